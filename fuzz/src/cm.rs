@@ -7,7 +7,7 @@
 //! nothing is left.
 
 use arbitrary::{Arbitrary, Unstructured};
-use urxe_stack::cm::{Asking, CmConfig, CmPath, ConnectionManager, ids::slot_of};
+use urxe_stack::cm::{Asking, CmConfig, CmPath, ConnectionManager};
 use urxe_stack::time::Time;
 use urxe_wire::mad::{
     Attribute, Bits, CommId, Guid, InfoLength, MAD_LEN, Mad, MadHeader, MadIds, PortSpace,
@@ -216,7 +216,7 @@ impl World {
 
     fn drain(&mut self, step: &Step) {
         while let Some(event) = self.cm.poll_event() {
-            assert_eq!(slot_of(event.id), 5);
+            assert_eq!(event.id.slot(), 5);
             if !self.held.contains(&event.id) {
                 self.held.push(event.id);
             }

@@ -10,3 +10,6 @@
 
 pub mod cm;
 pub mod cma;
+
+#[cfg(test)]
+mod test_network;

@@ -39,14 +39,15 @@ impl Destination {
             return Err(MadError::BaseVersion(mad[0]));
         }
         if mad[1] != CM_CLASS {
-            let is_response = mad[3] & RESPONSE_BIT != 0;
-            return Ok(if is_response { Self::Slot(slot_of(be32(mad, 8))) } else { Self::Anyone });
+            // The upper half of a transaction id is made up like a communication id.
+            let slot = CommId(be32(mad, 8)).slot();
+            return Ok(if mad[3] & RESPONSE_BIT != 0 { Self::Slot(slot) } else { Self::Anyone });
         }
         let ids = MadIds::parse(mad)?;
         Ok(match (ids.service_id, ids.attribute) {
             (Some(service), _) => Self::Service(service),
             (None, Attribute::Rej) if ids.receiver == CommId::NONE => Self::Everyone,
-            (None, _) => Self::Slot(slot_of(ids.receiver.0)),
+            (None, _) => Self::Slot(ids.receiver.slot()),
         })
     }
 }
@@ -57,11 +58,12 @@ impl CommId {
     pub const fn with_slot(slot: u8, number: u32) -> Self {
         Self((slot as u32) << ID_SLOT_SHIFT | number & ((1 << ID_SLOT_SHIFT) - 1))
     }
-}
 
-/// The slot in a communication id, or in the upper half of a transaction id.
-const fn slot_of(id: u32) -> u8 {
-    (id >> ID_SLOT_SHIFT) as u8
+    /// The slot of the process that made up the id.
+    #[must_use]
+    pub const fn slot(self) -> u8 {
+        (self.0 >> ID_SLOT_SHIFT) as u8
+    }
 }
 
 #[cfg(test)]
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn an_id_keeps_its_slot() {
         for slot in 0..64 {
-            assert_eq!(slot_of(CommId::with_slot(slot, 0xdead_beef).0), slot);
+            assert_eq!(CommId::with_slot(slot, 0xdead_beef).slot(), slot);
             assert_eq!(
                 CommId::with_slot(slot, 0xdead_beef).0 & 0x3ff_ffff,
                 0xdead_beef & 0x3ff_ffff

@@ -42,6 +42,7 @@ impl ConnectionManager {
                 self.counters.count_duplicate(Attribute::Dreq);
                 self.answer(path, &Mad::new(mad.tid, drep));
             }
+            CmMessage::Lap(_) => self.refuse_path(path, mad, ApStatus::INVALID_COMM_ID),
             other => unreachable!(
                 "{} of a communication that is gone needs no answer",
                 other.attribute()

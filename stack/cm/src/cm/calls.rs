@@ -5,14 +5,31 @@
 
 use urxe_wire::Gid;
 use urxe_wire::mad::{
-    Answered, Bits, CmMessage, CommId, Drep, Dreq, InfoLength, Mad, Mra, PrivateData, Rej,
+    Answered, Attribute, Bits, CommId, Drep, Dreq, InfoLength, Mad, Mra, PrivateData, Rej,
     RejReason, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq, SidrStatus,
 };
 
 use super::communication::{Agreed, CmPath, Communication, ack_timeout, exponent_ns, qpn_of};
 use super::table::{CmState, Input};
-use super::{CmError, CmEventKind, ConnectionManager, Listener, ids};
+use super::{CmEventKind, ConnectionManager, Listener, ids};
 use urxe_types::time::Time;
+
+urxe_types::errors! {
+    /// Why a call of the connection manager fails.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum CmError {
+        #[error("there is no communication {0}")]
+        UnknownId(CommId) = EINVAL,
+        #[error("there is no such listener")]
+        UnknownListener = EINVAL,
+        #[error("communication {id} is in {state}, where {call:?} has no place")]
+        State { id: CommId, state: CmState, call: Input } = EINVAL,
+        #[error("something listens for {0} already")]
+        InUse(ServiceId) = EADDRINUSE,
+        #[error("{max} communications exist, more are not allowed")]
+        TooMany { max: usize } = ENOMEM,
+    }
+}
 
 /// Who listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -276,23 +293,12 @@ impl ConnectionManager {
         now: Time,
         id: CommId,
         reason: RejReason,
-        info: (InfoLength<7>, PrivateData<72>),
-        private_data: PrivateData<148>,
-    ) -> Result<(), CmError> {
-        let index = self.require(id)?;
-        self.send_rej(now, index, reason, info, private_data)
-    }
-
-    fn send_rej(
-        &mut self,
-        now: Time,
-        index: usize,
-        reason: RejReason,
         (info_length, info): (InfoLength<7>, PrivateData<72>),
         private_data: PrivateData<148>,
     ) -> Result<(), CmError> {
+        let index = self.require(id)?;
         let step = self.call(index, Input::CallRej)?;
-        let Communication { id, remote_id, tid, state, .. } = *self.at(index);
+        let Communication { remote_id, tid, state, .. } = *self.at(index);
         let (local_comm_id, answered) = match state {
             CmState::ReqRcvd => (CommId::NONE, Answered::Req),
             CmState::MraReqSent => (id, Answered::Req),
@@ -403,10 +409,10 @@ impl ConnectionManager {
             }
             ReqSent | MraReqRcvd => {
                 let guid = guid_info(self.config.ca_guid);
-                self.send_rej(now, index, RejReason::TIMEOUT, guid, PrivateData::NONE)?;
+                self.reject(now, id, RejReason::TIMEOUT, guid, PrivateData::NONE)?;
             }
             ReqRcvd | MraReqSent | RepSent | MraRepRcvd | RepRcvd | MraRepSent => {
-                self.send_rej(now, index, rejected, none, PrivateData::NONE)?;
+                self.reject(now, id, rejected, none, PrivateData::NONE)?;
             }
             Established => self.send_dreq(now, index, PrivateData::NONE)?,
             DreqRcvd => self.send_drep(now, index, PrivateData::NONE)?,
@@ -441,10 +447,9 @@ impl ConnectionManager {
             info_length,
             reason: RejReason::TIMEOUT,
             info,
-            private_data: PrivateData::NONE,
+            ..Rej::default()
         };
-        let mad = Mad::new(tid, CmMessage::Rej(rej));
-        self.transmit(way, mad.message.attribute(), mad.to_bytes(), false);
+        self.transmit(way, Attribute::Rej, Mad::new(tid, rej).to_bytes(), false);
     }
 }
 

@@ -21,27 +21,10 @@ use urxe_wire::mad::{CommId, TransactionId};
 use urxe_types::qpn::MAX_PROCESS_SLOTS;
 use urxe_types::rng::Rng;
 
-#[cfg(test)]
-mod tests;
-
-const SLOT_SHIFT: u32 = 26;
 const INDEX_BITS: u32 = 16;
-const LOW_MASK: u32 = (1 << SLOT_SHIFT) - 1;
 
 /// The most communications that one process has at a time.
 pub const MAX_COMMUNICATIONS: usize = 1 << INDEX_BITS;
-
-/// The slot of the process that a communication id belongs to, below [`MAX_PROCESS_SLOTS`].
-#[must_use]
-pub const fn slot_of(id: CommId) -> u8 {
-    (id.0 >> SLOT_SHIFT) as u8
-}
-
-/// The slot of the process that began a transaction, below [`MAX_PROCESS_SLOTS`].
-#[must_use]
-pub const fn slot_of_transaction(tid: TransactionId) -> u8 {
-    slot_of(CommId(tid.0 as u32))
-}
 
 /// The numbering of one process.
 #[derive(Debug)]
@@ -59,7 +42,7 @@ impl CommIds {
     #[must_use]
     pub fn new(slot: u8, mut rng: Rng) -> Self {
         assert!(slot < MAX_PROCESS_SLOTS, "process slot {slot} of {MAX_PROCESS_SLOTS}");
-        Self { slot, mask: rng.next_u32() & LOW_MASK, rng }
+        Self { slot, mask: rng.next_u32(), rng }
     }
 
     /// A new id for the communication `index`, which is not `last`, nor [`CommId::NONE`].
@@ -67,8 +50,7 @@ impl CommIds {
         debug_assert!(index < MAX_COMMUNICATIONS);
         loop {
             let nonce = self.rng.next_u32() << INDEX_BITS;
-            let low = ((nonce | index as u32) ^ self.mask) & LOW_MASK;
-            let id = CommId(u32::from(self.slot) << SLOT_SHIFT | low);
+            let id = CommId::with_slot(self.slot, (nonce | index as u32) ^ self.mask);
             if id != last && id != CommId::NONE {
                 return id;
             }
@@ -83,8 +65,7 @@ impl CommIds {
     /// The index that `id` could belong to. Whether it does, the communication there says.
     #[must_use]
     pub fn index(&self, id: CommId) -> Option<usize> {
-        (slot_of(id) == self.slot)
-            .then_some(((id.0 ^ self.mask) & ((1 << INDEX_BITS) - 1)) as usize)
+        (id.slot() == self.slot).then_some(((id.0 ^ self.mask) & ((1 << INDEX_BITS) - 1)) as usize)
     }
 }
 
@@ -92,4 +73,42 @@ impl CommIds {
 #[must_use]
 pub const fn transaction(id: CommId, nth: u32) -> TransactionId {
     TransactionId((nth as u64) << 32 | id.0 as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn an_id_leads_back_to_its_index_and_slot() {
+        for slot in [0, 1, 37, MAX_PROCESS_SLOTS - 1] {
+            let mut ids = CommIds::new(slot, Rng::new(u64::from(slot)));
+            let mut seen = BTreeSet::new();
+            let mut last = CommId::NONE;
+            for index in (0..MAX_COMMUNICATIONS).step_by(97) {
+                let id = ids.id(index, last);
+                assert!(id != CommId::NONE && id != last && seen.insert(id));
+                assert_eq!((id.slot(), ids.index(id)), (slot, Some(index)));
+                assert_eq!(CommId(transaction(id, 7).0 as u32).slot(), slot);
+                assert_eq!(ids.index(CommId(id.0 ^ 1 << 31)), None, "of another process");
+                last = id;
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_index_gets_another_id_each_time() {
+        let mut ids = CommIds::new(0, Rng::new(5));
+        let mut last = CommId::NONE;
+        let mut seen = BTreeSet::new();
+        for _ in 0..100 {
+            let id = ids.id(9, last);
+            assert_ne!(id, last);
+            seen.insert(id);
+            last = id;
+        }
+        assert!(seen.len() > 80, "{} of 100 differ", seen.len());
+    }
 }

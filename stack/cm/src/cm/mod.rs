@@ -21,7 +21,7 @@
 //! | `calls` | what a program may ask for |
 //! | `receive`, `answer` | what MADs do; what strangers are answered |
 //! | `pace` | how many questions are under way to one address |
-//! | `event`, `error`, `counters` | what the program is told, why a call fails, what is counted |
+//! | `counters` | what is counted |
 //!
 //! # What strangers can do
 //!
@@ -34,8 +34,6 @@ mod answer;
 mod calls;
 mod communication;
 mod counters;
-mod error;
-mod event;
 pub mod ids;
 mod pace;
 mod receive;
@@ -49,12 +47,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use urxe_wire::Gid;
 use urxe_wire::mad::{Attribute, Bits, CommId, Guid, MAD_LEN, Mad, ServiceId};
 
-pub use self::calls::{Asking, ListenerId};
+pub use self::calls::{Asking, CmError, ListenerId};
 pub use self::communication::{Agreed, CmPath, ack_timeout};
 use self::communication::{Asked, Communication, exponent_ns};
 pub use self::counters::{CmCounters, CmDrop};
-pub use self::error::CmError;
-pub use self::event::{CmEvent, CmEventKind};
 use self::ids::{CommIds, MAX_COMMUNICATIONS};
 use self::pace::{Paces, Turn};
 use self::table::{Action, CmState, Input, Step};
@@ -103,6 +99,37 @@ pub struct CmTransmit {
     pub traffic_class: u8,
     /// What.
     pub mad: [u8; MAD_LEN],
+}
+
+/// Something happened to a communication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CmEvent {
+    /// The communication.
+    pub id: CommId,
+    /// What happened.
+    pub kind: CmEventKind,
+}
+
+/// What happened to a communication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CmEventKind {
+    /// A REQ or a SIDR_REQ has come for a listener: the communication is new. Without a listener it
+    /// is the peer's REQ of a connection where both sides ask: the communication is now the passive
+    /// side.
+    Request {
+        /// Who it is for.
+        listener: Option<ListenerId>,
+        /// What it says.
+        mad: Mad,
+    },
+    /// A message of the peer has moved the communication to its next state.
+    Message(Mad),
+    /// The first data has come before the RTU: the connection is established.
+    Established,
+    /// The message was sent as often as it may be, and not answered.
+    TimedOut(Attribute),
+    /// No packet of the connection can be on its way any more: its queue pair may be used again.
+    TimewaitOver,
 }
 
 /// Who listens for something.

@@ -1,8 +1,8 @@
 //! What MADs do: found their communication, judged by the table; and what strangers are answered.
 
 use urxe_wire::mad::{
-    Answered, ApStatus, Bits, CmMessage, CommId, Dreq, Lap, Mad, Mra, PrivateData, Rej, RejReason,
-    Rep, Req, ServiceId, SidrReq, SidrStatus,
+    Answered, ApStatus, Bits, CmMessage, CommId, Dreq, Mad, Mra, PrivateData, Rej, RejReason, Rep,
+    Req, ServiceId, SidrReq, SidrStatus,
 };
 
 use super::answer::objection;
@@ -41,7 +41,9 @@ impl ConnectionManager {
             CmMessage::SidrRep(rep) => self
                 .locate(path, rep.request_id, CommId::NONE)
                 .and_then(|index| self.apply(now, index, Input::SidrRep, &mad)),
-            CmMessage::Lap(lap) => self.on_lap(now, path, &mad, lap),
+            CmMessage::Lap(lap) => self
+                .locate_or_answer(path, &mad, lap.remote_comm_id, lap.local_comm_id)
+                .and_then(|index| self.apply(now, index, Input::Lap, &mad)),
             // No LAP is ever sent.
             CmMessage::Apr(apr) => self
                 .locate(path, apr.remote_comm_id, apr.local_comm_id)
@@ -64,6 +66,21 @@ impl ConnectionManager {
         } else {
             Ok(index)
         }
+    }
+
+    /// As [`locate`](Self::locate), but what names no communication is answered: the peer waits.
+    fn locate_or_answer(
+        &mut self,
+        path: CmPath,
+        mad: &Mad,
+        local: CommId,
+        remote: CommId,
+    ) -> Result<usize, CmDrop> {
+        let located = self.locate(path, local, remote);
+        if located == Err(CmDrop::UnknownId) {
+            self.answer_unknown(path, mad);
+        }
+        located
     }
 
     /// Does what the table says about a message.
@@ -264,17 +281,9 @@ impl ConnectionManager {
     fn on_rep(&mut self, now: Time, path: CmPath, mad: &Mad, rep: &Rep) -> Taken {
         let Rep { local_comm_id: theirs, remote_comm_id: ours, .. } = *rep;
         // Not the first one: then both ids are known.
-        let located = match self.locate(path, ours, CommId::NONE) {
-            Err(CmDrop::UnknownId) => self.locate(path, ours, theirs),
-            first => first,
-        };
-        let index = match located {
-            Ok(index) => index,
-            Err(CmDrop::UnknownId) => {
-                self.answer_unknown(path, mad);
-                return Err(CmDrop::UnknownId);
-            }
-            Err(other) => return Err(other),
+        let index = match self.locate(path, ours, CommId::NONE) {
+            Err(CmDrop::UnknownId) => self.locate_or_answer(path, mad, ours, theirs)?,
+            first => first?,
         };
         let state = self.at(index).state;
         if table::step(state, Input::Rep)
@@ -352,36 +361,15 @@ impl ConnectionManager {
     }
 
     fn on_dreq(&mut self, now: Time, path: CmPath, mad: &Mad, dreq: &Dreq) -> Taken {
-        match self.locate(path, dreq.remote_comm_id, dreq.local_comm_id) {
-            Ok(index) if self.at(index).agreed.local_qpn != dreq.remote_qpn => {
-                Err(CmDrop::WrongQpn)
-            }
-            Ok(index) => {
-                let state = self.at(index).state;
-                if table::step(state, Input::Dreq)
-                    .is_some_and(|step| step.next == CmState::DreqRcvd)
-                {
-                    self.at_mut(index).tid = mad.tid;
-                }
-                self.apply(now, index, Input::Dreq, mad)
-            }
-            Err(CmDrop::UnknownId) => {
-                self.answer_unknown(path, mad);
-                Err(CmDrop::UnknownId)
-            }
-            Err(other) => Err(other),
+        let index = self.locate_or_answer(path, mad, dreq.remote_comm_id, dreq.local_comm_id)?;
+        if self.at(index).agreed.local_qpn != dreq.remote_qpn {
+            return Err(CmDrop::WrongQpn);
         }
-    }
-
-    fn on_lap(&mut self, now: Time, path: CmPath, mad: &Mad, lap: &Lap) -> Taken {
-        match self.locate(path, lap.remote_comm_id, lap.local_comm_id) {
-            Ok(index) => self.apply(now, index, Input::Lap, mad),
-            Err(CmDrop::UnknownId) => {
-                self.refuse_path(path, mad, ApStatus::INVALID_COMM_ID);
-                Err(CmDrop::UnknownId)
-            }
-            Err(other) => Err(other),
+        let step = table::step(self.at(index).state, Input::Dreq);
+        if step.is_some_and(|step| step.next == CmState::DreqRcvd) {
+            self.at_mut(index).tid = mad.tid;
         }
+        self.apply(now, index, Input::Dreq, mad)
     }
 
     /// The peer's queue pair belongs to another communication now, so that this one is over (IBTA

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use urxe_wire::Gid;
 
-use super::{Cma, CmaError, CmaEvent, CmaEventType, CmaId, DeviceKey, IdState, System};
+use super::{Cma, CmaError, CmaEventType, CmaId, DeviceKey, IdState, System};
 use urxe_types::attr::PathMtu;
 
 /// Why an address was not resolved.
@@ -116,12 +116,7 @@ impl Cma {
                 return Err(CmaError::NoRoute { dst, errno });
             }
             Err(Unreached::Refused(error)) => return Err(error),
-            Err(Unreached::Told(errno)) => {
-                self.tell(CmaEvent {
-                    status: -errno,
-                    ..CmaEvent::new(id, CmaEventType::AddrError)
-                });
-            }
+            Err(Unreached::Told(errno)) => self.tell_status(id, CmaEventType::AddrError, -errno),
         }
         Ok(())
     }

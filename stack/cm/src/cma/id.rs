@@ -376,6 +376,10 @@ impl Cma {
     }
 
     pub(super) fn tell_type(&mut self, id: CmaId, event_type: CmaEventType) {
-        self.tell(CmaEvent::new(id, event_type));
+        self.tell_status(id, event_type, 0);
+    }
+
+    pub(super) fn tell_status(&mut self, id: CmaId, event_type: CmaEventType, status: i32) {
+        self.tell(CmaEvent { status, ..CmaEvent::new(id, event_type) });
     }
 }

@@ -45,10 +45,9 @@ impl Cma {
             }
             CmEventKind::Established => self.tell_type(id, CmaEventType::Established),
             CmEventKind::TimedOut(Attribute::Dreq) => self.on_disconnected(id, -libc::ETIMEDOUT),
-            CmEventKind::TimedOut(_) => self.tell(CmaEvent {
-                status: -libc::ETIMEDOUT,
-                ..CmaEvent::new(id, CmaEventType::Unreachable)
-            }),
+            CmEventKind::TimedOut(_) => {
+                self.tell_status(id, CmaEventType::Unreachable, -libc::ETIMEDOUT);
+            }
             CmEventKind::TimewaitOver => {
                 // It is the end of what was a connection; who was refused has been told all (cma.c,
                 // `cma_ib_handler`).
@@ -105,7 +104,7 @@ impl Cma {
         let Some(known) = self.ids.get_mut(&id) else { return };
         if known.state == IdState::Connect {
             known.state = IdState::Disconnect;
-            self.tell(CmaEvent { status, ..CmaEvent::new(id, CmaEventType::Disconnected) });
+            self.tell_status(id, CmaEventType::Disconnected, status);
         }
     }
 

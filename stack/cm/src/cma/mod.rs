@@ -15,7 +15,6 @@
 //! | file | subject |
 //! |---|---|
 //! | `id` | an identifier, its states and options |
-//! | [`device`] | what is asked of devices and of the system |
 //! | `ports` | port spaces: who is bound to which port |
 //! | `address` | binding, resolving addresses and routes |
 //! | `listen` | listening, on one device or all |
@@ -35,7 +34,6 @@ mod attributes;
 mod channel;
 mod connect;
 mod datagram;
-pub mod device;
 mod error;
 pub mod event;
 mod id;
@@ -49,15 +47,16 @@ mod ports;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
 
 use rustc_hash::FxHashMap;
+use urxe_wire::Gid;
 use urxe_wire::mad::{CommId, ServiceId};
 
 pub use self::address::Route;
 pub use self::channel::ChannelId;
 use self::channel::Channels;
 pub use self::connect::ConnParam;
-pub use self::device::{LocalDevice, System};
 pub use self::error::CmaError;
 pub use self::event::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
 use self::id::Id;
@@ -66,8 +65,47 @@ pub use self::listing::{ListedId, Listing, ListingError};
 pub use self::multicast::Membership;
 use self::ports::Ports;
 use crate::cm::{CmConfig, CmTransmit, ConnectionManager, ListenerId};
+use urxe_types::attr::PathMtu;
+use urxe_types::owner::ListenError;
 use urxe_types::rng::Rng;
 use urxe_types::time::Time;
+
+/// What a device says of itself, and does for the port spaces.
+pub trait LocalDevice: Send + Sync {
+    /// Its GID table as it is now.
+    fn gids(&self) -> Vec<Gid>;
+
+    /// The largest path MTU of its port.
+    fn path_mtu(&self) -> PathMtu;
+
+    /// The index of its network interface.
+    fn interface(&self) -> u32;
+
+    /// Claims a service id among the processes of `address`, or of all the device's addresses.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError>;
+
+    /// Gives it back.
+    fn release(&self, address: Option<IpAddr>, service: ServiceId);
+}
+
+/// What only the system knows.
+pub trait System {
+    /// The address that packets to `to` leave this host from; `from` if that is given and there is
+    /// a way.
+    ///
+    /// # Errors
+    /// The system's error number: there is no way.
+    fn source_for(&self, from: Option<IpAddr>, to: SocketAddr) -> Result<IpAddr, i32>;
+
+    /// The index of the interface that has an address; `None` if this host does not have it.
+    fn interface_of(&self, address: IpAddr) -> Option<u32>;
+
+    /// Whether who is bound to all of IPv6 is not to be reached by IPv4 (`net.ipv6.bindv6only`).
+    fn binds_v6_only(&self) -> bool;
+}
 
 /// Names a device of a [`Cma`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -135,7 +173,7 @@ impl Cma {
             known.comm = None;
             known.device = None;
             known.state = IdState::DeviceRemoval;
-            self.tell(CmaEvent::new(id, CmaEventType::DeviceRemoval));
+            self.tell_type(id, CmaEventType::DeviceRemoval);
         }
         for id in self.ids.values_mut() {
             id.listens_on.retain(|on| *on != key);

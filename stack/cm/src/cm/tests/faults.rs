@@ -1,23 +1,12 @@
 //! One fault at every MAD of every script, exhaustively; and many faults, by seed.
 
-use super::pair::{ADDRESSES, Fate, Pair, SCRIPTS, SECOND_NS, SETTLED, Script};
-use urxe_types::rng::{Chance, Rng};
+use super::pair::{ADDRESSES, Pair, SCRIPTS, SETTLED, Script};
+use crate::test_network::{Fate, RandomFaults, SECOND_NS, by_seed, faults, one_fault_at_every_mad};
+use urxe_types::rng::Rng;
 use urxe_types::time::Time;
 
 /// Long after everything: repetitions of a DREQ, waiting, the latest delay.
 const END: Time = Time::from_ns(2_000 * SECOND_NS);
-
-const FATES: [Fate; 8] = [
-    Fate::Lose,
-    Fate::Duplicate { apart_ns: 0 },
-    // Before and after what follows, after a repetition, after the connection.
-    Fate::Duplicate { apart_ns: 30_000 },
-    Fate::Duplicate { apart_ns: 6 * SECOND_NS },
-    Fate::Duplicate { apart_ns: 700 * SECOND_NS },
-    Fate::Delay { by_ns: 30_000 },
-    Fate::Delay { by_ns: 6 * SECOND_NS },
-    Fate::Delay { by_ns: 700 * SECOND_NS },
-];
 
 /// Runs a script with its faults; asserts what must hold at any single fault, and returns the MADs
 /// sent.
@@ -90,33 +79,17 @@ fn every_script_without_faults() {
         let context = format!("{script:?}");
         let pair = play(script, &context, |_| Fate::Deliver);
         judge(&pair, &context);
-        assert!(pair.sent >= 2, "{context}: {}", pair.sent);
+        assert!(pair.network.sent >= 2, "{context}: {}", pair.network.sent);
     }
 }
 
 #[test]
 fn one_fault_at_every_mad_of_every_script() {
-    let mut runs = 0;
-    for script in SCRIPTS {
-        for fault in FATES {
-            // The fault makes more MADs, and they may be hit as well, until there is none of that
-            // number.
-            for hit in 0.. {
-                let context = format!("{script:?} with {fault:?} of MAD {hit}");
-                let pair =
-                    play(
-                        script,
-                        &context,
-                        |number| if number == hit { fault } else { Fate::Deliver },
-                    );
-                if pair.sent <= hit {
-                    break;
-                }
-                judge(&pair, &context);
-                runs += 1;
-            }
-        }
-    }
+    let runs = one_fault_at_every_mad(&SCRIPTS, &faults(30_000), |script, context, fate| {
+        let pair = play(script, context, fate);
+        judge(&pair, context);
+        pair.network.sent
+    });
     assert!(runs > 400, "{runs} runs");
 }
 
@@ -144,25 +117,10 @@ fn a_peer_that_dies_at_every_mad_of_every_script() {
 }
 
 fn many_faults(seed: u64) {
-    println!("seed {seed}: URXE_SEED={seed} replays it");
     let mut rng = Rng::stream(seed, 1);
     let script = rng.pick(&SCRIPTS);
-    let loss = Chance::from_percent(rng.below(60) as u32);
-    let duplication = Chance::from_percent(rng.below(40) as u32);
-    let delay = Chance::from_percent(rng.below(40) as u32);
-    let mut faults = Rng::stream(seed, 2);
-    let mut fate = |_: usize, _: &_| {
-        let ns = faults.pick(&[0, 25_000, SECOND_NS, 9 * SECOND_NS, 100 * SECOND_NS]);
-        if faults.chance(loss) {
-            Fate::Lose
-        } else if faults.chance(duplication) {
-            Fate::Duplicate { apart_ns: ns }
-        } else if faults.chance(delay) {
-            Fate::Delay { by_ns: ns }
-        } else {
-            Fate::Deliver
-        }
-    };
+    let mut faults = RandomFaults::new(&mut rng, [60, 40, 40], Rng::stream(seed, 2));
+    let mut fate = |_: usize, _: &_| faults.fate();
     let mut pair = Pair::new(script, seed);
     let connections = 1 + rng.below(12) as u32;
     for qpn in 0..connections {
@@ -189,10 +147,7 @@ fn many_faults(seed: u64) {
 
 #[test]
 fn many_faults_by_seed() {
-    match std::env::var("URXE_SEED") {
-        Ok(seed) => many_faults(seed.parse().expect("URXE_SEED is a number")),
-        Err(_) => (0..600).for_each(many_faults),
-    }
+    by_seed(600, many_faults);
 }
 
 /// The bench itself must be able to fail: a loss that no repetition can mend is seen.

@@ -4,17 +4,15 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use urxe_wire::mad::{
-    Answered, ApStatus, Attribute, CmMessage, CommId, Dreq, Lap, Mad, Mra, PrivateData, Rej,
+    Answered, ApStatus, Attribute, CmMessage, CommId, Drep, Dreq, Lap, Mad, Mra, PrivateData, Rej,
     RejReason, Rep, Req, Rtu, TransactionId,
 };
 use urxe_wire::{Gid, Qpn};
 
-use super::pair::{
-    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, SETTLED, Script, asking, manager, path,
-    reply, request,
-};
+use super::pair::{NO_INFO, Pair, SERVICE, SETTLED, Script, asking, manager, path, reply, request};
 use crate::cm::table::CmState;
 use crate::cm::{CmConfig, CmDrop, CmError, CmEventKind, CmPath, CmTransmit, ConnectionManager};
+use crate::test_network::{Fate, LATENCY_NS, SECOND_NS};
 use urxe_types::time::Time;
 
 /// A REQ from a stranger, number `n` of many.
@@ -66,10 +64,10 @@ fn many_that_begin_at_once_do_not_flood_the_peer() {
         let asked_again: u64 =
             pair.sides.iter().map(|side| side.cm.counters().tx_retries.iter().sum::<u64>()).sum();
         assert_eq!(
-            (asked_again, pair.max_in_flight <= 600),
+            (asked_again, pair.network.max_in_flight <= 600),
             (0, true),
             "{script:?}: {}",
-            pair.max_in_flight
+            pair.network.max_in_flight
         );
         pair.run(SETTLED, deliver);
         pair.assert_idle("many at once");
@@ -147,34 +145,21 @@ fn connected() -> (ConnectionManager, CommId, CommId) {
 fn another_address_cannot_touch_a_connection() {
     let (mut cm, id, theirs) = connected();
     let elsewhere = CmPath { remote: Gid::from_ip([9, 9, 9, 9].into()), ..path(0) };
-    let messages: [CmMessage; 7] = [
-        Dreq {
-            local_comm_id: theirs,
-            remote_comm_id: id,
-            remote_qpn: Qpn::masked(0x11),
-            ..Dreq::default()
-        }
-        .into(),
-        Rej {
-            local_comm_id: theirs,
-            remote_comm_id: id,
-            answered: Answered::Other,
-            reason: RejReason::CONSUMER_DEFINED,
-            ..Rej::default()
-        }
-        .into(),
-        Rep { local_comm_id: theirs, remote_comm_id: id, ..Rep::default() }.into(),
-        Rtu { local_comm_id: theirs, remote_comm_id: id, ..Rtu::default() }.into(),
-        Mra {
-            local_comm_id: theirs,
-            remote_comm_id: id,
-            answered: Answered::Rep,
-            ..Mra::default()
-        }
-        .into(),
-        Lap { local_comm_id: theirs, remote_comm_id: id, ..Lap::default() }.into(),
-        urxe_wire::mad::Drep { local_comm_id: theirs, remote_comm_id: id, ..Default::default() }
-            .into(),
+    macro_rules! theirs {
+        ($name:ident $($field:ident: $value:expr),*) => {
+            CmMessage::from($name {
+                local_comm_id: theirs, remote_comm_id: id, $($field: $value,)* ..$name::default()
+            })
+        };
+    }
+    let messages = [
+        theirs!(Dreq remote_qpn: Qpn::masked(0x11)),
+        theirs!(Rej answered: Answered::Other, reason: RejReason::CONSUMER_DEFINED),
+        theirs!(Rep),
+        theirs!(Rtu),
+        theirs!(Mra answered: Answered::Rep),
+        theirs!(Lap),
+        theirs!(Drep),
     ];
     for (count, message) in (1..).zip(messages) {
         cm.receive(Time::ZERO, elsewhere, &Mad::new(TransactionId(5), message).to_bytes());

@@ -7,9 +7,10 @@ use urxe_wire::mad::{
     TransactionId,
 };
 
-use super::pair::{SECOND_NS, SERVICE, manager, path, reply, request};
+use super::pair::{SERVICE, manager, path, reply, request};
 use crate::cm::table::CmState;
 use crate::cm::{CmEventKind, ConnectionManager};
+use crate::test_network::SECOND_NS;
 use urxe_types::time::Time;
 
 const THEIRS: CommId = CommId(4);

@@ -12,11 +12,10 @@ use urxe_wire::{Psn, Qpn};
 
 use crate::cm::table::CmState;
 use crate::cm::{Asking, CmConfig, CmEvent, CmEventKind, CmPath, CmTransmit, ConnectionManager};
+use crate::test_network::{Fate, Network, SECOND_NS};
 use urxe_types::time::Time;
 
 pub const SERVICE: ServiceId = ServiceId::new(PortSpace::TCP, 7174);
-pub const LATENCY_NS: u64 = 20_000;
-pub const SECOND_NS: u64 = 1_000_000_000;
 /// Longer than all repetitions of a REQ (78 s) and of a REP, after all of a REQ's.
 pub const SETTLED: Time = Time::from_ns(400 * SECOND_NS);
 const LIMIT: Time = Time::from_ns(4_000 * SECOND_NS);
@@ -76,20 +75,6 @@ pub const SCRIPTS: [Script; 16] = [
     Script::NoService,
 ];
 
-/// What the network does to one MAD.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Deliver,
-    Lose,
-    /// It comes twice, so much apart.
-    Duplicate {
-        apart_ns: u64,
-    },
-    Delay {
-        by_ns: u64,
-    },
-}
-
 /// What a program does later.
 #[derive(Clone, Copy, Debug)]
 enum Later {
@@ -113,13 +98,9 @@ pub struct Pair {
     pub sides: [Side; 2],
     pub script: Script,
     pub now: Time,
-    /// MADs sent so far.
-    pub sent: usize,
+    pub network: Network,
     /// What has been sent, for whoever wants to look.
     pub trace: Vec<(usize, Mad)>,
-    /// MADs on their way at a time at most.
-    pub max_in_flight: usize,
-    in_flight: BTreeMap<(Time, usize), (usize, CmTransmit)>,
     later: BTreeMap<(Time, usize), (usize, Later)>,
     sequence: usize,
 }
@@ -180,10 +161,8 @@ impl Pair {
             sides: [side(1), side(2)],
             script,
             now: Time::ZERO,
-            sent: 0,
+            network: Network::default(),
             trace: Vec::new(),
-            max_in_flight: 0,
-            in_flight: BTreeMap::new(),
             later: BTreeMap::new(),
             sequence: 0,
         };
@@ -210,14 +189,9 @@ impl Pair {
         sides[side].held.push(id);
     }
 
-    fn next(&mut self) -> usize {
-        self.sequence += 1;
-        self.sequence
-    }
-
     fn after(&mut self, side: usize, ns: u64, later: Later) {
-        let key = (self.now.plus_ns(ns), self.next());
-        self.later.insert(key, (side, later));
+        self.sequence += 1;
+        self.later.insert((self.now.plus_ns(ns), self.sequence), (side, later));
     }
 
     pub fn let_go(&mut self, side: usize, id: CommId) {
@@ -364,7 +338,7 @@ impl Pair {
         loop {
             self.drain(&mut fate);
             let times = [
-                self.in_flight.keys().next().map(|key| key.0),
+                self.network.next_arrival(),
                 self.later.keys().next().map(|key| key.0),
                 self.sides[0].cm.next_deadline(),
                 self.sides[1].cm.next_deadline(),
@@ -375,8 +349,7 @@ impl Pair {
             };
             self.now = self.now.max(next);
             if times[0] == Some(next) {
-                let (_, (to, CmTransmit { path, mad, .. })) = self.in_flight.pop_first().unwrap();
-                let path = CmPath { local: path.remote, remote: path.local };
+                let (to, path, mad) = self.network.arrive();
                 self.sides[to].cm.receive(self.now, path, &mad);
             } else if times[1] == Some(next) {
                 let (_, (side, later)) = self.later.pop_first().unwrap();
@@ -411,20 +384,9 @@ impl Pair {
         }
         for side in [0, 1] {
             while let Some(transmit) = self.sides[side].cm.poll_transmit() {
-                let number = self.sent;
-                self.sent += 1;
+                let fate = fate(self.network.sent, &transmit);
                 self.trace.push((side, Mad::parse(&transmit.mad).unwrap()));
-                let arrivals: &[u64] = match fate(number, &transmit) {
-                    Fate::Deliver => &[0],
-                    Fate::Lose => &[],
-                    Fate::Duplicate { apart_ns } => &[0, apart_ns],
-                    Fate::Delay { by_ns } => &[by_ns],
-                };
-                for by_ns in arrivals {
-                    let key = (self.now.plus_ns(LATENCY_NS + by_ns), self.next());
-                    self.in_flight.insert(key, (1 - side, transmit));
-                    self.max_in_flight = self.max_in_flight.max(self.in_flight.len());
-                }
+                self.network.send(self.now, 1 - side, transmit, fate);
             }
         }
     }

@@ -6,19 +6,17 @@ use urxe_wire::mad::{
     SpreadVendorId,
 };
 
-use super::pair::{
-    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, Script, asking, manager, path, reply,
-    request,
-};
+use super::pair::{NO_INFO, Pair, SERVICE, Script, asking, manager, path, reply, request};
 use crate::cm::table::{CmState, Input};
-use crate::cm::{CmError, CmEventKind, ack_timeout, ids};
+use crate::cm::{CmError, CmEventKind, ack_timeout};
+use crate::test_network::{Fate, LATENCY_NS, SECOND_NS};
 use urxe_types::time::Time;
 
 #[test]
 fn calls_out_of_place_name_the_state() {
     let mut cm = manager(3, 1);
     let id = cm.connect(Time::ZERO, asking(0), request(1), 0, false).unwrap();
-    assert_eq!(ids::slot_of(id), 3);
+    assert_eq!(id.slot(), 3);
     let state = CmState::ReqSent;
     let error = |call| Err(CmError::State { id, state, call });
     assert_eq!(cm.accept(Time::ZERO, id, reply(1), 0), error(Input::CallRep));

@@ -82,8 +82,7 @@ fn requests_of_either_ip_version_come_to_who_is_bound_for_it() {
             world.b.bind(listener, &format!("{on}:9")).unwrap();
             world.b.cma.listen(listener, 0, &world.b.system).unwrap();
             let id = world.a.resolved(PortSpace::TCP, &format!("{to}:9"));
-            world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
-            world.run();
+            world.connect(id, &ConnParam::default());
             let context = format!("{on}, AFONLY {af_only:?}, from {to}");
             let refusal = world.a.event().map(|event| event.status);
             let requests: Vec<_> =
@@ -145,8 +144,7 @@ fn no_way_and_no_sense_are_errors() {
     let v6 = "[2001:db8::1]:1".parse().unwrap();
     assert_eq!(errno(host.cma.resolve_addr(id, None, v6, &host.system)), libc::EINVAL);
     // It can still be used.
-    host.cma.resolve_addr(id, None, "0.0.0.0:1".parse().unwrap(), &host.system).unwrap();
-    host.expect(CmaEventType::AddrResolved);
+    host.resolve_addr(id, "0.0.0.0:1");
     assert_eq!(host.cma.addresses(id).unwrap().1, Some("10.0.0.1:1".parse().unwrap()));
     assert_eq!(errno(host.cma.listen(id, 1, &host.system)), libc::EINVAL);
 }
@@ -165,10 +163,8 @@ fn what_no_device_reaches_is_told_and_can_be_tried_again() {
     assert_eq!(host.expect(CmaEventType::AddrError).status, -libc::ENODEV);
     assert_eq!(errno(host.cma.resolve_route(id)), libc::EINVAL);
     host.plug();
-    host.cma.resolve_addr(id, None, peer, &host.system).unwrap();
-    host.expect(CmaEventType::AddrResolved);
-    host.cma.resolve_route(id).unwrap();
-    host.expect(CmaEventType::RouteResolved);
+    host.resolve_addr(id, "10.0.0.2:9");
+    host.resolve_route(id);
 }
 
 #[test]
@@ -191,8 +187,7 @@ fn events_that_wait_move_with_their_identifier() {
     let mut world = World::new();
     let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
     let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-    world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
-    world.run();
+    world.connect(id, &ConnParam::default());
     let other = world.b.cma.create_channel(Arc::new(NoWake));
     world.b.cma.migrate(listener, other).unwrap();
     assert_eq!(world.b.event(), None);
@@ -200,8 +195,7 @@ fn events_that_wait_move_with_their_identifier() {
     while world.b.cma.poll_announcement().is_some() {}
     let event = world.b.cma.next_event(other, |_, _| 99).unwrap();
     let request = event.new_id.unwrap();
-    world.b.cma.accept(world.now, request, &ConnParam::default()).unwrap();
-    world.run();
+    world.accept(request, &ConnParam::default());
     world.a.cma.destroy_id(world.now, id).unwrap();
     world.run();
     // The request is told of in the new channel, under the name that it was given.
@@ -222,7 +216,6 @@ fn a_device_that_comes_later_is_listened_on_as_well() {
     world.b.plug();
     assert_eq!(lock(&world.b.claims).len(), 1);
     let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-    world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
-    world.run();
+    world.connect(id, &ConnParam::default());
     assert_eq!(world.b.expect(CmaEventType::ConnectRequest).id, listener);
 }

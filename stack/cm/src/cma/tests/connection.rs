@@ -5,7 +5,7 @@ use urxe_wire::{Gid, Qpn};
 
 use super::world::{Host, World};
 use crate::cm::table::CmState;
-use crate::cma::{CmaError, CmaEventType, CmaId, ConnParam, EventParam, IdState};
+use crate::cma::{CmaError, CmaEventType, ConnParam, EventParam, IdState};
 use urxe_types::access::Access;
 use urxe_types::attr::{PathMtu, QpAttrMask, QpState};
 
@@ -18,16 +18,6 @@ fn data(param: &EventParam, len: usize) -> Vec<u8> {
     };
     assert!(bytes[len..].iter().all(|byte| *byte == 0));
     bytes[..len].to_vec()
-}
-
-/// Host A has asked host B for a connection: the listener, who asks, and what B has got for it.
-fn asked(world: &mut World) -> (CmaId, CmaId, CmaId) {
-    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    let active = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-    world.a.cma.connect(world.now, active, &ConnParam::default()).unwrap();
-    world.run();
-    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
-    (listener, active, passive)
 }
 
 #[test]
@@ -46,8 +36,7 @@ fn both_sides_learn_what_the_other_said_and_their_queue_pairs_fit() {
         ece: (0x1234, 0x5678),
         ..ConnParam::default()
     };
-    world.a.cma.connect(world.now, active, &param).unwrap();
-    world.run();
+    world.connect(active, &param);
     let event = world.b.expect(CmaEventType::ConnectRequest);
     assert_eq!((event.id, event.user, event.ece), (listener, 7, (0x1234, 0x5678)));
     assert_eq!(data(&event.param, 3), [1, 2, 3]);
@@ -71,8 +60,7 @@ fn both_sides_learn_what_the_other_said_and_their_queue_pairs_fit() {
         ece: (0x1234, 0x1),
         ..ConnParam::default()
     };
-    world.b.cma.accept(world.now, passive, &answer).unwrap();
-    world.run();
+    world.accept(passive, &answer);
     let event = world.a.expect(CmaEventType::ConnectResponse);
     assert_eq!((data(&event.param, 196), event.ece), (vec![9; 196], (0x1234, 0x1)));
 
@@ -97,8 +85,7 @@ fn both_sides_learn_what_the_other_said_and_their_queue_pairs_fit() {
     assert_eq!((psns[0].0, psns[0].1), (psns[1].1, psns[1].0));
     assert_eq!(world.a.cma.gids(active).unwrap().1, Gid::from_ip("10.0.0.2".parse().unwrap()));
 
-    world.a.cma.establish(world.now, active).unwrap();
-    world.run();
+    world.establish(active);
     assert_eq!(world.b.expect(CmaEventType::Established).id, passive);
     world.destroy([active], [passive, listener]);
     world.assert_empty();
@@ -144,7 +131,7 @@ fn a_peer_that_is_gone_ends_a_connection_by_itself() {
 #[test]
 fn a_request_that_is_withdrawn_is_not_told() {
     let mut world = World::new();
-    let (listener, active, passive) = asked(&mut world);
+    let (listener, active, passive) = world.asked(&ConnParam::default());
     assert!(world.b.cma.qp_attr(passive, QpState::Init).is_ok());
     world.a.cma.destroy_id(world.now, active).unwrap();
     world.run();
@@ -161,9 +148,8 @@ fn a_request_that_is_withdrawn_is_not_told() {
 #[test]
 fn what_never_was_a_connection_has_no_end_to_tell_of() {
     let mut world = World::new();
-    let (listener, active, passive) = asked(&mut world);
-    world.b.cma.accept(world.now, passive, &ConnParam::default()).unwrap();
-    world.run();
+    let (listener, active, passive) = world.asked(&ConnParam::default());
+    world.accept(passive, &ConnParam::default());
     world.b.cma.destroy_id(world.now, passive).unwrap();
     world.run();
     world.a.expect(CmaEventType::ConnectResponse);
@@ -184,16 +170,11 @@ fn what_never_was_a_connection_has_no_end_to_tell_of() {
 fn who_refuses_says_why_and_who_does_not_listen_is_not_reached() {
     let mut world = World::new();
     let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    let [refused, absent] = [9, 10].map(|port| {
-        let id = world.a.resolved(PortSpace::TCP, &format!("10.0.0.2:{port}"));
-        let param = ConnParam { qpn: Qpn::masked(port), ..ConnParam::default() };
-        world.a.cma.connect(world.now, id, &param).unwrap();
-        id
-    });
+    let [refused, absent] = [9, 10].map(|port| world.begin(port, port.into()));
     world.run();
     let event = world.a.expect(CmaEventType::Rejected);
     assert_eq!((event.id, event.status), (absent, i32::from(RejReason::INVALID_SERVICE_ID.0)));
-    let request = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    let request = world.request();
     world.b.cma.reject(world.now, request, RejReason::CONSUMER_DEFINED, b"no").unwrap();
     world.run();
     let event = world.a.expect(CmaEventType::Rejected);
@@ -207,20 +188,15 @@ fn who_refuses_says_why_and_who_does_not_listen_is_not_reached() {
 fn a_full_backlog_answers_nothing_and_takes_the_next_try() {
     let mut world = World::new();
     let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 1);
-    let ids = [1, 2].map(|qpn| {
-        let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-        let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
-        world.a.cma.connect(world.now, id, &param).unwrap();
-        id
-    });
+    let ids = [1, 2].map(|qpn| world.begin(9, qpn));
     world.run();
-    let first = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    let first = world.request();
     assert_eq!(world.b.event(), None);
     assert_eq!(world.a.event(), None);
     world.now = world.a.cma.next_deadline().unwrap();
     world.a.cma.handle_timeout(world.now);
     world.run();
-    let second = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    let second = world.request();
     world.destroy(ids, [first, second, listener]);
     world.assert_empty();
 }
@@ -229,7 +205,7 @@ fn a_full_backlog_answers_nothing_and_takes_the_next_try() {
 #[test]
 fn programs_that_take_their_time_are_borne_with() {
     let mut world = World::new();
-    let (listener, active, passive) = asked(&mut world);
+    let (listener, active, passive) = world.asked(&ConnParam::default());
     let sent =
         |host: &Host, attribute| host.cma.manager(host.key).unwrap().counters().sent(attribute);
     assert_eq!(sent(&world.b, Attribute::Mra), 0, "nothing was asked again");
@@ -237,14 +213,12 @@ fn programs_that_take_their_time_are_borne_with() {
     assert_eq!(world.a.event(), None, "the peer waits");
     // Once after 4.8 s; from then on, at the pace that the MRA has asked for.
     assert_eq!((sent(&world.a, Attribute::Req), sent(&world.b, Attribute::Mra)), (6, 5));
-    world.b.cma.accept(world.now, passive, &ConnParam::default()).unwrap();
-    world.run();
+    world.accept(passive, &ConnParam::default());
     world.a.expect(CmaEventType::ConnectResponse);
     world.pass(300);
     assert_eq!(world.b.event(), None, "the peer waits");
     assert_eq!(sent(&world.a, Attribute::Mra), 5);
-    world.a.cma.establish(world.now, active).unwrap();
-    world.run();
+    world.establish(active);
     world.b.expect(CmaEventType::Established);
     world.destroy([active], [passive, listener]);
     world.assert_empty();
@@ -266,8 +240,7 @@ fn a_silent_peer_is_unreachable() {
 fn who_destroys_a_listener_refuses_what_waits() {
     let mut world = World::new();
     let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-    world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
+    let id = world.begin(9, 0);
     world.run();
     world.b.cma.destroy_id(world.now, listener).unwrap();
     world.run();
@@ -297,17 +270,10 @@ fn cycles(count: usize) {
     let mut world = World::new();
     let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
     for round in 0..count / AT_ONCE {
-        let active: Vec<_> = (1..=AT_ONCE as u32)
-            .map(|qpn| {
-                let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-                let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
-                world.a.cma.connect(world.now, id, &param).unwrap();
-                id
-            })
-            .collect();
+        let active: Vec<_> = (1..=AT_ONCE as u32).map(|qpn| world.begin(9, qpn)).collect();
         world.run();
         for qpn in 1..=AT_ONCE as u32 {
-            let id = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+            let id = world.request();
             let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
             world.b.cma.accept(world.now, id, &param).unwrap();
         }

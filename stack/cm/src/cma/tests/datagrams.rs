@@ -13,8 +13,7 @@ fn a_service_tells_its_queue_pair() {
     let listener = world.b.listen(PortSpace::UDP, "0.0.0.0:9", 0);
     let active = world.a.resolved(PortSpace::UDP, "10.0.0.2:9");
     let param = ConnParam { private_data: &[5; 180], ..ConnParam::default() };
-    world.a.cma.connect(world.now, active, &param).unwrap();
-    world.run();
+    world.connect(active, &param);
     let event = world.b.expect(CmaEventType::ConnectRequest);
     let EventParam::Ud(ud) = &event.param else { panic!("{event:?}") };
     assert_eq!(ud.private_data, [5; 180]);
@@ -23,8 +22,7 @@ fn a_service_tells_its_queue_pair() {
     assert_eq!(init.qkey, QKey(0x0123_4567));
     assert!(mask.contains(QpAttrMask::QKEY));
     let param = ConnParam { private_data: &[6], qpn: Qpn::masked(0x123), ..ConnParam::default() };
-    world.b.cma.accept(world.now, passive, &param).unwrap();
-    world.run();
+    world.accept(passive, &param);
     let event = world.a.expect(CmaEventType::Established);
     let EventParam::Ud(ud) = &event.param else { panic!("{event:?}") };
     assert_eq!((ud.qpn.value(), ud.qkey, ud.private_data[0]), (0x123, QKey(0x0123_4567), 6));
@@ -48,7 +46,7 @@ fn no_service_and_a_refusal_are_unreachable_with_the_status() {
     });
     world.run();
     assert_eq!(world.a.expect(CmaEventType::Unreachable).status, 1);
-    let request = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    let request = world.request();
     world.b.cma.destroy_id(world.now, request).unwrap();
     world.run();
     assert_eq!(world.a.expect(CmaEventType::Unreachable).status, 2);

@@ -8,14 +8,14 @@ use urxe_wire::Qpn;
 use urxe_wire::mad::{PortSpace, RejReason};
 
 use super::world::World;
-use crate::cm::{CmPath, CmTransmit};
 use crate::cma::{CmaEvent, CmaEventType, CmaId, ConnParam};
-use urxe_types::rng::{Chance, Rng};
+use crate::test_network::{
+    Fate, Network, RandomFaults, SECOND_NS, by_seed, faults, one_fault_at_every_mad,
+};
+use urxe_types::rng::Rng;
 use urxe_types::sync::lock;
 use urxe_types::time::Time;
 
-const SECOND_NS: u64 = 1_000_000_000;
-const LATENCY_NS: u64 = 20_000;
 /// After all repetitions of a REQ and of the REP to the last of them.
 const SETTLED: Time = Time::from_ns(400 * SECOND_NS);
 /// After all repetitions of a DREQ, and after what was delayed longest.
@@ -51,25 +51,6 @@ const SCRIPTS: [Script; 9] = [
     Script::Datagrams,
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Deliver,
-    Lose,
-    Again { after_ns: u64 },
-    Delay { ns: u64 },
-}
-
-const FATES: [Fate; 7] = [
-    Fate::Lose,
-    Fate::Again { after_ns: 0 },
-    // After what follows; after a repetition; after the connection.
-    Fate::Again { after_ns: 50_000 },
-    Fate::Again { after_ns: 6 * SECOND_NS },
-    Fate::Again { after_ns: 700 * SECOND_NS },
-    Fate::Delay { ns: 50_000 },
-    Fate::Delay { ns: 6 * SECOND_NS },
-];
-
 /// What a program knows of one of its identifiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
@@ -85,10 +66,9 @@ struct Play {
     script: Script,
     /// What each side's program knows.
     known: [BTreeMap<CmaId, Known>; 2],
-    in_flight: BTreeMap<(Time, usize), (usize, CmTransmit)>,
+    network: Network,
     accepts: BTreeMap<Time, CmaId>,
-    sequence: usize,
-    sent: usize,
+    sequence: u32,
 }
 
 impl Play {
@@ -98,16 +78,9 @@ impl Play {
         if script != Script::NobodyListens {
             world.b.listen(space, "0.0.0.0:9", 0);
         }
-        let (in_flight, accepts) = (BTreeMap::new(), BTreeMap::new());
-        let mut play = Self {
-            world,
-            script,
-            known: Default::default(),
-            in_flight,
-            accepts,
-            sequence: 0,
-            sent: 0,
-        };
+        let (known, accepts) = Default::default();
+        let mut play =
+            Self { world, script, known, network: Network::default(), accepts, sequence: 0 };
         for qpn in 1..=connections {
             let id = play.world.a.resolved(space, "10.0.0.2:9");
             let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
@@ -159,7 +132,7 @@ impl Play {
             Script::Slow => {
                 self.known[1].insert(new, Known::Asked);
                 self.sequence += 1;
-                self.accepts.insert(now.plus_ns(100 * SECOND_NS + self.sequence as u64), new);
+                self.accepts.insert(now.plus_ns(100 * SECOND_NS + u64::from(self.sequence)), new);
             }
             _ => {
                 self.known[1].insert(new, Known::Asked);
@@ -170,8 +143,7 @@ impl Play {
 
     fn accept(&mut self, id: CmaId) {
         self.sequence += 1;
-        let param =
-            ConnParam { qpn: Qpn::masked(0x1000 + self.sequence as u32), ..ConnParam::default() };
+        let param = ConnParam { qpn: Qpn::masked(0x1000 + self.sequence), ..ConnParam::default() };
         // It may be over by now.
         if self.world.b.cma.accept(self.world.now, id, &param).is_ok()
             && self.script == Script::Datagrams
@@ -194,18 +166,8 @@ impl Play {
         }
         for side in [0, 1] {
             while let Some((_, transmit)) = self.host(side).poll_transmit() {
-                let delays: &[u64] = match fate(self.sent, side) {
-                    Fate::Deliver => &[0],
-                    Fate::Lose => &[],
-                    Fate::Again { after_ns } => &[0, after_ns],
-                    Fate::Delay { ns } => &[ns],
-                };
-                self.sent += 1;
-                for ns in delays {
-                    self.sequence += 1;
-                    let at = self.world.now.plus_ns(LATENCY_NS + ns);
-                    self.in_flight.insert((at, self.sequence), (1 - side, transmit));
-                }
+                let fate = fate(self.network.sent, side);
+                self.network.send(self.world.now, 1 - side, transmit, fate);
             }
         }
     }
@@ -213,17 +175,15 @@ impl Play {
     fn run(&mut self, end: Time, mut fate: impl FnMut(usize, usize) -> Fate) {
         loop {
             self.drain(&mut fate);
-            let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
+            let arrival = self.network.next_arrival();
             let accept = self.accepts.keys().next().copied();
             let due = [self.world.a.cma.next_deadline(), self.world.b.cma.next_deadline()];
             let next = [arrival, accept].into_iter().chain(due).flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
             self.world.now = self.world.now.max(next);
             let now = self.world.now;
-            if arrival == Some(next)
-                && let Some((_, (to, CmTransmit { path, mad, .. }))) = self.in_flight.pop_first()
-            {
-                let path = CmPath { local: path.remote, remote: path.local };
+            if arrival == Some(next) {
+                let (to, path, mad) = self.network.arrive();
                 let host = if to == 0 { &mut self.world.a } else { &mut self.world.b };
                 host.cma.receive(now, host.key, path, &mad);
             } else if accept == Some(next)
@@ -279,7 +239,7 @@ impl Play {
     }
 }
 
-fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> usize {
+fn play(script: Script, context: &str, fate: &mut dyn FnMut(usize) -> Fate) -> usize {
     let mut play = Play::new(script, 1);
     play.run(SETTLED, |number, _| fate(number));
     judge(&play, context);
@@ -290,7 +250,7 @@ fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> u
             assert!(matches!(known, Known::Over(..)), "{context}: {known:?} in the end");
         }
     }
-    let sent = play.sent;
+    let sent = play.network.sent;
     play.assert_nothing_is_left(context, |_, _| Fate::Deliver);
     sent
 }
@@ -316,24 +276,7 @@ fn judge(play: &Play, context: &str) {
 
 #[test]
 fn one_fault_at_every_mad_of_every_script() {
-    let mut runs = 0;
-    for script in SCRIPTS {
-        for fault in FATES {
-            for hit in 0.. {
-                let context = format!("{script:?} with {fault:?} of MAD {hit}");
-                let sent =
-                    play(
-                        script,
-                        &context,
-                        |number| if number == hit { fault } else { Fate::Deliver },
-                    );
-                if sent <= hit {
-                    break;
-                }
-                runs += 1;
-            }
-        }
-    }
+    let runs = one_fault_at_every_mad(&SCRIPTS, &faults(50_000)[..7], play);
     assert!(runs > 250, "{runs} runs");
 }
 
@@ -382,24 +325,10 @@ fn a_host_that_dies_at_every_mad_of_every_script() {
 }
 
 fn many_faults(seed: u64) {
-    println!("seed {seed}: URXE_SEED={seed} replays it");
     let mut rng = Rng::stream(seed, 3);
     let script = rng.pick(&SCRIPTS);
-    let [loss, duplication, delay] =
-        [50, 40, 40].map(|most| Chance::from_percent(rng.below(most) as u32));
-    let mut faults = Rng::stream(seed, 4);
-    let mut fate = |_: usize, _: usize| {
-        let ns = faults.pick(&[0, 25_000, SECOND_NS, 9 * SECOND_NS, 100 * SECOND_NS]);
-        if faults.chance(loss) {
-            Fate::Lose
-        } else if faults.chance(duplication) {
-            Fate::Again { after_ns: ns }
-        } else if faults.chance(delay) {
-            Fate::Delay { ns }
-        } else {
-            Fate::Deliver
-        }
-    };
+    let mut faults = RandomFaults::new(&mut rng, [50, 40, 40], Rng::stream(seed, 4));
+    let mut fate = |_: usize, _: usize| faults.fate();
     let mut play = Play::new(script, 1 + rng.below(12) as u32);
     play.run(SETTLED, &mut fate);
     play.close();
@@ -411,10 +340,7 @@ fn many_faults(seed: u64) {
 
 #[test]
 fn many_faults_by_seed() {
-    match std::env::var("URXE_SEED") {
-        Ok(seed) => many_faults(seed.parse().expect("URXE_SEED is a number")),
-        Err(_) => (0..300).for_each(many_faults),
-    }
+    by_seed(300, many_faults);
 }
 
 /// The bench can fail: a network that loses every RTU leaves one side connected and the other not.

@@ -28,12 +28,8 @@ fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
     let mut world = World::new();
     // Not bound: on no device.
     let idle = world.b.id(PortSpace::TCP);
-    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    let active = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
     let param = ConnParam { qpn: Qpn::masked(0x17), ..ConnParam::default() };
-    world.a.cma.connect(world.now, active, &param).unwrap();
-    world.run();
-    let passive = world.b.event().unwrap().new_id.unwrap();
+    let (listener, active, passive) = world.asked(&param);
     let own = world.a.cma.addresses(active).unwrap().0.unwrap();
 
     let asking = world.a.cma.listing(world.a.key).unwrap();
@@ -44,10 +40,8 @@ fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
     assert_eq!((asked.ids[1].lqpn, asked.ids[1].rqpn), (0, Some(0x17)));
 
     let param = ConnParam { qpn: Qpn::masked(0x42), ..ConnParam::default() };
-    world.b.cma.accept(world.now, passive, &param).unwrap();
-    world.run();
-    world.a.cma.establish(world.now, active).unwrap();
-    world.run();
+    world.accept(passive, &param);
+    world.establish(active);
     let at_a = ListedId {
         lqpn: 0x17,
         rqpn: Some(0x42),

@@ -14,27 +14,13 @@ const TOS: u8 = 0x68;
 /// Carries all MADs, and says which traffic classes they had, and the REQ's own.
 fn carry(world: &mut World) -> Vec<u8> {
     let mut classes = Vec::new();
-    loop {
-        let from_a: Vec<_> = std::iter::from_fn(|| world.a.cma.poll_transmit()).collect();
-        let from_b: Vec<_> = std::iter::from_fn(|| world.b.cma.poll_transmit()).collect();
-        if from_a.is_empty() && from_b.is_empty() {
-            return classes;
+    world.run_seen(|transmit| {
+        classes.push(transmit.traffic_class);
+        if let CmMessage::Req(req) = Mad::parse(&transmit.mad).unwrap().message {
+            assert_eq!(req.primary_traffic_class, transmit.traffic_class);
         }
-        for (is_from_a, (_, transmit)) in from_a
-            .into_iter()
-            .map(|sent| (true, sent))
-            .chain(from_b.into_iter().map(|sent| (false, sent)))
-        {
-            classes.push(transmit.traffic_class);
-            if let CmMessage::Req(req) = Mad::parse(&transmit.mad).unwrap().message {
-                assert_eq!(req.primary_traffic_class, transmit.traffic_class);
-            }
-            let path = transmit.path;
-            let back = crate::cm::CmPath { local: path.remote, remote: path.local };
-            let to = if is_from_a { &mut world.b } else { &mut world.a };
-            to.cma.receive(world.now, to.key, back, &transmit.mad);
-        }
-    }
+    });
+    classes
 }
 
 /// Traffic class and timeout of an end's queue pair.
@@ -65,8 +51,7 @@ fn connected(set: &Set) -> ((u8, u8), (u8, u8), Vec<u8>) {
             (0x20, Some(9), is_for_requests);
     }
     let active = world.a.id(PortSpace::TCP);
-    world.a.cma.resolve_addr(active, None, "10.0.0.2:9".parse().unwrap(), &world.a.system).unwrap();
-    world.a.expect(CmaEventType::AddrResolved);
+    world.a.resolve_addr(active, "10.0.0.2:9");
     let choose = |world: &mut World| {
         let options = world.a.cma.options_mut(active).unwrap();
         (options.tos, options.ack_timeout) = (set.tos, set.timeout);
@@ -74,13 +59,12 @@ fn connected(set: &Set) -> ((u8, u8), (u8, u8), Vec<u8>) {
     if set.is_early {
         choose(&mut world);
     }
-    world.a.cma.resolve_route(active).unwrap();
-    world.a.expect(CmaEventType::RouteResolved);
+    world.a.resolve_route(active);
     choose(&mut world);
     let param = ConnParam { qpn: Qpn::masked(7), ..ConnParam::default() };
     world.a.cma.connect(world.now, active, &param).unwrap();
     let mut classes = carry(&mut world);
-    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    let passive = world.request();
     world.b.cma.accept(world.now, passive, &param).unwrap();
     classes.extend(carry(&mut world));
     world.a.expect(CmaEventType::ConnectResponse);
@@ -133,13 +117,11 @@ fn datagrams_have_the_type_of_service_of_their_route() {
     world.b.listen(PortSpace::UDP, "0.0.0.0:9", 0);
     let active = world.a.id(PortSpace::UDP);
     world.a.cma.options_mut(active).unwrap().tos = TOS;
-    world.a.cma.resolve_addr(active, None, "10.0.0.2:9".parse().unwrap(), &world.a.system).unwrap();
-    world.a.expect(CmaEventType::AddrResolved);
-    world.a.cma.resolve_route(active).unwrap();
-    world.a.expect(CmaEventType::RouteResolved);
+    world.a.resolve_addr(active, "10.0.0.2:9");
+    world.a.resolve_route(active);
     world.a.cma.connect(world.now, active, &ConnParam::default()).unwrap();
     assert_eq!(carry(&mut world), [TOS]);
-    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    let passive = world.request();
     world.b.cma.accept(world.now, passive, &ConnParam::default()).unwrap();
     assert_eq!(carry(&mut world), [0], "who answers has no route");
     let EventParam::Ud(ud) = world.a.expect(CmaEventType::Established).param else { panic!() };
@@ -153,8 +135,7 @@ fn a_route_that_the_program_brings_is_the_reqs() {
     let active = world.a.id(PortSpace::TCP);
     let route = Route { traffic_class: TOS, packet_life_time: 12, path_mtu: PathMtu::Mtu512 };
     assert!(world.a.cma.set_route(active, route).is_err(), "it has no address");
-    world.a.cma.resolve_addr(active, None, "10.0.0.2:9".parse().unwrap(), &world.a.system).unwrap();
-    world.a.expect(CmaEventType::AddrResolved);
+    world.a.resolve_addr(active, "10.0.0.2:9");
     world.a.cma.set_route(active, route).unwrap();
     assert_eq!(world.a.expect(CmaEventType::RouteResolved).status, 0);
     assert_eq!(world.a.cma.state(active), Some(IdState::RouteResolved));
@@ -164,9 +145,8 @@ fn a_route_that_the_program_brings_is_the_reqs() {
     let param = ConnParam { qpn: Qpn::masked(7), ..ConnParam::default() };
     world.a.cma.connect(world.now, active, &param).unwrap();
     assert_eq!(carry(&mut world), [TOS]);
-    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
-    world.b.cma.accept(world.now, passive, &param).unwrap();
-    world.run();
+    let passive = world.request();
+    world.accept(passive, &param);
     world.a.expect(CmaEventType::ConnectResponse);
     // There and back, beside an acknowledgement's delay of 15.
     assert_eq!(shown(&world, false, passive), (TOS, 15));

@@ -74,8 +74,7 @@ impl Play {
     fn asked(&mut self, len: usize) -> (CmaId, CmaId) {
         let Self { world, room, .. } = self;
         let active = world.a.resolved(room.space, "10.0.0.2:9");
-        world.a.cma.connect(world.now, active, &param(&said(len), active.0 as usize)).unwrap();
-        world.run();
+        world.connect(active, &param(&said(len), active.0 as usize));
         let event = world.b.expect(ConnectRequest);
         assert_heard(&event.param, &said(len), room.request);
         (active, event.new_id.unwrap())
@@ -106,7 +105,7 @@ fn every_length_of_a_request_arrives_and_more_asks_nobody() {
             // It may ask again, with less.
             cma.connect(now, active, &param(&[], active.0 as usize)).unwrap();
             world.run();
-            let passive = world.b.expect(ConnectRequest).new_id.unwrap();
+            let passive = world.request();
             world.destroy([active], [passive]);
             world.run();
         }

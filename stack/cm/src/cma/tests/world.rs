@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use urxe_wire::Gid;
 use urxe_wire::mad::{Guid, PortSpace, ServiceId};
+use urxe_wire::{Gid, Qpn};
 
-use crate::cm::{CmConfig, CmPath};
+use crate::cm::{CmConfig, CmPath, CmTransmit};
 use crate::cma::{
     ChannelId, Cma, CmaEvent, CmaEventType, CmaId, ConnParam, DeviceKey, LocalDevice, System,
 };
@@ -133,11 +133,19 @@ impl Host {
     /// An identifier that can connect.
     pub fn resolved(&mut self, space: PortSpace, dst: &str) -> CmaId {
         let id = self.id(space);
+        self.resolve_addr(id, dst);
+        self.resolve_route(id);
+        id
+    }
+
+    pub fn resolve_addr(&mut self, id: CmaId, dst: &str) {
         self.cma.resolve_addr(id, None, dst.parse().unwrap(), &self.system).unwrap();
         self.expect(CmaEventType::AddrResolved);
+    }
+
+    pub fn resolve_route(&mut self, id: CmaId) {
         self.cma.resolve_route(id).unwrap();
         self.expect(CmaEventType::RouteResolved);
-        id
     }
 }
 
@@ -161,6 +169,11 @@ impl World {
 
     /// Carries until nothing is on its way.
     pub fn run(&mut self) {
+        self.run_seen(|_| {});
+    }
+
+    /// As [`run`](Self::run), and shows each MAD.
+    pub fn run_seen(&mut self, mut see: impl FnMut(&CmTransmit)) {
         loop {
             let from_a = std::iter::from_fn(|| self.a.cma.poll_transmit()).collect::<Vec<_>>();
             let from_b = std::iter::from_fn(|| self.b.cma.poll_transmit()).collect::<Vec<_>>();
@@ -168,14 +181,11 @@ impl World {
                 return;
             }
             for (_, transmit) in from_a.into_iter().chain(from_b).filter(|_| !self.is_cut) {
+                see(&transmit);
                 let CmPath { local, remote } = transmit.path;
                 let to = if remote.to_ip() == self.a.system.0 { &mut self.a } else { &mut self.b };
-                to.cma.receive(
-                    self.now,
-                    to.key,
-                    CmPath { local: remote, remote: local },
-                    &transmit.mad,
-                );
+                let path = CmPath { local: remote, remote: local };
+                to.cma.receive(self.now, to.key, path, &transmit.mad);
             }
         }
     }
@@ -209,18 +219,50 @@ impl World {
         self.run();
     }
 
-    /// A connection from `a` to port 9 of `b`: both identifiers.
-    pub fn connected(&mut self) -> (CmaId, CmaId) {
+    /// Asks host B; its answer, if any, has come.
+    pub fn connect(&mut self, id: CmaId, param: &ConnParam<'_>) {
+        self.a.cma.connect(self.now, id, param).unwrap();
+        self.run();
+    }
+
+    /// Begins to ask port `port` of host B for queue pair `qpn`.
+    pub fn begin(&mut self, port: u16, qpn: u32) -> CmaId {
+        let id = self.a.resolved(PortSpace::TCP, &format!("10.0.0.2:{port}"));
+        let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
+        self.a.cma.connect(self.now, id, &param).unwrap();
+        id
+    }
+
+    /// The identifier of a request that host B is told of.
+    #[track_caller]
+    pub fn request(&mut self) -> CmaId {
+        self.b.expect(CmaEventType::ConnectRequest).new_id.unwrap()
+    }
+
+    pub fn accept(&mut self, id: CmaId, param: &ConnParam<'_>) {
+        self.b.cma.accept(self.now, id, param).unwrap();
+        self.run();
+    }
+
+    pub fn establish(&mut self, id: CmaId) {
+        self.a.cma.establish(self.now, id).unwrap();
+        self.run();
+    }
+
+    /// Host A has asked host B for a connection: the listener, the active and the passive side.
+    pub fn asked(&mut self, param: &ConnParam<'_>) -> (CmaId, CmaId, CmaId) {
         let listener = self.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
         let active = self.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-        self.a.cma.connect(self.now, active, &ConnParam::default()).unwrap();
-        self.run();
-        let passive = self.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
-        self.b.cma.accept(self.now, passive, &ConnParam::default()).unwrap();
-        self.run();
+        self.connect(active, param);
+        (listener, active, self.request())
+    }
+
+    /// A connection from `a` to port 9 of `b`: both identifiers.
+    pub fn connected(&mut self) -> (CmaId, CmaId) {
+        let (listener, active, passive) = self.asked(&ConnParam::default());
+        self.accept(passive, &ConnParam::default());
         self.a.expect(CmaEventType::ConnectResponse);
-        self.a.cma.establish(self.now, active).unwrap();
-        self.run();
+        self.establish(active);
         self.b.expect(CmaEventType::Established);
         self.b.cma.destroy_id(self.now, listener).unwrap();
         (active, passive)
