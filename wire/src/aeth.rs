@@ -21,8 +21,8 @@ use std::fmt;
 
 use crate::Msn;
 use crate::bytes::{head, put};
-use crate::display::Value;
 use crate::error::{Header, ParseError};
+use crate::fields::Value;
 
 /// Defines a newtype over a code of five bits.
 macro_rules! five_bits {

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::Rkey;
-use crate::header::header;
+use crate::fields::header;
 
 header! {
     /// Atomic extended transport header.

@@ -8,6 +8,7 @@
 use std::fmt;
 
 use crate::PacketView;
+pub use crate::fields::Value;
 
 impl fmt::Display for PacketView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,30 +31,6 @@ impl fmt::Display for PacketView<'_> {
 /// Writes a header, if it is there.
 fn header(f: &mut fmt::Formatter<'_>, header: Option<impl fmt::Display>) -> fmt::Result {
     header.map_or(Ok(()), |header| write!(f, " {header}"))
-}
-
-/// A field's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A number best read in decimal.
-    Decimal(u64),
-    /// A number best read in hexadecimal, with so many digits.
-    Hex(u64, usize),
-    /// A flag.
-    Flag(bool),
-    /// A word, such as an opcode's name.
-    Word(&'static str),
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Decimal(v) => write!(f, "{v}"),
-            Self::Hex(v, digits) => write!(f, "0x{v:0digits$x}"),
-            Self::Flag(v) => write!(f, "{}", u8::from(v)),
-            Self::Word(v) => f.write_str(v),
-        }
-    }
 }
 
 /// A field of a packet.

@@ -11,8 +11,8 @@
 use std::fmt;
 
 use crate::bytes::{be32, head, put};
-use crate::display::Value;
 use crate::error::{Header, ParseError};
+use crate::fields::Value;
 
 bitflags::bitflags! {
     /// PLT, the placement a FLUSH asks for; several may be asked for at once.

@@ -8,7 +8,7 @@
 //! +-----------+
 //! ```
 
-use crate::header::header;
+use crate::fields::header;
 
 header! {
     /// Immediate data.

@@ -82,6 +82,7 @@ pub mod display;
 pub mod ecn;
 pub mod error;
 mod feth;
+mod fields;
 #[cfg(feature = "frames")]
 pub mod frame;
 mod gid;

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::Rkey;
-use crate::header::header;
+use crate::fields::header;
 
 header! {
     /// RDMA extended transport header.

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::Qpn;
-use crate::header::header;
+use crate::fields::header;
 
 header! {
     /// XRC extended transport header.

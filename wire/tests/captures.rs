@@ -6,8 +6,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-
 use support::captures;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Frame, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, Opcode, PacketView, ROCE_PORT};

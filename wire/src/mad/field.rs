@@ -4,10 +4,9 @@
 use std::fmt;
 
 use super::code::{Answered, ApStatus, RejReason, SidrStatus, TransportType};
-use super::error::MadError;
 use super::id::{CommId, Guid, ServiceId};
-use super::{Attribute, MESSAGE_LEN};
-use crate::display::Value;
+use super::{Attribute, MESSAGE_LEN, MadError};
+use crate::fields::Value;
 use crate::{Gid, PKey, Psn, QKey, Qpn};
 
 /// The bytes behind the header of a MAD.

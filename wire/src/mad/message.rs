@@ -6,9 +6,8 @@
 //! read.
 
 use super::code::{Answered, ApStatus, RejReason, SidrStatus, TransportType};
-use super::error::MadError;
 use super::field::{Bits, Body, Field, InfoLength, MadValue, PrivateData, SpreadVendorId};
-use super::header::Attribute;
+use super::header::{Attribute, MadError};
 use super::id::{CommId, Guid, ServiceId};
 use crate::{Gid, PKey, Psn, QKey, Qpn};
 

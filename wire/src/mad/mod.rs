@@ -16,15 +16,14 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `header`, `id` | the header; communication, transaction and service ids |
+//! | `header`, `id` | the header, and why bytes are no MAD; communication, transaction and service ids |
 //! | `message` | the table of all messages and their fields |
 //! | `field`, `code` | what kinds of field there are; reasons and statuses |
 //! | `cma` | the addresses in the private data of the RDMA IP CM service |
-//! | `error`, `display` | why bytes are no such MAD; messages for people |
+//! | `display` | messages for people |
 mod cma;
 mod code;
 mod display;
-mod error;
 mod field;
 mod header;
 mod id;
@@ -33,9 +32,8 @@ mod steer;
 
 pub use cma::{CmaAddresses, CmaError, CmaHeader};
 pub use code::{Answered, ApStatus, RejReason, SidrStatus, TransportType};
-pub use error::MadError;
 pub use field::{Bits, InfoLength, MadValue, PrivateData, PrivateDataTooLong, SpreadVendorId};
-pub use header::{Attribute, MadHeader};
+pub use header::{Attribute, MadError, MadHeader};
 pub use id::{CommId, Guid, PortSpace, ServiceId, TransactionId};
 pub use message::{Apr, CmMessage, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
 pub use steer::{Destination, ID_SLOT_SHIFT, RESPONSE_BIT};
