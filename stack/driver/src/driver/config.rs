@@ -1,4 +1,4 @@
-//! How an engine is opened, and what can go wrong.
+//! How an engine is opened, whom it tells what happens, and what can go wrong.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::connections::Connections;
-use super::hooks::Hooks;
+use crate::cq::Wake;
 use crate::device::{IcrcPolicy, Limits};
 use crate::link::LinkError;
 use crate::memory::CopyMode;
@@ -73,6 +73,34 @@ impl Default for EngineConfig {
             hooks: Hooks::default(),
             connections: None,
         }
+    }
+}
+
+/// Whom an engine tells what happens, beside its descriptors: for callers that wait without one.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    /// Woken like the descriptor of asynchronous events, under a lock of the core.
+    pub events: Option<Arc<dyn Wake>>,
+    /// Called by the background thread each time it has received and handled timeouts.
+    pub after_progress: Option<Arc<dyn AfterProgress>>,
+}
+
+/// Acts on what was noted under locks. A [`Wake`] may not call back into the core; here it is
+/// allowed.
+pub trait AfterProgress: Send + Sync {
+    /// Whether something was noted. Asked often, and under no lock.
+    fn is_due(&self) -> bool;
+
+    /// Acts on it, under no lock. It may drop the engine.
+    fn act(&self);
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks")
+            .field("events", &self.events.is_some())
+            .field("after_progress", &self.after_progress.is_some())
+            .finish()
     }
 }
 

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use urxe_wire::Qpn;
 
-use super::namespace::Namespace;
+use super::host::Namespace;
 use super::ports::dest_qp;
 use super::shared::Shared;
 use crate::cq::Wake;

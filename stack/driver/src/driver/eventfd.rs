@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, read, write};
 
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Arc, Mutex, lock};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -131,6 +131,27 @@ impl AsFd for EventFd {
 impl AsRawFd for EventFd {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+}
+
+/// Wakes a descriptor and, if there is one, a hook.
+pub struct EventWake {
+    /// Counts the events.
+    pub descriptor: Arc<EventFd>,
+    /// Is told, but counts nothing.
+    pub hook: Option<Arc<dyn Wake>>,
+}
+
+impl Wake for EventWake {
+    fn wake(&self) {
+        self.descriptor.wake();
+        if let Some(hook) = &self.hook {
+            hook.wake();
+        }
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        self.descriptor.withdraw(events)
     }
 }
 

@@ -18,7 +18,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`engine`] | a device with its ports and its thread: open, post, poll |
-//! | `config`, `hooks` | how it is opened, and whom it tells what happens |
+//! | `config` | how it is opened, and whom it tells what happens |
 //! | `shared` | what its threads share, and what each does with it |
 //! | `direct` | packets between devices of one process, over no socket |
 //! | `background` | the thread |
@@ -28,8 +28,7 @@
 //! | [`management`] | datagrams to QP1 that are for this process |
 //! | [`connections`] | connections over the engines of a process |
 //! | `mad_burst` | whether the thread preempts others when datagrams to QP1 come |
-//! | `host` | what connections ask of the system |
-//! | `namespace` | the network namespace in which a device was opened |
+//! | `host` | what connections and engines ask of the host system |
 //! | `deferred_mads` | MADs that wait for a listener, or for room in another process |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
@@ -48,19 +47,17 @@ mod direct;
 pub mod engine;
 pub mod eventfd;
 mod groups;
-mod hooks;
 mod host;
 mod leader;
 mod mad_burst;
 pub mod management;
-mod namespace;
 mod poll_watchdog;
 mod ports;
 mod shared;
 mod wait;
 
-pub use config::{EngineConfig, OpenEngineError, limits_here};
+pub use config::{AfterProgress, EngineConfig, Hooks, OpenEngineError, limits_here};
 pub use connections::Connections;
 pub use engine::Engine;
-pub use hooks::{AfterProgress, EventWake, Hooks};
+pub use eventfd::EventWake;
 pub use host::Host;

@@ -4,9 +4,8 @@
 //! |---|---|
 //! | `receive` | which socket is read next, and how its packets get to the device |
 //! | `route` | where a packet goes that no queue pair takes: the decision |
-//! | `unmatched` | the same: what is done about it |
+//! | `unmatched` | the same: what is done about it, also for processes that ended |
 //! | `services` | what this device listens on |
-//! | `orphan_cleanup` | the sockets of processes that ended |
 //!
 //! | in | decided by | out |
 //! |---|---|---|
@@ -15,14 +14,13 @@
 //! | packets not matched by the device | `route` | to one or all processes; deferred; dropped |
 //! | deferred MADs that are due | `route` | the same |
 //! | packets handed in by other processes | `unmatched` | packets to the device; dropped |
-//! | sockets of processes that ended | `orphan_cleanup` | MADs to one or all processes; dropped |
+//! | sockets of processes that ended | [`Ports::sweep`] | MADs to one or all processes; dropped |
 //! | listen, unlisten | `services` | claims in the table of each address |
 //! | runs to send | [`Transmit`] | sends through the port whose address is `run.from` |
 //! | groups to join or leave | [`JoinGroups`] | sockets of `groups` |
 //!
 //! A MAD for this process goes to QP1 if that exists, else to the inbox. Each drop has a counter.
 
-mod orphan_cleanup;
 mod receive;
 mod route;
 mod services;

@@ -6,13 +6,12 @@ use std::sync::OnceLock;
 use urxe_wire::Gid;
 
 use super::alarm::Alarm;
-use super::config::OpenEngineError;
+use super::config::{AfterProgress, OpenEngineError};
 use super::connections::Attached;
 use super::eventfd::EventFd;
-use super::hooks::AfterProgress;
+use super::host::Namespace;
 use super::leader::LeaderElection;
 use super::management::{self, OutgoingMad, Uplink};
-use super::namespace::Namespace;
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, ReceiveScope, Receiver};
 use crate::cma::Listing;

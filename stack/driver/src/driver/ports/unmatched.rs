@@ -13,6 +13,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use urxe_wire::mad;
+
 use super::Ports;
 use super::receive::Receiver;
 use super::route::{DeferredStep, Destination, Processes, route};
@@ -20,8 +22,8 @@ use crate::device::counters::Counter;
 use crate::device::{Device, Unmatched};
 use crate::driver::deferred_mads::DeferredMad;
 use crate::driver::management;
-use crate::port::Datagrams;
 use crate::port::sharing::Member;
+use crate::port::{Datagrams, KeptPacket};
 use crate::sync::atomic::Ordering;
 use crate::sys::clock;
 use crate::time::Time;
@@ -29,6 +31,9 @@ use crate::time::Time;
 /// Deferred MADs handed to a process at one look. The process reads 256 packets of a connection
 /// (`MAX_MESSAGES` of the desk) and closes it then.
 const HANDED_IN: usize = 128;
+
+/// Management datagrams that get a reply at a time; the senders repeat the rest.
+const SWEPT_MADS: usize = 1024;
 
 /// The processes of an address, as this one sees them.
 struct AddressView<'p> {
@@ -186,6 +191,38 @@ impl Ports {
                 }
             };
             member.serve(message, take_in, &listing);
+        }
+    }
+
+    /// Drops the packets that wait for processes that ended. If this process has a connection
+    /// manager, that gets the management datagrams: it knows no such connection and replies so.
+    pub fn sweep(&self, receiver: &mut Receiver, device: &Device) {
+        let Receiver { buffers, scratch, .. } = receiver;
+        let refuses = self.refuses.load(Ordering::Relaxed);
+        for member in self.members().filter(|member| member.has_company()) {
+            let mut kept = Vec::new();
+            let swept = member.sweep(buffers, |packet| {
+                let is_kept = refuses
+                    && kept.len() < SWEPT_MADS
+                    && management::destination(packet.bytes).is_some();
+                if is_kept {
+                    kept.push(KeptPacket::new(packet, packet.bytes.into()));
+                }
+                is_kept
+            });
+            device.counters().add_many(Counter::DropDeadSlot, swept as u64);
+            for packet in &kept {
+                let packet = packet.datagrams();
+                device.receive(clock::now(), &packet, scratch);
+                for packet in unmatched_packets(&packet, scratch.unmatched.as_ref()) {
+                    self.deliver_mad(device, &packet);
+                    // A MAD with a zero id for its receiver is steered to slot 0 (socket 1),
+                    // whichever process it is for.
+                    if management::destination(packet.bytes) == Some(mad::Destination::Everyone) {
+                        broadcast_to_peers(device, Some(member), &packet);
+                    }
+                }
+            }
         }
     }
 
