@@ -19,14 +19,14 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use pcap_parser::traits::PcapReaderIterator;
-use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
+use pcap_parser::{Block, PcapBlockOwned, PcapNGReader};
 use socket2::{Domain, Protocol, Socket, Type};
 use urxe_stack::port::tap::Tap;
 use urxe_stack::port::udp::{
     MAX_RUN_BYTES, PathError, PathErrorReason, ReceiveBuffers, UdpConfig, UdpPort,
 };
 use urxe_stack::port::{Run, SendOutcome, Transmit};
+use urxe_test_support::capture::blocks;
 use urxe_wire::{Frame, IcrcSeed, IpRepr, ROCE_PORT};
 
 const A: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -115,21 +115,13 @@ fn run(from: IpAddr, to: IpAddr, bytes: &[u8], segment_size: usize) -> Run<'_> {
 
 /// The frames of a capture.
 fn frames(capture: &[u8]) -> Vec<Vec<u8>> {
-    let mut reader = PcapNGReader::new(1 << 20, capture).unwrap();
     let mut frames = Vec::new();
-    loop {
-        match reader.next() {
-            Ok((length, block)) => {
-                if let PcapBlockOwned::NG(Block::EnhancedPacket(packet)) = block {
-                    frames.push(packet.data[..packet.caplen as usize].to_vec());
-                }
-                reader.consume(length);
-            }
-            Err(PcapError::Eof) => return frames,
-            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
-            Err(error) => panic!("not pcapng: {error:?}"),
+    blocks(PcapNGReader::new(1 << 20, capture).unwrap(), |block| {
+        if let PcapBlockOwned::NG(Block::EnhancedPacket(packet)) = block {
+            frames.push(packet.data[..packet.caplen as usize].to_vec());
         }
-    }
+    });
+    frames
 }
 
 #[test]
@@ -350,7 +342,7 @@ fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
             }
             assert_eq!(other_group.receive(&mut buffers).unwrap(), 0);
         }
-        members[0].leave(&config);
+        members[0].leave(from);
         let bytes = run_bytes(from, group, 64, 64);
         assert_eq!(sender.transmit(&run(from, group, &bytes, 64)), SendOutcome::Sent);
         let start = Instant::now();

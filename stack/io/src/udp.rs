@@ -43,16 +43,16 @@ pub use counters::UdpCounters;
 pub use errors::{PathError, PathErrorReason};
 pub use receive::ReceiveBuffers;
 
-pub(super) use config::{bind_shared, check_address};
+pub(super) use config::{bind_shared, check_address, failed};
 
 use crate::sys::address::RawAddress;
 use crate::sys::control::Control;
 use crate::sys::fork::Guarded;
-use crate::sys::{clock, message, option};
+use crate::sys::{clock, message, socket};
 use counters::Counters;
 use errors::LogLimit;
 use senders::Senders;
-use urxe_types::port::{Datagrams, JoinError, PacketTap, Run, SendOutcome, Transmit};
+use urxe_types::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
 
@@ -91,37 +91,6 @@ pub struct UdpPort {
 }
 
 impl UdpPort {
-    /// Opens the port.
-    ///
-    /// # Errors
-    /// [`OpenPortError`] says what was wrong and what to do.
-    pub fn open(config: UdpConfig) -> Result<Self, OpenPortError> {
-        config::open(config)
-    }
-
-    /// The port of a socket on the address of `config` that was made to be shared, here or in
-    /// another process.
-    pub(super) fn adopt(
-        socket: Guarded<Socket>,
-        config: &UdpConfig,
-    ) -> Result<Self, OpenPortError> {
-        config::adopt(socket, config)
-    }
-
-    /// A port that receives what is sent to a multicast group, as it arrives on the interface of
-    /// `config`. It sends nothing.
-    ///
-    /// # Errors
-    /// [`JoinError`].
-    pub fn join(group: IpAddr, config: &UdpConfig) -> Result<Self, JoinError> {
-        config::join(group, config)
-    }
-
-    /// Leaves the group that [`join`](Self::join) joined with `config`: nothing more arrives.
-    pub fn leave(&self, config: &UdpConfig) {
-        config::leave(self, config.address);
-    }
-
     /// The UDP port that packets to the process slot `peer_slot` of any peer are to come from.
     /// Opens a socket the first time; where that is impossible, the packets come from the port's
     /// own number, and receivers may merge them with others.
@@ -130,11 +99,6 @@ impl UdpPort {
             tracing::warn!(%error, "cannot open a socket to send from: sending from UDP port {ROCE_PORT}");
             ROCE_PORT
         })
-    }
-
-    /// Throws away what was received and not yet read; returns how many datagrams.
-    pub(super) fn discard_received(&self) -> usize {
-        discard_received(&self.socket)
     }
 
     /// The address it is bound to: the source of everything it sends.
@@ -179,7 +143,7 @@ impl UdpPort {
     /// What has happened on the port so far. Makes one system call, for the kernel's drop counter.
     #[must_use]
     pub fn counters(&self) -> UdpCounters {
-        let dropped = option::memory(&self.socket).ok().map(|memory| memory.dropped);
+        let dropped = socket::memory(&self.socket).ok().map(|memory| memory.dropped);
         self.counters.read(dropped)
     }
 
@@ -510,8 +474,8 @@ fn wait_for_room(socket: &Socket, time: Duration) {
 
 /// Throws away what a socket has received; returns how many datagrams. At most a few thousand, in
 /// case more keep coming.
-pub(super) fn discard_received(socket: &Socket) -> usize {
-    let mut count = 0;
+pub(super) fn discard_received(socket: impl AsFd) -> usize {
+    let (socket, mut count) = (socket.as_fd(), 0);
     while count < 65_536 {
         match rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
             Ok(_) => count += 1,

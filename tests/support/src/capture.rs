@@ -37,13 +37,22 @@ pub fn packets(name: &str) -> Vec<Carried> {
 pub fn frames(name: &str, mut take: impl FnMut(&[u8])) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/testdata").join(name);
     let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut reader = LegacyPcapReader::new(1 << 20, &file[..]).expect("a capture");
+    blocks(LegacyPcapReader::new(1 << 20, &file[..]).expect("a capture"), |block| {
+        if let PcapBlockOwned::Legacy(block) = block {
+            take(block.data);
+        }
+    });
+}
+
+/// Hands every block of a capture to `take`.
+///
+/// # Panics
+/// If the capture cannot be read.
+pub fn blocks(mut reader: impl PcapReaderIterator, mut take: impl FnMut(PcapBlockOwned<'_>)) {
     loop {
         match reader.next() {
             Ok((used, block)) => {
-                if let PcapBlockOwned::Legacy(block) = block {
-                    take(block.data);
-                }
+                take(block);
                 reader.consume(used);
             }
             Err(PcapError::Eof) => return,

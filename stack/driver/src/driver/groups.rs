@@ -39,7 +39,7 @@ pub(super) struct GroupPorts {
 struct Group {
     port: Arc<UdpPort>,
     /// From which address.
-    config: UdpConfig,
+    own: IpAddr,
 }
 
 /// The sockets as the receiving thread knows them.
@@ -122,7 +122,7 @@ impl GroupPorts {
         let mut failure = None;
         for config in configs.iter().filter(same_version) {
             match UdpPort::join(group, config) {
-                Ok(port) => return Ok(Group { port: Arc::new(port), config: config.clone() }),
+                Ok(port) => return Ok(Group { port: Arc::new(port), own: config.address }),
                 Err(error) => _ = failure.get_or_insert(error),
             }
         }
@@ -152,13 +152,12 @@ impl JoinGroups for GroupPorts {
         let is_it = |place: &&mut Option<Group>| {
             place.as_ref().is_some_and(|joined| joined.port.address() == group)
         };
-        let Some(Group { port, config }) = joined.iter_mut().find(is_it).and_then(Option::take)
-        else {
+        let Some(Group { port, own }) = joined.iter_mut().find(is_it).and_then(Option::take) else {
             return;
         };
         // A receiving thread may keep it open for a while.
         let _ = epoll::delete(&*self.epoll, port.as_fd());
-        port.leave(&config);
+        port.leave(own);
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Release);
     }

@@ -18,7 +18,8 @@ use super::shared::Shared;
 use crate::cq::Wake;
 use crate::sync::atomic::Ordering;
 use crate::sync::{try_lock, yield_now};
-use crate::sys::{clock, signals};
+use crate::sys::clock;
+use crate::sys::poll::restart_calls;
 use crate::time::Time;
 
 /// Batches that a leader receives in a row before it looks at the time.
@@ -163,7 +164,7 @@ fn sleep(waits: &mut [PollFd<'_>], deadline: Time) -> Result<WaitOutcome, Errno>
         Ok(_) if waits[0].revents().contains(PollFlags::NVAL) => Err(Errno::BADF),
         Ok(_) if !waits[0].revents().is_empty() => Ok(WaitOutcome::Done),
         Ok(_) => Ok(WaitOutcome::Again),
-        Err(Errno::INTR) if signals::restart_calls() => Ok(WaitOutcome::Again),
+        Err(Errno::INTR) if restart_calls() => Ok(WaitOutcome::Again),
         Err(errno) => Err(errno),
     }
 }

@@ -20,9 +20,8 @@
 //! |---|---|
 //! | [`spec`] | [`LinkSpec`], [`LinkName`], [`Source`] and their text |
 //! | [`config`] | the user's file: read, add, remove |
-//! | [`interface`] | what the system has: interfaces, addresses, MTU, MAC, state |
+//! | [`interface`] | what the system has: interfaces, addresses, MTU, MAC, state, speed |
 //! | [`gid`] | [`Guid`], and the table of GIDs |
-//! | [`speed`] | width and speed of a port |
 //! | [`changes`] | being told that an interface or address changed |
 //! | [`live`] | a link's state and GIDs while its device is open |
 //! | [`resolve`](mod@resolve) | a link's [`ResolvedLink`] on this machine |
@@ -34,16 +33,14 @@ pub mod interface;
 pub mod live;
 pub mod resolve;
 pub mod spec;
-pub mod speed;
 
 pub use changes::Changes;
 pub use config::{Configured, Origin, configured};
 pub use gid::{GidEntry, Guid};
-pub use interface::{Interface, OperState};
+pub use interface::{Interface, LaneSpeed, LinkWidth, OperState, width_and_speed};
 pub use live::LivePort;
 pub use resolve::{ResolvedLink, path_mtu_for, resolve, resolve_on};
 pub use spec::{LinkName, LinkSpec, ParseError, ParseReason, Source};
-pub use speed::{LaneSpeed, LinkWidth, width_and_speed};
 
 use std::io;
 use std::net::IpAddr;

@@ -21,8 +21,7 @@ use rustix::process::geteuid;
 
 use super::forward::{self, FORWARD, VERSION};
 use super::group::Group;
-use super::owner::owner_of;
-use super::place::Place;
+use super::shared_address::{Place, owner_of};
 use crate::sys::fork::{Guarded, guard};
 use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};

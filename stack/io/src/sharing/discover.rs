@@ -25,8 +25,7 @@ use rustix::process::geteuid;
 use super::RETRY;
 use super::desk::{self, Reply};
 use super::group::{CreateGroupError, Group};
-use super::owner;
-use super::place::Place;
+use super::shared_address::{self, Place};
 use crate::sys::fork::guard;
 use crate::sys::{clock, unix};
 use crate::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
@@ -115,8 +114,8 @@ pub(super) fn discover_or_create(
             Attempt::Blocked(obstacle) => obstacle,
         };
         let holder = silent.or_else(|| match obstacle {
-            Obstacle::CreationLocked => owner::at_name(&place.creation_lock_name()),
-            Obstacle::PortTaken => owner::of_port(place),
+            Obstacle::CreationLocked => shared_address::at_name(&place.creation_lock_name()),
+            Obstacle::PortTaken => shared_address::of_port(place),
             Obstacle::Overtaken => None,
         });
         let waited = clock::now() - start;

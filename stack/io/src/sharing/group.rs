@@ -11,12 +11,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::Socket;
 
-use super::place::Place;
+use super::shared_address::Place;
 use super::stash::Stash;
 use super::table::{Process, Record, Service, Table};
 use crate::sys::fork::{Guarded, PerProcess};
 use crate::sys::{clock, steering};
-use crate::udp::{OpenPortError, UdpConfig, bind_shared};
+use crate::udp::{OpenPortError, UdpConfig, bind_shared, failed};
 use urxe_types::sync::atomic::AtomicBool;
 use urxe_types::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 
@@ -198,18 +198,17 @@ impl Locked<'_> {
 
     /// The socket at `index`; the group grows until it has it.
     pub fn socket(&self, index: u32, config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
-        let system =
-            |call| move |errno| OpenPortError::System { address: config.address, call, errno };
-        if let Some(socket) = self.peek(index).map_err(system("MSG_PEEK"))? {
+        let peek = |index| self.peek(index).map_err(failed(config.address, "MSG_PEEK"));
+        if let Some(socket) = peek(index)? {
             return Ok(socket);
         }
         let mut count = 0;
-        while self.peek(count).map_err(system("MSG_PEEK"))?.is_some() {
+        while peek(count)?.is_some() {
             count += 1;
         }
         loop {
             let socket = bind_shared(config)?;
-            self.group.stash.put(&socket).map_err(system("SCM_RIGHTS"))?;
+            self.group.stash.put(&socket).map_err(failed(config.address, "SCM_RIGHTS"))?;
             if count == index {
                 return Ok(socket);
             }

@@ -21,15 +21,13 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `place` | an address, and the names that belong to it |
-//! | [`owner`] | the processes that share an address, or hold it |
+//! | `shared_address` | an address, its names, and the processes that share or hold it |
 //! | `table` | slots and services: the memory file and its locks |
 //! | `stash` | the sockets |
 //! | `group` | both, as one process uses them |
 //! | `discover` | how a process finds the group, or creates it |
 //! | `desk` | joining processes, and packets from other processes |
 //! | `forward` | how such a packet is passed on |
-//! | [`services`] | the service ids on which each process listens |
 //!
 //! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
 
@@ -37,9 +35,7 @@ mod desk;
 mod discover;
 mod forward;
 mod group;
-pub mod owner;
-mod place;
-pub mod services;
+mod shared_address;
 mod stash;
 mod table;
 
@@ -56,17 +52,21 @@ use socket2::Socket;
 
 use self::desk::Desk;
 use self::discover::discover_or_create;
-use self::group::{CreateGroupError, Group, REGISTRY};
-use self::place::Place;
+use self::group::{CreateGroupError, Group, REGISTRY, Services};
+use self::shared_address::{Place, owner_of};
+use self::table::Service;
 use crate::sys::fork::{Guarded, Maker};
-use crate::sys::{option, steering};
-use crate::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, free_loopback_address};
+use crate::sys::{socket, steering, unix};
+use crate::udp::{
+    OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, check_address, discard_received, failed,
+    free_loopback_address,
+};
 use urxe_types::port::Datagrams;
 use urxe_types::qpn::MAX_PROCESS_SLOTS;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::Ordering;
 
-pub use self::owner::{Sharer, listing_of, sharers};
+pub use self::shared_address::{Sharer, listing_of, sharers};
 pub use urxe_types::owner::{ListenError, Owner};
 
 /// Batches read from the socket of a dead process in one sweep. A stream of data ends sooner, since
@@ -196,8 +196,7 @@ pub fn join_late(
 /// the registry locked meanwhile: each other join or leave of this process waits, for seconds if a
 /// process of the address does not reply.
 fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
-    let (address, scope_id) =
-        super::udp::check_address(config.address.to_canonical(), config.scope_id)?;
+    let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
     let place = Place { address, scope_id };
     match REGISTRY.get().group(place, || discover_or_create(place, config)) {
         Ok(group) => Ok(Lookup::Shared(group)),
@@ -243,7 +242,7 @@ impl Member {
     fn claim(group: &Arc<Group>, slot: u8, claim: u64) -> Result<Option<Self>, OpenPortError> {
         let address = group.place.address;
         let taken = group.try_claim(slot, claim);
-        if !taken.map_err(|errno| OpenPortError::System { address, call: "F_SETLK", errno })? {
+        if !taken.map_err(failed(address, "F_SETLK"))? {
             return Ok(None);
         }
         let mut member = Self {
@@ -258,7 +257,7 @@ impl Member {
         match Desk::open(group.place, slot) {
             Ok(desk) => member.desk = Some(desk),
             Err(Errno::ADDRINUSE) => return Ok(None),
-            Err(errno) => return Err(OpenPortError::System { address, call: "listen", errno }),
+            Err(errno) => return Err(failed(address, "listen")(errno)),
         }
         Ok(Some(member))
     }
@@ -267,16 +266,14 @@ impl Member {
     /// slot's former process.
     fn open(&mut self, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
         let group = self.group();
-        let system =
-            |errno| OpenPortError::System { address: config.address, call: "F_SETLK", errno };
         let (own, common) = {
-            let locked = group.locked().map_err(system)?;
+            let locked = group.locked().map_err(failed(config.address, "F_SETLK"))?;
             let own = locked.socket(steering::slot_socket(self.slot), config)?;
             (own, locked.socket(steering::COMMON_SOCKET, config)?)
         };
         tracing::debug!(slot = self.slot, "took the sockets");
         let port = UdpPort::adopt(own, config)?;
-        let stale = port.discard_received();
+        let stale = discard_received(&port);
         tracing::debug!(slot = self.slot, stale, "joined {}", group.place);
         self.common = Some(UdpPort::adopt(common, config)?);
         Ok(port)
@@ -349,7 +346,7 @@ impl Member {
             // If another thread set it first, it is the same socket.
             let _ = place.set(socket);
         }
-        let memory = place.get().and_then(|socket| option::memory(&**socket).ok());
+        let memory = place.get().and_then(|socket| socket::memory(&**socket).ok());
         memory.is_some_and(|memory| memory.receive_queued > memory.receive_limit / 2)
     }
 
@@ -368,6 +365,46 @@ impl Member {
             Err(errno) => tracing::debug!(%errno, slot, taken, "could not hand in all packets"),
         }
         taken
+    }
+
+    /// Claims a service id on this address for this device: requests for it come here.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
+        let address = self.address();
+        let system = |errno| ListenError::System { address, errno };
+        let locked = self.group().locked().map_err(system)?;
+        let Services { alive, free } = locked.services().map_err(system)?;
+        if let Some((_, taken)) = alive.iter().find(|(_, service)| service.id == service_id) {
+            let desk = unix::connect_to(&self.group().place.desk(taken.slot)).ok();
+            let owner = desk.and_then(|desk| unix::peer(&desk).ok()).map(owner_of);
+            return Err(ListenError::InUse { address, service_id, owner });
+        }
+        let place = free.ok_or(ListenError::TooMany { address })?;
+        let service = Service { id: service_id, claim: self.claim, slot: self.slot };
+        self.group().table.set_service(place, Some(service)).map_err(system)
+    }
+
+    /// Gives a service id back; whether this device had it.
+    #[must_use]
+    pub fn unlisten(&self, service_id: u64) -> bool {
+        let Ok(locked) = self.group().locked() else { return false };
+        let Ok(Services { alive, .. }) = locked.services() else { return false };
+        let is_own = |service: &Service| service.id == service_id && service.claim == self.claim;
+        let own = alive.iter().find(|(_, service)| is_own(service));
+        own.is_some_and(|(place, _)| self.group().table.set_service(*place, None).is_ok())
+    }
+
+    /// The slot of the process that listens on a service id.
+    #[must_use]
+    pub fn listener_of(&self, service_id: u64) -> Option<u8> {
+        let locked = self.group().locked().ok()?;
+        let Services { alive, .. } = locked.services().ok()?;
+        alive
+            .iter()
+            .find(|(_, service)| service.id == service_id)
+            .map(|(_, service)| service.slot & 63)
     }
 
     /// Drops the packets in the sockets of free slots, except those that `keeps` takes; returns the
@@ -399,7 +436,7 @@ impl Member {
                 }
             }
             // The packets beyond `SWEPT_BATCHES`, and errors that the former process left queued.
-            swept += super::udp::discard_received(&socket);
+            swept += discard_received(&*socket);
         }
         swept
     }

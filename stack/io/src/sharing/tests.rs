@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::*;
 use crate::udp::ReceiveBuffers;
+use crate::udp::tests::run_between;
 use urxe_types::port::{Run, Transmit};
 use urxe_types::rng::Rng;
 
@@ -98,7 +99,7 @@ fn a_receiver_is_crowded_before_anything_is_lost_and_no_longer_when_it_has_read(
     let at = address(20);
     let [here, there] = [joined(at), joined(at)];
     let is_crowded = || here.members[0].is_crowded(there.slot);
-    let lost = || option::memory(&there.ports[0]).unwrap().dropped;
+    let lost = || socket::memory(&there.ports[0]).unwrap().dropped;
     let long = [packet(qpn_of(there.slot), 1), vec![1; 32_000]].concat();
     let mut sent = 0;
     while !is_crowded() {
@@ -271,15 +272,7 @@ fn each_peer_slot_has_a_source_port_of_its_own() {
     let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
     assert_eq!(distinct.len(), 64);
     let bytes = packet(qpn_of(there.slot), 4);
-    let run = |from_port| Run {
-        from: at,
-        from_port,
-        to: at,
-        bytes: &bytes,
-        segment_size: bytes.len(),
-        traffic_class: 0,
-        hop_limit: 0,
-    };
+    let run = |from_port| Run { from_port, ..run_between(at, at, &bytes, bytes.len()) };
     assert_eq!(port.transmit(&run(numbers[1])), urxe_types::port::SendOutcome::Sent);
     let mut buffers = ReceiveBuffers::default();
     assert_eq!(there.ports[0].receive(&mut buffers).unwrap(), 1);

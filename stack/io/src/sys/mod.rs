@@ -7,13 +7,10 @@
 //! | [`control`] | control messages: writing them, and reading them without trusting their lengths |
 //! | [`fork`] | descriptors that a forked child must not keep |
 //! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
-//! | [`option`] | socket options |
-//! | [`poll`] | polling descriptors that are a caller's plain numbers |
+//! | [`poll`] | polling descriptors that are a caller's plain numbers; what signal handlers do to it |
 //! | [`process`] | this process's number, without a system call each time |
 //! | [`record_lock`] | locks that end with the process |
-//! | [`route`] | which way packets leave this host |
-//! | [`signals`] | what signal handlers do to the call that they interrupt |
-//! | [`socket`] | sockets that no preloaded library makes something else of |
+//! | [`socket`] | UDP sockets, socket options |
 //! | [`steering`] | which of several sockets on one port a packet goes to |
 //! | [`thread`] | threads that take none of the application's signals |
 //! | [`unix`] | local sockets: abstract names, credentials, passing descriptors |
@@ -28,12 +25,9 @@ pub mod clock;
 pub mod control;
 pub mod fork;
 pub mod message;
-pub mod option;
 pub mod poll;
 pub mod process;
 pub mod record_lock;
-pub mod route;
-pub mod signals;
 pub mod socket;
 pub mod steering;
 pub mod thread;

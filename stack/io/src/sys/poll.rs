@@ -1,11 +1,17 @@
-//! Polling descriptors that are a caller's plain numbers: closed or negative ones are the caller's
-//! to name, and poll(2) says so of them.
+//! Polling descriptors that are a caller's plain numbers, and what the program's signal handlers do
+//! to the call that they interrupt.
 
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
+/// Signals that a thread raises by its own fault.
+pub(super) const OWN_FAULTS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
 /// Polls `fds` and returns how many have something; without `timeout`, waits until one has.
+/// Closed or negative ones are the caller's to name, and poll(2) says so of them.
 ///
 /// # Errors
 /// The system's.
@@ -16,4 +22,53 @@ pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Result<usize
     // SAFETY: the slice's entries are there during the call.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
     usize::try_from(ready).map_err(|_| super::last_errno())
+}
+
+/// Whether all handlers of the program were installed with `SA_RESTART`: a `read` that one
+/// interrupts goes on (signal(7)). `poll` never does, so whoever sleeps in it on behalf of a `read`
+/// asks here. Some sixty system calls; for the rare moment after a signal.
+#[must_use]
+pub fn restart_calls() -> bool {
+    // Those of the own thread's faults interrupt no call that sleeps.
+    let is_own = |signal: &_| OWN_FAULTS.contains(signal) || *signal == libc::SIGABRT;
+    (1..=libc::SIGRTMAX()).filter(|signal| !is_own(signal)).all(|signal| {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: no new action is given, and there is room for the present one; zeros are a valid
+        // one if the call fails, as it does for the two signals that the C library keeps for
+        // itself.
+        let action = unsafe {
+            libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+            action.assume_init()
+        };
+        let is_handled =
+            action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
+        !is_handled || action.sa_flags & libc::SA_RESTART != 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    extern "C" fn nothing(_: libc::c_int) {}
+
+    fn handle(flags: libc::c_int) {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: zeros are an action without mask and flags; the handler does nothing, and nobody
+        // else uses the signal.
+        unsafe {
+            (*action.as_mut_ptr()).sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            (*action.as_mut_ptr()).sa_flags = flags;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, action.as_ptr(), std::ptr::null_mut()), 0);
+        }
+    }
+
+    #[test]
+    fn one_handler_without_the_flag_is_enough() {
+        handle(libc::SA_RESTART);
+        let with_the_flag = restart_calls();
+        handle(0);
+        assert!(!restart_calls());
+        assert!(with_the_flag);
+    }
 }

@@ -24,7 +24,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use urxe_wire::mad::{self, Attribute};
 
-use super::option::attach_reuseport_program;
+use super::socket::attach_reuseport_program;
 
 /// Position of the slot in a QPN.
 pub use urxe_types::qpn::SLOT_SHIFT as QPN_SLOT_SHIFT;

@@ -6,10 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::thread::JoinHandleExt;
 use std::thread::{Builder, JoinHandle};
 
-/// Signals that a thread raises by its own fault. They stay open: blocked, they would kill the
-/// process without the application's crash handler.
-const OWN_FAULTS: [libc::c_int; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+use super::poll::OWN_FAULTS;
 
 /// Whether the caller is that thread. The standard library would allocate a description of a thread
 /// that it did not start.
@@ -21,7 +18,8 @@ pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
 
 /// Starts a thread in which every signal is blocked, so that the application's handlers run in the
 /// application's threads only and its blocking calls are the ones interrupted. Excepted are those
-/// that a thread raises by its own fault (SIGSEGV and its like).
+/// that a thread raises by its own fault (SIGSEGV and its like): blocked, they would kill the process
+/// without the application's crash handler.
 ///
 /// The mask is set before the thread exists, which leaves no moment in which it could take a
 /// signal, and the calling thread's mask is restored.

@@ -5,7 +5,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -14,7 +14,7 @@ use rustix::net::{
     listen, recvmsg, sendmsg, socket_with,
 };
 
-use super::last_errno;
+use super::socket;
 
 /// Descriptors that one message carries at most here.
 pub const MAX_DESCRIPTORS: usize = 4;
@@ -33,24 +33,9 @@ pub struct Peer {
 /// # Errors
 /// What getsockopt(2) answers.
 pub fn peer(socket: impl AsFd) -> Result<Peer, Errno> {
-    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the pointer and length describe `credentials`, which lives through the call; the
-    // kernel writes at most `length` bytes, and every pattern of bytes is a ucred.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut length,
-        )
-    };
-    if result == 0 {
-        Ok(Peer { pid: credentials.pid, uid: credentials.uid })
-    } else {
-        Err(last_errno())
-    }
+    // `struct ucred` (linux/socket.h): process, user, group.
+    let [pid, uid, _] = socket::words(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    Ok(Peer { pid: pid as i32, uid })
 }
 
 /// A socket of messages that listens under an abstract name. Non-blocking, closed on exec.
@@ -144,6 +129,5 @@ pub fn receive(
 /// # Errors
 /// What setsockopt(2) answers; `EOPNOTSUPP` where the kernel cannot.
 pub fn set_peek_offset(socket: impl AsFd, bytes: i32) -> Result<(), Errno> {
-    const SO_PEEK_OFF: super::option::IntOption = super::option::socket_level(libc::SO_PEEK_OFF);
-    super::option::set_int(socket, SO_PEEK_OFF, bytes)
+    socket::set_int(socket, socket::SO_PEEK_OFF, bytes)
 }

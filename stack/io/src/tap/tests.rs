@@ -1,12 +1,13 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use urxe_types::sync::Arc;
 
-use pcap_parser::traits::PcapReaderIterator;
-use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
+use pcap_parser::{Block, PcapBlockOwned, PcapNGOption, PcapNGReader};
+use urxe_test_support::capture::blocks;
 use urxe_wire::Frame;
 
 use super::*;
-use crate::udp::{ReceiveBuffers, UdpConfig, UdpPort};
+use crate::udp::tests::{arrivals, open_with, run_between};
+use crate::udp::{UdpConfig, UdpPort};
 use urxe_types::port::{SendOutcome, Transmit};
 
 /// Somewhere to write that the test can look at.
@@ -43,51 +44,36 @@ struct Captured {
 
 /// Interface names and packets.
 fn read(capture: &[u8]) -> (Vec<String>, Vec<Captured>) {
-    let mut reader = PcapNGReader::new(1 << 20, capture).unwrap();
     let (mut interfaces, mut packets) = (Vec::new(), Vec::new());
-    loop {
-        match reader.next() {
-            Ok((length, block)) => {
-                match block {
-                    PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
-                        assert_eq!(description.if_tsresol, 9);
-                        let name =
-                            description.options.iter().find(|option| option.code.0 == 2).unwrap();
-                        interfaces.push(
-                            String::from_utf8(name.value[..usize::from(name.len)].to_vec())
-                                .unwrap(),
-                        );
-                    }
-                    PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
-                        assert_eq!(packet.caplen, packet.origlen);
-                        let option = |code| {
-                            packet
-                                .options
-                                .iter()
-                                .find(|option| option.code.0 == code)
-                                .map(|option| option.value.to_vec())
-                        };
-                        packets.push(Captured {
-                            interface: packet.if_id,
-                            timestamp_ns: u64::from(packet.ts_high) << 32
-                                | u64::from(packet.ts_low),
-                            frame: packet.data[..packet.caplen as usize].to_vec(),
-                            direction: option(2),
-                            comment: option(1).map(|text| {
-                                String::from_utf8(text).unwrap().trim_end_matches('\0').to_owned()
-                            }),
-                        });
-                    }
-                    PcapBlockOwned::NG(Block::SectionHeader(_)) => {}
-                    _ => panic!("an unexpected block"),
-                }
-                reader.consume(length);
-            }
-            Err(PcapError::Eof) => return (interfaces, packets),
-            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
-            Err(error) => panic!("not pcapng: {error:?}"),
+    blocks(PcapNGReader::new(1 << 20, capture).unwrap(), |block| match block {
+        PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
+            assert_eq!(description.if_tsresol, 9);
+            interfaces.extend(option(&description.options, 2).map(text));
         }
-    }
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            assert_eq!(packet.caplen, packet.origlen);
+            packets.push(Captured {
+                interface: packet.if_id,
+                timestamp_ns: u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low),
+                frame: packet.data[..packet.caplen as usize].to_vec(),
+                direction: option(&packet.options, 2),
+                comment: option(&packet.options, 1).map(text),
+            });
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => {}
+        _ => panic!("an unexpected block"),
+    });
+    (interfaces, packets)
+}
+
+/// The value of an option, without its padding.
+fn option(options: &[PcapNGOption<'_>], code: u16) -> Option<Vec<u8>> {
+    let option = options.iter().find(|option| option.code.0 == code)?;
+    Some(option.value[..usize::from(option.len)].to_vec())
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
 }
 
 /// Packets of these lengths (without ICRC), the ICRC of each made for the identification that
@@ -108,6 +94,12 @@ fn packets(
         all.extend(packet);
     }
     all
+}
+
+/// `run` as it arrives.
+fn arrived<'a>(run: &Run<'a>, hop_limit: u8) -> Datagrams<'a> {
+    let Run { from, from_port, to, bytes, segment_size, traffic_class, .. } = *run;
+    Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit }
 }
 
 /// The identification in a frame, after checking everything that can be checked.
@@ -134,15 +126,7 @@ fn a_sent_run_has_identifications_by_index() {
     let output = Output::default();
     let tap = Tap::new(output.clone());
     let bytes = packets(A, 4791, B, &[100, 100, 100, 20], |index| index as u16);
-    let run = Run {
-        from: A,
-        from_port: 4791,
-        to: B,
-        bytes: &bytes,
-        segment_size: 104,
-        traffic_class: 0x69,
-        hop_limit: 0,
-    };
+    let run = Run { traffic_class: 0x69, ..run_between(A, B, &bytes, 104) };
     tap.sent(0x0123_4567_89ab_cdef, &run);
     assert_eq!(tap.packets(), 4);
     drop(tap);
@@ -172,15 +156,8 @@ fn received_packets_get_the_identification_that_explains_their_icrc() {
     let tap = Tap::new(output.clone());
     let (port, identifications) = (0xc123, [0, 0xfffe, 0xffff, 3]);
     let bytes = packets(B, port, A, &[60, 60, 60, 60], |index| identifications[index]);
-    let datagrams = Datagrams {
-        from: B,
-        from_port: port,
-        to: A,
-        bytes: &bytes,
-        segment_size: 64,
-        traffic_class: 3,
-        hop_limit: 63,
-    };
+    let datagrams =
+        arrived(&Run { from_port: port, traffic_class: 3, ..run_between(B, A, &bytes, 64) }, 63);
     tap.received(7, &datagrams);
     tap.flush().unwrap();
 
@@ -212,15 +189,7 @@ fn a_wrong_icrc_is_remarked() {
     for byte in &mut bytes[64 + 30..64 + 34] {
         *byte ^= 0xa5;
     }
-    let datagrams = Datagrams {
-        from: B,
-        from_port: 4791,
-        to: A,
-        bytes: &bytes,
-        segment_size: 64,
-        traffic_class: 0,
-        hop_limit: 0,
-    };
+    let datagrams = arrived(&run_between(B, A, &bytes, 64), 0);
     tap.received(7, &datagrams);
     drop(tap);
     let (_, captured) = read(&output.bytes());
@@ -235,25 +204,9 @@ fn ipv6_and_several_ports_in_one_capture() {
     let output = Output::default();
     let tap = Tap::new(output.clone());
     let bytes = packets(a, 4791, b, &[100, 40], |_| 0);
-    let run = Run {
-        from: a,
-        from_port: 4791,
-        to: b,
-        bytes: &bytes,
-        segment_size: 104,
-        traffic_class: 2,
-        hop_limit: 0,
-    };
+    let run = Run { traffic_class: 2, ..run_between(a, b, &bytes, 104) };
     tap.sent(1, &run);
-    let arrived = Datagrams {
-        from: a,
-        from_port: 4791,
-        to: b,
-        bytes: &bytes,
-        segment_size: 104,
-        traffic_class: 2,
-        hop_limit: 64,
-    };
+    let arrived = arrived(&run, 64);
     tap.received(2, &arrived);
     drop(tap);
     let (interfaces, captured) = read(&output.bytes());
@@ -277,34 +230,16 @@ fn ethernet_addresses_of_groups() {
 fn both_ends_of_udp_record_what_passed() {
     let (sender, receiver) = (Output::default(), Output::default());
     let open = |output: &Output| {
-        crate::udp::tests::open_with(|config: &mut UdpConfig| {
+        open_with(|config: &mut UdpConfig| {
             config.tap = Some(Arc::new(Tap::new(output.clone())));
         })
     };
     let (a, b): (UdpPort, UdpPort) = (open(&sender), open(&receiver));
     let bytes =
         packets(a.address(), 4791, b.address(), &[1044, 1044, 1044, 16], |index| index as u16);
-    let run = Run {
-        from: a.address(),
-        from_port: 4791,
-        to: b.address(),
-        bytes: &bytes,
-        segment_size: 1048,
-        traffic_class: 0,
-        hop_limit: 0,
-    };
+    let run = run_between(a.address(), b.address(), &bytes, 1048);
     assert_eq!(a.transmit(&run), SendOutcome::Sent);
-    let mut buffers = ReceiveBuffers::default();
-    let mut arrived = 0;
-    for _ in 0..200 {
-        b.receive(&mut buffers).unwrap();
-        arrived += buffers.iter().map(|datagrams| datagrams.segments().len()).sum::<usize>();
-        if arrived == 4 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    assert_eq!(arrived, 4);
+    arrivals(&b, 4);
     drop((a, b));
     let ((_, sent), (_, received)) = (read(&sender.bytes()), read(&receiver.bytes()));
     for captured in [&sent, &received] {
@@ -322,15 +257,7 @@ fn a_reader_can_follow() {
     let output = Output::default();
     let tap = Tap::new(output.clone());
     let bytes = packets(A, 4791, B, &[60], |_| 0);
-    let run = Run {
-        from: A,
-        from_port: 4791,
-        to: B,
-        bytes: &bytes,
-        segment_size: 64,
-        traffic_class: 0,
-        hop_limit: 0,
-    };
+    let run = run_between(A, B, &bytes, 64);
     let start = 1_700_000_000_000_000_000;
     let mut written = Vec::new();
     for after in [0, 1, WRITE_AFTER_NS - 1, WRITE_AFTER_NS, WRITE_AFTER_NS + 1] {
@@ -363,15 +290,7 @@ impl Write for FullDisk {
 fn a_write_error_ends_the_capture_and_is_told() {
     let tap = Tap::new(FullDisk(1000));
     let bytes = packets(A, 4791, B, &[600], |_| 0);
-    let run = Run {
-        from: A,
-        from_port: 4791,
-        to: B,
-        bytes: &bytes,
-        segment_size: 604,
-        traffic_class: 0,
-        hop_limit: 0,
-    };
+    let run = run_between(A, B, &bytes, 604);
     for n in 1..10 {
         tap.sent(n * WRITE_AFTER_NS, &run);
     }

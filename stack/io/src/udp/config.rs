@@ -1,20 +1,19 @@
 //! Opening a UDP port: what can be asked for, and what can go wrong.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use rustix::net::sockopt::{
-    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
-};
 use socket2::{SockAddr, Socket};
 use urxe_wire::ROCE_PORT;
 
 use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
+use crate::link::gid;
 use crate::sys::fork::{Guarded, guard};
-use crate::sys::{option, socket};
+use crate::sys::socket::{self, IntOption};
 use urxe_types::owner::Owner;
 use urxe_types::port::PacketTap;
 use urxe_types::port::groups::JoinError;
@@ -139,24 +138,108 @@ urxe_types::errors! {
     }
 }
 
-/// Opens and configures a socket of its own.
-pub(super) fn open(config: UdpConfig) -> Result<UdpPort, OpenPortError> {
-    let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
-    let socket = guarded_socket(address)?;
-    configure(&socket, address, &config)?;
-    bind(&socket, address, scope_id, ROCE_PORT)?;
-    assemble(socket, (address, scope_id), &config)
+impl UdpPort {
+    /// Opens the port.
+    ///
+    /// # Errors
+    /// [`OpenPortError`] says what was wrong and what to do.
+    pub fn open(config: UdpConfig) -> Result<Self, OpenPortError> {
+        let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
+        let socket = guarded_socket(address)?;
+        configure(&socket, address, &config)?;
+        bind(&socket, address, scope_id, ROCE_PORT)?;
+        assemble(socket, (address, scope_id), &config)
+    }
+
+    /// The port of a socket on the address of `config` that [`bind_shared`] made, here or in
+    /// another process.
+    pub(crate) fn adopt(
+        socket: Guarded<Socket>,
+        config: &UdpConfig,
+    ) -> Result<Self, OpenPortError> {
+        let address = config.address.to_canonical();
+        configure(&socket, address, config)?;
+        assemble(socket, check_address(address, config.scope_id)?, config)
+    }
+
+    /// A port that receives what is sent to a multicast group, as it arrives on the interface of
+    /// `config`. It sends nothing.
+    ///
+    /// Its socket is bound to the group: one bound to a host's address receives nothing that is
+    /// sent to groups. It shares the group with all other sockets that want it, of whatever process
+    /// and user: each gets every packet.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(group: IpAddr, config: &UdpConfig) -> Result<Self, JoinError> {
+        let because = |error| match error {
+            OpenPortError::AddressInUse { .. } => JoinError::AddressInUse { group },
+            OpenPortError::FamilyMissing { .. } => JoinError::NoAddress { group },
+            OpenPortError::System { call, errno, .. } => JoinError::System { group, call, errno },
+            other => JoinError::System {
+                group,
+                call: "bind",
+                errno: Errno::from_raw_os_error(other.errno()),
+            },
+        };
+        let system_io =
+            |call| move |error| JoinError::System { group, call, errno: errno_of(&error) };
+        let socket = guarded_socket(group).map_err(because)?;
+        // With SO_REUSEPORT, all would have to be of one user.
+        socket.set_reuse_address(true).map_err(system_io("SO_REUSEADDR"))?;
+        configure(&socket, config.address.to_canonical(), config).map_err(because)?;
+        let scope_id = match group {
+            IpAddr::V6(v6) if needs_scope(v6) => config.interface,
+            _ => 0,
+        };
+        // Only from the interface of the address, even if another socket joined the group on another
+        // one.
+        match group {
+            IpAddr::V4(_) => {
+                socket.set_multicast_all_v4(false).map_err(system_io("IP_MULTICAST_ALL"))?
+            }
+            IpAddr::V6(_) => {
+                socket.set_multicast_all_v6(false).map_err(system_io("IPV6_MULTICAST_ALL"))?
+            }
+        }
+        try_bind(&socket, group, scope_id, ROCE_PORT).map_err(|errno| match errno {
+            Errno::ADDRINUSE => JoinError::AddressInUse { group },
+            errno => JoinError::System { group, call: "bind", errno },
+        })?;
+        match (group, config.address.to_canonical()) {
+            (IpAddr::V4(group), IpAddr::V4(own)) => {
+                socket.join_multicast_v4(&group, &own).map_err(system_io("IP_ADD_MEMBERSHIP"))?;
+            }
+            (IpAddr::V6(group), IpAddr::V6(_)) => {
+                socket
+                    .join_multicast_v6(&group, config.interface)
+                    .map_err(system_io("IPV6_ADD_MEMBERSHIP"))?;
+            }
+            _ => return Err(JoinError::NoAddress { group }),
+        }
+        assemble(socket, (group, scope_id), config).map_err(because)
+    }
+
+    /// Leaves the group that [`join`](Self::join) joined from the address `own`: nothing more
+    /// arrives.
+    pub fn leave(&self, own: IpAddr) {
+        let left = match (self.address, own.to_canonical()) {
+            (IpAddr::V4(group), IpAddr::V4(own)) => self.socket.leave_multicast_v4(&group, &own),
+            (IpAddr::V6(group), _) => self.socket.leave_multicast_v6(&group, self.interface),
+            _ => Ok(()),
+        };
+        if let Err(error) = left {
+            // The address or the interface went away, and the membership with it.
+            tracing::debug!(group = %self.address, %error, "could not leave a group");
+        }
+    }
 }
 
 /// A socket that others may join on its address and port (SO_REUSEPORT).
 pub(crate) fn bind_shared(config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
     let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
     let socket = guarded_socket(address)?;
-    socket.set_reuse_port(true).map_err(|error| OpenPortError::System {
-        address,
-        call: "SO_REUSEPORT",
-        errno: errno_of(&error),
-    })?;
+    socket.set_reuse_port(true).map_err(failed(address, "SO_REUSEPORT"))?;
     configure(&socket, address, config)?;
     bind(&socket, address, scope_id, ROCE_PORT)?;
     Ok(socket)
@@ -165,8 +248,6 @@ pub(crate) fn bind_shared(config: &UdpConfig) -> Result<Guarded<Socket>, OpenPor
 /// A socket to send from, on a port that the system chooses. It receives nothing but errors.
 pub(super) fn bind_sender(port: &UdpPort) -> Result<(Guarded<Socket>, u16), OpenPortError> {
     let address = port.address;
-    let system_io =
-        |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     let socket = guarded_socket(address)?;
     // The buffer is for the error queue alone.
     let config = UdpConfig {
@@ -177,91 +258,17 @@ pub(super) fn bind_sender(port: &UdpPort) -> Result<(Guarded<Socket>, u16), Open
     };
     configure(&socket, address, &config)?;
     bind(&socket, address, port.scope_id, 0)?;
-    option::refuse_all_datagrams(&*socket).map_err(|errno| OpenPortError::System {
-        address,
-        call: "SO_ATTACH_FILTER",
-        errno,
-    })?;
-    let local = socket.local_addr().map_err(system_io("getsockname"))?;
+    socket::refuse_all_datagrams(&*socket).map_err(failed(address, "SO_ATTACH_FILTER"))?;
+    let local = socket.local_addr().map_err(failed(address, "getsockname"))?;
     let number = local.as_socket().map_or(0, |address| address.port());
     Ok((socket, number))
-}
-
-/// The port of a socket that [`bind_shared`] made, here or in another process.
-pub(super) fn adopt(socket: Guarded<Socket>, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
-    configure(&socket, config.address.to_canonical(), config)?;
-    assemble(socket, check_address(config.address.to_canonical(), config.scope_id)?, config)
-}
-
-/// A socket bound to a multicast group, which it joins. One bound to a host's address receives
-/// nothing that is sent to groups. It shares the group with all other sockets that want it, of
-/// whatever process and user: each gets every packet.
-pub(super) fn join(group: IpAddr, config: &UdpConfig) -> Result<UdpPort, JoinError> {
-    let because = |error| match error {
-        OpenPortError::AddressInUse { .. } => JoinError::AddressInUse { group },
-        OpenPortError::FamilyMissing { .. } => JoinError::NoAddress { group },
-        OpenPortError::System { call, errno, .. } => JoinError::System { group, call, errno },
-        other => JoinError::System {
-            group,
-            call: "bind",
-            errno: Errno::from_raw_os_error(other.errno()),
-        },
-    };
-    let system_io = |call| move |error| JoinError::System { group, call, errno: errno_of(&error) };
-    let socket = guarded_socket(group).map_err(because)?;
-    // With SO_REUSEPORT, all would have to be of one user.
-    socket.set_reuse_address(true).map_err(system_io("SO_REUSEADDR"))?;
-    configure(&socket, config.address.to_canonical(), config).map_err(because)?;
-    let scope_id = match group {
-        IpAddr::V6(v6) if needs_scope(v6) => config.interface,
-        _ => 0,
-    };
-    // Only from the interface of the address, even if another socket joined the group on another
-    // one.
-    match group {
-        IpAddr::V4(_) => {
-            socket.set_multicast_all_v4(false).map_err(system_io("IP_MULTICAST_ALL"))?
-        }
-        IpAddr::V6(_) => {
-            socket.set_multicast_all_v6(false).map_err(system_io("IPV6_MULTICAST_ALL"))?
-        }
-    }
-    try_bind(&socket, group, scope_id, ROCE_PORT).map_err(|errno| match errno {
-        Errno::ADDRINUSE => JoinError::AddressInUse { group },
-        errno => JoinError::System { group, call: "bind", errno },
-    })?;
-    match (group, config.address.to_canonical()) {
-        (IpAddr::V4(group), IpAddr::V4(own)) => {
-            socket.join_multicast_v4(&group, &own).map_err(system_io("IP_ADD_MEMBERSHIP"))?;
-        }
-        (IpAddr::V6(group), IpAddr::V6(_)) => {
-            socket
-                .join_multicast_v6(&group, config.interface)
-                .map_err(system_io("IPV6_ADD_MEMBERSHIP"))?;
-        }
-        _ => return Err(JoinError::NoAddress { group }),
-    }
-    assemble(socket, (group, scope_id), config).map_err(because)
-}
-
-/// Ends the membership of a socket that [`join`] made.
-pub(super) fn leave(port: &UdpPort, own: IpAddr) {
-    let left = match (port.address, own.to_canonical()) {
-        (IpAddr::V4(group), IpAddr::V4(own)) => port.socket.leave_multicast_v4(&group, &own),
-        (IpAddr::V6(group), _) => port.socket.leave_multicast_v6(&group, port.interface),
-        _ => Ok(()),
-    };
-    if let Err(error) = left {
-        // The address or the interface went away, and the membership with it.
-        tracing::debug!(group = %port.address, %error, "could not leave a group");
-    }
 }
 
 fn guarded_socket(address: IpAddr) -> Result<Guarded<Socket>, OpenPortError> {
     guard(|| new_socket(address)).map_err(|errno| match errno {
         Errno::AFNOSUPPORT => OpenPortError::FamilyMissing { address },
         Errno::ACCESS | Errno::PERM => OpenPortError::NotPermitted { address },
-        errno => OpenPortError::System { address, call: "socket", errno },
+        errno => failed(address, "socket")(errno),
     })
 }
 
@@ -269,18 +276,34 @@ fn guarded_socket(address: IpAddr) -> Result<Guarded<Socket>, OpenPortError> {
 /// heeds marks (ECT(0), RFC 3168).
 pub(super) const USUAL_TRAFFIC_CLASS: u8 = ecn::capable(0);
 
+/// What every socket on an IPv4 address is set to.
+const V4_OPTIONS: [(IntOption, i32); 5] = [
+    (socket::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+    (socket::IP_RECVERR, 1),
+    (socket::IP_RECVTTL, 1),
+    (socket::IP_RECVTOS, 1),
+    (socket::IP_TOS, USUAL_TRAFFIC_CLASS as i32),
+];
+
+/// What every socket on an IPv6 address is set to.
+const V6_OPTIONS: [(IntOption, i32); 7] = [
+    (socket::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+    (socket::IPV6_DONTFRAG, 1),
+    (socket::IPV6_RECVERR, 1),
+    (socket::IPV6_RECVHOPLIMIT, 1),
+    (socket::IPV6_RECVTCLASS, 1),
+    (socket::IPV6_TCLASS, USUAL_TRAFFIC_CLASS as i32),
+    // The kernel's rxe may send IPv6 with checksum 0; the ICRC protects the packet.
+    (socket::UDP_NO_CHECK6_RX, 1),
+];
+
 fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(), OpenPortError> {
-    let system = |call| move |errno| OpenPortError::System { address, call, errno };
-    let system_io =
-        |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
+    let options = if address.is_ipv4() { &V4_OPTIONS[..] } else { &V6_OPTIONS };
+    for &(option, value) in options {
+        socket::set_int(socket, option, value).map_err(failed(address, option.name))?;
+    }
     match address {
         IpAddr::V4(_) => {
-            set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)
-                .map_err(system("IP_MTU_DISCOVER"))?;
-            option::set_int(socket, option::IP_RECVERR, 1).map_err(system("IP_RECVERR"))?;
-            option::set_int(socket, option::IP_RECVTTL, 1).map_err(system("IP_RECVTTL"))?;
-            socket.set_recv_tos_v4(true).map_err(system_io("IP_RECVTOS"))?;
-            socket.set_tos_v4(USUAL_TRAFFIC_CLASS.into()).map_err(system_io("IP_TOS"))?;
             if let IpAddr::V4(own) = config.address.to_canonical() {
                 // It fails where the address is not this machine's, which bind() reports better.
                 let _ = socket.set_multicast_if_v4(&own);
@@ -288,24 +311,14 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
         }
         IpAddr::V6(_) => {
             // Once bound (in another process), the kernel refuses to change it.
-            if !socket.only_v6().map_err(system_io("IPV6_V6ONLY"))? {
-                socket.set_only_v6(true).map_err(system_io("IPV6_V6ONLY"))?;
+            if !socket.only_v6().map_err(failed(address, "IPV6_V6ONLY"))? {
+                socket.set_only_v6(true).map_err(failed(address, "IPV6_V6ONLY"))?;
             }
-            set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)
-                .map_err(system("IPV6_MTU_DISCOVER"))?;
-            option::set_int(socket, option::IPV6_DONTFRAG, 1).map_err(system("IPV6_DONTFRAG"))?;
-            option::set_int(socket, option::IPV6_RECVERR, 1).map_err(system("IPV6_RECVERR"))?;
-            socket.set_recv_hoplimit_v6(true).map_err(system_io("IPV6_RECVHOPLIMIT"))?;
-            socket.set_recv_tclass_v6(true).map_err(system_io("IPV6_RECVTCLASS"))?;
-            socket.set_tclass_v6(USUAL_TRAFFIC_CLASS.into()).map_err(system_io("IPV6_TCLASS"))?;
             if config.interface != 0 {
                 socket
                     .set_multicast_if_v6(config.interface)
-                    .map_err(system_io("IPV6_MULTICAST_IF"))?;
+                    .map_err(failed(address, "IPV6_MULTICAST_IF"))?;
             }
-            // The kernel's rxe may send IPv6 with checksum 0; the ICRC protects the packet.
-            option::set_int(socket, option::UDP_NO_CHECK6_RX, 1)
-                .map_err(system("UDP_NO_CHECK6_RX"))?;
         }
     }
     // The kernel grants what it likes without an error; what it granted is read back.
@@ -313,10 +326,10 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
         .set_recv_buffer_size(
             config.receive_buffer.unwrap_or(RECEIVE_BUFFER).min(i32::MAX as usize),
         )
-        .map_err(system_io("SO_RCVBUF"))?;
+        .map_err(failed(address, "SO_RCVBUF"))?;
     socket
         .set_send_buffer_size(config.send_buffer.unwrap_or(SEND_BUFFER).min(i32::MAX as usize))
-        .map_err(system_io("SO_SNDBUF"))?;
+        .map_err(failed(address, "SO_SNDBUF"))?;
     Ok(())
 }
 
@@ -325,14 +338,12 @@ fn assemble(
     (address, scope_id): (IpAddr, u32),
     config: &UdpConfig,
 ) -> Result<UdpPort, OpenPortError> {
-    let system_io =
-        |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
-    let receive_buffer = socket.recv_buffer_size().map_err(system_io("SO_RCVBUF"))?;
-    let send_buffer = socket.send_buffer_size().map_err(system_io("SO_SNDBUF"))?;
+    let receive_buffer = socket.recv_buffer_size().map_err(failed(address, "SO_RCVBUF"))?;
+    let send_buffer = socket.send_buffer_size().map_err(failed(address, "SO_SNDBUF"))?;
     // Kernels from 4.18 (GSO) and 5.0 (GRO) know these; elsewhere the port does without.
-    let gso = config.gso && option::int(&*socket, option::UDP_SEGMENT).is_ok();
+    let gso = config.gso && socket::int(&*socket, socket::UDP_SEGMENT).is_ok();
     let gro =
-        option::set_int(&*socket, option::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
+        socket::set_int(&*socket, socket::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
     tracing::debug!(%address, scope_id, receive_buffer, send_buffer, gso, gro, "opened UDP port {ROCE_PORT}");
     Ok(UdpPort {
         socket,
@@ -357,12 +368,8 @@ pub(crate) fn check_address(
     address: IpAddr,
     scope_id: u32,
 ) -> Result<(IpAddr, u32), OpenPortError> {
-    let unicast = match address {
-        IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
-        IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
-    };
     match address {
-        _ if !unicast => Err(OpenPortError::NotUnicast { address }),
+        _ if !gid::is_unicast(address) => Err(OpenPortError::NotUnicast { address }),
         IpAddr::V6(v6) if needs_scope(v6) && scope_id == 0 => {
             Err(OpenPortError::ScopeMissing { address })
         }
@@ -376,7 +383,6 @@ fn new_socket(address: IpAddr) -> Result<Socket, Errno> {
 }
 
 fn bind(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<(), OpenPortError> {
-    let system = |call, errno| OpenPortError::System { address, call, errno };
     match try_bind(socket, address, scope_id, port) {
         Ok(()) => Ok(()),
         Err(Errno::ADDRINUSE) => Err(OpenPortError::AddressInUse {
@@ -389,7 +395,7 @@ fn bind(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<()
         Err(Errno::NODEV) => Err(OpenPortError::NoSuchScope { address, scope_id }),
         // What bind(2) answers for a broadcast address of an interface varies; the reason is told
         // as it comes.
-        Err(errno) => Err(system("bind", errno)),
+        Err(errno) => Err(failed(address, "bind")(errno)),
     }
 }
 
@@ -411,6 +417,14 @@ pub fn free_loopback_address() -> Option<Ipv4Addr> {
     })
 }
 
-fn errno_of(error: &std::io::Error) -> Errno {
+/// Makes the error of `call`, which failed for a socket on `address`.
+pub(crate) fn failed<E: Into<io::Error>>(
+    address: IpAddr,
+    call: &'static str,
+) -> impl FnOnce(E) -> OpenPortError {
+    move |error| OpenPortError::System { address, call, errno: errno_of(&error.into()) }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

@@ -23,16 +23,8 @@ pub struct ReceiveBuffers {
     was_filled: bool,
 }
 
-/// What stands beside a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Arrival {
-    from: IpAddr,
-    from_port: u16,
-    to: IpAddr,
-    segment_size: usize,
-    traffic_class: u8,
-    hop_limit: u8,
-}
+/// Datagrams without their bytes, which stay in the slot.
+type Arrival = Datagrams<'static>;
 
 impl Default for ReceiveBuffers {
     fn default() -> Self {
@@ -54,18 +46,8 @@ impl ReceiveBuffers {
 
     /// The datagrams received last, in order of arrival.
     pub fn iter(&self) -> impl Iterator<Item = Datagrams<'_>> {
-        self.slots.iter().zip(&self.arrivals).filter_map(|(slot, arrival)| {
-            let arrival = arrival.as_ref()?;
-            Some(Datagrams {
-                from: arrival.from,
-                from_port: arrival.from_port,
-                to: arrival.to,
-                bytes: slot.payload(),
-                segment_size: arrival.segment_size,
-                traffic_class: arrival.traffic_class,
-                hop_limit: arrival.hop_limit,
-            })
-        })
+        let both = self.slots.iter().zip(&self.arrivals);
+        both.filter_map(|(slot, arrival)| Some(Datagrams { bytes: slot.payload(), ..(*arrival)? }))
     }
 
     /// Receives what waits on a socket that is bound to the address `to`. Returns how many
@@ -117,6 +99,7 @@ fn read_arrival(slot: &ReceiveSlot, to: IpAddr) -> Option<Arrival> {
         from: from.ip(),
         from_port: from.port(),
         to,
+        bytes: &[],
         segment_size: slot.payload().len(),
         traffic_class: 0,
         hop_limit: 0,

@@ -33,16 +33,13 @@ fn open() -> UdpPort {
     open_with(|_| {})
 }
 
+/// A run from the usual port with the usual traffic class.
+pub(crate) fn run_between(from: IpAddr, to: IpAddr, bytes: &[u8], segment_size: usize) -> Run<'_> {
+    Run { from, from_port: ROCE_PORT, to, bytes, segment_size, traffic_class: 0, hop_limit: 0 }
+}
+
 fn run<'a>(from: &UdpPort, to: IpAddr, bytes: &'a [u8], segment_size: usize) -> Run<'a> {
-    Run {
-        from: from.address(),
-        from_port: ROCE_PORT,
-        to,
-        bytes,
-        segment_size,
-        traffic_class: 0,
-        hop_limit: 0,
-    }
+    run_between(from.address(), to, bytes, segment_size)
 }
 
 /// `length` bytes of which no two stretches are alike.
@@ -55,7 +52,7 @@ fn pattern(length: usize) -> Vec<u8> {
 
 /// A datagram with its payload copied out.
 #[derive(Clone, Debug, PartialEq)]
-struct Arrived {
+pub(crate) struct Arrived {
     from: IpAddr,
     from_port: u16,
     to: IpAddr,
@@ -78,7 +75,7 @@ impl From<Datagrams<'_>> for Arrived {
 }
 
 /// What arrives until `packets` packets have, waiting at most two seconds.
-fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrived> {
+pub(crate) fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrived> {
     let mut buffers = ReceiveBuffers::new(3);
     let mut all = Vec::new();
     let deadline = clock::now() + Duration::from_secs(2);

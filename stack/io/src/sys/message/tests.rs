@@ -1,7 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use super::*;
-use crate::sys::option::{IP_RECVERR, set_int};
+use crate::sys::socket::{IP_RECVERR, set_int};
 
 fn pair() -> (UdpSocket, UdpSocket) {
     (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap())
