@@ -15,8 +15,7 @@
 use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pcap_parser::{Block, PcapBlockOwned, PcapNGReader};
@@ -27,6 +26,7 @@ use urxe_stack::port::udp::{
 };
 use urxe_stack::port::{Run, SendOutcome, Transmit};
 use urxe_test_support::capture::blocks;
+use urxe_test_support::namespace::{ip, own_namespace};
 use urxe_wire::{Frame, IcrcSeed, IpRepr, ROCE_PORT};
 
 const A: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -39,33 +39,16 @@ struct Loopback {
 }
 
 impl Loopback {
-    /// Brings it up. Refuses the host's own namespace, whose loopback interface others use.
     fn new(mtu: u32) -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let interfaces = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-        assert_eq!(
-            interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count(),
-            0,
-            "this is not a network namespace of the test's own: see the head of on_the_wire.rs"
-        );
-        ip(&["link", "set", "lo", "up", "mtu", &mtu.to_string()]);
-        ip(&["link", "set", "lo", "gso_max_segs", "1"]);
+        let alone = own_namespace();
+        ip(&format!("link set lo up mtu {mtu}"));
+        ip("link set lo gso_max_segs 1");
         Self { _alone: alone }
     }
 
     fn takes_runs_whole(&self) {
-        ip(&["link", "set", "lo", "gso_max_segs", "65535"]);
+        ip("link set lo gso_max_segs 65535");
     }
-}
-
-fn ip(arguments: &[&str]) {
-    let output = Command::new("ip").args(arguments).output().expect("iproute2 is installed");
-    assert!(
-        output.status.success(),
-        "ip {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 /// A socket that sees every packet of the namespace, from the IP header on (packet(7)).
@@ -267,10 +250,10 @@ impl Cable {
 
     fn new() -> Self {
         let cable = Self { _alone: Loopback::new(65_536) };
-        ip(&["link", "add", "near", "type", "veth", "peer", "name", "far"]);
-        ip(&["link", "set", "far", "up"]);
-        ip(&["link", "set", "near", "up", "gso_max_segs", "1"]);
-        ip(&["address", "add", &format!("{}/64", Self::ADDRESS), "dev", "near", "nodad"]);
+        ip("link add near type veth peer name far");
+        ip("link set far up");
+        ip("link set near up gso_max_segs 1");
+        ip(&format!("address add {}/64 dev near nodad", Self::ADDRESS));
         cable
     }
 
@@ -283,7 +266,7 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        ip(&["link", "delete", "near"]);
+        ip("link delete near");
     }
 }
 

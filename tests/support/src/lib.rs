@@ -9,6 +9,7 @@
 //! | [`packet`] | packets as values, to and from bytes |
 //! | [`lab`] | one connected queue pair whose peer is the test |
 //! | [`net`] | several devices with datagram queue pairs |
+//! | [`namespace`] | a network namespace of the test's own |
 //! | [`capture`] | packets of a capture file |
 //! | `simulation` | devices on a bad network, seeds, tallies (feature `simulation`) |
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@
 pub mod capture;
 pub mod host;
 pub mod lab;
+pub mod namespace;
 pub mod net;
 pub mod packet;
 pub mod qp;

@@ -1,13 +1,13 @@
 //! A cable for one test at a time, what a device on it tells, and its GID table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use urxe_stack::cq::{AsyncEvent, PortEventType};
 use urxe_stack::driver::{Engine, EngineConfig};
 use urxe_stack::link::LinkSpec;
+use urxe_test_support::namespace::{ip, own_namespace};
 
 pub const FIRST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub const SECOND: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
@@ -15,12 +15,6 @@ pub const NEW: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 3);
 pub const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 1);
 pub const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2);
 pub const NEW_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 3);
-
-pub fn ip(arguments: &str) {
-    let output =
-        Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
 
 /// Gives an address to this end of the cable. One of IPv6 is used at once, without looking for
 /// others that have it.
@@ -46,15 +40,7 @@ pub struct Cable {
 
 impl Cable {
     pub fn new() -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let interfaces = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-        let others =
-            interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
-        assert_eq!(
-            others, 0,
-            "this is not a network namespace of the test's own: see the head of this file"
-        );
+        let alone = own_namespace();
         ip("link add here type veth peer name there");
         // No link-local address: it comes by itself, seconds after the interface.
         ip("link set here addrgenmode none");

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use urxe_stack::cq::PortEventType;
 use urxe_stack::link::OperState;
+use urxe_test_support::namespace::ip;
 
 use crate::cable::{
-    Cable, FIRST, FIRST_V6, GONE, NEW_V6, SECOND, SECOND_V6, add, addresses, del, ip, open, told,
+    Cable, FIRST, FIRST_V6, GONE, NEW_V6, SECOND, SECOND_V6, add, addresses, del, open, told,
 };
 use crate::talker::Talker;
 use crate::{PATIENCE, comes_goes_and_comes_back};

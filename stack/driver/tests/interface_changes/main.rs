@@ -24,10 +24,11 @@ use urxe_stack::cq::PortEventType;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::driver::{Engine, EngineConfig};
 use urxe_stack::link::OperState;
+use urxe_test_support::namespace::ip;
 use urxe_wire::{Gid, Qpn};
 
 use crate::cable::{
-    Cable, FIRST, GONE, NEW, SECOND, add, addresses, del, index_of, ip, open, open_with, told,
+    Cable, FIRST, GONE, NEW, SECOND, add, addresses, del, index_of, open, open_with, told,
 };
 use crate::talker::Talker;
 

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use urxe_wire::Gid;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// The link-local GID (fe80::/64) with this GUID as interface identifier.
 #[must_use]

@@ -17,7 +17,7 @@ use nix::sys::socket::{LinkAddr, SockaddrStorage};
 use super::LinkError;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// MTU of Ethernet where the system does not tell, in bytes.
 const DEFAULT_MTU: u32 = 1500;
@@ -198,16 +198,12 @@ fn prefix_len(netmask: IpAddr) -> u8 {
 
 /// Whether the first `prefix_len` bits are equal. Never for a prefix of no bits.
 fn same_prefix(a: IpAddr, b: IpAddr, prefix_len: u8) -> bool {
-    let len = u32::from(prefix_len);
-    match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            len > 0 && (a.to_bits() ^ b.to_bits()).leading_zeros() >= len
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            len > 0 && (a.to_bits() ^ b.to_bits()).leading_zeros() >= len
-        }
-        _ => false,
-    }
+    let equal_bits = match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        _ => return false,
+    };
+    prefix_len > 0 && equal_bits >= u32::from(prefix_len)
 }
 
 /// Adds MTU and speed from the files under `sys` (`/sys/class/net`) and `conf`

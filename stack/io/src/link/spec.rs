@@ -126,57 +126,32 @@ pub struct ParseError {
     pub reason: ParseReason,
 }
 
-/// What is wrong with an entry. What was given is repeated as it stood.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseReason {
-    /// An entry without `=`.
-    #[error(
-        "{given:?} has no '='; an entry is NAME=ADDRESS or NAME=INTERFACE, as in rxe0=10.0.0.1"
-    )]
-    NoEquals {
-        /// The entry.
-        given: String,
-    },
-    /// Nothing before the `=`.
-    #[error("the device name before '=' is missing")]
-    EmptyName,
-    /// Nothing after the `=`.
-    #[error("the address or interface after '=' is missing")]
-    EmptySource,
-    /// More than [`MAX_NAME_LEN`] bytes.
-    #[error("the device name {given:?} is longer than {MAX_NAME_LEN} bytes")]
-    NameTooLong {
-        /// The name.
-        given: String,
-    },
-    /// A character that a device name must not have.
-    #[error(
-        "the device name {given:?} has {found:?}; a name is a letter, then letters, digits, '_', '-' and '.'"
-    )]
-    NameCharacter {
-        /// The name.
-        given: String,
-        /// The first character that is not allowed there.
-        found: char,
-    },
-    /// Neither an address nor what could name an interface.
-    #[error("{given:?} is neither an IP address nor the name of a network interface")]
-    BadSource {
-        /// The source.
-        given: String,
-    },
-    /// The name stands in the list a second time.
-    #[error(
-        "the device {given} is listed a second time; the first is on line {first_line}, column {first_column}"
-    )]
-    Duplicate {
-        /// The name.
-        given: LinkName,
-        /// Line of the first.
-        first_line: usize,
-        /// Column of the first.
-        first_column: usize,
-    },
+urxe_types::errors! {
+    /// What is wrong with an entry. What was given is repeated as it stood.
+    #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum ParseReason {
+        /// An entry without `=`.
+        #[error(
+            "{given:?} has no '='; an entry is NAME=ADDRESS or NAME=INTERFACE, as in rxe0=10.0.0.1"
+        )]
+        NoEquals { given: String } = ENODEV,
+        #[error("the device name before '=' is missing")]
+        EmptyName = ENODEV,
+        #[error("the address or interface after '=' is missing")]
+        EmptySource = ENODEV,
+        #[error("the device name {given:?} is longer than {MAX_NAME_LEN} bytes")]
+        NameTooLong { given: String } = ENODEV,
+        /// `found`: the first character that is not allowed there.
+        #[error("the device name {given:?} has {found:?}; a name is a letter, then letters, digits, \
+                 '_', '-' and '.'")]
+        NameCharacter { given: String, found: char } = ENODEV,
+        /// Neither an address nor what could name an interface.
+        #[error("{given:?} is neither an IP address nor the name of a network interface")]
+        BadSource { given: String } = ENODEV,
+        #[error("the device {given} is listed a second time; the first is on line {first_line}, \
+                 column {first_column}")]
+        Duplicate { given: LinkName, first_line: usize, first_column: usize } = ENODEV,
+    }
 }
 
 /// Parses a comma-separated list, as in the environment variable. Empty entries count for nothing.

@@ -46,6 +46,18 @@ fn outgoing(to: &RawAddress, control: &Control, payload: &mut libc::iovec) -> li
     header
 }
 
+/// The header of a message to receive, without room for a payload. It points at the rooms of its
+/// arguments, and is only good for as long.
+fn incoming(address: &mut RawAddress, control: &mut Control) -> libc::msghdr {
+    let mut header = blank_header();
+    let (address, control) = (address.room(), control.room());
+    header.msg_name = address.as_mut_ptr().cast();
+    header.msg_namelen = address.len() as libc::socklen_t;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = control.len() as _;
+    header
+}
+
 fn outgoing_payload(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
@@ -163,14 +175,9 @@ impl ReceiveSlot {
     /// is only good for as long.
     fn incoming(&mut self, vector: &mut libc::iovec) -> libc::msghdr {
         *vector = libc::iovec { iov_base: self.data.as_mut_ptr().cast(), iov_len: self.data.len() };
-        let mut header = blank_header();
-        let (address, control) = (self.address.room(), self.control.room());
-        header.msg_name = address.as_mut_ptr().cast();
-        header.msg_namelen = address.len() as libc::socklen_t;
+        let mut header = incoming(&mut self.address, &mut self.control);
         header.msg_iov = vector;
         header.msg_iovlen = 1;
-        header.msg_control = control.as_mut_ptr().cast();
-        header.msg_controllen = control.len() as _;
         header
     }
 
@@ -276,12 +283,7 @@ pub fn receive_error(socket: impl AsFd) -> Result<QueuedError, Errno> {
         let mut control = Control::EMPTY;
         // The failed datagram itself is of no use here, so there is no room for it and the call
         // cuts it off.
-        let mut header = blank_header();
-        let (name, room) = (address.room(), control.room());
-        header.msg_name = name.as_mut_ptr().cast();
-        header.msg_namelen = name.len() as libc::socklen_t;
-        header.msg_control = room.as_mut_ptr().cast();
-        header.msg_controllen = room.len() as _;
+        let mut header = incoming(&mut address, &mut control);
         // SAFETY: the header points at the rooms of `address` and `control`, which live through the
         // call, with their lengths; there is no payload vector.
         let received = unsafe {

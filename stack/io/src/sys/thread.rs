@@ -18,8 +18,8 @@ pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
 
 /// Starts a thread in which every signal is blocked, so that the application's handlers run in the
 /// application's threads only and its blocking calls are the ones interrupted. Excepted are those
-/// that a thread raises by its own fault (SIGSEGV and its like): blocked, they would kill the process
-/// without the application's crash handler.
+/// that a thread raises by its own fault (SIGSEGV and its like): blocked, they would kill the
+/// process without the application's crash handler.
 ///
 /// The mask is set before the thread exists, which leaves no moment in which it could take a
 /// signal, and the calling thread's mask is restored.

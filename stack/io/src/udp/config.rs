@@ -192,8 +192,8 @@ impl UdpPort {
             IpAddr::V6(v6) if needs_scope(v6) => config.interface,
             _ => 0,
         };
-        // Only from the interface of the address, even if another socket joined the group on another
-        // one.
+        // Only from the interface of the address, even if another socket joined the group on
+        // another one.
         match group {
             IpAddr::V4(_) => {
                 socket.set_multicast_all_v4(false).map_err(system_io("IP_MULTICAST_ALL"))?

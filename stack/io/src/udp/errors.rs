@@ -56,12 +56,8 @@ impl PathError {
             peer: error.to,
             reporter: if remote { error.offender } else { None },
             reason: match error.origin {
-                libc::SO_EE_ORIGIN_ICMP => {
-                    icmp_v4_reason(error.icmp_type, error.icmp_code, error.info)
-                }
-                libc::SO_EE_ORIGIN_ICMP6 => {
-                    icmp_v6_reason(error.icmp_type, error.icmp_code, error.info)
-                }
+                libc::SO_EE_ORIGIN_ICMP => icmp_v4_reason(error),
+                libc::SO_EE_ORIGIN_ICMP6 => icmp_v6_reason(error),
                 _ => local_reason(error),
             },
         }
@@ -69,7 +65,8 @@ impl PathError {
 }
 
 /// RFC 792, RFC 1122 3.2.2.1, RFC 1191.
-fn icmp_v4_reason(icmp_type: u8, icmp_code: u8, info: u32) -> PathErrorReason {
+fn icmp_v4_reason(error: &QueuedError) -> PathErrorReason {
+    let QueuedError { icmp_type, icmp_code, info, .. } = *error;
     match (icmp_type, icmp_code) {
         (3, 0 | 6 | 11) => PathErrorReason::NetworkUnreachable,
         (3, 1 | 7 | 8 | 12) => PathErrorReason::HostUnreachable,
@@ -83,7 +80,8 @@ fn icmp_v4_reason(icmp_type: u8, icmp_code: u8, info: u32) -> PathErrorReason {
 }
 
 /// RFC 4443 3.1 to 3.4.
-fn icmp_v6_reason(icmp_type: u8, icmp_code: u8, info: u32) -> PathErrorReason {
+fn icmp_v6_reason(error: &QueuedError) -> PathErrorReason {
+    let QueuedError { icmp_type, icmp_code, info, .. } = *error;
     match (icmp_type, icmp_code) {
         (1, 0) => PathErrorReason::NetworkUnreachable,
         (1, 1 | 5 | 6) => PathErrorReason::Prohibited,
@@ -110,26 +108,21 @@ fn local_reason(error: &QueuedError) -> PathErrorReason {
 
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use PathErrorReason as Reason;
         let peer = self.peer;
         match self.reason {
-            PathErrorReason::PortUnreachable => {
-                write!(f, "nobody listens on UDP port 4791 of {peer}")
-            }
-            PathErrorReason::NetworkUnreachable => write!(f, "no route to the network of {peer}"),
-            PathErrorReason::HostUnreachable => write!(f, "{peer} cannot be reached"),
-            PathErrorReason::Prohibited => write!(f, "a firewall forbids packets to {peer}"),
-            PathErrorReason::ProtocolUnreachable => write!(f, "{peer} does not speak UDP"),
-            PathErrorReason::TooBig { mtu: 0 } => {
-                write!(f, "a packet to {peer} is too big for the path")
-            }
-            PathErrorReason::TooBig { mtu } => {
-                write!(
-                    f,
-                    "a packet to {peer} is too big for the path, whose MTU is {mtu} bytes: use a smaller path MTU"
-                )
-            }
-            PathErrorReason::TimeExceeded => write!(f, "a packet to {peer} ran out of hops"),
-            PathErrorReason::Other { icmp_type, icmp_code } => {
+            Reason::PortUnreachable => write!(f, "nobody listens on UDP port 4791 of {peer}"),
+            Reason::NetworkUnreachable => write!(f, "no route to the network of {peer}"),
+            Reason::HostUnreachable => write!(f, "{peer} cannot be reached"),
+            Reason::Prohibited => write!(f, "a firewall forbids packets to {peer}"),
+            Reason::ProtocolUnreachable => write!(f, "{peer} does not speak UDP"),
+            Reason::TooBig { mtu: 0 } => write!(f, "a packet to {peer} is too big for the path"),
+            Reason::TooBig { mtu } => write!(
+                f,
+                "a packet to {peer} is too big for the path, whose MTU is {mtu} bytes: use a smaller path MTU"
+            ),
+            Reason::TimeExceeded => write!(f, "a packet to {peer} ran out of hops"),
+            Reason::Other { icmp_type, icmp_code } => {
                 write!(f, "a packet to {peer} failed with ICMP type {icmp_type} code {icmp_code}")
             }
         }?;
@@ -163,13 +156,11 @@ impl LogLimit {
     pub(super) fn pass(&self, now: Time) -> Option<u64> {
         let next = self.next_ns.load(Ordering::Relaxed);
         let after = now.plus_ns(Self::INTERVAL_NS).as_ns();
-        let due = now.as_ns() >= next;
-        if due
-            && self
-                .next_ns
-                .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        {
+        let swap = || {
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            self.next_ns.compare_exchange(next, after, success, failure).is_ok()
+        };
+        if now.as_ns() >= next && swap() {
             return Some(self.suppressed.swap(0, Ordering::Relaxed));
         }
         self.suppressed.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,6 @@ use urxe_wire::{Psn, Qpn};
 use super::*;
 use crate::cq::{ArmKind, CompletionChannel, WcStatus};
 use crate::device::counters::Counter;
-use crate::link::{LinkName, Source};
 use crate::memory::{Access, Buffer, Mr, PdId};
 use crate::qp::QpInit;
 use crate::qp::attr::{PathMtu, QpState, QpType};
@@ -19,6 +18,10 @@ use crate::qp::wr::{Destination, Remote, SendFlags, SendOp, Sge};
 mod direct;
 mod multicast;
 mod sharing;
+
+fn open(address: Ipv4Addr, config: EngineConfig) -> Result<Engine, OpenEngineError> {
+    Engine::open(&format!("rxe0={address}").parse().unwrap(), config)
+}
 
 struct End {
     engine: Engine,
@@ -34,10 +37,7 @@ const SIZE: usize = 4 << 20;
 
 impl End {
     fn new(address: Ipv4Addr, config: EngineConfig) -> Self {
-        let name: LinkName = "rxe0".parse().unwrap();
-        let engine =
-            Engine::open(&LinkSpec { name, source: Source::Address(address.into()) }, config)
-                .unwrap();
+        let engine = open(address, config).unwrap();
         let device = engine.device();
         let pd = device.alloc_pd().unwrap();
         let descriptor = Arc::new(EventFd::new().unwrap());
@@ -74,14 +74,41 @@ impl End {
         self.engine.post_recv(self.qp, &[RecvRequest { wr_id: 2, sges: &sges }]).unwrap();
     }
 
-    fn poll_one(&self) -> Completion {
-        let start = Instant::now();
-        let mut out = [Completion::default(); 1];
+    /// The next completion. Calls `pause` after each poll without one.
+    fn completion(&self, pause: impl Fn()) -> Completion {
+        let (start, mut out) = (Instant::now(), [Completion::default(); 1]);
         while self.engine.poll(&self.cq, &mut out).unwrap() == 0 {
             assert!(start.elapsed() < Duration::from_secs(20), "no completion");
+            pause();
         }
-        assert_eq!(out[0].status, WcStatus::Success);
         out[0]
+    }
+
+    fn poll_one(&self) -> Completion {
+        let completion = self.completion(|| ());
+        assert_eq!(completion.status, WcStatus::Success);
+        completion
+    }
+
+    /// A message to a peer that is gone fails.
+    fn send_fails(&self) {
+        self.post(SendOp::Send, 64);
+        let completion = self.completion(|| std::thread::sleep(Duration::from_millis(1)));
+        assert_eq!(completion.status, WcStatus::RetryExcErr);
+    }
+
+    fn fill(&self, data: &[u8]) {
+        self.buffer.write(0, data).unwrap();
+    }
+
+    fn holds(&self, data: &[u8], what: &str) {
+        let mut got = vec![0; data.len()];
+        self.buffer.read(0, &mut got).unwrap();
+        assert!(got == data, "{what}");
+    }
+
+    fn counter(&self, counter: Counter) -> u64 {
+        self.engine.device().counters().value(counter)
     }
 
     fn remote(&self) -> Remote {
@@ -90,7 +117,7 @@ impl End {
 
     fn no_losses(&self) {
         for counter in [Counter::CompleterRetryErr, Counter::OutOfSeqRequest, Counter::DropIcrc] {
-            assert_eq!(self.engine.device().counters().value(counter), 0, "{}", counter.name());
+            assert_eq!(self.counter(counter), 0, "{}", counter.name());
         }
     }
 }
@@ -105,8 +132,12 @@ fn address(net: u8, host: u8) -> Ipv4Addr {
 }
 
 fn pair(net: u8, config: &EngineConfig) -> (End, End) {
+    pair_of(net, [config.clone(), config.clone()])
+}
+
+fn pair_of(net: u8, [config_a, config_b]: [EngineConfig; 2]) -> (End, End) {
     let (ip_a, ip_b) = (address(net, 1), address(net, 2));
-    let (a, b) = (End::new(ip_a, config.clone()), End::new(ip_b, config.clone()));
+    let (a, b) = (End::new(ip_a, config_a), End::new(ip_b, config_b));
     a.connect(b.qp.qpn(), ip_b.into());
     b.connect(a.qp.qpn(), ip_a.into());
     (a, b)
@@ -125,17 +156,14 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 fn a_large_write_and_a_read_arrive_while_nobody_polls_the_target() {
     let (a, b) = pair(1, &over_sockets());
     let data = pattern(SIZE, 3);
-    a.buffer.write(0, &data).unwrap();
+    a.fill(&data);
     a.post(SendOp::Write { remote: b.remote() }, SIZE as u32);
     assert_eq!(a.poll_one().wr_id, 1);
-    let mut got = vec![0; SIZE];
-    b.buffer.read(0, &mut got).unwrap();
-    assert!(got == data, "WRITE");
-    a.buffer.write(0, &vec![0; SIZE]).unwrap();
+    b.holds(&data, "WRITE");
+    a.fill(&vec![0; SIZE]);
     a.post(SendOp::Read { remote: b.remote() }, SIZE as u32);
     a.poll_one();
-    a.buffer.read(0, &mut got).unwrap();
-    assert!(got == data, "READ");
+    a.holds(&data, "READ");
 }
 
 #[test]
@@ -195,14 +223,12 @@ fn without_gso_and_gro_everything_still_works() {
     let config = EngineConfig { gso: false, gro: false, ..over_sockets() };
     let (a, b) = pair(3, &config);
     let data = pattern(300_001, 9);
-    a.buffer.write(0, &data).unwrap();
+    a.fill(&data);
     b.recv(300_001);
     a.post(SendOp::SendImm { imm: 77 }, 300_001);
     a.poll_one();
     assert_eq!(b.poll_one().imm_data(), Some(77));
-    let mut got = vec![0; data.len()];
-    b.buffer.read(0, &mut got).unwrap();
-    assert!(got == data);
+    b.holds(&data, "SEND");
 }
 
 #[test]
@@ -211,13 +237,11 @@ fn a_link_that_loses_on_purpose_loses_no_data() {
     let config = EngineConfig { faults, seed: Some(5), ..over_sockets() };
     let (a, b) = pair(21, &config);
     let data = pattern(SIZE, 7);
-    a.buffer.write(0, &data).unwrap();
+    a.fill(&data);
     a.post(SendOp::Write { remote: b.remote() }, SIZE as u32);
     a.poll_one();
-    let mut got = vec![0; SIZE];
-    b.buffer.read(0, &mut got).unwrap();
-    assert!(got == data);
-    assert!(b.engine.device().counters().value(Counter::DropSimulated) > 0, "a thousand packets");
+    b.holds(&data, "WRITE");
+    assert!(b.counter(Counter::DropSimulated) > 0, "a thousand packets");
 }
 
 #[test]
@@ -226,13 +250,7 @@ fn a_peer_that_is_gone_ends_in_retry_exceeded() {
     drop(b);
     // Before the post: its clock starts there, and this thread may lose the processor in between.
     let start = Instant::now();
-    a.post(SendOp::Send, 64);
-    let mut out = [Completion::default(); 1];
-    while a.engine.poll(&a.cq, &mut out).unwrap() == 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "no completion");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(out[0].status, WcStatus::RetryExcErr);
+    a.send_fails();
     // (7 + 1) × 4.096 µs · 2^14 = 537 ms.
     assert!(start.elapsed() >= Duration::from_nanos(8 * (4096 << 14)), "{:?}", start.elapsed());
 }
@@ -241,8 +259,7 @@ fn a_peer_that_is_gone_ends_in_retry_exceeded() {
 fn an_address_in_use_says_which_is_free() {
     let at = address(5, 1);
     let _holder = UdpPort::open(UdpConfig::new(at.into())).unwrap();
-    let spec = LinkSpec { name: "rxe0".parse().unwrap(), source: Source::Address(at.into()) };
-    let error = Engine::open(&spec, EngineConfig::default()).unwrap_err();
+    let error = open(at, EngineConfig::default()).unwrap_err();
     assert_eq!(error.errno(), libc::EADDRINUSE);
     assert!(error.to_string().contains("is free"), "{error}");
 }

@@ -1,10 +1,9 @@
 //! GIDs, GUIDs and the order of the table.
 
 use super::*;
+use crate::link::interface::tests::MAC;
 
-const MAC: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
-
-fn ip(text: &str) -> IpAddr {
+pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 

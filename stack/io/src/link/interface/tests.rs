@@ -4,12 +4,16 @@ use std::fs;
 
 use super::*;
 
+pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+
+/// An Ethernet interface that is up, without addresses.
+pub(crate) fn ethernet(name: &str, mac: [u8; 6]) -> Interface {
+    let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
+    Interface { index: 7, mac: Some(mac), ..blank(name.to_owned(), up) }
+}
+
 fn eth0() -> Interface {
-    let mut interface =
-        blank("eth0".to_owned(), InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING);
-    interface.index = 7;
-    interface.mac = Some([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
-    interface
+    ethernet("eth0", MAC)
 }
 
 /// A folder like `/sys/class/net` with one interface.

@@ -4,23 +4,13 @@ use std::net::Ipv4Addr;
 
 use super::*;
 use crate::link::interface::InterfaceIp;
+use crate::link::interface::tests::{MAC, ethernet};
 use crate::link::{LinkSpec, resolve_on};
-
-const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
 fn interface(addresses: &[[u8; 4]], state: OperState) -> Interface {
     let ip =
         |octets: &[u8; 4]| InterfaceIp { address: Ipv4Addr::from(*octets).into(), prefix_len: 24 };
-    Interface {
-        name: "eth0".to_owned(),
-        index: 7,
-        mtu_bytes: 1500,
-        mac: Some(MAC),
-        state,
-        speed_mbps: None,
-        loopback: false,
-        addresses: addresses.iter().map(ip).collect(),
-    }
+    Interface { state, addresses: addresses.iter().map(ip).collect(), ..ethernet("eth0", MAC) }
 }
 
 const ONE: [u8; 4] = [10, 0, 0, 1];

@@ -1,11 +1,9 @@
 //! Links on a machine with known interfaces, and the built-in one on this machine.
 
 use super::*;
+use crate::link::gid::tests::ip;
 use crate::link::interface::InterfaceIp;
-
-fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
+use crate::link::interface::tests::{MAC, ethernet};
 
 fn interface(
     name: &str,
@@ -13,19 +11,9 @@ fn interface(
     mtu_bytes: u32,
     addresses: &[(&str, u8)],
 ) -> Interface {
-    Interface {
-        name: name.to_owned(),
-        index: 2,
-        mtu_bytes,
-        mac,
-        state: OperState::Up,
-        speed_mbps: None,
-        loopback: name == "lo",
-        addresses: addresses
-            .iter()
-            .map(|&(text, prefix_len)| InterfaceIp { address: ip(text), prefix_len })
-            .collect(),
-    }
+    let ip = |&(text, prefix_len)| InterfaceIp { address: ip(text), prefix_len };
+    let addresses = addresses.iter().map(ip).collect();
+    Interface { mtu_bytes, mac, loopback: name == "lo", addresses, ..ethernet(name, MAC) }
 }
 
 /// A machine with loopback, two Ethernet interfaces with one link-local address, and a bare one.

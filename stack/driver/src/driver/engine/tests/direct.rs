@@ -25,15 +25,8 @@ impl End {
         let ((sent, direct, _), (.., received)) = (packets(peer), packets(self));
         assert!(sent > 0);
         assert_eq!((direct, received), (sent, sent));
-        let counted = |end: &Self, counter| end.engine.device().counters().value(counter);
-        assert_eq!(counted(peer, Counter::SentPkts), sent);
-        assert_eq!(counted(self, Counter::RcvdPkts), sent);
-    }
-
-    fn holds(&self, data: &[u8], what: &str) {
-        let mut got = vec![0; data.len()];
-        self.buffer.read(0, &mut got).unwrap();
-        assert!(got == data, "{what}");
+        let counted = (peer.counter(Counter::SentPkts), self.counter(Counter::RcvdPkts));
+        assert_eq!(counted, (sent, sent));
     }
 }
 
@@ -64,15 +57,15 @@ fn every_operation_of_any_length_moves_its_bytes() {
     let (a, b) = direct_pair(31);
     for len in [0, 1, 4095, 4096, 4097, 65_536, 1_000_003, SIZE] {
         let data = pattern(len, len as u8);
-        a.buffer.write(0, &data).unwrap();
+        a.fill(&data);
         a.post(SendOp::Write { remote: b.remote() }, len as u32);
         a.poll_one();
         b.holds(&data, "WRITE");
-        a.buffer.write(0, &vec![0; len]).unwrap();
+        a.fill(&vec![0; len]);
         a.post(SendOp::Read { remote: b.remote() }, len as u32);
         a.poll_one();
         a.holds(&data, "READ");
-        b.buffer.write(0, &vec![0; len]).unwrap();
+        b.fill(&vec![0; len]);
         b.recv(len as u32);
         a.post(SendOp::SendImm { imm: len as u32 }, len as u32);
         a.poll_one();
@@ -89,7 +82,7 @@ fn every_operation_of_any_length_moves_its_bytes() {
 fn what_is_too_much_for_one_call_is_moved_by_the_threads() {
     let (a, b) = direct_pair(32);
     let data = pattern(SIZE, 1);
-    a.buffer.write(0, &data).unwrap();
+    a.fill(&data);
     let sges = [Sge { addr: a.mr.iova, length: SIZE as u32, lkey: a.mr.lkey }];
     let op = SendOp::Write { remote: b.remote() };
     let flags = SendFlags::empty();
@@ -190,7 +183,7 @@ fn a_message_that_nobody_has_room_for_waits_for_the_receive() {
     b.recv(64);
     a.poll_one();
     b.poll_one();
-    assert!(b.engine.device().counters().value(Counter::SendRnrErr) > 0, "it was told to wait");
+    assert!(b.counter(Counter::SendRnrErr) > 0, "it was told to wait");
 }
 
 #[test]
@@ -209,15 +202,12 @@ fn captures_tell_of_each_packet_twice_as_over_sockets() {
 fn without_leave_of_either_side_or_behind_a_bad_link_packets_go_over_the_socket() {
     let faults = "duplicate=1%".parse().unwrap();
     let bad = EngineConfig { faults, seed: Some(1), ..EngineConfig::default() };
-    for (net, [config_a, config_b]) in [
+    for (net, configs) in [
         (37, [over_sockets(), EngineConfig::default()]),
         (38, [EngineConfig::default(), over_sockets()]),
         (39, [EngineConfig::default(), bad]),
     ] {
-        let (ip_a, ip_b) = (address(net, 1), address(net, 2));
-        let (a, b) = (End::new(ip_a, config_a), End::new(ip_b, config_b));
-        a.connect(b.qp.qpn(), ip_b.into());
-        b.connect(a.qp.qpn(), ip_a.into());
+        let (a, b) = pair_of(net, configs);
         b.recv(64);
         a.post(SendOp::Send, 64);
         a.poll_one();
@@ -233,11 +223,5 @@ fn a_peer_that_goes_in_the_middle_is_told_by_retries() {
     a.post(SendOp::Send, 64);
     a.poll_one();
     drop(b);
-    a.post(SendOp::Send, 64);
-    let (start, mut out) = (Instant::now(), [Completion::default(); 1]);
-    while a.engine.poll(&a.cq, &mut out).unwrap() == 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "no completion");
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(out[0].status, WcStatus::RetryExcErr);
+    a.send_fails();
 }

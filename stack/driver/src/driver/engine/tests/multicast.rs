@@ -2,7 +2,7 @@
 //! of IPv6 need a route there, so their test (`tests/on_the_wire.rs`) makes an interface of its
 //! own.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::AtomicU32;
 
 use urxe_test_support::qp::datagram_attributes;
@@ -25,11 +25,11 @@ fn group(test: u8) -> IpAddr {
 }
 
 /// Addresses in 127.64.0.0/10, from a point that differs by process.
-fn loopback_address() -> IpAddr {
+fn loopback_address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nth = NEXT.fetch_add(1, Ordering::Relaxed);
     let host = std::process::id().wrapping_mul(67).wrapping_add(nth) % (1 << 22);
-    IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(127, 64, 0, 0).to_bits() + host))
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 64, 0, 0).to_bits() + host)
 }
 
 struct Member {
@@ -42,10 +42,12 @@ struct Member {
 }
 
 impl Member {
-    fn new(queue_pairs: usize, config: EngineConfig) -> Self {
-        let source = Source::Address(loopback_address());
-        let engine =
-            Engine::open(&LinkSpec { name: "rxe0".parse().unwrap(), source }, config).unwrap();
+    fn new(queue_pairs: usize) -> Self {
+        Self::with(queue_pairs, over_sockets())
+    }
+
+    fn with(queue_pairs: usize, config: EngineConfig) -> Self {
+        let engine = open(loopback_address(), config).unwrap();
         let device = engine.device();
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(1024, None, 0).unwrap();
@@ -142,8 +144,7 @@ fn started(engine: &Engine, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
 #[test]
 fn every_member_hears_everything_in_order_and_the_sender_itself() {
     let group = group(1);
-    let (a, b, outside) =
-        (Member::new(1, config()), Member::new(3, config()), Member::new(1, config()));
+    let (a, b, outside) = (Member::new(1), Member::new(3), Member::new(1));
     a.listen(group, 100);
     b.listen(group, 100);
     a.say(group, 0..100);
@@ -162,15 +163,11 @@ fn every_member_hears_everything_in_order_and_the_sender_itself() {
     assert_eq!(outside.counter(Counter::RcvdPkts), 0);
 }
 
-fn config() -> EngineConfig {
-    over_sockets()
-}
-
 /// Nobody polls: the background thread sleeps on the groups as well.
 #[test]
 fn a_member_that_never_polls_is_served() {
     let group = group(2);
-    let (a, b) = (Member::new(1, config()), Member::new(1, config()));
+    let (a, b) = (Member::new(1), Member::new(1));
     b.listen(group, 4);
     for number in 0..4 {
         // The background threads fall asleep.
@@ -189,7 +186,7 @@ fn a_member_that_never_polls_is_served() {
 #[test]
 fn groups_are_apart_and_who_left_hears_nothing() {
     let groups = [group(3), group(4), group(5)];
-    let (a, b) = (Member::new(1, config()), Member::new(1, config()));
+    let (a, b) = (Member::new(1), Member::new(1));
     for group in groups {
         b.listen(group, 10);
     }
@@ -214,7 +211,7 @@ fn groups_are_apart_and_who_left_hears_nothing() {
 fn a_process_that_does_not_share_a_group_is_named() {
     let group = group(6);
     let holder = UdpSocket::bind((group, ROCE_PORT)).unwrap();
-    let a = Member::new(1, config());
+    let a = Member::new(1);
     let error = a.attach(group).unwrap_err();
     assert_eq!(error, AttachMcastError::Join(JoinError::AddressInUse { group }));
     assert_eq!(error.errno(), libc::EADDRINUSE);
@@ -229,7 +226,7 @@ fn a_capture_has_what_was_sent_and_every_copy_that_came() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("groups.pcapng");
     let tap = Arc::new(Tap::create(&file).unwrap());
-    let a = Member::new(1, EngineConfig { tap: Some(tap.clone()), ..config() });
+    let a = Member::with(1, EngineConfig { tap: Some(tap.clone()), ..over_sockets() });
     a.listen(group, 5);
     a.say(group, 0..5);
     a.hear(5);

@@ -36,7 +36,14 @@ fn cm(attribute: Attribute, receiver: CommId, service_id: u64, mark: u8) -> [u8;
 }
 
 fn total(ends: &[End], counter: Counter) -> u64 {
-    ends.iter().map(|end| end.engine.device().counters().value(counter)).sum()
+    ends.iter().map(|end| end.counter(counter)).sum()
+}
+
+/// So many engines on one address of `net`, and a port on another.
+fn sharing(net: u8, count: usize) -> (IpAddr, Vec<End>, UdpPort) {
+    let ends = (0..count).map(|_| End::new(address(net, 1), over_sockets())).collect();
+    let outside = UdpPort::open(UdpConfig::new(address(net, 2).into())).unwrap();
+    (address(net, 1).into(), ends, outside)
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -53,28 +60,24 @@ fn marks(end: &End) -> Vec<u8> {
 
 #[test]
 fn engines_on_one_address_talk_and_no_packet_goes_astray() {
-    let at = address(6, 1);
-    let ends: Vec<End> = (0..4).map(|_| End::new(at, over_sockets())).collect();
+    let (at, ends, _) = sharing(6, 4);
     for (end, slot) in ends.iter().zip(0..) {
         assert_eq!((end.engine.process_slot(), process_slot(end.qp.qpn())), (slot, slot));
     }
     // 0 with 3, and 1 with 2.
     for (end, peer) in ends.iter().zip([3, 2, 1, 0]) {
-        end.connect(ends[peer].qp.qpn(), at.into());
+        end.connect(ends[peer].qp.qpn(), at);
     }
-    let data: Vec<u8> =
-        (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
+    let data = pattern(1 << 20, 5);
     for _ in 0..3 {
         for (from, to) in [(0, 3), (2, 1), (3, 0), (1, 2)] {
-            ends[from].buffer.write(0, &data).unwrap();
-            ends[to].buffer.write(0, &vec![0; data.len()]).unwrap();
+            ends[from].fill(&data);
+            ends[to].fill(&vec![0; data.len()]);
             ends[to].recv(data.len() as u32);
             ends[from].post(SendOp::Send, data.len() as u32);
             ends[from].poll_one();
             ends[to].poll_one();
-            let mut got = vec![0; data.len()];
-            ends[to].buffer.read(0, &mut got).unwrap();
-            assert!(got == data);
+            ends[to].holds(&data, "SEND");
         }
     }
     for counter in [Counter::Forwarded, Counter::DropForeignSlot, Counter::DropNoQp] {
@@ -84,9 +87,7 @@ fn engines_on_one_address_talk_and_no_packet_goes_astray() {
 
 #[test]
 fn management_datagrams_reach_the_process_that_they_are_for() {
-    let at = address(7, 1);
-    let ends: Vec<End> = (0..3).map(|_| End::new(at, over_sockets())).collect();
-    let outside = UdpPort::open(UdpConfig::new(address(7, 2).into())).unwrap();
+    let (at, ends, outside) = sharing(7, 3);
     let service = |port: u64| 0x0106_0000 + port;
     ends[1].engine.listen(service(1)).unwrap();
     ends[2].engine.listen(service(2)).unwrap();
@@ -94,13 +95,12 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     assert_eq!(taken.errno(), libc::EADDRINUSE);
     assert_eq!(ends[2].engine.listen(service(2)).unwrap_err().errno(), libc::EADDRINUSE);
 
-    let to: IpAddr = at.into();
-    send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(1), 1));
-    send_mad(&outside, to, &cm(Attribute::SidrReq, CommId::NONE, service(2), 2));
+    send_mad(&outside, at, &cm(Attribute::Req, CommId::NONE, service(1), 1));
+    send_mad(&outside, at, &cm(Attribute::SidrReq, CommId::NONE, service(2), 2));
     for (attribute, slot, mark) in
         [(Attribute::Rep, 0, 3), (Attribute::Rtu, 1, 4), (Attribute::Dreq, 2, 5)]
     {
-        send_mad(&outside, to, &cm(attribute, CommId::with_slot(slot, 99), 0, mark));
+        send_mad(&outside, at, &cm(attribute, CommId::with_slot(slot, 99), 0, mark));
     }
     let mut got = [const { Vec::new() }; 3];
     wait_until("five datagrams arrive", || {
@@ -115,12 +115,12 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     // A service that nobody listens on any more, one that nobody ever did, and what is no
     // management datagram.
     assert!(ends[1].engine.unlisten(service(1)));
-    send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(1), 6));
-    send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(77), 7));
+    send_mad(&outside, at, &cm(Attribute::Req, CommId::NONE, service(1), 6));
+    send_mad(&outside, at, &cm(Attribute::Req, CommId::NONE, service(77), 7));
     wait_until("both are dropped", || total(&ends, Counter::DropNoListener) == 2);
     let mut wrong = cm(Attribute::Rep, CommId::with_slot(1, 1), 0, 8);
     wrong[0] = 9;
-    send_mad(&outside, to, &wrong);
+    send_mad(&outside, at, &wrong);
     wait_until("it is dropped", || total(&ends, Counter::DropBadMad) == 1);
     assert!(ends.iter().all(|end| marks(end).is_empty()));
 }
@@ -137,9 +137,7 @@ fn management_qp(end: &End, pd: PdId) -> QpHandle {
 
 #[test]
 fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
-    let at = address(10, 1);
-    let ends: Vec<End> = (0..3).map(|_| End::new(at, over_sockets())).collect();
-    let outside = UdpPort::open(UdpConfig::new(address(10, 2).into())).unwrap();
+    let (at, ends, outside) = sharing(10, 3);
     let own = &ends[1];
     let pd = own.engine.device().alloc_pd().unwrap();
     let mr = register(own.engine.device(), pd, &own.buffer);
@@ -150,9 +148,9 @@ fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
     }
     own.engine.listen(0x0106_0001).unwrap();
     for (slot, mark) in [(1, 11), (0, 12), (2, 13), (1, 14)] {
-        send_mad(&outside, at.into(), &cm(Attribute::Rtu, CommId::with_slot(slot, 5), 0, mark));
+        send_mad(&outside, at, &cm(Attribute::Rtu, CommId::with_slot(slot, 5), 0, mark));
     }
-    send_mad(&outside, at.into(), &cm(Attribute::Req, CommId::NONE, 0x0106_0001, 15));
+    send_mad(&outside, at, &cm(Attribute::Req, CommId::NONE, 0x0106_0001, 15));
     let mut got = Vec::new();
     for _ in 0..3 {
         let completion = own.poll_one();
@@ -176,19 +174,10 @@ fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
 /// the group's address.
 #[test]
 fn a_packet_to_a_group_is_no_packet_for_another_process() {
-    let at = address(11, 1);
-    let ends: Vec<End> = (0..2).map(|_| End::new(at, over_sockets())).collect();
-    let outside = UdpPort::open(UdpConfig::new(address(11, 2).into())).unwrap();
+    let (at, ends, outside) = sharing(11, 2);
     let ext = Ext::Deth(Deth { qkey: QKey(1), src_qp: Qpn::masked(2) });
     for _ in 0..4 {
-        send_packet(
-            &outside,
-            at.into(),
-            Opcode::UdSendOnly,
-            ext,
-            Qpn::MULTICAST.value(),
-            b"to a group",
-        );
+        send_packet(&outside, at, Opcode::UdSendOnly, ext, Qpn::MULTICAST.value(), b"to a group");
     }
     wait_until("four are dropped", || total(&ends, Counter::DropGroupMismatch) == 4);
     assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::DropForeignSlot)), (0, 0));
@@ -196,11 +185,9 @@ fn a_packet_to_a_group_is_no_packet_for_another_process() {
 
 #[test]
 fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
-    let at = address(8, 1);
-    let ends: Vec<End> = (0..2).map(|_| End::new(at, over_sockets())).collect();
-    let outside = UdpPort::open(UdpConfig::new(address(8, 2).into())).unwrap();
+    let (at, ends, outside) = sharing(8, 2);
     for n in 0..10 {
-        send_packet(&outside, at.into(), Opcode::RcSendOnly, Ext::None, 50 << 18 | n, b"to nobody");
+        send_packet(&outside, at, Opcode::RcSendOnly, Ext::None, 50 << 18 | n, b"to nobody");
     }
     wait_until("ten are dropped", || total(&ends, Counter::DropForeignSlot) == 10);
     assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::SentPkts)), (0, 0));
@@ -212,18 +199,14 @@ fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
 /// processes, and hands them all to the first one's.
 #[test]
 fn merged_packets_for_two_processes_reach_both() {
-    let at = address(9, 1);
-    let ends: Vec<End> = (0..2).map(|_| End::new(at, over_sockets())).collect();
-    let outside = UdpPort::open(UdpConfig::new(address(9, 2).into())).unwrap();
+    let (at, ends, outside) = sharing(9, 2);
     // Slots by turns, so that half of them are in the wrong place whichever comes first. No such
     // queue pair there.
     let packets = (0..8_u32)
         .map(|index| (Qpn::masked((index % 2) << 18 | 5), part(Opcode::RcSendOnly, 1, &[0; 16])));
-    let run = Packet::merge(outside.address(), at.into(), packets);
+    let run = Packet::merge(outside.address(), at, packets);
     assert_eq!(outside.transmit(&run.run()), crate::port::SendOutcome::Sent);
-    wait_until("each gets its four", || {
-        ends.iter().all(|end| end.engine.device().counters().value(Counter::DropNoQp) == 4)
-    });
+    wait_until("each gets its four", || ends.iter().all(|end| end.counter(Counter::DropNoQp) == 4));
     let counts = [Counter::Forwarded, Counter::RcvdForwarded, Counter::DropForeignSlot];
     assert_eq!(counts.map(|counter| total(&ends, counter)), [4, 4, 0]);
 }
