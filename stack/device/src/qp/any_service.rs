@@ -8,9 +8,7 @@ use super::context::Context;
 use super::qp_core::QpCore;
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;
-use super::service::{
-    NoReceives, NoSends, ReceiveHalf, SchedulingHint, SendHalf, Service, TransportService,
-};
+use super::service::{Absent, ReceiveHalf, SchedulingHint, SendHalf, Service, TransportService};
 use super::unreliable::Requester as UnreliableRequester;
 use super::wr::{PostError, SendRequest};
 use super::{rc, uc, ud};
@@ -23,9 +21,9 @@ type Rc = Service<rc::Requester, rc::Responder>;
 type Uc = Service<UnreliableRequester, uc::Responder>;
 type Ud = Service<UnreliableRequester, ud::Responder>;
 /// The sending end of an XRC connection.
-type XrcSend = Service<rc::Requester, NoReceives>;
+type XrcSend = Service<rc::Requester, Absent>;
 /// The receiving end, the target.
-type XrcRecv = Service<NoSends, rc::Responder>;
+type XrcRecv = Service<Absent, rc::Responder>;
 
 /// The service of a queue pair, in place: a packet finds all of a queue pair in one piece of
 /// memory.
@@ -54,8 +52,8 @@ impl AnyService {
                 Service::new(unreliable(), ud::Responder::new(receives)).into()
             }
             QpType::Uc => Service::new(unreliable(), uc::Responder::new(receives)).into(),
-            QpType::XrcSend => Service::new(reliable(), NoReceives).into(),
-            QpType::XrcRecv => Service::new(NoSends, rc::Responder::new(receives)).into(),
+            QpType::XrcSend => Service::new(reliable(), Absent).into(),
+            QpType::XrcRecv => Service::new(Absent, rc::Responder::new(receives)).into(),
             QpType::Rc => Service::new(reliable(), rc::Responder::new(receives)).into(),
         }
     }

@@ -22,6 +22,7 @@ use crate::srq::table::SrqTable;
 use urxe_memory::{Memory, Pins};
 use urxe_types::counters::{Counter, Counters};
 use urxe_types::time::Time;
+use urxe_wire::Opcode;
 use urxe_wire::network_header::Arrival;
 
 use super::completions::Carried;
@@ -106,4 +107,10 @@ impl Context<'_> {
             }
         }
     }
+}
+
+/// The length of a packet of `opcode` with `payload_len` bytes of payload.
+#[inline]
+pub(crate) fn packet_len(opcode: Opcode, payload_len: usize) -> usize {
+    urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len)
 }

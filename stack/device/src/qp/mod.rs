@@ -12,9 +12,10 @@
 //! | `service` | a service: a half that sends and a half that receives |
 //! | `any_service` | the services by the type of their queue pairs |
 //! | `rc` | reliable connections |
-//! | `uc` | unreliable connections |
-//! | [`ud`] | unreliable datagrams |
-//! | `unreliable` | sending without answers: what unreliable services share |
+//! | `uc` | the responder of an unreliable connection |
+//! | [`ud`] | the responder of a datagram queue pair |
+//! | `unreliable` | the requester of both: sending without answers |
+//! | `inbound` | the message under way to a connected responder |
 //! | `headers` | opcode and headers of each packet of a SEND or WRITE |
 //! | `local` | work requests that send nothing: windows and fast registration |
 //! | `context` | the surroundings of a call into a queue pair |
@@ -30,6 +31,7 @@ pub(crate) mod completions;
 pub(crate) mod context;
 mod gather;
 mod headers;
+mod inbound;
 mod local;
 pub(crate) mod qp_core;
 mod queue;
@@ -312,22 +314,15 @@ impl Qp {
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err((0, PostError::State { state }));
         }
-        let mut result = Ok(());
-        for (index, request) in requests.iter().enumerate() {
-            let reachable = match request.to {
-                Destination::Datagram { ah, qpn, .. } if qp_type.is_datagram() => {
-                    check_destination(cx.device.ahs.path_for(self.core.pd, ah, qpn), qpn)
-                }
-                _ => Ok(()),
-            };
-            let posted = reachable
-                .and_then(|()| request.check_type(qp_type))
-                .and_then(|()| self.service.push_send(&self.core, request));
-            if let Err(error) = posted {
-                result = Err((index, error));
-                break;
+        let result = post_each(requests, |request| {
+            if let Destination::Datagram { ah, qpn, .. } = request.to
+                && qp_type.is_datagram()
+            {
+                check_destination(cx.device.ahs.path_for(self.core.pd, ah, qpn), qpn)?;
             }
-        }
+            request.check_type(qp_type)?;
+            self.service.push_send(&self.core, request)
+        });
         match state {
             QpState::Err => self.flush(cx),
             QpState::Sqe => self.service.send_half().flush(&mut self.core, cx),
@@ -355,22 +350,17 @@ impl Qp {
         cx: &Context<'_>,
     ) -> Result<(), (usize, PostError)> {
         let (state, qp_type) = (self.core.state, self.core.qp_type);
-        if matches!(qp_type, QpType::XrcSend | QpType::XrcRecv) {
+        let queue = self.service.receive_half().queue().filter(|_| qp_type != QpType::XrcRecv);
+        let Some(queue) = queue else {
             return Err((0, PostError::NoQueue { qp_type, queue: "receive" }));
-        }
+        };
         if self.core.has_srq {
             return Err((0, PostError::SharedReceive));
         }
         if state == QpState::Reset {
             return Err((0, PostError::State { state }));
         }
-        let mut result = Ok(());
-        for (index, request) in requests.iter().enumerate() {
-            if let Err(error) = self.service.receive_half().push(request) {
-                result = Err((index, error));
-                break;
-            }
-        }
+        let result = post_each(requests, |request| queue.push(request));
         if state == QpState::Err {
             self.flush(cx);
         }
@@ -504,6 +494,15 @@ impl Qp {
             }
         }
     }
+}
+
+/// Posts requests in order, up to the first that is refused. `Err` with its index.
+fn post_each<R>(
+    requests: &[R],
+    mut post: impl FnMut(&R) -> Result<(), PostError>,
+) -> Result<(), (usize, PostError)> {
+    let mut indexed = requests.iter().enumerate();
+    indexed.try_for_each(|(index, request)| post(request).map_err(|error| (index, error)))
 }
 
 /// Whether a queue pair in this state waits for what its peer sends.

@@ -1,6 +1,6 @@
 //! The part of a queue pair that its two halves share.
 
-use urxe_wire::{Opcode, PKey, Qpn};
+use urxe_wire::{Bth, Opcode, PKey, Psn, Qpn};
 
 use super::attr::{QpAttr, QpCap, QpState, QpType};
 use super::context::Context;
@@ -93,6 +93,15 @@ impl QpCore {
             QpType::XrcSend | QpType::XrcRecv => of_rc.over_xrc(),
             _ => of_rc,
         }
+    }
+
+    /// Returns the BTH of a packet to the peer, with the opcode of this queue pair's service for
+    /// `of_rc`.
+    #[inline]
+    pub fn bth(&self, of_rc: Opcode, psn: Psn) -> Bth {
+        let mut bth = Bth::new(self.opcode(of_rc), self.attr.dest_qp_num, psn);
+        (bth.pkey, bth.mig_req) = (self.pkey, self.mig_req);
+        bth
     }
 
     /// Returns the identity by which the queue pair and its peer use memory.

@@ -4,10 +4,13 @@
 //! pair holds it until the message completes (IBTA vol. 1, 10.2.9). So [`RecvQueue::front`] of a
 //! shared queue takes, and says the same until [`RecvQueue::pop`].
 
+use urxe_wire::{PacketView, Rkey};
+
 use super::context::Context;
+use super::gather::LocalFault;
 use super::qp_core::QpCore;
 use super::wr::{PostError, RecvRequest, Sge};
-use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::srq::ring::{RecvRing, RecvWqe};
 use crate::srq::{Srq, SrqRef};
 use urxe_memory::PdId;
@@ -114,12 +117,49 @@ impl RecvQueue {
         }
     }
 
+    /// Completes the receive at the front with the packet that ended its message.
+    #[inline]
+    pub fn complete(
+        &mut self,
+        opcode: WcOpcode,
+        byte_len: u64,
+        packet: &PacketView<'_>,
+        invalidated: Option<Rkey>,
+        qp: &mut QpCore,
+        cx: &Context<'_>,
+    ) {
+        let Some(wqe) = self.pop() else { return };
+        let mut completion = Completion::new(wqe.wr_id, qp.qpn, opcode, WcStatus::Success)
+            .with_byte_len(u32::try_from(byte_len).unwrap_or(u32::MAX));
+        completion.src_qp = qp.attr.dest_qp_num;
+        if let Some(imm) = packet.imm() {
+            completion = completion.with_imm(imm.data);
+        }
+        if let Some(rkey) = invalidated {
+            completion = completion.with_invalidated(rkey);
+        }
+        qp.complete_recv(completion, packet.solicited(), cx);
+    }
+
+    /// Completes the receive at the front with an error; false if there is none.
+    pub fn fail(&mut self, status: WcStatus, qp: &mut QpCore, cx: &Context<'_>) -> bool {
+        let Some(wqe) = self.pop() else { return false };
+        qp.complete_recv(Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, status), true, cx);
+        true
+    }
+
+    /// The receive at the front cannot be used: it completes with an error and the queue pair of an
+    /// unreliable service fails (class A).
+    pub fn fail_locally(&mut self, fault: LocalFault, qp: &mut QpCore, cx: &Context<'_>) {
+        tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
+        self.fail(WcStatus::LocProtErr, qp, cx);
+        qp.raise(QpEventType::QpFatal, cx);
+        qp.fatal = true;
+    }
+
     /// Completes every entry with "flushed" (ERR); of a shared queue only what was taken from it.
     pub fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
-        while let Some(wqe) = self.pop() {
-            let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
-            qp.complete_recv(flushed, true, cx);
-        }
+        while self.fail(WcStatus::WrFlushErr, qp, cx) {}
     }
 
     /// Forgets every entry (RESET); of a shared queue only what was taken from it.

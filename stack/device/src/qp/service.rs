@@ -17,10 +17,11 @@ use std::net::IpAddr;
 use enum_dispatch::enum_dispatch;
 use urxe_wire::PacketView;
 
-use super::attr::{QpAttrMask, QpType};
+use super::attr::QpAttrMask;
 use super::context::Context;
 use super::qp_core::QpCore;
-use super::wr::{PostError, RecvRequest, SendRequest};
+use super::recv_queue::RecvQueue;
+use super::wr::{PostError, SendRequest};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
@@ -39,25 +40,27 @@ pub(crate) struct SchedulingHint {
     pub has_data_to_send: bool,
 }
 
-/// The half of a service that sends messages.
+/// The half of a service that sends messages. The defaults are those of an [`Absent`] half.
 pub(super) trait SendHalf {
     /// RTR to RTS: the first PSN is known.
-    fn start(&mut self, qp: &QpCore);
+    fn start(&mut self, _qp: &QpCore) {}
 
     /// The attributes of `mask` changed while the queue pair lives (SQD to SQD).
     fn attributes_changed(&mut self, _qp: &QpCore, _mask: QpAttrMask) {}
 
     /// Forgets everything that was posted (RESET).
-    fn reset(&mut self, cx: &Context<'_>);
+    fn reset(&mut self, _cx: &Context<'_>) {}
 
     /// Completes everything that was posted with "flushed" (ERR, SQE).
-    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>);
+    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
     /// Returns everything charged to the path's window: the queue pair leaves the path.
     fn uncharge(&mut self, _cx: &Context<'_>) {}
 
     /// Queues a send work request, which the state and the type allow.
-    fn push(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError>;
+    fn push(&mut self, qp: &QpCore, _request: &SendRequest<'_>) -> Result<(), PostError> {
+        Err(PostError::NoQueue { qp_type: qp.qp_type, queue: "send" })
+    }
 
     /// Takes a packet that answers a request. The state allows it.
     fn on_response(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
@@ -67,10 +70,12 @@ pub(super) trait SendHalf {
     /// Appends requests to `run`, in whatever state.
     fn transmit(
         &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        run: &mut RunBuffer,
-    ) -> TransmitStatus;
+        _qp: &mut QpCore,
+        _cx: &mut Context<'_>,
+        _run: &mut RunBuffer,
+    ) -> TransmitStatus {
+        TransmitStatus::Idle
+    }
 
     /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
     /// what its first packet is charged.
@@ -93,20 +98,26 @@ pub(super) trait SendHalf {
     fn on_path_closed(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
     /// The clock says `cx.now`. In RTR, RTS or SQD.
-    fn on_timer(&mut self, qp: &mut QpCore, cx: &Context<'_>);
+    fn on_timer(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
     /// When it wants to be looked at again.
-    fn deadline(&self) -> Time;
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
 
     /// Whether [`transmit`](Self::transmit) may find something to send.
-    fn wants_to_send(&self, now: Time) -> bool;
+    fn wants_to_send(&self, _now: Time) -> bool {
+        false
+    }
 
     /// Whether everything that was begun is complete: what SQD waits for.
-    fn is_drained(&self) -> bool;
+    fn is_drained(&self) -> bool {
+        true
+    }
 }
 
-/// The half of a service that receives messages. What has no default here, every half does; the
-/// defaults are those of a service without responses.
+/// The half of a service that receives messages. The defaults are those of a service without
+/// responses, or of an [`Absent`] half.
 pub(super) trait ReceiveHalf {
     /// INIT to RTR: the peer's first PSN is known.
     fn start(&mut self, _qp: &QpCore) {}
@@ -115,17 +126,21 @@ pub(super) trait ReceiveHalf {
     fn attributes_changed(&mut self, _qp: &QpCore) {}
 
     /// Forgets everything that was posted (RESET).
-    fn reset(&mut self);
+    fn reset(&mut self) {}
 
     /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why may
     /// still be sent.
-    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>);
+    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
-    /// Queues a receive work request. The state allows it.
-    fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError>;
+    /// Where its receives come from.
+    fn queue(&mut self) -> Option<&mut RecvQueue> {
+        None
+    }
 
     /// Takes a request. The state allows it.
-    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>);
+    fn on_request(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
+        cx.device.counters.add(Counter::DropWrongService);
+    }
 
     /// Appends responses to `run`, in whatever state.
     fn transmit(
@@ -246,20 +261,19 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before,
         // as it came first.
         let rides_behind = !(run.is_empty() && self.send.ends_short());
-        if !self.receive.has_data_to_send() && rides_behind {
-            let requests = self.send.transmit(qp, cx, run);
-            if matches!(requests, TransmitStatus::RunFull | TransmitStatus::WouldEndRun) {
-                return requests;
-            }
-            match self.receive.transmit(qp, cx, run) {
-                TransmitStatus::Idle => requests,
-                stop => stop,
-            }
-        } else {
-            match self.receive.transmit(qp, cx, run) {
+        if self.receive.has_data_to_send() || !rides_behind {
+            return match self.receive.transmit(qp, cx, run) {
                 TransmitStatus::Idle => self.send.transmit(qp, cx, run),
                 stop => stop,
-            }
+            };
+        }
+        let requests = self.send.transmit(qp, cx, run);
+        if matches!(requests, TransmitStatus::RunFull | TransmitStatus::WouldEndRun) {
+            return requests;
+        }
+        match self.receive.transmit(qp, cx, run) {
+            TransmitStatus::Idle => requests,
+            stop => stop,
         }
     }
 
@@ -296,58 +310,9 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
     }
 }
 
-/// The sending half of a service that sends no messages. [`Qp`](super::Qp) refuses a post before it
-/// comes here.
+/// The half that a service does not have: XRC_SEND receives no messages, and XRC_RECV sends none.
 #[derive(Debug)]
-pub(super) struct NoSends;
+pub(super) struct Absent;
 
-impl SendHalf for NoSends {
-    fn start(&mut self, _qp: &QpCore) {}
-    fn reset(&mut self, _cx: &Context<'_>) {}
-    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
-
-    fn push(&mut self, qp: &QpCore, _request: &SendRequest<'_>) -> Result<(), PostError> {
-        Err(PostError::NoQueue { qp_type: qp.qp_type, queue: "send" })
-    }
-
-    fn transmit(
-        &mut self,
-        _qp: &mut QpCore,
-        _cx: &mut Context<'_>,
-        _run: &mut RunBuffer,
-    ) -> TransmitStatus {
-        TransmitStatus::Idle
-    }
-
-    fn on_timer(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
-
-    fn deadline(&self) -> Time {
-        Time::NEVER
-    }
-
-    fn wants_to_send(&self, _now: Time) -> bool {
-        false
-    }
-
-    fn is_drained(&self) -> bool {
-        true
-    }
-}
-
-/// The receiving half of a service that takes no messages. [`Qp`](super::Qp) refuses a post before
-/// it comes here.
-#[derive(Debug)]
-pub(super) struct NoReceives;
-
-impl ReceiveHalf for NoReceives {
-    fn reset(&mut self) {}
-    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
-
-    fn push(&mut self, _request: &RecvRequest<'_>) -> Result<(), PostError> {
-        Err(PostError::NoQueue { qp_type: QpType::XrcSend, queue: "receive" })
-    }
-
-    fn on_request(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
-        cx.device.counters.add(Counter::DropWrongService);
-    }
-}
+impl SendHalf for Absent {}
+impl ReceiveHalf for Absent {}

@@ -14,18 +14,22 @@
 
 use std::net::IpAddr;
 
-use urxe_wire::{Bth, Opcode, Psn, Qpn};
+use urxe_wire::{Deth, Ext, ImmDt, Opcode, PacketRepr, Psn, QKey, Qpn, Service};
 
 use super::attr::QpState;
-use super::context::Context;
-use super::gather::LocalFault;
+use super::context::{Context, packet_len};
+use super::gather::{LocalFault, check};
+use super::headers::data_headers;
+use super::local;
 use super::qp_core::QpCore;
 use super::queue::{SendQueue, SendWqe};
 use super::service::SendHalf;
-use super::wr::{PostError, SendFlags, SendRequest};
+use super::ud::own_qkey;
+use super::wr::{PostError, SendFlags, SendOp, SendRequest};
 use crate::cq::{Completion, WcStatus};
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
+use urxe_memory::Access;
 use urxe_types::time::Time;
 
 /// See the module.
@@ -40,6 +44,15 @@ pub(super) struct Requester {
     resume_at: Time,
 }
 
+/// What became of a packet.
+pub(super) enum Appended {
+    Yes,
+    /// It must wait.
+    Stop(TransmitStatus),
+    /// Its message completed with an error.
+    Failed,
+}
+
 impl Requester {
     pub fn new(queue: SendQueue) -> Self {
         Self { queue, psn: Psn::new(0), sent: 0, resume_at: Time::ZERO }
@@ -50,23 +63,37 @@ impl Requester {
         (!self.queue.is_empty()).then(|| self.queue.wqe(self.queue.head()))
     }
 
-    /// The BTH of the next packet.
-    pub fn bth(&self, opcode: Opcode, dest_qp: Qpn, qp: &QpCore) -> Bth {
-        let mut bth = Bth::new(opcode, dest_qp, self.psn);
-        bth.pkey = qp.pkey;
-        bth.mig_req = qp.mig_req;
-        bth
-    }
-
-    /// Whether a packet of `len` bytes may leave now; if not, the clock lists the queue pair again.
-    pub fn admits(&mut self, len: usize, cx: &Context<'_>) -> bool {
-        match cx.path.pace.admit(cx.now, len as u64) {
-            Ok(()) => true,
-            Err(resume_at) => {
-                self.resume_at = resume_at;
-                false
-            }
+    /// Appends a packet of the oldest message with `payload_len` bytes from `offset` on, unless it
+    /// must wait. If they cannot be read, the message fails.
+    pub fn append(
+        &mut self,
+        packet: PacketRepr,
+        offset: u64,
+        payload_len: usize,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+    ) -> Appended {
+        let len = packet_len(packet.bth.opcode, payload_len);
+        if let Some(stop) = cx.rejects(run, len) {
+            return Appended::Stop(stop);
         }
+        if let Err(resume_at) = cx.path.pace.admit(cx.now, len as u64) {
+            // The clock lists the queue pair again.
+            self.resume_at = resume_at;
+            return Appended::Stop(TransmitStatus::Idle);
+        }
+        let (queue, pins) = (&self.queue, &mut cx.pins);
+        let filled = run.append_packet(packet, payload_len, |to| {
+            queue.copy_payload(queue.head(), pins, qp.pd, offset, to)
+        });
+        if let Err(fault) = filled {
+            self.sent = 0;
+            self.fail_locally(qp, cx, fault);
+            return Appended::Failed;
+        }
+        self.psn = self.psn.next();
+        Appended::Yes
     }
 
     /// Completes the oldest message.
@@ -100,6 +127,132 @@ impl Requester {
     pub fn fail_locally(&mut self, qp: &mut QpCore, cx: &Context<'_>, fault: LocalFault) {
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
         self.fail_head(qp, cx, WcStatus::LocProtErr);
+    }
+
+    /// Appends packets to `run` until all is sent, or the run is full, or the pace says stop.
+    fn send_messages(
+        &mut self,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+    ) -> TransmitStatus {
+        while let Some(wqe) = self.head().copied() {
+            let begins = self.sent == 0;
+            if qp.send_failed
+                || qp.cq_overrun
+                || (begins && qp.state == QpState::Sqd)
+                || !self.wants_to_send(cx.now)
+            {
+                return TransmitStatus::Idle;
+            }
+            if wqe.op.is_local() {
+                // Nothing that was sent is ever sent again, so what stands before it is done with
+                // its keys.
+                match local::execute(&wqe.op, qp, cx) {
+                    Ok(()) => self.complete_head(qp, cx, WcStatus::Success),
+                    Err(status) => self.fail_head(qp, cx, status),
+                }
+                continue;
+            }
+            // The whole list before the first packet: half a message is worth nothing to anybody.
+            let sges = self.queue.sges(self.queue.head());
+            if begins && let Err(fault) = check(&mut cx.pins, qp.pd, sges, Access::empty()) {
+                self.fail_locally(qp, cx, fault);
+                return TransmitStatus::Idle;
+            }
+            if let Some(stop) = self.send_packet(&wqe, qp, cx, run) {
+                return stop;
+            }
+        }
+        TransmitStatus::Idle
+    }
+
+    fn send_packet(
+        &mut self,
+        wqe: &SendWqe,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+    ) -> Option<TransmitStatus> {
+        let mtu = qp.mtu();
+        let packets = wqe.length.div_ceil(mtu).max(1);
+        let (first, last) = (self.sent == 0, self.sent + 1 == packets);
+        let payload_len = wqe.payload_len(self.sent, mtu) as usize;
+        let (opcode, ext) = data_headers(Service::Uc, &wqe.op, wqe.length, first, last);
+        let mut bth = qp.bth(opcode, self.psn);
+        bth.solicited = last && wqe.flags.contains(SendFlags::SOLICITED);
+        let offset = u64::from(self.sent) * u64::from(mtu);
+        match self.append(PacketRepr::new(bth, ext), offset, payload_len, qp, cx, run) {
+            Appended::Yes => {}
+            Appended::Stop(stop) => return Some(stop),
+            Appended::Failed => return None,
+        }
+        self.sent += 1;
+        let is_write = matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. });
+        cx.sent_writes += u64::from(first && is_write);
+        if last {
+            self.sent = 0;
+            self.complete_head(qp, cx, WcStatus::Success);
+        }
+        None
+    }
+
+    /// Appends messages to `run` until all are sent, the next goes another way, the run is full, or
+    /// the pace says stop.
+    fn send_datagrams(
+        &mut self,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+    ) -> TransmitStatus {
+        while let Some(wqe) = self.head().copied() {
+            if qp.send_failed || qp.cq_overrun || !self.wants_to_send(cx.now) {
+                return TransmitStatus::Idle;
+            }
+            let Some((ah, to, qkey)) = wqe.datagram() else {
+                return self.fail_unaddressed(qp, cx);
+            };
+            match cx.device.ahs.path_of(ah, to) {
+                Some((path, _)) if path == cx.path_index => {}
+                Some(_) => return TransmitStatus::Idle,
+                None => return self.fail_unaddressed(qp, cx),
+            }
+            if let Some(stop) = self.send_datagram(&wqe, to, qkey, qp, cx, run) {
+                return stop;
+            }
+        }
+        TransmitStatus::Idle
+    }
+
+    fn send_datagram(
+        &mut self,
+        wqe: &SendWqe,
+        to: Qpn,
+        qkey: QKey,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+    ) -> Option<TransmitStatus> {
+        // A program that may not choose a privileged Q_Key sends the one that its queue pair was
+        // given.
+        let qkey = if qkey.is_controlled() { own_qkey(qp) } else { qkey };
+        let deth = Deth { qkey, src_qp: qp.qpn };
+        let (opcode, ext) = match wqe.op {
+            SendOp::SendImm { imm } => {
+                (Opcode::UdSendOnlyImm, Ext::DethImm(deth, ImmDt { data: imm }))
+            }
+            _ => (Opcode::UdSendOnly, Ext::Deth(deth)),
+        };
+        let mut bth = qp.bth(opcode, self.psn);
+        bth.dest_qp = to;
+        bth.solicited = wqe.flags.contains(SendFlags::SOLICITED);
+        let packet = PacketRepr::new(bth, ext);
+        match self.append(packet, 0, wqe.length as usize, qp, cx, run) {
+            Appended::Yes => self.complete_head(qp, cx, WcStatus::Success),
+            Appended::Stop(stop) => return Some(stop),
+            Appended::Failed => {}
+        }
+        None
     }
 }
 

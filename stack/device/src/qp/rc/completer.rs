@@ -60,11 +60,14 @@ impl Requester {
             cx.device.counters.add(counter);
             return Ok(());
         }
-        match packet.info().kind {
-            Kind::ReadResponse => self.on_read_response(qp, cx, packet),
-            Kind::AtomicAck => self.on_atomic_ack(qp, cx, packet),
-            _ => self.on_acknowledge(qp, cx, packet),
+        if !matches!(packet.info().kind, Kind::ReadResponse | Kind::AtomicAck) {
+            return self.on_acknowledge(qp, cx, packet);
         }
+        if !self.acknowledge_before(psn, qp, cx) {
+            self.on_ahead(packet, qp, cx);
+            return Ok(());
+        }
+        self.on_response_data(qp, cx, packet)
     }
 
     /// Takes what came ahead of its turn, if that is now.
@@ -121,9 +124,7 @@ impl Requester {
                 Ok(())
             }
             Due::Retransmit => {
-                cx.device.counters.add(Counter::CompleterRetryErr);
-                cx.path.window.on_loss(cx.now);
-                self.rewind(self.una, cx);
+                self.retransmit(cx);
                 Ok(())
             }
             Due::GiveUp => {
@@ -132,6 +133,13 @@ impl Requester {
                 self.fail_head(qp, cx, WcStatus::RetryExcErr)
             }
         }
+    }
+
+    /// Goes back to the oldest unacknowledged packet: one was lost.
+    fn retransmit(&mut self, cx: &Context<'_>) {
+        cx.device.counters.add(Counter::CompleterRetryErr);
+        cx.path.window.on_loss(cx.now);
+        self.rewind(self.una, cx);
     }
 
     /// Goes back by one packet: the last that was sent, or, where the window became smaller since,
@@ -229,41 +237,35 @@ impl Requester {
     ) -> Result<(), Failed> {
         let psn = packet.psn();
         let Some(aeth) = packet.aeth() else { return Ok(()) };
-        match aeth.syndrome {
-            Syndrome::Ack(_) => {
-                if !self.acknowledge_before(psn.next(), qp, cx) {
-                    self.on_ahead(packet, qp, cx);
-                }
-                Ok(())
-            }
-            Syndrome::Nak(code) => {
-                if !self.acknowledge_before(psn, qp, cx) {
-                    self.implied_nak(psn, qp, cx);
-                    return Ok(());
-                }
-                self.on_nak(code, qp, cx)
-            }
-            Syndrome::RnrNak(timer) => {
+        let end = match aeth.syndrome {
+            Syndrome::Ack(_) => psn.next(),
+            Syndrome::Nak(_) => psn,
+            Syndrome::RnrNak(_) => {
                 cx.device.counters.add(Counter::RcvdRnrErr);
-                if !self.acknowledge_before(psn, qp, cx) {
-                    self.implied_nak(psn, qp, cx);
-                    return Ok(());
-                }
-                if self.recovery.is_waiting(cx.now) {
-                    return Ok(()); // a copy of the one that is being obeyed
-                }
+                psn
+            }
+            Syndrome::Reserved(_) => {
+                cx.device.counters.add(Counter::DropReservedSyndrome);
+                return Ok(());
+            }
+        };
+        let complete = self.acknowledge_before(end, qp, cx);
+        match aeth.syndrome {
+            Syndrome::Ack(_) if !complete => self.on_ahead(packet, qp, cx),
+            Syndrome::Ack(_) | Syndrome::Reserved(_) => {}
+            _ if !complete => self.implied_nak(psn, qp, cx),
+            Syndrome::Nak(code) => return self.on_nak(code, qp, cx),
+            // A copy of the one that is being obeyed.
+            Syndrome::RnrNak(_) if self.recovery.is_waiting(cx.now) => {}
+            Syndrome::RnrNak(timer) => {
                 if !self.recovery.on_rnr_nak(timer, qp, cx) {
                     cx.device.counters.add(Counter::RetryRnrExceededErr);
                     return self.fail_head(qp, cx, WcStatus::RnrRetryExcErr);
                 }
                 self.rewind(psn, cx);
-                Ok(())
-            }
-            Syndrome::Reserved(_) => {
-                cx.device.counters.add(Counter::DropReservedSyndrome);
-                Ok(())
             }
         }
+        Ok(())
     }
 
     fn on_nak(&mut self, code: NakCode, qp: &mut QpCore, cx: &Context<'_>) -> Result<(), Failed> {
@@ -271,9 +273,7 @@ impl Requester {
             NakCode::PsnSequence => {
                 cx.device.counters.add(Counter::RcvdSeqErr);
                 if self.recovery.on_nak(qp, cx) {
-                    cx.device.counters.add(Counter::CompleterRetryErr);
-                    cx.path.window.on_loss(cx.now);
-                    self.rewind(self.una, cx);
+                    self.retransmit(cx);
                 }
                 return Ok(());
             }
@@ -311,75 +311,46 @@ impl Requester {
         let dropped = self.drop_held(cx).filter(|highest| psn.precedes(*highest));
         let psn = dropped.unwrap_or(psn);
         if self.recovery.on_implied_nak(psn, qp, cx) {
-            cx.device.counters.add(Counter::CompleterRetryErr);
-            cx.path.window.on_loss(cx.now);
-            self.rewind(self.una, cx);
+            self.retransmit(cx);
         } else {
             cx.device.counters.add(Counter::DropImpliedNak);
         }
     }
 
-    fn on_read_response(
+    /// Takes a response that brings data, or the end of an ATOMIC WRITE or FLUSH, when everything
+    /// before it is acknowledged.
+    fn on_response_data(
         &mut self,
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
         let psn = packet.psn();
-        if !self.acknowledge_before(psn, qp, cx) {
-            self.on_ahead(packet, qp, cx);
-            return Ok(());
-        }
         let position = self.queue.head();
         let wqe = *self.queue.wqe(position);
         let mtu = qp.mtu();
         let index = psn.steps_from(wqe.first_psn);
         if !is_expected_response(&wqe, index, mtu, packet) {
-            tracing::debug!(qp = %qp.qpn, %psn, opcode = %packet.opcode(), "READ response that was not asked for");
+            tracing::debug!(qp = %qp.qpn, %psn, opcode = %packet.opcode(), "response that was not asked for");
             return self.fail_head(qp, cx, WcStatus::BadRespErr);
         }
         let offset = u64::from(index) * u64::from(mtu);
+        // The value has the byte order of the program that asked: the wire's is only for the wire.
+        let value = if wqe.op.is_atomic() { packet.atomic_ack_eth() } else { None };
+        let value = value.map(|eth| eth.original.to_ne_bytes());
+        let data = value.as_ref().map_or(packet.payload(), |value| value);
         // The answers of ATOMIC WRITE and FLUSH bring nothing.
         if wqe.op.returns_data()
             && let Err(fault) =
-                scatter(&mut cx.pins, qp.pd, self.queue.sges(position), offset, packet.payload())
+                scatter(&mut cx.pins, qp.pd, self.queue.sges(position), offset, data)
         {
-            tracing::debug!(qp = %qp.qpn, %fault, "READ response: local protection error");
+            tracing::debug!(qp = %qp.qpn, %fault, "response: local protection error");
             return self.fail_head(qp, cx, WcStatus::LocProtErr);
         }
         self.answered(psn, u64::from(mtu) + PACKET_OVERHEAD, cx);
         if index + 1 == wqe.packets {
             self.complete_head(qp, cx, WcStatus::Success);
         }
-        self.on_progress(qp, cx);
-        Ok(())
-    }
-
-    fn on_atomic_ack(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<(), Failed> {
-        let psn = packet.psn();
-        let Some(original) = packet.atomic_ack_eth() else { return Ok(()) };
-        if !self.acknowledge_before(psn, qp, cx) {
-            self.on_ahead(packet, qp, cx);
-            return Ok(());
-        }
-        let position = self.queue.head();
-        let wqe = *self.queue.wqe(position);
-        if !wqe.op.is_atomic() {
-            return self.fail_head(qp, cx, WcStatus::BadRespErr);
-        }
-        // The value has the byte order of the program that asked: the wire's is only for the wire.
-        let value = original.original.to_ne_bytes();
-        if let Err(fault) = scatter(&mut cx.pins, qp.pd, self.queue.sges(position), 0, &value) {
-            tracing::debug!(qp = %qp.qpn, %fault, "atomic response: local protection error");
-            return self.fail_head(qp, cx, WcStatus::LocProtErr);
-        }
-        self.answered(psn, u64::from(qp.mtu()) + PACKET_OVERHEAD, cx);
-        self.complete_head(qp, cx, WcStatus::Success);
         self.on_progress(qp, cx);
         Ok(())
     }
@@ -398,19 +369,24 @@ impl Requester {
     }
 }
 
-/// Whether a READ response is one that the request asked for: as long as it must be, and an end
-/// (LAST, ONLY) exactly where a wire request ended. A responder that resumes may begin with FIRST
-/// or go on with MIDDLE. ATOMIC WRITE and FLUSH are answered as a READ of nothing (`rxe_resp.c`,
-/// `send_read_response_ack`).
+/// Whether a response is one that the request asked for. A READ response is as long as it must be,
+/// and an end (LAST, ONLY) exactly where a wire request ended. A responder that resumes may begin
+/// with FIRST or go on with MIDDLE. ATOMIC WRITE and FLUSH are answered as a READ of nothing
+/// (`rxe_resp.c`, `send_read_response_ack`).
 fn is_expected_response(wqe: &SendWqe, index: u32, mtu: u32, packet: &PacketView<'_>) -> bool {
+    let info = packet.info();
     match wqe.op {
-        SendOp::Read { .. } => {}
-        SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => {
-            return packet.info().position == Position::Only && packet.payload_len() == 0;
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => info.kind == Kind::AtomicAck,
+        _ if info.kind != Kind::ReadResponse => false,
+        SendOp::Read { .. } => {
+            let ends =
+                index + 1 == wqe.packets || (index + 1).is_multiple_of(wqe.read_chunk_packets);
+            ends == info.position.is_end()
+                && packet.payload_len() == wqe.payload_len(index, mtu) as usize
         }
-        _ => return false,
+        SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => {
+            info.position == Position::Only && packet.payload_len() == 0
+        }
+        _ => false,
     }
-    let ends = index + 1 == wqe.packets || (index + 1).is_multiple_of(wqe.read_chunk_packets);
-    let is_end = matches!(packet.info().position, Position::Last | Position::Only);
-    ends == is_end && packet.payload_len() == wqe.payload_len(index, mtu) as usize
 }

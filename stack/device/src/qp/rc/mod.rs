@@ -17,11 +17,13 @@
 //! | `recovery` | timers and retries |
 //! | `held` | packets that came before their turn, until that comes |
 //! | `gap` | when to ask again for what did not come |
-//! | `responder` | requests of the peer: order, rights, execution |
+//! | `responder` | requests of the peer: order, duplicates, acknowledgement |
+//! | `execution` | requests of the peer: rights, data, responses |
 //! | `responses` | answers to be sent, and kept for duplicates |
 //! | `xrc` | what a target of extended reliable connections does beside |
 
 mod completer;
+mod execution;
 mod gap;
 mod held;
 mod recovery;

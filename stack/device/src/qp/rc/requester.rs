@@ -36,14 +36,13 @@ use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
 use crate::path::scheduler::TransmitStatus;
 use crate::path::window::{Credit, PACKET_OVERHEAD};
 use crate::qp::attr::{QpAttrMask, QpState};
-use crate::qp::context::Context;
-use crate::qp::gather::LocalFault;
+use crate::qp::context::{Context, packet_len};
 use crate::qp::headers::data_headers;
 use crate::qp::local;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::service::SendHalf;
-use crate::qp::wr::{FlushRange, PostError, SendFlags, SendOp, SendRequest};
+use crate::qp::wr::{FlushRange, PostError, Remote, SendFlags, SendOp, SendRequest};
 use urxe_types::counters::Counter;
 use urxe_types::port::MAX_RUN_SEGMENTS;
 use urxe_types::time::Time;
@@ -220,32 +219,23 @@ impl Requester {
         let last = index + 1 == wqe.packets;
         let payload_len = wqe.payload_len(index, mtu);
         let (opcode, ext) = data_headers(Service::Rc, &wqe.op, wqe.length, index == 0, last);
-        let opcode = qp.opcode(opcode);
-        let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len as usize);
+        let mut bth = qp.bth(opcode, self.cursor_psn);
         // The window first: no run is to leave early for what must wait.
         if self.burst_left == 0 && !self.begin_burst(wqe, index, cx) {
             return Some(TransmitStatus::Blocked(Credit::Send));
         }
-        if let Some(stop) = cx.rejects(run, len) {
+        if let Some(stop) = cx.rejects(run, packet_len(bth.opcode, payload_len as usize)) {
             return Some(stop);
         }
         if last && self.burst_left == 1 {
             self.extend_burst(qp, cx);
         }
-
-        let mut bth = self.bth(opcode, qp);
         bth.solicited = last && wqe.flags.contains(SendFlags::SOLICITED);
         bth.ack_req = self.burst_left == 1;
 
         let offset = u64::from(index) * u64::from(mtu);
-        let (queue, position) = (&self.queue, self.cursor);
-        let pins = &mut cx.pins;
         let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
-        let filled = run.append_packet(packet, payload_len as usize, |to| {
-            queue.copy_payload(position, pins, qp.pd, offset, to)
-        });
-        if let Err(fault) = filled {
-            self.fail_at_cursor(qp, fault);
+        if !self.append(packet, offset, payload_len as usize, qp, cx, run) {
             return None;
         }
         self.burst_left -= 1;
@@ -275,9 +265,9 @@ impl Requester {
             return Some(TransmitStatus::Idle);
         }
         let (opcode, ext, packets) = self.fetch_headers(wqe, qp.mtu());
-        let opcode = qp.opcode(opcode);
+        let mut bth = qp.bth(opcode, self.cursor_psn);
+        bth.ack_req = true;
         let payload_len = if matches!(wqe.op, SendOp::AtomicWrite { .. }) { 8 } else { 0 };
-        let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len);
         let cost = u64::from(packets) * (u64::from(qp.mtu()) + PACKET_OVERHEAD);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
         if self.yields(Credit::ReadResponse, cx)
@@ -286,19 +276,11 @@ impl Requester {
         {
             return Some(TransmitStatus::Blocked(Credit::ReadResponse));
         }
-        if let Some(stop) = cx.rejects(run, len) {
+        if let Some(stop) = cx.rejects(run, packet_len(bth.opcode, payload_len)) {
             return Some(stop);
         }
-        let mut bth = self.bth(opcode, qp);
-        bth.ack_req = true;
         let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
-        let (queue, position) = (&self.queue, self.cursor);
-        let pins = &mut cx.pins;
-        let appended = run.append_packet(packet, payload_len, |to| {
-            queue.copy_payload(position, pins, qp.pd, 0, to)
-        });
-        if let Err(fault) = appended {
-            self.fail_at_cursor(qp, fault);
+        if !self.append(packet, 0, payload_len, qp, cx, run) {
             return None;
         }
         cx.path.window.charge_read(cost);
@@ -310,44 +292,61 @@ impl Requester {
         None
     }
 
+    /// Appends a packet with `payload_len` bytes of the message at the cursor, from byte `offset` on.
+    /// If they cannot be read, the message fails; false then.
+    #[inline(always)] // called in two places, once a packet
+    fn append(
+        &mut self,
+        packet: PacketRepr,
+        offset: u64,
+        payload_len: usize,
+        qp: &QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+    ) -> bool {
+        let (queue, position, pins) = (&self.queue, self.cursor, &mut cx.pins);
+        let appended = run.append_packet(packet, payload_len, |to| {
+            queue.copy_payload(position, pins, qp.pd, offset, to)
+        });
+        let Err(fault) = appended else { return true };
+        tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
+        self.failed = Some(WcStatus::LocProtErr);
+        self.burst_left = 0;
+        false
+    }
+
     /// The request for what is missing from the cursor on: of a READ at most up to the end of the
     /// wire request that first covered it, since a responder resumes only inside that.
     fn fetch_headers(&self, wqe: &SendWqe, mtu: u32) -> (Opcode, Ext, u32) {
+        let atomic = |Remote { addr: va, rkey }: Remote, swap_or_add, compare| {
+            Ext::Atomic(AtomicEth { va, rkey, swap_or_add, compare })
+        };
+        let reth = |Remote { addr: va, rkey }: Remote, dma_len| Reth { va, rkey, dma_len };
         match wqe.op {
             SendOp::CompareSwap { remote, compare, swap } => {
-                let eth =
-                    AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: swap, compare };
-                (Opcode::RcCompareSwap, Ext::Atomic(eth), 1)
+                (Opcode::RcCompareSwap, atomic(remote, swap, compare), 1)
             }
-            SendOp::FetchAdd { remote, add } => {
-                let eth =
-                    AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: add, compare: 0 };
-                (Opcode::RcFetchAdd, Ext::Atomic(eth), 1)
-            }
+            SendOp::FetchAdd { remote, add } => (Opcode::RcFetchAdd, atomic(remote, add, 0), 1),
             SendOp::Read { remote } => {
                 let index = self.cursor_psn.steps_from(wqe.first_psn);
                 let chunk = wqe.read_chunk_packets;
                 let end = ((index / chunk + 1) * chunk).min(wqe.packets);
                 let start_byte = u64::from(index) * u64::from(mtu);
                 let end_byte = (u64::from(end) * u64::from(mtu)).min(u64::from(wqe.length));
-                let reth = Reth {
-                    va: remote.addr.wrapping_add(start_byte),
-                    rkey: remote.rkey,
-                    dma_len: (end_byte - start_byte) as u32,
-                };
+                let rest = Remote { addr: remote.addr.wrapping_add(start_byte), ..remote };
+                let reth = reth(rest, (end_byte - start_byte) as u32);
                 (Opcode::RcReadRequest, Ext::Reth(reth), end - index)
             }
             SendOp::AtomicWrite { remote } => {
-                let reth = Reth { va: remote.addr, rkey: remote.rkey, dma_len: wqe.length };
-                (Opcode::RcAtomicWrite, Ext::Reth(reth), 1)
+                (Opcode::RcAtomicWrite, Ext::Reth(reth(remote, wqe.length)), 1)
             }
             SendOp::Flush { remote, placement, range } => {
                 let (selectivity, dma_len) = match range {
                     FlushRange::Bytes(len) => (SelectivityLevel::Range, len),
                     FlushRange::Region => (SelectivityLevel::Region, 0),
                 };
-                let reth = Reth { va: remote.addr, rkey: remote.rkey, dma_len };
-                (Opcode::RcFlush, Ext::Flush(Feth { placement, selectivity }, reth), 1)
+                let feth = Feth { placement, selectivity };
+                (Opcode::RcFlush, Ext::Flush(feth, reth(remote, dma_len)), 1)
             }
             _ => unreachable!("{:?} has no response of its own", wqe.op),
         }
@@ -425,13 +424,6 @@ impl Requester {
         !wqe.op.has_response() && !wqe.op.is_local() && !wqe.flags.contains(SendFlags::FENCE)
     }
 
-    fn bth(&self, opcode: Opcode, qp: &QpCore) -> Bth {
-        let mut bth = Bth::new(opcode, qp.attr.dest_qp_num, self.cursor_psn);
-        bth.pkey = qp.pkey;
-        bth.mig_req = qp.mig_req;
-        bth
-    }
-
     fn advance_cursor(&mut self, packets: u32, ack_req: bool, qp: &QpCore, cx: &Context<'_>) {
         let psn = self.cursor_psn;
         let first_time = psn == self.sent_psn;
@@ -443,12 +435,6 @@ impl Requester {
             self.sent_psn = self.cursor_psn;
         }
         self.recovery.on_sent(psn, first_time && ack_req, qp, cx);
-    }
-
-    fn fail_at_cursor(&mut self, qp: &QpCore, fault: LocalFault) {
-        tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
-        self.failed = Some(WcStatus::LocProtErr);
-        self.burst_left = 0;
     }
 
     /// Moves the cursor back to `psn`, which is not before `una`, and uncharges what lies behind

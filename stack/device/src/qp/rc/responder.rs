@@ -9,77 +9,24 @@
 //! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.1 (PSN check), 9.7.4.1.2 (opcode sequence),
 //! 9.7.5.2 (NAKs), 9.9.3 (classes of error), C9-88 (zero-length RDMA checks no R_Key).
 
-use urxe_wire::{
-    HeaderSet, Kind, Msn, NakCode, PacketView, PlacementType, Psn, Rkey, SelectivityLevel,
-};
+use urxe_wire::{Kind, Msn, NakCode, PacketView, Psn};
 
+use super::execution::{Executed, Fault};
 use super::gap::Gap;
 use super::held::{Early, Held};
-use super::responses::{Replay, Responses};
-use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
+use super::responses::{Replay, Response, Responses};
+use crate::cq::WcStatus;
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
 use crate::qp::attr::QpState;
 use crate::qp::context::Context;
-use crate::qp::gather::{LocalFault, check, scatter};
+use crate::qp::inbound::Message;
 use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
-use crate::qp::wr::{PostError, RecvRequest};
-use urxe_memory::{self, Access, AccessError, Invalidator};
-use urxe_types::counters::{Counter, Counters};
+use urxe_types::counters::Counter;
 use urxe_types::time::Time;
-
-/// The message that the expected packet must continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Message {
-    /// None: the next packet begins one.
-    None,
-    /// A SEND; so many bytes have arrived.
-    Send { received: u64 },
-    /// A WRITE: where the rest goes.
-    Write { va: u64, rkey: Rkey, left: u32, total: u32 },
-}
-
-/// What a fault does beside its NAK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    /// What the peer is told.
-    pub nak: NakCode,
-    /// How the receive that was under way completes.
-    pub status: WcStatus,
-    /// What the own program is told.
-    pub event: QpEventType,
-}
-
-impl Fault {
-    pub(super) const INVALID_REQUEST: Self = Self {
-        nak: NakCode::InvalidRequest,
-        status: WcStatus::RemInvReqErr,
-        event: QpEventType::QpReqErr,
-    };
-    pub(super) const REMOTE_ACCESS: Self = Self {
-        nak: NakCode::RemoteAccess,
-        status: WcStatus::RemAccessErr,
-        event: QpEventType::QpAccessErr,
-    };
-    const LOCAL_LENGTH: Self = Self {
-        nak: NakCode::InvalidRequest,
-        status: WcStatus::LocLenErr,
-        event: QpEventType::QpReqErr,
-    };
-    const REMOTE_OPERATION: Self = Self {
-        nak: NakCode::RemoteOperational,
-        status: WcStatus::RemOpErr,
-        event: QpEventType::QpFatal,
-    };
-    const LOCAL_PROTECTION: Self = Self {
-        nak: NakCode::RemoteOperational,
-        status: WcStatus::LocProtErr,
-        event: QpEventType::QpFatal,
-    };
-}
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +43,7 @@ enum Handled {
 pub(in crate::qp) struct Responder {
     pub(super) expected_psn: Psn,
     pub(super) msn: Msn,
-    message: Message,
+    pub(super) message: Message,
     /// Requests behind the expected one, for which no NAK was sent.
     held: Option<Box<Held>>,
     /// A sequence or RNR NAK was sent for the expected PSN, which has not come since.
@@ -162,7 +109,7 @@ impl Responder {
             Ok(Executed::NotReady) => {
                 self.gap = Some(Gap::new(psn, cx.now));
                 cx.device.counters.add(Counter::SendRnrErr);
-                self.responses.push_rnr_nak(psn, self.msn);
+                self.responses.push(psn, self.msn, Response::RnrNak);
                 Handled::Fine
             }
             Err(fault) => {
@@ -236,7 +183,8 @@ impl Responder {
 
     fn push_sequence_nak(&mut self, cx: &Context<'_>) {
         cx.device.counters.add(Counter::SendSeqErr);
-        self.responses.push_nak(self.expected_psn, self.msn, NakCode::PsnSequence);
+        let nak = Response::Nak(NakCode::PsnSequence);
+        self.responses.push(self.expected_psn, self.msn, nak);
     }
 
     /// Drops what is held, since it will come again; returns the highest PSN of it.
@@ -282,281 +230,11 @@ impl Responder {
     fn fail(&mut self, fault: Fault, qp: &mut QpCore, cx: &Context<'_>, psn: Psn) {
         tracing::debug!(qp = %qp.qpn, %psn, nak = ?fault.nak, status = ?fault.status, "request refused");
         let receiving = matches!(self.message, Message::Send { .. });
-        if (receiving
-            || fault.status == WcStatus::LocLenErr
-            || fault.status == WcStatus::LocProtErr)
-            && let Some(wqe) = self.queue.pop()
-        {
-            let completion = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, fault.status);
-            qp.complete_recv(completion, true, cx);
+        if receiving || matches!(fault.status, WcStatus::LocLenErr | WcStatus::LocProtErr) {
+            self.queue.fail(fault.status, qp, cx);
         }
         self.responses.push_fatal_nak(psn, self.msn, fault.nak);
         qp.raise(fault.event, cx);
-    }
-
-    fn execute(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<Executed, Fault> {
-        self.check_continues(packet)?;
-        self.find_srq(qp, cx, packet)?;
-        match packet.info().kind {
-            Kind::Send => self.on_send(qp, cx, packet),
-            Kind::Write => self.on_write(qp, cx, packet),
-            Kind::ReadRequest => self.on_read(qp, cx, packet),
-            Kind::CompareSwap | Kind::FetchAdd => self.on_atomic(qp, cx, packet),
-            Kind::AtomicWrite => self.on_atomic_write(qp, cx, packet),
-            Kind::Flush => self.on_flush(qp, cx, packet),
-            _ => Err(Fault::INVALID_REQUEST),
-        }
-    }
-
-    /// Does the packet continue the message under way, or begin one when none is (9.7.4.1.2)?
-    fn check_continues(&self, packet: &PacketView<'_>) -> Result<(), Fault> {
-        let info = packet.info();
-        let fits = match self.message {
-            Message::None => info.position.is_start(),
-            Message::Send { .. } => info.kind == Kind::Send && !info.position.is_start(),
-            Message::Write { .. } => info.kind == Kind::Write && !info.position.is_start(),
-        };
-        if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
-    }
-
-    fn check_length(qp: &QpCore, packet: &PacketView<'_>) -> Result<(), Fault> {
-        let fits = packet.info().position.fits(packet.payload_len(), qp.mtu() as usize);
-        if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
-    }
-
-    fn on_send(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<Executed, Fault> {
-        Self::check_length(qp, packet)?;
-        let received = match self.message {
-            Message::Send { received } => received,
-            _ => 0,
-        };
-        let Some((wqe, sges)) = self.queue.front() else { return Ok(Executed::NotReady) };
-        if received == 0 {
-            check(&mut cx.pins, qp.recv_pd, sges, Access::LOCAL_WRITE)
-                .map_err(|fault| local(qp, fault))?;
-        }
-        let payload = packet.payload();
-        let total = received + payload.len() as u64;
-        if total > wqe.length || total > qp.max_message {
-            return Err(Fault::LOCAL_LENGTH);
-        }
-        scatter(&mut cx.pins, qp.recv_pd, sges, received, payload)
-            .map_err(|fault| local(qp, fault))?;
-        self.message = Message::Send { received: total };
-        let ends = packet.info().position.is_end();
-        if ends {
-            self.complete(qp, cx, packet, WcOpcode::Recv, total)?;
-        }
-        Ok(Executed::Done { psns: 1, ends })
-    }
-
-    fn on_write(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<Executed, Fault> {
-        Self::check_length(qp, packet)?;
-        let info = packet.info();
-        let payload = packet.payload();
-        let (va, rkey, left, total) = match (self.message, packet.reth()) {
-            (Message::Write { va, rkey, left, total }, _) => (va, rkey, left, total),
-            (_, Some(reth)) => {
-                if !qp.attr.access_flags.contains(Access::REMOTE_WRITE)
-                    || u64::from(reth.dma_len) > qp.max_message
-                {
-                    return Err(Fault::INVALID_REQUEST);
-                }
-                (reth.va, reth.rkey, reth.dma_len, reth.dma_len)
-            }
-            (_, None) => return Err(Fault::INVALID_REQUEST),
-        };
-        let len = payload.len() as u32;
-        let ends = info.position.is_end();
-        // The last packet brings exactly what is left, every other leaves something.
-        if if ends { len != left } else { len >= left } {
-            return Err(Fault::INVALID_REQUEST);
-        }
-        if info.needs_recv_wqe && self.queue.is_empty() {
-            return Ok(Executed::NotReady);
-        }
-        if left != 0 {
-            // The whole rest is checked, so that a message that must fail writes nothing.
-            let need = Access::REMOTE_WRITE;
-            let pin = cx.pins.access(rkey.0, qp.accessor(), need, va, u64::from(left));
-            let pin = pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
-            pin.write(va, payload).map_err(|error| faulted(qp, cx.device.counters, &error))?;
-        }
-        // An atomic addition would wait here until all that was written is in the cache.
-        cx.received_writes += u64::from(info.position.is_start());
-        self.message =
-            Message::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
-        if ends && info.completes_recv_wqe {
-            self.complete(qp, cx, packet, WcOpcode::RecvRdmaWithImm, u64::from(total))?;
-        }
-        Ok(Executed::Done { psns: 1, ends })
-    }
-
-    fn on_read(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<Executed, Fault> {
-        let Some(reth) = packet.reth() else { return Err(Fault::INVALID_REQUEST) };
-        if !qp.attr.access_flags.contains(Access::REMOTE_READ)
-            || u64::from(reth.dma_len) > qp.max_message
-            || !self.responses.has_room()
-        {
-            return Err(Fault::INVALID_REQUEST);
-        }
-        if reth.dma_len != 0 {
-            let need = Access::REMOTE_READ;
-            let pin =
-                cx.pins.access(reth.rkey.0, qp.accessor(), need, reth.va, u64::from(reth.dma_len));
-            pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
-        }
-        cx.device.counters.add(Counter::RdmaRecvs);
-        let psns = reth.dma_len.div_ceil(qp.mtu()).max(1);
-        self.responses.push_read(packet.psn(), psns, reth, qp.pd, self.msn.add(1));
-        Ok(Executed::Done { psns, ends: true })
-    }
-
-    fn on_atomic(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<Executed, Fault> {
-        let Some(eth) = packet.atomic_eth() else { return Err(Fault::INVALID_REQUEST) };
-        if !qp.attr.access_flags.contains(Access::REMOTE_ATOMIC)
-            || !eth.va.is_multiple_of(8)
-            || !self.responses.has_room()
-        {
-            return Err(Fault::INVALID_REQUEST);
-        }
-        let pin = cx.pins.access(eth.rkey.0, qp.accessor(), Access::REMOTE_ATOMIC, eth.va, 8);
-        let pin = pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
-        let original = if packet.info().kind == Kind::CompareSwap {
-            pin.compare_swap(eth.va, eth.compare, eth.swap_or_add)
-        } else {
-            pin.fetch_add(eth.va, eth.swap_or_add)
-        };
-        let original = original.map_err(|error| faulted(qp, cx.device.counters, &error))?;
-        cx.device.counters.add(Counter::RdmaRecvs);
-        self.responses.push_atomic(packet.psn(), original, self.msn.add(1));
-        Ok(Executed::Done { psns: 1, ends: true })
-    }
-
-    /// Eight bytes, by one store (A19). The rights are those of a WRITE, as in `rxe_resp.c`.
-    fn on_atomic_write(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<Executed, Fault> {
-        let (Some(reth), payload) = (packet.reth(), packet.payload()) else {
-            return Err(Fault::INVALID_REQUEST);
-        };
-        if !qp.attr.access_flags.contains(Access::REMOTE_WRITE)
-            || reth.dma_len as usize != payload.len()
-            || !reth.va.is_multiple_of(8)
-            || !self.responses.has_room()
-        {
-            return Err(Fault::INVALID_REQUEST);
-        }
-        let pin = cx.pins.access(reth.rkey.0, qp.accessor(), Access::REMOTE_WRITE, reth.va, 8);
-        let pin = pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
-        pin.write_word(reth.va, payload)
-            .map_err(|error| faulted(qp, cx.device.counters, &error))?;
-        cx.device.counters.add(Counter::RdmaRecvs);
-        self.responses.push_done(packet.psn(), self.msn.add(1));
-        Ok(Executed::Done { psns: 1, ends: true })
-    }
-
-    /// Everything that was written before is in place already, since packets are executed in order;
-    /// what remains is to make it seen, or lasting (A19).
-    fn on_flush(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<Executed, Fault> {
-        let (Some(feth), Some(reth)) = (packet.feth(), packet.reth()) else {
-            return Err(Fault::INVALID_REQUEST);
-        };
-        let Some(need) = flush_rights(feth.placement) else { return Err(Fault::INVALID_REQUEST) };
-        if !qp.attr.access_flags.contains(need) || !self.responses.has_room() {
-            return Err(Fault::INVALID_REQUEST);
-        }
-        let pin = match feth.selectivity {
-            SelectivityLevel::Range => {
-                let len = u64::from(reth.dma_len);
-                cx.pins
-                    .access(reth.rkey.0, qp.accessor(), need, reth.va, len)
-                    .map(|pin| (pin, Some((reth.va, len))))
-            }
-            SelectivityLevel::Region => {
-                cx.pins.whole(reth.rkey.0, qp.accessor(), need).map(|pin| (pin, None))
-            }
-            SelectivityLevel::Reserved(_) => return Err(Fault::INVALID_REQUEST),
-        };
-        let (pin, range) = pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
-        let persist = need.contains(Access::FLUSH_PERSISTENT);
-        pin.flush(range, persist).map_err(|error| {
-            cx.device.counters.add((&error).into());
-            tracing::warn!(qp = %qp.qpn, %error, "FLUSH: the memory cannot be made persistent");
-            Fault::REMOTE_OPERATION
-        })?;
-        cx.device.counters.add(Counter::RdmaRecvs);
-        self.responses.push_done(packet.psn(), self.msn.add(1));
-        Ok(Executed::Done { psns: 1, ends: true })
-    }
-
-    /// Completes the receive under way with the packet that ended its message.
-    fn complete(
-        &mut self,
-        qp: &mut QpCore,
-        cx: &mut Context<'_>,
-        packet: &PacketView<'_>,
-        opcode: WcOpcode,
-        byte_len: u64,
-    ) -> Result<(), Fault> {
-        let mut invalidated = None;
-        if packet.info().has(HeaderSet::IETH)
-            && let Some(ieth) = packet.ieth()
-        {
-            cx.pins.clear();
-            let memory = cx.device.memory;
-            memory.invalidate(ieth.rkey, qp.accessor(), Invalidator::Peer).map_err(|error| {
-                tracing::debug!(qp = %qp.qpn, rkey = %ieth.rkey, %error, "remote invalidate refused");
-                cx.device.counters.add(Counter::InvalidateRefused);
-                Fault::INVALID_REQUEST
-            })?;
-            invalidated = Some(ieth.rkey);
-        }
-        let Some(wqe) = self.queue.pop() else { return Ok(()) };
-        let mut completion = Completion::new(wqe.wr_id, qp.qpn, opcode, WcStatus::Success)
-            .with_byte_len(u32::try_from(byte_len).unwrap_or(u32::MAX));
-        completion.src_qp = qp.attr.dest_qp_num;
-        if let Some(imm) = packet.imm() {
-            completion = completion.with_imm(imm.data);
-        }
-        if let Some(rkey) = invalidated {
-            completion = completion.with_invalidated(rkey);
-        }
-        qp.complete_recv(completion, packet.solicited(), cx);
-        Ok(())
     }
 }
 
@@ -622,8 +300,8 @@ impl ReceiveHalf for Responder {
         self.queue.flush(qp, cx);
     }
 
-    fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        self.queue.push(request)
+    fn queue(&mut self) -> Option<&mut RecvQueue> {
+        Some(&mut self.queue)
     }
 
     fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
@@ -644,44 +322,4 @@ impl ReceiveHalf for Responder {
     fn deadline(&self) -> Time {
         Held::deadline(self.held.as_deref())
     }
-}
-
-/// What became of the expected request.
-enum Executed {
-    /// It took so many PSNs; `ends`: it ended its message.
-    Done { psns: u32, ends: bool },
-    /// It needs a receive and none is posted.
-    NotReady,
-}
-
-fn local(qp: &QpCore, fault: LocalFault) -> Fault {
-    tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
-    Fault::LOCAL_PROTECTION
-}
-
-/// What a FLUSH of this placement needs of queue pair and region; `None` if it asks for nothing
-/// that there is.
-fn flush_rights(placement: PlacementType) -> Option<Access> {
-    let rights = [
-        (PlacementType::GLOBAL_VISIBILITY, Access::FLUSH_GLOBAL),
-        (PlacementType::PERSISTENCE, Access::FLUSH_PERSISTENT),
-    ];
-    let known = rights.iter().fold(PlacementType::empty(), |all, (bit, _)| all | *bit);
-    let asked = rights.iter().filter(|(bit, _)| placement.contains(*bit));
-    let need = asked.fold(Access::empty(), |need, (_, right)| need | *right);
-    (known.contains(placement) && !need.is_empty()).then_some(need)
-}
-
-/// The key, or what it grants, refuses a peer's access.
-fn refused(qp: &QpCore, counters: &Counters, error: &AccessError) -> Fault {
-    tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
-    counters.add(error.into());
-    Fault::REMOTE_ACCESS
-}
-
-/// A peer's access was allowed, and could not be done.
-fn faulted(qp: &QpCore, counters: &Counters, error: &urxe_memory::Fault) -> Fault {
-    tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
-    counters.add(error.into());
-    Fault::REMOTE_ACCESS
 }

@@ -13,7 +13,8 @@
 
 use urxe_wire::{PacketView, Qpn, XrcEth};
 
-use super::responder::{Fault, Responder};
+use super::execution::Fault;
+use super::responder::Responder;
 use crate::cq::SrqId;
 use crate::qp::context::Context;
 use crate::qp::qp_core::QpCore;

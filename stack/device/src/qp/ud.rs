@@ -5,23 +5,23 @@
 //! of the buffer); the kernel's rxe_recv.c and rxe_resp.c: what does not fit its receive is dropped
 //! and the receive stays.
 
-use urxe_wire::PacketView;
+use urxe_wire::{PacketView, QKey};
 
-use super::own_qkey;
-use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
+use super::attr::QpType;
+use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::qp::context::Context;
-use crate::qp::gather::{LocalFault, check, scatter};
+use crate::qp::gather::{check, scatter};
 use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
-use crate::qp::wr::{PostError, RecvRequest};
 use urxe_memory::Access;
 use urxe_types::counters::Counter;
-use urxe_wire::network_header::{self, NetworkHeader};
+pub use urxe_wire::network_header;
+use urxe_wire::network_header::NetworkHeader;
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::qp) struct Responder {
+pub(super) struct Responder {
     queue: RecvQueue,
 }
 
@@ -40,8 +40,8 @@ impl ReceiveHalf for Responder {
         self.queue.flush(qp, cx);
     }
 
-    fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        self.queue.push(request)
+    fn queue(&mut self) -> Option<&mut RecvQueue> {
+        Some(&mut self.queue)
     }
 
     fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
@@ -63,10 +63,10 @@ impl ReceiveHalf for Responder {
         let placed = check(pins, qp.recv_pd, sges, Access::LOCAL_WRITE)
             .and_then(|()| scatter(pins, qp.recv_pd, sges, 0, &header))
             .and_then(|()| scatter(pins, qp.recv_pd, sges, NetworkHeader::LEN as u64, payload));
-        let Some(wqe) = self.queue.pop() else { return };
         if let Err(fault) = placed {
-            return fail(fault, wqe.wr_id, qp, cx);
+            return self.queue.fail_locally(fault, qp, cx);
         }
+        let Some(wqe) = self.queue.pop() else { return };
         let mut completion = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::Success)
             .with_byte_len(total as u32)
             .with_grh();
@@ -79,11 +79,7 @@ impl ReceiveHalf for Responder {
     }
 }
 
-/// The receive cannot be used: the queue pair fails (class A).
-fn fail(fault: LocalFault, wr_id: u64, qp: &mut QpCore, cx: &Context<'_>) {
-    tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
-    let completion = Completion::new(wr_id, qp.qpn, WcOpcode::Recv, WcStatus::LocProtErr);
-    qp.complete_recv(completion, true, cx);
-    qp.raise(QpEventType::QpFatal, cx);
-    qp.fatal = true;
+/// The queue pair's own Q_Key.
+pub(super) fn own_qkey(qp: &QpCore) -> QKey {
+    if qp.qp_type == QpType::Gsi { QKey::GSI } else { qp.attr.qkey }
 }
