@@ -78,7 +78,7 @@ fn every_process_gets_its_own_copy_whatever_address_it_shares() {
         assert_eq!(out, format!("OK {} from {}\n", MESSAGES * queue_pairs, place(1).0));
         assert_eq!(counter(&err, "rcvd_pkts"), u64::from(MESSAGES));
         for astray in
-            ["forwarded", "rcvd_forwarded", "drop_foreign_slot", "drop_no_group", "drop_no_qp"]
+            ["forwarded", "rcvd_forwarded", "drop_other_process", "drop_no_group", "drop_no_qp"]
         {
             assert_eq!(counter(&err, astray), 0, "{astray}");
         }

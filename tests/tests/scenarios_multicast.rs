@@ -181,7 +181,7 @@ fn members_of_a_shared_receive_queue_take_one_receive_each() {
     send(&net, 0, group(1), b"shared");
     net.run();
     assert_eq!(takers(&net, 1), [members[0].qpn(), members[1].qpn()]);
-    assert_eq!((net.counter(1, Counter::DropNoReceive), net.counter(1, Counter::SrqDry)), (1, 1));
+    assert_eq!((net.counter(1, Counter::DropNoReceive), net.counter(1, Counter::SrqEmpty)), (1, 1));
 }
 
 #[test]

@@ -30,8 +30,13 @@ fn part(opcode: Opcode, psn: u32, byte: u8, len: usize) -> Packet {
 }
 
 fn counters(lab: &Lab) -> [u64; 4] {
-    [Counter::OutOfSeqRequest, Counter::HeldPackets, Counter::HeldExecuted, Counter::SendSeqErr]
-        .map(|counter| lab.counter(counter))
+    [
+        Counter::OutOfSeqRequest,
+        Counter::ReorderBuffered,
+        Counter::ReorderDelivered,
+        Counter::SendSeqErr,
+    ]
+    .map(|counter| lab.counter(counter))
 }
 
 #[test]
@@ -126,7 +131,7 @@ fn what_does_not_come_for_a_moment_is_asked_for_in_any_state_that_receives() {
             lab.expect([answered(psn, ACK, msn)]);
         }
         lab.expect_recvs([(1, Success), (2, Success)]);
-        assert_eq!(lab.counter(Counter::HeldExecuted), 0);
+        assert_eq!(lab.counter(Counter::ReorderDelivered), 0);
     }
 }
 
@@ -442,7 +447,7 @@ fn acknowledgements_in_any_order_are_as_good_as_the_last() {
     lab.wait(1000 * MILLISECOND);
     lab.expect([]);
     assert_eq!(
-        (lab.counter(Counter::HeldPackets), lab.counter(Counter::CompleterRetryErr)),
+        (lab.counter(Counter::ReorderBuffered), lab.counter(Counter::CompleterRetryErr)),
         (0, 0)
     );
 }

@@ -357,7 +357,7 @@ fn nobody_is_queue_pair_zero_and_without_one_nobody_is_queue_pair_one() {
     for (qpn, drops) in [(0, 1), (1, 2)] {
         net.post_send(0, 1, to_qp(ah, Qpn::masked(qpn), QKEY), b"x").unwrap();
         net.run();
-        let dropped = net.counter(1, Counter::DropNoQp) + net.counter(1, Counter::DropForeignSlot);
+        let dropped = net.counter(1, Counter::DropNoQp) + net.counter(1, Counter::DropOtherProcess);
         assert_eq!(dropped, drops, "QP {qpn}");
     }
 }

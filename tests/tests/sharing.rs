@@ -430,7 +430,7 @@ fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
         party.all_go_on("in steady traffic");
     }
     for index in party.present() {
-        for counter in ["forwarded", "rcvd_forwarded", "drop_foreign_slot", "drop_dead_slot"] {
+        for counter in ["forwarded", "rcvd_forwarded", "drop_other_process", "drop_orphaned_slot"] {
             assert_eq!(party.member(index).counter(counter), 0, "{counter} of member {index}");
         }
     }

@@ -129,7 +129,7 @@ fn packets_that_are_overtaken_by_few_others_need_no_retry() {
         ] {
             assert_eq!(outcome.counter(counter), 0, "seed {seed}: {}\n{outcome}", counter.name());
         }
-        executed += outcome.counter(Counter::HeldExecuted);
+        executed += outcome.counter(Counter::ReorderDelivered);
     }
     assert!(executed > 10 * SEEDS, "only {executed} packets were overtaken");
 }
@@ -164,7 +164,7 @@ fn the_faults_occur() {
     for counter in [
         Counter::DuplicateRequest,
         Counter::OutOfSeqRequest,
-        Counter::HeldExecuted,
+        Counter::ReorderDelivered,
         Counter::RcvdRnrErr,
         Counter::RcvdSeqErr,
         Counter::CompleterRetryErr,

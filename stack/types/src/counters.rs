@@ -43,9 +43,9 @@ crate::named_enum! {
         SendSeqErr => "send_seq_err",
         /// Packets that came before an earlier one and were kept for it: requests, which count in
         /// `out_of_seq_request` as well, and answers.
-        HeldPackets => "held_packets",
+        ReorderBuffered => "reorder_buffered",
         /// Of those, packets whose turn came, and which did as if they had come then.
-        HeldExecuted => "held_executed",
+        ReorderDelivered => "reorder_delivered",
         /// Last packets sent once more because nothing came back, to learn what was lost.
         TailProbes => "tail_probes",
         /// Dropped: malformed, see the log for the reason of each.
@@ -60,9 +60,9 @@ crate::named_enum! {
         /// host.
         DropGroupMismatch => "drop_group_mismatch",
         /// Dropped: for a process slot that nobody has.
-        DropForeignSlot => "drop_foreign_slot",
+        DropOtherProcess => "drop_other_process",
         /// Dropped: datagrams that waited in the socket of a process that ended.
-        DropDeadSlot => "drop_dead_slot",
+        DropOrphanedSlot => "drop_orphaned_slot",
         /// Dropped: to QP1, a request for a service that nobody listens on.
         DropNoListener => "drop_no_listener",
         /// Dropped: to QP0 or QP1, and not a management datagram as it should be.
@@ -102,7 +102,7 @@ crate::named_enum! {
         /// Requests refused: for a shared receive queue that the target's XRC domain does not have.
         XrcViolation => "xrc_violation",
         /// Times a message found its shared receive queue empty.
-        SrqDry => "srq_dry",
+        SrqEmpty => "srq_empty",
         /// Dropped: of a message of which an earlier packet was lost or refused (UC).
         DropIncomplete => "drop_incomplete",
         /// Dropped: no receive was posted, on a service that does not tell the sender (UC, UD).

@@ -341,7 +341,7 @@ impl Scenario for SharedQueues {
     }
 
     fn tally(&self) -> Tally {
-        let [dry, again] = [Counter::SrqDry, Counter::DuplicateRequest]
+        let [dry, again] = [Counter::SrqEmpty, Counter::DuplicateRequest]
             .map(|counter| self.server.counter(counter));
         Tally { dry, again, ..self.tally }
     }

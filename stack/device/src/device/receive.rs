@@ -370,7 +370,7 @@ impl Device {
             self.counters.add(if qpn == Qpn::QP0 || qpn == GSI_QPN {
                 Counter::DropNoQp
             } else {
-                Counter::DropForeignSlot
+                Counter::DropOtherProcess
             });
         }
     }

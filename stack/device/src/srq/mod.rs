@@ -298,7 +298,7 @@ impl Srq {
         let mut state = lock(&self.state);
         let Some((wqe, from)) = state.ring.front() else {
             drop(state);
-            self.counters.add(Counter::SrqDry);
+            self.counters.add(Counter::SrqEmpty);
             return None;
         };
         sges[..from.len()].copy_from_slice(from);

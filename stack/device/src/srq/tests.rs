@@ -48,7 +48,7 @@ fn receives_are_taken_in_the_order_in_which_they_were_posted() {
         }
         assert_eq!(take(&srq), None);
     }
-    assert_eq!(srq.counters.value(Counter::SrqDry), 11);
+    assert_eq!(srq.counters.value(Counter::SrqEmpty), 11);
 }
 
 #[test]

@@ -358,5 +358,5 @@ fn gaps_leave_no_entries_with_the_timers() {
     });
     let entries = entries.count();
     assert!(entries <= 10, "{entries} entries after 500 gaps");
-    assert_eq!(peer.end.counter(Counter::HeldExecuted), 500);
+    assert_eq!(peer.end.counter(Counter::ReorderDelivered), 500);
 }

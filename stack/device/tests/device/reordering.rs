@@ -71,7 +71,8 @@ pub(super) fn assert_undisturbed(end: &Host, what: &str) {
     ] {
         assert_eq!(end.counter(counter), 0, "{}, {what}", counter.name());
     }
-    let [held, executed] = [Counter::HeldPackets, Counter::HeldExecuted].map(|c| end.counter(c));
+    let [held, executed] =
+        [Counter::ReorderBuffered, Counter::ReorderDelivered].map(|c| end.counter(c));
     assert_eq!(held, executed, "{what}");
 }
 
@@ -173,7 +174,7 @@ fn packets_that_overtake_few_others_cost_nothing_and_many_a_nak() {
                 assert_eq!(end.device.bytes_in_flight(), (0, 0), "{what}");
             }
             let count = |counter| [&a, &b].map(|end| end.counter(counter)).iter().sum::<u64>();
-            assert!(count(Counter::HeldExecuted) > 0, "{what}");
+            assert!(count(Counter::ReorderDelivered) > 0, "{what}");
             if places <= HELD {
                 assert_undisturbed(&a, &what);
                 assert_undisturbed(&b, &what);

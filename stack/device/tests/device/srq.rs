@@ -86,10 +86,10 @@ fn messages_under_way_at_once_hold_a_receive_each() {
 fn an_empty_queue_makes_the_peer_wait_and_moves_its_counter() {
     let (a, b, wire, srq, pairs) = many(1, 4);
     for op in [SendOp::Send, SendOp::WriteImm { remote: b.remote(0), imm: 9 }] {
-        let before = b.counter(Counter::SrqDry);
+        let before = b.counter(Counter::SrqEmpty);
         a.post_on(pairs[0].0, op, &[a.sge(0, 3000)]);
         run(&a, &b, &wire);
-        assert_eq!(b.counter(Counter::SrqDry), before + 1);
+        assert_eq!(b.counter(Counter::SrqEmpty), before + 1);
         assert_eq!(a.counter(Counter::RcvdRnrErr), before + 1);
         assert!(b.completions().is_empty());
         post_to(&srq, &b, 5);

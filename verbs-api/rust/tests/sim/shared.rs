@@ -53,7 +53,7 @@ fn datagram_queue_pairs_share_a_receive_queue_and_lose_what_finds_it_empty() {
         .map(|((counter, now), (_, then))| (counter.name(), now - then))
         .collect();
     assert_eq!(moved, [(Counter::DropNoReceive.name(), 1)], "one counter says why");
-    assert_eq!(b.counter(Counter::SrqDry), 1, "and another where it is to be mended");
+    assert_eq!(b.counter(Counter::SrqEmpty), 1, "and another where it is to be mended");
     assert_eq!(srq.len(), 0);
     // The queue pairs are whole: a receive more, a message more.
     srq.post_recv(&RecvRequest::new(inbox.slice(..128).unwrap()).wr_id(9)).unwrap();

@@ -37,7 +37,8 @@ fn packets_that_are_late_for_microseconds_are_not_asked_for() {
     }
     let count = |counter| ends.iter().map(|end| end.device.counter(counter)).sum::<u64>();
     let [late, executed, went_back] =
-        [Counter::SimulatedReorder, Counter::HeldExecuted, Counter::CompleterRetryErr].map(count);
+        [Counter::SimulatedReorder, Counter::ReorderDelivered, Counter::CompleterRetryErr]
+            .map(count);
     eprintln!(
         "{late} packets were late, {executed} executed when these came, {went_back} times sent again"
     );

@@ -83,7 +83,7 @@ impl Requester {
             if !is_due || qp.cq_overrun {
                 break;
             }
-            cx.device.counters.add(Counter::HeldExecuted);
+            cx.device.counters.add(Counter::ReorderDelivered);
             self.on_answer(qp, cx, &packet)?;
             held.remove_first();
         }
@@ -291,7 +291,7 @@ impl Requester {
         if !self.recovery.went_back_for_answers() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
             match Held::keep(&mut self.held, packet, qp.mtu(), due) {
-                Early::Kept => return cx.device.counters.add(Counter::HeldPackets),
+                Early::Kept => return cx.device.counters.add(Counter::ReorderBuffered),
                 Early::Again => return cx.device.counters.add(Counter::DropDuplicate),
                 Early::NoRoom => {}
             }

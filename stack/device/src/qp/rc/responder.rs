@@ -135,7 +135,7 @@ impl Responder {
             if distance > 0 || handled == Handled::Fatal || self.gap.is_some() || qp.cq_overrun {
                 break;
             }
-            cx.device.counters.add(Counter::HeldExecuted);
+            cx.device.counters.add(Counter::ReorderDelivered);
             if distance == 0 {
                 handled = self.on_expected(qp, cx, &packet);
             } else {
@@ -161,7 +161,7 @@ impl Responder {
             match Held::keep(&mut self.held, packet, qp.mtu(), due) {
                 Early::Kept => {
                     cx.device.counters.add(Counter::OutOfSeqRequest);
-                    return cx.device.counters.add(Counter::HeldPackets);
+                    return cx.device.counters.add(Counter::ReorderBuffered);
                 }
                 Early::Again => {
                     cx.device.counters.add(Counter::DuplicateRequest);

@@ -126,7 +126,7 @@ impl DeferredStep {
             // connection manager here replies to them.
             Self::Deliver
         } else {
-            Self::Drop(Counter::DropForeignSlot)
+            Self::Drop(Counter::DropOtherProcess)
         }
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(DeferredStep::not_taken(4, false, false, unasked), Wait);
         assert_eq!(DeferredStep::not_taken(4, true, false, unasked), Wait);
         assert_eq!(DeferredStep::not_taken(4, true, true, unasked), Wait, "it was not tried");
-        let dropped = Drop(Counter::DropForeignSlot);
+        let dropped = Drop(Counter::DropOtherProcess);
         assert_eq!(DeferredStep::not_taken(4, false, true, || None), dropped);
         assert_eq!(DeferredStep::not_taken(4, false, true, || Some(vec![2, 4])), dropped);
         assert_eq!(DeferredStep::not_taken(4, false, true, || Some(vec![2])), Deliver);

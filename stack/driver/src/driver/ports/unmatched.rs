@@ -116,7 +116,7 @@ impl Ports {
                 // data recovers by itself.
                 let is_mad = management::destination(packet.bytes).is_some();
                 if !(is_mad && self.deferred.defer_for_process(clock::now(), at, &packet)) {
-                    device.counters().add(Counter::DropForeignSlot);
+                    device.counters().add(Counter::DropOtherProcess);
                 }
             }
         }
@@ -186,7 +186,7 @@ impl Ports {
                 for packet in unmatched_packets(datagrams, scratch.unmatched.as_ref()) {
                     match management::destination(packet.bytes) {
                         Some(_) => self.deliver_mad(device, &packet),
-                        None => device.counters().add(Counter::DropForeignSlot),
+                        None => device.counters().add(Counter::DropOtherProcess),
                     }
                 }
             };

@@ -80,7 +80,7 @@ fn engines_on_one_address_talk_and_no_packet_goes_astray() {
             ends[to].holds(&data, "SEND");
         }
     }
-    for counter in [Counter::Forwarded, Counter::DropForeignSlot, Counter::DropNoQp] {
+    for counter in [Counter::Forwarded, Counter::DropOtherProcess, Counter::DropNoQp] {
         assert_eq!(total(&ends, counter), 0, "{}", counter.name());
     }
 }
@@ -180,7 +180,7 @@ fn a_packet_to_a_group_is_no_packet_for_another_process() {
         send_packet(&outside, at, Opcode::UdSendOnly, ext, Qpn::MULTICAST.value(), b"to a group");
     }
     wait_until("four are dropped", || total(&ends, Counter::DropGroupMismatch) == 4);
-    assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::DropForeignSlot)), (0, 0));
+    assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::DropOtherProcess)), (0, 0));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
     for n in 0..10 {
         send_packet(&outside, at, Opcode::RcSendOnly, Ext::None, 50 << 18 | n, b"to nobody");
     }
-    wait_until("ten are dropped", || total(&ends, Counter::DropForeignSlot) == 10);
+    wait_until("ten are dropped", || total(&ends, Counter::DropOtherProcess) == 10);
     assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::SentPkts)), (0, 0));
     let mut buffers = crate::port::udp::ReceiveBuffers::default();
     assert_eq!(outside.receive(&mut buffers).unwrap(), 0, "an answer came");
@@ -207,6 +207,6 @@ fn merged_packets_for_two_processes_reach_both() {
     let run = Packet::merge(outside.address(), at, packets);
     assert_eq!(outside.transmit(&run.run()), crate::port::SendOutcome::Sent);
     wait_until("each gets its four", || ends.iter().all(|end| end.counter(Counter::DropNoQp) == 4));
-    let counts = [Counter::Forwarded, Counter::RcvdForwarded, Counter::DropForeignSlot];
+    let counts = [Counter::Forwarded, Counter::RcvdForwarded, Counter::DropOtherProcess];
     assert_eq!(counts.map(|counter| total(&ends, counter)), [4, 4, 0]);
 }
