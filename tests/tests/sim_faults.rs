@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use urxe_stack::device::counters::Counter;
 use urxe_stack::port::sim::LinkFaults;
-use urxe_stack::rng::{Chance, Rng};
+use urxe_stack::rng::{Probability, Rng};
 use urxe_tests::sim::generate::{Profile, generate};
 use urxe_tests::sim::host::InjectedBug;
 use urxe_tests::sim::judge::Difference;
@@ -103,7 +103,7 @@ fn packets_that_are_overtaken_by_few_others_need_no_retry() {
     for seed in 0..SEEDS {
         let mut plan = generate(seed, &profile);
         let link = LinkFaults {
-            reorder: Chance::from_percent(20),
+            reorder: Probability::from_percent(20),
             reorder_delay_ns: 500,
             bandwidth_bps: Some(10_000_000_000),
             ..LinkFaults::default()
@@ -206,17 +206,17 @@ fn is_byte(difference: &Difference) -> bool {
 
 #[test]
 fn a_payload_that_changes_unseen_is_found() {
-    assert!(is_found(InjectedBug::FlipPayload(Chance::from_percent(1)), is_byte));
+    assert!(is_found(InjectedBug::FlipPayload(Probability::from_percent(1)), is_byte));
 }
 
 #[test]
 fn a_write_beside_its_place_is_found() {
-    assert!(is_found(InjectedBug::MoveAddress(Chance::from_percent(5)), is_byte));
+    assert!(is_found(InjectedBug::MoveAddress(Probability::from_percent(5)), is_byte));
 }
 
 #[test]
 fn a_write_outside_all_regions_is_found() {
-    assert!(is_found(InjectedBug::StrayWrite(Chance::from_percent(5)), is_byte));
+    assert!(is_found(InjectedBug::StrayWrite(Probability::from_percent(5)), is_byte));
 }
 
 #[test]
@@ -233,5 +233,5 @@ fn a_window_that_keeps_its_key_is_found() {
 
 #[test]
 fn a_request_that_is_carried_out_twice_is_found() {
-    assert!(is_found(InjectedBug::RepeatAsNew(Chance::from_percent(2)), |_| true));
+    assert!(is_found(InjectedBug::RepeatAsNew(Probability::from_percent(2)), |_| true));
 }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use urxe_wire::mad::MAD_LEN;
 
 use crate::cm::{CmPath, CmTransmit};
-use urxe_types::rng::{Chance, Rng};
+use urxe_types::rng::{Probability, Rng};
 use urxe_types::time::Time;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -107,14 +107,14 @@ pub fn one_fault_at_every_mad<S: Copy + Debug>(
 /// Faults of any MAD, with chances that a seed decides.
 pub struct RandomFaults {
     rng: Rng,
-    chances: [Chance; 3],
+    chances: [Probability; 3],
 }
 
 impl RandomFaults {
     /// `rng` decides about the chances of loss, repetition and delay, which are below `most`
     /// percent, and `faults` about each MAD.
     pub fn new(rng: &mut Rng, most: [u64; 3], faults: Rng) -> Self {
-        let chances = most.map(|most| Chance::from_percent(rng.below(most) as u32));
+        let chances = most.map(|most| Probability::from_percent(rng.below(most) as u32));
         Self { rng: faults, chances }
     }
 

@@ -6,7 +6,7 @@
 
 use super::counters::SimCounters;
 use super::link_faults::LinkFaults;
-use urxe_types::rng::{Chance, Rng};
+use urxe_types::rng::{Probability, Rng};
 use urxe_types::time::Time;
 use urxe_wire::ecn;
 
@@ -62,7 +62,8 @@ impl Link {
             counters.lost += 1;
             return [None; 2];
         }
-        let marks = is_crowded || (faults.mark != Chance::NEVER && self.rng.chance(faults.mark));
+        let marks =
+            is_crowded || (faults.mark != Probability::NEVER && self.rng.chance(faults.mark));
         let is_marked = marks && ecn::is_capable(traffic_class);
         counters.marked += u64::from(is_marked);
         let first = Copy { is_marked, ..self.copy(departure, faults, counters) };

@@ -1,6 +1,6 @@
 //! What can go wrong, and how often: the settings of links and nodes.
 
-use urxe_types::rng::Chance;
+use urxe_types::rng::Probability;
 use urxe_types::time::Time;
 
 /// A node of a [`SimNetwork`](crate::SimNetwork), in the order in which they were added.
@@ -23,22 +23,22 @@ const MICROSECOND_NS: u64 = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFaults {
     /// A packet disappears.
-    pub loss: Chance,
+    pub loss: Probability,
     /// A loss takes the following packets with it: so many in all, drawn from 1 to this. 1 = losses
     /// are independent; 0 counts as 1.
     pub loss_burst_max: u32,
     /// A packet arrives twice.
-    pub duplicate: Chance,
+    pub duplicate: Probability,
     /// A packet is overtaken by those behind it: it takes up to
     /// [`reorder_delay_ns`](Self::reorder_delay_ns) longer.
-    pub reorder: Chance,
+    pub reorder: Probability,
     /// The most that a reordered packet is late, in nanoseconds.
     pub reorder_delay_ns: u64,
     /// A packet whose sender heeds marks (ECN) is marked, as by a router whose queue grows. The
     /// others stay as they are.
-    pub mark: Chance,
+    pub mark: Probability,
     /// Bits of a packet flip. The UDP checksum does not save it here, so the ICRC must.
-    pub corrupt: Chance,
+    pub corrupt: Probability,
     /// The most bits that flip in a corrupted packet; 0 counts as 1.
     pub corrupt_bits_max: u32,
     /// The time every packet takes, in nanoseconds.
@@ -59,13 +59,13 @@ pub struct LinkFaults {
 impl Default for LinkFaults {
     fn default() -> Self {
         Self {
-            loss: Chance::NEVER,
+            loss: Probability::NEVER,
             loss_burst_max: 1,
-            duplicate: Chance::NEVER,
-            reorder: Chance::NEVER,
+            duplicate: Probability::NEVER,
+            reorder: Probability::NEVER,
             reorder_delay_ns: 100 * MICROSECOND_NS,
-            mark: Chance::NEVER,
-            corrupt: Chance::NEVER,
+            mark: Probability::NEVER,
+            corrupt: Probability::NEVER,
             corrupt_bits_max: 3,
             delay_ns: 10 * MICROSECOND_NS,
             jitter_ns: 0,
@@ -82,11 +82,11 @@ impl LinkFaults {
     #[must_use]
     pub fn healed(&self) -> Self {
         Self {
-            loss: Chance::NEVER,
-            duplicate: Chance::NEVER,
-            reorder: Chance::NEVER,
-            mark: Chance::NEVER,
-            corrupt: Chance::NEVER,
+            loss: Probability::NEVER,
+            duplicate: Probability::NEVER,
+            reorder: Probability::NEVER,
+            mark: Probability::NEVER,
+            corrupt: Probability::NEVER,
             ..self.clone()
         }
     }
@@ -103,13 +103,13 @@ pub struct NodeConfig {
     /// is read with it.
     pub read_delay_ns: u64,
     /// How often a packet is merged to the one before it where GRO would: same sender, same size or
-    /// a shorter last. [`Chance::NEVER`] = no GRO.
-    pub merge: Chance,
+    /// a shorter last. [`Probability::NEVER`] = no GRO.
+    pub merge: Probability,
 }
 
 impl Default for NodeConfig {
     fn default() -> Self {
-        Self { receive_buffer_bytes: 8 << 20, read_delay_ns: 0, merge: Chance::NEVER }
+        Self { receive_buffer_bytes: 8 << 20, read_delay_ns: 0, merge: Probability::NEVER }
     }
 }
 

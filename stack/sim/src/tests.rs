@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use urxe_types::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
-use urxe_types::rng::{Chance, Rng};
+use urxe_types::rng::{Probability, Rng};
 use urxe_types::time::Time;
 
 const MICROSECOND: u64 = 1_000;
@@ -224,8 +224,10 @@ impl PacketTap for CountingTap {
 
 #[test]
 fn a_capture_shows_what_is_sent_and_what_is_read() {
-    let mut net =
-        Net::with_faults(4, LinkFaults { loss: Chance::from_percent(50), ..LinkFaults::default() });
+    let mut net = Net::with_faults(
+        4,
+        LinkFaults { loss: Probability::from_percent(50), ..LinkFaults::default() },
+    );
     let tap = Arc::new(CountingTap::default());
     net.network.set_tap(Arc::clone(&tap) as Arc<dyn PacketTap>, 1);
     net.send_numbered(0, 1, 100);
@@ -238,11 +240,11 @@ fn a_capture_shows_what_is_sent_and_what_is_read() {
 fn storm(seed: u64, nudge: Option<usize>) -> (Vec<Arrival>, u64, SimCounters) {
     let mut net = Net::new(seed, 4);
     net.network.set_default_faults(LinkFaults {
-        loss: Chance::from_percent(10),
+        loss: Probability::from_percent(10),
         loss_burst_max: 3,
-        duplicate: Chance::from_percent(5),
-        reorder: Chance::from_percent(5),
-        corrupt: Chance::from_percent(5),
+        duplicate: Probability::from_percent(5),
+        reorder: Probability::from_percent(5),
+        corrupt: Probability::from_percent(5),
         jitter_ns: 5 * MICROSECOND,
         bandwidth_bps: Some(1_000_000_000),
         queue_bytes: 10_000,
@@ -251,7 +253,7 @@ fn storm(seed: u64, nudge: Option<usize>) -> (Vec<Arrival>, u64, SimCounters) {
     let config = NodeConfig {
         receive_buffer_bytes: 20_000,
         read_delay_ns: 40 * MICROSECOND,
-        merge: Chance::from_percent(70),
+        merge: Probability::from_percent(70),
     };
     net.network.set_node_config(net.node(1), config);
     let scope = PauseScope::Node(net.node(2));

@@ -83,9 +83,9 @@ impl Rng {
         }
     }
 
-    /// True with the probability `chance`.
-    pub fn chance(&mut self, chance: Chance) -> bool {
-        self.below(u64::from(Chance::ALWAYS.0)) < u64::from(chance.0)
+    /// True with the given probability.
+    pub fn chance(&mut self, probability: Probability) -> bool {
+        self.below(u64::from(Probability::ALWAYS.0)) < u64::from(probability.0)
     }
 }
 
@@ -100,21 +100,21 @@ fn split_mix(state: &mut u64) -> u64 {
 
 /// A probability in parts per million: an integer, so that a run is the same on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Chance(u32);
+pub struct Probability(u32);
 
-impl Chance {
+impl Probability {
     /// Never.
     pub const NEVER: Self = Self(0);
     /// Every time.
     pub const ALWAYS: Self = Self(1_000_000);
 
-    /// `ppm` parts per million, at most [`Chance::ALWAYS`].
+    /// `ppm` parts per million, at most [`Probability::ALWAYS`].
     #[must_use]
     pub const fn from_ppm(ppm: u32) -> Self {
         if ppm > Self::ALWAYS.0 { Self::ALWAYS } else { Self(ppm) }
     }
 
-    /// `percent` parts per hundred, at most [`Chance::ALWAYS`].
+    /// `percent` parts per hundred, at most [`Probability::ALWAYS`].
     #[must_use]
     pub const fn from_percent(percent: u32) -> Self {
         Self::from_ppm(percent.saturating_mul(10_000))

@@ -17,7 +17,7 @@
 mod tests;
 
 use urxe_stack::port::sim::{LinkFaults, NodeConfig};
-use urxe_stack::rng::{Chance, Rng};
+use urxe_stack::rng::{Probability, Rng};
 
 use super::model::read_u64;
 use super::plan::{
@@ -61,7 +61,7 @@ impl Default for Profile {
 pub fn generate(seed: u64, profile: &Profile) -> Plan {
     let mut rng = Rng::stream(seed, 1);
     let mut plan = Plan { seed, devices: Vec::new(), connections: Vec::new(), faults: no_faults() };
-    let ipv6 = rng.chance(Chance::from_percent(25));
+    let ipv6 = rng.chance(Probability::from_percent(25));
     for _ in 0..rng.between(2, 4) {
         plan.devices.push(device(&mut rng, ipv6));
     }
@@ -83,7 +83,7 @@ pub fn generate(seed: u64, profile: &Profile) -> Plan {
 }
 
 fn percent(rng: &mut Rng, percent: u32) -> bool {
-    rng.chance(Chance::from_percent(percent))
+    rng.chance(Probability::from_percent(percent))
 }
 
 fn device(rng: &mut Rng, ipv6: bool) -> DevicePlan {
@@ -95,7 +95,7 @@ fn device(rng: &mut Rng, ipv6: bool) -> DevicePlan {
         socket: NodeConfig {
             receive_buffer_bytes: rng.pick(&[416 << 10, 1 << 20, 8 << 20]),
             read_delay_ns: rng.pick(&[0, 0, 2 * MICROSECOND_NS, 30 * MICROSECOND_NS]),
-            merge: Chance::from_percent(rng.pick(&[0, 50, 90, 100])),
+            merge: Probability::from_percent(rng.pick(&[0, 50, 90, 100])),
         },
         ipv6,
         poll_batch: rng.pick(&[1, 3, 16]),
@@ -581,7 +581,7 @@ fn faults(rng: &mut Rng, plan: &Plan) -> FaultPlan {
 fn link(rng: &mut Rng, severity: u64, mtu: usize) -> LinkFaults {
     let mut chance = |most_percent: u64| {
         let some = percent(rng, 70);
-        Chance::from_ppm(if some { rng.between(0, most_percent * 10_000) as u32 } else { 0 })
+        Probability::from_ppm(if some { rng.between(0, most_percent * 10_000) as u32 } else { 0 })
     };
     let (loss, duplicate) = (chance(severity), chance(severity));
     let (reorder, corrupt) = (chance(severity), chance(severity.min(3)));

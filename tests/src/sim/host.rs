@@ -14,7 +14,7 @@ use urxe_stack::port::sim::{DeviceMachine, Machine, SimPort};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpCap, QpState, QpType};
 use urxe_stack::qp::wr::{Remote, Sge};
-use urxe_stack::rng::{Chance, Rng};
+use urxe_stack::rng::{Probability, Rng};
 use urxe_stack::time::Time;
 use urxe_test_support::qp::{self, REMOTE, bring_up};
 use urxe_test_support::wire::Carried;
@@ -29,13 +29,13 @@ use super::plan::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedBug {
     /// Now and then a bit of a received payload flips and the ICRC is made to fit.
-    FlipPayload(Chance),
+    FlipPayload(Probability),
     /// Now and then an address in a received RETH moves by a little and the ICRC is made to fit.
-    MoveAddress(Chance),
+    MoveAddress(Probability),
     /// Now and then a received request is handed in once more with the PSN that comes next.
-    RepeatAsNew(Chance),
+    RepeatAsNew(Probability),
     /// Bytes beside the registered regions change when a packet comes.
-    StrayWrite(Chance),
+    StrayWrite(Probability),
     /// A type 1 window that is bound anew keeps its key.
     KeepKeys,
 }

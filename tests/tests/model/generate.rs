@@ -15,7 +15,7 @@ mod waiting;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
 use urxe_stack::qp::wr::{FlushRange, Remote, SendOp};
-use urxe_stack::rng::{Chance, Rng};
+use urxe_stack::rng::{Probability, Rng};
 use urxe_wire::{PlacementType, Rkey};
 
 use crate::keys::{Asker, Key, Kind};
@@ -34,7 +34,7 @@ impl Generator {
     }
 
     fn percent(&mut self, percent: u32) -> bool {
-        self.rng.chance(Chance::from_percent(percent))
+        self.rng.chance(Probability::from_percent(percent))
     }
 
     /// The next operation, for a scenario that is as the model says.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::sim::{DeviceOptions, Fabric, LinkFaults, Probability};
 use urxe::*;
 use urxe_stack::rng::Rng;
 use urxe_test_support::simulation::{Scenario, address, device, percent};
@@ -121,10 +121,10 @@ pub struct SharedQueues {
 
 fn faults() -> LinkFaults {
     LinkFaults {
-        loss: Chance::from_percent(2),
-        duplicate: Chance::from_percent(2),
-        reorder: Chance::from_percent(2),
-        corrupt: Chance::from_percent(1),
+        loss: Probability::from_percent(2),
+        duplicate: Probability::from_percent(2),
+        reorder: Probability::from_percent(2),
+        corrupt: Probability::from_percent(1),
         ..LinkFaults::default()
     }
 }

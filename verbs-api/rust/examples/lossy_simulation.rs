@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use urxe::sim::{Chance, Fabric, LinkFaults, PausedPackets};
+use urxe::sim::{Fabric, LinkFaults, PausedPackets, Probability};
 use urxe::{
     Access, CompletionQueue, ConnectOptions, Data, Device, Gather, MemoryRegion, QueuePair,
     RecvRequest, SendRequest,
@@ -87,10 +87,10 @@ fn ends(a: &Device, b: &Device) -> Result<(Writer, Reader), Box<dyn Error>> {
 fn run(seed: u64) -> Result<u64, Box<dyn Error>> {
     let fabric = Fabric::new(seed);
     fabric.set_faults(LinkFaults {
-        loss: Chance::from_percent(5),
-        duplicate: Chance::from_percent(2),
-        reorder: Chance::from_percent(5),
-        corrupt: Chance::from_percent(1),
+        loss: Probability::from_percent(5),
+        duplicate: Probability::from_percent(2),
+        reorder: Probability::from_percent(5),
+        corrupt: Probability::from_percent(1),
         ..LinkFaults::default()
     });
     let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);

@@ -20,7 +20,7 @@ use urxe_stack::port::faults::FaultSpec;
 #[cfg(feature = "capture")]
 use urxe_stack::port::tap::Tap;
 use urxe_stack::qp::attr::PathMtu;
-use urxe_stack::rng::Chance;
+use urxe_stack::rng::Probability;
 use urxe_wire::Gid;
 
 use crate::cm::Service;
@@ -162,7 +162,7 @@ impl DeviceBuilder {
     /// packets those are follows from the [`seed`](Self::seed). By default none is. More faults:
     /// [`faults`](Self::faults); better simulations: [`sim`](crate::sim).
     #[must_use]
-    pub fn loss(mut self, chance: Chance) -> Self {
+    pub fn loss(mut self, chance: Probability) -> Self {
         self.config.faults.link.loss = chance;
         self
     }

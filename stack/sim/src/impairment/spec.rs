@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::LinkFaults;
-use urxe_types::rng::Chance;
+use urxe_types::rng::Probability;
 
 /// The longest time that may be asked for: longer than any timeout of a queue pair.
 const TIME_MAX_NS: u64 = 60_000_000_000;
@@ -58,7 +58,7 @@ impl FaultSpec {
             bandwidth_bps,
             ..
         } = self.link;
-        [loss, mark, duplicate, reorder, corrupt] == [Chance::NEVER; 5]
+        [loss, mark, duplicate, reorder, corrupt] == [Probability::NEVER; 5]
             && (delay_ns, jitter_ns, bandwidth_bps) == (0, 0, None)
     }
 }
@@ -119,7 +119,7 @@ impl FaultSpec {
         let link = &mut self.link;
         let wrong =
             |name, expected| move || FaultError::Value { name, given: value.to_owned(), expected };
-        let mut chance = |name, place: fn(&mut LinkFaults) -> &mut Chance| {
+        let mut chance = |name, place: fn(&mut LinkFaults) -> &mut Probability| {
             *place(link) = share(value).ok_or_else(wrong(name, SHARE))?;
             Ok(name)
         };
@@ -165,7 +165,7 @@ fn digits(text: &str) -> bool {
 }
 
 /// `0.05%`.
-fn share(text: &str) -> Option<Chance> {
+fn share(text: &str) -> Option<Probability> {
     let number = text.strip_suffix('%')?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if !digits(whole) || !digits(fraction) || fraction.len() > 4 {
@@ -174,7 +174,7 @@ fn share(text: &str) -> Option<Chance> {
     let percent: u32 = whole.parse().ok().filter(|percent| *percent <= 100)?;
     let parts: u32 = format!("{fraction:0<4}").parse().ok()?;
     let ppm = percent * PPM_PER_PERCENT + parts;
-    (ppm <= Chance::ALWAYS.as_ppm()).then(|| Chance::from_ppm(ppm))
+    (ppm <= Probability::ALWAYS.as_ppm()).then(|| Probability::from_ppm(ppm))
 }
 
 fn time_ns(text: &str) -> Option<u64> {
@@ -208,16 +208,18 @@ impl fmt::Display for FaultSpec {
             ("reorder", link.reorder),
             ("corrupt", link.corrupt),
         ];
-        for (name, chance) in chances.into_iter().filter(|(_, chance)| *chance != Chance::NEVER) {
+        for (name, chance) in
+            chances.into_iter().filter(|(_, chance)| *chance != Probability::NEVER)
+        {
             let (percent, parts_of) =
                 (chance.as_ppm() / PPM_PER_PERCENT, chance.as_ppm() % PPM_PER_PERCENT);
             let number = format!("{percent}.{parts_of:04}");
             parts.push(format!("{name}={}%", number.trim_end_matches('0').trim_end_matches('.')));
         }
-        if link.loss != Chance::NEVER && link.loss_burst_max > 1 {
+        if link.loss != Probability::NEVER && link.loss_burst_max > 1 {
             parts.push(format!("burst={}", link.loss_burst_max));
         }
-        if link.reorder != Chance::NEVER && link.reorder_delay_ns != usual.reorder_delay_ns {
+        if link.reorder != Probability::NEVER && link.reorder_delay_ns != usual.reorder_delay_ns {
             parts.push(format!("late={}", in_units(link.reorder_delay_ns, &TIMES)));
         }
         for (name, ns) in [("delay", link.delay_ns), ("jitter", link.jitter_ns)] {

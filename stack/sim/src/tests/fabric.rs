@@ -123,7 +123,7 @@ fn round_trips_take_what_the_links_take() {
 fn timers_bring_it_through_loss_the_same_way_every_time() {
     let run = |seed| {
         let mut fabric = pair(seed, 200);
-        let loss = Chance::from_percent(20);
+        let loss = Probability::from_percent(20);
         fabric.network().set_default_faults(LinkFaults { loss, ..LinkFaults::default() });
         let limit = Time::from_ns(1_000 * MILLISECOND);
         assert_eq!(fabric.run_while(limit, |fabric| !all_done(fabric)), Ok(true));

@@ -16,7 +16,7 @@ fn numbered_over(seed: u64, faults: LinkFaults) -> Net {
 }
 
 /// Five standard deviations around the expected number of hits in `COUNT` trials.
-fn assert_near(hits: u64, chance: Chance) {
+fn assert_near(hits: u64, chance: Probability) {
     let probability = f64::from(chance.as_ppm()) / 1e6;
     let expected = f64::from(COUNT) * probability;
     let margin = 5.0 * (expected * (1.0 - probability)).sqrt();
@@ -33,7 +33,7 @@ fn is_sorted_and_unique(numbers: &[u32]) -> bool {
 #[test]
 fn loss() {
     for (seed, percent) in [(1, 1), (2, 5), (3, 10), (4, 50), (5, 100)] {
-        let loss = Chance::from_percent(percent);
+        let loss = Probability::from_percent(percent);
         let net = numbered_over(seed, LinkFaults { loss, ..LinkFaults::default() });
         let numbers = net.numbers(1);
         assert!(is_sorted_and_unique(&numbers));
@@ -45,8 +45,11 @@ fn loss() {
 
 #[test]
 fn loss_in_bursts() {
-    let faults =
-        LinkFaults { loss: Chance::from_percent(2), loss_burst_max: 5, ..LinkFaults::default() };
+    let faults = LinkFaults {
+        loss: Probability::from_percent(2),
+        loss_burst_max: 5,
+        ..LinkFaults::default()
+    };
     let numbers = numbered_over(6, faults).numbers(1);
     let gaps: Vec<u32> =
         numbers.windows(2).map(|pair| pair[1] - pair[0] - 1).filter(|&gap| gap > 0).collect();
@@ -58,7 +61,7 @@ fn loss_in_bursts() {
 
 #[test]
 fn duplication() {
-    let duplicate = Chance::from_percent(10);
+    let duplicate = Probability::from_percent(10);
     let net = numbered_over(7, LinkFaults { duplicate, ..LinkFaults::default() });
     let mut numbers = net.numbers(1);
     let second_copies = numbers.len() as u64 - u64::from(COUNT);
@@ -71,7 +74,7 @@ fn duplication() {
 
 #[test]
 fn reordering() {
-    let (reorder, reorder_delay_ns) = (Chance::from_percent(5), 50 * MICROSECOND);
+    let (reorder, reorder_delay_ns) = (Probability::from_percent(5), 50 * MICROSECOND);
     let net = numbered_over(8, LinkFaults { reorder, reorder_delay_ns, ..LinkFaults::default() });
     assert_near(net.network.counters().reordered, reorder);
     let mut late = 0;
@@ -90,7 +93,7 @@ fn reordering() {
 
 #[test]
 fn corruption_flips_one_to_three_bits() {
-    let corrupt = Chance::from_percent(10);
+    let corrupt = Probability::from_percent(10);
     let net = numbered_over(9, LinkFaults { corrupt, ..LinkFaults::default() });
     let mut by_flips = [0_u64; 4];
     for (number, read) in (0..).zip(&net.reads) {
@@ -180,7 +183,7 @@ fn a_limited_rate_spaces_packets_and_bounds_the_queue() {
 #[test]
 fn own_settings_of_a_link_come_before_the_default() {
     let mut net =
-        Net::with_faults(13, LinkFaults { loss: Chance::ALWAYS, ..LinkFaults::default() });
+        Net::with_faults(13, LinkFaults { loss: Probability::ALWAYS, ..LinkFaults::default() });
     net.network.set_faults(net.node(0), net.node(1), LinkFaults::default());
     net.send_numbered(0, 1, 5);
     net.send_numbered(1, 0, 5);
@@ -190,7 +193,7 @@ fn own_settings_of_a_link_come_before_the_default() {
 
 #[test]
 fn healing_ends_faults_and_keeps_the_shape() {
-    let all = Chance::ALWAYS;
+    let all = Probability::ALWAYS;
     let bad = LinkFaults { loss: all, delay_ns: 5, mtu: 576, ..LinkFaults::default() };
     let mut net = Net::with_faults(14, bad.clone());
     let own = LinkFaults { duplicate: all, reorder: all, corrupt: all, jitter_ns: 3, ..bad };

@@ -48,8 +48,11 @@ fn a_read_waits_for_its_delay_and_takes_all_there_is() {
 /// All that Linux may merge, it merges, when asked always.
 #[test]
 fn merging_always_takes_equal_packets_and_a_shorter_last() {
-    let config =
-        NodeConfig { read_delay_ns: MICROSECOND, merge: Chance::ALWAYS, ..NodeConfig::default() };
+    let config = NodeConfig {
+        read_delay_ns: MICROSECOND,
+        merge: Probability::ALWAYS,
+        ..NodeConfig::default()
+    };
     let mut net = receiving(1, 3, config);
     let sizes = [100, 100, 100, 40, 100, 100, 200, 200, 30, 30, 31];
     for size in sizes {
@@ -67,8 +70,11 @@ fn merging_always_takes_equal_packets_and_a_shorter_last() {
 
 #[test]
 fn merging_stops_at_the_limits_of_linux() {
-    let config =
-        NodeConfig { read_delay_ns: MICROSECOND, merge: Chance::ALWAYS, ..NodeConfig::default() };
+    let config = NodeConfig {
+        read_delay_ns: MICROSECOND,
+        merge: Probability::ALWAYS,
+        ..NodeConfig::default()
+    };
     let mut net = receiving(1, 2, config);
     net.send_numbered(0, 1, 130);
     for _ in 0..20 {
@@ -89,7 +95,7 @@ fn merging_stops_at_the_limits_of_linux() {
 #[test]
 fn merging_loses_and_mixes_nothing() {
     for seed in 0..20 {
-        let merge = Chance::from_percent(60);
+        let merge = Probability::from_percent(60);
         let config = NodeConfig { read_delay_ns: 20 * MICROSECOND, merge, ..NodeConfig::default() };
         let mut net = receiving(seed, 4, config);
         let mut rng = Rng::new(seed);

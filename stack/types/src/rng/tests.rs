@@ -77,10 +77,10 @@ fn ranges_hold_their_ends() {
 fn chances_come_true_as_often_as_they_say() {
     let mut rng = Rng::new(2);
     for (chance, low, high) in [
-        (Chance::NEVER, 0, 0),
-        (Chance::from_percent(10), 9_500, 10_500),
-        (Chance::from_ppm(500_000), 49_000, 51_000),
-        (Chance::from_percent(300), 100_000, 100_000),
+        (Probability::NEVER, 0, 0),
+        (Probability::from_percent(10), 9_500, 10_500),
+        (Probability::from_ppm(500_000), 49_000, 51_000),
+        (Probability::from_percent(300), 100_000, 100_000),
     ] {
         let hits = (0..100_000).filter(|_| rng.chance(chance)).count();
         assert!((low..=high).contains(&hits), "{chance:?}: {hits} of 100,000");

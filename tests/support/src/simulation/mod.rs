@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 
-use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::sim::{DeviceOptions, Fabric, LinkFaults, Probability};
 use urxe::{Device, IcrcPolicy};
 use urxe_types::rng::Rng;
 
@@ -36,7 +36,7 @@ pub fn device(fabric: &Fabric, address: IpAddr, options: DeviceOptions) -> Devic
 /// How often packets are lost, doubled, overtaken and damaged: each up to so many times of a
 /// hundred.
 pub fn faults(rng: &mut Rng, [loss, duplicate, reorder, corrupt]: [u8; 4]) -> LinkFaults {
-    let mut up_to = |most: u8| Chance::from_percent(rng.below(u64::from(most) + 1) as u32);
+    let mut up_to = |most: u8| Probability::from_percent(rng.below(u64::from(most) + 1) as u32);
     LinkFaults {
         loss: up_to(loss),
         duplicate: up_to(duplicate),
@@ -48,7 +48,7 @@ pub fn faults(rng: &mut Rng, [loss, duplicate, reorder, corrupt]: [u8; 4]) -> Li
 
 /// Whether something happens that does so many times of a hundred.
 pub fn percent(rng: &mut Rng, percent: u32) -> bool {
-    rng.chance(Chance::from_percent(percent))
+    rng.chance(Probability::from_percent(percent))
 }
 
 /// What was refused, as the text that a simulation fails with.

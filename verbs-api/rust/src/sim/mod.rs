@@ -22,12 +22,12 @@
 //! A step does not happen inside posting: what is posted leaves with the next step.
 //!
 //! ```
-//! use urxe::sim::{Chance, Fabric, LinkFaults};
+//! use urxe::sim::{Probability, Fabric, LinkFaults};
 //! use urxe::{Access, ConnectOptions, SendRequest, WcStatus};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let fabric = Fabric::new(42);
-//! fabric.set_faults(LinkFaults { loss: Chance::from_percent(5), ..LinkFaults::default() });
+//! fabric.set_faults(LinkFaults { loss: Probability::from_percent(5), ..LinkFaults::default() });
 //! let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
 //! let (pd_a, pd_b) = (a.alloc_pd()?, b.alloc_pd()?);
 //! let (cq_a, cq_b) = (a.create_cq(16)?, b.create_cq(16)?);
@@ -63,7 +63,7 @@ use urxe_wire::Gid;
 pub use urxe_stack::port::sim::{
     AddNodeError, LinkFaults, NodeConfig, NodeId, PausedPackets, SimCounters, Stalled,
 };
-pub use urxe_stack::rng::{Chance, Rng};
+pub use urxe_stack::rng::{Probability, Rng};
 pub use urxe_stack::time::Time;
 
 pub(crate) use self::node::{Advance, SimNode};

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use urxe::sim::{Chance, Fabric, LinkFaults};
+use urxe::sim::{Fabric, LinkFaults, Probability};
 use urxe::*;
 
 use crate::common::{SIZE, pair, pattern};
 
 fn bad_link() -> LinkFaults {
     LinkFaults {
-        loss: Chance::from_percent(3),
-        duplicate: Chance::from_percent(2),
-        reorder: Chance::from_percent(2),
-        corrupt: Chance::from_percent(1),
+        loss: Probability::from_percent(3),
+        duplicate: Probability::from_percent(2),
+        reorder: Probability::from_percent(2),
+        corrupt: Probability::from_percent(1),
         ..LinkFaults::default()
     }
 }
@@ -71,7 +71,7 @@ fn every_operation_survives_a_bad_link_and_replays_from_its_seed() {
 fn faults_can_be_set_for_one_direction_and_ended() {
     let fabric = Fabric::new(3);
     let (a, b) = pair(&fabric);
-    let broken = LinkFaults { loss: Chance::ALWAYS, ..LinkFaults::default() };
+    let broken = LinkFaults { loss: Probability::ALWAYS, ..LinkFaults::default() };
     fabric.set_faults_between(&a.device, &b.device, broken).unwrap();
     a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled())
         .unwrap();
@@ -129,7 +129,7 @@ fn one_packet_lost_of_a_hundred_costs_round_trips_and_not_timeouts() {
     for operation in [WcOpcode::RdmaWrite, WcOpcode::Send, WcOpcode::RdmaRead] {
         for seed in 1..=4 {
             let (good, _) = time_of(operation, LinkFaults::default(), seed);
-            let loss = Chance::from_percent(1);
+            let loss = Probability::from_percent(1);
             let (bad, _) = time_of(operation, LinkFaults { loss, ..LinkFaults::default() }, seed);
             eprintln!(
                 "{operation:?} of 1 MiB, seed {seed}: {good:?} without loss, {bad:?} with 1 %"
@@ -149,7 +149,7 @@ fn packets_that_are_overtaken_by_few_others_cost_nothing() {
     for operation in [WcOpcode::RdmaWrite, WcOpcode::Send, WcOpcode::RdmaRead] {
         for seed in 1..=4 {
             let (good, _) = time_of(operation, LinkFaults::default(), seed);
-            let reorder = Chance::from_percent(2);
+            let reorder = Probability::from_percent(2);
             let faults = LinkFaults { reorder, reorder_delay_ns: 10_000, ..LinkFaults::default() };
             let (bad, went_back) = time_of(operation, faults, seed);
             eprintln!(

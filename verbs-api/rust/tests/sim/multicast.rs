@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::sim::{DeviceOptions, Fabric, LinkFaults, Probability};
 use urxe::*;
 
 const QKEY: QKey = QKey(0x77);
@@ -75,7 +75,7 @@ fn each_member_hears_over_its_own_link_and_who_left_hears_nothing() {
     // 1 stays out, 2 and 3 join, and the link to 3 loses.
     members[1].listen(group);
     members[2].listen(group);
-    let lossy = LinkFaults { loss: Chance::from_percent(50), ..LinkFaults::default() };
+    let lossy = LinkFaults { loss: Probability::from_percent(50), ..LinkFaults::default() };
     fabric.set_faults_between(&members[0].device, &members[2].device, lossy).unwrap();
     say(60);
     assert_eq!((members[1].heard(), members[3].heard()), (60, 0));

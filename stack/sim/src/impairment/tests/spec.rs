@@ -1,17 +1,17 @@
 //! Faults as text.
 
 use super::super::{FaultError, FaultSpec};
-use urxe_types::rng::Chance;
+use urxe_types::rng::Probability;
 
 #[test]
 fn every_fault_is_read_and_shown_as_it_was_given() {
     let text = "loss=1%,duplicate=0.5%,reorder=0.0001%,corrupt=100%,burst=4,late=200us,delay=50us,jitter=3ms,rate=100M,seed=7";
     let spec: FaultSpec = text.parse().unwrap();
     assert_eq!(spec.to_string(), text);
-    assert_eq!(spec.link.loss, Chance::from_ppm(10_000));
-    assert_eq!(spec.link.duplicate, Chance::from_ppm(5_000));
-    assert_eq!(spec.link.reorder, Chance::from_ppm(1));
-    assert_eq!(spec.link.corrupt, Chance::ALWAYS);
+    assert_eq!(spec.link.loss, Probability::from_ppm(10_000));
+    assert_eq!(spec.link.duplicate, Probability::from_ppm(5_000));
+    assert_eq!(spec.link.reorder, Probability::from_ppm(1));
+    assert_eq!(spec.link.corrupt, Probability::ALWAYS);
     let link = &spec.link;
     assert_eq!((link.loss_burst_max, link.reorder_delay_ns), (4, 200_000));
     assert_eq!((link.delay_ns, link.jitter_ns), (50_000, 3_000_000));

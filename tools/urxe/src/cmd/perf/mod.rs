@@ -47,7 +47,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use urxe::sim::Chance;
+use urxe::sim::Probability;
 use urxe::{Device, DeviceBuilder};
 
 use crate::cmd::{CmdError, Outcome};
@@ -144,7 +144,7 @@ fn local(
 
 /// How to open a device.
 fn builder(options: &DeviceOptions) -> DeviceBuilder {
-    let builder = Device::builder().loss(Chance::from_ppm(options.loss_per_million));
+    let builder = Device::builder().loss(Probability::from_ppm(options.loss_per_million));
     match options.receive_buffer {
         Some(bytes) => builder.receive_buffer(bytes),
         None => builder,
