@@ -23,7 +23,7 @@ use urxe_stack::device::{DeviceConfig, QpHandle};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{RecvRequest, SendOp};
+use urxe_stack::qp::work_request::{RecvRequest, SendOp};
 use urxe_stack::srq::Srq;
 use urxe_stack::time::Time;
 use urxe_test_support::capture;

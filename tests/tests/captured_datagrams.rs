@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use urxe_stack::cq::{WcFlags, WcOpcode, WcStatus};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
-use urxe_stack::qp::wr::SendOp;
+use urxe_stack::qp::work_request::SendOp;
 use urxe_test_support::capture;
 use urxe_test_support::net::{Carried, DatagramNet, HOPS, QKEY, payload, to_qp};
 use urxe_wire::packet::ICRC_LEN;

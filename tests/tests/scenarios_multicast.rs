@@ -10,7 +10,7 @@ use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
 use urxe_stack::device::{DestroyQpError, Limits, QpHandle};
 use urxe_stack::port::groups::JoinError;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
-use urxe_stack::qp::wr::{PostError, RecvRequest};
+use urxe_stack::qp::work_request::{PostError, RecvRequest};
 use urxe_stack::time::Time;
 use urxe_test_support::net::{DatagramNet, HOPS, QKEY, another, payload, to_qp};
 use urxe_test_support::qp::init;

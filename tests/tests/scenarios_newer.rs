@@ -4,7 +4,7 @@ use urxe_stack::cq::{AsyncEventType, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
-use urxe_stack::qp::wr::{FlushRange, PostError, Remote, SendFlags, SendOp};
+use urxe_stack::qp::work_request::{FlushRange, PostError, Remote, SendFlags, SendOp};
 use urxe_test_support::lab::{
     Lab, MEMORY, MILLISECOND, OVERTAKEN, Packet, SOURCE, Setup, TARGET, ack, answered,
     atomic_write, flush, lab, no_lkey, part, read_response, remote, reth, write_only,
@@ -239,7 +239,7 @@ fn errors_of_the_peer_and_of_the_own_memory_end_in_their_status() {
         lab.expect_sends([(1, status), (2, WrFlushErr)]);
     }
     let lab = lab();
-    let sge = urxe_stack::qp::wr::Sge { addr: SOURCE, length: 8, lkey: no_lkey() };
+    let sge = urxe_stack::qp::work_request::Sge { addr: SOURCE, length: 8, lkey: no_lkey() };
     lab.post_sges(1, ATOMIC_WRITE, &[sge]);
     lab.flush();
     lab.expect_sends([(1, LocProtErr)]);

@@ -4,7 +4,7 @@
 use urxe_stack::cq::{Completion, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
-use urxe_stack::qp::wr::SendOp;
+use urxe_stack::qp::work_request::SendOp;
 use urxe_test_support::lab::{
     LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack,
     answered, atomic_response, atomic_write, fetch_add, flush, lab, nak, read_request,

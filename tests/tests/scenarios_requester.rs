@@ -3,7 +3,7 @@
 use urxe_stack::cq::{AsyncEventType, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
-use urxe_stack::qp::wr::{SendFlags, SendOp};
+use urxe_stack::qp::work_request::{SendFlags, SendOp};
 use urxe_test_support::lab::{
     LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, ack, answer,
     atomic_response, lab, nak, no_lkey, read_request, read_response, remote, reth, rnr_nak,

@@ -5,7 +5,7 @@ use urxe_stack::cq::{AsyncEventType, WcOpcode, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
-use urxe_stack::qp::wr::{PostError, SendFlags, SendOp, Sge};
+use urxe_stack::qp::work_request::{PostError, SendFlags, SendOp, Sge};
 use urxe_test_support::lab::{
     LANDING, Lab, MILLISECOND, MTU, Packet, Setup, TARGET, no_lkey, part, remote, reth,
 };

@@ -6,7 +6,9 @@ use urxe_stack::device::ah::{AhFromWcError, CreateAhError, DestroyAhError};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::device::{AddressError, CreateQpError};
 use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
-use urxe_stack::qp::wr::{Destination, PostError, Remote, SendFlags, SendOp, SendRequest};
+use urxe_stack::qp::work_request::{
+    Destination, PostError, Remote, SendFlags, SendOp, SendRequest,
+};
 use urxe_stack::time::Time;
 use urxe_test_support::net::{DatagramNet, HOPS, MEMORY, QKEY, another, payload, to_qp};
 use urxe_test_support::qp::{address_vector as address, init, request};

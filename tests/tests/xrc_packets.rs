@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use urxe_stack::cq::SrqId;
 use urxe_stack::device::DeviceConfig;
 use urxe_stack::qp::attr::{QpAttr, QpState, QpType};
-use urxe_stack::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, SendRequest};
+use urxe_stack::qp::work_request::{Destination, Payload, Remote, SendFlags, SendOp, SendRequest};
 use urxe_test_support::host::{Host, HostOptions};
 use urxe_test_support::qp::{attributes, request};
 use urxe_test_support::wire::Wire;

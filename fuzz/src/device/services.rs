@@ -8,7 +8,7 @@ use urxe_stack::device::{Device, QpHandle};
 use urxe_stack::memory::PdId;
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{QpCap, QpType};
-use urxe_stack::qp::wr::{AhHandle, Destination};
+use urxe_stack::qp::work_request::{AhHandle, Destination};
 use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
 use urxe_test_support::qp::{self, address_vector};

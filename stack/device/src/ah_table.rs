@@ -9,7 +9,7 @@ use urxe_types::attr::AddressVector;
 use urxe_types::ids::PdId;
 use urxe_types::qpn::peer_slot;
 use urxe_types::sync::{Mutex, lock};
-use urxe_types::wr::{AhHandle, PostError};
+use urxe_types::work_request::{AhHandle, PostError};
 use urxe_wire::Qpn;
 
 use crate::path::PathKey;

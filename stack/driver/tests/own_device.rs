@@ -11,7 +11,7 @@ use urxe_stack::link::LinkSpec;
 use urxe_stack::memory::{Access, Buffer, PdId};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, QpAttr, QpState, QpType};
-use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendOp, SendRequest, Sge};
+use urxe_stack::qp::work_request::{Destination, Payload, RecvRequest, SendOp, SendRequest, Sge};
 use urxe_test_support::qp::{address_vector, bring_up_by, datagram_attributes, init, request};
 use urxe_wire::QKey;
 

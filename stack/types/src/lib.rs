@@ -17,7 +17,7 @@
 //! | [`sync`] | locks and atomics, replaced by loom's under `--cfg loom` |
 //! | [`time`] | the core's clock reading |
 //! | [`wake`] | waking a program outside the core |
-//! | [`wr`] | work requests |
+//! | [`work_request`] | work requests |
 //!
 //! This crate has no I/O and reads no clock.
 #![forbid(unsafe_code)]
@@ -36,6 +36,6 @@ pub mod rng;
 pub mod sync;
 pub mod time;
 pub mod wake;
-pub mod wr;
+pub mod work_request;
 
 pub use urxe_wire::named_enum;

@@ -13,7 +13,7 @@ use urxe_stack::port::Datagrams;
 use urxe_stack::port::sim::{DeviceMachine, Machine, SimPort};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{Remote, Sge};
+use urxe_stack::qp::work_request::{Remote, Sge};
 use urxe_stack::rng::{Probability, Rng};
 use urxe_stack::time::Time;
 use urxe_test_support::qp::{self, REMOTE, bring_up};

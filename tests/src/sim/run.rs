@@ -13,7 +13,7 @@ use urxe_stack::cq::{AsyncEvent, AsyncEventType, Completion};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::port::sim::{Fabric, NodeId, Pause, PauseScope, PausedPackets, SimCounters};
 use urxe_stack::port::tap::Tap;
-use urxe_stack::qp::wr::{
+use urxe_stack::qp::work_request::{
     Destination, FlushRange, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_stack::time::Time;

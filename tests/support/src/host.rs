@@ -1,7 +1,7 @@
 //! A device with memory, a completion queue and a queue pair; and two of them that are connected.
 //!
 //! ```
-//! use urxe_device::qp::wr::SendOp;
+//! use urxe_device::qp::work_request::SendOp;
 //! use urxe_test_support::host::{pair, run};
 //!
 //! let (a, b, wire) = pair();
@@ -21,7 +21,9 @@ use urxe_device::device::counters::Counter;
 use urxe_device::device::{Device, DeviceConfig, QpHandle};
 use urxe_device::qp::QpInit;
 use urxe_device::qp::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_device::qp::wr::{AhHandle, PostError, RecvRequest, Remote, SendOp, SendRequest, Sge};
+use urxe_device::qp::work_request::{
+    AhHandle, PostError, RecvRequest, Remote, SendOp, SendRequest, Sge,
+};
 use urxe_device::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
 use urxe_memory::{Access, Buffer, Mr, PdId};
 use urxe_types::port::groups::{JoinError, JoinGroups};

@@ -26,7 +26,7 @@ use std::ops::Deref;
 use urxe_device::cq::{AsyncEventType, Completion, SrqId, WcStatus};
 use urxe_device::device::{DeviceConfig, IcrcPolicy};
 use urxe_device::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState, QpType};
-use urxe_device::qp::wr::{
+use urxe_device::qp::work_request::{
     Destination, Payload, PostError, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_memory::{Access, Mr};

@@ -20,7 +20,7 @@ use urxe_device::cq::Completion;
 use urxe_device::device::counters::Counter;
 use urxe_device::device::{DeviceConfig, Limits, QpHandle};
 use urxe_device::qp::attr::{PathMtu, QpAttr, QpState, QpType};
-use urxe_device::qp::wr::{
+use urxe_device::qp::work_request::{
     AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest,
 };
 use urxe_memory::Access;

@@ -9,7 +9,7 @@ use urxe_device::device::{Device, QpHandle};
 use urxe_device::qp::QpInit;
 use urxe_device::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use urxe_device::qp::transition;
-use urxe_device::qp::wr::{Destination, Payload, SendFlags, SendOp, SendRequest, Sge};
+use urxe_device::qp::work_request::{Destination, Payload, SendFlags, SendOp, SendRequest, Sge};
 use urxe_memory::{Access, PdId};
 use urxe_types::time::Time;
 use urxe_wire::{Gid, Psn, QKey, Qpn};

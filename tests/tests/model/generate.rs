@@ -14,7 +14,7 @@ mod waiting;
 
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
-use urxe_stack::qp::wr::{FlushRange, Remote, SendOp};
+use urxe_stack::qp::work_request::{FlushRange, Remote, SendOp};
 use urxe_stack::rng::{Probability, Rng};
 use urxe_wire::{PlacementType, Rkey};
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{PathMtu, QpType};
-use urxe_stack::qp::wr::SendOp;
+use urxe_stack::qp::work_request::SendOp;
 
 use crate::keys::Change;
 

@@ -17,7 +17,9 @@ use urxe_stack::device::{Device, QpHandle};
 use urxe_stack::port::sim::{DeviceMachine, Fabric};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendRequest, Sge};
+use urxe_stack::qp::work_request::{
+    Destination, Payload, RecvRequest, SendFlags, SendRequest, Sge,
+};
 use urxe_stack::rng::Rng;
 use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};

@@ -21,7 +21,7 @@ use std::ops::Range;
 use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
-use urxe_stack::qp::wr::SendOp;
+use urxe_stack::qp::work_request::SendOp;
 
 use crate::keys::{Asker, Keys};
 use crate::operation::{

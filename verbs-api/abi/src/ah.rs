@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use urxe_stack::cq::{Completion, WcFlags};
-use urxe_stack::qp::wr::{AhHandle, PostError};
+use urxe_stack::qp::work_request::{AhHandle, PostError};
 use urxe_wire::Grh;
 
 use crate::border;

@@ -15,7 +15,7 @@ use urxe_stack::memory::{
 };
 use urxe_stack::port::faults::FaultError;
 use urxe_stack::qp::attr::QpType;
-use urxe_stack::qp::wr::PostError;
+use urxe_stack::qp::work_request::PostError;
 use urxe_stack::srq::error::{CreateSrqError, DestroySrqError, ModifySrqError};
 use urxe_stack::srq::xrcd::{CloseXrcdError, OpenXrcdError};
 

@@ -7,7 +7,7 @@
 use std::ffi::c_int;
 
 use urxe_stack::memory::{Access, Bind, MwType, inc_rkey};
-use urxe_stack::qp::wr::{Destination, Payload, SendFlags, SendOp, SendRequest};
+use urxe_stack::qp::work_request::{Destination, Payload, SendFlags, SendOp, SendRequest};
 use urxe_wire::{Lkey, Rkey};
 
 use crate::border;

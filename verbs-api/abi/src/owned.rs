@@ -9,7 +9,7 @@ use urxe_stack::cq::{Cq, EventObject};
 use urxe_stack::device::{QpHandle, TdId};
 use urxe_stack::driver::Engine;
 use urxe_stack::memory::{DmId, PdId};
-use urxe_stack::qp::wr::AhHandle;
+use urxe_stack::qp::work_request::AhHandle;
 use urxe_stack::srq::Srq;
 use urxe_stack::srq::xrcd::Xrcd;
 use urxe_wire::{Lkey, Rkey};

@@ -11,7 +11,7 @@ use std::slice;
 use arrayvec::ArrayVec;
 use urxe_stack::cq::SrqId;
 use urxe_stack::qp::attr::QpType;
-use urxe_stack::qp::wr::{
+use urxe_stack::qp::work_request::{
     Destination, Payload, PostError, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_wire::{QKey, Qpn, Rkey};

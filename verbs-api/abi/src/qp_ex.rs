@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrayvec::ArrayVec;
 use urxe_stack::cq::SrqId;
 use urxe_stack::qp::attr::QpType;
-use urxe_stack::qp::wr::{
+use urxe_stack::qp::work_request::{
     Destination, FlushRange, Payload, PostError, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey};

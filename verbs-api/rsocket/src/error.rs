@@ -8,7 +8,7 @@ use urxe_stack::cq::CqError;
 use urxe_stack::device::ah::CreateAhError;
 use urxe_stack::device::{CreateCqError, CreateQpError, DestroyQpError, ModifyError};
 use urxe_stack::memory::RegMrError;
-use urxe_stack::qp::wr::PostError;
+use urxe_stack::qp::work_request::PostError;
 
 /// The result of a call: an error is the number that the C program gets.
 pub type Result<T> = std::result::Result<T, Errno>;

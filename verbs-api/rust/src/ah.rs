@@ -5,7 +5,7 @@ use std::fmt;
 
 use urxe_stack::device::ah::{AhFromWcError, CreateAhError};
 use urxe_stack::qp::attr::AddressVector;
-use urxe_stack::qp::wr::AhHandle;
+use urxe_stack::qp::work_request::AhHandle;
 use urxe_wire::Gid;
 
 use crate::Completion;

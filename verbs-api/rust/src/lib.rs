@@ -141,7 +141,7 @@ pub use urxe_stack::qp::attr::{
     AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType,
 };
 pub use urxe_stack::qp::transition::ModifyQpError;
-pub use urxe_stack::qp::wr::{PostError, Remote, SendFlags};
+pub use urxe_stack::qp::work_request::{PostError, Remote, SendFlags};
 pub use urxe_stack::srq::SrqAttr;
 pub use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
 pub use urxe_stack::srq::xrcd::{OpenXrcdError, XrcdFlags};

@@ -14,7 +14,7 @@ use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::link::GidEntry;
 use urxe_stack::port::sim::Stalled;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
-use urxe_stack::qp::wr::{PostError, RecvRequest, SendRequest};
+use urxe_stack::qp::work_request::{PostError, RecvRequest, SendRequest};
 use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
 use urxe_wire::Gid;

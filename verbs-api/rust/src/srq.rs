@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use urxe_stack::cq::SrqId;
-use urxe_stack::qp::wr::{PostError, RecvRequest as CoreRecv};
+use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv};
 use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
 use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit, XrcSrqInit};
 

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use urxe_stack::memory::{Access, Accessor, Bind, Mr, MwType};
-use urxe_stack::qp::wr::Sge;
+use urxe_stack::qp::work_request::Sge;
 use urxe_wire::{Lkey, Rkey};
 
 use super::Scenario;

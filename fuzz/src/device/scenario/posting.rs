@@ -1,7 +1,7 @@
 //! Work requests that the program posts.
 
 use urxe_stack::memory::Bind;
-use urxe_stack::qp::wr::{
+use urxe_stack::qp::work_request::{
     Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
 };
 use urxe_wire::Rkey;

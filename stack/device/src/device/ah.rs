@@ -17,7 +17,7 @@ use crate::path::PathKey;
 use urxe_memory::PdId;
 use urxe_types::attr::AddressVector;
 use urxe_types::sync::{Mutex, lock};
-use urxe_types::wr::AhHandle;
+use urxe_types::work_request::AhHandle;
 use urxe_wire::network_header::{NetworkHeader, NetworkHeaderError};
 
 urxe_types::errors! {

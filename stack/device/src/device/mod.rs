@@ -76,7 +76,7 @@ use urxe_types::port::{EveryGroup, JoinGroups};
 use urxe_types::rng::Rng;
 use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
-use urxe_types::wr::AhHandle;
+use urxe_types::work_request::AhHandle;
 
 /// What a device is made of.
 pub struct DeviceConfig {

@@ -6,7 +6,7 @@ use super::{Device, QpHandle};
 use crate::path::Path;
 use crate::path::cork::{Held, WAIT_NS};
 use crate::qp::Qp;
-use crate::qp::wr::{Destination, PostError, RecvRequest, SendRequest};
+use crate::qp::work_request::{Destination, PostError, RecvRequest, SendRequest};
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::time::Time;
 

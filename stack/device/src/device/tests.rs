@@ -14,7 +14,7 @@ use super::*;
 use crate::path::acks::{Ack, AckBatch};
 use crate::qp::QpInit;
 use crate::qp::attr::{QpState, QpType};
-use crate::qp::wr::SendOp;
+use crate::qp::work_request::SendOp;
 use urxe_types::time::Time;
 
 /// A reliable queue pair that is connected to queue pair 7 of a peer.

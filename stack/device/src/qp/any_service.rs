@@ -10,7 +10,7 @@ use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;
 use super::service::{Absent, ReceiveHalf, SchedulingHint, SendHalf, Service, TransportService};
 use super::unreliable::Requester as UnreliableRequester;
-use super::wr::{PostError, SendRequest};
+use super::work_request::{PostError, SendRequest};
 use super::{rc, uc, ud};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;

@@ -2,7 +2,7 @@
 
 use urxe_memory::{Access, AccessError, Fault, PdId, Pins};
 
-use super::wr::Sge;
+use super::work_request::Sge;
 
 /// Why a local buffer could not be used: the completion status is "local protection error".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@
 
 use urxe_wire::{Ext, Ieth, ImmDt, Opcode, Reth, Service};
 
-use super::wr::{Remote, SendOp};
+use super::work_request::{Remote, SendOp};
 
 /// The opcodes of one operation: FIRST, MIDDLE, LAST, ONLY.
 type Family = [Opcode; 4];

@@ -9,7 +9,7 @@
 
 use super::context::Context;
 use super::qp_core::QpCore;
-use super::wr::SendOp;
+use super::work_request::SendOp;
 use crate::cq::WcStatus;
 use urxe_memory::Invalidator;
 use urxe_types::counters::Counter;

@@ -42,7 +42,7 @@ mod uc;
 pub mod ud;
 mod unreliable;
 
-pub use urxe_types::{attr, wr};
+pub use urxe_types::{attr, work_request};
 
 use std::net::IpAddr;
 
@@ -55,7 +55,7 @@ use self::qp_core::{QpCore, XrcTarget};
 use self::recv_queue::RecvQueue;
 use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
-use self::wr::{Destination, PostError, RecvRequest, SendRequest};
+use self::work_request::{Destination, PostError, RecvRequest, SendRequest};
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::path::Path;
 use crate::path::acks::Ack;

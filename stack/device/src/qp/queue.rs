@@ -9,7 +9,9 @@
 use urxe_wire::{Lkey, PlacementType, Psn, QKey, Qpn};
 
 use super::gather::{LocalFault, gather};
-use super::wr::{AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
+use super::work_request::{
+    AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge,
+};
 use urxe_memory::{PdId, Pins};
 
 /// What an ATOMIC WRITE carries.

@@ -9,7 +9,7 @@ use urxe_wire::{PacketView, Rkey};
 use super::context::Context;
 use super::gather::LocalFault;
 use super::qp_core::QpCore;
-use super::wr::{PostError, RecvRequest, Sge};
+use super::work_request::{PostError, RecvRequest, Sge};
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::srq::ring::{RecvRing, RecvWqe};
 use crate::srq::{Srq, SrqRef};

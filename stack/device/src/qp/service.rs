@@ -21,7 +21,7 @@ use super::attr::QpAttrMask;
 use super::context::Context;
 use super::qp_core::QpCore;
 use super::recv_queue::RecvQueue;
-use super::wr::{PostError, SendRequest};
+use super::work_request::{PostError, SendRequest};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;

@@ -25,7 +25,7 @@ use super::qp_core::QpCore;
 use super::queue::{SendQueue, SendWqe};
 use super::service::SendHalf;
 use super::ud::own_qkey;
-use super::wr::{PostError, SendFlags, SendOp, SendRequest};
+use super::work_request::{PostError, SendFlags, SendOp, SendRequest};
 use crate::cq::{Completion, WcStatus};
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;

@@ -40,7 +40,7 @@ use urxe_memory::PdId;
 use urxe_types::counters::{Counter, Counters};
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
-use urxe_types::wr::{PostError, RecvRequest, Sge};
+use urxe_types::work_request::{PostError, RecvRequest, Sge};
 
 /// Sizes of a shared receive queue (`struct ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

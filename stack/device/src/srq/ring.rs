@@ -1,6 +1,6 @@
 //! A ring of receive work queue entries: a queue pair's own receive queue, or a shared one.
 
-use urxe_types::wr::{PostError, RecvRequest, Sge};
+use urxe_types::work_request::{PostError, RecvRequest, Sge};
 
 /// A receive work queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

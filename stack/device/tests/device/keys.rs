@@ -355,5 +355,5 @@ fn unsignalled_ones_make_no_completion_and_data_is_refused() {
     assert_eq!(end.device.memory().query_fast(key), Some((8, true)));
     let with_data = SendRequest { payload: Payload::Sges(&[end.sge(0, 8)]), ..request };
     let refused = end.post_request(end.qp, &with_data).unwrap_err();
-    assert_eq!(refused, urxe_device::qp::wr::PostError::NoData { given: 8 });
+    assert_eq!(refused, urxe_device::qp::work_request::PostError::NoData { given: 8 });
 }

@@ -3,7 +3,7 @@
 use super::*;
 use urxe_device::device::ah::CreateAhError;
 use urxe_device::device::{CreateCqError, Limits};
-use urxe_device::qp::wr::PostError;
+use urxe_device::qp::work_request::PostError;
 use urxe_device::srq::xrcd::XrcdFlags;
 use urxe_device::srq::{SrqAttr, SrqInit};
 use urxe_memory::{AllocMwError, MwType, RegMrError};

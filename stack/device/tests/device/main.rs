@@ -9,7 +9,7 @@ use urxe_device::device::counters::Counter;
 use urxe_device::device::*;
 use urxe_device::qp::QpInit;
 use urxe_device::qp::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_device::qp::wr::{
+use urxe_device::qp::work_request::{
     AhHandle, Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_device::srq::Srq;

@@ -4,7 +4,7 @@
 use super::srq::{many, post_to};
 use super::*;
 use urxe_device::cq::{ArmKind, AsyncEvent, CompletionChannel, QpEventType, Wake};
-use urxe_device::qp::wr::PostError;
+use urxe_device::qp::work_request::PostError;
 
 fn init(end: &Host, cap: QpCap, sq_sig_all: bool) -> QpInit {
     QpInit { cap, sq_sig_all, ..end.init() }

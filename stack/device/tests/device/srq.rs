@@ -2,7 +2,7 @@
 
 use super::*;
 use urxe_device::cq::{AsyncEvent, QpEventType, SrqEventType};
-use urxe_device::qp::wr::PostError;
+use urxe_device::qp::work_request::PostError;
 use urxe_device::srq::error::{CreateSrqError, DestroySrqError, SrqError};
 use urxe_device::srq::{SrqAttr, SrqInit};
 

@@ -4,7 +4,7 @@
 use super::reordering::{HELD, assert_undisturbed, run_overtaking};
 use super::*;
 use urxe_device::cq::{AsyncEvent, QpEventType, SrqId};
-use urxe_device::qp::wr::PostError;
+use urxe_device::qp::work_request::PostError;
 use urxe_device::srq::error::{CreateSrqError, SrqError};
 use urxe_device::srq::xrcd::{CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags};
 use urxe_device::srq::{SrqAttr, SrqInit, XrcSrqInit};

@@ -8,7 +8,7 @@ use urxe_stack::cq::Completion;
 use urxe_stack::device::{DeviceConfig, QpHandle, ReceiveScratch};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{PathMtu, QpAttr, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{Remote, SendOp};
+use urxe_stack::qp::work_request::{Remote, SendOp};
 use urxe_test_support::host::{A, B, Host, HostOptions};
 use urxe_test_support::qp::attributes;
 use urxe_test_support::wire::Wire;

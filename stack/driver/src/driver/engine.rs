@@ -33,7 +33,7 @@ use crate::port::faults::{BadLink, FaultSpec};
 use crate::port::sharing::ListenError;
 use crate::port::udp::{UdpConfig, UdpPort};
 use crate::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState};
-use crate::qp::wr::{PostError, RecvRequest, SendRequest};
+use crate::qp::work_request::{PostError, RecvRequest, SendRequest};
 use crate::rng::Rng;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};

@@ -10,7 +10,9 @@ use urxe_stack::driver::Engine;
 use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::qp::attr::{AddressVector, QpAttr, QpState, QpType};
 use urxe_stack::qp::ud::network_header::NetworkHeader;
-use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::qp::work_request::{
+    Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
+};
 use urxe_test_support::host::register;
 use urxe_test_support::qp::{address_vector, bring_up_by, datagram_attributes, init, request};
 use urxe_wire::{QKey, Qpn};

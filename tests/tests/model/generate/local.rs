@@ -1,7 +1,7 @@
 //! Requests that are carried out here: binding, registering, invalidating.
 
 use urxe_stack::memory::{Access, Bind, inc_rkey};
-use urxe_stack::qp::wr::SendOp;
+use urxe_stack::qp::work_request::SendOp;
 use urxe_stack::rng::Rng;
 use urxe_wire::{Lkey, Rkey};
 

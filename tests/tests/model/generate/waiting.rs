@@ -1,7 +1,7 @@
 //! What waits in a drained send queue names memory that a careful program leaves as it is until
 //! then: a message whose data is gone in part may arrive in part.
 
-use urxe_stack::qp::wr::SendOp;
+use urxe_stack::qp::work_request::SendOp;
 
 use super::Generator;
 use crate::operation::{Data, Operation, QPS, Send};

@@ -8,7 +8,7 @@ use urxe_stack::device::{Device, DeviceConfig};
 use urxe_stack::memory::{Buffer, PdId};
 use urxe_stack::port::sim::{DeviceMachine, Fabric};
 use urxe_stack::qp::attr::{AddressVector, PathMtu};
-use urxe_stack::qp::wr::AhHandle;
+use urxe_stack::qp::work_request::AhHandle;
 use urxe_test_support::qp::address_vector;
 use urxe_wire::Gid;
 

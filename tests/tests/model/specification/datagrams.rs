@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
-use urxe_stack::qp::wr::SendOp;
+use urxe_stack::qp::work_request::SendOp;
 
 use super::{Done, Forgets, Model};
 use crate::keys::Asker;

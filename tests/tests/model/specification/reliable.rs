@@ -6,7 +6,7 @@ use std::ops::Range;
 use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
-use urxe_stack::qp::wr::{FlushRange, Remote, SendOp};
+use urxe_stack::qp::work_request::{FlushRange, Remote, SendOp};
 
 use super::{Done, Event, Model, Refused};
 use crate::keys::{Asker, Refusal};

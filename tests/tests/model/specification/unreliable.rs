@@ -4,7 +4,7 @@
 use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
-use urxe_stack::qp::wr::SendOp;
+use urxe_stack::qp::work_request::SendOp;
 
 use super::{Done, Event, Model};
 use crate::keys::Asker;

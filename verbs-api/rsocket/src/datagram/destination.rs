@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use urxe_stack::cq::Completion;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{AddressVector, QpType};
-use urxe_stack::qp::wr::{
+use urxe_stack::qp::work_request::{
     AhHandle, Destination as Way, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_wire::mad::PortSpace;

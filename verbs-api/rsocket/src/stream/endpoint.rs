@@ -2,7 +2,7 @@
 
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpType;
-use urxe_stack::qp::wr::RecvRequest;
+use urxe_stack::qp::work_request::RecvRequest;
 
 use crate::error::Result;
 use crate::options::MAX_QUEUE;

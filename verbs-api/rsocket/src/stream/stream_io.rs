@@ -12,7 +12,9 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use urxe_stack::cq::Completion;
-use urxe_stack::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::qp::work_request::{
+    Destination, Payload, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
 use urxe_stack::sync::lock;
 use urxe_wire::Rkey;
 

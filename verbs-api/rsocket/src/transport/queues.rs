@@ -10,7 +10,7 @@ use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::memory::{Access, Buffer, Mr};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{RecvRequest, SendRequest};
+use urxe_stack::qp::work_request::{RecvRequest, SendRequest};
 use urxe_stack::time::Time;
 
 use super::id::CmId;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use urxe_stack::cma::CmaError;
 use urxe_stack::device::{CreateCqError, CreateQpError, ModifyError};
-use urxe_stack::qp::wr::PostError;
+use urxe_stack::qp::work_request::PostError;
 use urxe_wire::mad::{RejReason, SidrStatus};
 
 use crate::cq::WaitError;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;
 
-use urxe_stack::qp::wr::Remote;
+use urxe_stack::qp::work_request::Remote;
 use urxe_wire::Rkey;
 
 /// A region of a peer: address, length and key, told by the peer's

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use urxe_stack::memory::Mr;
-use urxe_stack::qp::wr::Sge;
+use urxe_stack::qp::work_request::Sge;
 use urxe_wire::Lkey;
 
 /// Why there is no such part of a region.

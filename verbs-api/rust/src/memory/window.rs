@@ -3,7 +3,7 @@
 use std::fmt;
 
 use urxe_stack::memory::{Access, AllocMwError, Bind, MwType, inc_rkey};
-use urxe_stack::qp::wr::Sge;
+use urxe_stack::qp::work_request::Sge;
 use urxe_wire::Rkey;
 
 use super::{RegionSlice, RemoteRegion};

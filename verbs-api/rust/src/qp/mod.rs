@@ -15,7 +15,7 @@ use std::fmt;
 
 use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
-use urxe_stack::qp::wr::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
+use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
 use urxe_wire::{Psn, Qpn};
 
 pub use self::builder::QueuePairBuilder;

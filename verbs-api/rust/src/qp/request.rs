@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use urxe_stack::cq::SrqId;
 use urxe_stack::memory::Access;
-use urxe_stack::qp::wr::{
+use urxe_stack::qp::work_request::{
     Destination, FlushRange, Payload, PostError, RecvRequest as CoreRecv, Remote, SendFlags,
     SendOp, SendRequest as CoreSend, Sge,
 };

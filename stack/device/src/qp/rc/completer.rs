@@ -21,7 +21,7 @@ use crate::qp::context::Context;
 use crate::qp::gather::scatter;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::SendWqe;
-use crate::qp::wr::SendOp;
+use crate::qp::work_request::SendOp;
 use urxe_types::counters::Counter;
 
 /// The oldest work request failed: the queue pair goes to the error state.

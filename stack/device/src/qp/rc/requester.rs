@@ -42,7 +42,7 @@ use crate::qp::local;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::service::SendHalf;
-use crate::qp::wr::{FlushRange, PostError, Remote, SendFlags, SendOp, SendRequest};
+use crate::qp::work_request::{FlushRange, PostError, Remote, SendFlags, SendOp, SendRequest};
 use urxe_types::counters::Counter;
 use urxe_types::port::MAX_RUN_SEGMENTS;
 use urxe_types::time::Time;

@@ -19,7 +19,7 @@ use crate::cq::SrqId;
 use crate::qp::context::Context;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::SendWqe;
-use crate::qp::wr::Destination;
+use crate::qp::work_request::Destination;
 use urxe_types::counters::Counter;
 use urxe_types::sync::Arc;
 

@@ -13,7 +13,7 @@ use crate::device::counters::Counter;
 use crate::memory::{Access, Buffer, Mr, PdId};
 use crate::qp::QpInit;
 use crate::qp::attr::{PathMtu, QpState, QpType};
-use crate::qp::wr::{Destination, Remote, SendFlags, SendOp, Sge};
+use crate::qp::work_request::{Destination, Remote, SendFlags, SendOp, Sge};
 
 mod direct;
 mod multicast;

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ptr::{NonNull, null_mut};
 
 use urxe_stack::memory::{Access, Mr, RegMrError};
-use urxe_stack::qp::wr::Sge;
+use urxe_stack::qp::work_request::Sge;
 use urxe_wire::{Lkey, Rkey};
 
 use super::super::{RegionSlice, RemoteRegion};

@@ -13,7 +13,7 @@ use crate::device::multicast::AttachMcastError;
 use crate::port::groups::JoinError;
 use crate::port::tap::Tap;
 use crate::qp::attr::{AddressVector, QpCap};
-use crate::qp::wr::AhHandle;
+use crate::qp::work_request::AhHandle;
 
 const QKEY: QKey = QKey(0x4d43);
 const GRH: u32 = 40;
