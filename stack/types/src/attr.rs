@@ -56,7 +56,7 @@ impl QpType {
     }
 
     /// Whether it has a window that marks of routers make smaller.
-    pub const fn heeds_marks(self) -> bool {
+    pub const fn is_ecn_capable(self) -> bool {
         matches!(self.service(), Service::Rc | Service::Xrc)
     }
 

@@ -22,7 +22,7 @@ impl Device {
         context: &Context<'_>,
         packet: &PacketView<'_>,
     ) -> bool {
-        let qp = qp.filter(|qp| packet.payload_len() > 0 && qp.heeds_marks());
+        let qp = qp.filter(|qp| packet.payload_len() > 0 && qp.is_ecn_capable());
         let Some(qp) = qp else { return false };
         self.counters.add(Counter::EcnMarked);
         if packet.info().kind == Kind::ReadResponse {
@@ -39,7 +39,7 @@ impl Device {
         let sends_on = |qp: &Qp| {
             let (path, peer) = qp.path?;
             let is_its = qp.core.qpn == packet.dest_qp()
-                && qp.heeds_marks()
+                && qp.is_ecn_capable()
                 && peer == from
                 && qp.core.pkey.matches(packet.pkey());
             is_its.then_some(path)

@@ -407,8 +407,8 @@ impl Qp {
 
     /// Whether routers may mark its packets instead of dropping them: it slows down when its peer
     /// tells of that.
-    pub fn heeds_marks(&self) -> bool {
-        self.core.qp_type.heeds_marks()
+    pub fn is_ecn_capable(&self) -> bool {
+        self.core.qp_type.is_ecn_capable()
     }
 
     /// What to tell the peer, whose packets came marked; `None` if it was told a moment ago.
