@@ -297,14 +297,17 @@ impl Device {
         let plan = |qp: &Qp| transition::plan(qp.core.state, qp.core.qp_type, attr, mask, &limits);
         // A path may not be locked under a queue pair, so it is taken in between; the plan is made
         // again afterwards.
-        let planned =
-            self.with_qp(handle, |qp| plan(qp).map(|_| (qp.query().dest_qp_num, qp.is_ecn_capable())));
+        let planned = self
+            .with_qp(handle, |qp| plan(qp).map(|_| (qp.query().dest_qp_num, qp.is_ecn_capable())));
         let (former_dest, is_ecn_capable) = planned.ok_or(ModifyError::NoQp)??;
         let dest = if mask.contains(QpAttrMask::DEST_QPN) { attr.dest_qp_num } else { former_dest };
         let taken = if mask.contains(QpAttrMask::AV) {
             let traffic_class = attr.ah.traffic_class;
-            let traffic_class =
-                if self.ecn && is_ecn_capable { ecn::capable(traffic_class) } else { traffic_class };
+            let traffic_class = if self.ecn && is_ecn_capable {
+                ecn::capable(traffic_class)
+            } else {
+                traffic_class
+            };
             let ah = AddressVector { traffic_class, ..attr.ah };
             Some(self.take_path(&ah, Peers::Hosts, qpn::peer_slot(dest))?)
         } else {

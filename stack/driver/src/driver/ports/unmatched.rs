@@ -210,7 +210,7 @@ impl Ports {
                 }
                 is_kept
             });
-            device.counters().add_many(Counter::DropDeadSlot, swept as u64);
+            device.counters().add_many(Counter::DropOrphanedSlot, swept as u64);
             for packet in &kept {
                 let packet = packet.datagrams();
                 device.receive(clock::now(), &packet, scratch);
