@@ -98,7 +98,7 @@ pub enum AsyncEvent {
 }
 
 macro_rules! event_types {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident),* $(,)? }) => {
+    ($($(#[$doc:meta])* $name:ident { $($variant:ident)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $name {
@@ -115,24 +115,20 @@ macro_rules! event_types {
                 }
             }
         }
-    };
+    )*};
 }
 
 event_types! {
     /// What happens to a completion queue.
     CqEventType { CqErr }
-}
-event_types! {
     /// What happens to a queue pair.
-    QpEventType { QpFatal, QpReqErr, QpAccessErr, CommEst, SqDrained, PathMig, PathMigErr, QpLastWqeReached }
-}
-event_types! {
+    QpEventType {
+        QpFatal QpReqErr QpAccessErr CommEst SqDrained PathMig PathMigErr QpLastWqeReached
+    }
     /// What happens to a shared receive queue.
-    SrqEventType { SrqErr, SrqLimitReached }
-}
-event_types! {
+    SrqEventType { SrqErr SrqLimitReached }
     /// What happens to a port.
-    PortEventType { PortActive, PortErr, LidChange, PkeyChange, SmChange, ClientReregister, GidChange }
+    PortEventType { PortActive PortErr LidChange PkeyChange SmChange ClientReregister GidChange }
 }
 
 impl AsyncEvent {

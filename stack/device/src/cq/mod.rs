@@ -3,7 +3,6 @@
 //! | file | subject |
 //! |---|---|
 //! | [`queue`] | the queue of them: push, poll, arm, overrun, resize; polling one by one |
-//! | `places` | how many queues a device has |
 //! | [`moderation`] | one event for several completions |
 //! | [`channel`] | events of armed queues, and how they wake a sleeping program |
 //! | [`events`] | asynchronous events and their acknowledgement |
@@ -11,8 +10,9 @@
 pub mod channel;
 pub mod events;
 pub mod moderation;
-pub(crate) mod places;
 pub mod queue;
+#[cfg(test)]
+mod test_wake;
 
 pub use urxe_types::completion;
 pub use urxe_types::ids::{CqId, SrqId};

@@ -23,23 +23,19 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Deref;
 
-pub use self::error::CqError;
-pub use self::hold::CqRef;
 pub use self::poller::Poller;
 use self::poller::Turn;
 pub use self::sink::CqSink;
 use super::channel::{Acknowledgements, Seat};
 use super::moderation::{Gathering, Moderation, Periods};
-use super::places::Place;
 use super::{AsyncEvents, Completion, CompletionChannel, CqEvent, CqId, EventObject};
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Condvar, Mutex, lock, yield_now};
 use urxe_types::time::Time;
 use urxe_wire::Qpn;
 
-mod error;
-mod hold;
 mod poller;
 mod sink;
 
@@ -47,6 +43,31 @@ mod sink;
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+urxe_types::errors! {
+    /// Why a call on a completion queue failed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum CqError {
+        /// The queue was full when a completion came, and can no longer be used.
+        #[error("the completion queue overran: a completion found all {capacity} entries taken")]
+        Overrun { capacity: u32 } = EOVERFLOW,
+        #[error("a completion queue has 1 to {max} entries, not {requested}")]
+        Capacity { requested: u32, max: u32 } = EINVAL,
+        /// The queue holds more completions than the capacity asked for.
+        #[error("the completion queue holds {held} completions and cannot shrink to {requested} \
+                 entries")]
+        TooSmall { requested: u32, held: u32 } = EINVAL,
+        /// `users`: send queues, receive queues and shared receive queues that report here.
+        #[error("the completion queue is used by {users} work queues")]
+        Busy { users: u32 } = EBUSY,
+        #[error("this thread polls the completion queue one by one already: end that first")]
+        Polling = EBUSY,
+        #[error("the completion queue was destroyed")]
+        Destroyed = EINVAL,
+        #[error("no memory for {requested} completion queue entries")]
+        NoMemory { requested: u32 } = ENOMEM,
+    }
+}
 
 /// Which completion makes the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,12 +122,6 @@ impl Ring {
         u32::try_from(self.entries.len()).expect("at most MAX_CAPACITY completions are held")
     }
 
-    /// The event goes out: the queue is no longer armed.
-    fn disarm(&mut self) {
-        self.armed = None;
-        self.gathering.end();
-    }
-
     fn summary(&self) -> u32 {
         self.held() | if self.overrun { OVERRUN } else { 0 }
     }
@@ -120,8 +135,8 @@ pub struct Cq {
     channel: Option<(Arc<CompletionChannel>, Seat)>,
     events: Option<Arc<AsyncEvents>>,
     periods: Arc<Periods>,
-    /// On its device, if it is of one; given back with the queue.
-    place: Option<Place>,
+    /// Of its device, if it is of one; returned with the queue.
+    quota: Option<QuotaUnit>,
     /// Written under the lock, read without it.
     summary: AtomicU32,
     users: AtomicU32,
@@ -159,7 +174,7 @@ impl Cq {
             channel,
             events,
             periods,
-            place: None,
+            quota: None,
             summary: AtomicU32::new(0),
             users: AtomicU32::new(0),
             carried: AtomicU32::new(0),
@@ -168,9 +183,9 @@ impl Cq {
         })
     }
 
-    /// The same in a place of its device.
-    pub(crate) fn at(mut self, place: Place) -> Self {
-        self.place = Some(place);
+    /// The same as one of its device's quota.
+    pub(crate) fn of_quota(mut self, unit: QuotaUnit) -> Self {
+        self.quota = Some(unit);
         self
     }
 
@@ -313,8 +328,7 @@ impl Cq {
             && !ring.entries.is_empty()
             && !ring.gathering.will_tell()
         {
-            ring.disarm();
-            sink.notify = true;
+            sink.send_event();
         }
     }
 
@@ -334,24 +348,21 @@ impl Cq {
             return Err(CqError::Destroyed);
         }
         self.periods.watch(self);
-        let mut sink = self.lock();
-        let ring = sink.ring();
-        if ring.gathering.change(moderation) {
-            ring.disarm();
-            sink.notify = true;
-        }
-        sink.ends = sink.ring().gathering.new_entry();
+        self.update_gathering(|gathering| gathering.change(moderation));
         Ok(())
     }
 
     /// An entry of the timers came: tells what was held back long enough. The next entry, if one is
     /// needed.
     pub(super) fn on_period(&self, entry: Time, now: Time) {
+        self.update_gathering(|gathering| gathering.is_over(entry, now));
+    }
+
+    /// Changes what is held back; if `change` says that the event is due, sends it.
+    fn update_gathering(&self, change: impl FnOnce(&mut Gathering) -> bool) {
         let mut sink = self.lock();
-        let ring = sink.ring();
-        if ring.gathering.is_over(entry, now) {
-            ring.disarm();
-            sink.notify = true;
+        if change(&mut sink.ring().gathering) {
+            sink.send_event();
         }
         sink.ends = sink.ring().gathering.new_entry();
     }
@@ -465,6 +476,69 @@ impl fmt::Debug for Cq {
             .field("overrun", &self.is_overrun())
             .field("users", &self.users())
             .finish_non_exhaustive()
+    }
+}
+
+/// A work queue's hold on the completion queue that it reports to: the queue is not destroyed while
+/// there is one.
+#[derive(Debug)]
+pub struct CqRef(Arc<Cq>);
+
+impl CqRef {
+    /// Counts one more user.
+    ///
+    /// # Errors
+    /// [`CqError::Destroyed`].
+    pub fn new(cq: Arc<Cq>) -> Result<Self, CqError> {
+        let more = |users: u32| users.checked_add(1).filter(|&users| users != DESTROYED);
+        match cq.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
+            Ok(_) => Ok(Self(cq)),
+            Err(_) => Err(CqError::Destroyed),
+        }
+    }
+
+    /// The queue itself, without the hold.
+    #[must_use]
+    pub const fn cq(&self) -> &Arc<Cq> {
+        &self.0
+    }
+}
+
+impl Deref for CqRef {
+    type Target = Cq;
+
+    fn deref(&self) -> &Cq {
+        &self.0
+    }
+}
+
+impl Drop for CqRef {
+    fn drop(&mut self) {
+        let users = self.0.users.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(users != 0 && users != DESTROYED, "a queue with users is not destroyed");
+    }
+}
+
+/// The completion queues that a device may have, by how many it has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CqQuota(Arc<AtomicU32>);
+
+impl CqQuota {
+    /// Takes one of `allowed`; `None` when all are taken.
+    pub fn take(&self, allowed: u32) -> Option<QuotaUnit> {
+        let more = |taken| (taken < allowed).then_some(taken + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(QuotaUnit(self.clone()))
+    }
+}
+
+/// One queue of a quota, returned when the queue's last reference is dropped.
+#[derive(Debug)]
+pub(crate) struct QuotaUnit(CqQuota);
+
+impl Drop for QuotaUnit {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -60,7 +60,7 @@ use self::domains::Domain;
 use self::multicast::Groups;
 use self::qpn::QpNumbers;
 use crate::ah_table::AhTable;
-use crate::cq::places::Places;
+use crate::cq::queue::CqQuota;
 use crate::cq::{AsyncEvent, AsyncEvents, NoWake, Periods, PortEventType, SrqId, Wake};
 use crate::path::ready::{ReadyLink, ReadyList};
 use crate::path::window::EARLY_TIMEOUT_MIN;
@@ -68,8 +68,8 @@ use crate::path::{Path, PathKey};
 use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
 use crate::slots::{FreeList, Slots};
-use crate::srq::table::{MAX_SRQS, SrqTable};
 use crate::srq::xrcd::Xrcd;
+use crate::srq::{MAX_SRQS, SrqTable};
 use crate::timers::Timers;
 use urxe_memory::{CopyMode, Memory, PdId};
 use urxe_types::port::{EveryGroup, JoinGroups};
@@ -212,7 +212,7 @@ pub struct Device {
     timers: Timers,
     /// When completion queues tell what they hold back.
     periods: Arc<Periods>,
-    cq_places: Places,
+    cq_quota: CqQuota,
     rng: Mutex<Rng>,
     control: Mutex<Control>,
 }
@@ -299,7 +299,7 @@ impl Device {
             urgent: AtomicBool::new(false),
             timers: Timers::new(Arc::clone(&config.timer_wake)),
             periods: Arc::new(Periods::new(config.timer_wake)),
-            cq_places: Places::default(),
+            cq_quota: CqQuota::default(),
             rng: Mutex::new(rng),
             control: Mutex::default(),
         }

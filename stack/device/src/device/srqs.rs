@@ -3,10 +3,10 @@
 use super::{Control, Device};
 use crate::cq::{CqRef, EventObject, SrqId};
 use crate::srq::error::{CreateSrqError, DestroySrqError, SrqError, check_size};
-use crate::srq::table::{GENERATIONS, INDEX_BITS, MAX_SRQS};
 use crate::srq::xrcd::{
     Claim, CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags, XrcdRef,
 };
+use crate::srq::{GENERATIONS, INDEX_BITS, MAX_SRQS};
 use crate::srq::{Srq, SrqInit, SrqRef, Surroundings, XrcPart};
 use urxe_types::sync::{Arc, lock};
 

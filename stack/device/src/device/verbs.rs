@@ -136,7 +136,7 @@ impl Device {
         context: u64,
     ) -> Result<Arc<Cq>, CreateCqError> {
         let allowed = self.limits.max_cq;
-        let place = self.cq_places.take(allowed).ok_or(CreateCqError::NoneLeft { allowed })?;
+        let unit = self.cq_quota.take(allowed).ok_or(CreateCqError::NoneLeft { allowed })?;
         let id = {
             let mut control = lock(&self.control);
             control.last_cq = control.last_cq.wrapping_add(1).max(1);
@@ -146,7 +146,7 @@ impl Device {
         let max_capacity = self.limits.max_cqe;
         let periods = Arc::clone(&self.periods);
         let config = CqConfig { id, capacity, max_capacity, channel, events, periods, context };
-        Ok(Arc::new(Cq::new(config)?.at(place)))
+        Ok(Arc::new(Cq::new(config)?.of_quota(unit)))
     }
 
     /// Makes a queue pair, in RESET. Its sizes come back in [`query_qp`](Self::query_qp).

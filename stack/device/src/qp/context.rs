@@ -18,7 +18,7 @@ use crate::path::Path;
 use crate::path::charges::Charges;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::{TransmitStatus, TurnRules};
-use crate::srq::table::SrqTable;
+use crate::srq::SrqTable;
 use urxe_memory::{Memory, Pins};
 use urxe_types::counters::{Counter, Counters};
 use urxe_types::time::Time;

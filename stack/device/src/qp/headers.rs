@@ -3,6 +3,7 @@
 //!
 //! Source: IBTA vol. 1, table 38; the rows stand in `wire/opcode.rs`.
 
+use urxe_wire::Opcode::*;
 use urxe_wire::{Ext, Ieth, ImmDt, Opcode, Reth, Service};
 
 use super::work_request::{Remote, SendOp};
@@ -64,21 +65,12 @@ pub(crate) fn data_headers(
     }
 }
 
-const RC_SEND: Family =
-    [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLast, Opcode::RcSendOnly];
-const RC_SEND_IMM: Family =
-    [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLastImm, Opcode::RcSendOnlyImm];
-const RC_SEND_INVALIDATE: Family =
-    [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLastInv, Opcode::RcSendOnlyInv];
-const RC_WRITE: Family =
-    [Opcode::RcWriteFirst, Opcode::RcWriteMiddle, Opcode::RcWriteLast, Opcode::RcWriteOnly];
-const RC_WRITE_IMM: Family =
-    [Opcode::RcWriteFirst, Opcode::RcWriteMiddle, Opcode::RcWriteLastImm, Opcode::RcWriteOnlyImm];
-const UC_SEND: Family =
-    [Opcode::UcSendFirst, Opcode::UcSendMiddle, Opcode::UcSendLast, Opcode::UcSendOnly];
-const UC_SEND_IMM: Family =
-    [Opcode::UcSendFirst, Opcode::UcSendMiddle, Opcode::UcSendLastImm, Opcode::UcSendOnlyImm];
-const UC_WRITE: Family =
-    [Opcode::UcWriteFirst, Opcode::UcWriteMiddle, Opcode::UcWriteLast, Opcode::UcWriteOnly];
-const UC_WRITE_IMM: Family =
-    [Opcode::UcWriteFirst, Opcode::UcWriteMiddle, Opcode::UcWriteLastImm, Opcode::UcWriteOnlyImm];
+const RC_SEND: Family = [RcSendFirst, RcSendMiddle, RcSendLast, RcSendOnly];
+const RC_SEND_IMM: Family = [RcSendFirst, RcSendMiddle, RcSendLastImm, RcSendOnlyImm];
+const RC_SEND_INVALIDATE: Family = [RcSendFirst, RcSendMiddle, RcSendLastInv, RcSendOnlyInv];
+const RC_WRITE: Family = [RcWriteFirst, RcWriteMiddle, RcWriteLast, RcWriteOnly];
+const RC_WRITE_IMM: Family = [RcWriteFirst, RcWriteMiddle, RcWriteLastImm, RcWriteOnlyImm];
+const UC_SEND: Family = [UcSendFirst, UcSendMiddle, UcSendLast, UcSendOnly];
+const UC_SEND_IMM: Family = [UcSendFirst, UcSendMiddle, UcSendLastImm, UcSendOnlyImm];
+const UC_WRITE: Family = [UcWriteFirst, UcWriteMiddle, UcWriteLast, UcWriteOnly];
+const UC_WRITE_IMM: Family = [UcWriteFirst, UcWriteMiddle, UcWriteLastImm, UcWriteOnlyImm];

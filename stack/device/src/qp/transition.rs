@@ -21,7 +21,7 @@ use std::fmt;
 
 use urxe_wire::QKey;
 
-use super::attr::{PathMigState, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use super::attr::{AddressVector, PathMigState, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 
 #[cfg(test)]
 mod tests;
@@ -264,61 +264,46 @@ pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<
     }
     let ports = (1, u32::from(limits.ports));
     let pkeys = (0, u32::from(limits.pkeys).saturating_sub(1));
-    let gids = (0, u32::from(limits.gids).saturating_sub(1));
-    let mut ranges = Ranges { mask, fault: None };
-    ranges.check(QpAttrMask::PORT, "port_num", attr.port_num, ports);
-    ranges.check(QpAttrMask::PKEY_INDEX, "pkey_index", attr.pkey_index, pkeys);
-    ranges.check(QpAttrMask::AV, "ah_attr.port_num", attr.ah.port_num, ports);
-    if attr.ah.is_global {
-        ranges.check(QpAttrMask::AV, "ah_attr.grh.sgid_index", attr.ah.sgid_index, gids);
-    }
-    ranges.check(QpAttrMask::TIMEOUT, "timeout", attr.timeout, (0, 31));
-    ranges.check(QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt, (0, 7));
-    ranges.check(QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry, (0, 7));
-    ranges.check(QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, (0, 31));
-    let rd_atomic = (0, u32::from(limits.max_rd_atomic));
-    ranges.check(QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, rd_atomic);
-    let dest_rd_atomic = (0, u32::from(limits.max_dest_rd_atomic));
-    ranges.check(
-        QpAttrMask::MAX_DEST_RD_ATOMIC,
-        "max_dest_rd_atomic",
-        attr.max_dest_rd_atomic,
-        dest_rd_atomic,
-    );
-    ranges.check(QpAttrMask::ALT_PATH, "alt_port_num", attr.alt_port_num, ports);
-    ranges.check(QpAttrMask::ALT_PATH, "alt_pkey_index", attr.alt_pkey_index, pkeys);
-    ranges.check(QpAttrMask::ALT_PATH, "alt_timeout", attr.alt_timeout, (0, 31));
-    ranges.check(QpAttrMask::ALT_PATH, "alt_ah_attr.port_num", attr.alt_ah.port_num, ports);
-    if attr.alt_ah.is_global {
-        ranges.check(
+    let gids = |ah: &AddressVector| match ah.is_global {
+        true => (0, u32::from(limits.gids).saturating_sub(1)),
+        false => (0, u32::MAX), // not read
+    };
+    let reads = (0, u32::from(limits.max_rd_atomic));
+    let dest_reads = (0, u32::from(limits.max_dest_rd_atomic));
+    let (ah, alt_ah) = (&attr.ah, &attr.alt_ah);
+    let fields: [(QpAttrMask, &'static str, u32, (u32, u32)); 15] = [
+        (QpAttrMask::PORT, "port_num", attr.port_num.into(), ports),
+        (QpAttrMask::PKEY_INDEX, "pkey_index", attr.pkey_index.into(), pkeys),
+        (QpAttrMask::AV, "ah_attr.port_num", ah.port_num.into(), ports),
+        (QpAttrMask::AV, "ah_attr.grh.sgid_index", ah.sgid_index.into(), gids(ah)),
+        (QpAttrMask::TIMEOUT, "timeout", attr.timeout.into(), (0, 31)),
+        (QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt.into(), (0, 7)),
+        (QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry.into(), (0, 7)),
+        (QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer.into(), (0, 31)),
+        (QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic.into(), reads),
+        (
+            QpAttrMask::MAX_DEST_RD_ATOMIC,
+            "max_dest_rd_atomic",
+            attr.max_dest_rd_atomic.into(),
+            dest_reads,
+        ),
+        (QpAttrMask::ALT_PATH, "alt_port_num", attr.alt_port_num.into(), ports),
+        (QpAttrMask::ALT_PATH, "alt_pkey_index", attr.alt_pkey_index.into(), pkeys),
+        (QpAttrMask::ALT_PATH, "alt_timeout", attr.alt_timeout.into(), (0, 31)),
+        (QpAttrMask::ALT_PATH, "alt_ah_attr.port_num", alt_ah.port_num.into(), ports),
+        (
             QpAttrMask::ALT_PATH,
             "alt_ah_attr.grh.sgid_index",
-            attr.alt_ah.sgid_index,
-            gids,
-        );
-    }
-    ranges.fault.map_or(Ok(()), Err)
-}
-
-/// Keeps the first value out of its range.
-struct Ranges {
-    mask: QpAttrMask,
-    fault: Option<ModifyQpError>,
-}
-
-impl Ranges {
-    fn check(
-        &mut self,
-        attribute: QpAttrMask,
-        field: &'static str,
-        given: impl Into<u32>,
-        (min, max): (u32, u32),
-    ) {
-        let given = given.into();
-        if self.fault.is_none() && self.mask.contains(attribute) && !(min..=max).contains(&given) {
-            self.fault = Some(ModifyQpError::Value { attribute, field, given, min, max });
+            alt_ah.sgid_index.into(),
+            gids(alt_ah),
+        ),
+    ];
+    for (attribute, field, given, (min, max)) in fields {
+        if mask.contains(attribute) && !(min..=max).contains(&given) {
+            return Err(ModifyQpError::Value { attribute, field, given, min, max });
         }
     }
+    Ok(())
 }
 
 urxe_types::errors! {

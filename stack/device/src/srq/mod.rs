@@ -26,7 +26,6 @@
 
 pub mod error;
 pub(crate) mod ring;
-pub(crate) mod table;
 pub mod xrcd;
 
 use std::fmt;
@@ -36,6 +35,7 @@ use self::error::{DestroySrqError, ModifySrqError, SrqError};
 use self::ring::{RecvRing, RecvWqe};
 use self::xrcd::{Xrcd, XrcdRef};
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, Cq, CqError, CqRef, SrqEventType, SrqId};
+use crate::slots::Slots;
 use urxe_memory::PdId;
 use urxe_types::counters::{Counter, Counters};
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
@@ -343,6 +343,7 @@ impl fmt::Debug for Srq {
 
 /// A queue pair's hold on the shared receive queue that it takes from: the queue is not destroyed
 /// while there is one.
+#[derive(Debug)]
 pub struct SrqRef(Arc<Srq>);
 
 impl SrqRef {
@@ -374,10 +375,40 @@ impl Drop for SrqRef {
     }
 }
 
-impl fmt::Debug for SrqRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
+/// The shared receive queues of a device.
+pub(crate) struct SrqTable(Slots<Mutex<Option<Arc<Srq>>>>);
+
+impl SrqTable {
+    pub const fn new() -> Self {
+        Self(Slots::new())
     }
+
+    /// Returns the shared receive queue of that number, if `xrcd` has it.
+    pub fn find(&self, id: SrqId, xrcd: &XrcdRef) -> Option<Arc<Srq>> {
+        let srq = lock(self.at(id)?).clone()?;
+        (srq.id() == id && srq.is_in(xrcd)).then_some(srq)
+    }
+
+    /// Returns the place of a number, if one was ever made.
+    pub fn at(&self, id: SrqId) -> Option<&Mutex<Option<Arc<Srq>>>> {
+        self.0.at(index_of(id))
+    }
+
+    /// Returns the place of a number, made when there is none yet.
+    pub fn place(&self, id: SrqId) -> Option<&Mutex<Option<Arc<Srq>>>> {
+        self.0.ensure(index_of(id), |_| Mutex::new(None))
+    }
+}
+
+/// Bits of a number that are the index; the rest of its 24 bits count how often the index was used.
+pub(crate) const INDEX_BITS: u32 = 16;
+/// The most shared receive queues of a device.
+pub(crate) const MAX_SRQS: u32 = 1 << INDEX_BITS;
+/// How often an index is used before its numbers begin anew.
+pub(crate) const GENERATIONS: u32 = 1 << (24 - INDEX_BITS);
+
+fn index_of(id: SrqId) -> u32 {
+    id.0 & (MAX_SRQS - 1)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -6,7 +6,6 @@
 //! the caller brings says whether another process has the file's domain.
 
 use std::any::Any;
-use std::fmt;
 use std::ops::Deref;
 
 use crate::cq::AsyncEvents;
@@ -88,6 +87,7 @@ urxe_types::errors! {
 }
 
 /// A domain. It is open as long as it was opened more often than closed.
+#[derive(Debug)]
 pub struct Xrcd {
     inode: Option<Inode>,
     /// Says whose it is.
@@ -143,16 +143,8 @@ impl Xrcd {
     }
 }
 
-impl fmt::Debug for Xrcd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Xrcd")
-            .field("inode", &self.inode)
-            .field("users", &self.users)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The hold on a domain of something that is in it.
+#[derive(Debug)]
 pub(crate) struct XrcdRef(Arc<Xrcd>);
 
 impl XrcdRef {
@@ -186,11 +178,5 @@ impl Deref for XrcdRef {
 impl Drop for XrcdRef {
     fn drop(&mut self) {
         self.0.users.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl fmt::Debug for XrcdRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
     }
 }

@@ -6,32 +6,11 @@ use std::sync::Arc as StdArc;
 use loom::thread;
 
 use super::*;
+use crate::cq::test_wake::CountingWake;
 use urxe_types::sync::Arc;
-use urxe_types::sync::atomic::{AtomicU32, Ordering};
 
-/// Counts like an event descriptor in semaphore mode.
-struct Count(AtomicU32);
-
-impl Count {
-    fn try_take(&self) -> bool {
-        self.0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1))
-            .is_ok()
-    }
-}
-
-impl Wake for Count {
-    fn wake(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn withdraw(&self, events: u32) -> u32 {
-        (0..events).take_while(|_| self.try_take()).count() as u32
-    }
-}
-
-fn counted() -> (Arc<CompletionChannel>, StdArc<Count>) {
-    let count = StdArc::new(Count(AtomicU32::new(0)));
+fn counted() -> (Arc<CompletionChannel>, StdArc<CountingWake>) {
+    let count = CountingWake::new();
     (Arc::new(CompletionChannel::new(Box::new(StdArc::clone(&count)))), count)
 }
 
@@ -41,7 +20,7 @@ fn event(cq: u32) -> CqEvent {
 
 fn reader(
     channel: &Arc<CompletionChannel>,
-    count: &StdArc<Count>,
+    count: &StdArc<CountingWake>,
 ) -> thread::JoinHandle<Option<CqEvent>> {
     let (channel, count) = (Arc::clone(channel), StdArc::clone(count));
     thread::spawn(move || if count.try_take() { channel.redeem() } else { None })
@@ -74,7 +53,7 @@ fn loom_every_count_stands_for_an_event() {
         sender.join().unwrap();
         taken += reader.join().unwrap();
         assert_eq!(channel.waiting_events(), 2 - taken);
-        assert_eq!(u64::from(count.0.load(Ordering::Relaxed)), 2 - taken);
+        assert_eq!(u64::from(count.count()), 2 - taken);
     });
 }
 
@@ -94,7 +73,7 @@ fn loom_taking_without_a_count_keeps_counts_and_events_together() {
         sender.join().unwrap();
         taken += u64::from(reader.join().unwrap().is_some());
         assert_eq!(channel.waiting_events(), 2 - taken);
-        assert_eq!(u64::from(count.0.load(Ordering::Relaxed)), 2 - taken);
+        assert_eq!(u64::from(count.count()), 2 - taken);
     });
 }
 
@@ -115,7 +94,7 @@ fn loom_withdrawing_keeps_counts_and_events_together() {
         sender.join().unwrap();
         let taken = reader.join().unwrap();
         assert_eq!(channel.waiting_events(), u64::from(taken != Some(event(1))));
-        assert_eq!(u64::from(count.0.load(Ordering::Relaxed)), channel.waiting_events());
+        assert_eq!(u64::from(count.count()), channel.waiting_events());
         assert_eq!(channel.cq_count(), 1);
     });
 }

@@ -1,26 +1,12 @@
 //! Turns, counts and seats of one channel.
 
 use std::sync::Arc as StdArc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
+use crate::cq::test_wake::{AllTaken, CountingWake};
 
-#[derive(Default)]
-struct Count(AtomicI64);
-
-impl Wake for Count {
-    fn wake(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn withdraw(&self, events: u32) -> u32 {
-        self.0.fetch_sub(events.into(), Ordering::SeqCst);
-        events
-    }
-}
-
-fn counted() -> (CompletionChannel, StdArc<Count>) {
-    let count = StdArc::new(Count::default());
+fn counted() -> (CompletionChannel, StdArc<CountingWake>) {
+    let count = CountingWake::new();
     (CompletionChannel::new(Box::new(StdArc::clone(&count))), count)
 }
 
@@ -48,10 +34,10 @@ fn queues_take_turns() {
     channel.notify(seats[2]);
     channel.notify(seats[0]);
     assert_eq!(channel.waiting_events(), 6);
-    assert_eq!(count.0.load(Ordering::SeqCst), 6);
+    assert_eq!(count.count(), 6);
     assert_eq!(taken(&channel), [2, 1, 3, 2, 1, 2]);
     assert_eq!(channel.waiting_events(), 0);
-    assert_eq!(count.0.load(Ordering::SeqCst), 0, "events taken without a count take theirs back");
+    assert_eq!(count.count(), 0, "events taken without a count take theirs back");
 }
 
 #[test]
@@ -76,7 +62,7 @@ fn a_seat_is_used_again_and_its_old_holder_is_a_stranger() {
     channel.notify(old);
     channel.notify(old);
     channel.detach(old, Acknowledgements::Await);
-    assert_eq!(count.0.load(Ordering::SeqCst), 0);
+    assert_eq!(count.count(), 0);
     assert_eq!((channel.cq_count(), channel.waiting_events()), (0, 0));
 
     let new = channel.attach(event(2));
@@ -102,7 +88,7 @@ fn leaving_takes_only_the_own_events_along() {
         }
     }
     channel.detach(seats[0], Acknowledgements::Forget);
-    assert_eq!(count.0.load(Ordering::SeqCst), 2);
+    assert_eq!(count.count(), 2);
     assert_eq!(taken(&channel), [2, 2]);
 }
 
@@ -118,20 +104,9 @@ fn acknowledging_too_much_is_acknowledging_all() {
     assert_eq!(channel.cq_count(), 0);
 }
 
-/// A counter as a reader sees it: what the reader took is no more there to be taken back.
-struct Taken;
-
-impl Wake for Taken {
-    fn wake(&self) {}
-
-    fn withdraw(&self, _: u32) -> u32 {
-        0
-    }
-}
-
 #[test]
 fn a_count_whose_event_is_gone_is_void_once() {
-    let channel = CompletionChannel::new(Box::new(Taken));
+    let channel = CompletionChannel::new(Box::new(AllTaken));
     let [leaving, staying] = [1, 2].map(|cq| channel.attach(event(cq)));
     channel.notify(leaving);
     channel.detach(leaving, Acknowledgements::Await);

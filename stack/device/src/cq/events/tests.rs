@@ -1,25 +1,11 @@
 //! Numbers and texts against libibverbs' header, and the life of an event.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::*;
 use crate::cq::NoWake;
-
-#[derive(Default)]
-struct Count(AtomicI64);
-
-impl Wake for Count {
-    fn wake(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn withdraw(&self, events: u32) -> u32 {
-        self.0.fetch_sub(events.into(), Ordering::SeqCst);
-        events
-    }
-}
+use crate::cq::test_wake::{AllTaken, CountingWake};
 
 fn qp(number: u32) -> Qpn {
     Qpn::new(number).unwrap()
@@ -63,14 +49,14 @@ fn events_name_their_object() {
 
 #[test]
 fn events_come_in_order_and_equal_ones_once() {
-    let count = Arc::new(Count::default());
+    let count = CountingWake::new();
     let events = AsyncEvents::new(Box::new(Arc::clone(&count)));
     let first = AsyncEvent::Qp(QpEventType::CommEst, qp(5));
     let second = AsyncEvent::Qp(QpEventType::CommEst, qp(6));
     for event in [first, second, first] {
         events.push(event);
     }
-    assert_eq!(count.0.load(Ordering::SeqCst), 2);
+    assert_eq!(count.count(), 2);
     assert_eq!(events.next_event(), Some(first));
     events.push(first);
     assert_eq!(events.waiting_events(), 2, "the earlier one is taken, so this is news");
@@ -109,7 +95,7 @@ fn a_port_that_changed_again_and_again_ends_as_it_is() {
 
 #[test]
 fn retiring_withdraws_and_awaits_only_the_own_events() {
-    let count = Arc::new(Count::default());
+    let count = CountingWake::new();
     let events = Arc::new(AsyncEvents::new(Box::new(Arc::clone(&count))));
     let (mine, other) = (qp(5), qp(6));
     events.push(AsyncEvent::Qp(QpEventType::CommEst, mine));
@@ -129,7 +115,7 @@ fn retiring_withdraws_and_awaits_only_the_own_events() {
         receiver.recv_timeout(Duration::from_millis(50)).is_err(),
         "one event is not acknowledged"
     );
-    assert_eq!((events.waiting_events(), count.0.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!((events.waiting_events(), count.count()), (0, 0));
     events.ack(&others);
     assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "that was another object's");
     events.ack(&taken);
@@ -155,14 +141,7 @@ fn each_event_taken_is_acknowledged_by_itself() {
 
 #[test]
 fn a_count_is_redeemed_for_an_event_unless_it_was_withdrawn() {
-    struct Taken;
-    impl Wake for Taken {
-        fn wake(&self) {}
-        fn withdraw(&self, _: u32) -> u32 {
-            0
-        }
-    }
-    let events = AsyncEvents::new(Box::new(Taken));
+    let events = AsyncEvents::new(Box::new(AllTaken));
     let (leaving, staying) = (qp(5), qp(6));
     events.push(AsyncEvent::Qp(QpEventType::CommEst, leaving));
     events.push(AsyncEvent::Qp(QpEventType::CommEst, staying));

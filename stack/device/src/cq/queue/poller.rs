@@ -29,6 +29,7 @@ pub(super) struct Turn {
 
 /// One thread's turn at a queue, with one completion in hand. Dropping it ends the turn
 /// (`ibv_end_poll`).
+#[derive(Debug)]
 pub struct Poller<'a> {
     cq: &'a Cq,
     current: Completion,
@@ -44,7 +45,7 @@ impl Cq {
     /// [`CqError::Polling`] if this thread has its turn already, [`CqError::Overrun`] as
     /// [`poll`](Self::poll).
     pub fn start_poll(&self) -> Result<Option<Poller<'_>>, CqError> {
-        if self.summary.load(Ordering::Acquire) == 0 {
+        if self.is_quiet() {
             return Ok(None);
         }
         let thread = current_thread();
@@ -104,7 +105,7 @@ impl Poller<'_> {
     /// # Errors
     /// [`CqError::Overrun`] as [`Cq::poll`].
     pub fn advance(&mut self) -> Result<bool, CqError> {
-        if self.cq.summary.load(Ordering::Acquire) == 0 {
+        if self.cq.is_quiet() {
             return Ok(false);
         }
         let next = self.cq.take(&mut lock(&self.cq.ring))?;
@@ -124,11 +125,5 @@ impl Poller<'_> {
 impl Drop for Poller<'_> {
     fn drop(&mut self) {
         self.cq.end_turn();
-    }
-}
-
-impl std::fmt::Debug for Poller<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Poller").field("cq", &self.cq.id).field("current", &self.current).finish()
     }
 }

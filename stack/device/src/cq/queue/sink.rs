@@ -46,9 +46,9 @@ impl CqSink<'_> {
         if ring.held() >= capacity {
             ring.overrun = true;
             // Whoever sleeps on the channel must learn that nothing more will come.
-            let was_armed = ring.armed.is_some();
-            ring.disarm();
-            self.notify |= was_armed;
+            if ring.armed.is_some() {
+                self.send_event();
+            }
             self.overran = true;
             return Err(CqError::Overrun { capacity });
         }
@@ -60,12 +60,19 @@ impl CqSink<'_> {
         };
         let now = Time::from_ns(completion.timestamp_ns);
         if due && (!completion.status.is_success() || ring.gathering.add(now)) {
-            ring.disarm();
-            self.notify = true;
+            self.send_event();
         } else if due {
             self.ends = self.ring().gathering.new_entry().or(self.ends);
         }
         Ok(())
+    }
+
+    /// The event goes out once the lock is given back: the queue is no longer armed.
+    pub(super) fn send_event(&mut self) {
+        let ring = self.ring();
+        ring.armed = None;
+        ring.gathering.end();
+        self.notify = true;
     }
 
     /// Whether it is `cq` that is locked.

@@ -1,14 +1,14 @@
 //! Order, arming, overrun, resizing and destruction of one queue.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU32 as StdAtomicU32;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use urxe_wire::Qpn;
 
 use super::*;
-use crate::cq::{AsyncEvent, CqEventType, NoWake, Wake, WcOpcode, WcStatus};
+use crate::cq::test_wake::CountingWake;
+use crate::cq::{AsyncEvent, CqEventType, NoWake, WcOpcode, WcStatus};
 
 fn config(capacity: u32) -> CqConfig {
     CqConfig {
@@ -262,18 +262,7 @@ fn a_queue_in_use_is_not_destroyed() {
 
 #[test]
 fn destruction_withdraws_waiting_events_and_awaits_taken_ones() {
-    #[derive(Default)]
-    struct Count(StdAtomicU32);
-    impl Wake for Count {
-        fn wake(&self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-        fn withdraw(&self, events: u32) -> u32 {
-            self.0.fetch_sub(events, Ordering::SeqCst);
-            events
-        }
-    }
-    let count = Arc::new(Count::default());
+    let count = CountingWake::new();
     let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&count))));
     let cq =
         Arc::new(Cq::new(CqConfig { channel: Some(Arc::clone(&channel)), ..config(8) }).unwrap());
@@ -281,9 +270,9 @@ fn destruction_withdraws_waiting_events_and_awaits_taken_ones() {
         cq.arm(ArmKind::Next);
         cq.push(done(wr_id), false).unwrap();
     }
-    assert_eq!(count.0.load(Ordering::SeqCst), 3);
+    assert_eq!(count.count(), 3);
     assert!(channel.redeem().is_some());
-    count.0.fetch_sub(1, Ordering::SeqCst);
+    assert!(count.try_take());
     let (sender, receiver) = std::sync::mpsc::channel();
     let destroyer = std::thread::spawn({
         let cq = Arc::clone(&cq);
@@ -297,7 +286,7 @@ fn destruction_withdraws_waiting_events_and_awaits_taken_ones() {
         receiver.recv_timeout(Duration::from_millis(50)).is_err(),
         "one event is not acknowledged"
     );
-    assert_eq!(count.0.load(Ordering::SeqCst), 0, "the two other events were withdrawn");
+    assert_eq!(count.count(), 0, "the two other events were withdrawn");
     cq.ack_events(1);
     receiver.recv_timeout(Duration::from_secs(10)).unwrap();
     assert_eq!(destroyer.join().unwrap(), Ok(()));
@@ -485,4 +474,17 @@ fn a_poller_tells_an_overrun_once_the_queue_is_empty() {
     assert_eq!(poller.advance(), Err(CqError::Overrun { capacity: 1 }));
     drop(poller);
     assert_eq!(cq.start_poll().unwrap_err(), CqError::Overrun { capacity: 1 });
+}
+
+#[test]
+fn a_unit_of_a_quota_is_free_again_once_its_queue_is_gone() {
+    let quota = CqQuota::default();
+    let (first, second) = (quota.take(2).unwrap(), quota.take(2).unwrap());
+    assert!(quota.take(2).is_none());
+    drop(first);
+    let third = quota.take(2).unwrap();
+    assert!(quota.take(2).is_none());
+    drop((second, third));
+    assert!(quota.take(1).is_some());
+    assert!(quota.take(0).is_none());
 }

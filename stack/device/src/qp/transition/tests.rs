@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use urxe_wire::Gid;
 
 use super::*;
-use crate::qp::attr::AddressVector;
 
 type Mask = QpAttrMask;
 
