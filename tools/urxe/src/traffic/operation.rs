@@ -10,24 +10,19 @@ pub const ATOMIC_SIZE: usize = 8;
 
 /// An operation of the verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Operation {
     /// SEND into posted receives
-    #[serde(rename = "SEND")]
     Send,
     /// RDMA WRITE
-    #[serde(rename = "WRITE")]
     Write,
     /// RDMA WRITE with immediate data
-    #[serde(rename = "WRITE_IMM")]
     WriteImm,
     /// RDMA READ
-    #[serde(rename = "READ")]
     Read,
     /// Atomic fetch and add of 8 bytes
-    #[serde(rename = "FETCH_ADD")]
     FetchAdd,
     /// Atomic compare and swap of 8 bytes
-    #[serde(rename = "CMP_SWAP")]
     CmpSwap,
 }
 

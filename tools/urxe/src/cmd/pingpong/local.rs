@@ -13,7 +13,6 @@
 
 mod echoes;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use urxe::{Completion, ConnectOptions, Device, PathMtu, Remote, RemoteRegion, SendRequest};
@@ -23,7 +22,7 @@ use super::exchange::Address;
 use super::protocol::{Burst, Opened, Order, Setup};
 use super::report::{Report, Row};
 use super::transport::Transport;
-use super::{DEPTH, PEER_OPTION, PingpongError, RD_ATOMIC, Wrong, expect};
+use super::{Args, DEPTH, PEER_OPTION, PingpongError, RD_ATOMIC, Wrong, expect};
 use crate::arguments::Size;
 use crate::output;
 use crate::traffic::Wait;
@@ -48,22 +47,12 @@ const COUNTER_START: u64 = 0xffff_fff0;
 pub struct Plan {
     /// Where.
     pub choice: Choice,
-    /// The service.
-    pub transport: Transport,
-    /// Message sizes; those of the service that fit, if `None`.
-    pub sizes: Option<Vec<Size>>,
-    /// Fewer sizes, if they are not given.
-    pub quick: bool,
     /// Messages of each row and phase, at most.
     pub iterations: u32,
     /// Time for each row and phase, after which it is cut short; `None` for no limit.
     pub budget: Option<Duration>,
-    /// Path MTU; the largest that fits if `None`.
-    pub mtu: Option<PathMtu>,
-    /// Where to record this process's packets.
-    pub capture: Option<PathBuf>,
-    /// Sleep on completion events instead of polling.
-    pub events: bool,
+    /// The other options.
+    pub args: Args,
 }
 
 impl Plan {
@@ -73,7 +62,7 @@ impl Plan {
     /// What failed, or what data was wrong.
     pub fn run(&self) -> Result<Report, PingpongError> {
         let mut builder = Device::builder();
-        if let Some(path) = &self.capture {
+        if let Some(path) = &self.args.capture {
             builder = builder.capture(path);
         }
         let device = self.choice.open(&builder)?;
@@ -86,25 +75,34 @@ impl Plan {
     fn rows(&self, mtu: PathMtu) -> Vec<(Operation, usize)> {
         let sizes = self.sizes(mtu);
         let messages = self
+            .args
             .transport
             .operations()
             .iter()
             .flat_map(|operation| sizes.iter().map(|size| (*operation, size.bytes())));
-        let atomics = self.transport.atomics().iter();
+        let atomics = self.args.transport.atomics().iter();
         messages.chain(atomics.map(|operation| (*operation, ATOMIC_SIZE))).collect()
     }
 
     fn sizes(&self, mtu: PathMtu) -> Vec<Size> {
-        if let Some(sizes) = &self.sizes {
+        if let Some(sizes) = &self.args.sizes {
             return sizes.clone();
         }
-        let usual = if self.quick { self.transport.quick_sizes() } else { self.transport.sizes() };
-        usual.iter().copied().filter(|size| size.bytes() <= self.transport.max_size(mtu)).collect()
+        let usual = if self.args.quick {
+            self.args.transport.quick_sizes()
+        } else {
+            self.args.transport.sizes()
+        };
+        usual
+            .iter()
+            .copied()
+            .filter(|size| size.bytes() <= self.args.transport.max_size(mtu))
+            .collect()
     }
 
     /// Bytes for the messages of one direction.
     fn window_bytes(&self) -> usize {
-        let largest = self.sizes.iter().flatten().map(|size| size.bytes()).max().unwrap_or(0);
+        let largest = self.args.sizes.iter().flatten().map(|size| size.bytes()).max().unwrap_or(0);
         // Atomics want both halves of the region on a multiple of eight.
         WINDOW_BYTES.max(largest).next_multiple_of(8)
     }
@@ -155,8 +153,8 @@ impl Run {
         let own_mtu = device.query_port().active_mtu;
         let gid_index = device.default_gid_index();
         let window = plan.window_bytes();
-        let wait = Wait::by(plan.events);
-        let transport = plan.transport;
+        let wait = Wait::by(plan.args.events);
+        let transport = plan.args.transport;
         let config = EndpointConfig {
             transport,
             region_bytes: 2 * window,
@@ -174,7 +172,7 @@ impl Run {
         let Opened { link, end, mtu: peer_mtu } = peer.ask(&Order::Open(setup))?;
         // The two may be on links of different sizes.
         let allowed = PathMtu::at_most(peer_mtu).map_or(own_mtu, |peer_mtu| peer_mtu.min(own_mtu));
-        let mtu = plan.mtu.unwrap_or(allowed);
+        let mtu = plan.args.mtu.unwrap_or(allowed);
         if mtu > allowed {
             return Err(TrafficError::MtuTooLarge { given: mtu, allowed: allowed.bytes() }.into());
         }

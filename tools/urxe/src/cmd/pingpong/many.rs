@@ -61,8 +61,8 @@ pub fn run(
     qps: u32,
     told: &mut dyn Listener,
 ) -> Result<Summary, PingpongError> {
-    if plan.rx_depth < qps {
-        return Err(PingpongError::TooFewReceives { qps, given: plan.rx_depth });
+    if plan.args.rx_depth < qps {
+        return Err(PingpongError::TooFewReceives { qps, given: plan.args.rx_depth });
     }
     let new = |gid_index| Ends::new(plan, device, gid_index, qps);
     let ends = plan.meet(device, told, new)?;
@@ -71,7 +71,8 @@ pub fn run(
     let elapsed = start.elapsed();
     // The last acknowledgements may get lost, and the peer would then ask for them.
     std::thread::sleep(LINGER);
-    let mut summary = Summary::new(plan.transport, plan.size, plan.iterations, elapsed, device);
+    let mut summary =
+        Summary::new(plan.args.transport, plan.size, plan.iterations, elapsed, device);
     summary.verified = verified;
     Ok(summary)
 }
@@ -84,8 +85,8 @@ impl Ends {
         let mut message = vec![0; plan.size];
         pattern::fill(0, &mut message);
         region.write(0, &message)?;
-        let cq = device.create_cq(plan.rx_depth + qps)?;
-        let srq = pd.shared_receive_queue(plan.rx_depth).max_sge(1).create()?;
+        let cq = device.create_cq(plan.args.rx_depth + qps)?;
+        let srq = pd.shared_receive_queue(plan.args.rx_depth).max_sge(1).create()?;
         let mut lanes = Vec::new();
         for _ in 0..qps {
             let builder = pd.queue_pair(&cq).shared_receive_queue(&srq).sgid_index(gid_index);
@@ -101,7 +102,7 @@ impl Ends {
         let by_number = lanes.iter().enumerate().map(|(nr, lane)| (lane.qp.qpn(), nr)).collect();
         let (timeout, scratch) = (plan.timeout(), vec![0; plan.size]);
         let ends = Self { lanes, by_number, srq, cq, region, timeout, message, scratch };
-        ends.post_receives(plan.rx_depth)?;
+        ends.post_receives(plan.args.rx_depth)?;
         Ok(ends)
     }
 
@@ -125,13 +126,13 @@ impl Ends {
     fn run(mut self, plan: &Plan) -> Result<u32, PingpongError> {
         let (total, qps) = (plan.iterations, self.lanes.len() as u32);
         let is_client = plan.role != Role::Server;
-        let (mut receives, mut received, mut sent) = (plan.rx_depth, 0, 0);
+        let (mut receives, mut received, mut sent) = (plan.args.rx_depth, 0, 0);
         if is_client {
             (0..self.lanes.len()).try_for_each(|nr| self.send(nr))?;
         }
         let mut taken = [Completion::default(); TAKEN_MAX];
         while received < total || sent < total {
-            let count = Wait::by(plan.events).take(&self.cq, &mut taken, STALL_LIMIT)?;
+            let count = Wait::by(plan.args.events).take(&self.cq, &mut taken, STALL_LIMIT)?;
             if count == 0 {
                 return Err(PingpongError::Stalled { limit: STALL_LIMIT });
             }
@@ -145,8 +146,8 @@ impl Ends {
                     (self.lanes[nr].receive_due, received) = (false, received + 1);
                     receives -= 1;
                     if receives <= qps {
-                        self.post_receives(plan.rx_depth - receives)?;
-                        receives = plan.rx_depth;
+                        self.post_receives(plan.args.rx_depth - receives)?;
+                        receives = plan.args.rx_depth;
                     }
                 } else {
                     (self.lanes[nr].send_due, sent) = (false, sent + 1);

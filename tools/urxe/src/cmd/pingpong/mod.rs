@@ -181,20 +181,12 @@ impl Args {
     fn run_local(self, choice: Choice) -> Result<Outcome, CmdError> {
         let usual = if self.quick { QUICK_ITERATIONS } else { ITERATIONS };
         let budget = if self.quick { QUICK_BUDGET } else { BUDGET };
-        let plan = local::Plan {
-            choice,
-            transport: self.transport,
-            sizes: self.sizes,
-            quick: self.quick,
-            iterations: self.iterations.unwrap_or(usual),
-            budget: self.iterations.is_none().then_some(budget),
-            mtu: self.mtu,
-            capture: self.capture,
-            events: self.events,
-        };
+        let (json, iterations) = (self.json, self.iterations.unwrap_or(usual));
+        let budget = self.iterations.is_none().then_some(budget);
+        let plan = local::Plan { choice, iterations, budget, args: self };
         let report = plan.run()?;
         let mut out = output::stdout();
-        if self.json {
+        if json {
             output::json(&mut out, &report)?;
         } else {
             report.print(&mut out)?;
@@ -204,26 +196,13 @@ impl Args {
     }
 
     fn run_two_hosts(self, choice: Choice, role: Role) -> Result<Outcome, CmdError> {
-        let plan = two_hosts::Plan {
-            role,
-            choice,
-            transport: self.transport,
-            port: self.port,
-            size: self.size.map_or(self.transport.two_hosts_size(), Size::bytes),
-            iterations: self.iterations.unwrap_or(ITERATIONS),
-            mtu: self.mtu,
-            rx_depth: self.rx_depth,
-            gid_index: self.gid_idx,
-            check_pages: self.chk,
-            events: self.events,
-            srq: self.srq,
-            patient: self.patient,
-            capture: self.capture,
-        };
+        let size = self.size.map_or(self.transport.two_hosts_size(), Size::bytes);
+        let iterations = self.iterations.unwrap_or(ITERATIONS);
         let mut told = Told { json: self.json };
+        let plan = two_hosts::Plan { role, choice, size, iterations, args: self };
         let summary = plan.run(&mut told)?;
         let mut out = output::stdout();
-        if self.json {
+        if told.json {
             output::json(&mut out, &summary)?;
         } else {
             writeln!(out, "{summary}")?;

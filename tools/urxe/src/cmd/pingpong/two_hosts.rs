@@ -19,7 +19,6 @@
 //!   each of them in its next message.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use urxe::{ConnectOptions, Device, Gid, PathMtu, SendRequest};
@@ -28,7 +27,7 @@ use super::endpoint::{Endpoint, EndpointConfig};
 use super::exchange::{self, Address, Exchange, ExchangeError};
 use super::summary::Summary;
 use super::transport::Transport;
-use super::{PingpongError, Wrong, expect_success, many};
+use super::{Args, PingpongError, Wrong, expect_success, many};
 use crate::traffic::device::Choice;
 use crate::traffic::error::TrafficError;
 use crate::traffic::{Wait, pattern};
@@ -65,32 +64,12 @@ pub struct Plan {
     pub role: Role,
     /// On which device.
     pub choice: Choice,
-    /// The service.
-    pub transport: Transport,
-    /// TCP port of the exchange.
-    pub port: u16,
     /// Bytes of a message.
     pub size: usize,
     /// Messages each way.
     pub iterations: u32,
-    /// Path MTU; both ends must say the same. For datagrams, which know none, by default the
-    /// largest that fits.
-    pub mtu: Option<PathMtu>,
-    /// Receives posted.
-    pub rx_depth: u32,
-    /// Index of the own GID; the one of the TCP connection's address, or else the first of its
-    /// kind, if `None`.
-    pub gid_index: Option<u8>,
-    /// Server: the first message must have the zeros of `-c`.
-    pub check_pages: bool,
-    /// Sleep on completion events instead of polling.
-    pub events: bool,
-    /// So many queue pairs on one shared receive queue, as `ibv_srq_pingpong`.
-    pub srq: Option<u32>,
-    /// Send nothing again within [`PATIENT_TIMEOUT`].
-    pub patient: bool,
-    /// Where to record packets.
-    pub capture: Option<PathBuf>,
+    /// The other options.
+    pub args: Args,
 }
 
 /// What is told while it runs.
@@ -108,10 +87,10 @@ impl Plan {
     /// What failed, or what data was wrong.
     pub fn run(&self, told: &mut dyn Listener) -> Result<Summary, PingpongError> {
         let mut builder = Device::builder();
-        if let Some(path) = &self.capture {
+        if let Some(path) = &self.args.capture {
             builder = builder.capture(path);
         }
-        if self.patient {
+        if self.args.patient {
             builder = builder.early_timeout_min(Duration::MAX);
         }
         let device = self.choice.open(&builder)?;
@@ -120,14 +99,14 @@ impl Plan {
         if mtu > allowed {
             return Err(TrafficError::MtuTooLarge { given: mtu, allowed: allowed.bytes() }.into());
         }
-        if self.size > self.transport.max_size(mtu) {
+        if self.size > self.args.transport.max_size(mtu) {
             return Err(PingpongError::DatagramTooLong { given: self.size, mtu });
         }
         let entries = device.query_port().gids.len();
-        if let Some(given) = self.gid_index.filter(|index| usize::from(*index) >= entries) {
+        if let Some(given) = self.args.gid_idx.filter(|index| usize::from(*index) >= entries) {
             return Err(PingpongError::NoSuchGid { given, entries });
         }
-        if let Some(qps) = self.srq {
+        if let Some(qps) = self.args.srq {
             return many::run(self, &device, qps, told);
         }
         let endpoint = |gid_index| self.endpoint(device.clone(), gid_index);
@@ -137,21 +116,21 @@ impl Plan {
         let elapsed = start.elapsed();
         // The last acknowledgement may get lost, and the peer would then ask for it.
         std::thread::sleep(LINGER);
-        Ok(Summary::new(self.transport, self.size, self.iterations, elapsed, &device))
+        Ok(Summary::new(self.args.transport, self.size, self.iterations, elapsed, &device))
     }
 
     /// The path MTU.
     fn mtu_on(&self, device: &Device) -> PathMtu {
-        let usual = match self.transport {
+        let usual = match self.args.transport {
             Transport::Rc | Transport::Uc => PathMtu::Mtu1024,
             Transport::Ud => device.query_port().active_mtu,
         };
-        self.mtu.unwrap_or(usual)
+        self.args.mtu.unwrap_or(usual)
     }
 
     /// The local ACK timeout of its queue pairs.
     pub fn timeout(&self) -> u8 {
-        if self.patient { PATIENT_TIMEOUT } else { ConnectOptions::default().timeout }
+        if self.args.patient { PATIENT_TIMEOUT } else { ConnectOptions::default().timeout }
     }
 
     /// Server: waits for a client.
@@ -159,7 +138,7 @@ impl Plan {
         let bound =
             device.query_port().gids.iter().find(|gid| gid.assigned).map(|gid| gid.gid.to_ip());
         let listener: TcpListener =
-            exchange::listen(bound.unwrap_or_else(|| Gid::ZERO.to_ip()), self.port)?;
+            exchange::listen(bound.unwrap_or_else(|| Gid::ZERO.to_ip()), self.args.port)?;
         if let Ok(address) = listener.local_addr() {
             told.listening(address);
         }
@@ -168,7 +147,7 @@ impl Plan {
 
     /// Client: goes to the server.
     fn reach(&self, host: &str) -> Result<Exchange, PingpongError> {
-        let exchange = Exchange::connect(host, self.port)?;
+        let exchange = Exchange::connect(host, self.args.port)?;
         if self.choice.is_built_in() && !exchange.local().is_loopback() {
             return Err(PingpongError::LoopbackOnly {
                 host: exchange.peer(),
@@ -229,7 +208,8 @@ impl Plan {
             let index = gids.iter().position(|entry| entry.assigned && wanted(entry.gid));
             index.and_then(|index| u8::try_from(index).ok())
         };
-        self.gid_index
+        self.args
+            .gid_idx
             .or_else(|| index_of(&|gid| gid.to_ip() == exchange.local()))
             .or_else(|| index_of(&|gid| gid.to_ip().is_ipv4() == exchange.local().is_ipv4()))
             .unwrap_or_else(|| device.default_gid_index())
@@ -238,18 +218,18 @@ impl Plan {
     /// The queue pair, with its receives posted.
     fn endpoint(&self, device: Device, gid_index: u8) -> Result<Endpoint, TrafficError> {
         let config = EndpointConfig {
-            transport: self.transport,
+            transport: self.args.transport,
             // What is sent, and one place for all that is received, as there.
             region_bytes: 2 * self.size,
             depth: 1,
-            receives: self.rx_depth,
+            receives: self.args.rx_depth,
             rd_atomic: RD_ATOMIC,
             gid_index,
             timeout: self.timeout(),
-            wait: Wait::by(self.events),
+            wait: Wait::by(self.args.events),
         };
         let endpoint = Endpoint::new(device, config)?;
-        for nr in 0..self.rx_depth {
+        for nr in 0..self.args.rx_depth {
             endpoint.post_recv(nr.into(), self.size, self.size)?;
         }
         Ok(endpoint)
@@ -317,7 +297,7 @@ impl<'a> MessageLoop<'a> {
     /// Until all messages have come and gone.
     fn run(mut self, endpoint: &mut Endpoint) -> Result<(), PingpongError> {
         let total = self.plan.iterations;
-        let (mut receives, mut posted) = (self.plan.rx_depth, 0);
+        let (mut receives, mut posted) = (self.plan.args.rx_depth, 0);
         // What has to complete before the next SEND.
         let (mut receive_due, mut send_due) = (true, false);
         if self.plan.role != Role::Server && total > 0 {
@@ -328,7 +308,7 @@ impl<'a> MessageLoop<'a> {
         while self.received < total || self.sent < total {
             let completion = endpoint
                 .next(STALL_LIMIT)?
-                .ok_or_else(|| PingpongError::silence(self.plan.transport, STALL_LIMIT))?;
+                .ok_or_else(|| PingpongError::silence(self.plan.args.transport, STALL_LIMIT))?;
             expect_success(&completion)?;
             if completion.opcode.is_receive() {
                 receives -= 1;
@@ -337,10 +317,10 @@ impl<'a> MessageLoop<'a> {
                 self.take(endpoint, len)?;
                 self.received += 1;
                 if receives <= 1 {
-                    for nr in receives..self.plan.rx_depth {
+                    for nr in receives..self.plan.args.rx_depth {
                         endpoint.post_recv(nr.into(), self.plan.size, self.plan.size)?;
                     }
-                    receives = self.plan.rx_depth;
+                    receives = self.plan.args.rx_depth;
                 }
             } else {
                 self.sent += 1;
@@ -391,7 +371,7 @@ impl<'a> MessageLoop<'a> {
         let checked: Vec<u8> =
             (0..self.plan.size).map(|at| if at.is_multiple_of(PAGE) { 0 } else { FILL }).collect();
         let plain = self.scratch.iter().all(|byte| *byte == FILL);
-        if self.plan.check_pages || !plain {
+        if self.plan.args.chk || !plain {
             self.compare(0, &checked)?;
         }
         Ok(Mode::Returned)

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use super::row::{Bound, Check, Row};
+use super::row::Bound::{self, AtLeast, AtMost};
+use super::row::{Check, Row};
 use crate::cmd::perf::PerfError;
 use crate::cmd::perf::case::{Case, Limit, Metric};
 use crate::cmd::perf::floor::{Floor, Kind};
 use crate::cmd::perf::protocol::DeviceOptions;
 use crate::cmd::perf::report::Floors;
 use crate::cmd::perf::runner::{Addresses, Contender, Outcome, Runner};
+use crate::cmd::perf::statistics::Sample;
 use crate::cmd::perf::{Progress, local};
 use crate::traffic::Wait;
 use crate::traffic::device::Choice;
@@ -45,14 +47,19 @@ type Plan = (&'static str, fn(&Bench) -> Checks);
 /// The rows.
 static ROWS: [Plan; 14] = [
     ("WRITE and SEND of 1 MiB, path MTU 4096", |bench| {
-        bench.streams(&[Operation::Write, Operation::Send], 1 << 20, MTU, 0.70, true)
+        bench.streams(
+            &[Operation::Write, Operation::Send],
+            1 << 20,
+            MTU,
+            &[(STREAM, 0.70), (Kind::Tcp, 1.8)],
+        )
     }),
-    ("READ of 1 MiB", |bench| bench.streams(&[Operation::Read], 1 << 20, MTU, 0.60, false)),
+    ("READ of 1 MiB", |bench| bench.streams(&[Operation::Read], 1 << 20, MTU, &[(STREAM, 0.60)])),
     ("64 KiB messages", |bench| {
-        bench.streams(&[Operation::Write, Operation::Send], 64 << 10, MTU, 0.55, false)
+        bench.streams(&[Operation::Write, Operation::Send], 64 << 10, MTU, &[(STREAM, 0.55)])
     }),
     ("path MTU 1024, 1 MiB", |bench| {
-        bench.streams(&[Operation::Write, Operation::Send], 1 << 20, 1024, 0.60, false)
+        bench.streams(&[Operation::Write, Operation::Send], 1 << 20, 1024, &[(STREAM, 0.60)])
     }),
     ("64 B WRITE, lists of 32", Bench::lists),
     ("64 B WRITE one by one, depth 128", Bench::one_by_one),
@@ -90,24 +97,14 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// The figure of a case's bandwidth and its floor's, in Gb/s.
-    fn against(&self, nr: usize, kind: Kind) -> (Case, f64, f64) {
+    /// The median of a case, and its floor's.
+    fn against(&self, nr: usize, kind: Kind) -> (Sample, Sample) {
         let Contender::Case { case, .. } = self.contenders[nr] else {
             unreachable!("cases come first")
         };
         let floors = Floors { contenders: &self.contenders, outcomes: &self.outcomes };
-        (
-            case,
-            self.outcomes[nr].median.gbps,
-            floors.under(&case, kind).map_or(0.0, |floor| floor.gbps),
-        )
-    }
-
-    /// The same in messages.
-    fn messages_against(&self, nr: usize, kind: Kind) -> (f64, f64) {
-        let (case, _, _) = self.against(nr, kind);
-        let floors = Floors { contenders: &self.contenders, outcomes: &self.outcomes };
-        (self.outcomes[nr].median.mmps, floors.under(&case, kind).map_or(0.0, |floor| floor.mmps))
+        let floor = floors.under(&case, kind).copied().unwrap_or_default();
+        (self.outcomes[nr].median, floor)
     }
 }
 
@@ -156,41 +153,25 @@ impl Bench {
         contenders
     }
 
+    /// Bandwidth of each operation, at least so much of each floor.
     fn streams(
         &self,
         operations: &[Operation],
         size: usize,
         mtu: usize,
-        least: f64,
-        tcp: bool,
+        floors: &[(Kind, f64)],
     ) -> Checks {
-        let cases: Vec<_> = operations
-            .iter()
-            .map(|operation| Case::bandwidth(*operation, size, mtu, self.limit()))
-            .collect();
-        let kinds: &[Kind] = if tcp { &[STREAM, Kind::Tcp] } else { &[STREAM] };
-        let comparison = self.compare(&cases, kinds)?;
+        let case = |operation: &Operation| Case::bandwidth(*operation, size, mtu, self.limit());
+        let cases: Vec<_> = operations.iter().map(case).collect();
+        let kinds: Vec<_> = floors.iter().map(|(kind, _)| *kind).collect();
+        let comparison = self.compare(&cases, &kinds)?;
         let mut checks = Vec::new();
-        for nr in 0..cases.len() {
-            let (case, figure, floor) = comparison.against(nr, STREAM);
+        for (nr, case) in cases.iter().enumerate() {
             let name = case.operation.to_string();
-            let against = Floor::under(&case, STREAM, self.round).name();
-            checks.push(Check::ratio(
-                &name,
-                figure,
-                "Gb/s",
-                (&against, floor),
-                Bound::AtLeast(least),
-            ));
-            if tcp {
-                let (_, _, floor) = comparison.against(nr, Kind::Tcp);
-                checks.push(Check::ratio(
-                    &name,
-                    figure,
-                    "Gb/s",
-                    ("TCP stream", floor),
-                    Bound::AtLeast(1.8),
-                ));
+            for &(kind, least) in floors {
+                let (figure, floor) = comparison.against(nr, kind);
+                let against = (&*Floor::under(case, kind, self.round).name(), floor.gbps);
+                checks.push(Check::ratio(&name, figure.gbps, "Gb/s", against, AtLeast(least)));
             }
         }
         Ok(checks)
@@ -199,17 +180,17 @@ impl Bench {
     fn small_writes(&self, list: u32, kind: Kind, bound: Bound) -> Checks {
         let case = Case { list, ..Case::bandwidth(Operation::Write, 64, MTU, self.limit()) };
         let comparison = self.compare(&[case], &[kind])?;
-        let (figure, floor) = comparison.messages_against(0, kind);
+        let (figure, floor) = comparison.against(0, kind);
         let against = Floor::under(&case, kind, self.round).name();
-        Ok(vec![Check::ratio("WRITE", figure, "10^6/s", (&against, floor), bound)])
+        Ok(vec![Check::ratio("WRITE", figure.mmps, "10^6/s", (&against, floor.mmps), bound)])
     }
 
     fn lists(&self) -> Checks {
-        self.small_writes(32, STREAM, Bound::AtLeast(0.25))
+        self.small_writes(32, STREAM, AtLeast(0.25))
     }
 
     fn one_by_one(&self) -> Checks {
-        self.small_writes(1, Kind::Single, Bound::AtLeast(4.0))
+        self.small_writes(1, Kind::Single, AtLeast(4.0))
     }
 
     fn latency(
@@ -233,15 +214,9 @@ impl Bench {
             let usec = outcome.median.usec.unwrap_or_default();
             let name = format!("{} p50", case.operation);
             let against = ("spinning half round trip", floor);
-            checks.push(Check::ratio(&name, usec.p50, "µs", against, Bound::AtMost(1.3)));
+            checks.push(Check::ratio(&name, usec.p50, "µs", against, AtMost(1.3)));
             let name = format!("{} p99", case.operation);
-            checks.push(Check::ratio(
-                &name,
-                usec.p99,
-                "µs",
-                ("its p50", usec.p50),
-                Bound::AtMost(2.0),
-            ));
+            checks.push(Check::ratio(&name, usec.p99, "µs", ("its p50", usec.p50), AtMost(2.0)));
         }
         Ok(checks)
     }
@@ -252,13 +227,7 @@ impl Bench {
         let figures = self.latency(&[case], true)?;
         let check = |(_, outcome, floor): &(Case, Outcome, f64)| {
             let p50 = outcome.median.usec.unwrap_or_default().p50;
-            Check::ratio(
-                "SEND p50",
-                p50,
-                "µs",
-                ("blocking half round trip", *floor),
-                Bound::AtMost(1.3),
-            )
+            Check::ratio("SEND p50", p50, "µs", ("blocking half round trip", *floor), AtMost(1.3))
         };
         Ok(figures.iter().map(check).collect())
     }
@@ -270,7 +239,7 @@ impl Bench {
         let comparison = self.run(&mut runner, contenders, self.rounds)?;
         let [figure, other] = [0, 1].map(|nr: usize| comparison.outcomes[nr].median.gbps);
         let name = case.operation.to_string();
-        Ok(vec![Check::ratio(&name, figure, "Gb/s", (against, other), Bound::AtLeast(least))])
+        Ok(vec![Check::ratio(&name, figure, "Gb/s", (against, other), AtLeast(least))])
     }
 
     fn small_buffers(&self) -> Checks {
@@ -288,7 +257,7 @@ impl Bench {
         let comparison = self.run(&mut runner, vec![Contender::Case { devices: 0, case }], 1)?;
         let done = comparison.outcomes[0].median.messages as f64;
         let against = ("sent", MANY as f64);
-        Ok(vec![Check::ratio("WRITE completed", done, "messages", against, Bound::AtLeast(1.0))])
+        Ok(vec![Check::ratio("WRITE completed", done, "messages", against, AtLeast(1.0))])
     }
 
     fn loss(&self) -> Checks {
@@ -304,7 +273,7 @@ impl Bench {
         let many = Case { qps: MANY_QPS, depth: one.depth / MANY_QPS, ..one };
         let comparison = self.compare(&[many, one], &[])?;
         let [many, one] = [0, 1].map(|nr: usize| comparison.outcomes[nr].median.gbps);
-        Ok(vec![Check::ratio("WRITE", many, "Gb/s", ("one queue pair", one), Bound::AtLeast(0.9))])
+        Ok(vec![Check::ratio("WRITE", many, "Gb/s", ("one queue pair", one), AtLeast(0.9))])
     }
 
     fn memory(&self) -> Checks {
@@ -313,7 +282,7 @@ impl Bench {
         self.run(&mut runner, vec![Contender::Case { devices: 0, case }], 1)?;
         let mebibytes = runner.resident()? as f64 / f64::from(1 << 20);
         let limit = ("limit", RESIDENT_MAX as f64 / f64::from(1 << 20));
-        Ok(vec![Check::ratio("larger process", mebibytes, "MiB", limit, Bound::AtMost(1.0))])
+        Ok(vec![Check::ratio("larger process", mebibytes, "MiB", limit, AtMost(1.0))])
     }
 
     /// The same comparison on one address and on two, in turn.
@@ -335,7 +304,7 @@ impl Bench {
             match case.metric {
                 Metric::Bandwidth => {
                     let against = ("two addresses", two.gbps);
-                    Check::ratio(&name, one.gbps, "Gb/s", against, Bound::AtLeast(0.95))
+                    Check::ratio(&name, one.gbps, "Gb/s", against, AtLeast(0.95))
                 }
                 Metric::Latency => {
                     let [one, two] = [one, two].map(|sample| sample.usec.unwrap_or_default().p50);
@@ -344,7 +313,7 @@ impl Bench {
                         one,
                         "µs",
                         ("two addresses", two),
-                        Bound::AtMost(1.05),
+                        AtMost(1.05),
                     )
                 }
             }
