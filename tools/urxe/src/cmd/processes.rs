@@ -33,9 +33,9 @@ pub struct Process {
 #[serde(untagged)]
 pub enum Connections {
     /// It told.
-    Told(Listing),
+    Listed(Listing),
     /// It did not.
-    Untold {
+    Unavailable {
         /// Why, and what to do.
         error: String,
     },
@@ -60,21 +60,21 @@ pub fn of(link: &ResolvedLink) -> Vec<Process> {
 /// asked at the first.
 pub fn with_connections(link: &ResolvedLink) -> Vec<Process> {
     let mut processes = of(link);
-    let mut asked = Vec::new();
+    let mut queried = Vec::new();
     for process in &mut processes {
         let who = (process.slot, process.pid);
-        if !asked.contains(&who) {
-            asked.push(who);
-            process.connections = Some(ask(process, scope_of(link, process.address)));
+        if !queried.contains(&who) {
+            queried.push(who);
+            process.connections = Some(query(process, scope_of(link, process.address)));
         }
     }
     processes
 }
 
-fn ask(process: &Process, scope_id: u32) -> Connections {
+fn query(process: &Process, scope_id: u32) -> Connections {
     let error = match listing_of(process.address, scope_id, process.slot) {
         Ok(bytes) => match Listing::from_cbor(&bytes) {
-            Ok(listing) => return Connections::Told(listing),
+            Ok(listing) => return Connections::Listed(listing),
             Err(error) => error.to_string(),
         },
         Err(Errno::ACCESS) => format!("it tells only user {}", process.uid),
@@ -82,7 +82,7 @@ fn ask(process: &Process, scope_id: u32) -> Connections {
         Err(Errno::CONNREFUSED) => "it has ended".to_owned(),
         Err(errno) => format!("it does not tell: {errno}"),
     };
-    Connections::Untold { error }
+    Connections::Unavailable { error }
 }
 
 /// The interface of a link-local address.

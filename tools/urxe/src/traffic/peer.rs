@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Time for one answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for a process to end after its standard input closed.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
@@ -33,8 +33,8 @@ pub enum ProcessError {
     #[error("the peer process has not answered for {} seconds", limit.as_secs())]
     Silent { limit: Duration },
     /// It said what the protocol does not have there.
-    #[error("the peer process answered {answer} to {order}")]
-    Protocol { order: String, answer: String },
+    #[error("the peer process answered {reply} to {command}")]
+    Protocol { command: String, reply: String },
     /// It could not do something.
     #[error("the peer process: {0}")]
     Failed(String),
@@ -45,7 +45,7 @@ pub enum ProcessError {
 
 /// An answer, as it stands in its line.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer<T> {
+pub enum Reply<T> {
     /// The order is done.
     Done(T),
     /// The data is not what it should be.
@@ -65,8 +65,8 @@ pub fn write_line(out: &mut (impl Write + ?Sized), what: &impl Serialize) -> io:
 /// The other end. Dropping it ends the process, or the connection.
 pub struct Peer {
     child: Option<Child>,
-    orders: Option<Box<dyn Write>>,
-    answers: Receiver<String>,
+    commands: Option<Box<dyn Write>>,
+    replies: Receiver<String>,
 }
 
 impl Peer {
@@ -80,35 +80,38 @@ impl Peer {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(ProcessError::Start)?;
-        let orders = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write>);
-        let answers = read_lines(child.stdout.take().map(BufReader::new));
-        Ok(Self { child: Some(child), orders, answers })
+        let commands = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write>);
+        let replies = read_lines(child.stdout.take().map(BufReader::new));
+        Ok(Self { child: Some(child), commands, replies })
     }
 
     /// One that is connected already.
-    pub fn connected(answers: impl BufRead + Send + 'static, orders: impl Write + 'static) -> Self {
-        Self { child: None, orders: Some(Box::new(orders)), answers: read_lines(Some(answers)) }
+    pub fn connected(
+        replies: impl BufRead + Send + 'static,
+        commands: impl Write + 'static,
+    ) -> Self {
+        Self { child: None, commands: Some(Box::new(commands)), replies: read_lines(Some(replies)) }
     }
 
     /// Gives an order and waits for the answer.
-    pub fn ask<T: DeserializeOwned>(
+    pub fn call<T: DeserializeOwned>(
         &mut self,
-        order: &(impl Serialize + Debug),
+        command: &(impl Serialize + Debug),
     ) -> Result<T, ProcessError> {
-        let Some(orders) = &mut self.orders else { return Err(self.ended()) };
-        if write_line(orders, order).is_err() {
+        let Some(commands) = &mut self.commands else { return Err(self.ended()) };
+        if write_line(commands, command).is_err() {
             return Err(self.ended());
         }
-        match self.answers.recv_timeout(ANSWER_LIMIT) {
-            Ok(line) => accepted(line, order),
+        match self.replies.recv_timeout(REPLY_TIMEOUT) {
+            Ok(line) => accepted(line, command),
             Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
-            Err(RecvTimeoutError::Timeout) => Err(ProcessError::Silent { limit: ANSWER_LIMIT }),
+            Err(RecvTimeoutError::Timeout) => Err(ProcessError::Silent { limit: REPLY_TIMEOUT }),
         }
     }
 
     /// Returns what the other end says by itself, if it is there.
     pub fn try_receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ProcessError> {
-        match self.answers.try_recv() {
+        match self.replies.try_recv() {
             Ok(line) => accepted(line, &"nothing").map(Some),
             Err(TryRecvError::Disconnected) => Err(self.ended()),
             Err(TryRecvError::Empty) => Ok(None),
@@ -147,7 +150,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        self.orders = None;
+        self.commands = None;
         if self.wait(END_LIMIT).is_none()
             && let Some(child) = &mut self.child
         {
@@ -158,12 +161,12 @@ impl Drop for Peer {
     }
 }
 
-fn accepted<T: DeserializeOwned>(line: String, order: &impl Debug) -> Result<T, ProcessError> {
+fn accepted<T: DeserializeOwned>(line: String, command: &impl Debug) -> Result<T, ProcessError> {
     match serde_json::from_str(&line) {
-        Ok(Answer::Done(answer)) => Ok(answer),
-        Ok(Answer::Failed(reason)) => Err(ProcessError::Failed(reason)),
-        Ok(Answer::Wrong(reason)) => Err(ProcessError::Wrong(reason)),
-        Err(_) => Err(ProcessError::Protocol { order: format!("{order:?}"), answer: line }),
+        Ok(Reply::Done(reply)) => Ok(reply),
+        Ok(Reply::Failed(reason)) => Err(ProcessError::Failed(reason)),
+        Ok(Reply::Wrong(reason)) => Err(ProcessError::Wrong(reason)),
+        Err(_) => Err(ProcessError::Protocol { command: format!("{command:?}"), reply: line }),
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::peer::{Answer, write_line};
+use super::peer::{Reply, write_line};
 use crate::output;
 
 /// What the end of the orders means.
@@ -29,7 +29,7 @@ pub trait Refusal: Error {
 }
 
 /// Returns the orders of the parent process, until it closes standard input.
-pub fn orders_of_parent() -> impl BufRead + Send + 'static {
+pub fn commands_of_parent() -> impl BufRead + Send + 'static {
     // Not even a parent that is killed leaves this process behind. Where the system refuses it,
     // standard input tells.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -38,17 +38,17 @@ pub fn orders_of_parent() -> impl BufRead + Send + 'static {
 
 /// Reads orders in a thread of its own. `on_read` is called with each as soon as it is there, and
 /// without one at their end.
-pub fn read_orders<O: DeserializeOwned + Send + 'static>(
+pub fn read_commands<O: DeserializeOwned + Send + 'static>(
     from: impl BufRead + Send + 'static,
     at_end: AtEnd,
     on_read: impl Fn(Option<&O>) + Send + 'static,
 ) -> Receiver<O> {
-    let (sender, orders) = mpsc::channel();
+    let (sender, commands) = mpsc::channel();
     thread::spawn(move || {
         for line in from.lines().map_while(Result::ok) {
-            let Ok(order) = serde_json::from_str(&line) else { break };
-            on_read(Some(&order));
-            if sender.send(order).is_err() {
+            let Ok(command) = serde_json::from_str(&line) else { break };
+            on_read(Some(&command));
+            if sender.send(command).is_err() {
                 return;
             }
         }
@@ -57,20 +57,20 @@ pub fn read_orders<O: DeserializeOwned + Send + 'static>(
         }
         on_read(None);
     });
-    orders
+    commands
 }
 
 /// Answers an order.
 ///
 /// # Errors
 /// The other end does not read.
-pub fn answer<E: Refusal>(to: &mut dyn Write, result: Result<impl Serialize, E>) -> io::Result<()> {
-    let answer = result.map_or_else(
+pub fn reply<E: Refusal>(to: &mut dyn Write, result: Result<impl Serialize, E>) -> io::Result<()> {
+    let reply = result.map_or_else(
         |error| match error.wrong_data() {
-            Some(wrong) => Answer::Wrong(wrong),
-            None => Answer::Failed(output::describe(&error)),
+            Some(wrong) => Reply::Wrong(wrong),
+            None => Reply::Failed(output::describe(&error)),
         },
-        Answer::Done,
+        Reply::Done,
     );
-    write_line(to, &answer)
+    write_line(to, &reply)
 }

@@ -12,8 +12,11 @@ fn bad_command_lines_have_exit_code_2_and_usage() {
     for arguments in
         ["", "nosuch", "decode", "link frobnicate", "devinfo -i 2", "devinfo --json -v"]
     {
-        let told = User::new().run(arguments).fails(2);
-        assert!(told.contains("Usage") || told.contains("invalid value"), "{arguments:?}: {told}");
+        let stderr = User::new().run(arguments).fails(2);
+        assert!(
+            stderr.contains("Usage") || stderr.contains("invalid value"),
+            "{arguments:?}: {stderr}"
+        );
     }
 }
 
@@ -29,8 +32,8 @@ fn help_and_version() {
 
 #[test]
 fn a_bad_log_filter_is_named() {
-    let told = User::new().urxe("link").env("URXE_LOG", "urxe=loud").finish().fails(2);
-    assert!(told.contains("URXE_LOG=\"urxe=loud\" is no log filter"), "{told}");
+    let stderr = User::new().urxe("link").env("URXE_LOG", "urxe=loud").finish().fails(2);
+    assert!(stderr.contains("URXE_LOG=\"urxe=loud\" is no log filter"), "{stderr}");
 }
 
 #[test]

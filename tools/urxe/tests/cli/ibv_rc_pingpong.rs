@@ -38,7 +38,7 @@ struct Options {
     /// A fault of the stand-in: it changes this byte of what it received in this iteration.
     flips: Option<(u32, usize)>,
     /// How long it waits for a completion. The program itself would wait for ever.
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Options {
@@ -51,7 +51,7 @@ impl Options {
             chk: true,
             gid: true,
             flips: None,
-            patience: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
         }
     }
 
@@ -161,7 +161,7 @@ impl Ibv {
         let mut last = Instant::now();
         while received < iters || sent < iters {
             let Some(completion) = self.qp.send_cq().poll_one().unwrap() else {
-                if last.elapsed() > self.options.patience {
+                if last.elapsed() > self.options.timeout {
                     return Err("no completion".to_owned());
                 }
                 continue;
@@ -205,9 +205,9 @@ impl Ibv {
 
 /// One pair at a time: each has four threads that poll, and more pairs than processors only time
 /// out.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn exclusive() -> MutexGuard<'static, ()> {
+    static EXCLUSIVE: Mutex<()> = Mutex::new(());
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One `read` with the program's buffer.
@@ -223,7 +223,7 @@ fn address(net: u8, host: u8) -> String {
 
 /// `urxe pingpong --connect` and the stand-in as server.
 fn against_server(net: u8, options: Options, more: &str) -> (Run, Result<(), String>) {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let ibv = Ibv::new(&address(net, 1), options);
     let listener = TcpListener::bind((address(net, 1), PORT)).unwrap();
     let server = thread::spawn(move || ibv.serve(&listener));
@@ -235,7 +235,7 @@ fn against_server(net: u8, options: Options, more: &str) -> (Run, Result<(), Str
 
 /// `urxe pingpong --listen` and the stand-in as client.
 fn against_client(net: u8, options: Options, more: &str) -> (Run, Result<(), String>) {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let (here, arguments) = (address(net, 1), options.arguments());
     let listening = Listening::start(&format!("pingpong --listen -d {here} {arguments} {more}"));
     let result = Ibv::new(&address(net, 2), options).connect(&here);
@@ -251,8 +251,8 @@ fn verified((run, ibv): (Run, Result<(), String>), iters: u32) {
 
 #[track_caller]
 fn refused((run, _): (Run, Result<(), String>), why: &str) {
-    let told = run.fails(1);
-    assert!(told.contains(why), "{told}");
+    let stderr = run.fails(1);
+    assert!(stderr.contains(why), "{stderr}");
 }
 
 #[test]
@@ -286,15 +286,12 @@ fn a_peer_without_a_gid_is_at_its_tcp_address() {
 
 #[test]
 fn wrong_bytes_are_found() {
-    let patience = Duration::from_secs(1);
-    let options = |iteration, at| Options {
-        flips: Some((iteration, at)),
-        patience,
-        ..Options::new(5000, 10)
-    };
+    let timeout = Duration::from_secs(1);
+    let options =
+        |iteration, at| Options { flips: Some((iteration, at)), timeout, ..Options::new(5000, 10) };
     refused(against_server(33, options(3, 4999), ""), "wrong data: byte 4999 of message 3");
     refused(against_client(34, options(4, 17), ""), "wrong data: byte 17 of message 5");
-    let plain = Options { chk: false, patience, ..Options::new(5000, 10) };
+    let plain = Options { chk: false, timeout, ..Options::new(5000, 10) };
     refused(
         against_client(35, plain, "-c"),
         "wrong data: byte 0 of message 0 is 0x7b and should be 0x00",
@@ -303,8 +300,8 @@ fn wrong_bytes_are_found() {
 
 #[test]
 fn different_sizes_are_told() {
-    let ibv = Options { patience: Duration::from_secs(1), ..Options::new(1000, 10) };
-    let _turn = turn();
+    let ibv = Options { timeout: Duration::from_secs(1), ..Options::new(1000, 10) };
+    let _exclusive = exclusive();
     // The stand-in sends 1000 bytes, urxe waits for 2000.
     let here = address(37, 1);
     let listening = Listening::start(&format!("pingpong --listen -d {here} -s 2000 -n 10"));

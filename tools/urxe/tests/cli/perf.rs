@@ -153,7 +153,7 @@ fn every_target_has_a_row() {
 
 #[test]
 fn what_cannot_be_measured_is_a_usage_error() {
-    for (arguments, told) in [
+    for (arguments, stderr) in [
         ("write --latency --qps 2", "one message alone"),
         ("send --bandwidth -l 200", "the posting list is 200; it may be 1 to 128"),
         ("write --latency --events", "wakes nobody"),
@@ -162,7 +162,7 @@ fn what_cannot_be_measured_is_a_usage_error() {
         ("nothing", "possible values"),
     ] {
         let said = run(arguments).fails(2);
-        assert!(said.contains(told), "{arguments}: {said}");
+        assert!(said.contains(stderr), "{arguments}: {said}");
     }
 }
 

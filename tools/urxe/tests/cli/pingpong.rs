@@ -88,8 +88,8 @@ fn alone_over_services_that_send_nothing_again() {
         text.contains("UC over UDP port 4791") && text.contains("All 240 messages verified"),
         "{text}"
     );
-    let told = run(&format!("-t ud --sizes 1025 -m 1024 -d {}", address(8, 1))).fails(1);
-    assert!(told.contains("a datagram of 1025 bytes does not fit the path MTU 1024"), "{told}");
+    let stderr = run(&format!("-t ud --sizes 1025 -m 1024 -d {}", address(8, 1))).fails(1);
+    assert!(stderr.contains("a datagram of 1025 bytes does not fit the path MTU 1024"), "{stderr}");
 }
 
 #[test]
@@ -192,16 +192,16 @@ fn many_queue_pairs_on_one_shared_receive_queue() {
             );
         }
     }
-    let told = run("--listen --srq 16 -r 15 -d 127.64.43.1").fails(1);
-    assert!(told.contains("each needs at least one receive"), "{told}");
+    let stderr = run("--listen --srq 16 -r 15 -d 127.64.43.1").fails(1);
+    assert!(stderr.contains("each needs at least one receive"), "{stderr}");
 }
 
 #[test]
 fn both_ends_must_have_the_same_number_of_queue_pairs() {
     let (here, there) = (address(44, 1), address(44, 2));
     let server = listen(&format!("-d {here} --srq 4"));
-    let told = run(&format!("--connect {here} -d {there} --srq 5")).fails(1);
-    assert!(told.contains("the peer has 4 queue pairs, this end 5"), "{told}");
+    let stderr = run(&format!("--connect {here} -d {there} --srq 5")).fails(1);
+    assert!(stderr.contains("the peer has 4 queue pairs, this end 5"), "{stderr}");
     server.finish().fails(1);
 }
 
@@ -246,9 +246,9 @@ fn what_is_lost_ends_the_run() {
         });
         let client = run(&format!("--connect {} -t ud -d {}", address(53, 2), address(53, 1)));
         for (run, transport) in [(client, "UD"), (server.finish(), "UC")] {
-            let told = run.fails(1);
+            let stderr = run.fails(1);
             let expected = format!("a message was lost, which {transport} does not send again");
-            assert!(told.contains(&expected), "{told}");
+            assert!(stderr.contains(&expected), "{stderr}");
         }
     });
 }
@@ -278,8 +278,8 @@ fn bad_command_lines_are_refused() {
         "-d 10.0.0",
         "more",
     ] {
-        let told = run(arguments).fails(2);
-        assert!(told.contains("Usage") || told.contains("--help"), "{arguments}: {told}");
+        let stderr = run(arguments).fails(2);
+        assert!(stderr.contains("Usage") || stderr.contains("--help"), "{arguments}: {stderr}");
     }
     assert!(run("--mtu 1500").fails(2).contains("256, 512, 1024, 2048 or 4096"));
     assert!(run("--sizes 1G").fails(2).contains("as in 64, 4K or 1M"));
@@ -288,14 +288,14 @@ fn bad_command_lines_are_refused() {
 #[test]
 fn devices_that_do_not_work_are_named() {
     let held = UdpSocket::bind((address(30, 1), 4791)).unwrap();
-    let told = run(&format!("--quick -d {}", address(30, 1))).fails(1);
+    let stderr = run(&format!("--quick -d {}", address(30, 1))).fails(1);
     let owner = format!("127.64.30.1 is taken by process {} (", std::process::id());
-    assert!(told.contains(&owner) && told.contains(" is free"), "{told}");
+    assert!(stderr.contains(&owner) && stderr.contains(" is free"), "{stderr}");
     drop(held);
     assert!(run("-d 192.0.2.1").fails(1).contains("192.0.2.1 is not an address of this machine"));
     assert!(run("-d nosuch").fails(1).contains("no link nosuch; there are: rxe0"));
-    let told = run(&format!("--listen -g 9 -d {} -p 0", address(30, 2))).fails(1);
-    assert!(told.contains("no GID with index 9"), "{told}");
+    let stderr = run(&format!("--listen -g 9 -d {} -p 0", address(30, 2))).fails(1);
+    assert!(stderr.contains("no GID with index 9"), "{stderr}");
 }
 
 #[test]
@@ -308,22 +308,22 @@ fn the_peer_process_takes_the_next_free_address() {
 #[test]
 fn a_tcp_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind((address(32, 1), 18515)).unwrap();
-    let told = run(&format!("--listen -d {}", address(32, 1))).fails(1);
+    let stderr = run(&format!("--listen -d {}", address(32, 1))).fails(1);
     assert!(
-        told.contains("cannot listen on TCP 127.64.32.1:18515; --port chooses another"),
-        "{told}"
+        stderr.contains("cannot listen on TCP 127.64.32.1:18515; --port chooses another"),
+        "{stderr}"
     );
     drop(taken);
-    let told = run(&format!("--connect {} -d {}", address(32, 3), address(32, 2))).fails(1);
-    assert!(told.contains("cannot connect to 127.64.32.3:18515"), "{told}");
+    let stderr = run(&format!("--connect {} -d {}", address(32, 3), address(32, 2))).fails(1);
+    assert!(stderr.contains("cannot connect to 127.64.32.3:18515"), "{stderr}");
 }
 
 #[test]
 fn another_program_at_the_port_is_noticed() {
     let server = listen(&format!("-d {}", address(33, 1)));
     TcpStream::connect((address(33, 1), 18515)).unwrap().write_all(&[b'?'; 60]).unwrap();
-    let told = server.finish().fails(1);
-    assert!(told.contains("is it another program?"), "{told}");
+    let stderr = server.finish().fails(1);
+    assert!(stderr.contains("is it another program?"), "{stderr}");
 }
 
 #[test]
@@ -337,10 +337,11 @@ fn a_peer_that_disappears_ends_the_run() {
     client.kill().unwrap();
     client.wait().unwrap();
     let start = Instant::now();
-    let told = server.finish().fails(1);
+    let stderr = server.finish().fails(1);
     assert!(
-        told.contains("transport retry counter exceeded") || told.contains("has the peer gone?"),
-        "{told}"
+        stderr.contains("transport retry counter exceeded")
+            || stderr.contains("has the peer gone?"),
+        "{stderr}"
     );
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
@@ -379,8 +380,8 @@ fn the_peer_process_that_is_killed_ends_the_run() {
     let (parent, child) = long_run(35);
     std::thread::sleep(Duration::from_millis(200));
     kill_process(child, Signal::KILL).unwrap();
-    let told = parent.finish().fails(1);
-    assert!(told.contains("the peer process ended early (signal: 9"), "{told}");
+    let stderr = parent.finish().fails(1);
+    assert!(stderr.contains("the peer process ended early (signal: 9"), "{stderr}");
 }
 
 #[test]

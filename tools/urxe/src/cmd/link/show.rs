@@ -126,8 +126,10 @@ impl Row {
             writeln!(out, "    process address {} {process}", process.address)?;
             match &process.connections {
                 None => {}
-                Some(Connections::Told(listing)) => print_listing(out, listing)?,
-                Some(Connections::Untold { error }) => writeln!(out, "        error: {error}")?,
+                Some(Connections::Listed(listing)) => print_listing(out, listing)?,
+                Some(Connections::Unavailable { error }) => {
+                    writeln!(out, "        error: {error}")?
+                }
             }
         }
         Ok(())

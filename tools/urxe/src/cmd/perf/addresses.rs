@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::case::Metric;
 use super::options::Args;
-use super::runner::{Addresses, Contender, Outcome as Figure};
+use super::runner::{Addresses, Outcome as Figure, Workload};
 use super::statistics::ratio;
 use super::{PerfError, Progress, local, table};
 use crate::arguments::Size;
@@ -60,19 +60,19 @@ fn measure(args: &Args, choice: &Choice) -> Result<Vec<Row>, PerfError> {
     let (mut runner, two) = local(choice, &args.device_options(), Addresses::Two)?;
     let one = runner.open_on_one_address(two, &args.device_options())?;
     let mtu = runner.fitting_mtu(two, args.mtu)?;
-    let pairs = |case| [one, two].map(|devices| Contender::Case { devices, case });
-    let groups: Vec<Vec<Contender>> = args
+    let pairs = |case| [one, two].map(|devices| Workload::Case { devices, case });
+    let groups: Vec<Vec<Workload>> = args
         .cases(mtu)?
         .iter()
         .map(|group| group.iter().flat_map(|case| pairs(*case)).collect())
         .collect();
     let progress = Progress::new(groups.iter().map(Vec::as_slice), args.rounds);
     let mut rows = Vec::new();
-    for contenders in &groups {
+    for workloads in &groups {
         let outcomes =
-            runner.compare(contenders, args.rounds, |contender| progress.step(contender))?;
-        for (pair, figures) in contenders.chunks_exact(2).zip(outcomes.chunks_exact(2)) {
-            if let Contender::Case { case, .. } = pair[0] {
+            runner.compare(workloads, args.rounds, |workload| progress.step(workload))?;
+        for (pair, figures) in workloads.chunks_exact(2).zip(outcomes.chunks_exact(2)) {
+            if let Workload::Case { case, .. } = pair[0] {
                 rows.push(row(case.operation, case.metric, case.size, &figures[0], &figures[1]));
             }
         }

@@ -179,10 +179,10 @@ impl Case {
         self.working_set.max(self.size).max(counters).next_multiple_of(64)
     }
 
-    /// The slot of the `index`-th message of the ring of queue pair `lane`, counted in messages.
-    pub fn slot(&self, lane: usize, index: usize) -> usize {
+    /// The slot of the `index`-th message of the ring of queue pair `nr`, counted in messages.
+    pub fn slot(&self, nr: usize, index: usize) -> usize {
         let slots = self.window() / self.size;
-        (lane + index * self.qps as usize) % slots
+        (nr + index * self.qps as usize) % slots
     }
 
     /// Bytes that messages really touch.
@@ -284,10 +284,10 @@ mod tests {
         ] {
             let case = Case { list, depth, qps: 3, size: 1000, working_set: 5000, ..case() };
             assert_eq!((case.signal_every(), case.ring_len()), (every, len), "list {list}");
-            let slots = (0..3).flat_map(|lane| (0..len).map(move |index| (lane, index)));
+            let slots = (0..3).flat_map(|nr| (0..len).map(move |index| (nr, index)));
             assert!(
                 slots
-                    .map(|(lane, index)| case.slot(lane, index))
+                    .map(|(nr, index)| case.slot(nr, index))
                     .all(|slot| (slot + 1) * 1000 <= case.window())
             );
         }

@@ -29,14 +29,14 @@ const TAKEN: usize = 64;
 /// Receives posted at a time.
 const RECEIVES_AT_ONCE: u32 = 16;
 /// How long one sleep for an event lasts at most: who sleeps must notice the end of the round.
-const NAP: Duration = Duration::from_millis(20);
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 /// Empty polls between two looks at the clock.
 const POLLS_BETWEEN: u32 = 1024;
 /// Time without a completion after which the run fails.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// The bit of a work request's identifier that tells receives from sends; the rest is queue pair
 /// and count.
-const LANE_SHIFT: u32 = 32;
+const QP_SHIFT: u32 = 32;
 
 /// What does not change during a session.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct End {
 
 /// Where a queue pair is.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lane {
+pub struct QpState {
     /// Sends without a completion.
     pub outstanding: u32,
     /// Place in the ring of sends.
@@ -78,8 +78,8 @@ pub struct Lane {
 
 /// What changes.
 #[derive(Debug)]
-pub struct Lanes {
-    pub lanes: Vec<Lane>,
+pub struct QpStates {
+    pub qps: Vec<QpState>,
     taken: [Completion; TAKEN],
     polls: u32,
     silent_since: Option<Instant>,
@@ -146,23 +146,23 @@ impl End {
         Ok(())
     }
 
-    /// The prepared sends of queue pair `lane`.
+    /// The prepared sends of queue pair `nr`.
     ///
     /// # Errors
     /// [`PerfError::Traffic`]: not connected, or the peer's region is too small.
-    pub fn sends(&self, lane: usize) -> Result<Vec<SendRequest<'_>>, PerfError> {
+    pub fn sends(&self, nr: usize) -> Result<Vec<SendRequest<'_>>, PerfError> {
         let every = self.case.signal_every() as usize;
         let make = |index| {
-            let request = self.send(lane, index)?;
+            let request = self.send(nr, index)?;
             let signaled = (index + 1) % every == 0;
-            Ok(if signaled { request.wr_id(identifier(lane, every)).signaled() } else { request })
+            Ok(if signaled { request.wr_id(identifier(nr, every)).signaled() } else { request })
         };
         (0..self.case.ring_len()).map(make).collect()
     }
 
-    fn send(&self, lane: usize, index: usize) -> Result<SendRequest<'_>, PerfError> {
+    fn send(&self, nr: usize, index: usize) -> Result<SendRequest<'_>, PerfError> {
         let Case { operation, size, .. } = self.case;
-        let (window, slot) = (self.case.window(), self.case.slot(lane, index) * size);
+        let (window, slot) = (self.case.window(), self.case.slot(nr, index) * size);
         let at = |offset: usize| self.region.slice(offset..offset + size);
         let there = |offset: usize, len: usize| {
             let region = self.remote.ok_or_else(|| unexpected("not connected"))?;
@@ -172,12 +172,12 @@ impl End {
         let data = || -> Result<Data<'_>, TrafficError> {
             Ok(if self.case.inline { Data::inline(&self.message) } else { at(slot)?.into() })
         };
-        let counter = window + lane * ATOMIC_SIZE;
+        let counter = window + nr * ATOMIC_SIZE;
         Ok(match operation {
             Operation::Send => SendRequest::send(data()?),
             Operation::Write => SendRequest::write(data()?, there(window + slot, size)?),
             Operation::WriteImm => {
-                SendRequest::write_imm(data()?, there(window + slot, size)?, lane as u32)
+                SendRequest::write_imm(data()?, there(window + slot, size)?, nr as u32)
             }
             Operation::Read => SendRequest::read(at(window + slot)?, there(slot, size)?),
             Operation::FetchAdd => {
@@ -189,20 +189,20 @@ impl End {
         })
     }
 
-    /// The prepared receives of queue pair `lane`.
+    /// The prepared receives of queue pair `nr`.
     ///
     /// # Errors
     /// [`PerfError::Traffic`].
-    pub fn receives(&self, lane: usize) -> Result<Vec<RecvRequest<'_>>, PerfError> {
+    pub fn receives(&self, nr: usize) -> Result<Vec<RecvRequest<'_>>, PerfError> {
         let (size, window) = (self.case.size, self.case.window());
         let make = |index| {
             let into = if self.case.operation == Operation::Send {
-                let offset = window + self.case.slot(lane, index) * size;
+                let offset = window + self.case.slot(nr, index) * size;
                 self.region.slice(offset..offset + size)?.into()
             } else {
                 Gather::EMPTY
             };
-            Ok(RecvRequest::new(into).wr_id(identifier(lane, 1)))
+            Ok(RecvRequest::new(into).wr_id(identifier(nr, 1)))
         };
         (0..self.case.ring_len()).map(make).collect()
     }
@@ -225,24 +225,24 @@ impl End {
     ///
     /// # Errors
     /// [`PerfError::Traffic`].
-    pub fn fill_receives(&self, lanes: &mut Lanes) -> Result<(), PerfError> {
+    pub fn fill_receives(&self, states: &mut QpStates) -> Result<(), PerfError> {
         for (nr, qp) in self.qps.iter().enumerate() {
             let ring = self.receives(nr)?;
             for _ in 0..receives(&self.case) {
-                let lane = &mut lanes.lanes[nr];
-                qp.post_recv(&ring[lane.next_receive])?;
-                lane.next_receive = (lane.next_receive + 1) % ring.len();
+                let state = &mut states.qps[nr];
+                qp.post_recv(&ring[state.next_receive])?;
+                state.next_receive = (state.next_receive + 1) % ring.len();
             }
         }
         Ok(())
     }
 }
 
-impl Lanes {
+impl QpStates {
     /// Of a case.
     pub fn new(case: &Case) -> Self {
         Self {
-            lanes: vec![Lane::default(); case.qps as usize],
+            qps: vec![QpState::default(); case.qps as usize],
             taken: [Completion::default(); TAKEN],
             polls: 0,
             silent_since: None,
@@ -251,35 +251,35 @@ impl Lanes {
 
     /// Before a round: counting begins anew.
     pub fn begin(&mut self) {
-        for lane in &mut self.lanes {
-            (lane.sent, lane.touched, lane.received) = (0, 0, 0);
-            if lane.unsignaled == 0 {
-                lane.next_send = 0;
+        for state in &mut self.qps {
+            (state.sent, state.touched, state.received) = (0, 0, 0);
+            if state.unsignaled == 0 {
+                state.next_send = 0;
             }
-            lane.first = lane.next_send;
+            state.first = state.next_send;
         }
         self.silent_since = None;
     }
 
     /// After a round: where its receives ended.
     pub fn end(&mut self, ring_len: usize) {
-        for lane in &mut self.lanes {
-            lane.received_from =
-                (lane.received_from + (lane.received % ring_len as u64) as usize) % ring_len;
+        for state in &mut self.qps {
+            state.received_from =
+                (state.received_from + (state.received % ring_len as u64) as usize) % ring_len;
         }
     }
 
     /// What was sent in this round, by queue pair.
     pub fn sent(&self) -> Vec<Sent> {
-        self.lanes
+        self.qps
             .iter()
-            .map(|lane| Sent { messages: lane.sent, first: lane.first, places: lane.touched })
+            .map(|state| Sent { messages: state.sent, first: state.first, places: state.touched })
             .collect()
     }
 
     /// Messages sent in this round.
     pub fn sent_in_all(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.sent).sum()
+        self.qps.iter().map(|state| state.sent).sum()
     }
 
     /// Takes completions, or sleeps for them; counts them. Returns how many there were.
@@ -287,7 +287,7 @@ impl Lanes {
     /// # Errors
     /// [`PerfError::Status`], [`PerfError::Traffic`].
     pub fn take(&mut self, end: &End) -> Result<usize, PerfError> {
-        let count = end.case.wait.take_some(&end.cq, &mut self.taken, NAP)?;
+        let count = end.case.wait.take_some(&end.cq, &mut self.taken, MAX_SLEEP)?;
         for completion in &self.taken[..count] {
             if !completion.status.is_success() {
                 return Err(PerfError::Status {
@@ -295,13 +295,13 @@ impl Lanes {
                     status: completion.status,
                 });
             }
-            let (nr, messages) = (completion.wr_id >> LANE_SHIFT, completion.wr_id as u32);
-            let Some(lane) = self.lanes.get_mut(nr as usize) else { continue };
+            let (nr, messages) = (completion.wr_id >> QP_SHIFT, completion.wr_id as u32);
+            let Some(state) = self.qps.get_mut(nr as usize) else { continue };
             if completion.opcode.is_receive() {
-                lane.received += 1;
-                lane.receives_due += 1;
+                state.received += 1;
+                state.receives_due += 1;
             } else {
-                lane.outstanding -= messages;
+                state.outstanding -= messages;
             }
         }
         Ok(count)
@@ -316,13 +316,13 @@ impl Lanes {
         end: &End,
         rings: &[Vec<RecvRequest<'_>>],
     ) -> Result<(), PerfError> {
-        for ((lane, ring), qp) in self.lanes.iter_mut().zip(rings).zip(&end.qps) {
-            while lane.receives_due >= RECEIVES_AT_ONCE {
-                let len = (RECEIVES_AT_ONCE as usize).min(ring.len() - lane.next_receive);
-                let requests = &ring[lane.next_receive..lane.next_receive + len];
+        for ((state, ring), qp) in self.qps.iter_mut().zip(rings).zip(&end.qps) {
+            while state.receives_due >= RECEIVES_AT_ONCE {
+                let len = (RECEIVES_AT_ONCE as usize).min(ring.len() - state.next_receive);
+                let requests = &ring[state.next_receive..state.next_receive + len];
                 qp.post_recv_batch(requests)?;
-                lane.next_receive = (lane.next_receive + len) % ring.len();
-                lane.receives_due -= len as u32;
+                state.next_receive = (state.next_receive + len) % ring.len();
+                state.receives_due -= len as u32;
             }
         }
         Ok(())
@@ -333,7 +333,7 @@ impl Lanes {
     ///
     /// # Errors
     /// [`PerfError::Stalled`].
-    pub fn note_silence(&mut self, end: &End) -> Result<(), PerfError> {
+    pub fn check_stall(&mut self, end: &End) -> Result<(), PerfError> {
         self.polls = self.polls.wrapping_add(1);
         if end.case.wait == Wait::Events || self.polls.is_multiple_of(POLLS_BETWEEN) {
             let since = *self.silent_since.get_or_insert_with(Instant::now);
@@ -345,12 +345,12 @@ impl Lanes {
     }
 
     /// After a look that found something.
-    pub fn note_life(&mut self) {
+    pub fn record_progress(&mut self) {
         self.silent_since = None;
     }
 
     /// Whether it is time to look at what costs more than a poll.
-    pub fn is_time_to_look(&self, end: &End) -> bool {
+    pub fn should_check_end(&self, end: &End) -> bool {
         end.case.wait == Wait::Events || self.polls.is_multiple_of(64)
     }
 }
@@ -361,6 +361,6 @@ fn receives(case: &Case) -> u32 {
 }
 
 /// A work request's identifier: the queue pair, and how many messages its completion stands for.
-pub fn identifier(lane: usize, messages: usize) -> u64 {
-    (lane as u64) << LANE_SHIFT | messages as u64
+pub fn identifier(nr: usize, messages: usize) -> u64 {
+    (nr as u64) << QP_SHIFT | messages as u64
 }

@@ -29,11 +29,11 @@ pub enum PerfError {
     #[error("wrong data: byte {offset} of slot {slot} is {found:#04x} instead of {expected:#04x}")]
     Byte { slot: usize, offset: usize, found: u8, expected: u8 },
     /// More or fewer messages arrived than were sent.
-    #[error("wrong data: queue pair {lane} received {found} messages of {expected}")]
-    Count { lane: usize, found: u64, expected: u64 },
+    #[error("wrong data: queue pair {qp} received {found} messages of {expected}")]
+    Count { qp: usize, found: u64, expected: u64 },
     /// A counter that atomic operations changed.
-    #[error("wrong data: the counter of queue pair {lane} is {found} instead of {expected}")]
-    Counter { lane: usize, found: u64, expected: u64 },
+    #[error("wrong data: the counter of queue pair {qp} is {found} instead of {expected}")]
+    Counter { qp: usize, found: u64, expected: u64 },
     /// The floor's sockets.
     #[error("the floor: {doing}")]
     Floor {

@@ -18,7 +18,7 @@ use urxe::{Data, RecvRequest, RemoteRegion, SendRequest};
 
 use super::case::{Case, Limit};
 use super::cpu_affinity::{CpuAffinity, Side};
-use super::end::{End, Lanes, identifier};
+use super::end::{End, QpStates, identifier};
 use super::error::PerfError;
 use super::statistics::{Latencies, Sample};
 use crate::traffic::error::unexpected;
@@ -28,7 +28,7 @@ use crate::traffic::operation::Operation;
 ///
 /// # Errors
 /// [`PerfError`].
-pub fn ask(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfError> {
+pub fn measure(end: &End, states: &mut QpStates, limit: Limit) -> Result<Sample, PerfError> {
     let _affinity = CpuAffinity::to(Side::Asks);
     let mut ping_pong = PingPong::new(end)?;
     let mut latencies = Latencies::new();
@@ -37,15 +37,15 @@ pub fn ask(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfErr
     let start = Instant::now();
     while latencies.len() < goal {
         let before = Instant::now();
-        ping_pong.send_next(end, lanes)?;
-        ping_pong.wait_for(end, lanes, lanes.lanes[0].sent, &mut || Ok(false))?;
+        ping_pong.send_next(end, states)?;
+        ping_pong.wait_for(end, states, states.qps[0].sent, &mut || Ok(false))?;
         let now = Instant::now();
         latencies.record(now - before);
         if limit.time().is_some_and(|time| now - start >= time) {
             break;
         }
     }
-    ping_pong.settle(end, lanes)?;
+    ping_pong.settle(end, states)?;
     let sample = Sample::timed(&latencies);
     Ok(Sample { usec: sample.usec.map(|times| times.times(factor)), ..sample })
 }
@@ -54,17 +54,17 @@ pub fn ask(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfErr
 ///
 /// # Errors
 /// [`PerfError`].
-pub fn answer(
+pub fn respond(
     end: &End,
-    lanes: &mut Lanes,
+    states: &mut QpStates,
     mut is_over: impl FnMut() -> Result<bool, PerfError>,
 ) -> Result<(), PerfError> {
     let _affinity = CpuAffinity::to(Side::Answers);
     let mut ping_pong = PingPong::new(end)?;
-    while ping_pong.wait_for(end, lanes, lanes.lanes[0].sent + 1, &mut is_over)? {
-        ping_pong.send_next(end, lanes)?;
+    while ping_pong.wait_for(end, states, states.qps[0].sent + 1, &mut is_over)? {
+        ping_pong.send_next(end, states)?;
     }
-    ping_pong.settle(end, lanes)
+    ping_pong.settle(end, states)
 }
 
 struct PingPong<'a> {
@@ -92,23 +92,23 @@ impl<'a> PingPong<'a> {
     }
 
     /// Sends the next message.
-    fn send_next(&mut self, end: &End, lanes: &mut Lanes) -> Result<(), PerfError> {
-        while lanes.lanes[0].outstanding >= end.case.depth {
-            self.take(end, lanes)?;
+    fn send_next(&mut self, end: &End, states: &mut QpStates) -> Result<(), PerfError> {
+        while states.qps[0].outstanding >= end.case.depth {
+            self.take(end, states)?;
         }
-        let lane = &mut lanes.lanes[0];
-        let at = lane.next_send;
+        let state = &mut states.qps[0];
+        let at = state.next_send;
         let every = end.case.signal_every();
         if end.case.operation == Operation::Write {
-            self.write(end, at, number(lane.sent + 1), every)?;
+            self.write(end, at, number(state.sent + 1), every)?;
         } else {
             end.qps[0].post_send(&self.sends[at])?;
         }
-        lane.next_send = (at + 1) % self.sends.len();
-        lane.unsignaled = (lane.unsignaled + 1) % every;
-        lane.outstanding += 1;
-        lane.sent += 1;
-        lane.touched = (lane.touched + 1).min(self.sends.len());
+        state.next_send = (at + 1) % self.sends.len();
+        state.unsignaled = (state.unsignaled + 1) % every;
+        state.outstanding += 1;
+        state.sent += 1;
+        state.touched = (state.touched + 1).min(self.sends.len());
         Ok(())
     }
 
@@ -135,14 +135,14 @@ impl<'a> PingPong<'a> {
     fn wait_for(
         &mut self,
         end: &End,
-        lanes: &mut Lanes,
+        states: &mut QpStates,
         nr: u64,
         is_over: &mut dyn FnMut() -> Result<bool, PerfError>,
     ) -> Result<bool, PerfError> {
         match end.case.operation {
             Operation::Send | Operation::WriteImm => {
-                while lanes.lanes[0].received < nr {
-                    if self.take(end, lanes)? == 0 && lanes.is_time_to_look(end) && is_over()? {
+                while states.qps[0].received < nr {
+                    if self.take(end, states)? == 0 && states.should_check_end(end) && is_over()? {
                         return Ok(false);
                     }
                 }
@@ -155,12 +155,12 @@ impl<'a> PingPong<'a> {
                     let is_time = if end.case.spin_memory {
                         std::hint::spin_loop();
                         if looks.is_multiple_of(1 << 20) {
-                            lanes.note_silence(end)?;
+                            states.check_stall(end)?;
                         }
                         looks.is_multiple_of(1 << 12)
                     } else {
-                        self.take(end, lanes)?;
-                        lanes.is_time_to_look(end)
+                        self.take(end, states)?;
+                        states.should_check_end(end)
                     };
                     if is_time && is_over()? {
                         return Ok(false);
@@ -168,29 +168,29 @@ impl<'a> PingPong<'a> {
                 }
             }
             Operation::Read | Operation::FetchAdd | Operation::CmpSwap => {
-                while lanes.lanes[0].outstanding > 0 {
-                    self.take(end, lanes)?;
+                while states.qps[0].outstanding > 0 {
+                    self.take(end, states)?;
                 }
             }
         }
         Ok(true)
     }
 
-    fn take(&mut self, end: &End, lanes: &mut Lanes) -> Result<usize, PerfError> {
-        let count = lanes.take(end)?;
+    fn take(&mut self, end: &End, states: &mut QpStates) -> Result<usize, PerfError> {
+        let count = states.take(end)?;
         if count > 0 {
-            lanes.note_life();
-            lanes.post_receives(end, &self.receives)?;
+            states.record_progress();
+            states.post_receives(end, &self.receives)?;
         } else {
-            lanes.note_silence(end)?;
+            states.check_stall(end)?;
         }
         Ok(count)
     }
 
     /// Waits for the completions of what was sent.
-    fn settle(&mut self, end: &End, lanes: &mut Lanes) -> Result<(), PerfError> {
-        while lanes.lanes[0].outstanding > lanes.lanes[0].unsignaled {
-            self.take(end, lanes)?;
+    fn settle(&mut self, end: &End, states: &mut QpStates) -> Result<(), PerfError> {
+        while states.qps[0].outstanding > states.qps[0].unsignaled {
+            self.take(end, states)?;
         }
         Ok(())
     }

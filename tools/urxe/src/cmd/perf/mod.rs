@@ -60,7 +60,7 @@ pub use options::Args;
 
 use protocol::DeviceOptions;
 use report::Report;
-use runner::{Addresses, Contender, Runner, budget};
+use runner::{Addresses, Runner, Workload, budget};
 
 /// The hidden option that makes a process the peer.
 const PEER_OPTION: &str = "--as-peer-process";
@@ -116,15 +116,15 @@ impl Args {
             None => local(choice, &self.device_options(), self.addresses)?,
         };
         let mtu = runner.fitting_mtu(devices, self.mtu)?;
-        let groups: Vec<Vec<Contender>> =
-            self.cases(mtu)?.iter().map(|group| self.contenders(group, devices)).collect();
+        let groups: Vec<Vec<Workload>> =
+            self.cases(mtu)?.iter().map(|group| self.workloads(group, devices)).collect();
         let progress = Progress::new(groups.iter().map(Vec::as_slice), self.rounds);
         let (device, peer) = runner.links(devices);
         let mut report = Report { device, peer, mtu, rounds: self.rounds, ..Report::default() };
-        for contenders in &groups {
+        for workloads in &groups {
             let outcomes =
-                runner.compare(contenders, self.rounds, |contender| progress.step(contender))?;
-            report.take(contenders, &outcomes);
+                runner.compare(workloads, self.rounds, |workload| progress.step(workload))?;
+            report.take(workloads, &outcomes);
         }
         report.retries = runner.retries(devices);
         Ok(report)
@@ -164,7 +164,7 @@ fn resident() -> u64 {
 struct Progress(ProgressBar);
 
 impl Progress {
-    fn new<'a>(groups: impl Iterator<Item = &'a [Contender]>, rounds: u32) -> Self {
+    fn new<'a>(groups: impl Iterator<Item = &'a [Workload]>, rounds: u32) -> Self {
         let (mut time, mut steps) = (Duration::ZERO, 0);
         for group in groups {
             time += budget(group, rounds);
@@ -177,10 +177,10 @@ impl Progress {
         Self(output::progress_bar(steps))
     }
 
-    fn step(&self, contender: &Contender) {
-        self.0.set_message(match contender {
-            Contender::Case { case, .. } => format!("{} {} B", case.operation, case.size),
-            Contender::Floor(floor) => floor.name(),
+    fn step(&self, workload: &Workload) {
+        self.0.set_message(match workload {
+            Workload::Case { case, .. } => format!("{} {} B", case.operation, case.size),
+            Workload::Floor(floor) => floor.name(),
         });
         self.0.inc(1);
     }

@@ -10,7 +10,7 @@ use super::case::{Case, CaseError, INLINE_MAX, Limit, Metric};
 use super::error::PerfError;
 use super::floor::Floor;
 use super::protocol::DeviceOptions;
-use super::runner::{Addresses, Contender};
+use super::runner::{Addresses, Workload};
 use super::targets;
 use crate::arguments::Size;
 use crate::arguments::path_mtu;
@@ -313,16 +313,16 @@ impl Args {
     }
 
     /// Who takes part in the comparison of a group: its cases, then their floors, each once.
-    pub fn contenders(&self, group: &[Case], devices: usize) -> Vec<Contender> {
-        let mut contenders: Vec<Contender> =
-            group.iter().map(|case| Contender::Case { devices, case: *case }).collect();
+    pub fn workloads(&self, group: &[Case], devices: usize) -> Vec<Workload> {
+        let mut workloads: Vec<Workload> =
+            group.iter().map(|case| Workload::Case { devices, case: *case }).collect();
         for floor in group.iter().flat_map(|case| Floor::all_under(case, self.round())) {
             let floor = Floor { receive_buffer: self.receive_buffer.map(Size::bytes), ..floor };
-            if !contenders.contains(&Contender::Floor(floor)) {
-                contenders.push(Contender::Floor(floor));
+            if !workloads.contains(&Workload::Floor(floor)) {
+                workloads.push(Workload::Floor(floor));
             }
         }
-        contenders
+        workloads
     }
 }
 
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn wrong_combinations_get_clear_errors() {
-        for (line, told) in [
+        for (line, expected) in [
             ("--bandwidth --latency", "cannot be used with"),
             ("--all --size 64", "cannot be used with"),
             ("-n 5 -D 1", "cannot be used with"),
@@ -422,7 +422,7 @@ mod tests {
             ("-q 0", "the number of queue pairs is 0"),
         ] {
             let error = cases(line).expect_err(line);
-            assert!(error.contains(told), "{line}: {error}");
+            assert!(error.contains(expected), "{line}: {error}");
         }
     }
 
@@ -430,10 +430,10 @@ mod tests {
     fn floors_are_measured_once_for_all_cases_that_share_them() {
         let args = parse("send write read -s 64K").unwrap();
         let groups = args.cases(4096).unwrap();
-        let contenders = args.contenders(&groups[0], 0);
+        let workloads = args.workloads(&groups[0], 0);
         let floors =
-            contenders.iter().filter(|contender| matches!(contender, Contender::Floor(_))).count();
+            workloads.iter().filter(|workload| matches!(workload, Workload::Floor(_))).count();
         // Stream, TCP, one a call; two ping-pongs.
-        assert_eq!((contenders.len() - floors, floors), (6, 5), "{contenders:?}");
+        assert_eq!((workloads.len() - floors, floors), (6, 5), "{workloads:?}");
     }
 }

@@ -179,8 +179,11 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"), "{text}");
         assert!(text.contains("polyline") && text.contains("WRITE"), "{text}");
-        let told =
+        let message =
             svg(&report(), &folder.path().join("no/such/folder.svg")).unwrap_err().to_string();
-        assert!(told.contains("cannot write the plot") && told.contains("folder.svg"), "{told}");
+        assert!(
+            message.contains("cannot write the plot") && message.contains("folder.svg"),
+            "{message}"
+        );
     }
 }

@@ -70,7 +70,7 @@ pub struct Sockets {
 
 /// What the end that measures says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Order {
+pub enum Command {
     /// Open a device: the first of these links whose address is free; the listening host's own if
     /// there are none.
     Open {

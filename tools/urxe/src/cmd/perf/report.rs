@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::case::{Case, Metric};
 use super::floor::{Floor, Kind};
-use super::runner::{Contender, Outcome};
+use super::runner::{Outcome, Workload};
 use super::statistics::{Quantiles, Sample, ratio};
 use crate::traffic::operation::Operation;
 
@@ -93,15 +93,15 @@ pub struct Report {
 
 impl Report {
     /// Takes the rows of a comparison.
-    pub fn take(&mut self, contenders: &[Contender], outcomes: &[Outcome]) {
-        let floors = Floors { contenders, outcomes };
-        for (contender, outcome) in contenders.iter().zip(outcomes) {
-            match contender {
-                Contender::Case { case, .. } if case.metric == Metric::Bandwidth => {
+    pub fn take(&mut self, workloads: &[Workload], outcomes: &[Outcome]) {
+        let floors = Floors { workloads, outcomes };
+        for (workload, outcome) in workloads.iter().zip(outcomes) {
+            match workload {
+                Workload::Case { case, .. } if case.metric == Metric::Bandwidth => {
                     self.bandwidth.push(floors.bandwidth(case, outcome));
                 }
-                Contender::Case { case, .. } => self.latency.push(floors.latency(case, outcome)),
-                Contender::Floor(floor) => self.take_floor(floor, &outcome.median),
+                Workload::Case { case, .. } => self.latency.push(floors.latency(case, outcome)),
+                Workload::Floor(floor) => self.take_floor(floor, &outcome.median),
             }
         }
     }
@@ -132,7 +132,7 @@ impl Report {
 /// The floors of a comparison.
 pub struct Floors<'a> {
     /// Who took part.
-    pub contenders: &'a [Contender],
+    pub workloads: &'a [Workload],
     /// What they did.
     pub outcomes: &'a [Outcome],
 }
@@ -144,9 +144,9 @@ impl Floors<'_> {
             let wanted = Floor::under(case, kind, floor.round());
             Floor { receive_buffer: None, ..*floor } == wanted
         };
-        let at = self.contenders.iter().position(|contender| match contender {
-            Contender::Floor(floor) => matches(floor),
-            Contender::Case { .. } => false,
+        let at = self.workloads.iter().position(|workload| match workload {
+            Workload::Floor(floor) => matches(floor),
+            Workload::Case { .. } => false,
         })?;
         self.outcomes.get(at).map(|outcome| &outcome.median)
     }
@@ -237,15 +237,15 @@ mod tests {
     fn report(case: Case, figure: Outcome, floors: &[f64]) -> Report {
         let under = Floor::all_under(&case, ROUND);
         assert_eq!(under.len(), floors.len(), "{under:?}");
-        let mut contenders = vec![Contender::Case { devices: 0, case }];
+        let mut workloads = vec![Workload::Case { devices: 0, case }];
         let mut outcomes = vec![figure];
         for (floor, value) in under.into_iter().zip(floors) {
             let moves = !matches!(floor.kind, Kind::PingPong { .. });
             outcomes.push(if moves { gbps(*value) } else { p50(*value) });
-            contenders.push(Contender::Floor(floor));
+            workloads.push(Workload::Floor(floor));
         }
         let mut report = Report::default();
-        report.take(&contenders, &outcomes);
+        report.take(&workloads, &outcomes);
         report
     }
 

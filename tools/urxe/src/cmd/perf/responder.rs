@@ -11,27 +11,27 @@ use urxe::Device;
 
 use super::error::PerfError;
 use super::floor::FloorEnd;
-use super::protocol::{DeviceOptions, Opened, Order, Sent};
+use super::protocol::{Command, DeviceOptions, Opened, Sent};
 use super::session::{Session, Work};
 use super::statistics::Sample;
 use super::{builder, resident, verify};
 use crate::traffic::device::{self, Choice, address_of};
 use crate::traffic::error::{TrafficError, unexpected};
-use crate::traffic::responder::{AtEnd, answer, orders_of_parent, read_orders};
+use crate::traffic::responder::{AtEnd, commands_of_parent, read_commands, reply};
 
 /// Obeys the parent process until it closes standard input.
 ///
 /// # Errors
 /// Standard output is closed.
 pub fn of_parent() -> io::Result<()> {
-    obey(orders_of_parent(), &mut io::stdout().lock(), None, AtEnd::Exit)
+    execute(commands_of_parent(), &mut io::stdout().lock(), None, AtEnd::Exit)
 }
 
 /// Obeys until there are no more orders. `own` is the device to open where orders name none.
 ///
 /// # Errors
 /// The answers are not read.
-pub fn obey(
+pub fn execute(
     from: impl BufRead + Send + 'static,
     to: &mut dyn Write,
     own: Option<&Choice>,
@@ -39,15 +39,16 @@ pub fn obey(
 ) -> io::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&stop);
-    let orders = read_orders(from, at_end, move |order: Option<&Order>| {
-        if matches!(order, None | Some(Order::Stop { .. })) {
+    let commands = read_commands(from, at_end, move |command: Option<&Command>| {
+        if matches!(command, None | Some(Command::Stop { .. })) {
             over.store(true, Ordering::Release);
         }
     });
-    let mut responder = Responder { devices: Vec::new(), sessions: Vec::new(), orders, stop, own };
-    while let Ok(order) = responder.orders.recv() {
-        let result = responder.obey(order, to);
-        answer(to, result)?;
+    let mut responder =
+        Responder { devices: Vec::new(), sessions: Vec::new(), commands, stop, own };
+    while let Ok(command) = responder.commands.recv() {
+        let result = responder.execute(command, to);
+        reply(to, result)?;
     }
     Ok(())
 }
@@ -56,44 +57,44 @@ struct Responder<'a> {
     devices: Vec<Device>,
     /// Those that were closed leave their place empty.
     sessions: Vec<Option<Work>>,
-    orders: Receiver<Order>,
-    /// Set as soon as [`Order::Stop`] is read.
+    commands: Receiver<Command>,
+    /// Set as soon as [`Command::Stop`] is read.
     stop: Arc<AtomicBool>,
     own: Option<&'a Choice>,
 }
 
 impl Responder<'_> {
-    fn obey(&mut self, order: Order, to: &mut dyn Write) -> Result<Value, PerfError> {
-        Ok(match order {
-            Order::Open { links, options } => json!(self.open(&links, &options)?),
-            Order::Prepare { device, case } => {
+    fn execute(&mut self, command: Command, to: &mut dyn Write) -> Result<Value, PerfError> {
+        Ok(match command {
+            Command::Open { links, options } => json!(self.open(&links, &options)?),
+            Command::Prepare { device, case } => {
                 let session = Session::new(self.device(device)?, case)?;
                 let ends = session.end.ends();
                 json!((self.keep(Work::Verbs(Box::new(session))), ends))
             }
-            Order::Connect { session, ends } => match self.session(session)? {
+            Command::Connect { session, ends } => match self.session(session)? {
                 Work::Verbs(of) => json!(of.end.connect(&ends)?),
                 Work::Floor(_) => return Err(unexpected("queue pairs for a floor").into()),
             },
-            Order::PrepareFloor { device, floor } => {
+            Command::PrepareFloor { device, floor } => {
                 let end = FloorEnd::new(floor, address_of(self.device(device)?)?, true)?;
                 let sockets = end.sockets()?;
                 json!((self.keep(Work::Floor(Box::new(end))), sockets))
             }
-            Order::ConnectFloor { session, sockets } => match self.session(session)? {
+            Command::ConnectFloor { session, sockets } => match self.session(session)? {
                 Work::Floor(of) => json!(of.connect(&sockets)?),
                 Work::Verbs(_) => return Err(unexpected("sockets for queue pairs").into()),
             },
-            Order::Begin { session } => json!(self.round(session, to)?),
-            Order::Stop { .. } => {
+            Command::Begin { session } => json!(self.round(session, to)?),
+            Command::Stop { .. } => {
                 return Err(unexpected("the end of a round that has not begun").into());
             }
-            Order::Close { session } => {
+            Command::Close { session } => {
                 self.session(session)?;
                 self.sessions[session] = None;
                 Value::Null
             }
-            Order::Resident => json!(resident()),
+            Command::Resident => json!(resident()),
         })
     }
 
@@ -125,7 +126,7 @@ impl Responder<'_> {
         Ok(Opened { link, mtu })
     }
 
-    /// A round, from [`Order::Begin`] to [`Order::Stop`], whose answer is returned: what was
+    /// A round, from [`Command::Begin`] to [`Command::Stop`], whose answer is returned: what was
     /// received, and the messages compared.
     fn round(&mut self, session: usize, to: &mut dyn Write) -> Result<(Sample, u64), PerfError> {
         self.stop.store(false, Ordering::Release);
@@ -134,7 +135,7 @@ impl Responder<'_> {
         let result = match self.session(session)? {
             Work::Floor(end) => {
                 send(to, &())?;
-                end.answer(&is_over).map(|(_, received)| received)
+                end.respond(&is_over).map(|(_, received)| received)
             }
             Work::Verbs(of) => {
                 of.begin()?;
@@ -158,9 +159,9 @@ impl Responder<'_> {
     }
 
     fn await_stop(&self) -> Result<Vec<Sent>, TrafficError> {
-        match self.orders.recv() {
-            Ok(Order::Stop { sent }) => Ok(sent),
-            Ok(order) => Err(unexpected(format!("{order:?} inside a round"))),
+        match self.commands.recv() {
+            Ok(Command::Stop { sent }) => Ok(sent),
+            Ok(command) => Err(unexpected(format!("{command:?} inside a round"))),
             Err(_) => Err(unexpected("nothing more, inside a round")),
         }
     }
@@ -168,7 +169,7 @@ impl Responder<'_> {
 
 /// Sends something to the end that measures.
 fn send(to: &mut dyn Write, what: &impl Serialize) -> Result<(), PerfError> {
-    answer(to, Ok::<_, PerfError>(what)).map_err(|error| PerfError::Host {
+    reply(to, Ok::<_, PerfError>(what)).map_err(|error| PerfError::Host {
         doing: "nobody hears",
         at: "the answers".to_owned(),
         error,
@@ -182,9 +183,9 @@ fn serve(
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), PerfError> {
     if of.end.case.bidirectional {
-        let sample = of.ask(of.end.case.limit)?;
-        send(to, &(sample, of.lanes.sent()))?;
-        return of.answer(|| Ok(is_over()));
+        let sample = of.measure(of.end.case.limit)?;
+        send(to, &(sample, of.states.sent()))?;
+        return of.respond(|| Ok(is_over()));
     }
-    if of.is_active_target() { of.answer(|| Ok(is_over())) } else { Ok(()) }
+    if of.is_active_target() { of.respond(|| Ok(is_over())) } else { Ok(()) }
 }

@@ -11,7 +11,7 @@ use urxe::{Device, PathMtu};
 use super::case::{Case, Limit, Metric};
 use super::error::PerfError;
 use super::floor::{Floor, FloorEnd};
-use super::protocol::{DeviceOptions, Ends, Opened, Order, Sent, Sockets};
+use super::protocol::{Command, DeviceOptions, Ends, Opened, Sent, Sockets};
 use super::session::{Session, Work};
 use super::statistics::{Sample, median_sample};
 use super::{builder, resident, verify};
@@ -33,7 +33,7 @@ pub enum Addresses {
 
 /// Who takes part in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Contender {
+pub enum Workload {
     /// Queue pairs.
     Case {
         /// Which pair of devices.
@@ -45,7 +45,7 @@ pub enum Contender {
     Floor(Floor),
 }
 
-impl Contender {
+impl Workload {
     /// How long its round takes, about; counted messages are taken for a second.
     pub fn round(&self) -> Duration {
         match self {
@@ -83,7 +83,7 @@ pub struct Runner {
 }
 
 /// A contender that is ready.
-struct Entered {
+struct Prepared {
     session: usize,
     work: Work,
 }
@@ -137,7 +137,7 @@ impl Runner {
         links: Vec<String>,
         options: &DeviceOptions,
     ) -> Result<usize, PerfError> {
-        let opened: Opened = self.peer.ask(&Order::Open { links, options: options.clone() })?;
+        let opened: Opened = self.peer.call(&Command::Open { links, options: options.clone() })?;
         let mtu = device.query_port().active_mtu.bytes().min(opened.mtu);
         self.pairs.push(Pair { device, peer_link: opened.link, mtu });
         Ok(self.pairs.len() - 1)
@@ -174,7 +174,7 @@ impl Runner {
     /// # Errors
     /// [`PerfError::Process`].
     pub fn resident(&mut self) -> Result<u64, PerfError> {
-        let bytes: u64 = self.peer.ask(&Order::Resident)?;
+        let bytes: u64 = self.peer.call(&Command::Resident)?;
         Ok(bytes.max(resident()))
     }
 
@@ -184,32 +184,32 @@ impl Runner {
     /// [`PerfError`].
     pub fn compare(
         &mut self,
-        contenders: &[Contender],
+        workloads: &[Workload],
         rounds: u32,
-        mut told: impl FnMut(&Contender),
+        mut told: impl FnMut(&Workload),
     ) -> Result<Vec<Outcome>, PerfError> {
-        let mut entered = Vec::new();
-        for contender in contenders {
-            entered.push(self.enter(contender)?);
+        let mut prepared = Vec::new();
+        for workload in workloads {
+            prepared.push(self.prepare(workload)?);
         }
         let mut outcomes =
             vec![
                 Outcome { median: Sample::default(), rounds: Vec::new(), verified: 0 };
-                contenders.len()
+                workloads.len()
             ];
         for _ in 0..rounds {
-            for ((contender, entered), outcome) in
-                contenders.iter().zip(&mut entered).zip(&mut outcomes)
+            for ((workload, prepared), outcome) in
+                workloads.iter().zip(&mut prepared).zip(&mut outcomes)
             {
-                told(contender);
-                let (sample, verified) = self.round(entered)?;
+                told(workload);
+                let (sample, verified) = self.round(prepared)?;
                 outcome.rounds.push(sample);
                 outcome.verified += verified;
             }
         }
-        for Entered { session, work } in entered {
+        for Prepared { session, work } in prepared {
             drop(work);
-            self.peer.ask::<()>(&Order::Close { session })?;
+            self.peer.call::<()>(&Command::Close { session })?;
         }
         for outcome in &mut outcomes {
             outcome.median = median_sample(&outcome.rounds);
@@ -217,37 +217,37 @@ impl Runner {
         Ok(outcomes)
     }
 
-    fn enter(&mut self, contender: &Contender) -> Result<Entered, PerfError> {
-        match *contender {
-            Contender::Case { devices, case } => {
+    fn prepare(&mut self, workload: &Workload) -> Result<Prepared, PerfError> {
+        match *workload {
+            Workload::Case { devices, case } => {
                 let mut of = Session::new(&self.pairs[devices].device, case)?;
                 let (session, ends): (usize, Ends) =
-                    self.peer.ask(&Order::Prepare { device: devices, case })?;
+                    self.peer.call(&Command::Prepare { device: devices, case })?;
                 of.end.connect(&ends)?;
-                self.peer.ask::<()>(&Order::Connect { session, ends: of.end.ends() })?;
-                Ok(Entered { session, work: Work::Verbs(Box::new(of)) })
+                self.peer.call::<()>(&Command::Connect { session, ends: of.end.ends() })?;
+                Ok(Prepared { session, work: Work::Verbs(Box::new(of)) })
             }
-            Contender::Floor(floor) => {
+            Workload::Floor(floor) => {
                 let mut end = FloorEnd::new(floor, address_of(&self.pairs[0].device)?, false)?;
                 let (session, sockets): (usize, Sockets) =
-                    self.peer.ask(&Order::PrepareFloor { device: 0, floor })?;
+                    self.peer.call(&Command::PrepareFloor { device: 0, floor })?;
                 end.connect(&sockets)?;
                 let sockets = end.sockets()?;
-                self.peer.ask::<()>(&Order::ConnectFloor { session, sockets })?;
-                Ok(Entered { session, work: Work::Floor(Box::new(end)) })
+                self.peer.call::<()>(&Command::ConnectFloor { session, sockets })?;
+                Ok(Prepared { session, work: Work::Floor(Box::new(end)) })
             }
         }
     }
 
-    fn round(&mut self, entered: &mut Entered) -> Result<(Sample, u64), PerfError> {
-        if let Work::Verbs(of) = &mut entered.work {
+    fn round(&mut self, prepared: &mut Prepared) -> Result<(Sample, u64), PerfError> {
+        if let Work::Verbs(of) = &mut prepared.work {
             of.begin()?;
         }
-        self.peer.ask::<()>(&Order::Begin { session: entered.session })?;
-        match &mut entered.work {
+        self.peer.call::<()>(&Command::Begin { session: prepared.session })?;
+        match &mut prepared.work {
             Work::Verbs(of) => verbs_round(&mut self.peer, of),
             Work::Floor(end) => {
-                let (sent, received_here) = end.ask()?;
+                let (sent, received_here) = end.measure()?;
                 let (received, _) = stop(&mut self.peer, Vec::new())?;
                 Ok((floor_figure(sent, received, received_here), 0))
             }
@@ -271,7 +271,7 @@ fn floor_figure(sent: Sample, received: Sample, received_here: Sample) -> Sample
 
 /// Ends the round at the other end: what was received there, and the messages compared.
 fn stop(peer: &mut Peer, sent: Vec<Sent>) -> Result<(Sample, u64), ProcessError> {
-    peer.ask(&Order::Stop { sent })
+    peer.call(&Command::Stop { sent })
 }
 
 fn verbs_round(peer: &mut Peer, of: &mut Session) -> Result<(Sample, u64), PerfError> {
@@ -279,13 +279,13 @@ fn verbs_round(peer: &mut Peer, of: &mut Session) -> Result<(Sample, u64), PerfE
     // Its messages count for what is verified, not for the time. Where messages are counted, all of
     // them are.
     if let Some(time) = case.limit.time().filter(|_| !case.bidirectional) {
-        ask(peer, of, Limit::after(time / WARM_UP_DIVISOR))?;
+        measure(peer, of, Limit::after(time / WARM_UP_DIVISOR))?;
     }
-    let mut sample = ask(peer, of, case.limit)?;
+    let mut sample = measure(peer, of, case.limit)?;
     let mut verified = 0;
     if case.bidirectional {
         let mut other = None;
-        of.answer(|| {
+        of.respond(|| {
             other = peer.try_receive::<(Sample, Vec<Sent>)>()?;
             Ok(other.is_some())
         })?;
@@ -294,25 +294,25 @@ fn verbs_round(peer: &mut Peer, of: &mut Session) -> Result<(Sample, u64), PerfE
             verified += verify::target(of, &sent)?;
         }
     }
-    let (_, there) = stop(peer, of.lanes.sent())?;
+    let (_, there) = stop(peer, of.states.sent())?;
     verified += there + verify::requester(of)?;
     if case.metric == Metric::Latency && case.operation.is_ping_pong() {
         // Each message was answered by one.
-        verified += verify::target(of, &of.lanes.sent())?;
+        verified += verify::target(of, &of.states.sent())?;
     }
     of.end_round();
     Ok((sample, verified))
 }
 
 /// Asks. When it fails because the other end has failed, that is the better reason.
-fn ask(peer: &mut Peer, of: &mut Session, limit: Limit) -> Result<Sample, PerfError> {
-    of.ask(limit).map_err(|error| match stop(peer, Vec::new()) {
+fn measure(peer: &mut Peer, of: &mut Session, limit: Limit) -> Result<Sample, PerfError> {
+    of.measure(limit).map_err(|error| match stop(peer, Vec::new()) {
         Err(there @ (ProcessError::Failed(_) | ProcessError::Ended { .. })) => there.into(),
         _ => error,
     })
 }
 
 /// Time that comparisons of these rounds take, about.
-pub fn budget(contenders: &[Contender], rounds: u32) -> Duration {
-    contenders.iter().map(Contender::round).sum::<Duration>() * rounds
+pub fn budget(workloads: &[Workload], rounds: u32) -> Duration {
+    workloads.iter().map(Workload::round).sum::<Duration>() * rounds
 }

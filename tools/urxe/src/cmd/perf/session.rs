@@ -3,7 +3,7 @@
 use urxe::Device;
 
 use super::case::{Case, Limit, Metric};
-use super::end::{End, Lanes};
+use super::end::{End, QpStates};
 use super::error::PerfError;
 use super::floor::FloorEnd;
 use super::statistics::Sample;
@@ -13,7 +13,7 @@ use super::{latency, stream};
 #[derive(Debug)]
 pub struct Session {
     pub end: End,
-    pub lanes: Lanes,
+    pub states: QpStates,
 }
 
 /// What a session does.
@@ -29,11 +29,11 @@ impl Session {
     /// [`PerfError`].
     pub fn new(device: &Device, case: Case) -> Result<Self, PerfError> {
         let end = End::new(device, case)?;
-        let mut lanes = Lanes::new(&case);
+        let mut states = QpStates::new(&case);
         if case.operation.is_received() {
-            end.fill_receives(&mut lanes)?;
+            end.fill_receives(&mut states)?;
         }
-        Ok(Self { end, lanes })
+        Ok(Self { end, states })
     }
 
     /// Before a round.
@@ -41,23 +41,23 @@ impl Session {
     /// # Errors
     /// [`PerfError`].
     pub fn begin(&mut self) -> Result<(), PerfError> {
-        self.lanes.begin();
+        self.states.begin();
         self.end.clear()
     }
 
     /// After a round, when what arrived has been checked.
     pub fn end_round(&mut self) {
-        self.lanes.end(self.end.case.ring_len());
+        self.states.end(self.end.case.ring_len());
     }
 
     /// The part of the end that asks.
     ///
     /// # Errors
     /// [`PerfError`].
-    pub fn ask(&mut self, limit: Limit) -> Result<Sample, PerfError> {
+    pub fn measure(&mut self, limit: Limit) -> Result<Sample, PerfError> {
         match self.end.case.metric {
-            Metric::Bandwidth => stream::send(&self.end, &mut self.lanes, limit),
-            Metric::Latency => latency::ask(&self.end, &mut self.lanes, limit),
+            Metric::Bandwidth => stream::send(&self.end, &mut self.states, limit),
+            Metric::Latency => latency::measure(&self.end, &mut self.states, limit),
         }
     }
 
@@ -73,15 +73,15 @@ impl Session {
     ///
     /// # Errors
     /// [`PerfError`].
-    pub fn answer(
+    pub fn respond(
         &mut self,
         is_over: impl FnMut() -> Result<bool, PerfError>,
     ) -> Result<(), PerfError> {
         match self.end.case.metric {
             Metric::Latency if self.end.case.operation.is_ping_pong() => {
-                latency::answer(&self.end, &mut self.lanes, is_over)
+                latency::respond(&self.end, &mut self.states, is_over)
             }
-            _ => stream::receive(&self.end, &mut self.lanes, is_over),
+            _ => stream::receive(&self.end, &mut self.states, is_over),
         }
     }
 }

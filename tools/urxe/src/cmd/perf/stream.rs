@@ -9,7 +9,7 @@ use std::time::Instant;
 use urxe::{QueuePair, RecvRequest, SendRequest};
 
 use super::case::{Case, Limit};
-use super::end::{End, Lane, Lanes, identifier};
+use super::end::{End, QpState, QpStates, identifier};
 use super::error::PerfError;
 use super::statistics::Sample;
 
@@ -17,42 +17,42 @@ use super::statistics::Sample;
 ///
 /// # Errors
 /// [`PerfError`].
-pub fn send(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfError> {
-    let rings = (0..end.qps.len()).map(|lane| end.sends(lane)).collect::<Result<Vec<_>, _>>()?;
+pub fn send(end: &End, states: &mut QpStates, limit: Limit) -> Result<Sample, PerfError> {
+    let rings = (0..end.qps.len()).map(|nr| end.sends(nr)).collect::<Result<Vec<_>, _>>()?;
     let receives = receive_rings(end)?;
     debug_assert!(
-        lanes.lanes.iter().all(|lane| lane.unsignaled == 0),
+        states.qps.iter().all(|state| state.unsignaled == 0),
         "rings begin with whole lists"
     );
-    let before = lanes.sent_in_all();
+    let before = states.sent_in_all();
     let each = if let Limit::Messages(each) = limit { each } else { u64::MAX };
-    let goals: Vec<u64> = lanes.lanes.iter().map(|lane| lane.sent.saturating_add(each)).collect();
+    let goals: Vec<u64> = states.qps.iter().map(|state| state.sent.saturating_add(each)).collect();
     let start = Instant::now();
     let mut over = false;
     loop {
         over |= limit.time().is_some_and(|time| start.elapsed() >= time);
         let mut idle = true;
         for (nr, qp) in end.qps.iter().enumerate() {
-            let lane = &mut lanes.lanes[nr];
-            if over && lane.unsignaled > 0 && lane.outstanding < end.case.depth {
-                post_last(qp, &rings[nr], lane, nr)?;
-            } else if !over && lane.sent < goals[nr] {
-                fill(&end.case, qp, &rings[nr], lane, nr, goals[nr])?;
+            let state = &mut states.qps[nr];
+            if over && state.unsignaled > 0 && state.outstanding < end.case.depth {
+                post_last(qp, &rings[nr], state, nr)?;
+            } else if !over && state.sent < goals[nr] {
+                fill(&end.case, qp, &rings[nr], state, nr, goals[nr])?;
             }
-            idle &= lane.outstanding == 0 && (over || lane.sent >= goals[nr]);
+            idle &= state.outstanding == 0 && (over || state.sent >= goals[nr]);
         }
         if idle {
             break;
         }
-        if lanes.take(end)? > 0 {
-            lanes.note_life();
-            lanes.post_receives(end, &receives)?;
+        if states.take(end)? > 0 {
+            states.record_progress();
+            states.post_receives(end, &receives)?;
         } else {
-            lanes.note_silence(end)?;
+            states.check_stall(end)?;
         }
     }
     let elapsed = start.elapsed();
-    let sent = lanes.sent_in_all() - before;
+    let sent = states.sent_in_all() - before;
     Ok(Sample::moved(sent, end.case.size, elapsed))
 }
 
@@ -62,17 +62,17 @@ pub fn send(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfEr
 /// [`PerfError`].
 pub fn receive(
     end: &End,
-    lanes: &mut Lanes,
+    states: &mut QpStates,
     mut is_over: impl FnMut() -> Result<bool, PerfError>,
 ) -> Result<(), PerfError> {
     let receives = receive_rings(end)?;
     loop {
-        if lanes.take(end)? > 0 {
-            lanes.post_receives(end, &receives)?;
+        if states.take(end)? > 0 {
+            states.post_receives(end, &receives)?;
         } else {
             // A target is silent as long as its peer likes; who asked has an eye on the time.
-            let _ = lanes.note_silence(end);
-            if lanes.is_time_to_look(end) && is_over()? {
+            let _ = states.check_stall(end);
+            if states.should_check_end(end) && is_over()? {
                 return Ok(());
             }
         }
@@ -80,8 +80,8 @@ pub fn receive(
 }
 
 fn receive_rings(end: &End) -> Result<Vec<Vec<RecvRequest<'_>>>, PerfError> {
-    let lanes = if end.case.operation.is_received() { end.qps.len() } else { 0 };
-    (0..lanes).map(|lane| end.receives(lane)).collect()
+    let count = if end.case.operation.is_received() { end.qps.len() } else { 0 };
+    (0..count).map(|nr| end.receives(nr)).collect()
 }
 
 /// Posts as much as the queue holds.
@@ -89,27 +89,27 @@ fn fill(
     case: &Case,
     qp: &QueuePair,
     ring: &[SendRequest<'_>],
-    lane: &mut Lane,
+    state: &mut QpState,
     nr: usize,
     goal: u64,
 ) -> Result<(), PerfError> {
     let every = case.signal_every();
-    while lane.outstanding + case.list <= case.depth {
-        let left = goal - lane.sent;
-        if left < u64::from(case.list) || (left == 1 && lane.unsignaled + 1 < every) {
-            return post_rest(qp, ring, lane, nr, left);
+    while state.outstanding + case.list <= case.depth {
+        let left = goal - state.sent;
+        if left < u64::from(case.list) || (left == 1 && state.unsignaled + 1 < every) {
+            return post_rest(qp, ring, state, nr, left);
         }
-        let requests = &ring[lane.next_send..lane.next_send + case.list as usize];
+        let requests = &ring[state.next_send..state.next_send + case.list as usize];
         match requests {
             [one] => qp.post_send(one)?,
             list => qp.post_send_batch(list)?,
         }
-        lane.touched = lane.touched.max(lane.next_send + requests.len());
-        lane.next_send = (lane.next_send + requests.len()) % ring.len();
-        lane.outstanding += case.list;
-        lane.sent += u64::from(case.list);
-        lane.unsignaled = (lane.unsignaled + case.list) % every;
-        if lane.sent == goal {
+        state.touched = state.touched.max(state.next_send + requests.len());
+        state.next_send = (state.next_send + requests.len()) % ring.len();
+        state.outstanding += case.list;
+        state.sent += u64::from(case.list);
+        state.unsignaled = (state.unsignaled + case.list) % every;
+        if state.sent == goal {
             break;
         }
     }
@@ -120,18 +120,18 @@ fn fill(
 fn post_rest(
     qp: &QueuePair,
     ring: &[SendRequest<'_>],
-    lane: &mut Lane,
+    state: &mut QpState,
     nr: usize,
     left: u64,
 ) -> Result<(), PerfError> {
     for _ in 1..left {
-        let at = lane.next_send;
+        let at = state.next_send;
         // Lists end with the ring's completions, which these do not reach.
         qp.post_send(&ring[at])?;
-        advance(lane, ring.len());
-        lane.unsignaled += 1;
+        advance(state, ring.len());
+        state.unsignaled += 1;
     }
-    post_last(qp, ring, lane, nr)
+    post_last(qp, ring, state, nr)
 }
 
 /// Posts one message more, which makes a completion for all before it, and goes on with the ring's
@@ -139,21 +139,21 @@ fn post_rest(
 fn post_last(
     qp: &QueuePair,
     ring: &[SendRequest<'_>],
-    lane: &mut Lane,
+    state: &mut QpState,
     nr: usize,
 ) -> Result<(), PerfError> {
-    let messages = lane.unsignaled as usize + 1;
-    let request = ring[lane.next_send].clone().wr_id(identifier(nr, messages)).signaled();
+    let messages = state.unsignaled as usize + 1;
+    let request = ring[state.next_send].clone().wr_id(identifier(nr, messages)).signaled();
     qp.post_send(&request)?;
-    advance(lane, ring.len());
-    lane.unsignaled = 0;
-    lane.next_send = 0;
+    advance(state, ring.len());
+    state.unsignaled = 0;
+    state.next_send = 0;
     Ok(())
 }
 
-fn advance(lane: &mut Lane, ring_len: usize) {
-    lane.touched = lane.touched.max(lane.next_send + 1);
-    lane.next_send = (lane.next_send + 1) % ring_len;
-    lane.outstanding += 1;
-    lane.sent += 1;
+fn advance(state: &mut QpState, ring_len: usize) {
+    state.touched = state.touched.max(state.next_send + 1);
+    state.next_send = (state.next_send + 1) % ring_len;
+    state.outstanding += 1;
+    state.sent += 1;
 }

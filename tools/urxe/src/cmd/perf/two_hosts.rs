@@ -38,7 +38,7 @@ pub fn listen(choice: &Choice, port: u16) -> Result<(), PerfError> {
         listener.accept().map_err(failed("cannot accept a connection on TCP", &at))?;
     drop(listener);
     let (reader, mut writer) = halves(stream)?;
-    responder::obey(reader, &mut writer, Some(choice), AtEnd::Return)
+    responder::execute(reader, &mut writer, Some(choice), AtEnd::Return)
         .map_err(failed("the connection failed to", &from))
 }
 

@@ -19,15 +19,15 @@ use crate::traffic::pattern;
 /// # Errors
 /// [`PerfError::Byte`], [`PerfError::Count`], [`PerfError::Counter`].
 pub fn target(of: &Session, sent: &[Sent]) -> Result<u64, PerfError> {
-    let Session { end, lanes } = of;
+    let Session { end, states } = of;
     let mut verified = 0;
-    for (nr, (lane, sent)) in lanes.lanes.iter().zip(sent).enumerate() {
+    for (nr, (state, sent)) in states.qps.iter().zip(sent).enumerate() {
         match end.case.operation {
             Operation::Send | Operation::WriteImm => {
-                if lane.received != sent.messages {
+                if state.received != sent.messages {
                     return Err(PerfError::Count {
-                        lane: nr,
-                        found: lane.received,
+                        qp: nr,
+                        found: state.received,
                         expected: sent.messages,
                     });
                 }
@@ -35,7 +35,7 @@ pub fn target(of: &Session, sent: &[Sent]) -> Result<u64, PerfError> {
                 // places.
                 verified += match end.case.operation {
                     Operation::Send => {
-                        slots(end, nr, lane.received_from, received_places(sent.messages))?
+                        slots(end, nr, state.received_from, received_places(sent.messages))?
                     }
                     _ => slots(end, nr, sent.first, sent.places)?,
                 };
@@ -55,15 +55,20 @@ pub fn target(of: &Session, sent: &[Sent]) -> Result<u64, PerfError> {
 /// # Errors
 /// [`PerfError::Byte`].
 pub fn requester(of: &Session) -> Result<u64, PerfError> {
-    let Session { end, lanes } = of;
+    let Session { end, states } = of;
     if end.case.operation != Operation::Read {
         return Ok(0);
     }
-    lanes.lanes.iter().enumerate().map(|(nr, lane)| slots(end, nr, lane.first, lane.touched)).sum()
+    states
+        .qps
+        .iter()
+        .enumerate()
+        .map(|(nr, state)| slots(end, nr, state.first, state.touched))
+        .sum()
 }
 
 /// The destination slots of `count` messages from place `first` of the ring on.
-fn slots(end: &End, lane: usize, first: usize, count: usize) -> Result<u64, PerfError> {
+fn slots(end: &End, nr: usize, first: usize, count: usize) -> Result<u64, PerfError> {
     let ring = end.case.ring_len();
     let (size, window) = (end.case.size, end.case.window());
     let distinct = (window / size).min(ring);
@@ -73,7 +78,7 @@ fn slots(end: &End, lane: usize, first: usize, count: usize) -> Result<u64, Perf
     let numbered = end.case.operation == Operation::Write && end.case.metric == Metric::Latency;
     let (checked, count) = if numbered { (size - 1, count.min(1)) } else { (size, count) };
     for index in 0..count {
-        let slot = if numbered { 0 } else { end.case.slot(lane, (first + index) % ring) };
+        let slot = if numbered { 0 } else { end.case.slot(nr, (first + index) % ring) };
         end.region.read(window + slot * size, &mut found)?;
         if let Some((offset, found, expected)) =
             pattern::difference(&found[..checked], &end.message[..checked])
@@ -88,7 +93,11 @@ fn received_places(messages: u64) -> usize {
     usize::try_from(messages).unwrap_or(usize::MAX)
 }
 
-fn counter(end: &End, lane: usize, expected: u64) -> Result<u64, PerfError> {
-    let found = end.region.load_u64(end.case.window() + lane * ATOMIC_SIZE)?;
-    if found == expected { Ok(expected) } else { Err(PerfError::Counter { lane, found, expected }) }
+fn counter(end: &End, nr: usize, expected: u64) -> Result<u64, PerfError> {
+    let found = end.region.load_u64(end.case.window() + nr * ATOMIC_SIZE)?;
+    if found == expected {
+        Ok(expected)
+    } else {
+        Err(PerfError::Counter { qp: nr, found, expected })
+    }
 }

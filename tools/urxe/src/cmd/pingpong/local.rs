@@ -19,7 +19,7 @@ use urxe::{Completion, ConnectOptions, Device, PathMtu, Remote, RemoteRegion, Se
 
 use super::endpoint::{Endpoint, EndpointConfig};
 use super::exchange::Address;
-use super::protocol::{Burst, Opened, Order, Setup};
+use super::protocol::{Burst, Command, Opened, Setup};
 use super::report::{Report, Row};
 use super::transport::Transport;
 use super::{Args, DEPTH, PEER_OPTION, PingpongError, RD_ATOMIC, Wrong, expect};
@@ -169,7 +169,7 @@ impl Run {
         let links = device::peer_links(endpoint.address().gid.to_ip())?;
         let setup = Setup { links, transport, region_bytes: window, wait };
         let mut peer = Peer::start(&["pingpong", PEER_OPTION])?;
-        let Opened { link, end, mtu: peer_mtu } = peer.ask(&Order::Open(setup))?;
+        let Opened { link, end, mtu: peer_mtu } = peer.call(&Command::Open(setup))?;
         // The two may be on links of different sizes.
         let allowed = PathMtu::at_most(peer_mtu).map_or(own_mtu, |peer_mtu| peer_mtu.min(own_mtu));
         let mtu = plan.args.mtu.unwrap_or(allowed);
@@ -184,7 +184,7 @@ impl Run {
         let address: Address = end.address.parse().map_err(|_| unexpected(end.address))?;
         let region: RemoteRegion = end.region.parse().map_err(|_| unexpected(end.region))?;
         endpoint.connect(&address, mtu)?;
-        peer.ask::<()>(&Order::Connect { peer: endpoint.end(), mtu: mtu.bytes() })?;
+        peer.call::<()>(&Command::Connect { peer: endpoint.end(), mtu: mtu.bytes() })?;
         let remote = region.into();
         Ok(Self {
             endpoint,
@@ -212,7 +212,7 @@ impl Run {
     }
 
     fn finish(mut self, rows: Vec<Row>) -> Result<Report, PingpongError> {
-        let peer_retries: u64 = self.peer.ask(&Order::Count)?;
+        let peer_retries: u64 = self.peer.call(&Command::Count)?;
         let device = self.endpoint.device();
         Ok(Report {
             device: device::link_of(device),
@@ -238,7 +238,7 @@ impl Run {
         let latency = self.phase(plan, alone, size)?;
         let together = |run: &mut Self, burst| match run.transport.is_reliable() {
             true => run.burst(operation, burst, Pace::AllAtOnce),
-            false => run.echo(operation, burst, echoes::lanes(size)),
+            false => run.echo(operation, burst, echoes::in_flight(size)),
         };
         let throughput = self.phase(plan, together, size)?;
         Ok(Row::new(operation, size, latency.each, throughput.messages, throughput.elapsed))
@@ -269,8 +269,8 @@ impl Run {
         Ok(all)
     }
 
-    fn order(&mut self, what: Order) -> Result<(), PingpongError> {
-        Ok(self.peer.ask(&what)?)
+    fn command(&mut self, what: Command) -> Result<(), PingpongError> {
+        Ok(self.peer.call(&what)?)
     }
 
     /// One burst, prepared, moved and checked.
@@ -281,11 +281,11 @@ impl Run {
         pace: Pace,
     ) -> Result<Measured, PingpongError> {
         match operation {
-            Operation::Send => self.order(Order::Receive(burst))?,
-            Operation::Read => self.order(Order::Fill(burst))?,
+            Operation::Send => self.command(Command::Receive(burst))?,
+            Operation::Read => self.command(Command::Fill(burst))?,
             Operation::Write | Operation::WriteImm => {}
             Operation::FetchAdd | Operation::CmpSwap => {
-                self.order(Order::SetCounter(COUNTER_START))?;
+                self.command(Command::SetCounter(COUNTER_START))?;
             }
         }
         if matches!(operation, Operation::Send | Operation::Write) {
@@ -298,8 +298,8 @@ impl Run {
             Pace::AllAtOnce => self.all_at_once(operation, burst)?,
         };
         match operation {
-            Operation::Send => self.order(Order::CheckReceived(burst))?,
-            Operation::Write | Operation::WriteImm => self.order(Order::CheckWritten(burst))?,
+            Operation::Send => self.command(Command::CheckReceived(burst))?,
+            Operation::Write | Operation::WriteImm => self.command(Command::CheckWritten(burst))?,
             Operation::Read => {
                 for (message, offset) in burst.slots() {
                     self.endpoint.check(self.back + offset, message, burst.size)?;
@@ -384,7 +384,7 @@ impl Run {
                 _ => expected.wrapping_add(ADDEND),
             };
         }
-        self.order(Order::CheckCounter(expected))
+        self.command(Command::CheckCounter(expected))
     }
 
     /// The next completion. Looks from time to time whether the peer is still there.

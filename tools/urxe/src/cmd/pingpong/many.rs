@@ -22,7 +22,7 @@ use urxe::{
 
 use super::exchange::Address;
 use super::summary::Summary;
-use super::two_hosts::{End, LINGER, Listener, Plan, Role, STALL_LIMIT};
+use super::two_hosts::{End, LINGER, Plan, Role, STALL_LIMIT, Status};
 use super::{PingpongError, Wrong, expect_success};
 use crate::traffic::error::TrafficError;
 use crate::traffic::{Wait, pattern};
@@ -35,7 +35,7 @@ const FILLS: [u8; 2] = [0, 0x7b];
 const TAKEN_MAX: usize = 32;
 
 /// One queue pair and what it waits for.
-struct Lane {
+struct QpState {
     qp: QueuePair,
     received: u32,
     receive_due: bool,
@@ -44,7 +44,7 @@ struct Lane {
 
 /// One end.
 struct Ends {
-    lanes: Vec<Lane>,
+    states: Vec<QpState>,
     by_number: HashMap<Qpn, usize>,
     srq: SharedReceiveQueue,
     cq: CompletionQueue,
@@ -59,13 +59,13 @@ pub fn run(
     plan: &Plan,
     device: &Device,
     qps: u32,
-    told: &mut dyn Listener,
+    status: &mut dyn Status,
 ) -> Result<Summary, PingpongError> {
     if plan.args.rx_depth < qps {
         return Err(PingpongError::TooFewReceives { qps, given: plan.args.rx_depth });
     }
     let new = |gid_index| Ends::new(plan, device, gid_index, qps);
-    let ends = plan.meet(device, told, new)?;
+    let ends = plan.meet(device, status, new)?;
     let start = Instant::now();
     let verified = ends.run(plan)?;
     let elapsed = start.elapsed();
@@ -87,7 +87,7 @@ impl Ends {
         region.write(0, &message)?;
         let cq = device.create_cq(plan.args.rx_depth + qps)?;
         let srq = pd.shared_receive_queue(plan.args.rx_depth).max_sge(1).create()?;
-        let mut lanes = Vec::new();
+        let mut states = Vec::new();
         for _ in 0..qps {
             let builder = pd.queue_pair(&cq).shared_receive_queue(&srq).sgid_index(gid_index);
             let qp = builder
@@ -97,11 +97,11 @@ impl Ends {
                 .signal_all(true)
                 .create()?;
             qp.init(&ConnectOptions::default())?;
-            lanes.push(Lane { qp, received: 0, receive_due: true, send_due: false });
+            states.push(QpState { qp, received: 0, receive_due: true, send_due: false });
         }
-        let by_number = lanes.iter().enumerate().map(|(nr, lane)| (lane.qp.qpn(), nr)).collect();
+        let by_number = states.iter().enumerate().map(|(nr, state)| (state.qp.qpn(), nr)).collect();
         let (timeout, scratch) = (plan.timeout(), vec![0; plan.size]);
-        let ends = Self { lanes, by_number, srq, cq, region, timeout, message, scratch };
+        let ends = Self { states, by_number, srq, cq, region, timeout, message, scratch };
         ends.post_receives(plan.args.rx_depth)?;
         Ok(ends)
     }
@@ -116,19 +116,19 @@ impl Ends {
 
     fn send(&mut self, nr: usize) -> Result<(), TrafficError> {
         let data = self.region.slice(..self.message.len())?;
-        let lane = &mut self.lanes[nr];
-        lane.qp.post_send(&SendRequest::send(data))?;
-        (lane.receive_due, lane.send_due) = (true, true);
+        let state = &mut self.states[nr];
+        state.qp.post_send(&SendRequest::send(data))?;
+        (state.receive_due, state.send_due) = (true, true);
         Ok(())
     }
 
     /// Until all messages have come and gone; how many came, every byte of each right.
     fn run(mut self, plan: &Plan) -> Result<u32, PingpongError> {
-        let (total, qps) = (plan.iterations, self.lanes.len() as u32);
+        let (total, qps) = (plan.iterations, self.states.len() as u32);
         let is_client = plan.role != Role::Server;
         let (mut receives, mut received, mut sent) = (plan.args.rx_depth, 0, 0);
         if is_client {
-            (0..self.lanes.len()).try_for_each(|nr| self.send(nr))?;
+            (0..self.states.len()).try_for_each(|nr| self.send(nr))?;
         }
         let mut taken = [Completion::default(); TAKEN_MAX];
         while received < total || sent < total {
@@ -143,17 +143,17 @@ impl Ends {
                 };
                 if completion.opcode.is_receive() {
                     self.check(nr, is_client, completion)?;
-                    (self.lanes[nr].receive_due, received) = (false, received + 1);
+                    (self.states[nr].receive_due, received) = (false, received + 1);
                     receives -= 1;
                     if receives <= qps {
                         self.post_receives(plan.args.rx_depth - receives)?;
                         receives = plan.args.rx_depth;
                     }
                 } else {
-                    (self.lanes[nr].send_due, sent) = (false, sent + 1);
+                    (self.states[nr].send_due, sent) = (false, sent + 1);
                 }
-                let lane = &self.lanes[nr];
-                if sent < total && !lane.receive_due && !lane.send_due {
+                let state = &self.states[nr];
+                if sent < total && !state.receive_due && !state.send_due {
                     self.send(nr)?;
                 }
             }
@@ -169,7 +169,7 @@ impl Ends {
         completion: &Completion,
     ) -> Result<(), PingpongError> {
         let (found, expected) = (completion.byte_len as usize, self.message.len());
-        let message = u64::from(self.lanes[nr].received);
+        let message = u64::from(self.states[nr].received);
         if found != expected {
             return Err(Wrong::Length { message, found, expected }.into());
         }
@@ -183,7 +183,7 @@ impl Ends {
             let (found, expected) = (self.scratch[offset], self.message[offset]);
             return Err(Wrong::Byte(pattern::Mismatch { message, offset, found, expected }).into());
         }
-        self.lanes[nr].received += 1;
+        self.states[nr].received += 1;
         Ok(())
     }
 }
@@ -192,17 +192,17 @@ impl End for Ends {
     const ADDRESSES: usize = MAX_QPS as usize;
 
     fn addresses(&self) -> Vec<Address> {
-        let address = |lane: &Lane| {
-            let QpEndpoint { gid, qpn, psn } = lane.qp.endpoint();
+        let address = |state: &QpState| {
+            let QpEndpoint { gid, qpn, psn } = state.qp.endpoint();
             Address { lid: 0, qpn, psn, gid }
         };
-        self.lanes.iter().map(address).collect()
+        self.states.iter().map(address).collect()
     }
 
     fn connect(&mut self, remote: &[Address], mtu: PathMtu) -> Result<(), PingpongError> {
         let unused = |address: &Address| address.qpn == Address::UNUSED.qpn;
         if let Some(given) = remote.iter().position(unused) {
-            let wanted = self.lanes.len() as u32;
+            let wanted = self.states.len() as u32;
             return Err(PingpongError::FewerQueuePairs { given, wanted });
         }
         let options = ConnectOptions {
@@ -212,8 +212,8 @@ impl End for Ends {
             max_dest_rd_atomic: 1,
             ..ConnectOptions::default()
         };
-        for (lane, Address { gid, qpn, psn, .. }) in self.lanes.iter().zip(remote) {
-            lane.qp.connect(&QpEndpoint { gid: *gid, qpn: *qpn, psn: *psn }, &options)?;
+        for (state, Address { gid, qpn, psn, .. }) in self.states.iter().zip(remote) {
+            state.qp.connect(&QpEndpoint { gid: *gid, qpn: *qpn, psn: *psn }, &options)?;
         }
         Ok(())
     }

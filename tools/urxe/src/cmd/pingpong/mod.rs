@@ -198,11 +198,11 @@ impl Args {
     fn run_two_hosts(self, choice: Choice, role: Role) -> Result<Outcome, CmdError> {
         let size = self.size.map_or(self.transport.two_hosts_size(), Size::bytes);
         let iterations = self.iterations.unwrap_or(ITERATIONS);
-        let mut told = Told { json: self.json };
+        let mut status = StatusLines { json: self.json };
         let plan = two_hosts::Plan { role, choice, size, iterations, args: self };
-        let summary = plan.run(&mut told)?;
+        let summary = plan.run(&mut status)?;
         let mut out = output::stdout();
-        if told.json {
+        if status.json {
             output::json(&mut out, &summary)?;
         } else {
             writeln!(out, "{summary}")?;
@@ -214,11 +214,11 @@ impl Args {
 
 /// What is said while two hosts play: to standard output at once, or to standard error if that has
 /// the JSON.
-struct Told {
+struct StatusLines {
     json: bool,
 }
 
-impl Told {
+impl StatusLines {
     fn say(&self, line: &str) {
         // Whoever started this may not read; the run goes on.
         let _ = if self.json {
@@ -238,7 +238,7 @@ impl Told {
     }
 }
 
-impl two_hosts::Listener for Told {
+impl two_hosts::Status for StatusLines {
     fn listening(&mut self, on: SocketAddr) {
         self.say(&format!("listening on TCP {on}"));
     }

@@ -80,7 +80,7 @@ pub struct Opened {
 
 /// What the parent says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum Command {
     /// Open the device.
     Open(Setup),
     /// Connect to the parent.

@@ -9,7 +9,7 @@ use urxe::{ConnectOptions, Device, PathMtu, Remote, RemoteRegion, SendRequest};
 
 use super::endpoint::{Endpoint, EndpointConfig};
 use super::exchange::Address;
-use super::protocol::{Burst, Echo, Opened, Order, Setup};
+use super::protocol::{Burst, Command, Echo, Opened, Setup};
 use super::transport::Transport;
 use super::{DEPTH, PingpongError, Wrong};
 use crate::cmd::{CmdError, Outcome};
@@ -17,14 +17,14 @@ use crate::traffic::Wait;
 use crate::traffic::device;
 use crate::traffic::error::{TrafficError, unexpected};
 use crate::traffic::operation::Operation;
-use crate::traffic::responder::{AtEnd, answer, orders_of_parent, read_orders};
+use crate::traffic::responder::{AtEnd, commands_of_parent, read_commands, reply};
 
 /// Time without any completion after which the peer gives up.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Obeys until the parent closes standard input.
 pub fn run() -> Result<Outcome, CmdError> {
-    let orders = read_orders(orders_of_parent(), AtEnd::Exit, |_| {});
+    let commands = read_commands(commands_of_parent(), AtEnd::Exit, |_| {});
     let mut stdout = io::stdout().lock();
     let mut responder = Responder {
         endpoint: None,
@@ -33,11 +33,11 @@ pub fn run() -> Result<Outcome, CmdError> {
         wait: Wait::Events,
         transport: Transport::Rc,
     };
-    while let Some(order) = responder.next_order(&orders) {
-        let echo = if let Order::Echo(echo) = order { Some(echo) } else { None };
-        let result = responder.obey(order);
+    while let Some(command) = responder.next_command(&commands) {
+        let echo = if let Command::Echo(echo) = command { Some(echo) } else { None };
+        let result = responder.execute(command);
         let echo = echo.filter(|_| result.is_ok());
-        answer(&mut stdout, result)?;
+        reply(&mut stdout, result)?;
         if let Some(echo) = echo {
             responder.echoed = responder.echo(&echo);
         }
@@ -57,13 +57,13 @@ struct Responder {
 
 impl Responder {
     /// The next order. Meanwhile the device is polled, unless completions are waited for by events.
-    fn next_order(&mut self, orders: &Receiver<Order>) -> Option<Order> {
+    fn next_command(&mut self, commands: &Receiver<Command>) -> Option<Command> {
         let Some(endpoint) = self.endpoint.as_mut().filter(|_| self.wait == Wait::Poll) else {
-            return orders.recv().ok();
+            return commands.recv().ok();
         };
         loop {
-            match orders.try_recv() {
-                Ok(order) => return Some(order),
+            match commands.try_recv() {
+                Ok(command) => return Some(command),
                 Err(TryRecvError::Disconnected) => return None,
                 // What is wrong shows when the completions are taken.
                 Err(TryRecvError::Empty) => drop(endpoint.progress()),
@@ -71,14 +71,14 @@ impl Responder {
         }
     }
 
-    fn obey(&mut self, order: Order) -> Result<Value, PingpongError> {
-        if let Order::Open(setup) = &order {
+    fn execute(&mut self, command: Command) -> Result<Value, PingpongError> {
+        if let Command::Open(setup) = &command {
             return Ok(json!(self.open(setup)?));
         }
         let endpoint = self.endpoint.as_mut().ok_or_else(not_open)?;
-        match order {
-            Order::Open(_) => {}
-            Order::Connect { peer, mtu } => {
+        match command {
+            Command::Open(_) => {}
+            Command::Connect { peer, mtu } => {
                 let address: Address =
                     peer.address.parse().map_err(|_| unexpected(peer.address))?;
                 let mtu = PathMtu::at_most(mtu).ok_or_else(|| unexpected(mtu.to_string()))?;
@@ -87,35 +87,35 @@ impl Responder {
                 self.parent = Some(region.into());
                 endpoint.connect(&address, mtu)?;
             }
-            Order::Receive(burst) => {
+            Command::Receive(burst) => {
                 for (message, offset) in burst.slots() {
                     endpoint.post_recv(message, offset, burst.size)?;
                 }
             }
-            Order::CheckReceived(burst) => {
+            Command::CheckReceived(burst) => {
                 take_receives(endpoint, burst)?;
                 check(endpoint, burst)?;
             }
-            Order::CheckWritten(burst) => check(endpoint, burst)?,
-            Order::Fill(burst) => {
+            Command::CheckWritten(burst) => check(endpoint, burst)?,
+            Command::Fill(burst) => {
                 for (message, offset) in burst.slots() {
                     endpoint.fill(offset, message, burst.size)?;
                 }
             }
-            Order::Echo(Echo { size, slots, .. }) => {
+            Command::Echo(Echo { size, slots, .. }) => {
                 for slot in 0..slots {
                     endpoint.post_recv(slot.into(), slot as usize * size, size)?;
                 }
             }
-            Order::EndEcho => std::mem::replace(&mut self.echoed, Ok(()))?,
-            Order::SetCounter(value) => endpoint.region().store_u64(0, value)?,
-            Order::CheckCounter(expected) => {
+            Command::EndEcho => std::mem::replace(&mut self.echoed, Ok(()))?,
+            Command::SetCounter(value) => endpoint.region().store_u64(0, value)?,
+            Command::CheckCounter(expected) => {
                 let found = endpoint.region().load_u64(0)?;
                 if found != expected {
                     return Err(Wrong::Counter { found, expected }.into());
                 }
             }
-            Order::Count => return Ok(json!(device::retries_of(endpoint.device()))),
+            Command::Count => return Ok(json!(device::retries_of(endpoint.device()))),
         }
         Ok(Value::Null)
     }

@@ -73,7 +73,7 @@ pub struct Plan {
 }
 
 /// What is told while it runs.
-pub trait Listener {
+pub trait Status {
     /// The server waits for its client.
     fn listening(&mut self, on: std::net::SocketAddr);
     /// The addresses are exchanged.
@@ -85,7 +85,7 @@ impl Plan {
     ///
     /// # Errors
     /// What failed, or what data was wrong.
-    pub fn run(&self, told: &mut dyn Listener) -> Result<Summary, PingpongError> {
+    pub fn run(&self, status: &mut dyn Status) -> Result<Summary, PingpongError> {
         let mut builder = Device::builder();
         if let Some(path) = &self.args.capture {
             builder = builder.capture(path);
@@ -107,10 +107,10 @@ impl Plan {
             return Err(PingpongError::NoSuchGid { given, entries });
         }
         if let Some(qps) = self.args.srq {
-            return many::run(self, &device, qps, told);
+            return many::run(self, &device, qps, status);
         }
         let endpoint = |gid_index| self.endpoint(device.clone(), gid_index);
-        let mut endpoint = self.meet(&device, told, endpoint)?;
+        let mut endpoint = self.meet(&device, status, endpoint)?;
         let start = Instant::now();
         MessageLoop::new(self).run(&mut endpoint)?;
         let elapsed = start.elapsed();
@@ -134,13 +134,13 @@ impl Plan {
     }
 
     /// Server: waits for a client.
-    fn accept(&self, device: &Device, told: &mut dyn Listener) -> Result<Exchange, PingpongError> {
+    fn accept(&self, device: &Device, status: &mut dyn Status) -> Result<Exchange, PingpongError> {
         let bound =
             device.query_port().gids.iter().find(|gid| gid.assigned).map(|gid| gid.gid.to_ip());
         let listener: TcpListener =
             exchange::listen(bound.unwrap_or_else(|| Gid::ZERO.to_ip()), self.args.port)?;
         if let Ok(address) = listener.local_addr() {
-            told.listening(address);
+            status.listening(address);
         }
         Ok(Exchange::accept(&listener)?)
     }
@@ -162,11 +162,11 @@ impl Plan {
     pub fn meet<E: End>(
         &self,
         device: &Device,
-        told: &mut dyn Listener,
+        status: &mut dyn Status,
         new: impl FnOnce(u8) -> Result<E, TrafficError>,
     ) -> Result<E, PingpongError> {
         let mut exchange = match &self.role {
-            Role::Server => self.accept(device, told)?,
+            Role::Server => self.accept(device, status)?,
             Role::Client(host) => self.reach(host)?,
         };
         let mut end = new(self.own_gid(device, &exchange))?;
@@ -197,7 +197,7 @@ impl Plan {
             send(&mut exchange, &local, E::ADDRESSES)?;
             exchange.receive_done()?;
         }
-        local.iter().zip(&remote).for_each(|(local, remote)| told.exchanged(local, remote));
+        local.iter().zip(&remote).for_each(|(local, remote)| status.exchanged(local, remote));
         Ok(end)
     }
 

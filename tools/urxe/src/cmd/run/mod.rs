@@ -64,7 +64,7 @@ pub enum RunError {
 
 /// What both subcommands are told.
 #[derive(Debug, clap::Args)]
-struct Surroundings {
+struct EnvironmentArgs {
     /// A device, before all configured ones; may be given several times
     #[arg(long = "link", value_name = "NAME=ADDRESS|INTERFACE")]
     links: Vec<LinkSpec>,
@@ -83,7 +83,7 @@ struct Surroundings {
 }
 
 /// `first`, and after it what a variable of the loader's holds already.
-fn before(first: OsString, variable: &str) -> OsString {
+fn prepend(first: OsString, variable: &str) -> OsString {
     let mut value = first;
     if let Some(old) = std::env::var_os(variable).filter(|old| !old.is_empty()) {
         value.push(":");
@@ -92,13 +92,13 @@ fn before(first: OsString, variable: &str) -> OsString {
     value
 }
 
-impl Surroundings {
+impl EnvironmentArgs {
     /// The variables to be set.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, RunError> {
-        let path = before(library::folder_of_links()?.into_os_string(), LIBRARY_PATH);
+        let path = prepend(library::folder_of_links()?.into_os_string(), LIBRARY_PATH);
         let mut variables = vec![(LIBRARY_PATH, path)];
         if self.sysfs {
-            variables.push((PRELOAD, before(library::sysfs()?.into_os_string(), PRELOAD)));
+            variables.push((PRELOAD, prepend(library::sysfs()?.into_os_string(), PRELOAD)));
             let place = library::cache()?.join("urxe/sysfs");
             variables.push((SYSFS, sysfs::folder(&self.links, &place)?.into()));
         }
@@ -133,7 +133,7 @@ Examples:
 The program sees urxe's devices alone, not those of the kernel. URXE_LOG=warn tells why a verb was refused.")]
 pub struct Run {
     #[command(flatten)]
-    surroundings: Surroundings,
+    environment: EnvironmentArgs,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -146,7 +146,7 @@ impl Run {
             self.command.split_first().expect("clap asks for at least one word");
         let program = program::find(name).and_then(|path| program::check(&path).map(|()| path));
         let program = program.map_err(RunError::from)?;
-        let variables = self.surroundings.variables()?;
+        let variables = self.environment.variables()?;
         let error = Command::new(&program).arg0(name).args(arguments).envs(variables).exec();
         Err(RunError::Start { program, error }.into())
     }
@@ -159,14 +159,14 @@ In a shell:
   eval \"$(urxe env)\"")]
 pub struct Env {
     #[command(flatten)]
-    surroundings: Surroundings,
+    environment: EnvironmentArgs,
 }
 
 impl Env {
     /// Prints the variables for a shell.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let mut out = output::stdout();
-        for (name, value) in self.surroundings.variables()? {
+        for (name, value) in self.environment.variables()? {
             let value = value.to_string_lossy().replace('\'', r"'\''");
             writeln!(out, "export {name}='{value}'")?;
         }

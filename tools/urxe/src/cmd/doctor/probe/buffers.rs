@@ -3,7 +3,7 @@
 use urxe_stack::port::SendOutcome;
 use urxe_stack::port::udp::{ReceiveBuffers, UdpPort};
 
-use super::{Name, Probe, marked, pair, scratch_port, sysctl, untried};
+use super::{Name, Probe, marked, not_tried, pair, scratch_port, sysctl};
 
 /// Bytes of buffer that are worth having: a port asks for as many, and the kernel's limit should
 /// allow it.
@@ -64,7 +64,7 @@ pub(super) fn send() -> Probe {
     const NAME: Name = Name("send buffer");
     let granted = match scratch_port() {
         Ok(port) => port.send_buffer() / 2,
-        Err(error) => return untried(NAME, &error),
+        Err(error) => return not_tried(NAME, &error),
     };
     let detail = format!(
         "{} granted of {} asked for (default {})",

@@ -19,7 +19,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use urxe_stack::port::udp::UdpPort;
 use urxe_wire::ROCE_PORT;
 
-use super::{Name, PATIENCE, Probe, marked, pair, send, wait_readable};
+use super::{ARRIVAL_TIMEOUT, Name, Probe, marked, pair, send, wait_readable};
 
 const NAME: Name = Name("IPv4 identification and DF");
 
@@ -54,7 +54,7 @@ pub(super) fn probe() -> Probe {
     };
     let single = marked(64, 6);
     send(&a, b.address(), &single, single.len());
-    let singles = seen(&watch, &a, &b, 1, Instant::now() + PATIENCE);
+    let singles = seen(&watch, &a, &b, 1, Instant::now() + ARRIVAL_TIMEOUT);
     let segments = if a.gso() { cut_up(&watch, &a, &b) } else { Vec::new() };
     verdict(&singles, &segments, a.gso())
 }
@@ -168,7 +168,7 @@ fn cut_up(watch: &Socket, a: &UdpPort, b: &UdpPort) -> Vec<Seen> {
     {
         return Vec::new();
     }
-    seen(watch, a, b, CUT_UP_BYTES.div_ceil(CUT_UP_SEGMENT), Instant::now() + PATIENCE)
+    seen(watch, a, b, CUT_UP_BYTES.div_ceil(CUT_UP_SEGMENT), Instant::now() + ARRIVAL_TIMEOUT)
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ pub fn run() -> Vec<Probe> {
 }
 
 /// How long a probe waits for a packet that is to arrive.
-const PATIENCE: Duration = Duration::from_millis(500);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A port on some loopback address that nobody uses.
 fn scratch_port() -> Result<UdpPort, OpenPortError> {
@@ -139,12 +139,12 @@ fn scratch_port() -> Result<UdpPort, OpenPortError> {
 
 /// Two ports to try something between; the probe that cannot be made without them.
 fn pair(name: Name) -> Result<(UdpPort, UdpPort), Probe> {
-    let open = || scratch_port().map_err(|error| untried(name, &error));
+    let open = || scratch_port().map_err(|error| not_tried(name, &error));
     Ok((open()?, open()?))
 }
 
 /// The probe for what could not be tried since no port could be opened.
-fn untried(name: Name, error: &OpenPortError) -> Probe {
+fn not_tried(name: Name, error: &OpenPortError) -> Probe {
     name.unverified(format!("no port to try it with: {error}"), "unknown until that is solved")
 }
 
@@ -179,7 +179,7 @@ impl Arrival {
 fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrival> {
     let mut buffers = ReceiveBuffers::default();
     let mut all: Vec<Arrival> = Vec::new();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ARRIVAL_TIMEOUT;
     loop {
         while matches!(port.receive(&mut buffers), Ok(1..)) {
             all.extend(buffers.iter().map(|datagrams| Arrival {
@@ -292,7 +292,7 @@ mod tests {
             owner: None,
             free: None,
         };
-        let probe = untried(Name("anything"), &error);
+        let probe = not_tried(Name("anything"), &error);
         assert_eq!(probe.outcome, Outcome::Unverified);
         assert!(probe.detail.contains("no loopback address has it free"), "{probe:?}");
     }

@@ -8,7 +8,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use urxe_stack::sys::steering;
 use urxe_wire::ROCE_PORT;
 
-use super::{Name, PATIENCE, Probe, scratch_port, send, untried, wait_readable};
+use super::{ARRIVAL_TIMEOUT, Name, Probe, not_tried, scratch_port, send, wait_readable};
 
 /// Sockets of the group that the steering probe makes: everybody's, and those of the first slots.
 const MEMBERS: u32 = 4;
@@ -23,12 +23,12 @@ pub(super) fn steering() -> Probe {
     let without = "each process needs a loopback or interface address of its own";
     let sender = match scratch_port() {
         Ok(port) => port,
-        Err(error) => return untried(NAME, &error),
+        Err(error) => return not_tried(NAME, &error),
     };
     // A port that was just open there shows that the address is free.
     let address = match scratch_port() {
         Ok(port) => port.address(),
-        Err(error) => return untried(NAME, &error),
+        Err(error) => return not_tried(NAME, &error),
     };
     let members = match group(address) {
         Ok(members) => members,
@@ -43,7 +43,7 @@ pub(super) fn steering() -> Probe {
         let mut packet = super::marked(64, 8);
         packet[4..8].copy_from_slice(&(qpn | 0x4000_0000).to_be_bytes());
         send(&sender, address, &packet, packet.len());
-        found.push(receiver(&members, &packet, Instant::now() + PATIENCE));
+        found.push(receiver(&members, &packet, Instant::now() + ARRIVAL_TIMEOUT));
     }
     if found.iter().zip(0..).all(|(&found, index)| found == Some(index)) {
         let detail =
@@ -133,7 +133,7 @@ pub(super) fn multicast() -> Probe {
     if let Err(error) = sending().and_then(|socket| socket.send_to(&packet, &to)) {
         return failed("cannot send to a group on the loopback interface", error);
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ARRIVAL_TIMEOUT;
     loop {
         match receive(&receiver) {
             Some(received) if received == packet => {

@@ -9,7 +9,7 @@ use urxe_stack::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
 use urxe_wire::ROCE_PORT;
 
 use super::{
-    Arrival, Name, Probe, arrivals, marked, pair, scratch_port, send, untried, wait_readable,
+    Arrival, Name, Probe, arrivals, marked, not_tried, pair, scratch_port, send, wait_readable,
 };
 
 /// The effective user and the kernel. Informs; there is nothing to fail.
@@ -152,7 +152,7 @@ pub(super) fn path_errors() -> Probe {
     drop(b);
     let packet = marked(64, 3);
     send(&a, closed, &packet, packet.len());
-    let deadline = Instant::now() + super::PATIENCE;
+    let deadline = Instant::now() + super::ARRIVAL_TIMEOUT;
     let mut found = None;
     loop {
         a.drain_errors(|error| {
@@ -208,7 +208,7 @@ pub(super) fn ipv6() -> Probe {
                      containers may lack it",
             );
         }
-        Err(error) => return untried(NAME, &error),
+        Err(error) => return not_tried(NAME, &error),
     };
     let packet = marked(64, 4);
     send(&port, local, &packet, packet.len());

@@ -218,14 +218,14 @@ impl FloorEnd {
     ///
     /// # Errors
     /// [`PerfError::Floor`].
-    pub fn ask(&mut self) -> Result<(Sample, Sample), PerfError> {
+    pub fn measure(&mut self) -> Result<(Sample, Sample), PerfError> {
         let round = self.floor.round();
         match self.floor.kind {
             Kind::Stream { both } => self.stream(Some(round), both, &|| true),
             Kind::Single => self.stream(Some(round), false, &|| true),
             Kind::PingPong { .. } => {
                 let peer = self.peer()?;
-                Ok((pingpong::ask(&self.socket, peer, &self.floor)?, Sample::default()))
+                Ok((pingpong::measure(&self.socket, peer, &self.floor)?, Sample::default()))
             }
             Kind::Tcp => Ok((self.tcp.send(round)?, Sample::default())),
         }
@@ -235,12 +235,12 @@ impl FloorEnd {
     ///
     /// # Errors
     /// [`PerfError::Floor`].
-    pub fn answer(&mut self, is_over: &dyn Fn() -> bool) -> Result<(Sample, Sample), PerfError> {
+    pub fn respond(&mut self, is_over: &dyn Fn() -> bool) -> Result<(Sample, Sample), PerfError> {
         match self.floor.kind {
             Kind::Stream { both } => self.stream(both.then(|| self.floor.round()), true, is_over),
             Kind::Single => self.stream(None, true, is_over),
             Kind::PingPong { .. } => {
-                pingpong::answer(&self.socket, self.peer()?, &self.floor, is_over)?;
+                pingpong::respond(&self.socket, self.peer()?, &self.floor, is_over)?;
                 Ok((Sample::default(), Sample::default()))
             }
             Kind::Tcp => Ok((Sample::default(), self.tcp.receive(is_over)?)),

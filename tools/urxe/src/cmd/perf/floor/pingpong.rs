@@ -22,7 +22,7 @@ fn len(floor: &Floor) -> usize {
 ///
 /// # Errors
 /// [`PerfError::Floor`].
-pub fn ask(socket: &Socket, peer: SocketAddr, floor: &Floor) -> Result<Sample, PerfError> {
+pub fn measure(socket: &Socket, peer: SocketAddr, floor: &Floor) -> Result<Sample, PerfError> {
     let _affinity = CpuAffinity::to(Side::Asks);
     let mut message = vec![0x5a; len(floor)];
     let mut buffer = vec![0; 1 << 16];
@@ -55,7 +55,7 @@ pub fn ask(socket: &Socket, peer: SocketAddr, floor: &Floor) -> Result<Sample, P
 ///
 /// # Errors
 /// [`PerfError::Floor`].
-pub fn answer(
+pub fn respond(
     socket: &Socket,
     peer: SocketAddr,
     floor: &Floor,

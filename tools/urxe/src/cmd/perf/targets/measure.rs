@@ -9,7 +9,7 @@ use crate::cmd::perf::case::{Case, Limit, Metric};
 use crate::cmd::perf::floor::{Floor, Kind};
 use crate::cmd::perf::protocol::DeviceOptions;
 use crate::cmd::perf::report::Floors;
-use crate::cmd::perf::runner::{Addresses, Contender, Outcome, Runner};
+use crate::cmd::perf::runner::{Addresses, Outcome, Runner, Workload};
 use crate::cmd::perf::statistics::Sample;
 use crate::cmd::perf::{Progress, local};
 use crate::traffic::Wait;
@@ -92,17 +92,17 @@ pub fn all(round: Duration, rounds: u32, part: Option<&str>) -> Vec<Row> {
 
 /// Contenders with what they did.
 struct Comparison {
-    contenders: Vec<Contender>,
+    workloads: Vec<Workload>,
     outcomes: Vec<Outcome>,
 }
 
 impl Comparison {
     /// The median of a case, and its floor's.
     fn against(&self, nr: usize, kind: Kind) -> (Sample, Sample) {
-        let Contender::Case { case, .. } = self.contenders[nr] else {
+        let Workload::Case { case, .. } = self.workloads[nr] else {
             unreachable!("cases come first")
         };
-        let floors = Floors { contenders: &self.contenders, outcomes: &self.outcomes };
+        let floors = Floors { workloads: &self.workloads, outcomes: &self.outcomes };
         let floor = floors.under(&case, kind).copied().unwrap_or_default();
         (self.outcomes[nr].median, floor)
     }
@@ -125,32 +125,32 @@ impl Bench {
     fn run(
         &self,
         runner: &mut Runner,
-        contenders: Vec<Contender>,
+        workloads: Vec<Workload>,
         rounds: u32,
     ) -> Result<Comparison, PerfError> {
-        let progress = Progress::new(std::iter::once(contenders.as_slice()), rounds);
-        let outcomes = runner.compare(&contenders, rounds, |contender| progress.step(contender))?;
-        Ok(Comparison { contenders, outcomes })
+        let progress = Progress::new(std::iter::once(workloads.as_slice()), rounds);
+        let outcomes = runner.compare(&workloads, rounds, |workload| progress.step(workload))?;
+        Ok(Comparison { workloads, outcomes })
     }
 
     /// Cases on one pair of default devices, in turn with floors of these kinds.
     fn compare(&self, cases: &[Case], kinds: &[Kind]) -> Result<Comparison, PerfError> {
         let mut runner = self.runner(&[DeviceOptions::default()])?;
-        self.run(&mut runner, self.contenders(cases, kinds), self.rounds)
+        self.run(&mut runner, self.workloads(cases, kinds), self.rounds)
     }
 
-    fn contenders(&self, cases: &[Case], kinds: &[Kind]) -> Vec<Contender> {
-        let mut contenders: Vec<_> =
-            cases.iter().map(|case| Contender::Case { devices: 0, case: *case }).collect();
+    fn workloads(&self, cases: &[Case], kinds: &[Kind]) -> Vec<Workload> {
+        let mut workloads: Vec<_> =
+            cases.iter().map(|case| Workload::Case { devices: 0, case: *case }).collect();
         for case in cases {
             for kind in kinds {
-                let floor = Contender::Floor(Floor::under(case, *kind, self.round));
-                if !contenders.contains(&floor) {
-                    contenders.push(floor);
+                let floor = Workload::Floor(Floor::under(case, *kind, self.round));
+                if !workloads.contains(&floor) {
+                    workloads.push(floor);
                 }
             }
         }
-        contenders
+        workloads
     }
 
     /// Bandwidth of each operation, at least so much of each floor.
@@ -199,7 +199,7 @@ impl Bench {
         blocking: bool,
     ) -> Result<Vec<(Case, Outcome, f64)>, PerfError> {
         let comparison = self.compare(cases, &[Kind::PingPong { blocking }])?;
-        let floors = Floors { contenders: &comparison.contenders, outcomes: &comparison.outcomes };
+        let floors = Floors { workloads: &comparison.workloads, outcomes: &comparison.outcomes };
         let figure = |(case, outcome): (&Case, &Outcome)| {
             (*case, outcome.clone(), floors.half_round_trip(case, blocking).unwrap_or(0.0))
         };
@@ -235,8 +235,8 @@ impl Bench {
     /// Bandwidth of a case on the second pair of devices against the first.
     fn versus(&self, options: [DeviceOptions; 2], case: Case, against: &str, least: f64) -> Checks {
         let mut runner = self.runner(&options)?;
-        let contenders = [1, 0].map(|devices| Contender::Case { devices, case }).to_vec();
-        let comparison = self.run(&mut runner, contenders, self.rounds)?;
+        let workloads = [1, 0].map(|devices| Workload::Case { devices, case }).to_vec();
+        let comparison = self.run(&mut runner, workloads, self.rounds)?;
         let [figure, other] = [0, 1].map(|nr: usize| comparison.outcomes[nr].median.gbps);
         let name = case.operation.to_string();
         Ok(vec![Check::ratio(&name, figure, "Gb/s", (against, other), AtLeast(least))])
@@ -254,7 +254,7 @@ impl Bench {
             DeviceOptions { receive_buffer: Some(SMALL_BUFFER), ..DeviceOptions::default() };
         let mut runner = self.runner(&[small])?;
         // One that failed would end the comparison with its status.
-        let comparison = self.run(&mut runner, vec![Contender::Case { devices: 0, case }], 1)?;
+        let comparison = self.run(&mut runner, vec![Workload::Case { devices: 0, case }], 1)?;
         let done = comparison.outcomes[0].median.messages as f64;
         let against = ("sent", MANY as f64);
         Ok(vec![Check::ratio("WRITE completed", done, "messages", against, AtLeast(1.0))])
@@ -279,7 +279,7 @@ impl Bench {
     fn memory(&self) -> Checks {
         let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
         let mut runner = self.runner(&[DeviceOptions::default()])?;
-        self.run(&mut runner, vec![Contender::Case { devices: 0, case }], 1)?;
+        self.run(&mut runner, vec![Workload::Case { devices: 0, case }], 1)?;
         let mebibytes = runner.resident()? as f64 / f64::from(1 << 20);
         let limit = ("limit", RESIDENT_MAX as f64 / f64::from(1 << 20));
         Ok(vec![Check::ratio("larger process", mebibytes, "MiB", limit, AtMost(1.0))])
@@ -293,7 +293,7 @@ impl Bench {
             [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
         let mut runner = self.runner(&[DeviceOptions::default()])?;
         let (two, one) = (0, runner.open_on_one_address(0, &DeviceOptions::default())?);
-        let pair = |case: Case| [one, two].map(|devices| Contender::Case { devices, case });
+        let pair = |case: Case| [one, two].map(|devices| Workload::Case { devices, case });
         let cases: Vec<Case> = streams.into_iter().chain(latencies).collect();
         let comparison =
             self.run(&mut runner, cases.iter().copied().flat_map(pair).collect(), self.rounds)?;

@@ -11,22 +11,22 @@
 
 use std::time::Instant;
 
-use super::super::protocol::{Burst, Echo, Order};
+use super::super::protocol::{Burst, Command, Echo};
 use super::super::{PingpongError, Wrong, expect};
 use super::{Measured, Run};
 use crate::traffic::operation::Operation;
 
 /// Bytes on the way at once, unless one message alone is longer.
-const BYTES_ON_THE_WAY: usize = 64 << 10;
+const BYTES_IN_FLIGHT: usize = 64 << 10;
 /// Messages on the way at once, at most.
-const MAX_LANES: u32 = 16;
+const MAX_IN_FLIGHT: u32 = 16;
 /// Receives at the peer for each lane: one that has come, one on its way, and those that the peer
 /// has sent back but not yet posted anew.
-const SLOTS_PER_LANE: u32 = 4;
+const SLOTS_PER_MESSAGE: u32 = 4;
 
 /// How many messages of this size may be on the way at once where nothing is sent again.
-pub fn lanes(size: usize) -> u32 {
-    u32::try_from(BYTES_ON_THE_WAY / size).unwrap_or(u32::MAX).clamp(1, MAX_LANES)
+pub fn in_flight(size: usize) -> u32 {
+    u32::try_from(BYTES_IN_FLIGHT / size).unwrap_or(u32::MAX).clamp(1, MAX_IN_FLIGHT)
 }
 
 impl Run {
@@ -35,22 +35,22 @@ impl Run {
         &mut self,
         operation: Operation,
         burst: Burst,
-        lanes: u32,
+        in_flight: u32,
     ) -> Result<Measured, PingpongError> {
         let Burst { size, first, count } = burst;
         for (message, offset) in burst.slots() {
             self.endpoint.fill(offset, message, size)?;
             self.endpoint.post_recv(message, self.back + offset, size)?;
         }
-        let slots = (lanes * SLOTS_PER_LANE).min(count);
-        self.order(Order::Echo(Echo { operation, size, count, slots, back: self.back }))?;
+        let slots = (in_flight * SLOTS_PER_MESSAGE).min(count);
+        self.command(Command::Echo(Echo { operation, size, count, slots, back: self.back }))?;
         let mut measured = Measured::default();
         let mut starts = Vec::with_capacity(count as usize);
         let (mut left, mut returned) = (0, 0);
         let start = Instant::now();
         while returned < count || left < count {
             while starts.len() < count as usize
-                && starts.len() - (returned as usize) < lanes as usize
+                && starts.len() - (returned as usize) < in_flight as usize
             {
                 let nr = starts.len() as u32;
                 let at = |nr: u32| nr as usize * size;
@@ -74,7 +74,7 @@ impl Run {
         for (message, offset) in burst.slots() {
             self.endpoint.check(self.back + offset, message, size)?;
         }
-        self.order(Order::EndEcho)?;
+        self.command(Command::EndEcho)?;
         Ok(measured)
     }
 
