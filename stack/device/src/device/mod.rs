@@ -22,14 +22,12 @@
 //! | `paths` | paths by the address that they lead to |
 //! | `accept` | which bytes become a packet: shape and ICRC |
 //! | `receive` | from a datagram to the queue pairs |
-//! | `congestion` | what marks of routers and notifications of peers do |
 //! | `timeouts` | from the timers to the queue pairs |
 //! | `transmit` | from the queue pairs to the port |
 //! | `slots` | tables whose entries never move |
 
 mod accept;
 pub mod ah;
-mod congestion;
 pub mod domains;
 pub mod multicast;
 mod paths;

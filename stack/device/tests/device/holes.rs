@@ -1,5 +1,5 @@
-//! Regions of which a page is gone, on demand and other ones, as every service meets them: what is told to whom,
-//! and what stays as it was.
+//! Regions of which a page is gone, on demand and other ones, as every service meets them: the
+//! errors that each side gets, and the memory that stays as it was.
 
 use urxe_wire::{Msn, NakCode, Opcode, Psn, Syndrome};
 
