@@ -23,8 +23,8 @@ use std::net::IpAddr;
 use super::counters::Counter;
 use super::{Device, QpHandle, QpSlot};
 use crate::path::acks::Ack;
+use crate::path::admission_queue::AdmissionQueue;
 use crate::path::ecn::Cnp;
-use crate::path::line::Line;
 use crate::path::ready::ReadyLink;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::{Scheduler, TransmitStatus, Turn, TurnQueues, TurnSource};
@@ -184,8 +184,8 @@ impl Device {
             self.append_control_packets(acks, cnps, run, &route, port);
         }
         self.send(run, &route, port);
-        let has_line = !queues.admission(Credit::Send).is_empty();
-        path.has_line.store(has_line, Ordering::Relaxed);
+        let has_window_waiters = !queues.admission(Credit::Send).is_empty();
+        path.has_window_waiters.store(has_window_waiters, Ordering::Relaxed);
         path.has_blocked.store(queues.has_blocked(), Ordering::Release);
         if call.budget_bytes == 0 {
             self.list_rest(path_index, path, queues);
@@ -241,7 +241,7 @@ impl Device {
     #[cold]
     fn requeue_moved(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
         // Late queue pairs that left this path were listed on their present paths.
-        self.take_late(path, &mut Line::default());
+        self.take_late(path, &mut AdmissionQueue::default());
         self.take_ready(path, queue);
         for index in queue.drain(..) {
             let Some(slot) = self.qps.at(index) else { continue };
@@ -270,15 +270,15 @@ impl Device {
         }
     }
 
-    /// Moves the path's list of late queue pairs to the end of `line`, oldest first. A queue pair
+    /// Moves the path's list of late queue pairs to the end of `queue`, oldest first. A queue pair
     /// is late if all its unsent requests were posted just now, others wait for the window
-    /// (`Path::has_line`), and there is no room (`Qp::comes_late`). It joins the line of
+    /// (`Path::has_window_waiters`), and there is no room (`Qp::comes_late`). It joins the admission queue of
     /// [`Credit::Send`] without a turn: only requests charged to the window can be late.
     #[inline]
-    fn take_late(&self, path: &Path, line: &mut Line) {
+    fn take_late(&self, path: &Path, queue: &mut AdmissionQueue) {
         if !path.late.is_empty() {
             let link_of = |index| &self.listed(index).late;
-            line.join_all(|waiting| {
+            queue.append(|waiting| {
                 path.late.append_to(waiting, link_of, ReadyLink::unlist_before_lock)
             });
         }

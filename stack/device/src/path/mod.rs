@@ -10,11 +10,11 @@
 //! waits for a queue pair (`qp/completions.rs`).
 
 pub(crate) mod acks;
+pub(crate) mod admission_queue;
 mod brake;
 pub(crate) mod charges;
 pub(crate) mod cork;
 pub(crate) mod ecn;
-pub(crate) mod line;
 pub(crate) mod pace;
 pub(crate) mod ready;
 pub(crate) mod run;
@@ -68,7 +68,7 @@ pub(crate) struct Path {
     /// Queue pairs that may have something to send.
     pub ready: ReadyList,
     /// Queue pairs that have nothing to send but what was posted when there was no room for it:
-    /// they go to the end of the line.
+    /// they go to the end of the admission queue.
     pub late: ReadyList,
     /// Acknowledgements that left their queue pairs.
     pub acks: AckList,
@@ -79,8 +79,8 @@ pub(crate) struct Path {
     pub cork: Cork,
     /// Some queue pair waits for a [`Credit`](window::Credit).
     pub has_blocked: AtomicBool,
-    /// Some of these wait in the line for the window.
-    pub has_line: AtomicBool,
+    /// Some of these wait in the admission queue for the window.
+    pub has_window_waiters: AtomicBool,
     /// See [`OpenPath`]. Changes only while no queue pair is on the path.
     generation: AtomicU32,
     kick: AtomicBool,
@@ -120,7 +120,7 @@ impl Path {
             pace: Pace::default(),
             cork: Cork::default(),
             has_blocked: AtomicBool::new(false),
-            has_line: AtomicBool::new(false),
+            has_window_waiters: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             kick: AtomicBool::new(false),
             sender: Mutex::new(Sender::default()),

@@ -42,7 +42,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use super::line::Line;
+use super::admission_queue::AdmissionQueue;
 use super::window::Credit;
 
 /// With this many set aside, the oldest may end the run even if others are ready: each of them was
@@ -107,7 +107,7 @@ pub(crate) struct TurnQueues {
     /// Queue pairs taken off the path's list, in order.
     pub ready: VecDeque<u32>,
     /// Queue pairs that wait for each [`Credit`].
-    admission: [Line; Credit::COUNT],
+    admission: [AdmissionQueue; Credit::COUNT],
     /// Queue pairs whose next packet would end the run, in order; empty between rounds.
     set_aside: VecDeque<u32>,
 }
@@ -115,14 +115,14 @@ pub(crate) struct TurnQueues {
 impl TurnQueues {
     /// The queue pairs that wait for `credit`.
     #[inline]
-    pub fn admission(&mut self, credit: Credit) -> &mut Line {
+    pub fn admission(&mut self, credit: Credit) -> &mut AdmissionQueue {
         &mut self.admission[credit as usize]
     }
 
     /// Whether queue pairs wait for any credit.
     #[inline]
     pub fn has_blocked(&self) -> bool {
-        self.admission.iter().any(|line| !line.is_empty())
+        self.admission.iter().any(|queue| !queue.is_empty())
     }
 
     /// Whether no queue pair waits for a turn.
@@ -160,7 +160,7 @@ impl<'q> Scheduler<'q> {
     #[inline(always)] // as are the steps below: each is called in one place
     pub fn begin(queues: &'q mut TurnQueues, budget_bytes: u64) -> Self {
         // Each waiting queue pair gets one more try, after the queue pairs that were listed since.
-        let retries = queues.admission.each_ref().map(Line::len);
+        let retries = queues.admission.each_ref().map(AdmissionQueue::len);
         Self {
             queues,
             budget_bytes,
@@ -194,7 +194,7 @@ impl<'q> Scheduler<'q> {
             (ready.pop_front(), TurnSource::Ready)
         } else if let Some(credit) = retried.filter(|_| set_aside.len() < MAX_SET_ASIDE) {
             self.retries[credit as usize] -= 1;
-            (admission[credit as usize].take_first(), TurnSource::Admission(credit))
+            (admission[credit as usize].pop_front(), TurnSource::Admission(credit))
         } else {
             is_last_resort = true;
             (set_aside.pop_front(), TurnSource::SetAside)
@@ -203,7 +203,7 @@ impl<'q> Scheduler<'q> {
         let is_last = ready.is_empty() && set_aside.is_empty() && retried.is_none();
         let yields = match source {
             TurnSource::Ready if self.have_waited => {
-                admission.each_ref().map(Line::has_waited_enough)
+                admission.each_ref().map(AdmissionQueue::is_starved)
             }
             _ => [false; Credit::COUNT],
         };
@@ -231,18 +231,18 @@ impl<'q> Scheduler<'q> {
             TransmitStatus::Idle => {}
             TransmitStatus::RunFull => {
                 self.resumed = set_aside.len();
-                self.note_run();
+                self.record_run();
             }
             TransmitStatus::WouldEndRun => set_aside.push_back(turn.index),
             // There was too little room for the first: none behind it is tried.
             TransmitStatus::Blocked(credit)
                 if turn.source == TurnSource::Admission(credit) && bytes == 0 =>
             {
-                admission[credit as usize].put_back(turn.index);
+                admission[credit as usize].push_front(turn.index);
                 self.retries[credit as usize] = 0;
             }
             TransmitStatus::Blocked(credit) => {
-                admission[credit as usize].join(turn.index);
+                admission[credit as usize].push_back(turn.index);
                 self.have_waited = true;
                 // It yielded to the queue pairs before it. They may have nothing to send any more:
                 // then no event would cause another turn for it.
@@ -253,9 +253,9 @@ impl<'q> Scheduler<'q> {
 
     /// Counts a run that bypassed queue pairs in the admission queues.
     #[inline(always)]
-    fn note_run(&mut self) {
-        for (line, waiting_sent) in self.queues.admission.iter_mut().zip(&mut self.waiting_sent) {
-            line.note_run(mem::take(waiting_sent), self.ready_sent);
+    fn record_run(&mut self) {
+        for (queue, waiting_sent) in self.queues.admission.iter_mut().zip(&mut self.waiting_sent) {
+            queue.record_run(mem::take(waiting_sent), self.ready_sent);
         }
         self.ready_sent = false;
     }
@@ -264,7 +264,7 @@ impl<'q> Scheduler<'q> {
     /// queues may hold turns: they belong to the next round.
     #[inline(always)]
     pub fn end(mut self) -> u64 {
-        self.note_run();
+        self.record_run();
         self.budget_bytes
     }
 }

@@ -335,7 +335,7 @@ impl Qp {
     /// Whether it comes late: all that it has to send was posted just now, `posted` requests, and
     /// there is no room for it.
     pub fn comes_late(&self, posted: usize, path: &Path) -> bool {
-        path.has_line.load(Ordering::Relaxed)
+        path.has_window_waiters.load(Ordering::Relaxed)
             && self.path.is_some()
             && !self.is_blocked
             && self.core.state == QpState::Rts

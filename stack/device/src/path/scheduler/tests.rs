@@ -2,7 +2,7 @@
 
 use super::TransmitStatus::{Blocked, Idle, RunFull, WouldEndRun};
 use super::*;
-use crate::path::line::PATIENCE;
+use crate::path::admission_queue::MAX_BYPASSES;
 
 const SEND: Credit = Credit::Send;
 const UNLIMITED: u64 = u64::MAX;
@@ -14,7 +14,7 @@ fn listed(ready: impl IntoIterator<Item = u32>) -> TurnQueues {
 /// Queue pairs that wait for the window, in order.
 fn waiting(indices: impl IntoIterator<Item = u32>) -> TurnQueues {
     let mut queues = TurnQueues::default();
-    indices.into_iter().for_each(|index| queues.admission(SEND).join(index));
+    indices.into_iter().for_each(|index| queues.admission(SEND).push_back(index));
     queues
 }
 
@@ -123,7 +123,7 @@ fn those_that_wait_are_not_asked_without_room() {
 #[test]
 fn a_ready_queue_pair_yields_to_one_passed_over_often_and_is_tried_after_it() {
     let mut queues = waiting([1]);
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_BYPASSES {
         queues.ready.push_back(9);
         let mut scheduler = Scheduler::begin(&mut queues, UNLIMITED);
         let turns = run(&mut scheduler, false, |_| (Idle, 100));
@@ -147,15 +147,15 @@ fn a_round_that_does_not_end_lets_no_queue_pair_starve() {
     let mut scheduler = Scheduler::begin(&mut queues, UNLIMITED);
     let mut turns = Vec::new();
     // Another thread lists queue pair 9 again and again, and fills a run each time.
-    for bypasses in 0..2 * PATIENCE {
+    for bypasses in 0..2 * MAX_BYPASSES {
         scheduler.ready_to_refill().unwrap().push_back(9);
-        let has_room = bypasses >= PATIENCE;
+        let has_room = bypasses >= MAX_BYPASSES;
         turns = run(&mut scheduler, has_room, |turn| match turn.rules.yields[SEND as usize] {
             true => (Blocked(SEND), 0),
             false => (if turn.index == 9 { RunFull } else { Idle }, 100),
         });
         if turns.len() > 1 {
-            assert_eq!(bypasses, PATIENCE);
+            assert_eq!(bypasses, MAX_BYPASSES);
             break;
         }
     }

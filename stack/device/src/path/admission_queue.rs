@@ -6,22 +6,22 @@
 //! all of it is in a cache, and its next packets go out with others. That is so some dozens of
 //! times; then nobody begins anything new before who has been first for so long.
 //!
-//! Who finds no room when something is posted *comes late*, and goes to the end of the line without
+//! Who finds no room when something is posted *comes late*, and goes to the end of the queue without
 //! being asked at all.
 
 use std::collections::VecDeque;
 
 /// So often others may go before the first one.
-pub(super) const PATIENCE: u32 = 64;
+pub(super) const MAX_BYPASSES: u32 = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct AdmissionQueue {
     waiting: VecDeque<u32>,
-    passed_over: u32,
+    bypasses: u32,
 }
 
-impl Line {
+impl AdmissionQueue {
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -31,37 +31,37 @@ impl Line {
     }
 
     /// Queue pair `index` goes behind all others.
-    pub fn join(&mut self, index: u32) {
+    pub fn push_back(&mut self, index: u32) {
         self.waiting.push_back(index);
     }
 
     /// Those that `append` puts behind all others join.
-    pub fn join_all(&mut self, append: impl FnOnce(&mut VecDeque<u32>)) {
+    pub fn append(&mut self, append: impl FnOnce(&mut VecDeque<u32>)) {
         append(&mut self.waiting);
     }
 
-    /// The first one leaves the line, to get its turn.
-    pub fn take_first(&mut self) -> Option<u32> {
+    /// The first one leaves the queue, to get its turn.
+    pub fn pop_front(&mut self) -> Option<u32> {
         self.waiting.pop_front()
     }
 
     /// There was too little room for it: it is the first one again.
-    pub fn put_back(&mut self, index: u32) {
+    pub fn push_front(&mut self, index: u32) {
         self.waiting.push_front(index);
     }
 
     /// A run is over, in which some that waited could send, or others that did not wait.
-    pub fn note_run(&mut self, first_went: bool, others_went: bool) {
+    pub fn record_run(&mut self, first_went: bool, others_went: bool) {
         if first_went || self.is_empty() {
-            self.passed_over = 0;
+            self.bypasses = 0;
         } else if others_went {
-            self.passed_over = self.passed_over.saturating_add(1);
+            self.bypasses = self.bypasses.saturating_add(1);
         }
     }
 
     /// Whether others must let the first one go before them.
-    pub fn has_waited_enough(&self) -> bool {
-        self.passed_over >= PATIENCE && !self.is_empty()
+    pub fn is_starved(&self) -> bool {
+        self.bypasses >= MAX_BYPASSES && !self.is_empty()
     }
 }
 
@@ -71,28 +71,28 @@ mod tests {
 
     #[test]
     fn who_is_passed_over_often_enough_goes_before_others_until_it_went() {
-        let mut line = Line::default();
-        for _ in 0..2 * PATIENCE {
-            line.note_run(false, true);
-            assert!(!line.has_waited_enough(), "nobody waits");
+        let mut queue = AdmissionQueue::default();
+        for _ in 0..2 * MAX_BYPASSES {
+            queue.record_run(false, true);
+            assert!(!queue.is_starved(), "nobody waits");
         }
-        line.join(7);
-        for _ in 1..PATIENCE {
-            line.note_run(false, true);
+        queue.push_back(7);
+        for _ in 1..MAX_BYPASSES {
+            queue.record_run(false, true);
             // Nobody was before it.
-            line.note_run(false, false);
-            assert!(!line.has_waited_enough());
+            queue.record_run(false, false);
+            assert!(!queue.is_starved());
         }
-        line.note_run(false, true);
-        assert!(line.has_waited_enough());
-        assert_eq!(line.take_first(), Some(7));
-        line.put_back(7);
-        line.join(8);
-        line.note_run(false, false);
-        assert!(line.has_waited_enough(), "there was too little room for it");
-        assert_eq!(line.take_first(), Some(7));
-        line.note_run(true, false);
-        assert!(!line.has_waited_enough());
-        assert_eq!((line.take_first(), line.take_first()), (Some(8), None));
+        queue.record_run(false, true);
+        assert!(queue.is_starved());
+        assert_eq!(queue.pop_front(), Some(7));
+        queue.push_front(7);
+        queue.push_back(8);
+        queue.record_run(false, false);
+        assert!(queue.is_starved(), "there was too little room for it");
+        assert_eq!(queue.pop_front(), Some(7));
+        queue.record_run(true, false);
+        assert!(!queue.is_starved());
+        assert_eq!((queue.pop_front(), queue.pop_front()), (Some(8), None));
     }
 }
