@@ -4,7 +4,7 @@ use urxe_wire::Service;
 
 use super::{Device, QpHandle};
 use crate::path::Path;
-use crate::path::cork::{Held, WAIT_NS};
+use crate::path::coalescer::{Deferral, WAIT_NS};
 use crate::qp::Qp;
 use crate::qp::work_request::{Destination, PostError, RecvRequest, SendRequest};
 use urxe_types::sync::atomic::Ordering;
@@ -22,22 +22,22 @@ impl Device {
         handle: QpHandle,
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
-        self.post_send_in_round(now, handle, requests, None).0
+        self.post_send_in_epoch(now, handle, requests, None).0
     }
 
     /// The same for a caller that polls in rounds, and sends what is posted with
     /// [`transmit_pending`](Self::transmit_pending): whether that is due now. Else it is by the
-    /// next round at the latest, or when the device's timer says so. Without a round it is due at
-    /// once.
+    /// next poll epoch at the latest, or when the device's timer says so. Without a poll epoch it
+    /// is due at once.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
-    pub fn post_send_in_round(
+    pub fn post_send_in_epoch(
         &self,
         now: Time,
         handle: QpHandle,
         requests: &[SendRequest<'_>],
-        round: Option<u64>,
+        poll_epoch: Option<u64>,
     ) -> (Result<(), (usize, PostError)>, bool) {
         for request in requests {
             if let Destination::Datagram { ah, qpn, .. } = request.to {
@@ -47,11 +47,11 @@ impl Device {
         let posted = self.with_slot(handle, |slot, qp| {
             let context = self.context(now, qp.path);
             let result = qp.post_send(requests, &context);
-            let held = match round {
-                Some(round) if result.is_ok() => hold(qp, requests, context.path, round),
-                _ => Held::No,
+            let deferral = match poll_epoch {
+                Some(poll_epoch) if result.is_ok() => defer(qp, requests, context.path, poll_epoch),
+                _ => Deferral::SendNow,
             };
-            if held == Held::First {
+            if deferral == Deferral::Started {
                 self.settle_timer(handle.index, qp, now.plus_ns(WAIT_NS));
                 self.urgent.store(true, Ordering::Release);
             }
@@ -65,7 +65,7 @@ impl Device {
             } else {
                 self.list(handle.index, slot, qp);
             }
-            (result, held == Held::No)
+            (result, deferral == Deferral::SendNow)
         });
         posted.unwrap_or((Err((0, PostError::NoQp)), true))
     }
@@ -91,19 +91,19 @@ impl Device {
 /// Whether requests that were just posted may wait for others. Only those that are acknowledged do,
 /// and only while an acknowledgement is on its way to send them.
 #[inline(never)] // kept out of the way of those that do not ask
-fn hold(qp: &Qp, requests: &[SendRequest<'_>], path: &Path, round: u64) -> Held {
+fn defer(qp: &Qp, requests: &[SendRequest<'_>], path: &Path, poll_epoch: u64) -> Deferral {
     let is_acknowledged = matches!(qp.core.qp_type.service(), Service::Rc | Service::Xrc);
     if !is_acknowledged || qp.path.is_none() {
-        return Held::No;
+        return Deferral::SendNow;
     }
     if path.window.in_flight() == 0 {
-        path.cork.uncork();
-        return Held::No;
+        path.coalescer.release();
+        return Deferral::SendNow;
     }
     let mtu = u64::from(qp.core.mtu());
     let (packets, bytes) = requests.iter().fold((0, 0), |(packets, bytes), request| {
         let len = request.sent_len();
         (packets + len.div_ceil(mtu).max(1), bytes + len)
     });
-    path.cork.hold(round, requests.len() as u32, packets, bytes)
+    path.coalescer.defer(poll_epoch, requests.len() as u32, packets, bytes)
 }

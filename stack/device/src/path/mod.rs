@@ -13,7 +13,7 @@ pub(crate) mod acks;
 pub(crate) mod admission_queue;
 mod brake;
 pub(crate) mod charges;
-pub(crate) mod cork;
+pub(crate) mod coalescer;
 pub(crate) mod ecn;
 pub(crate) mod pace;
 pub(crate) mod ready;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use urxe_wire::IcrcSeed;
 
 use self::acks::{Ack, AckList};
-use self::cork::Cork;
+use self::coalescer::SendCoalescer;
 use self::ecn::{Cnp, CnpList};
 use self::pace::Pace;
 use self::ready::{ReadyLink, ReadyList};
@@ -76,7 +76,7 @@ pub(crate) struct Path {
     pub cnps: CnpList,
     pub window: Window,
     pub pace: Pace,
-    pub cork: Cork,
+    pub coalescer: SendCoalescer,
     /// Some queue pair waits for a [`Credit`](window::Credit).
     pub has_blocked: AtomicBool,
     /// Some of these wait in the admission queue for the window.
@@ -118,7 +118,7 @@ impl Path {
             cnps: CnpList::default(),
             window: Window::new(read_budget, early_timeout_min),
             pace: Pace::default(),
-            cork: Cork::default(),
+            coalescer: SendCoalescer::default(),
             has_blocked: AtomicBool::new(false),
             has_window_waiters: AtomicBool::new(false),
             generation: AtomicU32::new(0),
@@ -139,7 +139,7 @@ impl Path {
         self.cnps.clear();
         self.window.reset();
         self.pace.reset();
-        self.cork.uncork();
+        self.coalescer.release();
     }
 
     /// The last user left: the memory of the run goes.

@@ -273,7 +273,7 @@ impl Engine {
         let now = clock::now();
         // A round ends when somebody polls.
         let round = self.shared.polled_at_ns.load(Ordering::Relaxed);
-        let (result, is_due) = self.device().post_send_in_round(now, qp, requests, Some(round));
+        let (result, is_due) = self.device().post_send_in_epoch(now, qp, requests, Some(round));
         if is_due {
             self.shared.transmit(now);
             self.shared.has_sent.store(true, Ordering::Relaxed);
