@@ -8,8 +8,8 @@
 //! Packets of reliable connections say in the two low bits of their traffic class that their sender
 //! heeds marks. A router whose queue grows marks them (CE) instead of dropping some later. The
 //! receiver tells the sender by a congestion notification packet (CNP), and the sender takes back
-//! its window ([`Brake`](super::brake::Brake)). A peer that knows no CNPs, as the kernel's
-//! `rdma_rxe`, drops them, and goes on as before.
+//! its window ([`CongestionEstimator`](super::congestion::CongestionEstimator)). A peer that knows
+//! no CNPs, as the kernel's `rdma_rxe`, drops them, and goes on as before.
 //!
 //! Sources: RFC 3168, 5 (the bits); IBTA vol. 1, annex A17.9 (marks, CNPs: the peer's number, BECN,
 //! sixteen zero bytes).

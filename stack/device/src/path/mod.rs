@@ -11,9 +11,9 @@
 
 pub(crate) mod acks;
 pub(crate) mod admission_queue;
-mod brake;
 pub(crate) mod charges;
 pub(crate) mod coalescer;
+mod congestion;
 pub(crate) mod ecn;
 pub(crate) mod pace;
 pub(crate) mod ready;

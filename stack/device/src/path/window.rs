@@ -18,7 +18,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::brake::Brake;
+use super::congestion::CongestionEstimator;
 use urxe_types::sync::atomic::{AtomicU64, Ordering};
 use urxe_types::time::Time;
 
@@ -101,8 +101,8 @@ pub(crate) struct Window {
     read_limit: AtomicU64,
     /// By so much a window grows that came through.
     step: AtomicU64,
-    brake: Brake,
-    read_brake: Brake,
+    congestion: CongestionEstimator,
+    read_congestion: CongestionEstimator,
     /// Smoothed round trip, 0 while unknown.
     srtt_ns: AtomicU64,
     rttvar_ns: AtomicU64,
@@ -136,8 +136,8 @@ impl Window {
         self.limit.store(START, Ordering::Relaxed);
         self.step.store(FLOOR / 2, Ordering::Relaxed);
         self.read_limit.store(self.read_budget, Ordering::Relaxed);
-        self.brake.reset();
-        self.read_brake.reset();
+        self.congestion.reset();
+        self.read_congestion.reset();
         self.ceiling.store(CEILING, Ordering::Relaxed);
         self.rest_ns.store(FIRST_REST_NS, Ordering::Relaxed);
         for learned in [
@@ -279,7 +279,7 @@ impl Window {
         self.unhindered.store(0, Ordering::Relaxed);
         self.lower_ceiling(now);
         let limit = self.limit.load(Ordering::Relaxed);
-        let left = self.brake.cut(limit, now, self.srtt_ns.load(Ordering::Relaxed));
+        let left = self.congestion.on_congestion(limit, now, self.srtt_ns.load(Ordering::Relaxed));
         if let Some(left) = left {
             self.limit.store(left.max(MARKED_FLOOR.min(limit)), Ordering::Relaxed);
             self.step.store(MARKED_STEP, Ordering::Relaxed);
@@ -290,7 +290,9 @@ impl Window {
     /// READ responses came marked: ask for less at once.
     pub fn on_marked_responses(&self, now: Time) {
         let limit = self.read_limit.load(Ordering::Relaxed);
-        if let Some(left) = self.read_brake.cut(limit, now, self.srtt_ns.load(Ordering::Relaxed)) {
+        if let Some(left) =
+            self.read_congestion.on_congestion(limit, now, self.srtt_ns.load(Ordering::Relaxed))
+        {
             self.read_limit.store(left.max(MARKED_FLOOR.min(limit)), Ordering::Relaxed);
         }
     }

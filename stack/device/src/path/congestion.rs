@@ -22,28 +22,28 @@ const FORGOTTEN_AFTER: u64 = 128;
 /// What is known of a path's congestion. Who are told at the same time may count a cut twice, no
 /// worse.
 #[derive(Debug, Default)]
-pub(crate) struct Brake {
-    /// In [`ONE`]ths. Has no value while `told_ns` is 0.
+pub(crate) struct CongestionEstimator {
+    /// In [`ONE`]ths. Has no value while `notified_ns` is 0.
     alpha: AtomicU64,
     /// When it was last told, 0 before.
-    told_ns: AtomicU64,
+    notified_ns: AtomicU64,
 }
 
-impl Brake {
+impl CongestionEstimator {
     /// Forgets a former peer.
     pub fn reset(&self) {
-        self.told_ns.store(0, Ordering::Relaxed);
+        self.notified_ns.store(0, Ordering::Relaxed);
     }
 
     /// Congestion was told of. What is left of `limit`, or `None` if it was cut less than a round
     /// trip ago.
-    pub fn cut(&self, limit: u64, now: Time, round_trip_ns: u64) -> Option<u64> {
+    pub fn on_congestion(&self, limit: u64, now: Time, round_trip_ns: u64) -> Option<u64> {
         let period_ns = round_trip_ns.max(CNP_PAUSE_NS);
-        let told_ns = self.told_ns.load(Ordering::Relaxed);
+        let notified_ns = self.notified_ns.load(Ordering::Relaxed);
         // A path of which nothing is known counts as congested all the time.
         let mut alpha = ONE;
-        if told_ns != 0 {
-            let periods = now.as_ns().saturating_sub(told_ns) / period_ns;
+        if notified_ns != 0 {
+            let periods = now.as_ns().saturating_sub(notified_ns) / period_ns;
             if periods == 0 {
                 return None;
             }
@@ -54,7 +54,7 @@ impl Brake {
             alpha += (ONE - alpha) >> GAIN_SHIFT;
         }
         self.alpha.store(alpha, Ordering::Relaxed);
-        self.told_ns.store(now.as_ns().max(1), Ordering::Relaxed);
+        self.notified_ns.store(now.as_ns().max(1), Ordering::Relaxed);
         Some(limit - limit * alpha / (2 * ONE))
     }
 }
@@ -67,9 +67,12 @@ mod tests {
 
     /// What is left of 1,000 when congestion is told of at these round trips.
     fn left(round_trips: impl IntoIterator<Item = u64>) -> Vec<Option<u64>> {
-        let brake = Brake::default();
+        let estimator = CongestionEstimator::default();
         let at = |nr: u64| Time::from_ns(1 + nr * ROUND_TRIP_NS);
-        round_trips.into_iter().map(|nr| brake.cut(1_000, at(nr), ROUND_TRIP_NS)).collect()
+        round_trips
+            .into_iter()
+            .map(|nr| estimator.on_congestion(1_000, at(nr), ROUND_TRIP_NS))
+            .collect()
     }
 
     #[test]
@@ -81,10 +84,10 @@ mod tests {
     fn one_cut_a_round_trip() {
         assert_eq!(left([0, 0, 0, 1]), [Some(500), None, None, Some(500)]);
         // However short it is, no more often than the peer tells.
-        let brake = Brake::default();
-        assert!(brake.cut(1_000, Time::from_ns(1), 10).is_some());
-        assert!(brake.cut(1_000, Time::from_ns(CNP_PAUSE_NS), 10).is_none());
-        assert!(brake.cut(1_000, Time::from_ns(CNP_PAUSE_NS + 1), 10).is_some());
+        let estimator = CongestionEstimator::default();
+        assert!(estimator.on_congestion(1_000, Time::from_ns(1), 10).is_some());
+        assert!(estimator.on_congestion(1_000, Time::from_ns(CNP_PAUSE_NS), 10).is_none());
+        assert!(estimator.on_congestion(1_000, Time::from_ns(CNP_PAUSE_NS + 1), 10).is_some());
     }
 
     #[test]
