@@ -15,7 +15,7 @@
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Aeth, Bth, Msn, Opcode, PKey, Psn, Qpn, Syndrome};
 
-use super::waiting::WaitingList;
+use super::pending_list::BoundedList;
 
 /// So many wait at a path at most. Who lets more gather does not send: what he drops the peers ask
 /// for again.
@@ -82,7 +82,7 @@ impl AckBatch {
 }
 
 /// What waits at a path.
-pub(crate) type AckList = WaitingList<Ack, MAX_WAITING>;
+pub(crate) type AckList = BoundedList<Ack, MAX_WAITING>;
 
 #[cfg(test)]
 mod tests;

@@ -17,8 +17,8 @@
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Bth, Ext, Opcode, PKey, Psn, Qpn};
 
+use super::pending_list::BoundedList;
 use super::run::RunBuffer;
-use super::waiting::WaitingList;
 
 /// A queue pair tells its peer no more often.
 pub(crate) const CNP_PAUSE_NS: u64 = 50_000;
@@ -52,7 +52,7 @@ impl Cnp {
 }
 
 /// Notifications that left their queue pairs and wait at their path.
-pub(crate) type CnpList = WaitingList<Cnp, MAX_WAITING>;
+pub(crate) type CnpList = BoundedList<Cnp, MAX_WAITING>;
 
 #[cfg(test)]
 mod tests {

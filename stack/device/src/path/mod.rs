@@ -16,10 +16,10 @@ pub(crate) mod coalescer;
 mod congestion;
 pub(crate) mod ecn;
 pub(crate) mod pace;
+mod pending_list;
 pub(crate) mod ready;
 pub(crate) mod run;
 pub(crate) mod scheduler;
-mod waiting;
 pub(crate) mod window;
 
 use std::net::IpAddr;

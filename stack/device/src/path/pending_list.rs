@@ -5,19 +5,19 @@ use urxe_types::sync::{Mutex, lock};
 
 /// A list of at most `MAX`.
 #[derive(Debug)]
-pub(crate) struct WaitingList<T, const MAX: usize> {
-    waiting: Mutex<Vec<T>>,
+pub(crate) struct BoundedList<T, const MAX: usize> {
+    pending: Mutex<Vec<T>>,
     /// Whether any waits, so that who sends need not lock for nothing.
     any: AtomicBool,
 }
 
-impl<T, const MAX: usize> Default for WaitingList<T, MAX> {
+impl<T, const MAX: usize> Default for BoundedList<T, MAX> {
     fn default() -> Self {
-        Self { waiting: Mutex::default(), any: AtomicBool::new(false) }
+        Self { pending: Mutex::default(), any: AtomicBool::new(false) }
     }
 }
 
-impl<T, const MAX: usize> WaitingList<T, MAX> {
+impl<T, const MAX: usize> BoundedList<T, MAX> {
     /// Takes over `more`. How many wait now, and how many there was no room for.
     pub fn add(&self, more: impl ExactSizeIterator<Item = T>) -> (usize, usize) {
         self.add_if(|| true, more)
@@ -30,28 +30,28 @@ impl<T, const MAX: usize> WaitingList<T, MAX> {
         is_wanted: impl FnOnce() -> bool,
         more: impl ExactSizeIterator<Item = T>,
     ) -> (usize, usize) {
-        let mut waiting = lock(&self.waiting);
-        let room = if is_wanted() { MAX - waiting.len() } else { 0 };
+        let mut pending = lock(&self.pending);
+        let room = if is_wanted() { MAX - pending.len() } else { 0 };
         let dropped = more.len().saturating_sub(room);
-        waiting.extend(more.take(room));
-        self.any.store(!waiting.is_empty(), Ordering::Release);
-        (waiting.len(), dropped)
+        pending.extend(more.take(room));
+        self.any.store(!pending.is_empty(), Ordering::Release);
+        (pending.len(), dropped)
     }
 
     /// Gives what waits for the empty `taken`.
     #[inline]
     pub fn take(&self, taken: &mut Vec<T>) {
         if self.any.load(Ordering::Acquire) {
-            let mut waiting = lock(&self.waiting);
+            let mut pending = lock(&self.pending);
             self.any.store(false, Ordering::Release);
-            std::mem::swap(&mut *waiting, taken);
+            std::mem::swap(&mut *pending, taken);
         }
     }
 
     /// The path has another peer now, or none.
     pub fn clear(&self) {
-        let mut waiting = lock(&self.waiting);
+        let mut pending = lock(&self.pending);
         self.any.store(false, Ordering::Release);
-        waiting.clear();
+        pending.clear();
     }
 }
