@@ -2,7 +2,7 @@
 //!
 //! A path owns the run being built and the right to send to its peer (the sender), the congestion
 //! window and the measured round trip. Whoever has something to send lists its queue pair on the
-//! path and then tries to become the sender; who finds another at it leaves a mark (`Path::kick`),
+//! path and then tries to become the sender; who finds another at it leaves a mark (`Path::rerun_requested`),
 //! which the sender looks at again after letting go.
 //!
 //! Lock order: path, queue pair, shared receive queue, completion queue. One exception: over
@@ -83,7 +83,7 @@ pub(crate) struct Path {
     pub has_window_waiters: AtomicBool,
     /// See [`OpenPath`]. Changes only while no queue pair is on the path.
     generation: AtomicU32,
-    kick: AtomicBool,
+    rerun_requested: AtomicBool,
     sender: Mutex<Sender>,
 }
 
@@ -122,7 +122,7 @@ impl Path {
             has_blocked: AtomicBool::new(false),
             has_window_waiters: AtomicBool::new(false),
             generation: AtomicU32::new(0),
-            kick: AtomicBool::new(false),
+            rerun_requested: AtomicBool::new(false),
             sender: Mutex::new(Sender::default()),
         }
     }
@@ -187,19 +187,19 @@ impl Path {
             match try_lock(&self.sender) {
                 Some(mut sender) => {
                     // A swap, not a store: it sees what was listed before the mark was set.
-                    self.kick.swap(false, Ordering::AcqRel);
+                    self.rerun_requested.swap(false, Ordering::AcqRel);
                     send(&mut sender);
                     drop(sender);
                     // Pairs with the fence below: either this sees the mark, or who set it finds
                     // the lock free.
                     fence(Ordering::SeqCst);
-                    if !self.kick.load(Ordering::Acquire) {
+                    if !self.rerun_requested.load(Ordering::Acquire) {
                         return;
                     }
                 }
                 None if marked => return,
                 None => {
-                    self.kick.swap(true, Ordering::AcqRel);
+                    self.rerun_requested.swap(true, Ordering::AcqRel);
                     fence(Ordering::SeqCst);
                     marked = true;
                 }
