@@ -220,14 +220,14 @@ pub struct Device {
 struct QpSlot {
     /// Its place in its path's list of queue pairs with work.
     link: ReadyLink,
-    /// Its place in its path's list of those that come late.
-    late: ReadyLink,
+    /// Its place in its path's list of queue pairs blocked at a post.
+    blocked_at_post: ReadyLink,
     qp: Mutex<Option<Qp>>,
 }
 
 impl QpSlot {
     fn new(_index: u32) -> Self {
-        Self { link: ReadyLink::new(), late: ReadyLink::new(), qp: Mutex::new(None) }
+        Self { link: ReadyLink::new(), blocked_at_post: ReadyLink::new(), qp: Mutex::new(None) }
     }
 }
 

@@ -55,11 +55,11 @@ impl Device {
                 self.settle_timer(handle.index, qp, now.plus_ns(WAIT_NS));
                 self.urgent.store(true, Ordering::Release);
             }
-            let is_late = result.is_ok()
-                && qp.comes_late(requests.len(), context.path)
+            let is_blocked = result.is_ok()
+                && qp.is_blocked_at_post(requests.len(), context.path)
                 // If it still stands there, or on its former path, it is listed as others are.
-                && context.path.late.push_alone(handle.index, &slot.late);
-            if is_late {
+                && context.path.blocked_at_post.push_alone(handle.index, &slot.blocked_at_post);
+            if is_blocked {
                 qp.is_blocked = true;
                 self.mark_path_ready(qp.path);
             } else {

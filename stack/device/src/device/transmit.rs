@@ -153,7 +153,7 @@ impl Device {
         let update_pace =
             || path.pace.look(now, || port.is_crowded(route.key.peer, route.key.peer_slot));
         update_pace();
-        self.take_late(path, queues.admission(Credit::Send));
+        self.take_blocked_at_post(path, queues.admission(Credit::Send));
         let mut scheduler = Scheduler::begin(queues, call.budget_bytes);
         let mut context = self.context(now, Some((path_index, route.key.peer)));
         loop {
@@ -240,8 +240,8 @@ impl Device {
     /// path lists them, no other path can.
     #[cold]
     fn requeue_moved(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
-        // Late queue pairs that left this path were listed on their present paths.
-        self.take_late(path, &mut AdmissionQueue::default());
+        // Queue pairs blocked at a post that left this path were listed on their present paths.
+        self.take_blocked_at_post(path, &mut AdmissionQueue::default());
         self.take_ready(path, queue);
         for index in queue.drain(..) {
             let Some(slot) = self.qps.at(index) else { continue };
@@ -270,16 +270,17 @@ impl Device {
         }
     }
 
-    /// Moves the path's list of late queue pairs to the end of `queue`, oldest first. A queue pair
-    /// is late if all its unsent requests were posted just now, others wait for the window
-    /// (`Path::has_window_waiters`), and there is no room (`Qp::comes_late`). It joins the admission queue of
-    /// [`Credit::Send`] without a turn: only requests charged to the window can be late.
+    /// Moves the path's list of queue pairs blocked at a post to the end of `queue`, oldest first.
+    /// A queue pair is blocked at a post if all its unsent requests were posted just now, others
+    /// wait for the window (`Path::has_window_waiters`), and there is no room
+    /// (`Qp::is_blocked_at_post`). It joins the admission queue of [`Credit::Send`] without a turn:
+    /// only requests charged to the window can be so.
     #[inline]
-    fn take_late(&self, path: &Path, queue: &mut AdmissionQueue) {
-        if !path.late.is_empty() {
-            let link_of = |index| &self.listed(index).late;
+    fn take_blocked_at_post(&self, path: &Path, queue: &mut AdmissionQueue) {
+        if !path.blocked_at_post.is_empty() {
+            let link_of = |index| &self.listed(index).blocked_at_post;
             queue.append(|waiting| {
-                path.late.append_to(waiting, link_of, ReadyLink::unlist_before_lock)
+                path.blocked_at_post.append_to(waiting, link_of, ReadyLink::unlist_before_lock)
             });
         }
     }

@@ -6,8 +6,8 @@
 //! all of it is in a cache, and its next packets go out with others. That is so some dozens of
 //! times; then nobody begins anything new before who has been first for so long.
 //!
-//! Who finds no room when something is posted *comes late*, and goes to the end of the queue
-//! without being asked at all.
+//! Who finds no room when something is posted is *blocked at a post*, and goes to the end of the
+//! queue without being asked at all.
 
 use std::collections::VecDeque;
 

@@ -2,8 +2,8 @@
 //!
 //! A path owns the run being built and the right to send to its peer (the sender), the congestion
 //! window and the measured round trip. Whoever has something to send lists its queue pair on the
-//! path and then tries to become the sender; who finds another at it leaves a mark (`Path::rerun_requested`),
-//! which the sender looks at again after letting go.
+//! path and then tries to become the sender; who finds another at it leaves a mark
+//! (`Path::rerun_requested`), which the sender looks at again after letting go.
 //!
 //! Lock order: path, queue pair, shared receive queue, completion queue. One exception: over
 //! acknowledgements of many queue pairs a completion queue stays locked, but nobody who has it
@@ -69,7 +69,7 @@ pub(crate) struct Path {
     pub ready: ReadyList,
     /// Queue pairs that have nothing to send but what was posted when there was no room for it:
     /// they go to the end of the admission queue.
-    pub late: ReadyList,
+    pub blocked_at_post: ReadyList,
     /// Acknowledgements that left their queue pairs.
     pub acks: AckList,
     /// Congestion notifications to be sent.
@@ -113,7 +113,7 @@ impl Path {
         Self {
             link: ReadyLink::new(),
             ready: ReadyList::new(),
-            late: ReadyList::new(),
+            blocked_at_post: ReadyList::new(),
             acks: AckList::default(),
             cnps: CnpList::default(),
             window: Window::new(read_budget, early_timeout_min),

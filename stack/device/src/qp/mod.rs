@@ -101,9 +101,9 @@ pub(crate) struct Qp {
     pub timer_then: Time,
     /// The path to the peer, once connected: its index on the device, and the peer's address.
     pub path: Option<(u32, IpAddr)>,
-    /// It waits in an admission queue of its path, or is on the path's list of late queue pairs.
-    /// [`move_to_path`](Self::move_to_path) clears it. The other changes of `path` are those of
-    /// datagrams, which take no credit and never set it.
+    /// It waits in an admission queue of its path, or is on the path's list of queue pairs blocked
+    /// at a post. [`move_to_path`](Self::move_to_path) clears it. The other changes of `path` are
+    /// those of datagrams, which take no credit and never set it.
     pub is_blocked: bool,
     established: bool,
     drained: bool,
@@ -332,9 +332,9 @@ impl Qp {
         result
     }
 
-    /// Whether it comes late: all that it has to send was posted just now, `posted` requests, and
-    /// there is no room for it.
-    pub fn comes_late(&self, posted: usize, path: &Path) -> bool {
+    /// Whether a post finds it blocked: all that it has to send was posted just now, `posted`
+    /// requests, and there is no room for it.
+    pub fn is_blocked_at_post(&self, posted: usize, path: &Path) -> bool {
         path.has_window_waiters.load(Ordering::Relaxed)
             && self.path.is_some()
             && !self.is_blocked

@@ -70,7 +70,7 @@ fn short_messages_that_come_later_go_before_who_waits_a_few_times_and_then_behin
 }
 
 #[test]
-fn who_comes_late_answers_at_once_and_sends_when_its_turn_comes() {
+fn a_queue_pair_blocked_at_a_post_answers_at_once_and_sends_in_its_turn() {
     let sender = full();
     let later = pass_over(&sender);
     sender.receive([(later, write_only(qp::FIRST_PSN.value(), 0, Rkey(0), &[]))]);
@@ -83,7 +83,7 @@ fn who_comes_late_answers_at_once_and_sends_when_its_turn_comes() {
 }
 
 #[test]
-fn who_comes_late_and_starts_over_sends_what_it_posts_then() {
+fn a_queue_pair_blocked_at_a_post_that_is_reset_sends_what_it_posts_then() {
     let sender = full();
     let later = pass_over(&sender);
     for _ in 0..3 {
@@ -100,7 +100,7 @@ fn who_comes_late_and_starts_over_sends_what_it_posts_then() {
 }
 
 #[test]
-fn who_comes_late_and_moves_to_another_path_sends_there_at_once() {
+fn a_queue_pair_blocked_at_a_post_that_changes_its_path_sends_at_once() {
     let sender = full();
     let later = pass_over(&sender);
     sender.go_to(later, QpState::Reset);
