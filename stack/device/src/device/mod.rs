@@ -204,9 +204,9 @@ pub struct Device {
     /// Index of queue pair 1, if there is one.
     gsi: AtomicU32,
     /// Paths with something to send.
-    dirty: ReadyList,
+    ready_paths: ReadyList,
     /// Among what is to be sent is more than acknowledgements.
-    urgent: AtomicBool,
+    data_pending: AtomicBool,
     timers: Timers,
     /// When completion queues tell what they hold back.
     periods: Arc<Periods>,
@@ -293,8 +293,8 @@ impl Device {
             ahs: AhTable::new(),
             groups: Groups::new(config.groups),
             gsi: AtomicU32::new(verbs::NO_GSI),
-            dirty: ReadyList::new(),
-            urgent: AtomicBool::new(false),
+            ready_paths: ReadyList::new(),
+            data_pending: AtomicBool::new(false),
             timers: Timers::new(Arc::clone(&config.timer_wake)),
             periods: Arc::new(Periods::new(config.timer_wake)),
             cq_quota: CqQuota::default(),

@@ -53,7 +53,7 @@ impl Device {
             };
             if deferral == Deferral::Started {
                 self.settle_timer(handle.index, qp, now.plus_ns(WAIT_NS));
-                self.urgent.store(true, Ordering::Release);
+                self.data_pending.store(true, Ordering::Release);
             }
             let is_blocked = result.is_ok()
                 && qp.is_blocked_at_post(requests.len(), context.path)
@@ -63,7 +63,7 @@ impl Device {
                 qp.is_blocked = true;
                 self.mark_path_ready(qp.path);
             } else {
-                self.list(handle.index, slot, qp);
+                self.enqueue(handle.index, slot, qp);
             }
             (result, deferral == Deferral::SendNow)
         });

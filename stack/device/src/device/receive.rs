@@ -193,8 +193,8 @@ struct Reception<'r, 'd> {
     /// The path of the queue pairs unlocked so far. It is still to be listed, with `acks`.
     path: Option<OpenPath>,
     /// A queue pair so far has more to send than an acknowledgement, or a congestion notification
-    /// waits. [`Device::list_received`] tells the device after it has listed the path.
-    is_urgent: bool,
+    /// waits. [`Device::mark_received`] tells the device after it has listed the path.
+    has_data: bool,
     /// Acknowledgements for that path.
     acks: &'r mut AckBatch,
     /// Where the datagrams came from.
@@ -226,12 +226,12 @@ impl<'d> Reception<'_, 'd> {
         let collects_ack = collects_ack(next, self.acks.is_empty());
         let path = self.context.path.opened(self.context.path_index);
         if let Some(other) = self.path.take_if(|other| *other != path) {
-            self.device.list_received(other, self.acks, self.is_urgent);
+            self.device.mark_received(other, self.acks, self.has_data);
         }
         let batch = collects_ack.then_some(&mut *self.acks);
-        if let Some((path, is_urgent)) = self.device.unlock_qp(locked, self.context, batch) {
+        if let Some((path, has_data)) = self.device.unlock_qp(locked, self.context, batch) {
             self.path = Some(path);
-            self.is_urgent |= is_urgent;
+            self.has_data |= has_data;
         }
     }
 
@@ -246,7 +246,7 @@ impl<'d> Reception<'_, 'd> {
         }
         let is_delivered = self.device.dispatch(locked, self.context, self.from, packet);
         if self.is_marked && is_delivered {
-            self.is_urgent |= self.device.on_mark(locked.guard.as_mut(), self.context, packet);
+            self.has_data |= self.device.on_mark(locked.guard.as_mut(), self.context, packet);
         }
     }
 
@@ -257,7 +257,7 @@ impl<'d> Reception<'_, 'd> {
         self.context.carried.let_go();
         self.context.settle();
         if let Some(path) = self.path {
-            self.device.list_received(path, self.acks, self.is_urgent);
+            self.device.mark_received(path, self.acks, self.has_data);
         }
     }
 }
@@ -297,7 +297,7 @@ impl Device {
             context,
             locked: None,
             path: None,
-            is_urgent: false,
+            has_data: false,
             acks,
             from,
             is_marked,
@@ -444,8 +444,8 @@ impl Device {
         };
         self.dispatch(&mut locked, &mut context, arrival.from, packet);
         context.settle();
-        if let Some((path, is_urgent)) = self.unlock_qp(locked, &context, None) {
-            self.list_received(path, &mut AckBatch::default(), is_urgent);
+        if let Some((path, has_data)) = self.unlock_qp(locked, &context, None) {
+            self.mark_received(path, &mut AckBatch::default(), has_data);
         }
     }
 
@@ -482,22 +482,17 @@ impl Device {
     /// Lists a path after packets for its queue pairs, and leaves the batch of their
     /// acknowledgements with it. Its window is settled: queue pairs that wait for it make the path
     /// urgent.
-    pub(super) fn list_received(
-        &self,
-        opened: OpenPath,
-        batch: &mut AckBatch,
-        mut is_urgent: bool,
-    ) {
+    pub(super) fn mark_received(&self, opened: OpenPath, batch: &mut AckBatch, mut has_data: bool) {
         let path = self.path_at(opened.index);
         if !batch.is_empty() {
             let (waiting, dropped) = path.add_acks(opened, batch.drain());
-            is_urgent |= waiting >= acks::URGENT;
+            has_data |= waiting >= acks::FLUSH_THRESHOLD;
             self.counters.add_many(Counter::SendErr, dropped as u64);
         }
-        self.dirty.push(opened.index, &path.link);
-        // After the path is listed: a thread that sends clears `urgent` before it takes the list.
-        if is_urgent || path.has_blocked.load(Ordering::Acquire) {
-            self.urgent.store(true, Ordering::Release);
+        self.ready_paths.push(opened.index, &path.link);
+        // After the path is listed: a thread that sends clears `data_pending` before it takes the list.
+        if has_data || path.has_blocked.load(Ordering::Acquire) {
+            self.data_pending.store(true, Ordering::Release);
         }
     }
 

@@ -96,7 +96,7 @@ fn an_acknowledgement_to_a_former_peer_is_dropped() {
         };
         let mut batch = AckBatch::default();
         batch.push(index, ack);
-        device.list_received(opened, &mut batch, false);
+        device.mark_received(opened, &mut batch, false);
         let wire = Wire::default();
         device.transmit_pending(Time::ZERO, &wire);
         assert_eq!(wire.is_empty(), reopened);

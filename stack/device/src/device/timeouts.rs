@@ -44,7 +44,7 @@ impl Device {
         self.settle_timer(index, qp, qp.deadline());
         // A blocked queue pair is asked when its turn comes, unless something is to be sent again.
         if qp.wants_to_send(now) && (is_due || !qp.is_blocked) {
-            self.list(index, slot, qp);
+            self.enqueue(index, slot, qp);
         } else if is_due {
             // Giving up opened the window for the queue pairs that it had stopped.
             self.mark_path_ready(qp.path);

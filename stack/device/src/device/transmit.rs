@@ -58,17 +58,17 @@ impl Device {
     /// notifications that left their queue pairs are sent as well, and are not charged. Returns
     /// whether the caller is to call again: paths are still listed, or were listed meanwhile.
     pub fn transmit_within(&self, now: Time, port: &dyn Transmit, budget_bytes: u64) -> bool {
-        if self.dirty.is_empty() {
+        if self.ready_paths.is_empty() {
             return false;
         }
-        self.urgent.store(false, Ordering::Release);
+        self.data_pending.store(false, Ordering::Release);
         let link_of = |index: u32| match self.paths.at(index) {
             Some(path) => &path.link,
             None => unreachable!("only paths that exist are listed"),
         };
         let mut call = TransmitCall { now, port, budget_bytes };
         loop {
-            self.dirty.take_all(link_of, |index| {
+            self.ready_paths.take_all(link_of, |index| {
                 if let Some(path) = self.paths.at(index) {
                     path.link.unlist();
                     call.budget_bytes = budget_bytes;
@@ -76,7 +76,7 @@ impl Device {
                 }
             });
             // Draining one path may list another: a queue pair that moved is requeued.
-            if self.dirty.is_empty() {
+            if self.ready_paths.is_empty() {
                 return false;
             }
             // Other threads may list a path again and again: a call with a budget makes one pass.
@@ -91,7 +91,7 @@ impl Device {
     /// them: when this returns they have left, unless a window or the port is full.
     pub fn transmit_of(&self, handle: QpHandle, now: Time, port: &dyn Transmit) {
         let listed = self.with_slot(handle, |slot, qp| {
-            self.list(handle.index, slot, qp);
+            self.enqueue(handle.index, slot, qp);
             qp.path
         });
         let Some(Some((index, _))) = listed else { return };
@@ -105,7 +105,7 @@ impl Device {
     /// may wait for a reply to be sent with. The caller calls
     /// [`transmit_pending`](Self::transmit_pending) within a millisecond.
     pub fn transmit_urgent(&self, now: Time, port: &dyn Transmit) {
-        if self.urgent.swap(false, Ordering::AcqRel) {
+        if self.data_pending.swap(false, Ordering::AcqRel) {
             self.transmit_pending(now, port);
         }
     }
@@ -113,23 +113,23 @@ impl Device {
     /// Whether [`transmit_pending`](Self::transmit_pending) has something to do.
     #[must_use]
     pub fn has_pending(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.ready_paths.is_empty()
     }
 
     /// Lists a queue pair on its path, and the path on the device. The caller holds the lock of the
     /// queue pair.
-    pub(super) fn list(&self, index: u32, slot: &QpSlot, qp: &Qp) {
+    pub(super) fn enqueue(&self, index: u32, slot: &QpSlot, qp: &Qp) {
         let Some((path_index, _)) = qp.path else { return };
         let Some(path) = self.paths.at(path_index) else { return };
         path.ready.push_alone(index, &slot.link);
-        self.dirty.push(path_index, &path.link);
+        self.ready_paths.push(path_index, &path.link);
     }
 
     /// Lists a queue pair's path on the device.
     pub(super) fn mark_path_ready(&self, path: Option<(u32, IpAddr)>) {
         let Some((path_index, _)) = path else { return };
         let Some(path) = self.paths.at(path_index) else { return };
-        self.dirty.push(path_index, &path.link);
+        self.ready_paths.push(path_index, &path.link);
     }
 
     /// Fills and sends runs until no queue pair of the path has anything to send, or a credit or
@@ -188,7 +188,7 @@ impl Device {
         path.has_window_waiters.store(has_window_waiters, Ordering::Relaxed);
         path.has_blocked.store(queues.has_blocked(), Ordering::Release);
         if call.budget_bytes == 0 {
-            self.list_rest(path_index, path, queues);
+            self.requeue_rest(path_index, path, queues);
         }
     }
 
@@ -221,18 +221,18 @@ impl Device {
     /// Lists the queue pairs that still wait for a turn after the budget was used up. Queue pairs
     /// that were set aside go behind all others of the path.
     #[cold]
-    fn list_rest(&self, path_index: u32, path: &Path, queues: &mut TurnQueues) {
+    fn requeue_rest(&self, path_index: u32, path: &Path, queues: &mut TurnQueues) {
         if queues.is_empty() && path.ready.is_empty() {
             return;
         }
         while let Some(index) = queues.take_set_aside() {
-            let slot = self.listed(index);
+            let slot = self.slot_of(index);
             if let Some(qp) = lock(&slot.qp).as_ref() {
-                self.list(index, slot, qp);
+                self.enqueue(index, slot, qp);
             }
         }
-        self.dirty.push(path_index, &path.link);
-        self.urgent.store(true, Ordering::Release);
+        self.ready_paths.push(path_index, &path.link);
+        self.data_pending.store(true, Ordering::Release);
     }
 
     /// Lists the queue pairs of a path without users on their present paths. Such a path may still
@@ -258,7 +258,7 @@ impl Device {
                     "the closed path would be listed again and again"
                 );
             }
-            self.list(index, slot, qp);
+            self.enqueue(index, slot, qp);
         }
     }
 
@@ -266,7 +266,7 @@ impl Device {
     #[inline] // most often there are none
     fn take_ready(&self, path: &Path, queue: &mut VecDeque<u32>) {
         if !path.ready.is_empty() {
-            path.ready.append_to(queue, |index| &self.listed(index).link, |_| ());
+            path.ready.append_to(queue, |index| &self.slot_of(index).link, |_| ());
         }
     }
 
@@ -278,14 +278,14 @@ impl Device {
     #[inline]
     fn take_blocked_at_post(&self, path: &Path, queue: &mut AdmissionQueue) {
         if !path.blocked_at_post.is_empty() {
-            let link_of = |index| &self.listed(index).blocked_at_post;
+            let link_of = |index| &self.slot_of(index).blocked_at_post;
             queue.append(|waiting| {
                 path.blocked_at_post.append_to(waiting, link_of, ReadyLink::unlist_before_lock)
             });
         }
     }
 
-    fn listed(&self, index: u32) -> &QpSlot {
+    fn slot_of(&self, index: u32) -> &QpSlot {
         match self.qps.at(index) {
             Some(slot) => slot,
             None => unreachable!("only queue pairs that exist are listed"),
@@ -318,7 +318,7 @@ impl Device {
         if qp.path.is_none_or(|(of, _)| of != path_index) {
             // It was connected elsewhere, or its index is another queue pair's now. `is_blocked`
             // stays as it is: it tells of an admission queue of the path that it is on now.
-            self.list(index, slot, qp);
+            self.enqueue(index, slot, qp);
             return TransmitStatus::Idle;
         }
         if matches!(turn.source, TurnSource::Admission(_)) {
@@ -333,7 +333,7 @@ impl Device {
         if qp.path.is_none_or(|(of, _)| of != path_index) && qp.wants_to_send(now) {
             // Its next message, a datagram, takes another path. It is in no admission queue:
             // datagrams take no credit.
-            self.list(index, slot, qp);
+            self.enqueue(index, slot, qp);
             return TransmitStatus::Idle;
         }
         match status {

@@ -334,7 +334,7 @@ impl Device {
             (None, _) => None,
         };
         self.settle_timer(handle.index, qp, qp.deadline());
-        self.list(handle.index, slot, qp);
+        self.enqueue(handle.index, slot, qp);
         drop(guard);
         // What it had on its way no longer stops the others of the path that it left.
         self.mark_path_ready(former);

@@ -21,7 +21,7 @@ use super::pending_list::BoundedList;
 /// for again.
 const MAX_WAITING: usize = 1024;
 /// So many are worth a system call of their own.
-pub(crate) const URGENT: usize = 32;
+pub(crate) const FLUSH_THRESHOLD: usize = 32;
 /// Among so many that were taken last, one of the same queue pair is looked for.
 const RECENT: usize = 4;
 
