@@ -29,25 +29,25 @@ pub(crate) const PACKET_OVERHEAD: u64 = 64;
 /// beside.
 pub(crate) const RUN: u64 = 15 * (4096 + PACKET_OVERHEAD);
 /// The window never falls below one run.
-const FLOOR: u64 = RUN;
+const MIN_WINDOW: u64 = RUN;
 /// What a path starts with.
-const START: u64 = 2 * RUN;
+const INITIAL_WINDOW: u64 = 2 * RUN;
 /// What a default buffer holds: how far it grows at first.
-const CEILING: u64 = 3 * RUN;
+const MAX_WINDOW: u64 = 3 * RUN;
 /// How far it grows where the peer turns out to hold more. Still more is no faster.
-const HIGHEST_CEILING: u64 = 6 * RUN;
-/// The ceiling rises by a run after so many bytes were acknowledged under it without loss.
-const RISES_AFTER: u64 = 16 << 20;
-/// After a loss under a raised ceiling it does not rise for so long, and twice as long each time
+const MAX_RAISED_WINDOW: u64 = 6 * RUN;
+/// The maximum rises by a run after so many bytes were acknowledged under it without loss.
+const RAISE_AFTER_BYTES: u64 = 16 << 20;
+/// After a loss under a raised maximum it does not rise for so long, and twice as long each time
 /// that happens again.
-const FIRST_REST_NS: u64 = 1_000_000_000;
-const LONGEST_REST_NS: u64 = 64_000_000_000;
+const RAISE_BACKOFF_MIN_NS: u64 = 1_000_000_000;
+const RAISE_BACKOFF_MAX_NS: u64 = 64_000_000_000;
 
 /// What is left where routers tell of congestion: some packets, so that one that is lost is noticed
 /// by those behind it.
-const MARKED_FLOOR: u64 = 16 << 10;
+const MIN_MARKED_WINDOW: u64 = 16 << 10;
 /// By so much a window of what was marked grows when all of it came through.
-const MARKED_STEP: u64 = 4 << 10;
+const MARKED_INCREASE: u64 = 4 << 10;
 
 /// Retransmission before this is more often a peer that was not scheduled than a packet that was
 /// lost. A device may be told a longer time.
@@ -88,19 +88,19 @@ impl Credit {
 pub(crate) struct Window {
     limit: AtomicU64,
     /// What `limit` grows to.
-    ceiling: AtomicU64,
-    /// Bytes acknowledged since the ceiling rose or something was lost.
-    unhindered: AtomicU64,
+    max: AtomicU64,
+    /// Bytes acknowledged since the maximum rose or something was lost.
+    acked_since_loss: AtomicU64,
     /// When it may rise again, and how long it rests after the next loss.
-    rises_at_ns: AtomicU64,
-    rest_ns: AtomicU64,
+    raise_at_ns: AtomicU64,
+    raise_backoff_ns: AtomicU64,
     in_flight: AtomicU64,
     reads_in_flight: AtomicU64,
     read_budget: u64,
     /// What routers leave of the read budget.
     read_limit: AtomicU64,
     /// By so much a window grows that came through.
-    step: AtomicU64,
+    increase: AtomicU64,
     congestion: CongestionEstimator,
     read_congestion: CongestionEstimator,
     /// Smoothed round trip, 0 while unknown.
@@ -133,16 +133,16 @@ impl Window {
 
     /// Forgets what was learned about a former peer.
     pub fn reset(&self) {
-        self.limit.store(START, Ordering::Relaxed);
-        self.step.store(FLOOR / 2, Ordering::Relaxed);
+        self.limit.store(INITIAL_WINDOW, Ordering::Relaxed);
+        self.increase.store(MIN_WINDOW / 2, Ordering::Relaxed);
         self.read_limit.store(self.read_budget, Ordering::Relaxed);
         self.congestion.reset();
         self.read_congestion.reset();
-        self.ceiling.store(CEILING, Ordering::Relaxed);
-        self.rest_ns.store(FIRST_REST_NS, Ordering::Relaxed);
+        self.max.store(MAX_WINDOW, Ordering::Relaxed);
+        self.raise_backoff_ns.store(RAISE_BACKOFF_MIN_NS, Ordering::Relaxed);
         for learned in [
-            &self.unhindered,
-            &self.rises_at_ns,
+            &self.acked_since_loss,
+            &self.raise_at_ns,
             &self.srtt_ns,
             &self.rttvar_ns,
             &self.shortest_ns,
@@ -190,8 +190,8 @@ impl Window {
         debug_assert!(before >= bytes, "released {bytes} of {before} bytes asked for");
         let limit = self.read_limit.load(Ordering::Relaxed);
         if limit < self.read_budget {
-            let step = bytes * MARKED_STEP / limit;
-            self.read_limit.store((limit + step).min(self.read_budget), Ordering::Relaxed);
+            let increase = bytes * MARKED_INCREASE / limit;
+            self.read_limit.store((limit + increase).min(self.read_budget), Ordering::Relaxed);
         }
     }
 
@@ -210,30 +210,32 @@ impl Window {
         self.reads_in_flight.load(Ordering::Relaxed)
     }
 
-    /// `bytes` were acknowledged without loss, and released: grow, at most to the ceiling, which
+    /// `bytes` were acknowledged without loss, and released: grow, at most to the maximum, which
     /// may rise.
     pub fn on_acknowledged(&self, bytes: u64, now: Time) {
         let limit = self.limit.load(Ordering::Relaxed);
-        let unhindered = self.unhindered.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let acked_since_loss = self.acked_since_loss.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let was_in_flight = self.in_flight.load(Ordering::Relaxed) + bytes;
-        if limit == HIGHEST_CEILING || was_in_flight * 2 < limit {
+        if limit == MAX_RAISED_WINDOW || was_in_flight * 2 < limit {
             return;
         }
-        let mut ceiling = self.ceiling.load(Ordering::Relaxed);
-        if limit >= ceiling {
-            if unhindered < RISES_AFTER || now.as_ns() < self.rises_at_ns.load(Ordering::Relaxed) {
+        let mut max = self.max.load(Ordering::Relaxed);
+        if limit >= max {
+            if acked_since_loss < RAISE_AFTER_BYTES
+                || now.as_ns() < self.raise_at_ns.load(Ordering::Relaxed)
+            {
                 return;
             }
-            ceiling = (ceiling + RUN).min(HIGHEST_CEILING);
-            self.ceiling.store(ceiling, Ordering::Relaxed);
-            self.unhindered.store(0, Ordering::Relaxed);
+            max = (max + RUN).min(MAX_RAISED_WINDOW);
+            self.max.store(max, Ordering::Relaxed);
+            self.acked_since_loss.store(0, Ordering::Relaxed);
         }
         // One acknowledged window adds half a run.
-        let step = bytes * self.step.load(Ordering::Relaxed) / limit;
-        let limit = (limit + step).min(ceiling);
+        let increase = bytes * self.increase.load(Ordering::Relaxed) / limit;
+        let limit = (limit + increase).min(max);
         self.limit.store(limit, Ordering::Relaxed);
-        if limit == ceiling {
-            self.step.store(FLOOR / 2, Ordering::Relaxed);
+        if limit == max {
+            self.increase.store(MIN_WINDOW / 2, Ordering::Relaxed);
         }
     }
 
@@ -249,9 +251,9 @@ impl Window {
     /// something was lost before. A queue that overflows does so again within the next window; what
     /// gets lost now and then has other reasons.
     pub fn on_loss(&self, now: Time) {
-        let unhindered = self.unhindered.swap(0, Ordering::Relaxed);
-        let is_isolated = unhindered >= self.limit.load(Ordering::Relaxed);
-        self.lower_ceiling(now);
+        let acked_since_loss = self.acked_since_loss.swap(0, Ordering::Relaxed);
+        let is_isolated = acked_since_loss >= self.limit.load(Ordering::Relaxed);
+        self.lower_max(now);
         if is_isolated {
             return;
         }
@@ -260,29 +262,29 @@ impl Window {
         if now.as_ns().saturating_sub(last) >= pause {
             self.last_shrink_ns.store(now.as_ns(), Ordering::Relaxed);
             let limit = self.limit.load(Ordering::Relaxed);
-            self.limit.store((limit * 3 / 4).max(FLOOR.min(limit)), Ordering::Relaxed);
+            self.limit.store((limit * 3 / 4).max(MIN_WINDOW.min(limit)), Ordering::Relaxed);
         }
     }
 
-    /// A raised ceiling was too high.
-    fn lower_ceiling(&self, now: Time) {
-        if self.ceiling.swap(CEILING, Ordering::Relaxed) > CEILING {
-            let rest = self.rest_ns.load(Ordering::Relaxed);
-            self.rises_at_ns.store(now.as_ns() + rest, Ordering::Relaxed);
-            self.rest_ns.store((2 * rest).min(LONGEST_REST_NS), Ordering::Relaxed);
-            self.limit.fetch_min(CEILING, Ordering::Relaxed);
+    /// A raised maximum was too high.
+    fn lower_max(&self, now: Time) {
+        if self.max.swap(MAX_WINDOW, Ordering::Relaxed) > MAX_WINDOW {
+            let backoff = self.raise_backoff_ns.load(Ordering::Relaxed);
+            self.raise_at_ns.store(now.as_ns() + backoff, Ordering::Relaxed);
+            self.raise_backoff_ns.store((2 * backoff).min(RAISE_BACKOFF_MAX_NS), Ordering::Relaxed);
+            self.limit.fetch_min(MAX_WINDOW, Ordering::Relaxed);
         }
     }
 
     /// The peer told that requests came to it marked: shrink, once a round trip. Whether it did.
     pub fn on_cnp(&self, now: Time) -> bool {
-        self.unhindered.store(0, Ordering::Relaxed);
-        self.lower_ceiling(now);
+        self.acked_since_loss.store(0, Ordering::Relaxed);
+        self.lower_max(now);
         let limit = self.limit.load(Ordering::Relaxed);
         let left = self.congestion.on_congestion(limit, now, self.srtt_ns.load(Ordering::Relaxed));
         if let Some(left) = left {
-            self.limit.store(left.max(MARKED_FLOOR.min(limit)), Ordering::Relaxed);
-            self.step.store(MARKED_STEP, Ordering::Relaxed);
+            self.limit.store(left.max(MIN_MARKED_WINDOW.min(limit)), Ordering::Relaxed);
+            self.increase.store(MARKED_INCREASE, Ordering::Relaxed);
         }
         left.is_some()
     }
@@ -293,7 +295,7 @@ impl Window {
         if let Some(left) =
             self.read_congestion.on_congestion(limit, now, self.srtt_ns.load(Ordering::Relaxed))
         {
-            self.read_limit.store(left.max(MARKED_FLOOR.min(limit)), Ordering::Relaxed);
+            self.read_limit.store(left.max(MIN_MARKED_WINDOW.min(limit)), Ordering::Relaxed);
         }
     }
 

@@ -20,68 +20,70 @@ fn loss_shrinks_once_a_round_trip_and_never_below_a_run() {
     let second = Time::from_ns(1_000_000_000);
     window.on_loss(second);
     let once = window.limit.load(Ordering::Relaxed);
-    assert_eq!(once, START * 3 / 4);
+    assert_eq!(once, INITIAL_WINDOW * 3 / 4);
     window.on_loss(second.plus_ns(10));
     assert_eq!(window.limit.load(Ordering::Relaxed), once);
     for i in 1..100 {
         window.on_loss(second.plus_ns(i * 1_000_000_000));
     }
-    assert_eq!(window.limit.load(Ordering::Relaxed), FLOOR);
+    assert_eq!(window.limit.load(Ordering::Relaxed), MIN_WINDOW);
 }
 
 #[test]
 fn isolated_losses_do_not_shrink_it() {
     let window = window();
     for i in 1..100 {
-        window.on_acknowledged(CEILING, Time::ZERO);
+        window.on_acknowledged(MAX_WINDOW, Time::ZERO);
         window.on_loss(Time::from_ns(i * 1_000_000_000));
     }
-    assert_eq!(window.limit.load(Ordering::Relaxed), CEILING);
-    window.on_acknowledged(CEILING / 2, Time::ZERO);
+    assert_eq!(window.limit.load(Ordering::Relaxed), MAX_WINDOW);
+    window.on_acknowledged(MAX_WINDOW / 2, Time::ZERO);
     window.on_loss(Time::from_ns(200_000_000_000));
-    assert_eq!(window.limit.load(Ordering::Relaxed), CEILING * 3 / 4);
+    assert_eq!(window.limit.load(Ordering::Relaxed), MAX_WINDOW * 3 / 4);
 }
 
 #[test]
-fn acknowledgements_grow_it_to_the_ceiling() {
+fn acknowledgements_grow_it_to_the_maximum() {
     let window = window();
-    window.charge(CEILING);
+    window.charge(MAX_WINDOW);
     for _ in 0..1000 {
         window.on_acknowledged(1 << 10, Time::ZERO);
     }
-    assert_eq!(window.limit.load(Ordering::Relaxed), CEILING);
+    assert_eq!(window.limit.load(Ordering::Relaxed), MAX_WINDOW);
 }
 
 #[test]
-fn the_ceiling_rises_without_loss_and_falls_with_it_for_longer_each_time() {
+fn the_maximum_rises_without_loss_and_falls_with_it_for_longer_each_time() {
     let window = window();
     let limit = || window.limit.load(Ordering::Relaxed);
-    window.charge(HIGHEST_CEILING);
+    window.charge(MAX_RAISED_WINDOW);
     let stream =
         |bytes: u64, at: Time| (0..bytes / RUN).for_each(|_| window.on_acknowledged(RUN, at));
     let mut at = Time::from_ns(5_000_000_000);
-    stream(RISES_AFTER / 2, at);
-    assert_eq!((limit(), window.burst()), (CEILING, RUN));
-    stream(4 * RISES_AFTER, at);
-    assert_eq!((limit(), window.burst()), (HIGHEST_CEILING, 2 * RUN));
-    for rest_ns in [FIRST_REST_NS, 2 * FIRST_REST_NS, 4 * FIRST_REST_NS] {
+    stream(RAISE_AFTER_BYTES / 2, at);
+    assert_eq!((limit(), window.burst()), (MAX_WINDOW, RUN));
+    stream(4 * RAISE_AFTER_BYTES, at);
+    assert_eq!((limit(), window.burst()), (MAX_RAISED_WINDOW, 2 * RUN));
+    for raise_backoff_ns in
+        [RAISE_BACKOFF_MIN_NS, 2 * RAISE_BACKOFF_MIN_NS, 4 * RAISE_BACKOFF_MIN_NS]
+    {
         window.on_loss(at);
-        assert!(limit() <= CEILING);
-        stream(4 * RISES_AFTER, at.plus_ns(rest_ns - 1));
-        assert_eq!(limit(), CEILING);
-        at = at.plus_ns(rest_ns);
-        stream(4 * RISES_AFTER, at);
-        assert_eq!(limit(), HIGHEST_CEILING);
+        assert!(limit() <= MAX_WINDOW);
+        stream(4 * RAISE_AFTER_BYTES, at.plus_ns(raise_backoff_ns - 1));
+        assert_eq!(limit(), MAX_WINDOW);
+        at = at.plus_ns(raise_backoff_ns);
+        stream(4 * RAISE_AFTER_BYTES, at);
+        assert_eq!(limit(), MAX_RAISED_WINDOW);
     }
     window.reset();
-    assert_eq!(limit(), START);
+    assert_eq!(limit(), INITIAL_WINDOW);
 }
 
 #[test]
 fn an_unused_window_does_not_grow() {
     let window = window();
     window.on_acknowledged(60 << 10, Time::ZERO);
-    assert_eq!(window.limit.load(Ordering::Relaxed), START);
+    assert_eq!(window.limit.load(Ordering::Relaxed), INITIAL_WINDOW);
 }
 
 #[test]
