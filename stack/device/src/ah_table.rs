@@ -13,7 +13,7 @@ use urxe_types::work_request::{AhHandle, PostError};
 use urxe_wire::Qpn;
 
 use crate::path::PathKey;
-use crate::slots::Slots;
+use crate::slot_table::SlotTable;
 
 /// An address handle.
 #[derive(Clone, Debug)]
@@ -53,12 +53,12 @@ impl Ah {
 /// The address handles of a device.
 #[derive(Debug)]
 pub(crate) struct AhTable {
-    pub slots: Slots<Mutex<Option<Ah>>>,
+    pub slots: SlotTable<Mutex<Option<Ah>>>,
 }
 
 impl AhTable {
     pub const fn new() -> Self {
-        Self { slots: Slots::new() }
+        Self { slots: SlotTable::new() }
     }
 
     pub fn with<T>(&self, handle: AhHandle, use_it: impl FnOnce(&mut Ah) -> T) -> Option<T> {

@@ -20,6 +20,6 @@ pub mod cq;
 pub mod device;
 pub mod path;
 pub mod qp;
-mod slots;
+mod slot_table;
 pub mod srq;
 mod timers;

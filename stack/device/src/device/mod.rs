@@ -14,7 +14,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`domains`] | protection, parent and thread domains |
-//! | `verbs` | creating, changing, destroying |
+//! | `objects` | creating, changing, destroying |
 //! | `post` | posting work requests, and which of them wait for others |
 //! | `srqs` | shared receive queues |
 //! | [`ah`] | address handles |
@@ -24,19 +24,19 @@
 //! | `receive` | from a datagram to the queue pairs |
 //! | `timeouts` | from the timers to the queue pairs |
 //! | `transmit` | from the queue pairs to the port |
-//! | `slots` | tables whose entries never move |
+//! | `slot_table` | tables whose entries never move |
 
 mod accept;
 pub mod ah;
 pub mod domains;
 pub mod multicast;
+mod objects;
 mod paths;
 mod post;
 mod receive;
 pub(crate) mod srqs;
 mod timeouts;
 mod transmit;
-mod verbs;
 
 pub use urxe_types::{counters, limits, qpn};
 
@@ -49,9 +49,9 @@ use urxe_wire::{Gid, PKey, Qpn, ROCE_PORT};
 pub use self::accept::IcrcPolicy;
 pub use self::domains::{AllocParentDomainError, DeallocPdError, DeallocTdError, TdId};
 pub use self::limits::Limits;
+pub use self::objects::{CreateCqError, CreateQpError, DestroyQpError, ModifyError, OpenQpError};
 pub use self::paths::AddressError;
 pub use self::receive::{ReceiveScratch, Unmatched};
-pub use self::verbs::{CreateCqError, CreateQpError, DestroyQpError, ModifyError, OpenQpError};
 
 use self::counters::{Counter, Counters};
 use self::domains::Domain;
@@ -65,7 +65,7 @@ use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::path::{Path, PathKey};
 use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
-use crate::slots::{FreeList, Slots};
+use crate::slot_table::{FreeList, SlotTable};
 use crate::srq::xrcd::Xrcd;
 use crate::srq::{MAX_SRQS, SrqTable};
 use crate::timers::Timers;
@@ -196,9 +196,9 @@ pub struct Device {
     counters: Arc<Counters>,
     events: Arc<AsyncEvents>,
     numbers: QpNumbers,
-    qps: Slots<QpSlot>,
+    qps: SlotTable<QpSlot>,
     srqs: SrqTable,
-    paths: Slots<Path>,
+    paths: SlotTable<Path>,
     ahs: AhTable,
     groups: Groups,
     /// Index of queue pair 1, if there is one.
@@ -287,12 +287,12 @@ impl Device {
             pkeys: [PKey::DEFAULT],
             counters: Arc::default(),
             events: Arc::new(AsyncEvents::new(config.event_wake)),
-            qps: Slots::new(),
+            qps: SlotTable::new(),
             srqs: SrqTable::new(),
-            paths: Slots::new(),
+            paths: SlotTable::new(),
             ahs: AhTable::new(),
             groups: Groups::new(config.groups),
-            gsi: AtomicU32::new(verbs::NO_GSI),
+            gsi: AtomicU32::new(objects::NO_GSI),
             ready_paths: ReadyList::new(),
             data_pending: AtomicBool::new(false),
             timers: Timers::new(Arc::clone(&config.timer_wake)),
@@ -378,7 +378,7 @@ impl Device {
     #[must_use]
     pub fn gsi(&self) -> Option<QpHandle> {
         let index = self.gsi.load(Ordering::Acquire);
-        (index != verbs::NO_GSI).then_some(QpHandle { index, qpn: verbs::GSI_QPN })
+        (index != objects::NO_GSI).then_some(QpHandle { index, qpn: objects::GSI_QPN })
     }
 
     /// Its asynchronous events.

@@ -25,7 +25,7 @@ use urxe_wire::{Kind, Opcode, PacketView, Qpn};
 
 use super::accept::{IcrcCheck, MAX_SEGMENTS};
 use super::counters::Counter;
-use super::verbs::GSI_QPN;
+use super::objects::GSI_QPN;
 use super::{Device, QpHandle, QpSlot};
 use crate::path::OpenPath;
 use crate::path::acks::{self, Ack, AckBatch};

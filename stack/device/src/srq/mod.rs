@@ -35,7 +35,7 @@ use self::error::{DestroySrqError, ModifySrqError, SrqError};
 use self::ring::{RecvRing, RecvWqe};
 use self::xrcd::{Xrcd, XrcdRef};
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, Cq, CqError, CqRef, SrqEventType, SrqId};
-use crate::slots::Slots;
+use crate::slot_table::SlotTable;
 use urxe_memory::PdId;
 use urxe_types::counters::{Counter, Counters};
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
@@ -376,11 +376,11 @@ impl Drop for SrqRef {
 }
 
 /// The shared receive queues of a device.
-pub(crate) struct SrqTable(Slots<Mutex<Option<Arc<Srq>>>>);
+pub(crate) struct SrqTable(SlotTable<Mutex<Option<Arc<Srq>>>>);
 
 impl SrqTable {
     pub const fn new() -> Self {
-        Self(Slots::new())
+        Self(SlotTable::new())
     }
 
     /// Returns the shared receive queue of that number, if `xrcd` has it.

@@ -10,11 +10,11 @@ const SEGMENTS: usize = 19;
 
 /// Entries by index, made on first use and kept as long as the table.
 #[derive(Debug)]
-pub(crate) struct Slots<T> {
+pub(crate) struct SlotTable<T> {
     segments: [OnceLock<Box<[T]>>; SEGMENTS],
 }
 
-impl<T> Slots<T> {
+impl<T> SlotTable<T> {
     pub const fn new() -> Self {
         Self { segments: [const { OnceLock::new() }; SEGMENTS] }
     }
@@ -83,17 +83,17 @@ mod tests {
 
     #[test]
     fn every_index_has_its_own_place_that_stays() {
-        let slots = Slots::new();
+        let table = SlotTable::new();
         let mut addresses = Vec::new();
         for index in 0..1000 {
-            let entry: &u32 = slots.ensure(index, |i| i).unwrap();
+            let entry: &u32 = table.ensure(index, |i| i).unwrap();
             assert_eq!(*entry, index);
             addresses.push(std::ptr::from_ref(entry));
         }
         for index in 0..1000 {
-            assert_eq!(std::ptr::from_ref(slots.at(index).unwrap()), addresses[index as usize]);
+            assert_eq!(std::ptr::from_ref(table.at(index).unwrap()), addresses[index as usize]);
         }
-        assert!(slots.at(2000).is_none());
-        assert!(slots.ensure(u32::MAX, |i| i).is_none());
+        assert!(table.at(2000).is_none());
+        assert!(table.ensure(u32::MAX, |i| i).is_none());
     }
 }
