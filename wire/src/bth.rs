@@ -77,6 +77,14 @@ impl Bth {
         Ok(Self::read(Opcode::try_from(b[0])?, b))
     }
 
+    /// Returns the destination queue pair of `packet`, of which nothing else is checked; `None` if
+    /// the packet ends before it.
+    #[inline]
+    #[must_use]
+    pub fn dest_qp_of(packet: &[u8]) -> Option<Qpn> {
+        Some(Qpn::from_be_bytes(*packet.get(5..8)?.first_chunk()?))
+    }
+
     /// Reads all but the opcode.
     pub(crate) fn read(opcode: Opcode, b: &[u8; Self::LEN]) -> Self {
         Self {

@@ -25,10 +25,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use urxe_wire::Qpn;
+use urxe_wire::{Bth, Qpn};
 
 use super::host::Namespace;
-use super::ports::dest_qp;
 use super::shared::Shared;
 use crate::cq::Wake;
 use crate::device::ReceiveScratch;
@@ -144,7 +143,7 @@ impl Desk {
 /// The process slot that the first packet of `run` is for; `None` if it is for one of the special
 /// queue pairs or for a group.
 fn slot_of(run: &Run<'_>) -> Option<u8> {
-    let qpn = dest_qp(run.bytes)?;
+    let qpn = Bth::dest_qp_of(run.bytes)?;
     let is_usual =
         qpn.value() > Qpn::QP1.value() && qpn != Qpn::MULTICAST && !run.to.is_multicast();
     is_usual.then(|| process_slot(qpn))

@@ -30,7 +30,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use urxe_wire::{Qpn, ROCE_PORT};
+use urxe_wire::ROCE_PORT;
 
 pub(super) use self::receive::{ReceiveScope, Receiver};
 use self::services::Services;
@@ -145,12 +145,6 @@ impl Ports {
             port.drain_errors(|_| ());
         }
     }
-}
-
-/// Returns the destination queue pair of a packet, read from the BTH (IBTA vol. 1, 9.2).
-pub(super) fn dest_qp(packet: &[u8]) -> Option<Qpn> {
-    let &[high, middle, low] = packet.get(5..8)?.first_chunk()?;
-    Qpn::new(u32::from_be_bytes([0, high, middle, low]))
 }
 
 impl SourcePorts for Ports {

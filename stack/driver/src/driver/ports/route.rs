@@ -15,9 +15,8 @@
 //!
 //! [`DeferredStep`] is the same decision for a MAD that waited.
 
-use urxe_wire::{Qpn, mad};
+use urxe_wire::{Bth, Qpn, mad};
 
-use super::dest_qp;
 use crate::device::counters::Counter;
 use crate::device::qpn::process_slot;
 use crate::driver::management;
@@ -52,7 +51,7 @@ pub(super) trait Processes {
 
 /// Returns where `packet` goes.
 pub(super) fn route(packet: &[u8], processes: &impl Processes) -> Destination {
-    if let Some(qpn) = dest_qp(packet).filter(|qpn| qpn.value() > Qpn::QP1.value()) {
+    if let Some(qpn) = Bth::dest_qp_of(packet).filter(|qpn| qpn.value() > Qpn::QP1.value()) {
         // Never the own slot, nor the multicast number: the device counts packets to its destroyed
         // queue pairs and delivers packets to 0xffffff to groups, and reports neither as unmatched.
         return Destination::Process(process_slot(qpn));
