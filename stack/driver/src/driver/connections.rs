@@ -46,12 +46,6 @@ struct Core {
     engines: Vec<(DeviceKey, Arc<dyn Uplink>)>,
 }
 
-/// What an engine knows of the connections it is part of.
-pub(super) struct Attached {
-    pub connections: Arc<Connections>,
-    pub key: DeviceKey,
-}
-
 impl Connections {
     /// Without engines and identifiers. Ports, packet sequence numbers and communication ids follow
     /// from `seed`.
@@ -153,15 +147,15 @@ impl Connections {
 
     /// Adds an engine: what the core asks of it, and how MADs leave it.
     pub(super) fn attach(
-        self: &Arc<Self>,
+        &self,
         device: Box<dyn LocalDevice>,
         config: CmConfig,
         uplink: Arc<dyn Uplink>,
-    ) -> Attached {
+    ) -> DeviceKey {
         let mut core = lock(&self.core);
         let key = core.cma.attach(device, config);
         core.engines.push((key, uplink));
-        Attached { connections: Arc::clone(self), key }
+        key
     }
 
     /// An engine goes. Its peers hear nothing more, as when a device is unplugged.

@@ -12,7 +12,7 @@ use urxe_wire::mad::{Guid, ServiceId};
 use super::alarm::Alarm;
 use super::background;
 use super::config::{EngineConfig, OpenEngineError, limits_here};
-use super::connections::{Attached, Connections};
+use super::connections::Connections;
 use super::direct;
 use super::eventfd::{EventFd, EventWake};
 use super::groups::GroupPorts;
@@ -21,7 +21,7 @@ use super::leader::LeaderElection;
 use super::management::ReceivedMad;
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, Receiver};
-use super::shared::Shared;
+use super::shared::{Attached, Shared};
 use crate::cm::CmConfig;
 use crate::cma::{DeviceKey, LocalDevice};
 use crate::cq::{Completion, Cq, CqError, Wake};
@@ -388,7 +388,8 @@ fn attach(
     let device = EngineDevice { shared: Arc::clone(shared), interface: link.interface.index };
     let guid = Guid(u64::from_be_bytes(link.node_guid.to_bytes()));
     let config = CmConfig::new(shared.ports.slot(), seed, guid);
-    connections.attach(Box::new(device), config, shared.clone())
+    let key = connections.attach(Box::new(device), config, shared.clone());
+    Attached { connections: Arc::clone(connections), key }
 }
 
 /// An engine as the core sees it.

@@ -7,14 +7,14 @@ use urxe_wire::Gid;
 
 use super::alarm::Alarm;
 use super::config::{AfterProgress, OpenEngineError};
-use super::connections::Attached;
+use super::connections::Connections;
 use super::eventfd::EventFd;
 use super::host::Namespace;
 use super::leader::LeaderElection;
 use super::management::{self, OutgoingMad, Uplink};
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, ReceiveScope, Receiver};
-use crate::cma::Listing;
+use crate::cma::{DeviceKey, Listing};
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
 use crate::link::interface::interfaces;
@@ -52,6 +52,12 @@ pub(super) struct Shared {
     pub changes: Option<Changes>,
     pub port: Mutex<LivePort>,
     pub attached: OnceLock<Attached>,
+}
+
+/// The connections that an engine is part of, and its name there.
+pub(super) struct Attached {
+    pub connections: Arc<Connections>,
+    pub key: DeviceKey,
 }
 
 impl Shared {
