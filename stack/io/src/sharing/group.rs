@@ -17,7 +17,7 @@ use super::table::{Process, Record, Service, Table};
 use crate::sys::fork::{Guarded, PerProcess};
 use crate::sys::{clock, steering};
 use crate::udp::{OpenPortError, UdpConfig, bind_shared, failed};
-use urxe_types::sync::atomic::AtomicBool;
+use urxe_types::sync::atomic::{AtomicBool, Ordering};
 use urxe_types::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 
 /// How long the group's lock is tried for. It is held for microseconds, unless its holder is
@@ -219,7 +219,10 @@ impl Locked<'_> {
     /// Whether some process, this one or another, has the slot. Until the group is unlocked nobody
     /// of this process takes it; another may.
     pub fn is_taken(&self, slot: u8) -> bool {
-        self.claims[usize::from(slot)] != 0 || self.group.table.is_slot_held_elsewhere(slot)
+        // Without other processes no lock need be asked for, which costs a system call a slot.
+        let has_company = || self.group.has_company.load(Ordering::Relaxed);
+        self.claims[usize::from(slot)] != 0
+            || has_company() && self.group.table.is_slot_held_elsewhere(slot)
     }
 
     /// The services that are listened on.

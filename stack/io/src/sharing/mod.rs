@@ -324,12 +324,13 @@ impl Member {
         self.group().has_company.load(Ordering::Relaxed)
     }
 
-    /// The slots of the others that have the address now.
+    /// The slots of the other devices that have the address now, in this process and in others.
     #[must_use]
     pub fn others(&self) -> Vec<u8> {
         let group = self.group();
         let Ok(locked) = group.locked() else { return Vec::new() };
-        (0..MAX_PROCESS_SLOTS).filter(|slot| *slot != self.slot && locked.is_taken(*slot)).collect()
+        let is_other = |slot: &u8| *slot != self.slot && locked.is_taken(*slot);
+        (0..MAX_PROCESS_SLOTS).filter(is_other).collect()
     }
 
     /// Whether unread packets fill half of the socket of another process of the address. Never

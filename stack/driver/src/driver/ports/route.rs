@@ -104,6 +104,7 @@ impl DeferredStep {
             // A program claims a service when it binds, and listens right after.
             Destination::Here | Destination::Process(_) => Self::FoundListener,
             Destination::Deferred if !is_expired => Self::Wait,
+            // `EveryProcess` never occurs: such a MAD is not deferred, and its bytes alone route it.
             Destination::Deferred | Destination::EveryProcess => Self::Deliver,
             Destination::Drop(why) => Self::Drop(why),
         }

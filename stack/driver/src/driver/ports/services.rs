@@ -55,7 +55,8 @@ fn conflicts(claims: &Claims, service_id: u64, address: Option<IpAddr>) -> bool 
 }
 
 impl Ports {
-    /// Claims a service id on `address`, or on all.
+    /// Claims a service id on `address`, or on all. Where an address is for this process alone, or
+    /// the device does not have it, the claim is known to this process only.
     pub fn listen_at(&self, address: Option<IpAddr>, service_id: u64) -> Result<(), ListenError> {
         let mut claims = lock(&self.services.0);
         if let Some(port) = self.ports.first()

@@ -201,7 +201,7 @@ impl Ports {
         let refuses = self.refuses.load(Ordering::Relaxed);
         for member in self.members().filter(|member| member.has_company()) {
             let mut kept = Vec::new();
-            let swept = member.sweep(buffers, |packet| {
+            let dropped = member.sweep(buffers, |packet| {
                 let is_kept = refuses
                     && kept.len() < SWEPT_MADS
                     && management::destination(packet.bytes).is_some();
@@ -210,7 +210,8 @@ impl Ports {
                 }
                 is_kept
             });
-            device.counters().add_many(Counter::DropOrphanedSlot, swept as u64);
+            // Without the MADs that are kept.
+            device.counters().add_many(Counter::DropOrphanedSlot, dropped as u64);
             for packet in &kept {
                 let packet = packet.datagrams();
                 device.receive(clock::now(), &packet, scratch);
@@ -249,11 +250,14 @@ fn forward<'a>(
     taken
 }
 
-/// Gives a packet to all other processes of the address.
-pub(super) fn broadcast_to_peers(device: &Device, member: Option<&Member>, packet: &Datagrams<'_>) {
-    let Some(member) = member.filter(|member| member.has_company()) else { return };
-    for slot in member.others() {
-        forward(device, Some(member), slot, std::iter::once(*packet));
+/// Gives a packet to all other devices of the address, in this process and in others, and counts
+/// those that do not take it.
+fn broadcast_to_peers(device: &Device, member: Option<&Member>, packet: &Datagrams<'_>) {
+    let others = member.map(Member::others).unwrap_or_default();
+    for slot in others {
+        if forward(device, member, slot, std::iter::once(*packet)) == 0 {
+            device.counters().add(Counter::DropOtherProcess);
+        }
     }
 }
 
@@ -267,4 +271,41 @@ pub(super) fn unmatched_packets<'a>(
         let bytes = datagrams.segments().nth(usize::from(position))?;
         Some(Datagrams { bytes, segment_size: bytes.len(), ..*datagrams })
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use urxe_wire::Gid;
+
+    use super::*;
+    use crate::device::DeviceConfig;
+    use crate::driver::groups::GroupPorts;
+    use crate::port::udp::UdpConfig;
+
+    #[test]
+    fn a_mad_for_all_is_counted_for_each_that_does_not_take_it() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let at = IpAddr::from([127, 60, high, low.max(1)]);
+        let ports = |claim| {
+            let groups = GroupPorts::new(&[]).unwrap();
+            Ports::open(&[UdpConfig::new(at)], groups, |_| None, || claim).unwrap()
+        };
+        // Nothing serves the other one.
+        let (here, _other) = (ports(1), ports(2));
+        let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(at)], 1));
+        let value = |counter| device.counters().value(counter);
+        let (from, bytes) = (at, &[7; 64][..]);
+        let segment_size = bytes.len();
+        let (from_port, traffic_class, hop_limit) = (1, 0, 0);
+        let packet =
+            Datagrams { from, from_port, to: at, bytes, segment_size, traffic_class, hop_limit };
+        let mut sent = 0;
+        while value(Counter::DropOtherProcess) < 3 {
+            assert!(sent < 10_000, "the queue of the other one has no end");
+            broadcast_to_peers(&device, here.members().next(), &packet);
+            sent += 1;
+            assert_eq!(value(Counter::Forwarded) + value(Counter::DropOtherProcess), sent);
+        }
+        assert!(value(Counter::Forwarded) > 0);
+    }
 }

@@ -125,6 +125,16 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     assert!(ends.iter().all(|end| marks(end).is_empty()));
 }
 
+/// The sender of a refusal that comes before any reply knows no identifier but its own.
+#[test]
+fn a_refusal_without_a_receiver_reaches_every_device_of_the_address() {
+    let (at, ends, outside) = sharing(12, 3);
+    send_mad(&outside, at, &cm(Attribute::Rej, CommId::NONE, 0, 21));
+    for end in &ends {
+        wait_until("each gets it", || marks(end) == [21]);
+    }
+}
+
 /// A queue pair 1 of this process's own, with room for some datagrams.
 fn management_qp(end: &End, pd: PdId) -> QpHandle {
     let init = QpInit { sq_sig_all: true, ..qp::init(QpType::Gsi, pd, &end.cq) };
