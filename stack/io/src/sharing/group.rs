@@ -27,11 +27,14 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// The groups that this process uses.
 pub(super) static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::default);
 
-/// See the module.
+/// The groups of a process, each behind a lock of its own that is held while it is found or
+/// dropped. A search may last seconds; those for other addresses do not wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    groups: Mutex<Vec<Weak<Group>>>,
+    entries: Mutex<Vec<(Place, Entry)>>,
 }
+
+type Entry = Arc<Mutex<Weak<Group>>>;
 
 impl Registry {
     /// The group of `place`, found by `find` if this process does not use it yet.
@@ -40,15 +43,13 @@ impl Registry {
         place: Place,
         find: impl FnOnce() -> Result<Group, E>,
     ) -> Result<Arc<Group>, E> {
-        let mut groups = lock(&self.groups);
-        groups.retain(|group| group.strong_count() > 0);
-        if let Some(group) =
-            groups.iter().filter_map(Weak::upgrade).find(|group| group.place == place)
-        {
+        let entry = self.entry(place);
+        let mut known = lock(&entry);
+        if let Some(group) = known.upgrade() {
             return Ok(group);
         }
         let group = Arc::new(find()?);
-        groups.push(Arc::downgrade(&group));
+        *known = Arc::downgrade(&group);
         Ok(group)
     }
 
@@ -56,13 +57,29 @@ impl Registry {
     /// through another process and take a slot, whose lock the kernel would release when this one's
     /// descriptor is closed.
     pub fn let_go(&self, group: Arc<Group>) {
-        let _groups = lock(&self.groups);
+        let entry = self.entry(group.place);
+        let _known = lock(&entry);
         match Arc::into_inner(group) {
             // Another copy of this library in the process has locks of its own on the table: it
             // must stay open.
             Some(group) if group.has_strangers_of_this_process() => std::mem::forget(group),
             _ => {}
         }
+    }
+
+    /// The entry of `place`. Those that no thread uses and that have no group are removed.
+    fn entry(&self, place: Place) -> Entry {
+        let mut entries = lock(&self.entries);
+        entries.retain(|(_, entry)| {
+            let is_used = Arc::strong_count(entry) > 1;
+            is_used || try_lock(entry).is_none_or(|group| group.strong_count() > 0)
+        });
+        if let Some((_, entry)) = entries.iter().find(|(of, _)| *of == place) {
+            return Arc::clone(entry);
+        }
+        let entry = Entry::default();
+        entries.push((place, Arc::clone(&entry)));
+        entry
     }
 }
 

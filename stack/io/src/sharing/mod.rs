@@ -192,8 +192,8 @@ pub fn join_late(
     joined
 }
 
-/// Returns the group of an address that this process has, or else discovers or creates it. Keeps
-/// the registry locked meanwhile: each other join or leave of this process waits, for seconds if a
+/// Returns the group of an address that this process has, or else discovers or creates it. Each
+/// other join or leave of this address in this process waits meanwhile, for seconds if another
 /// process of the address does not reply.
 fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
     let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;

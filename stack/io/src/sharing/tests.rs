@@ -313,6 +313,30 @@ fn a_service_is_claimed_once_and_goes_with_its_process() {
 }
 
 #[test]
+fn the_search_for_one_address_does_not_hold_up_another() {
+    use std::sync::mpsc::channel;
+    let (slow, fast) = (address(12), address(13));
+    let place = Place { address: slow, scope_id: 0 };
+    let ((started, has_started), (done, is_done)) = (channel(), channel());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let find = || {
+                started.send(()).unwrap();
+                is_done
+                    .recv_timeout(Duration::from_secs(30))
+                    .map_err(|_| "the other one waited")?;
+                Err("found none")
+            };
+            assert_eq!(REGISTRY.get().group(place, find).map(drop), Err("found none"));
+        });
+        has_started.recv().unwrap();
+        drop(joined(fast));
+        done.send(()).unwrap();
+    });
+    assert_eq!(joined(slow).slot, 0);
+}
+
+#[test]
 fn ipv6_is_shared_as_well() {
     let at: IpAddr = "::1".parse().unwrap();
     let free = UdpSocket::bind((at, urxe_wire::ROCE_PORT));
