@@ -13,6 +13,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `requester` | requests: PSNs, windows, fences, wire READs |
+//! | `burst` | the packets that share one request for an acknowledgement |
 //! | `completer` | what answers do to the requester |
 //! | `recovery` | timers and retries |
 //! | `held` | packets that came before their turn, until that comes |
@@ -22,6 +23,7 @@
 //! | `responses` | answers to be sent, and kept for duplicates |
 //! | `xrc` | what a target of extended reliable connections does beside |
 
+mod burst;
 mod completer;
 mod execution;
 mod gap;

@@ -14,12 +14,9 @@
 //!
 //! The other half, what answers do to this state, is in [`super::completer`].
 //!
-//! Packets leave in *bursts*, of which the last asks for an acknowledgement. A burst is begun when
-//! the window has room for all of it, and is then sent whole, in one go and in as many runs as it
-//! takes: so the peer is never left with packets that it was not asked to acknowledge, and the
-//! window opens by whole runs and not by crumbs.
+//! Packets leave in bursts ([`super::burst`]).
 //!
-//! Sources: IBTA vol. 1, 9.7.2 (PSNs), 9.7.3 (requests), 9.7.5.1 (ACK requests), 10.8.3.3 (fences).
+//! Sources: IBTA vol. 1, 9.7.2 (PSNs), 9.7.3 (requests), 10.8.3.3 (fences).
 
 use std::collections::VecDeque;
 
@@ -28,6 +25,7 @@ use urxe_wire::{
     Service,
 };
 
+use super::burst::{Burst, charged};
 use super::held::Held;
 use super::recovery::Recovery;
 use super::xrc::xrceth;
@@ -49,10 +47,7 @@ use urxe_types::time::Time;
 
 /// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the
 /// tighter bound.
-const MAX_UNACKNOWLEDGED: u32 = 1 << 16;
-/// At least every so many packets ask for an acknowledgement.
-const ACK_EVERY: u32 = 32;
-
+pub(super) const MAX_UNACKNOWLEDGED: u32 = 1 << 16;
 /// A READ, atomic, ATOMIC WRITE or FLUSH on the wire that has not been answered in full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outstanding {
@@ -74,7 +69,7 @@ pub(in crate::qp) struct Requester {
     /// Answers ahead of one that is missing.
     pub(super) held: Option<Box<Held>>,
     /// Path MTU in bytes; it cannot change while requests are queued.
-    mtu: u32,
+    pub(super) mtu: u32,
     /// PSN of the next packet.
     pub(super) cursor_psn: Psn,
     /// PSN that the next entry to begin gets.
@@ -83,12 +78,7 @@ pub(in crate::qp) struct Requester {
     pub(super) sent_psn: Psn,
     /// The oldest PSN that is not acknowledged.
     pub(super) una: Psn,
-    /// Packets of the burst that are still to be sent; 0 if none was begun.
-    burst_left: u32,
-    /// Packets of the burst, as far as it is known.
-    burst_packets: u32,
-    /// What they are charged.
-    burst_bytes: u64,
+    pub(super) burst: Burst,
     pub(super) queue: SendQueue,
     /// What has a response of its own and is on the wire, oldest first; at most `max_rd_atomic`.
     pub(super) reads: VecDeque<Outstanding>,
@@ -106,9 +96,7 @@ impl Requester {
             sent_psn: psn,
             una: psn,
             reads: VecDeque::new(),
-            burst_left: 0,
-            burst_packets: 0,
-            burst_bytes: 0,
+            burst: Burst::default(),
             failed: None,
             recovery: Recovery::default(),
             held: None,
@@ -120,7 +108,7 @@ impl Requester {
         self.cursor_psn = self.next_psn;
         (self.sent_psn, self.una) = (self.next_psn, self.next_psn);
         self.failed = None;
-        self.burst_left = 0;
+        self.burst.left = 0;
         self.recovery.stop();
         self.held = None;
     }
@@ -221,24 +209,24 @@ impl Requester {
         let (opcode, ext) = data_headers(Service::Rc, &wqe.op, wqe.length, index == 0, last);
         let mut bth = qp.bth(opcode, self.cursor_psn);
         // The window first: no run is to leave early for what must wait.
-        if self.burst_left == 0 && !self.begin_burst(wqe, index, cx) {
+        if self.burst.left == 0 && !self.begin_burst(wqe, index, cx) {
             return Some(TransmitStatus::Blocked(Credit::Send));
         }
         if let Some(stop) = cx.rejects(run, packet_len(bth.opcode, payload_len as usize)) {
             return Some(stop);
         }
-        if last && self.burst_left == 1 {
+        if last && self.burst.left == 1 {
             self.extend_burst(qp, cx);
         }
         bth.solicited = last && wqe.flags.contains(SendFlags::SOLICITED);
-        bth.ack_req = self.burst_left == 1;
+        bth.ack_req = self.burst.left == 1;
 
         let offset = u64::from(index) * u64::from(mtu);
         let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
         if !self.append(packet, offset, payload_len as usize, qp, cx, run) {
             return None;
         }
-        self.burst_left -= 1;
+        self.burst.left -= 1;
         cx.charges.send(u64::from(payload_len) + PACKET_OVERHEAD);
         cx.sent_writes += u64::from(
             index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }),
@@ -311,7 +299,7 @@ impl Requester {
         let Err(fault) = appended else { return true };
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
         self.failed = Some(WcStatus::LocProtErr);
-        self.burst_left = 0;
+        self.burst.left = 0;
         false
     }
 
@@ -350,78 +338,6 @@ impl Requester {
             }
             _ => unreachable!("{:?} has no response of its own", wqe.op),
         }
-    }
-
-    /// Begins a burst with the packets of `wqe` from `index` on, if the window has room for it.
-    fn begin_burst(&mut self, wqe: &SendWqe, index: u32, cx: &mut Context<'_>) -> bool {
-        let packets = match wqe.packets - index {
-            1 => 1,
-            left => {
-                let of_longest = cx.path.window.burst() / (u64::from(self.mtu) + PACKET_OVERHEAD);
-                left.min(ACK_EVERY).min(of_longest.max(1) as u32)
-            }
-        };
-        let bytes = charged(wqe, index, packets, self.mtu);
-        let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if self.yields(Credit::Send, cx)
-            || unacknowledged >= MAX_UNACKNOWLEDGED
-            || !cx.has_credit(bytes)
-        {
-            return false;
-        }
-        cx.charges.reserve(bytes);
-        (self.burst_left, self.burst_packets, self.burst_bytes) = (packets, packets, bytes);
-        true
-    }
-
-    /// Whether others are before it. What is sent again goes before all of them: its peer can do
-    /// nothing until it comes.
-    fn yields(&self, credit: Credit, cx: &Context<'_>) -> bool {
-        cx.turn.yields[credit as usize] && self.cursor_psn == self.sent_psn
-    }
-
-    /// Lets one packet pass that was there before, and asks for its acknowledgement, whatever the
-    /// window has room for.
-    pub(super) fn begin_burst_of_one(&mut self) {
-        (self.burst_left, self.burst_packets, self.burst_bytes) =
-            (1, 1, u64::from(self.mtu) + PACKET_OVERHEAD);
-    }
-
-    /// Lets the next entry's first packets follow in the same burst, so that one of them asks for
-    /// the acknowledgement.
-    fn extend_burst(&mut self, qp: &QpCore, cx: &mut Context<'_>) {
-        if !self.next_is_data(qp) {
-            return;
-        }
-        let (length, mtu) = (self.queue.wqe(self.cursor + 1).length, self.mtu);
-        // What the window says may have changed since the burst began.
-        let room = cx.path.window.burst().saturating_sub(self.burst_bytes);
-        let of_longest = room / (u64::from(mtu) + PACKET_OVERHEAD);
-        let (packets, fits) = if length <= mtu {
-            (1, u64::from(length) + PACKET_OVERHEAD <= room)
-        } else {
-            (length.div_ceil(mtu).min(of_longest as u32), of_longest > 0)
-        };
-        let packets = packets.min(ACK_EVERY - self.burst_packets);
-        let bytes = u64::from(length).min(u64::from(packets) * u64::from(mtu))
-            + u64::from(packets) * PACKET_OVERHEAD;
-        if packets > 0 && fits && cx.has_credit(bytes) {
-            cx.charges.reserve(bytes);
-            self.burst_left += packets;
-            self.burst_packets += packets;
-            self.burst_bytes += bytes;
-        }
-    }
-
-    /// Whether the entry after the cursor will send data at once, so that its packets can carry the
-    /// ACK request.
-    fn next_is_data(&self, qp: &QpCore) -> bool {
-        let next = self.cursor + 1;
-        if next == self.queue.tail() || qp.state != QpState::Rts {
-            return false;
-        }
-        let wqe = self.queue.wqe(next);
-        !wqe.op.has_response() && !wqe.op.is_local() && !wqe.flags.contains(SendFlags::FENCE)
     }
 
     fn advance_cursor(&mut self, packets: u32, ack_req: bool, qp: &QpCore, cx: &Context<'_>) {
@@ -468,14 +384,7 @@ impl Requester {
             // What is before it goes first; it fails again when its turn comes again.
             self.failed = None;
         }
-        self.burst_left = 0;
-    }
-
-    /// What `packets` packets of the head entry are charged from its packet `index` on, as far as
-    /// they are.
-    pub(super) fn charged_of(&self, wqe: &SendWqe, index: u32, packets: u32) -> u64 {
-        let ahead = self.cursor_psn.steps_from(self.una);
-        charged(wqe, index, packets.min(ahead), self.mtu)
+        self.burst.left = 0;
     }
 
     /// Completes the oldest entry, and with it, unless it failed, the local operations behind it
@@ -638,11 +547,4 @@ fn whole_runs(packets: u32, mtu: u32) -> u32 {
         Some(between) if between >= of_run => between / of_run * of_run + 3,
         _ => packets,
     }
-}
-
-/// Bytes charged for `packets` packets of a SEND or WRITE from its packet `index` on.
-fn charged(wqe: &SendWqe, index: u32, packets: u32, mtu: u32) -> u64 {
-    let start = (u64::from(index) * u64::from(mtu)).min(u64::from(wqe.length));
-    let end = (u64::from(index + packets) * u64::from(mtu)).min(u64::from(wqe.length));
-    end - start + u64::from(packets) * PACKET_OVERHEAD
 }
