@@ -4,13 +4,10 @@
 //! behind a READ, an atomic or the like is fenced, what is carried out locally stands alone, and a
 //! message whose data cannot be read cannot be read from its beginning.
 
-mod completions;
-mod domains;
-mod groups;
 mod keys;
 mod local;
-mod receives;
-mod waiting;
+mod membership;
+mod queues;
 
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
@@ -64,9 +61,7 @@ impl Generator {
                 .iter()
                 .filter(|key| key.device == device && key.is_valid && key.pd == 0);
             if usable.count() < 3 {
-                let (range, start, access) =
-                    (self.part(), u64::from(self.rng.next_u32()) << 12, self.access());
-                return Operation::Register { device, pd: 0, range, start, access };
+                return self.registration(device, 0);
             }
         }
         match self.rng.index(100) {

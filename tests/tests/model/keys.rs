@@ -1,27 +1,24 @@
 //! The keys of the model: what each stands for, and whom it lets do what.
 
-mod reregister;
+use std::ops::Range;
 
+use rustix::io::Errno;
 use urxe_stack::memory::{Access, Bind};
 
-pub use reregister::Change;
-
+const PAGE: u64 = 4096;
 /// Rights that change bytes, which need the right to change them locally.
 pub const CHANGES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
 
 /// What a key is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// A memory region.
     Region,
-    /// With the queue pair that bound it, if one has.
-    Window {
-        is_type_2: bool,
-        bound_by: Option<usize>,
-    },
-    /// With what was mapped last and is not registered yet: address, offset in memory, length.
-    Fast {
-        staged: Option<(u64, usize, usize)>,
-    },
+    /// A window, with the queue pair that bound it, if one has.
+    Window { is_type_2: bool, bound_by: Option<usize> },
+    /// A fast-registration region, with what was mapped last and is not registered yet: address,
+    /// offset in memory, length.
+    Fast { staged: Option<(u64, usize, usize)> },
 }
 
 /// A key and what it stands for.
@@ -80,6 +77,15 @@ impl Key {
         }
         Ok(self.base + offset as usize)
     }
+}
+
+/// What of a region reregistration changes.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    /// Bytes of the device's memory, and the address of the first, as requests name it.
+    pub place: Option<(Range<usize>, u64)>,
+    pub pd: Option<usize>,
+    pub access: Option<Access>,
 }
 
 /// Why an access is refused.
@@ -229,5 +235,34 @@ impl Keys {
         }
         key.is_valid = false;
         true
+    }
+
+    /// Whether a region may be reregistered so; if not, why (IBTA vol. 1, 11.2.8.8;
+    /// `ibv_rereg_mr(3)`; for the numbers of what is refused, `ib_uverbs_rereg_mr` of the kernel).
+    pub fn may_change(&self, nr: usize, change: &Change) -> Result<(), Errno> {
+        let key = &self.0[nr];
+        let says_nothing = change.place.is_none() && change.pd.is_none() && change.access.is_none();
+        let misplaced = change
+            .place
+            .as_ref()
+            .is_some_and(|(range, start)| start % PAGE != range.start as u64 % PAGE);
+        let lacks_right = change.access.is_some_and(|access| {
+            access.intersects(CHANGES) && !access.contains(Access::LOCAL_WRITE)
+        });
+        if !key.exists || key.kind != Kind::Region || says_nothing || misplaced || lacks_right {
+            return Err(Errno::INVAL);
+        }
+        if self.is_under_windows(nr) { Err(Errno::BUSY) } else { Ok(()) }
+    }
+
+    /// Reregisters a region, which keeps its keys. What is not said stays.
+    pub fn change(&mut self, nr: usize, change: &Change) {
+        let key = &mut self.0[nr];
+        key.former = Some(Box::new(Key { former: None, ..key.clone() }));
+        if let Some((range, start)) = &change.place {
+            (key.base, key.len, key.start) = (range.start, range.len(), *start);
+        }
+        key.pd = change.pd.unwrap_or(key.pd);
+        key.access = change.access.unwrap_or(key.access);
     }
 }

@@ -144,20 +144,16 @@ pub struct Piece {
 /// Whom a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
+    /// The queue pair at the other end of the connection.
     Peer,
     /// A shared receive queue; `None` is a number that nobody has.
     Srq(Option<usize>),
     /// A shared receive queue of another XRC domain, by its place in the model's table.
     Stranger(usize),
-    Datagram {
-        qp: usize,
-        qkey: u32,
-    },
+    /// A datagram queue pair.
+    Datagram { qp: usize, qkey: u32 },
     /// Every queue pair that is attached to a multicast group, on either device.
-    Group {
-        group: usize,
-        qkey: u32,
-    },
+    Group { group: usize, qkey: u32 },
 }
 
 /// A message's bytes.
@@ -181,6 +177,11 @@ pub struct Send {
 }
 
 impl Send {
+    /// The immediate data of a SEND.
+    pub fn send_imm(&self) -> Option<u32> {
+        if let SendOp::SendImm { imm } = self.op { Some(imm) } else { None }
+    }
+
     /// Bytes of the message, or that it asks for.
     pub fn len(&self) -> usize {
         match &self.data {
@@ -214,115 +215,59 @@ pub enum Queue {
 /// Calls on XRC domains and what is in them, which the model's tables name.
 #[derive(Clone, Debug)]
 pub enum XrcCall {
-    Open {
-        device: usize,
-        file: Option<u64>,
-        create: bool,
-        exclusive: bool,
-    },
-    Close {
-        domain: usize,
-    },
+    /// Opens a domain.
+    Open { device: usize, file: Option<u64>, create: bool, exclusive: bool },
+    /// Closes it.
+    Close { domain: usize },
     /// Makes a shared receive queue in a domain, or a target queue pair.
-    Make {
-        domain: usize,
-        is_srq: bool,
-    },
+    Make { domain: usize, is_srq: bool },
     /// Opens a target queue pair once more, by its number.
-    OpenTarget {
-        domain: usize,
-        member: usize,
-    },
-    Destroy {
-        member: usize,
-    },
+    OpenTarget { domain: usize, member: usize },
+    /// Destroys a member.
+    Destroy { member: usize },
 }
 
 /// One thing that a program does. Keys are named by their place in the model's table.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    Send {
-        qp: usize,
-        list: Vec<Send>,
-    },
-    Recv {
-        queue: Queue,
-        list: Vec<Recv>,
-    },
+    /// Posts send work requests as one list.
+    Send { qp: usize, list: Vec<Send> },
+    /// Posts receives as one list.
+    Recv { queue: Queue, list: Vec<Recv> },
     /// A region over part of the memory; peers name it from `start` on, plus where the part begins.
-    Register {
-        device: usize,
-        pd: usize,
-        range: Range<usize>,
-        start: u64,
-        access: Access,
-    },
+    Register { device: usize, pd: usize, range: Range<usize>, start: u64, access: Access },
     /// A key stands for something else in part; not always that of a region.
-    Reregister {
-        key: usize,
-        change: Change,
-    },
-    Deregister {
-        key: usize,
-    },
-    AllocWindow {
-        device: usize,
-        pd: usize,
-        is_type_2: bool,
-    },
-    DeallocWindow {
-        key: usize,
-    },
-    AllocFast {
-        device: usize,
-        pd: usize,
-    },
-    Map {
-        key: usize,
-        range: Range<usize>,
-    },
+    Reregister { key: usize, change: Change },
+    /// Deregisters a region or a fast-registration region.
+    Deregister { key: usize },
+    /// Allocates a memory window.
+    AllocWindow { device: usize, pd: usize, is_type_2: bool },
+    /// Deallocates it.
+    DeallocWindow { key: usize },
+    /// Allocates a fast-registration region.
+    AllocFast { device: usize, pd: usize },
+    /// Maps it over part of the memory.
+    Map { key: usize, range: Range<usize> },
     /// A shared receive queue gets another size, its limit is armed, or both.
-    ModifySrq {
-        srq: usize,
-        max_wr: Option<u32>,
-        limit: Option<u32>,
-    },
+    ModifySrq { srq: usize, max_wr: Option<u32>, limit: Option<u32> },
+    /// A call on an XRC domain.
     Xrc(XrcCall),
-    /// Attaches a queue pair to a group, or detaches it; `None` is an address that no group has.
-    Attach {
-        qp: usize,
-        group: Option<usize>,
-    },
-    Detach {
-        qp: usize,
-        group: Option<usize>,
-    },
+    /// Attaches a queue pair to a group; `None` is an address that no group has.
+    Attach { qp: usize, group: Option<usize> },
+    /// Detaches it.
+    Detach { qp: usize, group: Option<usize> },
     /// Asks a completion queue for one event.
-    Arm {
-        cq: Cq,
-        arm: Arm,
-    },
+    Arm { cq: Cq, arm: Arm },
     /// A completion queue is polled after each operation, or, from now on, is not.
-    Poll {
-        cq: Cq,
-        polled: bool,
-    },
+    Poll { cq: Cq, polled: bool },
     /// A queue pair goes to ERR.
-    Fail {
-        qp: usize,
-    },
+    Fail { qp: usize },
     /// A queue pair goes to SQD: what is posted to its send queue waits.
-    Drain {
-        qp: usize,
-    },
+    Drain { qp: usize },
     /// It goes back to RTS.
-    Resume {
-        qp: usize,
-    },
+    Resume { qp: usize },
     /// A queue pair and its peer go through RESET to RTS; one in SQE just to RTS.
-    Restart {
-        qp: usize,
-    },
+    Restart { qp: usize },
 }
 
 impl Operation {

@@ -1,17 +1,16 @@
 //! The implementation: two devices on a clean simulated link, and what the model says compared with
 //! what they did.
 
-mod completions;
-mod domains;
-mod groups;
 mod host;
+mod membership;
 mod memory;
-mod shared;
+mod queues;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use urxe_stack::cq::{ArmKind, AsyncEvent, Cq as Queue, QpEventType, SrqEventType, SrqId};
 use urxe_stack::device::{Device, QpHandle};
 use urxe_stack::port::sim::{DeviceMachine, Fabric};
@@ -26,8 +25,8 @@ use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
 use urxe_test_support::qp::{self, CAP, bring_up};
 use urxe_wire::{Lkey, Psn, QKey, Qpn};
 
-use self::domains::{Member, inode};
 use self::host::{Host, way_to};
+use self::membership::{Member, inode};
 use crate::generate::Generator;
 use crate::operation::{
     Arm, Cq, DEPTH, Data, INLINE, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue,
@@ -68,6 +67,15 @@ pub struct Scenario {
 
 fn say<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error:?}"))
+}
+
+/// Whether what the implementation shows is what the model says.
+fn same<T: Debug + PartialEq>(what: &str, told: T, expected: T) -> Result<(), String> {
+    if told == expected { Ok(()) } else { Err(format!("{what}: {told:?}, not {expected:?}")) }
+}
+
+fn errno(number: i32) -> Errno {
+    Errno::from_raw_os_error(number)
 }
 
 impl Scenario {
@@ -166,16 +174,13 @@ impl Scenario {
         let accepted = match operation {
             Operation::Send { qp, list } => {
                 let sges: Vec<Vec<Sge>> = list.iter().map(|send| sges_of(&send.data)).collect();
-                let inline: Vec<[&[u8]; 1]> = list
-                    .iter()
-                    .map(|send| {
-                        if let Data::Inline(bytes) = &send.data { [&bytes[..]] } else { [&[][..]] }
-                    })
-                    .collect();
+                let inline: Vec<[&[u8]; 1]> =
+                    list.iter().map(|send| [inline_of(&send.data)]).collect();
+                let parts = sges.iter().zip(&inline);
                 let requests: Vec<SendRequest<'_>> = list
                     .iter()
-                    .enumerate()
-                    .map(|(nr, send)| self.request(*qp, send, &sges[nr], &inline[nr]))
+                    .zip(parts)
+                    .map(|(send, (sges, inline))| self.request(*qp, send, sges, inline))
                     .collect();
                 self.device_of(*qp).post_send(now, self.qps[*qp], &requests).is_ok()
             }
@@ -197,10 +202,7 @@ impl Scenario {
             Operation::ModifySrq { srq, max_wr, limit } => {
                 return self.modify_srq(*srq, *max_wr, *limit);
             }
-            Operation::Fail { qp } => {
-                let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
-                self.device_of(*qp).modify_qp(now, self.qps[*qp], &attr, QpAttrMask::STATE).is_ok()
-            }
+            Operation::Fail { qp } => self.go(*qp, QpState::Err).is_ok(),
             Operation::Arm { cq, arm } => self.cqs[cq].arm(match arm {
                 Arm::Next => ArmKind::Next,
                 Arm::Solicited => ArmKind::Solicited,
@@ -218,14 +220,11 @@ impl Scenario {
                 let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
                 self.device_of(*qp).modify_qp(now, self.qps[*qp], &attr, mask).is_ok()
             }
-            Operation::Resume { qp } => {
-                self.recover(*qp)?;
-                true
-            }
+            Operation::Resume { qp } => self.go(*qp, QpState::Rts).map(|()| true)?,
             Operation::Restart { qp } => {
                 let is_sqe = self.model.states[*qp] == QpState::Sqe;
                 if is_sqe {
-                    self.recover(*qp)?
+                    self.go(*qp, QpState::Rts)?
                 } else {
                     self.bring_up(*qp)?
                 }
@@ -233,12 +232,7 @@ impl Scenario {
             }
             _ => return self.act_on_keys(operation),
         };
-        let expected = self.model.apply(operation);
-        if accepted == expected {
-            Ok(())
-        } else {
-            Err(format!("accepted: {accepted}, not {expected}"))
-        }
+        same("accepted", accepted, self.model.apply(operation))
     }
 
     fn request<'a>(
@@ -279,10 +273,11 @@ impl Scenario {
         SendRequest { wr_id: send.wr_id, op: send.op, to, flags, payload }
     }
 
-    fn recover(&mut self, qp: usize) -> Result<(), String> {
-        let attr = QpAttr { qp_state: QpState::Rts, ..QpAttr::default() };
+    /// Moves a queue pair to a state, with no other attribute.
+    fn go(&self, qp: usize, to: QpState) -> Result<(), String> {
         let (now, handle) = (self.fabric.now(), self.qps[qp]);
-        say(self.device_of(qp).modify_qp(now, handle, &attr, QpAttrMask::STATE), "to RTS")
+        let changed = self.device_of(qp).modify_qp(now, handle, &qp::state(to), QpAttrMask::STATE);
+        say(changed, to.as_str())
     }
 
     /// A queue pair and its peer, from wherever they are to RTS.
@@ -310,11 +305,10 @@ impl Scenario {
                 ah: way_to(1 - plan.device),
                 ..QpAttr::default()
             };
-            let now = self.fabric.now();
-            let (device, handle) = (self.device_of(end), self.qps[end]);
             // From ERR alone; a new queue pair is there already.
-            let _ = device.modify_qp(now, handle, &qp::state(QpState::Reset), QpAttrMask::STATE);
-            bring_up(device, now, (handle, plan.qp_type), &attr, QpState::Rts)
+            let _ = self.go(end, QpState::Reset);
+            let qp = (self.qps[end], plan.qp_type);
+            bring_up(self.device_of(end), self.fabric.now(), qp, &attr, QpState::Rts)
                 .map_err(|refused| format!("queue pair {end} {refused}"))?;
         }
         Ok(())
@@ -329,14 +323,10 @@ impl Scenario {
         let told = self.events()?;
         let mut expected = std::mem::take(&mut self.model.events);
         expected.sort();
-        if told != expected {
-            return Err(format!("events {told:?}, not {expected:?}"));
-        }
+        same("events", told, expected)?;
         for (qp, expected) in self.model.states.iter().enumerate() {
             let state = self.device_of(qp).query_qp(self.qps[qp]).map(|attr| attr.qp_state);
-            if state != Some(*expected) {
-                return Err(format!("queue pair {qp} is in {state:?}, not {expected}"));
-            }
+            same(&format!("the state of queue pair {qp}"), state, Some(*expected))?;
         }
         self.compare_srqs()?;
         self.compare_groups()?;
@@ -349,17 +339,17 @@ impl Scenario {
             while let Some(event) = host.device.events().next_event() {
                 host.device.events().ack(&event);
                 told.push(match event {
-                    AsyncEvent::Qp(QpEventType::QpFatal, qpn) => Event::Fatal(self.qp_of(qpn)?),
-                    AsyncEvent::Qp(QpEventType::QpReqErr, qpn) => {
-                        Event::RequestError(self.qp_of(qpn)?)
+                    AsyncEvent::Qp(event, qpn) => {
+                        let qp = self.qp_of(qpn)?;
+                        match event {
+                            QpEventType::QpFatal => Event::Fatal(qp),
+                            QpEventType::QpReqErr => Event::RequestError(qp),
+                            QpEventType::QpAccessErr => Event::AccessError(qp),
+                            QpEventType::QpLastWqeReached => Event::LastWqe(qp),
+                            QpEventType::SqDrained => Event::Drained(qp),
+                            other => return Err(format!("unexpected: {other:?} of {qp}")),
+                        }
                     }
-                    AsyncEvent::Qp(QpEventType::QpAccessErr, qpn) => {
-                        Event::AccessError(self.qp_of(qpn)?)
-                    }
-                    AsyncEvent::Qp(QpEventType::QpLastWqeReached, qpn) => {
-                        Event::LastWqe(self.qp_of(qpn)?)
-                    }
-                    AsyncEvent::Qp(QpEventType::SqDrained, qpn) => Event::Drained(self.qp_of(qpn)?),
                     AsyncEvent::Srq(SrqEventType::SrqLimitReached, id) => {
                         let mut queues = self.srqs.iter().zip(&SRQS);
                         let nr =
@@ -412,4 +402,8 @@ fn sge(piece: &Piece) -> Sge {
 
 fn sges_of(data: &Data) -> Vec<Sge> {
     if let Data::Pieces(pieces) = data { pieces.iter().map(sge).collect() } else { Vec::new() }
+}
+
+fn inline_of(data: &Data) -> &[u8] {
+    if let Data::Inline(bytes) = data { bytes } else { &[] }
 }

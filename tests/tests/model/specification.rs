@@ -6,12 +6,11 @@
 //! written in part), they are listed in
 //! [`Model::open`]: the comparison takes over what the implementation has there.
 
-mod completions;
 mod datagrams;
 mod domains;
 mod forgets;
 mod memory;
-mod receives;
+mod queues;
 mod reliable;
 mod unreliable;
 
@@ -45,6 +44,23 @@ pub struct Done {
     pub invalidated: Option<u32>,
     /// Datagrams: who sent it.
     pub from: Option<usize>,
+}
+
+impl Done {
+    /// The completion of a request that brought no data.
+    pub fn new(qp: usize, wr_id: u64, status: WcStatus, opcode: WcOpcode) -> Self {
+        Self { wr_id, status, qp, opcode, len: 0, imm: None, invalidated: None, from: None }
+    }
+
+    /// The completion of a receive in error.
+    fn failed_recv(qp: usize, wr_id: u64, status: WcStatus) -> Self {
+        Self::new(qp, wr_id, status, WcOpcode::Recv)
+    }
+
+    /// The completion of a receive that a message of `len` bytes filled.
+    fn received(qp: usize, wr_id: u64, len: usize, imm: Option<u32>) -> Self {
+        Self { len, imm, ..Self::new(qp, wr_id, WcStatus::Success, WcOpcode::Recv) }
+    }
 }
 
 /// An asynchronous event.
@@ -249,9 +265,7 @@ impl Model {
 
     fn send_ends(&mut self, qp: usize, send: &Send, status: WcStatus) {
         let len = if status.is_success() && send.op.returns_data() { send.len() } else { 0 };
-        let (opcode, wr_id) = (send.op.wc_opcode(), send.wr_id);
-        let done =
-            Done { wr_id, status, qp, opcode, len, imm: None, invalidated: None, from: None };
+        let done = Done { len, ..Done::new(qp, send.wr_id, status, send.op.wc_opcode()) };
         self.complete(Cq::Send(qp), done, false);
     }
 
@@ -279,42 +293,39 @@ impl Model {
         match send.op {
             SendOp::BindMw(bind) => {
                 let bound = self.keys.bind(plan.device, plan.pd, qp, &bind);
-                self.count(if bound { "bound" } else { "bind refused" });
-                return if bound { Ok(()) } else { Err(Refused(WcStatus::MwBindErr)) };
+                return self.local(bound, ["bound", "bind refused"], WcStatus::MwBindErr);
             }
             SendOp::RegMr { key, access } => {
                 let registered = self.keys.register_fast(plan.device, plan.pd, key.value(), access);
-                self.count(if registered { "registered" } else { "registration refused" });
-                return if registered { Ok(()) } else { Err(Refused(WcStatus::LocQpOpErr)) };
+                return self.local(
+                    registered,
+                    ["registered", "registration refused"],
+                    WcStatus::LocQpOpErr,
+                );
             }
             SendOp::LocalInv { rkey } => {
                 let gone = self.invalidate(qp, plan.pd, rkey.value(), false);
-                self.count(if gone {
-                    "invalidated by itself"
-                } else {
-                    "local invalidation refused"
-                });
-                return if gone { Ok(()) } else { Err(Refused(WcStatus::LocQpOpErr)) };
+                return self.local(
+                    gone,
+                    ["invalidated by itself", "local invalidation refused"],
+                    WcStatus::LocQpOpErr,
+                );
             }
             _ => {}
         }
-        let (bytes, landing) = if send.op.returns_data() {
-            let Data::Pieces(pieces) = &send.data else { unreachable!("inline data with a READ") };
-            (Vec::new(), self.places(own, pieces, Access::LOCAL_WRITE))
-        } else {
-            match &send.data {
-                Data::Inline(bytes) => (bytes.clone(), Ok(Vec::new())),
-                Data::Pieces(pieces) => match self.places(own, pieces, Access::empty()) {
-                    Ok(places) => (
-                        places
-                            .iter()
-                            .flat_map(|p| self.memory[plan.device][p.clone()].to_vec())
-                            .collect(),
-                        Ok(Vec::new()),
-                    ),
-                    Err(_) => return Err(Refused(WcStatus::LocProtErr)),
-                },
+        let (bytes, landing) = match &send.data {
+            Data::Pieces(pieces) if send.op.returns_data() => {
+                (Vec::new(), self.places(own, pieces, Access::LOCAL_WRITE))
             }
+            Data::Pieces(pieces) => {
+                let places = self.places(own, pieces, Access::empty());
+                let places = places.map_err(|_| Refused(WcStatus::LocProtErr))?;
+                let memory = &self.memory[plan.device];
+                let bytes = places.into_iter().flat_map(|place| &memory[place]).copied().collect();
+                (bytes, Ok(Vec::new()))
+            }
+            Data::Inline(_) if send.op.returns_data() => unreachable!("inline data with a READ"),
+            Data::Inline(bytes) => (bytes.clone(), Ok(Vec::new())),
         };
         match plan.qp_type {
             QpType::Ud => self.datagram(qp, send, &bytes),
@@ -322,6 +333,17 @@ impl Model {
             _ => return self.reliable(qp, send, &bytes, landing),
         }
         Ok(())
+    }
+
+    /// A request that is carried out locally has the outcome `done`, which is counted by its name.
+    fn local(
+        &mut self,
+        done: bool,
+        [fine, refused]: [&'static str; 2],
+        status: WcStatus,
+    ) -> Result<(), Refused> {
+        self.count(if done { fine } else { refused });
+        if done { Ok(()) } else { Err(Refused(status)) }
     }
 
     /// As whom a message is judged at its receiver, and which queue its receive comes from.

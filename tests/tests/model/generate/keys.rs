@@ -14,13 +14,19 @@ const MAX_KEYS: usize = 24;
 
 impl Generator {
     /// A part of a device's memory, a multiple of eight long.
-    pub fn part(&mut self) -> Range<usize> {
+    pub(super) fn part(&mut self) -> Range<usize> {
         let len = 8 * (1 + self.rng.index(250));
         let start = 8 * self.rng.index((MEMORY - len) / 8);
         start..start + len
     }
 
-    pub fn access(&mut self) -> Access {
+    /// A new region.
+    pub(super) fn registration(&mut self, device: usize, pd: usize) -> Operation {
+        let (range, start) = (self.part(), u64::from(self.rng.next_u32()) << 12);
+        Operation::Register { device, pd, range, start, access: self.access() }
+    }
+
+    pub(super) fn access(&mut self) -> Access {
         let rights = [
             Access::REMOTE_WRITE,
             Access::REMOTE_READ,
@@ -49,11 +55,7 @@ impl Generator {
         let some = self.rng.index(model.keys.0.len().max(1));
         let key = model.keys.0.get(some).filter(|key| key.exists);
         match (self.rng.index(9), key.map(|key| key.kind)) {
-            (0..=1, _) if room => {
-                let (range, start, access) =
-                    (self.part(), u64::from(self.rng.next_u32()) << 12, self.access());
-                Operation::Register { device, pd, range, start, access }
-            }
+            (0..=1, _) if room => self.registration(device, pd),
             (2, _) if room => Operation::AllocWindow { device, pd, is_type_2: self.percent(70) },
             (3, _) if room => Operation::AllocFast { device, pd },
             (4..=5, Some(Kind::Window { .. })) => Operation::DeallocWindow { key: some },

@@ -1,13 +1,10 @@
 //! Regions, windows and fast-registration regions: the calls that make them, change them and give
 //! them back.
 
-use std::sync::Arc;
-
-use rustix::io::Errno;
-use urxe_stack::memory::{Access, Mr, MwType};
+use urxe_stack::memory::{Access, Memory, Mr, MwType, PdId};
 use urxe_wire::{Lkey, Rkey};
 
-use super::{Scenario, say};
+use super::{Scenario, errno, same, say};
 use crate::keys::{Change, Key, Kind};
 use crate::operation::Operation;
 
@@ -15,7 +12,6 @@ const PAGE: usize = 4096;
 
 impl Scenario {
     pub(super) fn act_on_keys(&mut self, operation: &Operation) -> Result<(), String> {
-        let memory = |scenario: &Self, device: usize| Arc::clone(&scenario.hosts[device].device);
         let blank = |device, pd, kind, value| Key {
             device,
             pd,
@@ -35,7 +31,7 @@ impl Scenario {
                 let host = &self.hosts[device];
                 // In its page, it begins where the memory does.
                 let start = start + ((host.buffer.addr().addr() + range.start) % PAGE) as u64;
-                let (memory, pd_id) = (host.device.memory(), host.pds[pd]);
+                let (memory, pd_id) = self.memory(device, pd);
                 let mr = memory.register_buffer(pd_id, &host.buffer, range.clone(), start, access);
                 let mr = say(mr, "registration")?;
                 let key = blank(device, pd, Kind::Region, mr.rkey.value());
@@ -45,18 +41,14 @@ impl Scenario {
             Operation::Reregister { key, change } => return self.reregister(key, &change),
             Operation::AllocWindow { device, pd, is_type_2 } => {
                 let kind = if is_type_2 { MwType::Type2 } else { MwType::Type1 };
-                let key = say(
-                    memory(self, device).memory().alloc_mw(self.hosts[device].pds[pd], kind),
-                    "a window",
-                )?;
+                let (memory, pd_id) = self.memory(device, pd);
+                let key = say(memory.alloc_mw(pd_id, kind), "a window")?;
                 let kind = Kind::Window { is_type_2, bound_by: None };
                 self.model.keys.0.push(blank(device, pd, kind, key.value()));
             }
             Operation::AllocFast { device, pd } => {
-                let key = say(
-                    memory(self, device).memory().alloc_fast(self.hosts[device].pds[pd], 4),
-                    "a region",
-                )?;
+                let (memory, pd_id) = self.memory(device, pd);
+                let key = say(memory.alloc_fast(pd_id, 4), "a region")?;
                 self.model.keys.0.push(blank(device, pd, Kind::Fast { staged: None }, key.value()));
             }
             Operation::Map { key: nr, range } => {
@@ -64,26 +56,21 @@ impl Scenario {
                 let host = &self.hosts[key.device];
                 let start = (host.buffer.addr().addr() + range.start) as u64;
                 let parts = [(&host.buffer, range.clone())];
-                say(
-                    host.device.memory().map_fast_buffers(Rkey(key.value), &parts, PAGE, start),
-                    "a mapping",
-                )?;
+                let memory = host.device.memory();
+                say(memory.map_fast_buffers(Rkey(key.value), &parts, PAGE, start), "a mapping")?;
                 key.kind = Kind::Fast { staged: Some((start, range.start, range.len())) };
             }
             Operation::DeallocWindow { key } => {
-                let Key { device, value, .. } = self.model.keys.0[key];
-                say(memory(self, device).memory().dealloc_mw(Rkey(value)), "a window that goes")?;
+                let Key { device, pd, value, .. } = self.model.keys.0[key];
+                let (memory, _) = self.memory(device, pd);
+                say(memory.dealloc_mw(Rkey(value)), "a window that goes")?;
                 self.model.forget_key(key);
             }
             Operation::Deregister { key } => {
-                let Key { device, value, .. } = self.model.keys.0[key];
-                let (gone, may) = (
-                    memory(self, device).memory().deregister(Lkey(value)).is_ok(),
-                    self.model.may_go(key),
-                );
-                if gone != may {
-                    return Err(format!("deregistered: {gone}, not {may}"));
-                }
+                let Key { device, pd, value, .. } = self.model.keys.0[key];
+                let (memory, _) = self.memory(device, pd);
+                let may = self.model.may_go(key);
+                same("deregistered", memory.deregister(Lkey(value)).is_ok(), may)?;
                 self.model.count(if may { "deregistered" } else { "busy with windows" });
                 if may {
                     self.model.forget_key(key);
@@ -94,25 +81,23 @@ impl Scenario {
         Ok(())
     }
 
+    /// The memory of a device, and one of its protection domains.
+    fn memory(&self, device: usize, pd: usize) -> (&Memory, PdId) {
+        (self.hosts[device].device.memory(), self.hosts[device].pds[pd])
+    }
+
     fn reregister(&mut self, nr: usize, change: &Change) -> Result<(), String> {
         let Key { device, value, .. } = self.model.keys.0[nr];
         let host = &self.hosts[device];
         let place = change.place.clone().map(|(range, start)| (&host.buffer, range, start));
         let pd = change.pd.map(|pd| host.pds[pd]);
         let changed = host.device.memory().reregister_buffer(Lkey(value), place, pd, change.access);
-        let told = changed.map_err(|error| Errno::from_raw_os_error(error.errno()));
-        let expected = self.model.reregister(nr, change);
-        if told.map(drop) != expected {
-            return Err(format!("reregistered: {told:?}, not {expected:?}"));
-        }
+        let told = changed.map_err(|error| errno(error.errno()));
+        same("reregistered", told.map(drop), self.model.reregister(nr, change))?;
         let Ok(told) = told else { return Ok(()) };
         let Key { start, len, access, pd, .. } = self.model.keys.0[nr];
         let pd = self.hosts[device].pds[pd];
         let expected = Mr { lkey: Lkey(value), rkey: Rkey(value), iova: start, len, access, pd };
-        if told == expected {
-            Ok(())
-        } else {
-            Err(format!("reregistered as {told:?}, not {expected:?}"))
-        }
+        same("reregistered as", told, expected)
     }
 }

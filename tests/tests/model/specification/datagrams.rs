@@ -4,10 +4,8 @@
 use std::ops::Range;
 
 use rustix::io::Errno;
-use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
-use urxe_stack::qp::work_request::SendOp;
 
 use super::{Done, Forgets, Model};
 use crate::keys::Asker;
@@ -110,19 +108,8 @@ impl Model {
             left -= len;
         }
         self.count("UD: received");
-        let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
-        let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, message.len());
-        let from = Some(qp);
-        let done = Done {
-            wr_id: front.wr_id,
-            status,
-            qp: peer,
-            opcode,
-            len,
-            imm,
-            invalidated: None,
-            from,
-        };
+        let done = Done::received(peer, front.wr_id, message.len(), send.send_imm());
+        let done = Done { from: Some(qp), ..done };
         self.receive_done(peer, queue, done, send.solicited);
         places
     }

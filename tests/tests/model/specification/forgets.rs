@@ -1,8 +1,10 @@
 //! Rules of the model that can be left out, one at a time: without any of them, the comparison must
 //! fail.
 
+use clap::ValueEnum;
+
 /// A rule that the model forgets, to see that the comparison notices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Forgets {
     ProtectionDomains,
     /// That a type 2 window is for the peer of the queue pair that bound it.
@@ -54,37 +56,4 @@ pub enum Forgets {
     Loopback,
     /// That datagrams with another Q_Key are counted.
     Violations,
-}
-
-impl Forgets {
-    /// Each of them.
-    pub const ALL: &[Self] = &[
-        Self::ProtectionDomains,
-        Self::WindowOwners,
-        Self::Rights,
-        Self::Limits,
-        Self::Invalidation,
-        Self::Flushing,
-        Self::Draining,
-        Self::Places,
-        Self::Domains,
-        Self::Grants,
-        Self::BoundRegions,
-        Self::Sizes,
-        Self::Contents,
-        Self::Holding,
-        Self::OneShot,
-        Self::OneEvent,
-        Self::Solicitation,
-        Self::ErrorsTell,
-        Self::Earlier,
-        Self::Stronger,
-        Self::Members,
-        Self::Files,
-        Self::Opens,
-        Self::Strangers,
-        Self::Copies,
-        Self::Loopback,
-        Self::Violations,
-    ];
 }

@@ -73,16 +73,14 @@ impl Model {
             0
         } else {
             let piece = Piece { key: remote.rkey.value(), addr: remote.addr, len: len as u32 };
-            match self.resolve(asker, piece, need) {
-                Ok(at) => at,
-                Err(_) => {
-                    let is_write_imm = matches!(send.op, SendOp::WriteImm { .. });
-                    if is_write_imm && single && matches!(queue, Queue::Srq(_)) {
-                        self.flush_taken(peer, queue);
-                    }
-                    return self.refuse(peer, Event::AccessError(peer), WcStatus::RemAccessErr);
+            let Ok(at) = self.resolve(asker, piece, need) else {
+                let is_write_imm = matches!(send.op, SendOp::WriteImm { .. });
+                if is_write_imm && single && matches!(queue, Queue::Srq(_)) {
+                    self.flush_taken(peer, queue);
                 }
-            }
+                return self.refuse(peer, Event::AccessError(peer), WcStatus::RemAccessErr);
+            };
+            at
         };
         let there = asker.device;
         if needs_receive {
@@ -136,17 +134,7 @@ impl Model {
     fn flush_taken(&mut self, peer: usize, queue: Queue) {
         let Some(Recv { wr_id, .. }) = self.take(queue) else { return };
         self.count("a taken receive flushed");
-        let (status, opcode) = (WcStatus::WrFlushErr, WcOpcode::Recv);
-        let done = Done {
-            wr_id,
-            status,
-            qp: peer,
-            opcode,
-            len: 0,
-            imm: None,
-            invalidated: None,
-            from: None,
-        };
+        let done = Done::failed_recv(peer, wr_id, WcStatus::WrFlushErr);
         self.receive_done(peer, queue, done, false);
     }
 
@@ -167,18 +155,9 @@ impl Model {
     /// looked at.
     pub(super) fn immediate(&mut self, peer: usize, queue: Queue, send: &Send, imm: u32) {
         let Some(recv) = self.spend(peer, queue) else { return };
-        let (status, opcode, len) = (WcStatus::Success, WcOpcode::RecvRdmaWithImm, send.len());
         self.count("a WRITE told");
-        let done = Done {
-            wr_id: recv.wr_id,
-            status,
-            qp: peer,
-            opcode,
-            len,
-            imm: Some(imm),
-            invalidated: None,
-            from: None,
-        };
+        let done = Done::received(peer, recv.wr_id, send.len(), Some(imm));
+        let done = Done { opcode: WcOpcode::RecvRdmaWithImm, ..done };
         self.receive_done(peer, queue, done, send.solicited);
     }
 
@@ -199,28 +178,13 @@ impl Model {
             });
             return Err(Refused(WcStatus::RnrRetryExcErr));
         };
-        let in_error = |status| {
-            let opcode = WcOpcode::Recv;
-            Done {
-                wr_id: front.wr_id,
-                status,
-                qp: peer,
-                opcode,
-                len: 0,
-                imm: None,
-                invalidated: None,
-                from: None,
-            }
-        };
+        let in_error = |status| Done::failed_recv(peer, front.wr_id, status);
         let own = Asker { qp: None, ..asker };
-        let places = match self.places(own, &front.pieces, Access::LOCAL_WRITE) {
-            Ok(places) => places,
-            Err(_) => {
-                self.take(queue);
-                self.count("a receive that cannot be used");
-                self.receive_done(peer, queue, in_error(WcStatus::LocProtErr), false);
-                return self.refuse(peer, Event::Fatal(peer), WcStatus::RemOpErr);
-            }
+        let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
+            self.take(queue);
+            self.count("a receive that cannot be used");
+            self.receive_done(peer, queue, in_error(WcStatus::LocProtErr), false);
+            return self.refuse(peer, Event::Fatal(peer), WcStatus::RemOpErr);
         };
         if bytes.len() > front.len() {
             places.into_iter().for_each(|place| self.leave_open(own.device, place));
@@ -243,18 +207,8 @@ impl Model {
         }
         self.take(queue);
         self.count("received");
-        let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
-        let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
-        let done = Done {
-            wr_id: front.wr_id,
-            status,
-            qp: peer,
-            opcode,
-            len,
-            imm,
-            invalidated,
-            from: None,
-        };
+        let done = Done::received(peer, front.wr_id, bytes.len(), send.send_imm());
+        let done = Done { invalidated, ..done };
         self.receive_done(peer, queue, done, send.solicited);
         Ok(())
     }

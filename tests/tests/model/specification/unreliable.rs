@@ -1,7 +1,7 @@
 //! What becomes of a message over an unreliable connection: where anything is wrong it is dropped
 //! whole, and nobody is told.
 
-use urxe_stack::cq::{WcOpcode, WcStatus};
+use urxe_stack::cq::WcStatus;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::work_request::SendOp;
@@ -31,10 +31,10 @@ impl Model {
         if !bytes.is_empty() {
             let piece =
                 Piece { key: remote.rkey.value(), addr: remote.addr, len: bytes.len() as u32 };
-            match self.resolve(asker, piece, Access::REMOTE_WRITE) {
-                Ok(place) => at = place,
-                Err(_) => return self.count("UC: no right"),
-            }
+            let Ok(place) = self.resolve(asker, piece, Access::REMOTE_WRITE) else {
+                return self.count("UC: no right");
+            };
+            at = place;
         }
         if imm.is_some() && self.hold(peer, queue).is_none() {
             self.leave_open(asker.device, at..at + bytes.len());
@@ -55,7 +55,6 @@ impl Model {
         bytes: &[u8],
     ) {
         let Some(front) = self.hold(peer, queue) else { return self.count("UC: no receive") };
-        let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
         let own = Asker { qp: None, ..asker };
         let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
             self.spend(peer, queue);
@@ -72,34 +71,14 @@ impl Model {
         } else {
             "UC: received"
         });
-        let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
-        let done = Done {
-            wr_id: front.wr_id,
-            status,
-            qp: peer,
-            opcode,
-            len,
-            imm,
-            invalidated: None,
-            from: None,
-        };
+        let done = Done::received(peer, front.wr_id, bytes.len(), send.send_imm());
         self.receive_done(peer, queue, done, send.solicited);
     }
 
     /// The receive of an unreliable queue pair cannot be used: it alone fails.
     pub(super) fn receive_fails(&mut self, peer: usize, queue: Queue, wr_id: u64) {
         self.count("a receive that cannot be used");
-        let (status, opcode) = (WcStatus::LocProtErr, WcOpcode::Recv);
-        let done = Done {
-            wr_id,
-            status,
-            qp: peer,
-            opcode,
-            len: 0,
-            imm: None,
-            invalidated: None,
-            from: None,
-        };
+        let done = Done::failed_recv(peer, wr_id, WcStatus::LocProtErr);
         self.receive_done(peer, queue, done, false);
         self.events.push(Event::Fatal(peer));
         self.fail(peer);

@@ -1,25 +1,18 @@
-//! What completed and what was told of it, compared with the model.
+//! What completed and what was told of it, compared with the model; shared receive queues: the call
+//! that changes them, and what they are afterwards.
 
 use urxe_stack::cq::{Completion, WcOpcode};
 use urxe_stack::qp::attr::QpType;
+use urxe_stack::srq::{SrqAttr, SrqAttrMask};
 
-use super::{CQ_DEPTH, Scenario, say};
+use super::{CQ_DEPTH, Scenario, errno, same, say};
 use crate::operation::{Cq, QPS};
 use crate::specification::Done;
 
 impl Scenario {
     fn told(&self, wc: &Completion) -> Result<Done, String> {
         let (wr_id, status, qp) = (wc.wr_id, wc.status, self.qp_of(wc.qp_num)?);
-        let none = Done {
-            wr_id,
-            status,
-            qp,
-            opcode: wc.opcode,
-            len: 0,
-            imm: None,
-            invalidated: None,
-            from: None,
-        };
+        let none = Done::new(qp, wr_id, status, wc.opcode);
         if !status.is_success() {
             return Ok(none);
         }
@@ -39,9 +32,7 @@ impl Scenario {
         for (name, cq) in &self.cqs {
             let held = self.model.done.get(name).map_or(0, |done| done.len());
             if self.model.unpolled.contains(name) {
-                if cq.len() != held {
-                    return Err(format!("{name:?} holds {}, not {held}", cq.len()));
-                }
+                same(&format!("{name:?} holds"), cq.len(), held)?;
                 continue;
             }
             let count = say(cq.poll(&mut out), "polling")?;
@@ -70,9 +61,7 @@ impl Scenario {
             while let Some(event) = host.channel.next_event() {
                 let name = self.cq_names[event.context as usize];
                 let cq = &self.cqs[&name];
-                if (cq.id(), name.device()) != (event.cq, nr) {
-                    return Err(format!("{event:?} is not of {name:?}"));
-                }
+                same(&format!("{event:?}"), (event.cq, nr), (cq.id(), name.device()))?;
                 cq.ack_events(1);
                 told.push(name);
             }
@@ -80,10 +69,33 @@ impl Scenario {
         told.sort();
         let mut expected = std::mem::take(&mut self.model.told);
         expected.sort();
-        if told == expected {
-            Ok(())
-        } else {
-            Err(format!("told of {told:?}, not of {expected:?}"))
+        same("told of", told, expected)
+    }
+
+    pub(super) fn modify_srq(
+        &mut self,
+        nr: usize,
+        max_wr: Option<u32>,
+        limit: Option<u32>,
+    ) -> Result<(), String> {
+        let mut mask = SrqAttrMask::empty();
+        mask.set(SrqAttrMask::MAX_WR, max_wr.is_some());
+        mask.set(SrqAttrMask::LIMIT, limit.is_some());
+        let (max_wr_given, srq_limit) = (max_wr.unwrap_or(0), limit.unwrap_or(0));
+        let attr = SrqAttr { max_wr: max_wr_given, srq_limit, max_sge: 0 };
+        let told = self.srqs[nr].modify(&attr, mask);
+        let told = told.map_err(|error| errno(error.errno()));
+        same("changed", told, self.model.modify_srq(nr, max_wr, limit))
+    }
+
+    pub(super) fn compare_srqs(&self) -> Result<(), String> {
+        for (nr, srq) in self.srqs.iter().enumerate() {
+            let SrqAttr { max_wr, srq_limit, .. } = srq.query();
+            let told = (srq.len() as usize, max_wr as usize, srq_limit);
+            let expected =
+                (self.model.shared[nr].len(), self.model.sizes[nr], self.model.limits[nr]);
+            same(&format!("queue {nr}: held, size and limit"), told, expected)?;
         }
+        Ok(())
     }
 }

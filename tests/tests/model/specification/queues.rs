@@ -1,12 +1,13 @@
 //! Queues that receives are posted to and taken from, shared ones above all (IBTA vol. 1, 10.2.9;
-//! `ibv_modify_srq(3)`).
+//! `ibv_modify_srq(3)`), and completion queues: what completes goes in, and armed ones tell of it
+//! (IBTA vol. 1, 11.4.2.2; `ibv_req_notify_cq(3)`).
 
 use rustix::io::Errno;
-use urxe_stack::cq::{WcOpcode, WcStatus};
+use urxe_stack::cq::WcStatus;
 use urxe_stack::qp::attr::QpState;
 
 use super::{Done, Event, Forgets, Model};
-use crate::operation::{Cq, DEPTH, MAX_SRQ_WR, QPS, Queue, Recv, SRQS, Source};
+use crate::operation::{Arm, Cq, DEPTH, MAX_SRQ_WR, QPS, Queue, Recv, SRQS, Source};
 
 impl Model {
     /// How many receives a queue holds.
@@ -38,17 +39,7 @@ impl Model {
 
     /// A receive of a queue pair ends in error.
     pub(super) fn receive_ends(&mut self, qp: usize, wr_id: u64, status: WcStatus) {
-        let done = Done {
-            wr_id,
-            status,
-            qp,
-            opcode: WcOpcode::Recv,
-            len: 0,
-            imm: None,
-            invalidated: None,
-            from: None,
-        };
-        self.complete(Cq::Recv(qp), done, false);
+        self.complete(Cq::Recv(qp), Done::failed_recv(qp, wr_id, status), false);
     }
 
     pub(super) fn front(&self, queue: Queue) -> Option<&Recv> {
@@ -140,5 +131,57 @@ impl Model {
         }
         self.limits[srq] = new_limit;
         Ok(())
+    }
+
+    /// `solicited`: the completion of a receive whose message asked for an event.
+    pub(super) fn complete(&mut self, cq: Cq, done: Done, solicited: bool) {
+        let in_error = !done.status.is_success() && self.forgets != Some(Forgets::ErrorsTell);
+        self.done.entry(cq).or_default().push_back(done);
+        let Some(arm) = self.armed.get(&cq).copied() else { return };
+        let outcome = match arm {
+            Arm::Next => "told of the next",
+            Arm::Solicited if in_error => "told of an error",
+            Arm::Solicited if solicited => "told of a solicited message",
+            Arm::Solicited => {
+                self.count("not told, for it was not solicited");
+                if self.forgets != Some(Forgets::Solicitation) {
+                    return;
+                }
+                "told of any message"
+            }
+        };
+        self.count(outcome);
+        self.told.push(cq);
+        if self.forgets != Some(Forgets::OneEvent) {
+            self.armed.remove(&cq);
+        }
+    }
+
+    /// Asks for one event. Whether there were completions already, of which none will tell.
+    pub(super) fn arm(&mut self, cq: Cq, arm: Arm) -> bool {
+        let missed = self.done.get(&cq).is_some_and(|done| !done.is_empty());
+        if missed {
+            self.count("armed behind completions");
+        }
+        if missed && self.forgets == Some(Forgets::Earlier) {
+            self.told.push(cq);
+            return missed;
+        }
+        let stronger =
+            self.armed.get(&cq) == Some(&Arm::Next) && self.forgets != Some(Forgets::Stronger);
+        if stronger && arm == Arm::Solicited {
+            self.count("armed for any completion already");
+        } else {
+            self.armed.insert(cq, arm);
+        }
+        missed
+    }
+
+    /// A queue pair was reset: what it did before and nobody polled is of no interest any more, as
+    /// in libibverbs' providers (`mlx5_cq_clean`).
+    pub(super) fn forget_completions(&mut self, qp: usize) {
+        for cq in [Cq::Send(qp), Cq::Recv(qp)] {
+            self.done.remove(&cq);
+        }
     }
 }

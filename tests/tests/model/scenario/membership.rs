@@ -1,14 +1,17 @@
-//! XRC domains, and queues and target queue pairs in them.
+//! XRC domains, and queues and target queue pairs in them; multicast groups: who is attached, and
+//! what a device counts of datagrams.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use urxe_stack::cq::SrqId;
-use urxe_stack::device::QpHandle;
+use urxe_stack::device::{Device, QpHandle};
 use urxe_stack::srq::xrcd::{Inode, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
+use urxe_wire::Gid;
 
-use super::Scenario;
+use super::host::{address, group_address};
+use super::{Scenario, errno, same};
 use crate::operation::XrcCall;
 
 /// What is in a domain.
@@ -30,27 +33,28 @@ pub fn inode(file: Option<u64>) -> Option<Inode> {
     file.map(|number| Inode { device: 1, number })
 }
 
-fn errno(number: i32) -> Errno {
-    Errno::from_raw_os_error(number)
+/// A group's name; for none, a host's.
+fn mgid(group: Option<usize>) -> Gid {
+    Gid::from_ip(group.map_or(address(0), group_address))
 }
 
 impl Scenario {
     pub(super) fn xrc(&mut self, call: &XrcCall) -> Result<(), String> {
         let told = self.call_xrc(call);
-        let expected = self.model.xrc(call);
-        if told != expected {
-            return Err(format!("{call:?}: {told:?}, not {expected:?}"));
-        }
+        same(&format!("{call:?}"), told, self.model.xrc(call))?;
         for (nr, member) in self.members.iter().enumerate() {
             let Member::Target(target) = member else { continue };
             let expected = self.model.members[nr];
-            let device = &self.hosts[self.model.domains[expected.domain].device].device;
+            let device = self.device_with(expected.domain);
             let is_there = device.query_qp(*target).is_some();
-            if is_there != (expected.opens > 0) {
-                return Err(format!("{call:?}: target {nr} is there: {is_there}"));
-            }
+            same(&format!("{call:?}: target {nr} is there"), is_there, expected.opens > 0)?;
         }
         Ok(())
+    }
+
+    /// The device of an XRC domain.
+    fn device_with(&self, domain: usize) -> &Device {
+        &self.hosts[self.model.domains[domain].device].device
     }
 
     /// As the model's: the place of what was opened or made.
@@ -69,7 +73,7 @@ impl Scenario {
                 }))
             }
             XrcCall::Close { domain } => {
-                let device = &self.hosts[self.model.domains[domain].device].device;
+                let device = self.device_with(domain);
                 let closed = device.close_xrcd(&self.domains[domain]);
                 closed.map(|()| domain).map_err(|error| errno(error.errno()))
             }
@@ -91,7 +95,7 @@ impl Scenario {
             }
             XrcCall::OpenTarget { domain, member } => {
                 let Member::Target(target) = self.members[member] else { return Err(Errno::BADF) };
-                let device = &self.hosts[self.model.domains[domain].device].device;
+                let device = self.device_with(domain);
                 let opened = device.open_xrc_target(&self.domains[domain], target.qpn());
                 match opened.map_err(|error| errno(error.errno()))? == target {
                     true => Ok(member),
@@ -99,9 +103,7 @@ impl Scenario {
                 }
             }
             XrcCall::Destroy { member } => {
-                let device = &self.hosts
-                    [self.model.domains[self.model.members[member].domain].device]
-                    .device;
+                let device = self.device_with(self.model.members[member].domain);
                 let gone = match &self.members[member] {
                     Member::OfTheScenario => return Err(Errno::BADF),
                     Member::Srq(srq) => device.destroy_srq(srq).map_err(|error| error.errno()),
@@ -112,5 +114,34 @@ impl Scenario {
                 gone.map(|()| member).map_err(errno)
             }
         }
+    }
+
+    pub(super) fn attach(&mut self, qp: usize, group: Option<usize>) -> Result<(), String> {
+        let told = self.device_of(qp).attach_mcast(self.qps[qp], mgid(group));
+        let told = told.map_err(|error| errno(error.errno()));
+        same("attached", told, self.model.attach(qp, group))
+    }
+
+    pub(super) fn detach(&mut self, qp: usize, group: Option<usize>) -> Result<(), String> {
+        let told = self.device_of(qp).detach_mcast(self.qps[qp], mgid(group));
+        let told = told.map_err(|error| errno(error.errno()));
+        same("detached", told, self.model.detach(qp, group))
+    }
+
+    pub(super) fn compare_groups(&self) -> Result<(), String> {
+        for (nr, host) in self.hosts.iter().enumerate() {
+            let mut told = host.device.mcast_groups();
+            told.sort();
+            let expected: Vec<_> = self.model.groups[nr]
+                .iter()
+                .enumerate()
+                .filter(|(_, members)| !members.is_empty())
+                .map(|(group, members)| (group_address(group), members.len()))
+                .collect();
+            same(&format!("groups of device {nr}"), told, expected)?;
+            let (_, violations) = host.device.port_violations();
+            same("Q_Key violations", violations, self.model.violations[nr])?;
+        }
+        Ok(())
     }
 }
