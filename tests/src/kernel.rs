@@ -30,7 +30,6 @@
 //! - `tests/kernel/guest/peer.c` plays what `ibv_rc_pingpong` does not: READ, WRITE, atomics,
 //!   immediate data, both roles.
 
-mod capture;
 mod counters;
 mod error;
 mod faults;
@@ -42,7 +41,6 @@ mod network;
 pub mod peer;
 mod requirements;
 
-pub use capture::Capture;
 pub use counters::Counters;
 pub use error::Error;
 pub use faults::Impairment;
@@ -50,5 +48,5 @@ pub use guest::Guest;
 pub use image::{Image, Kernel};
 pub use job::{Finished, HostCommand, Job};
 pub use lab::Lab;
-pub use network::{HOST_V4, HOST_V6, Network};
+pub use network::{Capture, HOST_V4, HOST_V6, Network};
 pub use requirements::{Requirements, Series};

@@ -18,6 +18,7 @@ use urxe::{
     ProtectionDomain, QKey, QpType, QueuePair, RecvRequest, SendRequest, WcFlags, WcOpcode,
     WcStatus,
 };
+use urxe_tests::kernel::{Counters, peer::pattern};
 
 const QKEY: QKey = QKey(0x4d43_4153);
 /// That of the port space of `rdma_join_multicast` (RDMA_UDP_QKEY).
@@ -77,17 +78,12 @@ impl Station {
     }
 
     fn counters(&self) -> String {
-        let each =
-            self.device.counters().map(|(counter, value)| format!("{} {value}", counter.name()));
-        each.collect::<Vec<_>>().join(" ")
+        Counters::line_of(&self.device)
     }
 }
 
-fn pattern(message: u32, len: usize) -> Vec<u8> {
-    let start = (message + 1).wrapping_mul(0x9e37_79b1);
-    (0..len as u32)
-        .map(|byte| (start.wrapping_add(byte.wrapping_mul(0x85eb_ca6b)) >> 24) as u8)
-        .collect()
+fn content(message: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|byte| pattern(message, byte)).collect()
 }
 
 fn send(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
@@ -102,7 +98,7 @@ fn send(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         ..AddressVector::default()
     })?;
     for message in 0..arguments.count {
-        station.region.write(0, &pattern(message, arguments.size))?;
+        station.region.write(0, &content(message, arguments.size))?;
         let data = station.region.slice(..arguments.size)?;
         qp.post_send(
             &SendRequest::send_imm(data, message).to_group(&way, station.qkey).signaled(),
@@ -163,7 +159,7 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
                 );
             }
         } else if completion.imm_data() != Some(message)
-            || bytes[GRH_LEN..] != pattern(message, arguments.size)
+            || bytes[GRH_LEN..] != content(message, arguments.size)
         {
             return Err(
                 format!("message {:?} where {message} was due", completion.imm_data()).into()

@@ -36,6 +36,13 @@ impl Counters {
             .ok_or_else(|| Error::Malformed { what: "counters", text: text.to_owned() })
     }
 
+    /// All counters of a device of urxe in one line, each with its name before it.
+    #[must_use]
+    pub fn line_of(device: &urxe::Device) -> String {
+        let each = device.counters().map(|(counter, value)| format!("{} {value}", counter.name()));
+        each.collect::<Vec<_>>().join(" ")
+    }
+
     /// Finds the line `counters: sent_pkts 0 rcvd_pkts 0 …` in what `urxe-peer` said.
     ///
     /// # Errors

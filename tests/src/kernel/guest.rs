@@ -288,15 +288,7 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
     Command::new("setpriv")
         .args(["--pdeathsig=KILL", "--", "qemu-system-x86_64", "-name"])
         .arg(format!("urxe-kernel-{name}"))
-        .args([
-            "-nodefaults",
-            "-no-user-config",
-            "-no-reboot",
-            "-display",
-            "none",
-            "-machine",
-            "q35",
-        ])
+        .args("-nodefaults -no-user-config -no-reboot -display none -machine q35".split(' '))
         .args(["-accel", "tcg,thread=multi", "-cpu", model, "-smp", processors, "-m", "1024"])
         .arg("-serial")
         .arg(format!("file:{}", console.display()))

@@ -109,24 +109,14 @@ impl Image {
         let busybox = find_program("busybox").unwrap_or_default();
         archive.file("/bin/busybox", &read(&busybox)?);
 
-        let mut programs = vec![
-            ("/usr/bin/exchange".to_owned(), own.exchange.clone()),
-            ("/usr/bin/cm_refusals".to_owned(), own.cm_refusals.clone()),
-            ("/usr/bin/cm_lifetimes".to_owned(), own.cm_lifetimes.clone()),
-            ("/usr/bin/cm_deaths".to_owned(), own.cm_deaths.clone()),
-            ("/usr/bin/private_data".to_owned(), own.private_data.clone()),
-            ("/usr/bin/refusals".to_owned(), own.refusals.clone()),
-            ("/usr/bin/five_datagrams".to_owned(), own.five_datagrams.clone()),
-            ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
-            ("/usr/lib/lingering.so".to_owned(), own.lingering.clone()),
-        ];
-        // They have libraries of its own, below.
-        archive.file("/usr/bin/peer", &read(&own.peer)?);
-        archive.file("/usr/bin/group", &read(&own.group)?);
-        for (name, _) in GUEST {
-            programs.push((format!("/usr/bin/{name}"), find_program(name).unwrap_or_default()));
+        let mut programs = own.programs.clone();
+        for (_, names) in GUEST {
+            for name in names.split_whitespace() {
+                programs.push((format!("/usr/bin/{name}"), find_program(name).unwrap_or_default()));
+            }
         }
-        for (name, path) in &own.verbs {
+        // They have libraries of their own.
+        for (name, path) in &own.newer {
             archive.file(name, &read(path)?);
         }
         let mut libraries: BTreeSet<PathBuf> = LOADED_BY_NAME.iter().map(PathBuf::from).collect();
@@ -209,23 +199,26 @@ impl Archive {
 const GROWS: &str = "a vector takes every write";
 
 /// What `tests/kernel/guest` holds, and the programs of `tests/programs` that run here as well,
-/// compiled.
+/// compiled: each file's name in the guest, and where the file is.
 #[derive(Debug)]
 pub(super) struct OwnPrograms {
-    peer: PathBuf,
-    group: PathBuf,
-    exchange: PathBuf,
-    cm_refusals: PathBuf,
-    cm_lifetimes: PathBuf,
-    cm_deaths: PathBuf,
-    private_data: PathBuf,
-    refusals: PathBuf,
-    five_datagrams: PathBuf,
-    patient: PathBuf,
-    lingering: PathBuf,
-    /// The libraries that `peer` and `group` run with: name in the guest, file.
-    verbs: Vec<(String, PathBuf)>,
+    programs: Vec<(String, PathBuf)>,
+    /// `peer` and `group`, and the libraries that they run with.
+    newer: Vec<(String, PathBuf)>,
 }
+
+/// Source, name in the guest, and options of the compiler.
+const OWN: [(&str, &str, &str); 9] = [
+    ("../../programs/exchange.c", "bin/exchange", "-libverbs"),
+    ("../../programs/cm_refusals.c", "bin/cm_refusals", "-libverbs -lrdmacm"),
+    ("../../programs/cm_lifetimes.c", "bin/cm_lifetimes", "-libverbs -lrdmacm -lpthread"),
+    ("../../programs/cm_deaths.c", "bin/cm_deaths", "-libverbs -lrdmacm"),
+    ("../../programs/private_data.c", "bin/private_data", "-libverbs -lrdmacm"),
+    ("../../programs/refusals.c", "bin/refusals", "-libverbs"),
+    ("five_datagrams.c", "bin/five_datagrams", ""),
+    ("patient.c", "lib/patient.so", "-shared -fPIC"),
+    ("lingering.c", "lib/lingering.so", "-shared -fPIC"),
+];
 
 /// Where the guest has the libraries of `peer` and `group`, which are newer than those of its other
 /// programs.
@@ -250,61 +243,37 @@ impl OwnPrograms {
         let source = source_dir().join("guest");
         let root = requirements.cache.join("verbs/root");
         let newer = root.join("usr/lib/x86_64-linux-gnu");
-        let gcc = |name: &str, output: PathBuf, options: &[&str]| {
-            let mut command = Command::new("gcc");
-            command
-                .args(["-O2", "-Wall", "-Wextra", "-o"])
-                .args([&output, &source.join(name)])
-                .args(options);
-            output_of(&mut command).map(|_| output)
+        // Returns a file's name in the guest, and the file.
+        let compile = |name: &str, to: &str, options: &[String]| {
+            let to = format!("/usr/{to}");
+            let output = folder.join(to.rsplit('/').next().unwrap_or(&to));
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-O2", "-Wall", "-Wextra", "-o"]).args([&output, &source.join(name)]);
+            output_of(gcc.args(options)).map(|_| (to, output))
         };
-        let with_verbs = |name: &str, output: PathBuf| {
-            let options = [
-                // The header is the newer one, the C library's headers are this machine's: symbols
-                // of the older are in the newer library.
-                &format!("-I{}", root.join("usr/include").display()),
-                &newer.join("libibverbs.so.1").display().to_string(),
-                &format!("-DPROVIDER=\"{VERBS}/librxe\""),
-                "-Wl,--allow-shlib-undefined",
-                &format!("-Wl,-rpath,{VERBS}"),
-                &format!("-Wl,--dynamic-linker={VERBS}/ld-linux-x86-64.so.2"),
-            ];
-            gcc(name, output, &options)
-        };
+        let programs = OWN.map(|(name, to, options)| {
+            let options: Vec<_> = options.split_whitespace().map(str::to_owned).collect();
+            compile(name, to, &options)
+        });
+        let with_verbs = [
+            // The header is the newer one, the C library's headers are this machine's: symbols of
+            // the older are in the newer library.
+            format!("-I{}", root.join("usr/include").display()),
+            newer.join("libibverbs.so.1").display().to_string(),
+            format!("-DPROVIDER=\"{VERBS}/librxe\""),
+            "-Wl,--allow-shlib-undefined".to_owned(),
+            format!("-Wl,-rpath,{VERBS}"),
+            format!("-Wl,--dynamic-linker={VERBS}/ld-linux-x86-64.so.2"),
+        ];
+        let with_verbs = [("peer.c", "bin/peer"), ("group.c", "bin/group")]
+            .map(|(name, to)| compile(name, to, &with_verbs));
+        let libraries = VERBS_LIBRARIES.map(|name| {
+            let file = name.rsplit('/').next().unwrap_or(name);
+            Ok((format!("{VERBS}/{file}"), newer.join(name)))
+        });
         Ok(Self {
-            peer: with_verbs("peer.c", folder.join("peer"))?,
-            group: with_verbs("group.c", folder.join("group"))?,
-            verbs: VERBS_LIBRARIES
-                .map(|name| {
-                    let file = name.rsplit('/').next().unwrap_or(name);
-                    (format!("{VERBS}/{file}"), newer.join(name))
-                })
-                .into(),
-            exchange: gcc("../../programs/exchange.c", folder.join("exchange"), &["-libverbs"])?,
-            cm_refusals: gcc(
-                "../../programs/cm_refusals.c",
-                folder.join("cm_refusals"),
-                &["-libverbs", "-lrdmacm"],
-            )?,
-            cm_lifetimes: gcc(
-                "../../programs/cm_lifetimes.c",
-                folder.join("cm_lifetimes"),
-                &["-libverbs", "-lrdmacm", "-lpthread"],
-            )?,
-            cm_deaths: gcc(
-                "../../programs/cm_deaths.c",
-                folder.join("cm_deaths"),
-                &["-libverbs", "-lrdmacm"],
-            )?,
-            private_data: gcc(
-                "../../programs/private_data.c",
-                folder.join("private_data"),
-                &["-libverbs", "-lrdmacm"],
-            )?,
-            refusals: gcc("../../programs/refusals.c", folder.join("refusals"), &["-libverbs"])?,
-            five_datagrams: gcc("five_datagrams.c", folder.join("five_datagrams"), &[])?,
-            patient: gcc("patient.c", folder.join("patient.so"), &["-shared", "-fPIC"])?,
-            lingering: gcc("lingering.c", folder.join("lingering.so"), &["-shared", "-fPIC"])?,
+            programs: programs.into_iter().collect::<Result<_, _>>()?,
+            newer: with_verbs.into_iter().chain(libraries).collect::<Result<_, _>>()?,
         })
     }
 }

@@ -289,14 +289,8 @@ impl HostCommand {
     /// A command of an unprivileged user, with `home` as its home.
     pub(super) fn unprivileged(program: impl AsRef<OsStr>, home: &OsStr) -> Self {
         let mut command = Command::new("setpriv");
-        command.args([
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-            "--no-new-privs",
-            "--pdeathsig=KILL",
-            "--",
-        ]);
+        let rights = "--reuid=65534 --regid=65534 --clear-groups --no-new-privs";
+        command.args(rights.split(' ')).args(["--pdeathsig=KILL", "--"]);
         command.arg(program).env("HOME", home).env_remove("XDG_CONFIG_HOME").current_dir(home);
         Self { command }
     }
@@ -311,6 +305,11 @@ impl HostCommand {
     pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.command.args(args);
         self
+    }
+
+    /// Adds arguments that are separated by blanks.
+    pub fn words(self, words: &str) -> Self {
+        self.args(words.split_whitespace())
     }
 
     /// Sets a variable of its environment.

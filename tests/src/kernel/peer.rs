@@ -13,8 +13,9 @@ mod server;
 mod station;
 mod wire;
 
-use std::{io, net::IpAddr, time::Duration};
+use std::{io, net::IpAddr, num::ParseIntError, time::Duration};
 
+use clap::Args;
 use urxe::{
     AllocMwError, AllocPdError, AllocateError, BufferError, CqError, CreateCqError, CreateQpError,
     ModifyError, OpenError, PathMtu, PostError, SliceError, WcStatus,
@@ -22,50 +23,75 @@ use urxe::{
 
 pub use client::play;
 pub use server::serve;
-pub use wire::Operation;
+pub use wire::{Operation, pattern};
 
 /// What both roles are told.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct PeerConfig {
-    /// The device's address.
+    /// This end's address.
+    #[arg(long)]
     pub address: IpAddr,
     /// TCP port of the control connection.
+    #[arg(short, default_value_t = 18600)]
     pub port: u16,
-    /// Path MTU; the server takes the client's.
+    /// Path MTU: 256, 512, 1024, 2048 or 4096; the server takes the client's.
+    #[arg(short, default_value = "1024", value_parser = path_mtu)]
     pub mtu: PathMtu,
     /// READs and atomics outstanding; the server takes the client's.
+    #[arg(short = 'a', default_value_t = 4)]
     pub rd_atomic: u8,
     /// Scatter-gather entries of each work request.
+    #[arg(short = 'S', default_value_t = 1)]
     pub sges: u32,
     /// Local ACK timeout, as a code.
+    #[arg(short, default_value_t = 14)]
     pub timeout: u8,
-    /// No retransmission comes before it.
+    /// Send nothing again before the local ACK timeout.
+    #[arg(long)]
     pub patient: bool,
     /// Retry count.
+    #[arg(short, default_value_t = 7)]
     pub retry_cnt: u8,
     /// RNR retry count.
+    #[arg(short = 'R', default_value_t = 7)]
     pub rnr_retry: u8,
     /// Minimal RNR timer, as a code.
+    #[arg(short = 'T', default_value_t = 12)]
     pub min_rnr_timer: u8,
-    /// Server: receives are posted so long after the client may begin.
+    /// Server: post receives so many milliseconds after the client may begin.
+    #[arg(short = 'D', default_value_t = 0)]
     pub delay_ms: u64,
 }
 
 /// What the client plays.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct PlayConfig {
-    /// The operations, one after the other.
-    pub operations: Vec<Operation>,
     /// Message size in bytes.
+    #[arg(short, default_value_t = 4096)]
     pub size: u32,
     /// Messages of each operation.
+    #[arg(short = 'n', default_value_t = 16)]
     pub count: u32,
     /// Messages outstanding.
+    #[arg(short = 'q', default_value_t = 16)]
     pub depth: u32,
     /// Send inline.
+    #[arg(short = 'I')]
     pub inline: bool,
-    /// Bits of the rkey to flip.
+    /// Flip these bits of the rkey (hexadecimal).
+    #[arg(short = 'k', default_value = "0", value_parser = hexadecimal)]
     pub rkey_flip: u32,
+    /// The operations, one after the other.
+    pub operations: Vec<Operation>,
+}
+
+fn path_mtu(text: &str) -> Result<PathMtu, String> {
+    let found = PathMtu::ALL.into_iter().find(|mtu| mtu.bytes().to_string() == text);
+    found.ok_or_else(|| "256, 512, 1024, 2048 or 4096".to_owned())
+}
+
+fn hexadecimal(text: &str) -> Result<u32, ParseIntError> {
+    u32::from_str_radix(text, 16)
 }
 
 /// Why a peer gave up.

@@ -37,51 +37,37 @@ pub struct Requirements {
     pub cache: PathBuf,
 }
 
-/// Program and Debian package.
+/// Debian package, and its programs that run here.
 const HOST: [(&str, &str); 9] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("busybox", "busybox-static"),
-    ("xz", "xz-utils"),
+    ("qemu-system-x86", "qemu-system-x86_64"),
+    ("busybox-static", "busybox"),
+    ("xz-utils", "xz"),
     ("gcc", "gcc"),
-    ("ip", "iproute2"),
+    ("iproute2", "ip"),
     ("tcpdump", "tcpdump"),
-    ("setpriv", "util-linux"),
-    ("ldd", "libc-bin"),
-    ("depmod", "kmod"),
+    ("util-linux", "setpriv"),
+    ("libc-bin", "ldd"),
+    ("kmod", "depmod"),
 ];
 
-/// Programs copied into the guest, with their libraries.
-pub(super) const GUEST: [(&str, &str); 30] = [
-    ("ip", "iproute2"),
-    ("tc", "iproute2"),
-    ("rdma", "iproute2"),
+/// Debian package, and its programs that are copied into the guest, with their libraries.
+pub(super) const GUEST: [(&str, &str); 5] = [
+    ("iproute2", "ip tc rdma"),
     ("ethtool", "ethtool"),
-    ("ibv_asyncwatch", "ibverbs-utils"),
-    ("ibv_devices", "ibverbs-utils"),
-    ("ibv_devinfo", "ibverbs-utils"),
-    ("ibv_rc_pingpong", "ibverbs-utils"),
-    ("ibv_uc_pingpong", "ibverbs-utils"),
-    ("ibv_ud_pingpong", "ibverbs-utils"),
-    ("ibv_srq_pingpong", "ibverbs-utils"),
-    ("rping", "rdmacm-utils"),
-    ("ucmatose", "rdmacm-utils"),
-    ("udaddy", "rdmacm-utils"),
-    ("mckey", "rdmacm-utils"),
-    ("rdma_client", "rdmacm-utils"),
-    ("rdma_server", "rdmacm-utils"),
-    ("ib_send_bw", "perftest"),
-    ("ib_send_lat", "perftest"),
-    ("ib_write_bw", "perftest"),
-    ("ib_write_lat", "perftest"),
-    ("ib_read_bw", "perftest"),
-    ("ib_read_lat", "perftest"),
-    ("ib_atomic_bw", "perftest"),
-    ("ib_atomic_lat", "perftest"),
-    ("cmtime", "rdmacm-utils"),
-    ("rstream", "rdmacm-utils"),
-    ("riostream", "rdmacm-utils"),
-    ("rcopy", "rdmacm-utils"),
-    ("udpong", "rdmacm-utils"),
+    (
+        "ibverbs-utils",
+        "ibv_asyncwatch ibv_devices ibv_devinfo
+        ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong",
+    ),
+    (
+        "rdmacm-utils",
+        "rping ucmatose udaddy mckey rdma_client rdma_server cmtime rstream riostream rcopy udpong",
+    ),
+    (
+        "perftest",
+        "ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat
+        ib_atomic_bw ib_atomic_lat",
+    ),
 ];
 
 /// Files and Debian package.
@@ -101,8 +87,8 @@ impl Requirements {
         let cache = cache_dir();
         let mut what = Vec::new();
         let mut packages = Vec::new();
-        for (program, package) in HOST.iter().chain(&GUEST) {
-            if find_program(program).is_none() {
+        for (package, programs) in HOST.iter().chain(&GUEST) {
+            for program in programs.split_whitespace().filter(|name| find_program(name).is_none()) {
                 what.push(format!("the program {program}"));
                 packages.push(*package);
             }
@@ -119,16 +105,17 @@ impl Requirements {
         if !packages.is_empty() {
             remedies.push(format!("sudo apt-get install {}", packages.join(" ")));
         }
+        let script = source_dir().join("setup.sh");
+        let setup = format!("{} (it installs the packages too)", script.display());
         for series in Series::ALL {
             if !cache.join(series.name()).join("stamp").exists() {
                 what.push(format!("kernel {} unpacked in {}", series.name(), cache.display()));
-                remedies =
-                    vec![format!("{} (it installs the packages too)", setup_script().display())];
+                remedies = vec![setup.clone()];
             }
         }
         if !cache.join("verbs/stamp").exists() {
             what.push(format!("Debian 13's libibverbs unpacked in {}", cache.display()));
-            remedies = vec![format!("{} (it installs the packages too)", setup_script().display())];
+            remedies = vec![setup];
         }
         if !Path::new("/dev/net/tun").exists() {
             what.push("/dev/net/tun, for the guests' network".to_owned());
@@ -149,10 +136,6 @@ impl Requirements {
 /// `tests/kernel` of the source tree.
 pub(super) fn source_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernel")
-}
-
-fn setup_script() -> PathBuf {
-    source_dir().join("setup.sh")
 }
 
 fn cache_dir() -> PathBuf {

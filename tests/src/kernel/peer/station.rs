@@ -10,6 +10,7 @@ use urxe::{
     MwType, PathMtu, ProtectionDomain, QueuePair, RecvRequest, RegionSlice, Rkey, SendRequest,
 };
 
+use super::super::Counters;
 use super::{
     PeerConfig, PeerError, Wrong,
     wire::{Endpoint, FILL, pattern},
@@ -235,8 +236,6 @@ impl Station {
 
     /// All counters of the device, each with its name before it.
     pub(super) fn counters(&self) -> String {
-        let each =
-            self.device.counters().map(|(counter, value)| format!("{} {value}", counter.name()));
-        each.collect::<Vec<_>>().join(" ")
+        Counters::line_of(&self.device)
     }
 }

@@ -8,6 +8,7 @@ use std::{
     str::FromStr,
 };
 
+use clap::{ValueEnum, builder::PossibleValue};
 use urxe::{Psn, QpEndpoint, Qpn};
 
 use super::PeerError;
@@ -25,7 +26,8 @@ pub(super) const WINDOWS_MAX: u32 = 32;
 pub(super) const MISS_VALUE: u64 = 0x1122_3344_5566_7788;
 
 /// An operation by its name in the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Operation {
     /// SEND.
     Send,
@@ -44,40 +46,28 @@ pub enum Operation {
     /// RDMA READ.
     Read,
     /// RDMA WRITE through a memory window.
+    #[value(name = "MW_WRITE")]
     WindowWrite,
     /// RDMA READ through a memory window.
+    #[value(name = "MW_READ")]
     WindowRead,
     /// RDMA WRITE through a memory window of type 1.
+    #[value(name = "MW1_WRITE")]
     Window1Write,
     /// SEND with invalidate, then RDMA WRITE by a key that was invalidated.
     InvThenWrite,
     /// FETCH AND ADD.
+    #[value(name = "FAA")]
     FetchAdd,
     /// COMPARE AND SWAP that swaps.
+    #[value(name = "CAS")]
     CompareSwap,
     /// COMPARE AND SWAP that does not.
+    #[value(name = "CAS_MISS")]
     CompareMiss,
 }
 
 impl Operation {
-    const NAMES: [(Self, &'static str); 15] = [
-        (Self::Send, "SEND"),
-        (Self::SendImm, "SEND_IMM"),
-        (Self::SendInv, "SEND_INV"),
-        (Self::Write, "WRITE"),
-        (Self::WriteImm, "WRITE_IMM"),
-        (Self::Flush, "FLUSH"),
-        (Self::AtomicWrite, "ATOMIC_WRITE"),
-        (Self::Read, "READ"),
-        (Self::WindowWrite, "MW_WRITE"),
-        (Self::WindowRead, "MW_READ"),
-        (Self::Window1Write, "MW1_WRITE"),
-        (Self::InvThenWrite, "INV_THEN_WRITE"),
-        (Self::FetchAdd, "FAA"),
-        (Self::CompareSwap, "CAS"),
-        (Self::CompareMiss, "CAS_MISS"),
-    ];
-
     pub(super) fn is_send(self) -> bool {
         matches!(self, Self::Send | Self::SendImm) || self.invalidates()
     }
@@ -135,35 +125,21 @@ impl Operation {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES
-            .iter()
-            .find(|(operation, _)| operation == self)
-            .map_or("", |(_, name)| name);
-        f.write_str(name)
+        f.write_str(self.to_possible_value().as_ref().map_or("", PossibleValue::get_name))
     }
 }
 
-/// A word that names no operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "operations are SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, FLUSH, ATOMIC_WRITE, READ, MW_WRITE, MW_READ, MW1_WRITE, INV_THEN_WRITE, FAA, CAS, CAS_MISS"
-)]
-pub struct NoSuchOperation;
-
 impl FromStr for Operation {
-    type Err = NoSuchOperation;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, NoSuchOperation> {
-        Self::NAMES
-            .iter()
-            .find(|(_, name)| *name == text)
-            .map(|(operation, _)| *operation)
-            .ok_or(NoSuchOperation)
+    fn from_str(text: &str) -> Result<Self, String> {
+        ValueEnum::from_str(text, false)
     }
 }
 
 /// Byte `byte` of message `message`.
-pub(super) fn pattern(message: u32, byte: usize) -> u8 {
+#[must_use]
+pub fn pattern(message: u32, byte: usize) -> u8 {
     // Only the low 32 bits of the index matter.
     let sum = (message.wrapping_add(1)).wrapping_mul(0x9e37_79b1);
     (sum.wrapping_add((byte as u32).wrapping_mul(0x85eb_ca6b)) >> 24) as u8
@@ -243,7 +219,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use super::{Endpoint, Operation, pattern};
+    use super::*;
 
     #[test]
     fn endpoints_have_the_text_of_ibv_rc_pingpong() {
@@ -266,9 +242,13 @@ mod tests {
 
     #[test]
     fn operations_have_the_names_of_the_protocol() {
-        for (operation, name) in Operation::NAMES {
-            assert_eq!(operation.to_string(), name);
-            assert_eq!(name.parse(), Ok(operation));
+        const NAMES: &str = "SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE \
+            MW_READ MW1_WRITE INV_THEN_WRITE FAA CAS CAS_MISS";
+        let names: Vec<String> =
+            Operation::value_variants().iter().map(ToString::to_string).collect();
+        assert_eq!(names.join(" "), NAMES);
+        for (operation, name) in Operation::value_variants().iter().zip(names) {
+            assert_eq!(name.parse(), Ok(*operation));
         }
         assert!("PUT".parse::<Operation>().is_err());
     }
