@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use libtest_mimic::{Failed, Trial};
-use urxe_tests::kernel::{Error, Lab};
+use urxe_tests::kernel::{Error, Finished, Lab};
 
 /// Why a test failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,38 @@ pub enum Failure {
     /// Some of many pairs.
     #[error("{failed} of {of} pairs failed:\n{what}")]
     Pairs { failed: usize, of: usize, what: String },
+}
+
+impl Failure {
+    pub fn unsaid(
+        command: impl Into<String>,
+        output: impl Into<String>,
+        wanted: impl Into<String>,
+    ) -> Self {
+        let (command, output, wanted) = (command.into(), output.into(), wanted.into());
+        Self::Unsaid { command, output, wanted }
+    }
+
+    /// Fails if some of so many pairs have.
+    pub fn of_pairs(failed: &[String], of: usize) -> Result<(), Self> {
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(Self::Pairs { failed: failed.len(), of, what: failed.join("\n") })
+    }
+}
+
+/// Fails if an output is without what it should contain.
+pub fn must_say(command: &str, output: &str, wanted: &str) -> Result<(), Failure> {
+    if output.contains(wanted) { Ok(()) } else { Err(Failure::unsaid(command, output, wanted)) }
+}
+
+/// The output of a command that must have succeeded and said all of these.
+pub fn said(finished: Finished, wanted: &[&str]) -> Result<String, Failure> {
+    let command = finished.command.clone();
+    let output = finished.ok()?;
+    wanted.iter().try_for_each(|wanted| must_say(&command, &output, wanted))?;
+    Ok(output)
 }
 
 type Body = dyn Fn(&Lab) -> Result<(), Failure> + Send;

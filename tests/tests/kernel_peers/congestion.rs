@@ -10,6 +10,7 @@ use std::time::Duration;
 use urxe_tests::kernel::{Guest, HOST_V4, Lab, Series};
 
 use crate::case::{Case, Failure};
+use crate::players::urxe;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const HEAD_START: Duration = Duration::from_secs(1);
@@ -30,11 +31,7 @@ fn notifications(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     let capture = lab.capture(&format!("notifications-{}", guest.name()))?;
     let before = guest.counters()?;
     let server = format!("run --fault mark=50%,seed=1 -- ucmatose -b 0.0.0.0 {MESSAGES}");
-    let server = lab
-        .unprivileged(lab.installed("urxe"))
-        .env("URXE_DEVICES", format!("rxe0={HOST_V4}"))
-        .args(server.split_whitespace())
-        .start()?;
+    let server = urxe(lab, HOST_V4).words(&server).start()?;
     sleep(HEAD_START);
     let client = format!("ucmatose {ECT_0} {MESSAGES} -s {HOST_V4}");
     let ends = [guest.start(&client)?.finish(LIMIT)?.ok()?, server.finish(LIMIT)?.ok()?];

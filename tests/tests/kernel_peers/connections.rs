@@ -8,8 +8,8 @@ use std::time::Duration;
 use urxe_tests::kernel::{HOST_V4, HOST_V6, Job, Lab, Series};
 use urxe_tests::programs::is_early;
 
-use crate::case::{Case, Failure};
-use crate::players::{Family, Node};
+use crate::case::{Case, Failure, must_say};
+use crate::players::{Family, Node, roles, urxe};
 
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// What a server has before its client comes: nothing outside tells when it listens.
@@ -34,82 +34,49 @@ pub struct Pair {
 }
 
 /// The program over `urxe run`, and over the kernel.
-pub const PROGRAM: Pair =
-    Pair { server: "", client: "", says: "", is_subcommand: false, is_endless: false };
+pub const fn pair(server: &'static str, client: &'static str, says: &'static str) -> Pair {
+    Pair { server, client, says, is_subcommand: false, is_endless: false }
+}
 
 const PAIRS: [Pair; 8] = [
     Pair {
-        server: "rping -s -a 0.0.0.0 -v -V -C 6 -S 4000",
-        client: "rping -c -v -V -C 6 -S 4000 -a",
-        says: "rdma-ping-5:",
         is_subcommand: true,
-        ..PROGRAM
+        ..pair(
+            "rping -s -a 0.0.0.0 -v -V -C 6 -S 4000",
+            "rping -c -v -V -C 6 -S 4000 -a",
+            "rdma-ping-5:",
+        )
     },
+    pair(
+        "rping -s -a 0.0.0.0 -v -V -C 8 -S 5000",
+        "rping -c -v -V -C 8 -S 5000 -a",
+        "rdma-ping-7:",
+    ),
+    pair("rping -s -a 0.0.0.0 -v -C 3 -q", "rping -c -v -C 3 -q -a", "rdma-ping-2:"),
+    pair(
+        "ucmatose -b 0.0.0.0 -c 5 -C 5 -S 3000",
+        "ucmatose -c 5 -C 5 -S 3000 -s",
+        "return status 0",
+    ),
+    pair("udaddy -b 0.0.0.0 -c 2 -C 5", "udaddy -c 2 -C 5 -s", "return status 0"),
+    pair("rdma_server", "rdma_client -s", "end 0"),
+    Pair { is_endless: true, ..pair("cmtime -b 0.0.0.0", "cmtime -c 50 -s", "disconnect") },
     Pair {
-        server: "rping -s -a 0.0.0.0 -v -V -C 8 -S 5000",
-        client: "rping -c -v -V -C 8 -S 5000 -a",
-        says: "rdma-ping-7:",
-        ..PROGRAM
-    },
-    Pair {
-        server: "rping -s -a 0.0.0.0 -v -C 3 -q",
-        client: "rping -c -v -C 3 -q -a",
-        says: "rdma-ping-2:",
-        ..PROGRAM
-    },
-    Pair {
-        server: "ucmatose -b 0.0.0.0 -c 5 -C 5 -S 3000",
-        client: "ucmatose -c 5 -C 5 -S 3000 -s",
-        says: "return status 0",
-        ..PROGRAM
-    },
-    Pair {
-        server: "udaddy -b 0.0.0.0 -c 2 -C 5",
-        client: "udaddy -c 2 -C 5 -s",
-        says: "return status 0",
-        ..PROGRAM
-    },
-    Pair { server: "rdma_server", client: "rdma_client -s", says: "end 0", ..PROGRAM },
-    Pair {
-        server: "cmtime -b 0.0.0.0",
-        client: "cmtime -c 50 -s",
-        says: "disconnect",
         is_endless: true,
-        ..PROGRAM
-    },
-    Pair {
-        server: "rping -s -P -a 0.0.0.0",
-        client: "rping -c -v -V -C 4 -a",
-        says: "rdma-ping-3:",
-        is_endless: true,
-        ..PROGRAM
+        ..pair("rping -s -P -a 0.0.0.0", "rping -c -v -V -C 4 -a", "rdma-ping-3:")
     },
 ];
 
 /// Each end verifies what it hears, and the errno of what is refused: what it expects is what both
 /// kernels do.
-const PRIVATE_DATA: [Pair; 1] = [Pair {
-    server: "private_data -s 0.0.0.0",
-    client: "private_data -c",
-    says: "all as expected",
-    ..PROGRAM
-}];
+const PRIVATE_DATA: [Pair; 1] =
+    [pair("private_data -s 0.0.0.0", "private_data -c", "all as expected")];
 
 /// perftest with -R makes two connections, and its client comes to the second when it likes.
 const PERFTEST: [Pair; 2] = [
-    Pair {
-        server: "ib_send_bw -R -F -n 100",
-        client: "ib_send_bw -R -F -n 100",
-        says: "#iterations",
-        ..PROGRAM
-    },
-    Pair {
-        server: "ib_read_lat -R -F -n 100",
-        client: "ib_read_lat -R -F -n 100",
-        // The server has no figures: it is read from.
-        says: "RDMA_Read Latency Test",
-        ..PROGRAM
-    },
+    pair("ib_send_bw -R -F -n 100", "ib_send_bw -R -F -n 100", "#iterations"),
+    // The server has no figures: it is read from.
+    pair("ib_read_lat -R -F -n 100", "ib_read_lat -R -F -n 100", "RDMA_Read Latency Test"),
 ];
 
 /// rsockets: more than their buffers hold, both ways, looked at; messages that go inline; mapped
@@ -118,30 +85,26 @@ const PERFTEST: [Pair; 2] = [
 /// every RoCE device of a kernel refuses (rsocket.c, `ds_add_qp_dest`; seen with 6.1 and 6.12:
 /// EINVAL), so that it does not run between kernels either.
 const RSOCKETS: [Pair; 4] = [
-    Pair {
-        server: "rstream -b 0.0.0.0 -T v -S 1000000 -C 10 -I 2",
-        client: "rstream -T v -S 1000000 -C 10 -I 2 -s",
-        says: "custom    976k",
-        ..PROGRAM
-    },
-    Pair {
-        server: "rstream -b 0.0.0.0 -T n -S 50 -C 2000 -I 1",
-        client: "rstream -T n -S 50 -C 2000 -I 1 -s",
-        says: "custom    50",
-        ..PROGRAM
-    },
-    Pair {
-        server: "rstream -b 0.0.0.0 -T b -S 5000 -C 100 -I 2",
-        client: "rstream -T b -S 5000 -C 100 -I 2 -s",
-        says: "custom    4",
-        ..PROGRAM
-    },
-    Pair {
-        server: "riostream -b 0.0.0.0 -T v -S 60000 -C 20 -I 2",
-        client: "riostream -T v -S 60000 -C 20 -I 2 -s",
-        says: "custom    ",
-        ..PROGRAM
-    },
+    pair(
+        "rstream -b 0.0.0.0 -T v -S 1000000 -C 10 -I 2",
+        "rstream -T v -S 1000000 -C 10 -I 2 -s",
+        "custom    976k",
+    ),
+    pair(
+        "rstream -b 0.0.0.0 -T n -S 50 -C 2000 -I 1",
+        "rstream -T n -S 50 -C 2000 -I 1 -s",
+        "custom    50",
+    ),
+    pair(
+        "rstream -b 0.0.0.0 -T b -S 5000 -C 100 -I 2",
+        "rstream -T b -S 5000 -C 100 -I 2 -s",
+        "custom    4",
+    ),
+    pair(
+        "riostream -b 0.0.0.0 -T v -S 60000 -C 20 -I 2",
+        "riostream -T v -S 60000 -C 20 -I 2 -s",
+        "custom    ",
+    ),
 ];
 
 pub fn cases() -> Vec<Case> {
@@ -173,8 +136,7 @@ fn play_all(
     pairs: &'static [Pair],
     serves: bool,
 ) -> Result<(), Failure> {
-    let (urxe, kernel) = (Node::Urxe(lab), Node::Kernel(lab.guest(series)));
-    let (server, client) = if serves { (urxe, kernel) } else { (kernel, urxe) };
+    let (server, client) = roles(lab, series, serves);
     let mut failed = Vec::new();
     let plays = Family::ALL.into_iter().flat_map(|family| {
         // The other servers bind to all of IPv4, where nobody takes requests of IPv6.
@@ -188,10 +150,7 @@ fn play_all(
             failed.push(format!("{} {}: {failure}", family.name(), pair.client));
         }
     }
-    if failed.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::Pairs { failed: failed.len(), of, what: failed.join("\n") })
+    Failure::of_pairs(&failed, of)
 }
 
 /// Plays one, once somebody listens.
@@ -201,37 +160,26 @@ pub fn play(
     server: Node<'_>,
     client: Node<'_>,
 ) -> Result<(), Failure> {
-    let mut last = None;
+    let mut last = String::new();
     for head_start in HEAD_STARTS {
         let serving = start(pair.is_subcommand, pair.server, family, server, None)?;
         sleep(head_start);
+        let host = Some(server.address(family));
         let finished =
-            start(pair.is_subcommand, pair.client, family, client, Some(server.address(family)))?
-                .finish(END_LIMIT)?;
+            start(pair.is_subcommand, pair.client, family, client, host)?.finish(END_LIMIT)?;
         if is_early(&finished.output) {
-            last = Some(Failure::Program(format!(
-                "nobody listened: {}\n{}",
-                finished.output,
-                serving.stop()
-            )));
+            last = format!("nobody listened: {}\n{}", finished.output, serving.stop());
             continue;
         }
         let client = finished.ok()?;
-        let server = if pair.is_endless {
+        if pair.is_endless {
             serving.stop();
-            None
         } else {
-            Some(serving.finish(END_LIMIT)?.ok()?)
-        };
-        for output in std::iter::once(client).chain(server) {
-            if !output.contains(pair.says) {
-                let (command, wanted) = (pair.client.to_owned(), pair.says.to_owned());
-                return Err(Failure::Unsaid { command, output, wanted });
-            }
+            must_say(pair.server, &serving.finish(END_LIMIT)?.ok()?, pair.says)?;
         }
-        return Ok(());
+        return must_say(pair.client, &client, pair.says);
     }
-    Err(last.unwrap_or(Failure::Program("nobody listened".to_owned())))
+    Err(Failure::Program(last))
 }
 
 /// Starts a program of an end, with the server's address behind its words.
@@ -259,9 +207,7 @@ pub fn start(
                 None => "run -- ".to_owned(),
             };
             let words = format!("{run}{words} {host}");
-            let command = lab.unprivileged(lab.installed("urxe")).env("URXE_LOG", "warn");
-            let command = command.env("URXE_DEVICES", format!("rxe0={own}"));
-            Ok(command.args(words.split_whitespace()).start()?)
+            Ok(urxe(lab, own).env("URXE_LOG", "warn").words(&words).start()?)
         }
     }
 }

@@ -83,10 +83,7 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
     if let Some(silence) = silence {
         silence.heal()?;
     }
-    if failed.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::Pairs { failed: failed.len(), of, what: failed.join("\n") })
+    Failure::of_pairs(&failed, of)
 }
 
 /// A process on the address of those over urxe who stay, which has its lowest slot. It is killed

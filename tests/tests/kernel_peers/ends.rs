@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use urxe_tests::kernel::{Guest, HOST_V4, Impairment, Lab, Series};
 
-use crate::case::{Case, Failure};
+use crate::case::{Case, Failure, must_say};
 use crate::connections::start;
-use crate::players::{Family, Node};
+use crate::players::{Family, Node, urxe};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// A silent host: nothing of RoCE goes in or out.
@@ -36,15 +36,6 @@ pub fn cases() -> Vec<Case> {
         cases.extend([killed_client, killed_server, silent, unreachable, refusals]);
     }
     cases
-}
-
-/// Asserts that an output has what it should.
-fn must_say(command: &str, output: &str, wanted: &str) -> Result<(), Failure> {
-    if output.contains(wanted) {
-        return Ok(());
-    }
-    let (command, output, wanted) = (command.to_owned(), output.to_owned(), wanted.to_owned());
-    Err(Failure::Unsaid { command, output, wanted })
 }
 
 /// Asserts that rping tells of the disconnection, or of how the kernel answered what came to it
@@ -116,9 +107,7 @@ fn unreachable_host(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
 fn refusals(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     let over_kernel = guest.start(&format!("cm_refusals {}", guest.v4()))?.finish(LIMIT)?.ok()?;
     let program = lab.installed("cm_refusals");
-    let command =
-        lab.unprivileged(lab.installed("urxe")).env("URXE_DEVICES", format!("rxe0={HOST_V4}"));
-    let command = command.args(["run", "--"]).arg(program).arg(HOST_V4.to_string());
+    let command = urxe(lab, HOST_V4).args(["run", "--"]).arg(program).arg(HOST_V4.to_string());
     let over_urxe = command.start()?.finish(LIMIT)?.ok()?;
     let (kernels, urxes) = (over_kernel.lines(), over_urxe.lines());
     let differ: Vec<String> = kernels

@@ -7,7 +7,7 @@ use urxe_tests::kernel::{Guest, Impairment, Lab, Series};
 use urxe_tests::programs::refusals::judge_original;
 
 use crate::{
-    case::{Case, Failure},
+    case::{Case, Failure, said},
     players::{Family, Node, Patience, Pingpong, Play},
 };
 
@@ -19,14 +19,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("kernels::wrong_key", wrong_key),
     ];
     for series in Series::ALL {
-        cases.push(Case::new(format!("kernels::refusals_{}", series.name()), move |lab| {
-            refusals(lab, series)
-        }));
-        cases.push(Case::new(format!("kernels::events_{}", series.name()), move |lab| {
-            events(lab.guest(series))
-        }));
-        cases.push(Case::new(format!("kernels::lifetimes_{}", series.name()), move |lab| {
-            lifetimes(lab.guest(series))
+        let bodies: [(&str, fn(&Guest) -> Result<(), Failure>); 3] =
+            [("refusals", refusals), ("events", events), ("lifetimes", lifetimes)];
+        cases.extend(bodies.map(|(what, body)| {
+            let name = format!("kernels::{what}_{}", series.name());
+            Case::new(name, move |lab| body(lab.guest(series)))
         }));
     }
     for (server, client) in [(Series::V6_1, Series::V6_12), (Series::V6_12, Series::V6_1)] {
@@ -35,11 +32,8 @@ pub fn cases() -> Vec<Case> {
             cases.push(Case::new(
                 format!("kernels::pingpong::{pair}::{}", family.name()),
                 move |lab| {
-                    Pingpong::new(family, 65536, 4096).run(
-                        lab,
-                        kernel(lab, server),
-                        kernel(lab, client),
-                    )
+                    let (server, client) = (kernel(lab, server), kernel(lab, client));
+                    Pingpong::new(family, 65536, 4096).run(lab, server, client)
                 },
             ));
         }
@@ -56,14 +50,8 @@ fn kernel(lab: &Lab, series: Series) -> Node<'_> {
 
 fn devices(lab: &Lab) -> Result<(), Failure> {
     for guest in lab.guests() {
-        let finished = guest.run("ibv_devinfo -d rxe0 -v")?;
-        let command = finished.command.clone();
-        let output = finished.ok()?;
-        for wanted in ["PORT_ACTIVE", "active_mtu:\t\t4096", "GID[  1]"] {
-            if !output.contains(wanted) {
-                return Err(Failure::Unsaid { command, output, wanted: wanted.to_owned() });
-            }
-        }
+        let wanted = ["PORT_ACTIVE", "active_mtu:\t\t4096", "GID[  1]"];
+        said(guest.run("ibv_devinfo -d rxe0 -v")?, &wanted)?;
     }
     Ok(())
 }
@@ -99,19 +87,15 @@ fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failu
     of_size(0, 1024).run(lab, server, client)?;
     of_size(1, 1024).run(lab, server, client)?;
     Play { more: "-S 4", ..of_size(5000, 256) }.run(lab, server, client)?;
-    Play {
-        more: "-I",
-        operations: &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM"],
-        ..of_size(100, 1024)
-    }
-    .run(lab, server, client)?;
+    let operations = &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM"];
+    Play { more: "-I", operations, ..of_size(100, 1024) }.run(lab, server, client)?;
     Play { count: 8, family: Family::V6, ..of_size(1 << 20, 4096) }.run(lab, server, client)?;
     Play::new(Family::V4, &["FAA", "CAS", "CAS_MISS"], 8, 1024).run(lab, server, client)
 }
 
 /// The errors of the original: what urxe's are compared with.
-fn refusals(lab: &Lab, series: Series) -> Result<(), Failure> {
-    let said = lab.guest(series).run("refusals")?.ok()?;
+fn refusals(guest: &Guest) -> Result<(), Failure> {
+    let said = guest.run("refusals")?.ok()?;
     judge_original(&said).map_err(Failure::Program)
 }
 
@@ -145,13 +129,8 @@ fn events(guest: &Guest) -> Result<(), Failure> {
         }
     }
     script += "ibv_devinfo -d rxe1 -v | grep PORT_DOWN; kill $!; cat /tmp/events; rdma link delete rxe1; $ip link del cable";
-    let finished = guest.run(&script)?;
-    let command = finished.command.clone();
-    let output = finished.ok()?;
-    if output.contains("PORT_DOWN (1)") && output.ends_with(&due) {
-        return Ok(());
-    }
-    Err(Failure::Unsaid { command, output, wanted: due })
+    let output = said(guest.run(&script)?, &["PORT_DOWN (1)"])?;
+    if output.ends_with(&due) { Ok(()) } else { Err(Failure::unsaid(script, output, due)) }
 }
 
 /// What the program expects of urxe's librdmacm, the original does.

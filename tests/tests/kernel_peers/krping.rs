@@ -20,10 +20,9 @@ use std::time::Duration;
 
 use urxe_tests::kernel::{Guest, HOST_V4, Job, Lab, Series};
 
-use crate::bring::bring;
-use crate::case::{Case, Failure};
+use crate::case::{Case, Failure, must_say};
 use crate::connections::start;
-use crate::players::{Family, Node};
+use crate::players::{Family, Node, bring};
 
 /// Names the module's file.
 const MODULE: &str = "URXE_KRPING";
@@ -62,12 +61,7 @@ fn krping(guest: &Guest, options: &str) -> Result<Job, Failure> {
 
 /// What it says stands in the kernel's log, one line a ping with the beginning of its data.
 fn must_have_pinged(guest: &Guest, what: &str) -> Result<(), Failure> {
-    let output = guest.dmesg()?;
-    let wanted = format!("{what} (64B max): |rdma-ping-4:");
-    if output.contains(&wanted) {
-        return Ok(());
-    }
-    Err(Failure::Unsaid { command: "krping".to_owned(), output, wanted })
+    must_say("krping", &guest.dmesg()?, &format!("{what} (64B max): |rdma-ping-4:"))
 }
 
 /// The kernel serves: it READs from and WRITEs to urxe. Both of the clients, the tool and Debian's
@@ -103,20 +97,11 @@ fn without_urxe(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
 fn client(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     for is_subcommand in [true, false] {
         guest.run("dmesg -c >/dev/null")?.ok()?;
-        let serving = start(
-            is_subcommand,
-            "rping -s -v -C 5 -S 4000 -a 0.0.0.0",
-            Family::V4,
-            Node::Urxe(lab),
-            None,
-        )?;
+        let words = "rping -s -v -C 5 -S 4000 -a 0.0.0.0";
+        let serving = start(is_subcommand, words, Family::V4, Node::Urxe(lab), None)?;
         sleep(HEAD_START);
         krping(guest, &format!("client,addr={HOST_V4}"))?.finish(LIMIT)?;
-        let output = serving.finish(LIMIT)?.output;
-        if !output.contains("rdma-ping-4:") {
-            let (command, wanted) = ("rping -s".to_owned(), "rdma-ping-4:".to_owned());
-            return Err(Failure::Unsaid { command, output, wanted });
-        }
+        must_say("rping -s", &serving.finish(LIMIT)?.output, "rdma-ping-4:")?;
         must_have_pinged(guest, "krping: ping data")?;
     }
     Ok(())

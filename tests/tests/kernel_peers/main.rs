@@ -9,7 +9,6 @@
 //! A failure keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the
 //! temporary folder).
 
-mod bring;
 mod case;
 mod clean;
 mod congestion;
@@ -20,7 +19,6 @@ mod kernels;
 mod krping;
 mod multicast;
 mod players;
-mod program;
 mod programs;
 mod rcopy;
 mod service_type;
@@ -31,6 +29,7 @@ mod urxe;
 use std::{path::Path, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Trial};
+use urxe_tests::build::build;
 use urxe_tests::kernel::{Error, Lab, Series};
 
 fn main() -> ExitCode {
@@ -54,13 +53,15 @@ fn main() -> ExitCode {
 /// The lab, with the programs under test in it.
 fn open() -> Result<Lab, Error> {
     // Before the lab: in its namespace, nothing could be downloaded.
-    let built = program::build_urxe()?;
+    let built = build(["urxe", "liburxe.so"])
+        .map_err(|source| Error::Io { action: "build urxe and liburxe.so".to_owned(), source })?;
     let lab = Lab::open(&Series::ALL)?;
     for file in built {
         lab.install(&file)?;
     }
-    lab.install(Path::new(program::URXE_PEER))?;
-    lab.install(Path::new(program::URXE_GROUP))?;
+    // Built together with this test.
+    lab.install(Path::new(env!("CARGO_BIN_EXE_urxe-peer")))?;
+    lab.install(Path::new(env!("CARGO_BIN_EXE_urxe-group")))?;
     Ok(lab)
 }
 

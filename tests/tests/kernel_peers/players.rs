@@ -1,14 +1,25 @@
 //! The two ends of a test, whichever program plays them: a kernel's `ibv_*_pingpong` and `peer`, or
 //! `urxe pingpong` and `urxe-peer`, unprivileged.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    io::Write as _,
+    net::{IpAddr, Shutdown, SocketAddr, TcpStream},
+    path::Path,
+    time::Duration,
+};
 
-use urxe_tests::kernel::{Counters, Error, Guest, HOST_V4, HOST_V6, Job, Lab};
+use urxe_tests::kernel::{Counters, Error, Guest, HOST_V4, HOST_V6, HostCommand, Job, Lab, Series};
 
-use crate::{case::Failure, clean::on_clean_link};
+use crate::{
+    case::{Failure, must_say},
+    clean::on_clean_link,
+};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(30);
+/// Where a guest receives a file, and how long that may take.
+const BRING_PORT: u16 = 9099;
+const BRING_LIMIT: Duration = Duration::from_secs(180);
 
 /// Which addresses, and so which GIDs, the RoCE packets have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +76,17 @@ pub enum Node<'a> {
     Urxe(&'a Lab),
 }
 
+/// Server and client: urxe serves a kernel of this series, or is its client.
+pub fn roles(lab: &Lab, series: Series, serves: bool) -> (Node<'_>, Node<'_>) {
+    let (urxe, kernel) = (Node::Urxe(lab), Node::Kernel(lab.guest(series)));
+    if serves { (urxe, kernel) } else { (kernel, urxe) }
+}
+
+/// `urxe` as an unprivileged user, with its device on this address.
+pub fn urxe(lab: &Lab, address: IpAddr) -> HostCommand {
+    lab.unprivileged(lab.installed("urxe")).env("URXE_DEVICES", format!("rxe0={address}"))
+}
+
 /// One run of the exchange of `ibv_rc_pingpong` and its like.
 #[derive(Debug, Clone, Copy)]
 pub struct Pingpong {
@@ -106,12 +128,8 @@ impl Pingpong {
     /// can send, and its program never gets to see that it may go as well. So the kernel's are
     /// patient here, too.
     pub fn shared(family: Family, size: u32, qps: u32, count: u32) -> Self {
-        Self {
-            count,
-            patience: Patience::Usual,
-            shared: Some(qps),
-            ..Self::new(family, size, 1024)
-        }
+        let (patience, shared) = (Patience::Usual, Some(qps));
+        Self { count, patience, shared, ..Self::new(family, size, 1024) }
     }
 
     /// Runs it, on a clean link unless the kernel's [`Patience`] is the usual.
@@ -148,15 +166,10 @@ impl Pingpong {
 
     /// What an end that ended with 0 has said.
     fn judge(&self, node: Node<'_>, output: String) -> Result<Option<Counters>, Failure> {
-        let unsaid = |command: &str, wanted: &str, output| Failure::Unsaid {
-            command: command.to_owned(),
-            output,
-            wanted: wanted.to_owned(),
-        };
         match node {
             // ibv_rc_pingpong says this and exits with 0.
             Node::Kernel(_) if output.contains("invalid data") => {
-                Err(unsaid("ibv_rc_pingpong -c", "valid data", output))
+                Err(Failure::unsaid("ibv_rc_pingpong -c", output, "valid data"))
             }
             Node::Kernel(_) => Ok(None),
             Node::Urxe(_) => match Summary::find(&output) {
@@ -166,7 +179,9 @@ impl Pingpong {
                 {
                     Ok(Some(summary.counters))
                 }
-                _ => Err(unsaid("urxe pingpong", "that each message was verified", output)),
+                _ => {
+                    Err(Failure::unsaid("urxe pingpong", output, "that each message was verified"))
+                }
             },
         }
     }
@@ -259,11 +274,7 @@ impl Play {
             Err(failure) => return Err(failure),
             Ok(_) => "no error".to_owned(),
         };
-        if output.contains(why) {
-            return Ok(());
-        }
-        let command = format!("{} {}", self.operations.join(" "), self.more);
-        Err(Failure::Unsaid { command, output, wanted: why.to_owned() })
+        must_say(&format!("{} {}", self.operations.join(" "), self.more), &output, why)
     }
 
     /// Runs it, on a clean link unless the kernel's [`Patience`] is the usual.
@@ -293,7 +304,7 @@ impl Play {
             self.operations.iter().map(|name| format!("OK {name} {} {}", self.size, self.count));
         for wanted in wanted {
             if !output.lines().any(|line| line == wanted) {
-                return Err(Failure::Unsaid { command, output, wanted });
+                return Err(Failure::unsaid(command, output, wanted));
             }
         }
         let of_urxe = [(client, output), (server, served)];
@@ -327,11 +338,8 @@ impl Node<'_> {
                 let gid = guest.gid_index(self.address(run.family))?;
                 let host = server.map(|address| address.to_string()).unwrap_or_default();
                 // Datagrams have no path MTU to agree on.
-                let mtu = if run.transport == Transport::Ud {
-                    String::new()
-                } else {
-                    format!("-m {mtu}")
-                };
+                let is_ud = run.transport == Transport::Ud;
+                let mtu = if is_ud { String::new() } else { format!("-m {mtu}") };
                 let options = format!("-d rxe0 -g {gid} -p {port} -s {size} -n {count} {mtu}");
                 let program = match run.shared {
                     None => format!("ibv_{transport}_pingpong -c"),
@@ -340,32 +348,17 @@ impl Node<'_> {
                 Ok(guest.start(&format!("{preload}{program} {options} {host}"))?)
             }
             Self::Urxe(lab) => {
-                let command = lab
-                    .unprivileged(lab.installed("urxe"))
-                    .env("URXE_DEVICES", format!("rxe0={}", self.address(run.family)))
-                    .args(["pingpong", "--transport", transport, "--json", "-p", &port.to_string()])
-                    .args([
-                        "-s",
-                        &size.to_string(),
-                        "-n",
-                        &count.to_string(),
-                        "-m",
-                        &mtu.to_string(),
-                    ]);
-                let shared = run.shared.map(|qps| ["--srq".to_owned(), qps.to_string()]);
-                let command = command.args(shared.iter().flatten());
-                let command = if run.patience == Patience::Long {
-                    command.args(["--patient"])
-                } else {
-                    command
-                };
-                let command = match server {
-                    None if run.shared.is_some() => command.args(["--listen"]),
+                let role = match server {
+                    None if run.shared.is_some() => "--listen".to_owned(),
                     // The first message must be as ibv_rc_pingpong makes it with -c.
-                    None => command.args(["--listen", "--chk"]),
-                    Some(server) => command.args(["--connect", &server.to_string()]),
+                    None => "--listen --chk".to_owned(),
+                    Some(server) => format!("--connect {server}"),
                 };
-                Ok(command.start()?)
+                let shared = run.shared.map(|qps| format!("--srq {qps}")).unwrap_or_default();
+                let patient = if run.patience == Patience::Long { "--patient" } else { "" };
+                let options = format!("-p {port} -s {size} -n {count} -m {mtu} {shared} {patient}");
+                let words = format!("pingpong --transport {transport} --json {options} {role}");
+                Ok(urxe(lab, self.address(run.family)).words(&words).start()?)
             }
         }
     }
@@ -379,10 +372,8 @@ impl Node<'_> {
         let role = match server {
             None => "-l".to_owned(),
             Some(server) => {
-                format!(
-                    "-c {server} -s {size} -n {count} -m {mtu} {more} {}",
-                    play.operations.join(" ")
-                )
+                let operations = play.operations.join(" ");
+                format!("-c {server} -s {size} -n {count} -m {mtu} {more} {operations}")
             }
         };
         match self {
@@ -391,18 +382,10 @@ impl Node<'_> {
                 Ok(guest.start(&format!("peer -g {gid} -p {port} -t {timeout} {role}"))?)
             }
             Self::Urxe(lab) => {
-                let command = lab.unprivileged(lab.installed("urxe-peer"));
-                let command = match play.patience {
-                    Patience::Long => command.args(["--patient", "-t", "20"]),
-                    Patience::Usual => command,
-                };
-                let command = command.args([
-                    "--address",
-                    &self.address(play.family).to_string(),
-                    "-p",
-                    &port.to_string(),
-                ]);
-                Ok(command.args(role.split_whitespace()).start()?)
+                let patient = if play.patience == Patience::Long { "--patient" } else { "" };
+                let address = self.address(play.family);
+                let words = format!("--address {address} -p {port} -t {timeout} {patient} {role}");
+                Ok(lab.unprivileged(lab.installed("urxe-peer")).words(&words).start()?)
             }
         }
     }
@@ -414,4 +397,27 @@ impl Node<'_> {
             Self::Urxe(_) => Ok(serving.wait_for("listening", START_LIMIT)?),
         }
     }
+}
+
+/// Copies a file of this machine to `folder` in the guest, which has no disk in common with it,
+/// under its own name.
+///
+/// # Errors
+/// [`Failure`]: it cannot be read here, or not all of it has arrived there.
+pub fn bring(guest: &Guest, file: &Path, folder: &str) -> Result<(), Failure> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let io =
+        |source| Error::Io { action: format!("copy {} into the guest", file.display()), source };
+    let bytes = std::fs::read(file).map_err(io)?;
+    let receiving = guest.start(&format!(
+        "mkdir -p {folder} && cd {folder} && nc -l -p {BRING_PORT} >{name} && wc -c <{name}"
+    ))?;
+    guest.wait_listening(BRING_PORT)?;
+    let mut to_guest = TcpStream::connect(SocketAddr::new(guest.v4(), BRING_PORT)).map_err(io)?;
+    to_guest.write_all(&bytes).and_then(|()| to_guest.shutdown(Shutdown::Write)).map_err(io)?;
+    let output = receiving.finish(BRING_LIMIT)?.ok()?;
+    if output.trim() == bytes.len().to_string() {
+        return Ok(());
+    }
+    Err(Failure::unsaid("nc", output, format!("{} bytes", bytes.len())))
 }

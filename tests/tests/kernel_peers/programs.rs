@@ -10,7 +10,7 @@ use urxe_tests::kernel::{Finished, HOST_V4, Job, Lab, Series};
 use urxe_tests::programs::{Pair, asked_for, lists, wait_listening};
 
 use crate::case::{Case, Failure};
-use crate::players::{Family, Node};
+use crate::players::{Family, Node, roles};
 
 /// Of all sizes up to 8 MiB, both ways, on a machine that is busy with two emulators and other
 /// things.
@@ -44,8 +44,7 @@ fn play_some(
     numbers: &RangeInclusive<usize>,
     serves: bool,
 ) -> Result<(), Failure> {
-    let (urxe, kernel) = (Node::Urxe(lab), Node::Kernel(lab.guest(series)));
-    let (server, client) = if serves { (urxe, kernel) } else { (kernel, urxe) };
+    let (server, client) = roles(lab, series, serves);
     let mut failed = Vec::new();
     for nr in numbers.clone() {
         let Err(failure) = play_again_if_one_died(lab, nr, &pairs[nr - 1], server, client) else {
@@ -55,14 +54,7 @@ fn play_some(
         eprintln!("pair {nr} of {}: {failure}", pairs.len());
         failed.push(format!("{nr}: {failure}"));
     }
-    if failed.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::Pairs {
-        failed: failed.len(),
-        of: numbers.clone().count(),
-        what: failed.join("\n"),
-    })
+    Failure::of_pairs(&failed, numbers.clone().count())
 }
 
 /// A pair during which a guest died is played once more on a new one, as a whole test is elsewhere
@@ -124,7 +116,7 @@ fn start(pair: &Pair, node: Node<'_>, port: u16, server: Option<IpAddr>) -> Resu
             let words = format!("{program} {} {flag} 0 -p {port} {host}", pair.options);
             let words = format!("run --link rxe0={HOST_V4} -- {words}");
             let command = lab.unprivileged(lab.installed("urxe")).env("URXE_LOG", "warn");
-            Ok(command.args(words.split_whitespace()).start()?)
+            Ok(command.words(&words).start()?)
         }
     }
 }

@@ -4,12 +4,12 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use urxe_tests::kernel::{Guest, Lab, Series};
+use urxe_tests::kernel::{Lab, Series};
 use urxe_tests::programs::is_early;
 
 use crate::case::{Case, Failure};
 use crate::connections::{HEAD_STARTS, start};
-use crate::players::{Family, Node};
+use crate::players::{Family, Node, roles};
 
 /// Pieces of the file, of 64 KiB: more than an rsocket's buffers hold; and 100 MiB, which take a
 /// dozen seconds.
@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Case> {
             for (role, serves) in [("serves", true), ("client_of", false)] {
                 let case =
                     Case::new(format!("rcopy::{size}{role}_{}", series.name()), move |lab| {
-                        copy(lab, lab.guest(series), pieces, serves)
+                        copy(lab, series, pieces, serves)
                     });
                 cases.push(if pieces == LONG { case.long() } else { case });
             }
@@ -34,14 +34,10 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Makes a file at the client, copies it, and compares.
-fn copy(lab: &Lab, guest: &Guest, pieces: usize, serves: bool) -> Result<(), Failure> {
-    let (urxe, kernel) = (Node::Urxe(lab), Node::Kernel(guest));
-    let (server, client) = if serves { (urxe, kernel) } else { (kernel, urxe) };
-    shell(
-        lab,
-        client,
-        &format!("dd if=/dev/urandom of=copied-from bs=65536 count={pieces} 2>/dev/null"),
-    )?;
+fn copy(lab: &Lab, series: Series, pieces: usize, serves: bool) -> Result<(), Failure> {
+    let (server, client) = roles(lab, series, serves);
+    let make = format!("dd if=/dev/urandom of=copied-from bs=65536 count={pieces} 2>/dev/null");
+    shell(lab, client, &make)?;
     carry(server, client)?;
     let [from, to] = [(client, "copied-from"), (server, "copied-to")]
         .map(|(node, name)| shell(lab, node, &format!("sha256sum <{name} && rm {name}")));

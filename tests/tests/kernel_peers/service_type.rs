@@ -8,16 +8,12 @@ use std::process::Command;
 use urxe_tests::kernel::{Error, Lab, Series};
 
 use crate::case::{Case, Failure};
-use crate::connections::{PROGRAM, Pair, play};
+use crate::connections::{Pair, pair, play};
 use crate::players::{Family, Node};
 
 /// The class 104, which is 0x68, and a timeout of 2 s.
-const PAIR: Pair = Pair {
-    server: "ucmatose -b 0.0.0.0 -c 2 -C 3",
-    client: "ucmatose -c 2 -C 3 -t 104 -a 19 -s",
-    says: "return status 0",
-    ..PROGRAM
-};
+const PAIR: Pair =
+    pair("ucmatose -b 0.0.0.0 -c 2 -C 3", "ucmatose -c 2 -C 3 -t 104 -a 19 -s", "return status 0");
 
 /// Whether packets come from the client, and their class.
 type Classes = BTreeSet<(bool, Option<u8>)>;

@@ -5,7 +5,7 @@ use urxe_tests::kernel::{Lab, Series};
 use crate::{
     case::{Case, Failure},
     clean::on_clean_link,
-    players::{Ended, Family, Node, Pingpong, Transport},
+    players::{Ended, Family, Pingpong, Transport, roles},
 };
 
 const PROCESSES: usize = 4;
@@ -31,13 +31,12 @@ pub fn cases() -> Vec<Case> {
 /// By turns they serve the kernel and are its clients. Each end verifies what it receives.
 fn at_once(lab: &Lab, transports: [Transport; PROCESSES], family: Family) -> Result<(), Failure> {
     on_clean_link(lab, || {
-        let (kernel, urxe) = (Node::Kernel(lab.guest(Series::V6_12)), Node::Urxe(lab));
         let mut opened = Vec::new();
         for (number, transport) in transports.into_iter().enumerate() {
             // A datagram is one packet.
             let mtu = if transport == Transport::Ud { 4096 } else { 1024 };
             let run = Pingpong { transport, count: 200, ..Pingpong::new(family, 2000, mtu) };
-            let (server, client) = if number % 2 == 0 { (urxe, kernel) } else { (kernel, urxe) };
+            let (server, client) = roles(lab, Series::V6_12, number % 2 == 0);
             opened.push(run.open(lab, server, client)?);
         }
         let running =
@@ -48,12 +47,12 @@ fn at_once(lab: &Lab, transports: [Transport; PROCESSES], family: Family) -> Res
         let mut slots = ended.iter().map(slot).collect::<Result<Vec<_>, _>>()?;
         slots.sort_unstable();
         if slots != [0, 1, 2, 3] {
-            return Err(unsaid(&ended[0], format!("slots 0 to 3 instead of {slots:?}")));
+            return Err(unsaid(&ended[0], &format!("slots 0 to 3 instead of {slots:?}")));
         }
         if let Some(astray) =
             ended.iter().find(|ended| ended.counters.iter().any(|c| c.value("forwarded") > 0))
         {
-            return Err(unsaid(astray, "that no packet came to the wrong process".to_owned()));
+            return Err(unsaid(astray, "that no packet came to the wrong process"));
         }
         Ok(ended.into_iter().flat_map(|ended| ended.counters).collect())
     })
@@ -66,10 +65,9 @@ fn slot(ended: &Ended) -> Result<u32, Failure> {
         .and_then(|line| line.split_once("QPN 0x")?.1.split_once(','))
         .map(|(number, _)| number);
     let qpn = number.and_then(|number| u32::from_str_radix(number, 16).ok());
-    qpn.map(|qpn| qpn >> SLOT_SHIFT)
-        .ok_or_else(|| unsaid(ended, "the number of its queue pair".to_owned()))
+    qpn.map(|qpn| qpn >> SLOT_SHIFT).ok_or_else(|| unsaid(ended, "the number of its queue pair"))
 }
 
-fn unsaid(ended: &Ended, wanted: String) -> Failure {
-    Failure::Unsaid { command: "urxe pingpong".to_owned(), output: ended.said.clone(), wanted }
+fn unsaid(ended: &Ended, wanted: &str) -> Failure {
+    Failure::unsaid("urxe pingpong", &ended.said, wanted)
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use urxe_tests::kernel::{Guest, Lab, Series};
 use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
 
-use crate::bring::bring;
 use crate::case::{Case, Failure};
+use crate::players::bring;
 
 /// Of each of the two; the medians are compared.
 const ROUNDS: usize = 3;
@@ -83,10 +83,8 @@ fn contest(lab: &Lab, series: Series) -> Result<(), Failure> {
 fn exchanges(guest: &Guest) -> Result<f64, Failure> {
     let command = format!("five_datagrams 127.0.0.1 {BARE}");
     let output = guest.start(&command)?.finish(LIMIT)?.ok()?;
-    output.split_whitespace().next().and_then(|figure| figure.parse().ok()).ok_or_else(|| {
-        let wanted = "a figure".to_owned();
-        Failure::Unsaid { command, output, wanted }
-    })
+    let figure = output.split_whitespace().next().and_then(|figure| figure.parse().ok());
+    figure.ok_or_else(|| Failure::unsaid(command, output, "a figure"))
 }
 
 /// Connections a second: connecting and disconnecting alone, and all steps.
@@ -96,10 +94,7 @@ fn round(guest: &Guest, command: &str, connections: usize) -> Result<[f64; 2], F
         connected_per_second(&output, connections).zip(whole_per_second(&output, connections));
     match figures {
         Some((connected, whole)) if !output.contains("event:") => Ok([connected, whole]),
-        _ => {
-            let (command, wanted) = (command.to_owned(), "a whole table".to_owned());
-            Err(Failure::Unsaid { command, output, wanted })
-        }
+        _ => Err(Failure::unsaid(command, output, "a whole table")),
     }
 }
 

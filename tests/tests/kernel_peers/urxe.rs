@@ -5,33 +5,23 @@ use urxe_tests::kernel::{Impairment, Lab, Series};
 use crate::{
     case::{Case, Failure},
     clean::{balance, books},
-    players::{Family, Node, Patience, Pingpong, Play, Transport},
+    players::{Family, Node, Patience, Pingpong, Play, Transport, roles},
 };
 
 const MESSAGES: &[&str] = &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM", "READ"];
 const ATOMICS: &[&str] = &["FAA", "CAS", "CAS_MISS"];
 
-/// Which end urxe is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Server,
-    Client,
-}
-
 /// Server and client of a test.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     series: Series,
-    role: Role,
+    /// Whether urxe is the server.
+    serves: bool,
 }
 
 impl Pair {
     fn nodes(self, lab: &Lab) -> (Node<'_>, Node<'_>) {
-        let kernel = Node::Kernel(lab.guest(self.series));
-        match self.role {
-            Role::Server => (Node::Urxe(lab), kernel),
-            Role::Client => (kernel, Node::Urxe(lab)),
-        }
+        roles(lab, self.series, self.serves)
     }
 
     fn pingpong(self, lab: &Lab, run: Pingpong) -> Result<(), Failure> {
@@ -48,12 +38,9 @@ impl Pair {
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for series in Series::ALL {
-        for role in [Role::Server, Role::Client] {
-            let pair = Pair { series, role };
-            let name = match role {
-                Role::Server => format!("urxe::serves_{}", series.name()),
-                Role::Client => format!("urxe::client_of_{}", series.name()),
-            };
+        for (role, serves) in [("serves", true), ("client_of", false)] {
+            let pair = Pair { series, serves };
+            let name = format!("urxe::{role}_{}", series.name());
             let mut case = |what: &str, body: fn(Pair, &Lab) -> Result<(), Failure>| {
                 cases.push(Case::new(format!("{name}::{what}"), move |lab| body(pair, lab)));
             };
@@ -61,10 +48,8 @@ pub fn cases() -> Vec<Case> {
             case("pingpong_sizes_v6", |pair, lab| pingpong_sizes(pair, lab, Family::V6));
             case("pingpong_1_mib", |pair, lab| {
                 Family::ALL.into_iter().try_for_each(|family| {
-                    pair.pingpong(
-                        lab,
-                        Pingpong { count: 4, ..Pingpong::new(family, 1 << 20, 4096) },
-                    )
+                    let run = Pingpong { count: 4, ..Pingpong::new(family, 1 << 20, 4096) };
+                    pair.pingpong(lab, run)
                 })
             });
             case("pingpong_path_mtus", pingpong_path_mtus);
@@ -87,15 +72,8 @@ pub fn cases() -> Vec<Case> {
             case("reordering", |pair, lab| {
                 under(pair, lab, Impairment { reorder: 30.0, delay_ms: 2, ..Impairment::default() })
             });
-        }
-        if series == Series::V6_12 {
-            for role in [Role::Server, Role::Client] {
-                let name = if role == Role::Server { "serves" } else { "client_of" };
-                let pair = Pair { series, role };
-                cases.push(Case::new(
-                    format!("urxe::{name}_{}::atomic_write_and_flush", series.name()),
-                    move |lab| newer(pair, lab),
-                ));
+            if series == Series::V6_12 {
+                case("atomic_write_and_flush", newer);
             }
         }
     }
@@ -143,10 +121,8 @@ fn datagrams(pair: Pair, lab: &Lab) -> Result<(), Failure> {
     let [v4, v6] = Family::ALL;
     for (family, size) in [(v4, 2048), (v6, 2048), (v4, 4096), (v6, 1)] {
         let transport = Transport::Ud;
-        pair.pingpong(
-            lab,
-            Pingpong { transport, count: 100, ..Pingpong::new(family, size, 4096) },
-        )?;
+        let run = Pingpong { transport, count: 100, ..Pingpong::new(family, size, 4096) };
+        pair.pingpong(lab, run)?;
     }
     Ok(())
 }
