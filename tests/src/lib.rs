@@ -1,6 +1,6 @@
 //! How we know.
 
-pub mod build;
 pub mod kernel;
+pub mod process;
 pub mod programs;
 pub mod sim;

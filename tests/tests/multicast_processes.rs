@@ -3,7 +3,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+
+use urxe_tests::process::KillOnDrop;
 
 const MESSAGES: u32 = 32;
 
@@ -16,8 +18,8 @@ fn place(host: u8) -> (Ipv4Addr, IpAddr) {
     )
 }
 
-/// A process of this test. It goes with it.
-struct Process(Child);
+/// A process of this test.
+struct Process(KillOnDrop);
 
 impl Process {
     fn start(host: u8, options: &[&str]) -> Self {
@@ -25,7 +27,7 @@ impl Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_urxe-group"));
         command.args(["--address", &address.to_string(), "-m", &group.to_string()]).args(options);
         command.args(["-n", &MESSAGES.to_string()]);
-        Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        Self(KillOnDrop(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }
 
     fn listener(host: u8, queue_pairs: u32) -> Self {
@@ -45,14 +47,6 @@ impl Process {
         self.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         self.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
         (self.0.wait().unwrap().success(), out, err)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It has ended, unless the test failed.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -11,18 +11,19 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use urxe_stack::port::sharing::sharers;
 use urxe_stack::rng::Rng;
+use urxe_tests::process::KillOnDrop;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that `urxe-member` runs in. Killed when dropped.
+/// A process that `urxe-member` runs in.
 struct Member {
-    child: Child,
+    child: KillOnDrop,
     commands: ChildStdin,
     answers: Receiver<String>,
     slot: u8,
@@ -40,7 +41,8 @@ impl Member {
     }
 
     fn run(mut command: Command, address: IpAddr) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = KillOnDrop(child);
         let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (tell, answers) = channel();
         std::thread::spawn(move || {
@@ -71,30 +73,20 @@ impl Member {
         self.hear(word)
     }
 
-    /// Messages of each pair so far.
-    fn status(&mut self) -> BTreeMap<u64, u64> {
-        let status = self.ask("status", "status");
-        let pair = |word: &str| {
-            let (name, messages) = word.split_once(':').unwrap();
-            (
-                name.parse().unwrap(),
-                messages.parse().unwrap_or_else(|_| panic!("a pair failed: {status}")),
-            )
-        };
-        status.split_ascii_whitespace().map(pair).collect()
+    /// Messages of these pairs, whatever became of others, from an answer to `status`.
+    fn living(&self, names: &[u64]) -> Vec<(u64, u64)> {
+        let status = self.hear("status");
+        let pairs = status.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
+        let pairs = pairs.map(|(name, messages)| (name.parse().unwrap(), messages));
+        let living = pairs.filter(|(name, _)| names.contains(name));
+        let count = |text: &str| text.parse().unwrap_or_else(|_| panic!("a pair failed: {status}"));
+        living.map(|(name, messages)| (name, count(messages))).collect()
     }
 
     fn counter(&mut self, name: &str) -> u64 {
         let counters = self.ask("counters", "counters");
         let of = |word: &str| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
         counters.split_ascii_whitespace().find_map(of).unwrap_or(0)
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -183,24 +175,28 @@ impl Party {
 
     /// Waits until every pair has exchanged more messages; each was verified by the one who got it.
     fn all_go_on(&mut self, what: &str) {
-        let mut before = BTreeMap::new();
-        for index in self.present() {
-            before.insert(index, self.member(index).status());
-        }
-        let start = Instant::now();
-        for (index, before) in before {
-            while self
-                .member(index)
-                .status()
-                .iter()
-                .any(|(name, messages)| *messages < before.get(name).unwrap_or(&0) + 4)
-            {
-                assert!(
-                    start.elapsed() < PATIENCE,
-                    "{what}: a pair of member {index} stands still"
-                );
-                std::thread::sleep(Duration::from_millis(5));
-            }
+        self.all_go_on_but(&[], what);
+    }
+
+    /// The same, while the peers of some are dead and nobody has been told.
+    fn all_go_on_but(&mut self, victims: &[usize], what: &str) {
+        let is_living = |(a, b): &(usize, usize)| !victims.contains(a) && !victims.contains(b);
+        let living: Vec<u64> =
+            self.pairs.iter().filter(|(ends, _)| is_living(ends)).map(|(_, name)| *name).collect();
+        assert!(victims.iter().all(|&victim| self.members[victim].is_none()));
+        let messages = |party: &mut Self| -> BTreeMap<(usize, u64), u64> {
+            let present = party.present();
+            present.iter().for_each(|&index| party.member(index).say("status"));
+            let each = present.into_iter().flat_map(|index| {
+                let member = party.member(index).living(&living);
+                member.into_iter().map(move |(name, messages)| ((index, name), messages))
+            });
+            each.collect()
+        };
+        let (before, start) = (messages(self), Instant::now());
+        while messages(self).iter().any(|(end, messages)| *messages < before[end] + 4) {
+            assert!(start.elapsed() < PATIENCE, "{what}: a pair stands still");
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -262,7 +258,7 @@ fn kill_and_restart(address: IpAddr, usual_kills: u64) {
             party.kill(victim);
         }
         if rng.below(2) == 0 {
-            party.all_go_on_but(&victims);
+            party.all_go_on_but(&victims, "since others died");
         }
         for &victim in &victims {
             party.forget(victim);
@@ -279,53 +275,6 @@ fn kill_and_restart(address: IpAddr, usual_kills: u64) {
         assert_eq!(astray, 0, "a packet arrived in the wrong process");
     }
     party.end();
-}
-
-impl Party {
-    /// As [`all_go_on`](Self::all_go_on), while the peers of some are dead and nobody has been
-    /// told.
-    fn all_go_on_but(&mut self, victims: &[usize]) {
-        let alive: Vec<u64> = self
-            .pairs
-            .iter()
-            .filter(|((a, b), _)| !victims.contains(a) && !victims.contains(b))
-            .map(|(_, name)| *name)
-            .collect();
-        for &victim in victims {
-            assert!(self.members[victim].is_none());
-        }
-        let messages = |party: &mut Self| -> BTreeMap<u64, u64> {
-            let present = party.present();
-            for &index in &present {
-                party.member(index).say("status");
-            }
-            present.into_iter().flat_map(|index| party.member(index).living(&alive)).collect()
-        };
-        let before = messages(self);
-        let start = Instant::now();
-        while messages(self).iter().any(|(name, messages)| *messages < before[name] + 4) {
-            assert!(start.elapsed() < PATIENCE, "a pair stands still since others' deaths");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Member {
-    /// Messages of these pairs, whatever became of others, from an answer to `status`.
-    fn living(&mut self, names: &[u64]) -> Vec<(u64, u64)> {
-        let status = self.hear("status");
-        let pairs = status.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
-        let pairs = pairs.map(|(name, messages)| (name.parse().unwrap(), messages));
-        let alive = pairs.filter(|(name, _)| names.contains(name));
-        alive
-            .map(|(name, messages)| {
-                (
-                    name,
-                    messages.parse().unwrap_or_else(|_| panic!("a living pair failed: {status}")),
-                )
-            })
-            .collect()
-    }
 }
 
 #[test]
@@ -345,24 +294,22 @@ fn both_orders_of_two_deaths_leave_the_others_their_slots_over_ipv6() {
 }
 
 fn two_deaths(address: IpAddr, order: [usize; 2]) {
-    {
-        let mut party = Party::new(address, 4);
-        for deaths in 1..=2 {
-            party.kill(order[deaths - 1]);
-            party.all_go_on_but(&order[..deaths]);
-        }
-        for victim in order {
-            party.forget(victim);
-        }
-        party.all_go_on("after two deaths");
-        // The lowest free slot first.
-        party.arrive(order[0]);
-        assert_eq!(usize::from(party.member(order[0]).slot), order[0].min(order[1]));
-        party.arrive(order[1]);
-        assert_eq!(party.slots(), [0, 1, 2, 3]);
-        party.all_go_on("after two arrivals");
-        party.end();
+    let mut party = Party::new(address, 4);
+    for deaths in 1..=2 {
+        party.kill(order[deaths - 1]);
+        party.all_go_on_but(&order[..deaths], "since others died");
     }
+    for victim in order {
+        party.forget(victim);
+    }
+    party.all_go_on("after two deaths");
+    // The lowest free slot first.
+    party.arrive(order[0]);
+    assert_eq!(usize::from(party.member(order[0]).slot), order[0].min(order[1]));
+    party.arrive(order[1]);
+    assert_eq!(party.slots(), [0, 1, 2, 3]);
+    party.all_go_on("after two arrivals");
+    party.end();
 }
 
 #[test]

@@ -29,8 +29,8 @@ mod urxe;
 use std::{path::Path, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Trial};
-use urxe_tests::build::build;
 use urxe_tests::kernel::{Error, Lab, Series};
+use urxe_tests::process::build;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();

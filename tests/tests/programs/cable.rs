@@ -4,9 +4,11 @@
 //! Root makes it by `unshare --net`; others are root in a user namespace besides, where the system
 //! allows that.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use urxe_tests::process::KillOnDrop;
 
 use crate::install::{NOBODY, install, is_root, ok};
 
@@ -17,8 +19,8 @@ pub const GID_BY_MAC: &str = "fe80::ff:fe00:63";
 /// The interface `here`, whose other end `there` has no address and is taken down to take the
 /// carrier away.
 pub struct Cable {
-    /// Keeps the namespace until its input ends.
-    holder: Child,
+    /// The last process of the namespace, which goes with it, and the cable with that.
+    holder: KillOnDrop,
 }
 
 impl Cable {
@@ -28,13 +30,8 @@ impl Cable {
         if !is_root() {
             unshare.arg("--map-root-user");
         }
-        let holder = unshare
-            .args(["--net", "cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let cable = Self { holder };
+        unshare.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let cable = Self { holder: KillOnDrop(unshare.spawn().unwrap()) };
         cable.wait_for_namespace();
         cable.ip("link set lo up");
         cable.ip(&format!("link add here address {MAC} type veth peer name there"));
@@ -95,15 +92,6 @@ impl Cable {
         install().environment(&mut command);
         command.arg(install().path("bin/urxe")).arg("run").args(words.split_whitespace());
         command
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        // It may have ended by itself. With the last process in it the namespace goes, and the
-        // cable with that.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+
+use urxe_tests::process::KillOnDrop;
 
 use crate::install::{install, ok, said};
 use crate::pair::{Said, run};
@@ -45,29 +47,18 @@ impl Drop for Marks {
     }
 }
 
-/// Whatever comes by that is a congestion notification, recorded by tcpdump.
-struct Watch(Child);
-
-impl Watch {
-    fn start(file: &Path) -> Self {
-        let mut tcpdump = Command::new("tcpdump");
-        tcpdump.args(["-Z", "root", "-i", "lo", "--immediate-mode", "-U", "-w"]).arg(file);
-        tcpdump.arg("udp port 4791 and udp[8] = 0x81").stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = tcpdump.spawn().unwrap();
-        let mut told = String::new();
-        let mut lines = BufReader::new(child.stderr.as_mut().unwrap());
-        while !told.contains("listening on") {
-            assert!(lines.read_line(&mut told).unwrap() > 0, "tcpdump: {told}");
-        }
-        Self(child)
+/// Starts to record whatever comes by that is a congestion notification, by tcpdump.
+fn watch(file: &Path) -> KillOnDrop {
+    let mut tcpdump = Command::new("tcpdump");
+    tcpdump.args(["-Z", "root", "-i", "lo", "--immediate-mode", "-U", "-w"]).arg(file);
+    tcpdump.arg("udp port 4791 and udp[8] = 0x81").stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = KillOnDrop(tcpdump.spawn().unwrap());
+    let mut told = String::new();
+    let mut lines = BufReader::new(child.stderr.as_mut().unwrap());
+    while !told.contains("listening on") {
+        assert!(lines.read_line(&mut told).unwrap() > 0, "tcpdump: {told}");
     }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    child
 }
 
 /// `ib_write_bw` between the two addresses. Both ends print the counters.
@@ -96,7 +87,7 @@ fn what_the_network_marks_the_receiver_tells_and_the_sender_obeys() {
         assert_eq!(counters(output), [0; 4], "nothing is marked");
     }
     let file = install().path("notifications.pcap");
-    let (watch, marks) = (Watch::start(&file), Marks::set());
+    let (watch, marks) = (watch(&file), Marks::set());
     let both = write();
     assert!(marks.count() > 0, "the sender's packets do not say that it heeds marks");
     drop((watch, marks));

@@ -12,7 +12,7 @@ use serde_json::Value;
 use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
 use urxe_tests::programs::is_early;
 
-use crate::install::{compile, install, ok, said};
+use crate::install::{EXPECTED, compile, install, ok, said};
 use crate::pair::turn;
 
 /// How long a program may take. Far more than it needs: it is there to end what hangs.
@@ -24,8 +24,11 @@ const TRIES: u32 = 20;
 pub const ADDRESS: &str = "127.79.0.1";
 
 pub fn command(words: &str) -> Command {
-    let mut command =
-        install().run(&format!("--link rxe0={ADDRESS} -- timeout {PATIENCE} {words}"));
+    piped(install().run(&format!("--link rxe0={ADDRESS} -- timeout {PATIENCE} {words}")))
+}
+
+/// A command that warns, and whose outputs are read.
+pub fn piped(mut command: Command) -> Command {
     command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -121,31 +124,24 @@ fn rping_with_every_option() {
 /// `urxe rping`, on the one device of [`ADDRESS`].
 fn rust(words: &str) -> Command {
     let mut command = install().user(install().path("bin/urxe"));
-    command
-        .args(words.split_whitespace())
-        .env("URXE_DEVICES", format!("rxe0={ADDRESS}"))
-        .env("URXE_LOG", "warn");
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    command.args(words.split_whitespace()).env("URXE_DEVICES", format!("rxe0={ADDRESS}"));
+    piped(command)
 }
 
 #[test]
 fn the_rping_of_rust_and_that_of_rdma_core_ping_each_other() {
     let options = "-v -V -C 5 -S 3000";
-    let programs = format!("rping -c -a {ADDRESS} {options}");
-    let [server, client] =
-        play_with(|| rust(&format!("rping -s {options}")), || command(&programs));
-    assert!(
-        server.contains("server ping data: rdma-ping-4: ")
-            && client.contains("ping data: rdma-ping-4: ")
-    );
+    let client = format!("rping -c -a {ADDRESS} {options}");
     let programs = format!("rping -s -a 0.0.0.0 {options}");
-    let rusts = format!("rping -c -a {ADDRESS} {options}");
-    let [server, client] = play_with(|| command(&programs), || rust(&rusts));
-    assert!(
-        server.contains("server ping data: rdma-ping-4: ")
-            && client.contains("ping data: rdma-ping-4: ")
-    );
+    for [server, client] in [
+        play_with(|| rust(&format!("rping -s {options}")), || command(&client)),
+        play_with(|| command(&programs), || rust(&client)),
+    ] {
+        assert!(
+            server.contains("server ping data: rdma-ping-4: ")
+                && client.contains("ping data: rdma-ping-4: ")
+        );
+    }
 }
 
 /// One after the other: rping itself loses one of two requests that come at once.
@@ -175,9 +171,7 @@ fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
         ["server", "client"].map(|end| install().path("home").join(format!("tos-{end}.pcapng")));
     let recorded = |capture: &Path, words: &str| {
         let options = format!("--link rxe0={ADDRESS} --capture {}", capture.display());
-        let mut command = install().run(&format!("{options} -- timeout {PATIENCE} {words}"));
-        command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        piped(install().run(&format!("{options} -- timeout {PATIENCE} {words}")))
     };
     let client = format!("ucmatose -C 5 -t 104 -a 19 -s {ADDRESS}");
     play_with(|| recorded(&captures[0], "ucmatose -C 5"), || recorded(&captures[1], &client));
@@ -224,20 +218,23 @@ fn udaddy_finds_queue_pairs_for_datagrams() {
     }
 }
 
-#[test]
-fn private_data_of_every_kind_goes_both_ways() {
-    let program = compile("private_data").display().to_string();
+/// A program of `tests/programs`, which is server with `-s` and client with `-c`.
+#[track_caller]
+fn play_compiled(name: &str) {
+    let program = compile(name).display().to_string();
     for end in play(&format!("{program} -s 0.0.0.0"), &format!("{program} -c {ADDRESS}")) {
-        assert!(end.contains("all as expected"), "{end}");
+        assert!(end.contains(EXPECTED), "{end}");
     }
 }
 
 #[test]
+fn private_data_of_every_kind_goes_both_ways() {
+    play_compiled("private_data");
+}
+
+#[test]
 fn connections_of_a_server_share_a_receive_queue_that_it_made_itself() {
-    let program = compile("cm_shared").display().to_string();
-    for end in play(&format!("{program} -s 0.0.0.0"), &format!("{program} -c {ADDRESS}")) {
-        assert!(end.contains("all as expected"), "{end}");
-    }
+    play_compiled("cm_shared");
 }
 
 #[test]

@@ -7,25 +7,28 @@
 //! interface it tells before it tells of the port.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
+
+use urxe_tests::process::KillOnDrop;
 
 use crate::cable::{Cable, GID_BY_MAC};
 use crate::install::compile;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A program that says a line for each event, and is killed when this is dropped.
+/// A program that says a line for each event.
 struct Watch {
-    program: Child,
+    program: KillOnDrop,
     said: Receiver<String>,
 }
 
 impl Watch {
     fn start(mut command: Command) -> Self {
-        let mut program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut program = KillOnDrop(program);
         let (out, (sender, said)) = (program.stdout.take().unwrap(), channel());
         thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
@@ -61,14 +64,6 @@ impl Watch {
     fn says_no_more(&self) {
         let more = self.said.recv_timeout(Duration::from_millis(500));
         assert_eq!(more, Err(RecvTimeoutError::Timeout));
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.program.kill();
-        let _ = self.program.wait();
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
-use urxe_tests::build::build;
+use urxe_tests::process::build;
 
 /// Debian's user without any rights.
 pub const NOBODY: (u32, u32) = (65534, 65534);
@@ -19,6 +19,9 @@ pub struct Install {
     /// Where cargo has put what lies in it.
     pub built: PathBuf,
 }
+
+/// What a program says that found everything right.
+pub const EXPECTED: &str = "all as expected\n";
 
 /// The installation, made by the first test.
 pub fn install() -> &'static Install {
@@ -94,6 +97,13 @@ pub fn ok(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}\n{}", said(&output));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a program that was compiled here, with these links; it must find all as it should be.
+#[track_caller]
+pub fn passes(links: &str, program: &Path, arguments: &str) {
+    let words = format!("{links} -- timeout 120 {} {arguments}", program.display());
+    assert_eq!(ok(&mut install().run(&words)), EXPECTED);
 }
 
 /// Both outputs, for a message.

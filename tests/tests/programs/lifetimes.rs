@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::install::{compile, install, ok, said};
+use crate::install::{EXPECTED, compile, install, passes, said};
 use crate::pair::turn;
 
 fn compiled() -> &'static PathBuf {
@@ -20,11 +20,7 @@ fn lives(address: &str, before: &str, what: &str) {
     let program = compiled().display();
     let words = format!("--link rxe0={address} -- timeout 120 {before} {program} {what}");
     let output = install().run(&words).env("UNDER_VALGRIND", before).output().unwrap();
-    assert!(
-        output.status.success() && said(&output).contains("all as expected\n"),
-        "{}",
-        said(&output)
-    );
+    assert!(output.status.success() && said(&output).contains(EXPECTED), "{}", said(&output));
 }
 
 #[test]
@@ -48,11 +44,7 @@ fn nothing_is_left_of_a_closed_device() {
 #[test]
 fn identifiers_and_channels_wait_for_whoever_has_their_events() {
     let _turn = turn();
-    let words = format!(
-        "--link rxe0=127.79.0.12 -- timeout 120 {} 127.79.0.12",
-        compile("cm_lifetimes").display()
-    );
-    assert!(ok(&mut install().run(&words)).contains("all as expected\n"));
+    passes("--link rxe0=127.79.0.12", &compile("cm_lifetimes"), "127.79.0.12");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Two programs of Debian that talk to each other: a server, and a client that is told where it is.
 
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use urxe_tests::programs::{Pair, wait_listening};
 
+use crate::connections::piped;
 use crate::install::{install, said};
 
 /// Where server and client have their devices: both on the default one, without any configuration.
@@ -75,10 +76,7 @@ pub fn run(options: [&str; 2], words: &str) -> Result<Said, String> {
     let _turn = turn();
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let command = |options: &str, server: &str| {
-        let mut command =
-            install().run(&format!("{options} -- timeout {PATIENCE} {words} -p {port} {server}"));
-        command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        piped(install().run(&format!("{options} -- timeout {PATIENCE} {words} -p {port} {server}")))
     };
     let mut server = command(options[0], "").spawn().unwrap();
     if let Err(error) = wait_listening(port, || server.try_wait().unwrap().is_some()) {

@@ -6,11 +6,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
+use urxe_tests::process::KillOnDrop;
 use urxe_tests::programs::refusals::judge_urxe;
 
-use crate::install::{compile, install, ok, said};
+use crate::install::{EXPECTED, compile, install, ok, said};
 use crate::pair::turn;
 
 fn refusals(link: &str, what: &str, log: &str) -> Output {
@@ -32,7 +33,7 @@ fn every_refusal_has_the_errno_that_is_expected() {
 fn what_is_destroyed_twice_or_used_after_closing_is_refused() {
     let _turn = turn();
     let output = refusals("127.79.0.22", "twice", "warn");
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "all as expected\n");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), EXPECTED);
     let log = String::from_utf8(output.stderr).unwrap();
     assert!(
         log.contains("ibv_destroy_qp: there is no such object (QpObject): it was destroyed before"),
@@ -86,17 +87,6 @@ fn a_refused_verb_says_why_if_it_is_asked() {
     assert!(lines > 120, "{lines} lines for all that was refused\n{log}");
 }
 
-/// A child that is killed when it is dropped.
-struct Held(Child);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn an_address_that_another_user_holds_is_told_and_what_to_do() {
     if !rustix::process::geteuid().is_root() {
@@ -110,15 +100,16 @@ fn an_address_that_another_user_holds_is_told_and_what_to_do() {
     chown(&home, Some(65_533), Some(65_533)).unwrap();
     let mut holder: Command = install().run(&format!("{link} -- ibv_asyncwatch"));
     holder.env("HOME", &home);
-    let mut holder = Held(holder.uid(65_533).gid(65_533).stdout(Stdio::piped()).spawn().unwrap());
+    let mut holder =
+        KillOnDrop(holder.uid(65_533).gid(65_533).stdout(Stdio::piped()).spawn().unwrap());
     // It has the address by the time that it names its descriptor.
     let mut line = String::new();
-    BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains("async event FD"), "{line}");
     let output = install().run(&format!("{link} -- ibv_devinfo")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let told = said(&output);
-    for part in ["127.79.0.24", &format!("process {}", holder.0.id()), "user 65533", "127.0.0."] {
+    for part in ["127.79.0.24", &format!("process {}", holder.id()), "user 65533", "127.0.0."] {
         assert!(told.contains(part), "{part} is not in\n{told}");
     }
     drop(holder);

@@ -7,11 +7,8 @@ use std::sync::OnceLock;
 
 use urxe_tests::programs::lists;
 
-use crate::install::{compile, compile_as, install, ok};
+use crate::install::{EXPECTED, compile, compile_as, install, ok, passes};
 use crate::pair::{ONE, TWO, play, turn};
-
-/// What a program says that found everything right.
-const EXPECTED: &str = "all as expected\n";
 
 fn compiled() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -30,8 +27,7 @@ fn two_ends_of_a_first_program_send_read_and_write() {
 #[test]
 fn errors_events_and_work_requests_are_as_a_c_program_expects() {
     let _turn = turn();
-    let words = format!("--link rxe0=127.79.0.2 -- timeout 60 {}", compiled().display());
-    assert_eq!(ok(&mut install().run(&words)), EXPECTED);
+    passes("--link rxe0=127.79.0.2", compiled(), "");
 }
 
 #[test]
@@ -81,32 +77,25 @@ fn a_group_is_heard_by_all_who_attached_and_left_again() {
 #[test]
 fn children_leave_what_they_inherit_alone_and_open_the_device_for_themselves() {
     let _turn = turn();
-    let words = format!("--link rxe0=127.79.0.6 -- timeout 60 {} fork", compiled().display());
-    assert_eq!(ok(&mut install().run(&words)), EXPECTED);
+    passes("--link rxe0=127.79.0.6", compiled(), "fork");
 }
 
 #[test]
 fn threads_take_turns_at_completions_and_moderation_holds_back_the_event() {
     let _turn = turn();
-    let words =
-        format!("--link rxe0=127.79.0.25 -- timeout 60 {}", compile("completions").display());
-    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+    passes("--link rxe0=127.79.0.25", &compile("completions"), "");
 }
 
 #[test]
 fn what_is_of_another_device_or_in_use_is_refused() {
     let _turn = turn();
-    let links = "--link rxe0=127.79.0.26 --link rxe1=127.79.0.27";
-    let words = format!("{links} -- timeout 60 {}", compile("two_devices").display());
-    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+    passes("--link rxe0=127.79.0.26 --link rxe1=127.79.0.27", &compile("two_devices"), "");
 }
 
 #[test]
 fn send_queues_stop_and_go_on_and_alternate_paths_are_kept() {
     let _turn = turn();
-    let words =
-        format!("--link rxe0=127.79.0.28 -- timeout 60 {}", compile("queue_pairs").display());
-    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+    passes("--link rxe0=127.79.0.28", &compile("queue_pairs"), "");
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! Builds `urxe` and its libraries for tests that start them: what other packages make cannot be
-//! asked for in `Cargo.toml`.
+//! Processes that tests start: building `urxe` and its libraries, which other packages make, so
+//! that they cannot be asked for in `Cargo.toml`; and an end for every process.
 
 use std::env;
 use std::ffi::OsStr;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// What is built, for [`build`]: the workspace's libraries and the command. The example is there
 /// for what it depends on: with it, cargo takes the dependencies as the whole workspace's tests
@@ -35,4 +36,30 @@ pub fn build<const N: usize>(names: [&str; N]) -> io::Result<[PathBuf; N]> {
         return Err(io::Error::other(format!("cargo build {}: {status}", TARGETS.join(" "))));
     }
     Ok(names.map(|name| folder.join(name)))
+}
+
+/// A child that is killed when this is dropped, unless it has ended by itself.
+#[derive(Debug)]
+pub struct KillOnDrop(pub Child);
+
+impl Deref for KillOnDrop {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for KillOnDrop {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // Both fail when it has ended and was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
