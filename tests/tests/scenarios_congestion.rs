@@ -4,9 +4,10 @@ use urxe_stack::cq::WcStatus::Success;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::QpType;
 use urxe_test_support::lab::{
-    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack, answered,
-    lab, read_request, read_response, send_only, write_only,
+    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, Packet, Setup, TARGET, ack, answered, lab,
+    read_request, read_response, send_only, write_only,
 };
+use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Ext, NakCode, Opcode, Syndrome};
 
 /// A queue pair tells its peer no more often.
@@ -60,9 +61,7 @@ fn nobody_is_told_of_what_is_not_marked_carries_nothing_or_comes_from_elsewhere(
     lab.sent();
     lab.deliver_marked(ack(500));
     lab.expect_sends([(1, Success)]);
-    let mut damaged = lab.packet_bytes(PEER, &write_only(102, TARGET, rkey, b"damaged!"));
-    damaged[30] ^= 1;
-    lab.deliver_bytes(PEER, &damaged, damaged.len());
+    lab.deliver_damaged(&write_only(102, TARGET, rkey, b"damaged!"), ICRC_LEN + 5);
     assert_eq!(told(&lab), 0);
     assert_eq!(lab.counter(Counter::EcnMarked), 0);
 }

@@ -6,8 +6,8 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::work_request::SendOp;
 use urxe_test_support::lab::{
-    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack,
-    answered, atomic_response, atomic_write, fetch_add, flush, lab, nak, read_request,
+    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, Packet, Setup, TARGET, ack, answered,
+    atomic_response, atomic_write, fetch_add, flush, lab, nak, part as part_of, read_request,
     read_response, remote, reth, send_only, write_only,
 };
 use urxe_wire::{
@@ -26,7 +26,7 @@ const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 const HELD: u32 = 8;
 
 fn part(opcode: Opcode, psn: u32, byte: u8, len: usize) -> Packet {
-    Packet { opcode, psn, payload: vec![byte; len], ..PACKET }
+    part_of(opcode, psn, &vec![byte; len])
 }
 
 fn counters(lab: &Lab) -> [u64; 4] {
@@ -177,13 +177,7 @@ fn requests(rkey: Rkey) -> Vec<Packet> {
     let imm = Ext::RethImm(Reth { va: TARGET, rkey, dma_len: 3 }, ImmDt { data: 9 });
     vec![
         send_only(100, b"first"),
-        Packet {
-            opcode: Opcode::RcWriteOnlyImm,
-            psn: 101,
-            ext: imm,
-            payload: b"imm".to_vec(),
-            ..PACKET
-        },
+        Packet { ext: imm, ..part_of(Opcode::RcWriteOnlyImm, 101, b"imm") },
         fetch_add(102, TARGET + 8, rkey, 5),
         read_request(103, TARGET, rkey, 2 * MTU),
         // Beside what the READ reads, which may do that late.
@@ -344,10 +338,7 @@ fn what_the_peer_did_not_send_is_not_kept() {
     let lab = lab();
     let request = write_only(101, TARGET, lab.mr.rkey, b"no");
     lab.deliver_from([10, 0, 0, 9].into(), request.clone());
-    let mut bytes = lab.packet_bytes(PEER, &request);
-    let last = bytes.len() - 1;
-    bytes[last] ^= 0x80;
-    lab.deliver_bytes(PEER, &bytes, bytes.len());
+    lab.deliver_damaged(&request, 0);
     assert_eq!(counters(&lab), [0; 4]);
 }
 
@@ -406,12 +397,8 @@ fn answers_of_every_kind_complete_in_any_order() {
         lab.post_send(2, 8);
         lab.post(3, SendOp::FetchAdd { remote: remote(), add: 5 }, 8);
         lab.post_send(4, 8);
-        lab.expect_sent([
-            (RcReadRequest, 500),
-            (RcSendOnly, 501),
-            (RcFetchAdd, 502),
-            (RcSendOnly, 503),
-        ]);
+        let requests = [RcReadRequest, RcSendOnly, RcFetchAdd, RcSendOnly];
+        lab.expect_sent([0, 1, 2, 3].map(|nr| (requests[nr], 500 + nr as u32)));
         let answers = [
             read_response(RcReadResponseOnly, 500, 1, &[9; 8]),
             ack(501),
@@ -447,8 +434,8 @@ fn acknowledgements_in_any_order_are_as_good_as_the_last() {
     lab.wait(1000 * MILLISECOND);
     lab.expect([]);
     assert_eq!(
-        (lab.counter(Counter::ReorderBuffered), lab.counter(Counter::CompleterRetryErr)),
-        (0, 0)
+        [Counter::ReorderBuffered, Counter::CompleterRetryErr].map(|c| lab.counter(c)),
+        [0, 0]
     );
 }
 

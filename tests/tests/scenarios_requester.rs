@@ -3,12 +3,13 @@
 use urxe_stack::cq::{AsyncEventType, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
-use urxe_stack::qp::work_request::{SendFlags, SendOp};
+use urxe_stack::qp::work_request::{SendFlags, SendOp, Sge};
 use urxe_test_support::lab::{
-    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, ack, answer,
-    atomic_response, lab, nak, no_lkey, read_request, read_response, remote, reth, rnr_nak,
+    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PEER, Packet, Setup, ack, answer, atomic_response,
+    lab, nak, no_lkey, part, read_request, read_response, remote, request, reth, rnr_nak,
 };
-use urxe_wire::{NakCode, Opcode, Rkey, Syndrome};
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{Ext, ImmDt, NakCode, Opcode, Rkey, Syndrome};
 
 use Opcode::{
     RcFetchAdd, RcReadRequest, RcReadResponseFirst, RcReadResponseLast, RcReadResponseMiddle,
@@ -32,17 +33,10 @@ fn a_message_is_cut_at_the_path_mtu_and_completes_on_its_last_acknowledgement() 
     let lab = lab();
     lab.post_send(1, 2 * MTU + 3);
     let data = lab.source(2 * MTU + 3);
-    let part = |opcode, psn, from: usize, to: usize, ack_req| Packet {
-        opcode,
-        psn,
-        ack_req,
-        payload: data[from..to].to_vec(),
-        ..PACKET
-    };
     lab.expect([
-        part(RcSendFirst, 500, 0, MTU, false),
-        part(RcSendMiddle, 501, MTU, 2 * MTU, false),
-        part(RcSendLast, 502, 2 * MTU, 2 * MTU + 3, true),
+        part(RcSendFirst, 500, &data[..MTU]),
+        part(RcSendMiddle, 501, &data[MTU..2 * MTU]),
+        request(RcSendLast, 502, Ext::None, &data[2 * MTU..]),
     ]);
     lab.deliver(ack(500));
     lab.deliver(ack(501));
@@ -366,14 +360,7 @@ fn retries_count_from_the_last_progress() {
         lab.wait(TIMEOUT_14 * 2 - 1);
         lab.deliver(ack(psn));
     }
-    lab.expect_sends([
-        (0, Success),
-        (1, Success),
-        (2, Success),
-        (3, Success),
-        (4, Success),
-        (5, Success),
-    ]);
+    lab.expect_sends([0, 1, 2, 3, 4, 5].map(|wr_id| (wr_id, Success)));
 }
 
 #[test]
@@ -546,24 +533,18 @@ fn zero_length_requests_of_every_kind() {
     for (wr_id, op) in (1..).zip(ops) {
         lab.post_sges(wr_id, op, &[]);
     }
-    lab.expect_sent([
-        (RcSendOnly, 500),
-        (Opcode::RcSendOnlyImm, 501),
-        (RcWriteOnly, 502),
-        (Opcode::RcWriteOnlyImm, 503),
-        (RcReadRequest, 504),
-    ]);
+    let opcodes =
+        [RcSendOnly, Opcode::RcSendOnlyImm, RcWriteOnly, Opcode::RcWriteOnlyImm, RcReadRequest];
+    lab.expect_sent([0, 1, 2, 3, 4].map(|nr| (opcodes[nr], 500 + nr as u32)));
     lab.deliver(read_response(RcReadResponseOnly, 504, 5, &[]));
-    lab.expect_sends([(1, Success), (2, Success), (3, Success), (4, Success), (5, Success)]);
+    lab.expect_sends([1, 2, 3, 4, 5].map(|wr_id| (wr_id, Success)));
 }
 
 #[test]
 fn a_bad_local_key_completes_in_its_turn_and_ends_the_connection() {
     let lab = lab();
     lab.post_send(1, 8);
-    let mut sge = lab.sge(0, 8);
-    sge.lkey = no_lkey();
-    lab.post_sges(2, SendOp::Send, &[sge]);
+    lab.post_sges(2, SendOp::Send, &[Sge { lkey: no_lkey(), ..lab.sge(0, 8) }]);
     lab.post_send(3, 8);
     lab.expect_sent([(RcSendOnly, 500)]);
     lab.expect_sends([]);
@@ -576,10 +557,8 @@ fn a_bad_local_key_completes_in_its_turn_and_ends_the_connection() {
 fn what_is_answered_after_all_need_not_be_sent_again_and_those_behind_it_go_on() {
     let lab = lab();
     let lost = lab.mr_with(urxe_stack::memory::Access::empty());
-    let mut sge = lab.sge(0, 8);
-    sge.lkey = lost.lkey;
     lab.post_send(1, 8);
-    lab.post_sges(2, SendOp::Send, &[sge]);
+    lab.post_sges(2, SendOp::Send, &[Sge { lkey: lost.lkey, ..lab.sge(0, 8) }]);
     lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
     lab.device.memory().deregister(lost.lkey).unwrap();
     lab.deliver(nak(500, NakCode::PsnSequence));
@@ -607,8 +586,7 @@ fn memory_beyond_a_region_is_a_local_protection_error() {
 fn a_read_into_memory_without_local_write_is_a_local_protection_error() {
     let lab = lab();
     let read_only = lab.mr_with(urxe_stack::memory::Access::empty());
-    let mut sge = lab.sge(LANDING, 8);
-    sge.lkey = read_only.lkey;
+    let sge = Sge { lkey: read_only.lkey, ..lab.sge(LANDING, 8) };
     let before = lab.memory(LANDING, 8);
     lab.post_sges(1, SendOp::Read { remote: remote() }, &[sge]);
     lab.flush();
@@ -670,11 +648,10 @@ fn answers_from_elsewhere_or_in_another_partition_do_not_count() {
     assert_eq!(lab.counter(Counter::DropWrongSource), 1);
     lab.deliver(Packet { pkey: 0x1234, ..ack(500) });
     assert_eq!(lab.counter(Counter::DropWrongPkey), 1);
-    let mut bytes = lab.packet_bytes(PEER, &ack(500));
-    bytes[15] ^= 1;
-    lab.deliver_bytes(PEER, &bytes, bytes.len());
+    // The last byte of the AETH.
+    lab.deliver_damaged(&ack(500), ICRC_LEN);
     assert_eq!(lab.counter(Counter::DropIcrc), 1);
-    lab.deliver_bytes(PEER, &bytes[..14], 14);
+    lab.deliver_bytes(PEER, &lab.packet_bytes(PEER, &ack(500))[..14], 14);
     assert_eq!(lab.counter(Counter::DropMalformed), 1);
     lab.expect_sends([]);
     lab.deliver(ack(500));
@@ -690,7 +667,7 @@ fn writes_and_reads_name_the_peers_memory() {
     let (va, rkey): (u64, Rkey) = (remote().addr, remote().rkey);
     assert_eq!(sent[0].ext, reth(va, rkey, MTU + 4));
     assert_eq!((sent[0].opcode, &sent[0].payload[..]), (Opcode::RcWriteFirst, &data[..MTU]));
-    let imm = urxe_wire::ImmDt { data: 0xaabb_ccdd };
-    assert_eq!((sent[1].opcode, sent[1].ext), (Opcode::RcWriteLastImm, urxe_wire::Ext::Imm(imm)));
+    let imm = Ext::Imm(ImmDt { data: 0xaabb_ccdd });
+    assert_eq!((sent[1].opcode, sent[1].ext), (Opcode::RcWriteLastImm, imm));
     assert_eq!(sent[1].payload, data[MTU..]);
 }

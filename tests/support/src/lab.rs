@@ -302,6 +302,15 @@ impl Lab {
         self.deliver_run(&Carried { traffic_class: 3, ..run });
     }
 
+    /// Hands a packet of the peer to the device in which a bit of this byte has flipped, and lets
+    /// it send. The byte counts from the end.
+    pub fn deliver_damaged(&self, packet: &Packet, byte_from_end: usize) {
+        let mut bytes = self.packet_bytes(PEER, packet);
+        let at = bytes.len() - 1 - byte_from_end;
+        bytes[at] ^= 0x80;
+        self.deliver_bytes(PEER, &bytes, bytes.len());
+    }
+
     fn deliver_run(&self, run: &Carried) {
         self.wire.deliver(&self.device, self.clock.now(), run);
         self.flush();

@@ -145,84 +145,66 @@ pub fn rnr_nak(psn: u32, code: u8) -> Packet {
 /// An acknowledgement of any kind; its MSN is 0.
 #[must_use]
 pub fn answer(psn: u32, syndrome: Syndrome) -> Packet {
-    let ext = Ext::Aeth(Aeth { syndrome, msn: Msn::masked(0) });
-    Packet { opcode: Opcode::RcAcknowledge, psn, ext, ..PACKET }
+    answered(psn, syndrome, 0)
 }
 
 /// What the device answers: with the number of messages it has completed.
 #[must_use]
 pub fn answered(psn: u32, syndrome: Syndrome, msn: u32) -> Packet {
-    Packet { ext: Ext::Aeth(Aeth { syndrome, msn: Msn::masked(msn) }), ..answer(psn, syndrome) }
+    Packet { opcode: Opcode::RcAcknowledge, psn, ext: Ext::Aeth(aeth(syndrome, msn)), ..PACKET }
 }
 
 /// A READ response from the peer, or from the device with the number of messages it has completed.
 #[must_use]
 pub fn read_response(opcode: Opcode, psn: u32, msn: u32, payload: &[u8]) -> Packet {
-    let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(msn) };
-    let ext = if opcode == Opcode::RcReadResponseMiddle { Ext::None } else { Ext::Aeth(aeth) };
-    Packet { opcode, psn, ext, payload: payload.to_vec(), ..PACKET }
+    let is_middle = opcode == Opcode::RcReadResponseMiddle;
+    let ext = if is_middle { Ext::None } else { Ext::Aeth(aeth(Syndrome::ACK, msn)) };
+    Packet { ext, ..part(opcode, psn, payload) }
 }
 
 /// The answer to an atomic.
 #[must_use]
 pub fn atomic_response(psn: u32, msn: u32, original: u64) -> Packet {
-    let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(msn) };
-    let ext = Ext::AtomicAck(aeth, AtomicAckEth { original });
-    Packet { opcode: Opcode::RcAtomicAcknowledge, psn, ext, ..PACKET }
+    let ext = Ext::AtomicAck(aeth(Syndrome::ACK, msn), AtomicAckEth { original });
+    Packet { ext, ..part(Opcode::RcAtomicAcknowledge, psn, &[]) }
 }
 
 /// A WRITE of one packet that asks for an acknowledgement.
 #[must_use]
 pub fn write_only(psn: u32, va: u64, rkey: Rkey, payload: &[u8]) -> Packet {
-    let ext = reth(va, rkey, payload.len());
-    Packet {
-        opcode: Opcode::RcWriteOnly,
-        psn,
-        ack_req: true,
-        ext,
-        payload: payload.to_vec(),
-        ..PACKET
-    }
+    request(Opcode::RcWriteOnly, psn, reth(va, rkey, payload.len()), payload)
 }
 
 /// A SEND of one packet that asks for an acknowledgement.
 #[must_use]
 pub fn send_only(psn: u32, payload: &[u8]) -> Packet {
-    Packet { psn, ack_req: true, payload: payload.to_vec(), ..PACKET }
+    request(Opcode::RcSendOnly, psn, Ext::None, payload)
 }
 
 /// A READ request.
 #[must_use]
 pub fn read_request(psn: u32, va: u64, rkey: Rkey, len: usize) -> Packet {
-    Packet { opcode: Opcode::RcReadRequest, psn, ack_req: true, ext: reth(va, rkey, len), ..PACKET }
+    request(Opcode::RcReadRequest, psn, reth(va, rkey, len), &[])
 }
 
 /// A fetch and add.
 #[must_use]
 pub fn fetch_add(psn: u32, va: u64, rkey: Rkey, add: u64) -> Packet {
     let ext = Ext::Atomic(AtomicEth { va, rkey, swap_or_add: add, compare: 0 });
-    Packet { opcode: Opcode::RcFetchAdd, psn, ack_req: true, ext, ..PACKET }
+    request(Opcode::RcFetchAdd, psn, ext, &[])
 }
 
 /// A compare and swap.
 #[must_use]
 pub fn compare_swap(psn: u32, va: u64, rkey: Rkey, compare: u64, swap: u64) -> Packet {
     let ext = Ext::Atomic(AtomicEth { va, rkey, swap_or_add: swap, compare });
-    Packet { opcode: Opcode::RcCompareSwap, psn, ack_req: true, ext, ..PACKET }
+    request(Opcode::RcCompareSwap, psn, ext, &[])
 }
 
 /// An ATOMIC WRITE.
 #[must_use]
 pub fn atomic_write(psn: u32, va: u64, rkey: Rkey, value: [u8; 8]) -> Packet {
-    let ext = reth(va, rkey, 8);
-    Packet {
-        opcode: Opcode::RcAtomicWrite,
-        psn,
-        ack_req: true,
-        ext,
-        payload: value.to_vec(),
-        ..PACKET
-    }
+    request(Opcode::RcAtomicWrite, psn, reth(va, rkey, 8), &value)
 }
 
 /// A FLUSH of this placement, of the range or of the whole region.
@@ -235,8 +217,17 @@ pub fn flush(
     selectivity: SelectivityLevel,
 ) -> Packet {
     let reth = Reth { va, rkey, dma_len: len as u32 };
-    let ext = Ext::Flush(Feth { placement, selectivity }, reth);
-    Packet { opcode: Opcode::RcFlush, psn, ack_req: true, ext, ..PACKET }
+    request(Opcode::RcFlush, psn, Ext::Flush(Feth { placement, selectivity }, reth), &[])
+}
+
+/// A request of one packet that asks for an acknowledgement.
+#[must_use]
+pub fn request(opcode: Opcode, psn: u32, ext: Ext, payload: &[u8]) -> Packet {
+    Packet { ack_req: true, ext, ..part(opcode, psn, payload) }
+}
+
+fn aeth(syndrome: Syndrome, msn: u32) -> Aeth {
+    Aeth { syndrome, msn: Msn::masked(msn) }
 }
 
 /// A RETH as the extension of a packet.
