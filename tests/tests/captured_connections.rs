@@ -28,7 +28,7 @@ use urxe_stack::srq::Srq;
 use urxe_stack::time::Time;
 use urxe_test_support::capture;
 use urxe_test_support::host::{Host, HostOptions};
-use urxe_test_support::qp::attributes;
+use urxe_test_support::qp::{CAP, attributes};
 use urxe_test_support::wire::{Carried, Wire};
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Gid, NakCode, PacketView, Psn, Qpn, ROCE_PORT, Syndrome};
@@ -78,21 +78,13 @@ impl End {
     ) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(own)], 1);
         config.active_mtu = PathMtu::Mtu1024;
-        let cap = QpCap {
-            max_send_wr: 64,
-            max_recv_wr: 256,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
-        let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
         let options = HostOptions {
             qp_type,
-            cap,
+            cap: QpCap { max_recv_wr: 256, ..CAP },
             cq_entries: 512,
             has_recv_cq: false,
             memory: MESSAGE,
-            access,
+            access: Access::LOCAL_WRITE | Access::ZERO_BASED,
         };
         let host = Host::with(own, config, options);
         let srq = is_shared.then(|| host.create_srq(host.pd, 256, None));

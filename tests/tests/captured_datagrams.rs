@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use urxe_stack::cq::{WcFlags, WcOpcode, WcStatus};
+use urxe_stack::cq::{Completion, WcFlags, WcOpcode, WcStatus};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::work_request::SendOp;
 use urxe_test_support::capture;
@@ -61,7 +61,7 @@ fn a_datagram_is_byte_for_byte_the_kernels() {
 fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
     for_each_datagram("ud_pingpong.pcap", |bytes, frame, packet| {
         let (from, to): (IpAddr, IpAddr) = (frame.repr.src.ip(), frame.repr.dst.ip());
-        let IpRepr::V4 { tos, identification, dont_fragment, ttl } = frame.repr.ip else {
+        let IpRepr::V4 { identification, dont_fragment, .. } = frame.repr.ip else {
             panic!("the capture is of IPv4");
         };
         assert!(dont_fragment);
@@ -74,29 +74,40 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
         let from_port = frame.repr.src.port();
         let seed = IcrcSeed::new(from, from_port, to, ROCE_PORT).unwrap();
         seed.append(identification, &mut datagram, end).unwrap();
-        let segment_size = datagram.len();
-        let carried = Carried {
-            from,
-            from_port,
-            to,
-            bytes: datagram,
-            segment_size,
-            hop_limit: 0,
-            traffic_class: tos,
-        };
-        net.deliver(&carried);
-        assert!(net.on_the_wire().is_empty(), "nothing is answered");
-        let (completion, received) = net.received(0).expect("taken");
-        assert_eq!((completion.wr_id, completion.status), (7, WcStatus::Success));
-        let len = 40 + packet.payload_len() as u32;
-        assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Recv, len));
-        let (src_qp, own) = (packet.deth().unwrap().src_qp, net.hosts[0].qp.qpn());
-        assert_eq!((completion.src_qp, completion.qp_num), (src_qp, own));
+        deliver(&net, frame, datagram);
+        let completion = taken(&net, 0, bytes, frame, packet);
         assert_eq!((completion.flags(), completion.imm_data()), (WcFlags::GRH, None));
-        assert_eq!(payload(&received), packet.payload());
-        assert_eq!(received[..20], [0; 20]);
-        assert_eq!(received[20..40], ip_header(bytes, ttl));
     });
+}
+
+/// Delivers a datagram of the capture, with the addresses of its frame; nothing is answered.
+fn deliver(net: &DatagramNet, frame: &Frame<'_>, bytes: Vec<u8>) {
+    let IpRepr::V4 { tos, .. } = frame.repr.ip else { panic!("the capture is of IPv4") };
+    let (repr, segment_size) = (&frame.repr, bytes.len());
+    let carried = Carried::new(repr.src.ip(), repr.dst.ip(), bytes, segment_size);
+    net.deliver(&Carried { from_port: repr.src.port(), traffic_class: tos, ..carried });
+    assert!(net.on_the_wire().is_empty(), "nothing is answered");
+}
+
+/// The completion of receive 7 at device `at`, which took this datagram behind its own IP header.
+fn taken(
+    net: &DatagramNet,
+    at: usize,
+    bytes: &[u8],
+    frame: &Frame<'_>,
+    packet: &PacketView<'_>,
+) -> Completion {
+    let IpRepr::V4 { ttl, .. } = frame.repr.ip else { panic!("the capture is of IPv4") };
+    let (completion, received) = net.received(at).expect("taken");
+    assert_eq!((completion.wr_id, completion.status), (7, WcStatus::Success));
+    let len = 40 + packet.payload_len() as u32;
+    assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Recv, len));
+    let (src_qp, own) = (packet.deth().unwrap().src_qp, net.hosts[at].qp.qpn());
+    assert_eq!((completion.src_qp, completion.qp_num), (src_qp, own));
+    assert_eq!(payload(&received), packet.payload());
+    assert_eq!(received[..20], [0; 20]);
+    assert_eq!(received[20..40], ip_header(bytes, ttl));
+    completion
 }
 
 /// The IPv4 header of a frame, with the time to live that the wire of these tests says; the
@@ -117,8 +128,7 @@ fn ip_header(frame: &[u8], ttl: u8) -> Vec<u8> {
 #[test]
 fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
     for_each_datagram("mckey.pcap", |bytes, frame, packet| {
-        let (from, group): (IpAddr, IpAddr) = (frame.repr.src.ip(), frame.repr.dst.ip());
-        let IpRepr::V4 { tos, ttl, .. } = frame.repr.ip else { panic!("the capture is of IPv4") };
+        let group = frame.repr.dst.ip();
         let deth = packet.deth().unwrap();
         assert_eq!((group.to_string().as_str(), packet.dest_qp()), ("239.7.7.7", Qpn::MULTICAST));
         let net = DatagramNet::new(2);
@@ -129,33 +139,13 @@ fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
             host.device.attach_mcast(host.qp, Gid::from_ip(group)).unwrap();
             net.post_recv(at, 7, 140);
         }
-        let (bytes_sent, from_port) = (frame.udp_payload.to_vec(), frame.repr.src.port());
-        let segment_size = bytes_sent.len();
-        let carried = Carried {
-            from,
-            from_port,
-            to: group,
-            bytes: bytes_sent,
-            segment_size,
-            hop_limit: 0,
-            traffic_class: tos,
-        };
-        net.deliver(&carried);
-        assert!(net.on_the_wire().is_empty(), "nothing is answered");
+        deliver(&net, frame, frame.udp_payload.to_vec());
         for at in 0..2 {
-            let (completion, received) = net.received(at).expect("taken");
-            assert_eq!((completion.wr_id, completion.status), (7, WcStatus::Success));
-            assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Recv, 140));
-            assert_eq!(
-                (completion.src_qp, completion.qp_num),
-                (deth.src_qp, net.hosts[at].qp.qpn())
-            );
+            let completion = taken(&net, at, bytes, frame, packet);
+            assert_eq!(completion.byte_len, 140);
             assert_eq!(completion.flags(), WcFlags::GRH | WcFlags::WITH_IMM);
             // mckey sends its queue pair's number along.
             assert_eq!(completion.imm_data(), Some(deth.src_qp.value()));
-            assert_eq!(payload(&received), packet.payload());
-            assert_eq!(received[..20], [0; 20]);
-            assert_eq!(received[20..40], ip_header(bytes, ttl));
         }
     });
 }

@@ -8,7 +8,8 @@ use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use urxe_test_support::lab::{
     Lab, MILLISECOND, PEER, Packet, Setup, ack, fetch_add, read_response, rnr_nak, write_only,
 };
-use urxe_wire::{Gid, Opcode};
+use urxe_test_support::qp::address_vector;
+use urxe_wire::Opcode;
 
 use Opcode::{RcReadRequest, RcReadResponseOnly, RcSendOnly, XrcAcknowledge};
 
@@ -92,11 +93,8 @@ fn the_peer_counts_as_gone_by_the_timeout_and_retries_as_they_are_now() {
 fn as_many_reads_are_under_way_as_the_last_change_allows() {
     for (before, after) in [(1, 3), (4, 2)] {
         let lab = Lab::new(Setup { max_rd_atomic: before, ..Setup::default() });
-        change(
-            &lab,
-            QpAttrMask::MAX_QP_RD_ATOMIC,
-            &QpAttr { max_rd_atomic: after, ..QpAttr::default() },
-        );
+        let attr = QpAttr { max_rd_atomic: after, ..QpAttr::default() };
+        change(&lab, QpAttrMask::MAX_QP_RD_ATOMIC, &attr);
         for wr_id in 0..8 {
             lab.post_read(wr_id, 8);
         }
@@ -151,18 +149,9 @@ fn another_way_to_the_peer_keeps_what_is_posted() {
     let lab = Lab::new(Setup::default());
     lab.post_send(1, 8);
     lab.expect_sent([(RcSendOnly, 500)]);
-    let ah = AddressVector {
-        dgid: Gid::from_ip(PEER),
-        is_global: true,
-        port_num: 1,
-        traffic_class: 0x20,
-        ..AddressVector::default()
-    };
-    change(
-        &lab,
-        QpAttrMask::AV | QpAttrMask::PORT,
-        &QpAttr { ah, port_num: 1, ..QpAttr::default() },
-    );
+    let ah = AddressVector { traffic_class: 0x20, ..address_vector(PEER) };
+    let attr = QpAttr { ah, port_num: 1, ..QpAttr::default() };
+    change(&lab, QpAttrMask::AV | QpAttrMask::PORT, &attr);
     // What was under way on the former path counts as lost there.
     lab.expect_sent([(RcSendOnly, 500)]);
     lab.post_send(2, 8);

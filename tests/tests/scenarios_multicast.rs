@@ -9,11 +9,11 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
 use urxe_stack::device::{DestroyQpError, Limits, QpHandle};
 use urxe_stack::port::groups::JoinError;
-use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
+use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::work_request::{PostError, RecvRequest};
 use urxe_stack::time::Time;
-use urxe_test_support::net::{DatagramNet, HOPS, QKEY, another, payload, to_qp};
-use urxe_test_support::qp::init;
+use urxe_test_support::net::{Carried, DatagramNet, HOPS, QKEY, another, payload, to_qp};
+use urxe_test_support::qp::{address_vector, init};
 use urxe_wire::{Gid, PacketView, QKey, Qpn};
 
 const EINVAL: i32 = 22;
@@ -64,10 +64,9 @@ fn a_message_to_a_group_reaches_all_members_behind_a_header_that_names_the_group
             assert_eq!((completion.wr_id, completion.byte_len), (7, 46));
             assert_eq!((completion.src_qp, completion.qp_num), (sender, net.hosts[at].qp.qpn()));
             assert_eq!((completion.flags(), payload(&bytes)), (WcFlags::GRH, &b"to all"[..]));
-            let last = if group.is_ipv4() { &bytes[36..40] } else { &bytes[24..40] };
             match group {
-                IpAddr::V4(v4) => assert_eq!(last, v4.octets()),
-                IpAddr::V6(v6) => assert_eq!(last, v6.octets()),
+                IpAddr::V4(v4) => assert_eq!(bytes[36..40], v4.octets()),
+                IpAddr::V6(v6) => assert_eq!(bytes[24..40], v6.octets()),
             }
             // An answer goes to the sender alone, from the own address.
             let back = net.hosts[at].device.ah_from_wc(&completion, &bytes).unwrap();
@@ -81,36 +80,26 @@ fn a_message_to_a_group_reaches_all_members_behind_a_header_that_names_the_group
 fn on_the_wire_it_goes_to_the_groups_address_and_queue_pair_with_the_senders_hop_limit() {
     let net = DatagramNet::new(1);
     let host = &net.hosts[0];
-    let near = urxe_stack::qp::attr::AddressVector {
-        hop_limit: 3,
-        ..urxe_test_support::qp::address_vector(group(1))
-    };
+    let near = AddressVector { hop_limit: 3, ..address_vector(group(1)) };
     let ah = host.device.create_ah(host.pd, &near).unwrap();
     net.post_send(0, 1, to_qp(ah, Qpn::MULTICAST, QKEY), b"x").unwrap();
     send(&net, 0, group(1), b"y");
     let runs = net.on_the_wire();
-    let seen: Vec<_> = runs
-        .iter()
-        .map(|run| {
-            (run.to, run.hop_limit, PacketView::parse(&run.bytes).unwrap().dest_qp().value())
-        })
-        .collect();
+    let qpn = |run: &Carried| PacketView::parse(&run.bytes).unwrap().dest_qp();
+    let seen: Vec<_> = runs.iter().map(|run| (run.to, run.hop_limit, qpn(run))).collect();
     // Different hop limits are different ways; without one the system chooses.
-    assert_eq!(seen, [(group(1), 3, 0xff_ffff), (group(1), 0, 0xff_ffff)]);
+    assert_eq!(seen, [(group(1), 3, Qpn::MULTICAST), (group(1), 0, Qpn::MULTICAST)]);
 }
 
 #[test]
 fn several_queue_pairs_of_a_device_get_a_copy_each_and_the_sender_its_own() {
     let net = DatagramNet::new(1);
-    let second = another(&net.hosts[0], QpType::Ud);
-    let third = another(&net.hosts[0], QpType::Ud);
-    attach(&net, 0, group(1));
-    for qp in [second, third] {
-        net.hosts[0].device.attach_mcast(qp, Gid::from_ip(group(1))).unwrap();
-    }
-    for qp in [net.hosts[0].qp, second, third] {
+    let host = &net.hosts[0];
+    let qps = [host.qp, another(host, QpType::Ud), another(host, QpType::Ud)];
+    for qp in qps {
+        host.device.attach_mcast(qp, Gid::from_ip(group(1))).unwrap();
         for wr_id in 0..4 {
-            net.hosts[0].post_recv_on(qp, wr_id, &[net.hosts[0].sge(0, 100)]);
+            host.post_recv_on(qp, wr_id, &[host.sge(0, 100)]);
         }
     }
     for message in 0..3 {
@@ -119,8 +108,7 @@ fn several_queue_pairs_of_a_device_get_a_copy_each_and_the_sender_its_own() {
     net.run();
     let mut takers = takers(&net, 0);
     takers.sort_by_key(|qpn| qpn.value());
-    let mut expected: Vec<Qpn> =
-        [net.hosts[0].qp, second, third].iter().flat_map(|qp| [qp.qpn(); 3]).collect();
+    let mut expected: Vec<Qpn> = qps.iter().flat_map(|qp| [qp.qpn(); 3]).collect();
     expected.sort_by_key(|qpn| qpn.value());
     assert_eq!(takers, expected);
 }
@@ -130,12 +118,7 @@ fn each_member_has_its_own_reasons_to_drop_and_the_others_get_theirs() {
     let net = DatagramNet::new(2);
     let host = &net.hosts[1];
     let gid = Gid::from_ip(group(1));
-    let (wrong_key, dry, short, idle) = (
-        another(host, QpType::Ud),
-        another(host, QpType::Ud),
-        another(host, QpType::Ud),
-        another(host, QpType::Ud),
-    );
+    let [wrong_key, dry, short, idle] = [(); 4].map(|()| another(host, QpType::Ud));
     for qp in [wrong_key, dry, short, idle, host.qp] {
         host.device.attach_mcast(qp, gid).unwrap();
     }
@@ -149,12 +132,8 @@ fn each_member_has_its_own_reasons_to_drop_and_the_others_get_theirs() {
     send(&net, 0, group(1), b"12345");
     net.run();
     assert_eq!(takers(&net, 1), [net.hosts[1].qp.qpn()]);
-    for counter in [
-        Counter::DropWrongQkey,
-        Counter::DropNoReceive,
-        Counter::DropTooLong,
-        Counter::DropNotReady,
-    ] {
+    use Counter::{DropNoReceive, DropNotReady, DropTooLong, DropWrongQkey};
+    for counter in [DropWrongQkey, DropNoReceive, DropTooLong, DropNotReady] {
         assert_eq!(net.counter(1, counter), 1, "{}", counter.name());
     }
     assert_eq!(net.counter(1, Counter::RcvdPkts), 1, "one packet, five copies");
@@ -239,21 +218,17 @@ fn what_is_no_group_or_no_datagram_queue_pair_is_refused() {
         ("fe80::1", "is no multicast group"),
         ("::", "is no multicast group"),
     ] {
-        let error = host.device.attach_mcast(host.qp, not_a_group.parse().unwrap()).unwrap_err();
+        let gid: Gid = not_a_group.parse().unwrap();
+        let error = host.device.attach_mcast(host.qp, gid).unwrap_err();
         assert_eq!(error.errno(), EINVAL);
         assert!(error.to_string().contains(text), "{error}");
-        assert_eq!(
-            host.device.detach_mcast(host.qp, not_a_group.parse().unwrap()).unwrap_err().errno(),
-            EINVAL
-        );
+        assert_eq!(host.device.detach_mcast(host.qp, gid).unwrap_err().errno(), EINVAL);
     }
     for qp_type in [QpType::Rc, QpType::Uc, QpType::Gsi] {
         let qp = host.create(&init(qp_type, host.pd, &host.cq));
         let error = host.device.attach_mcast(qp, Gid::from_ip(group(1))).unwrap_err();
-        assert_eq!(
-            (error, error.errno()),
-            (AttachMcastError::NotDatagram { given: qp_type }, EINVAL)
-        );
+        assert_eq!(error, AttachMcastError::NotDatagram { given: qp_type });
+        assert_eq!(error.errno(), EINVAL);
     }
     assert!(host.joined.now().is_empty());
 }

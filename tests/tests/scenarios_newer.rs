@@ -4,15 +4,12 @@ use urxe_stack::cq::{AsyncEventType, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
-use urxe_stack::qp::work_request::{FlushRange, PostError, Remote, SendFlags, SendOp};
+use urxe_stack::qp::work_request::{FlushRange, PostError, Remote, SendFlags, SendOp, Sge};
 use urxe_test_support::lab::{
     Lab, MEMORY, MILLISECOND, OVERTAKEN, Packet, SOURCE, Setup, TARGET, ack, answered,
-    atomic_write, flush, lab, no_lkey, part, read_response, remote, reth, write_only,
+    atomic_write, flush, lab, nak, no_lkey, read_response, remote, request, reth, write_only,
 };
-use urxe_wire::{
-    Ext, Feth, NakCode, Opcode, PlacementType, ReservedLevel, Reth, Rkey, SelectivityLevel,
-    Syndrome,
-};
+use urxe_wire::{NakCode, Opcode, PlacementType, ReservedLevel, Rkey, SelectivityLevel, Syndrome};
 
 use AsyncEventType::{QpAccessErr, QpReqErr};
 use Opcode::{RcAtomicWrite, RcFlush, RcReadResponseOnly, RcSendOnly, RcWriteOnly};
@@ -156,21 +153,13 @@ fn they_are_sent_with_their_headers_and_complete_with_their_response() {
     let lab = lab();
     lab.post(1, ATOMIC_WRITE, 8);
     lab.post(2, FLUSH, 0);
-    let whole = SendOp::Flush {
-        remote: remote(),
-        placement: VISIBLE | PERSISTENT,
-        range: FlushRange::Region,
-    };
-    lab.post(3, whole, 0);
-    let Remote { addr: va, rkey } = remote();
-    let (ack_req, payload) = (true, lab.source(8));
-    let flush = |placement, selectivity, dma_len| {
-        Ext::Flush(Feth { placement, selectivity }, Reth { va, rkey, dma_len })
-    };
+    let (remote, placement) = (remote(), VISIBLE | PERSISTENT);
+    lab.post(3, SendOp::Flush { remote, placement, range: FlushRange::Region }, 0);
+    let Remote { addr: va, rkey } = remote;
     lab.expect([
-        Packet { ack_req, ext: reth(va, rkey, 8), ..part(RcAtomicWrite, 500, &payload) },
-        Packet { ack_req, ext: flush(VISIBLE, Range, 700), ..part(RcFlush, 501, &[]) },
-        Packet { ack_req, ext: flush(VISIBLE | PERSISTENT, Region, 0), ..part(RcFlush, 502, &[]) },
+        request(RcAtomicWrite, 500, reth(va, rkey, 8), &lab.source(8)),
+        flush(501, (va, 700), rkey, VISIBLE, Range),
+        flush(502, (va, 0), rkey, VISIBLE | PERSISTENT, Region),
     ]);
     lab.expect_sends([]);
     for psn in 500..503 {
@@ -235,12 +224,11 @@ fn errors_of_the_peer_and_of_the_own_memory_end_in_their_status() {
         lab.post(1, FLUSH, 0);
         lab.post(2, ATOMIC_WRITE, 8);
         lab.flush();
-        lab.deliver(urxe_test_support::lab::nak(500, code));
+        lab.deliver(nak(500, code));
         lab.expect_sends([(1, status), (2, WrFlushErr)]);
     }
     let lab = lab();
-    let sge = urxe_stack::qp::work_request::Sge { addr: SOURCE, length: 8, lkey: no_lkey() };
-    lab.post_sges(1, ATOMIC_WRITE, &[sge]);
+    lab.post_sges(1, ATOMIC_WRITE, &[Sge { lkey: no_lkey(), ..lab.sge(SOURCE, 8) }]);
     lab.flush();
     lab.expect_sends([(1, LocProtErr)]);
 }
