@@ -31,6 +31,8 @@ const PART: usize = 6000;
 const GAP: usize = 64;
 const STRIDE: usize = PART + GAP;
 const BUFFERS: usize = 10;
+/// UC: the end that each is connected with.
+const PEERS: [usize; 6] = [2, 4, 0, 5, 1, 3];
 const UNTOUCHED: u8 = 0xa5;
 const QKEY: QKey = QKey(0x0123_4567);
 const STEP: Duration = Duration::from_micros(40);
@@ -49,16 +51,12 @@ struct Sent {
     came: u32,
 }
 
-enum Receives {
-    Own,
-    Shared(SharedReceiveQueue),
-}
-
 struct End {
     address: IpAddr,
     qp: QueuePair,
     cq: CompletionQueue,
-    receives: Receives,
+    /// Where its receives come from, unless they are its own.
+    srq: Option<SharedReceiveQueue>,
     /// Parts by message, where each is sent from.
     source: MemoryRegion,
     /// Buffers of receives.
@@ -127,7 +125,7 @@ impl Scenario for Unreliable {
         let addresses: Vec<IpAddr> = (1..=3).map(|n| address(n, v6)).collect();
         let devices: Vec<Device> =
             addresses.iter().map(|at| device(&fabric, *at, options.clone())).collect();
-        // Two ends a device: UC connects 0-2, 1-4 and 3-5; datagrams go from each to each.
+        // Two ends a device; datagrams go from each to each.
         let mut ends: Vec<End> = (0..6)
             .map(|nr| End::new(&devices[nr / 2], addresses[nr / 2], transport, &mut rng))
             .collect();
@@ -195,9 +193,9 @@ impl Unreliable {
                     say(end.landing.slice(start + cut..start + PART))?,
                 ];
                 let request = RecvRequest::new(pieces).wr_id(end.next_recv);
-                match &end.receives {
-                    Receives::Own => say(end.qp.post_recv(&request))?,
-                    Receives::Shared(srq) => say(srq.post_recv(&request))?,
+                match &end.srq {
+                    None => say(end.qp.post_recv(&request))?,
+                    Some(srq) => say(srq.post_recv(&request))?,
                 }
                 end.posted.push_back((end.next_recv, buffer));
                 end.next_recv += 1;
@@ -211,7 +209,7 @@ impl Unreliable {
         let rng = &mut self.rng;
         let number = self.ends[from].sent.len();
         let to = match self.transport {
-            QpType::Uc => [2, 4, 0, 5, 1, 3][from],
+            QpType::Uc => PEERS[from],
             _ => rng.index(self.ends.len()),
         };
         let longest = if self.transport == QpType::Uc { PART } else { self.mtu };
@@ -298,7 +296,7 @@ impl Unreliable {
         let grh = say(end.landing.read_vec(start, header))?;
         let (local, next_due) = (end.address, end.next_due);
         let from = match self.transport {
-            QpType::Uc => [2, 4, 0, 5, 1, 3][nr],
+            QpType::Uc => PEERS[nr],
             _ => self
                 .ends
                 .iter()
@@ -366,7 +364,7 @@ impl Unreliable {
             self.tally.lost += lost.count() as u32;
             // What the peer's WRITEs have left: bytes of theirs in their place, or none; nothing
             // anywhere else.
-            let writer = [2, 4, 0, 5, 1, 3][nr];
+            let writer = PEERS[nr];
             let target = say(end.target.read_vec(0, end.target.len()))?;
             for (at, byte) in target.iter().enumerate() {
                 let written = self.ends[writer].sent.get(at / STRIDE).filter(|sent| sent.is_write);
@@ -398,13 +396,13 @@ impl End {
         let (source, landing) =
             (region(parts, Access::empty()), region(BUFFERS, Access::LOCAL_WRITE));
         let builder = pd.queue_pair(&cq).qp_type(transport).signal_all(true);
-        let (builder, receives) = if rng.index(2) == 0 {
-            let srq = pd.shared_receive_queue(BUFFERS as u32).max_sge(2).create().unwrap();
-            (builder.shared_receive_queue(&srq), Receives::Shared(srq))
-        } else {
-            (builder, Receives::Own)
+        let srq = (rng.index(2) == 0)
+            .then(|| pd.shared_receive_queue(BUFFERS as u32).max_sge(2).create().unwrap());
+        let qp = match &srq {
+            None => builder.create(),
+            Some(srq) => builder.shared_receive_queue(srq).create(),
         };
-        let qp = builder.create().unwrap();
+        let qp = qp.unwrap();
         if transport == QpType::Uc {
             qp.init(&ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() })
                 .unwrap();
@@ -413,7 +411,7 @@ impl End {
             address,
             qp,
             cq,
-            receives,
+            srq,
             source,
             landing,
             target,

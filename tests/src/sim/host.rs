@@ -22,7 +22,7 @@ use urxe_wire::{Gid, PacketView, Psn, Qpn};
 
 use super::keys::{self, Window};
 use super::plan::{
-    ConnectionPlan, CqSharing, EndId, EndPlan, Naming, Piece, Place, Plan, Queue, Role,
+    ConnectionPlan, CqSharing, EndId, EndPlan, Piece, Place, Plan, Queue, RegionPlan, Role,
 };
 
 /// A fault of the stack, made on purpose to see that the judge finds it.
@@ -98,14 +98,7 @@ impl Host {
                 Role::Windowed | Role::Rebound => {
                     keys::region_for_window(&core, pd, &memory, region)
                 }
-                _ => register(
-                    &core,
-                    pd,
-                    &memory,
-                    region.range.clone(),
-                    region.naming,
-                    access(region.role),
-                ),
+                _ => register(&core, pd, &memory, region),
             })
             .collect();
         let qps = create_qps(plan, device, &core, pd);
@@ -254,22 +247,14 @@ pub(super) fn access(role: Role) -> Access {
     }
 }
 
-fn register(
-    device: &Device,
-    pd: PdId,
-    memory: &Arc<Buffer>,
-    range: Range<usize>,
-    naming: Naming,
-    access: Access,
-) -> Mr {
-    let addr = memory.addr().wrapping_add(range.start);
-    let (iova, flag) = match naming {
-        Naming::ZeroBased => (0, Access::ZERO_BASED),
-        Naming::Page(page) => (page + (addr.addr() as u64 & 0xfff), Access::empty()),
-    };
-    let registered =
-        device.memory().register_buffer(pd, memory, range.clone(), iova, access | flag);
-    registered.unwrap_or_else(|error| panic!("{range:?} as {naming:?}: {error}"))
+fn register(device: &Device, pd: PdId, memory: &Arc<Buffer>, region: &RegionPlan) -> Mr {
+    let range = region.range.clone();
+    let (_, iova, flag) = keys::start(region.naming, memory.addr().wrapping_add(range.start));
+    let access = access(region.role) | flag;
+    device
+        .memory()
+        .register_buffer(pd, memory, range, iova, access)
+        .unwrap_or_else(|error| panic!("{region:?}: {error}"))
 }
 
 fn create_qps(plan: &Plan, device: usize, core: &Device, pd: PdId) -> BTreeMap<EndId, HostQp> {

@@ -41,10 +41,11 @@ struct Progress {
 }
 
 /// Something that is not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
     /// A completion came that is not the next one of its queue: repeated, skipped, out of order or
     /// never posted.
+    #[error("{end} {queue}: wr_id {got:#x} completed, {}", next(*.expected))]
     Order {
         /// Where.
         end: EndId,
@@ -56,6 +57,7 @@ pub enum Difference {
         got: u64,
     },
     /// A work request failed.
+    #[error("{end} {queue} {index}: {status}")]
     Status {
         /// Where.
         end: EndId,
@@ -67,6 +69,7 @@ pub enum Difference {
         status: WcStatus,
     },
     /// A field of a completion is wrong.
+    #[error("{end} {queue} {index}: {field} is {got}, not {expected}")]
     Field {
         /// Where.
         end: EndId,
@@ -82,6 +85,9 @@ pub enum Difference {
         got: String,
     },
     /// A byte is wrong when its work request completes, or at the end.
+    #[error(
+        "device {device}, byte {address:#x} {when}: {got:#04x}, not {expected:#04x}, and {others} more"
+    )]
     Byte {
         /// Which device's memory.
         device: usize,
@@ -97,6 +103,7 @@ pub enum Difference {
         when: &'static str,
     },
     /// Work requests without a completion.
+    #[error("{end} {queue} {index} has not completed")]
     Missing {
         /// Where.
         end: EndId,
@@ -106,6 +113,9 @@ pub enum Difference {
         index: usize,
     },
     /// The old values of a shared cell do not form one chain: an addition was lost or made twice.
+    #[error(
+        "device {device}, shared cell {address:#x}: only {fit} of {of} additions follow each other"
+    )]
     Chain {
         /// Which device's memory.
         device: usize,
@@ -118,34 +128,8 @@ pub enum Difference {
     },
 }
 
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Order { end, queue, expected: Some(expected), got } => {
-                write!(f, "{end} {queue}: wr_id {got:#x} completed, {expected:#x} was next")
-            }
-            Self::Order { end, queue, expected: None, got } => {
-                write!(f, "{end} {queue}: wr_id {got:#x} completed, but all had")
-            }
-            Self::Status { end, queue, index, status } => {
-                write!(f, "{end} {queue} {index}: {status}")
-            }
-            Self::Field { end, queue, index, field, expected, got } => {
-                write!(f, "{end} {queue} {index}: {field} is {got}, not {expected}")
-            }
-            Self::Byte { device, address, expected, got, others, when } => write!(
-                f,
-                "device {device}, byte {address:#x} {when}: {got:#04x}, not {expected:#04x}, and {others} more"
-            ),
-            Self::Missing { end, queue, index } => {
-                write!(f, "{end} {queue} {index} has not completed")
-            }
-            Self::Chain { device, address, fit, of } => write!(
-                f,
-                "device {device}, shared cell {address:#x}: only {fit} of {of} additions follow each other"
-            ),
-        }
-    }
+fn next(expected: Option<u64>) -> String {
+    expected.map_or_else(|| "but all had".to_owned(), |next| format!("{next:#x} was next"))
 }
 
 impl fmt::Display for EndId {
@@ -188,18 +172,21 @@ impl<'a> Judge<'a> {
         let device = self.plan.end(end).device;
         for role in [Role::Landing, Role::Target, Role::Cells] {
             let region = region_of(self.plan, end.connection, end.side, role);
-            self.exempt_memory
-                .push((device, self.plan.devices[device].regions[region].range.clone()));
+            self.exempt_region(device, region);
         }
-        let taken = self.plan.invalidated(end.peer()).map(|(_, region)| region);
-        self.exempt_memory.extend(
-            taken.map(|region| (device, self.plan.devices[device].regions[region].range.clone())),
-        );
+        for (_, region) in self.plan.invalidated(end.peer()) {
+            self.exempt_region(device, region);
+        }
         // Others add to the same shared cells, but those of the broken connection may or may not.
         for (device, plan) in self.plan.devices.iter().enumerate() {
             let shared = plan.regions.iter().filter(|region| region.role == Role::SharedCells);
             self.exempt_memory.extend(shared.map(|region| (device, region.range.clone())));
         }
+    }
+
+    fn exempt_region(&mut self, device: usize, region: usize) {
+        let range = self.plan.devices[device].regions[region].range.clone();
+        self.exempt_memory.push((device, range));
     }
 
     /// Everything found up to now.
@@ -257,17 +244,28 @@ impl<'a> Judge<'a> {
             .then(|| self.plan.wr_id(end, Queue::Send, progress.send));
         let next_recv = (progress.recv < plan.recvs.len())
             .then(|| self.plan.wr_id(end, Queue::Recv, progress.recv));
-        if Some(got) == next_send {
-            self.progress_mut(end).send = self.next_signaled(end, progress.send + 1);
-            self.send_completion(end, progress.send, completion, memory);
-        } else if Some(got) == next_recv {
-            self.progress_mut(end).recv += 1;
-            self.recv_completion(end, progress.recv, completion, memory);
-        } else {
-            let queue =
-                if (got ^ self.plan.seed << 48) >> 31 & 1 == 1 { Queue::Recv } else { Queue::Send };
-            let expected = if queue == Queue::Recv { next_recv } else { next_send };
-            self.report(Difference::Order { end, queue, expected, got });
+        let queue =
+            if (got ^ self.plan.seed << 48) >> 31 & 1 == 1 { Queue::Recv } else { Queue::Send };
+        let (expected, index) = match queue {
+            Queue::Send => (next_send, progress.send),
+            Queue::Recv => (next_recv, progress.recv),
+        };
+        if expected != Some(got) {
+            return self.report(Difference::Order { end, queue, expected, got });
+        }
+        match queue {
+            Queue::Send => {
+                self.progress_mut(end).send = self.next_signaled(end, progress.send + 1);
+            }
+            Queue::Recv => self.progress_mut(end).recv += 1,
+        }
+        let status = completion.status;
+        match queue {
+            _ if status != WcStatus::Success => {
+                self.report(Difference::Status { end, queue, index, status });
+            }
+            Queue::Send => self.send_completion(end, index, completion, memory),
+            Queue::Recv => self.recv_completion(end, index, completion, memory),
         }
     }
 
@@ -276,19 +274,13 @@ impl<'a> Judge<'a> {
         let exempt = self.exempt.clone();
         for (id, end) in self.plan.ends().filter(|(id, _)| !exempt.contains(id)) {
             let progress = self.progress[id.connection * 2 + id.side].clone();
-            if progress.send < end.sends.len() {
-                self.report(Difference::Missing {
-                    end: id,
-                    queue: Queue::Send,
-                    index: progress.send,
-                });
-            }
-            if progress.recv < end.recvs.len() {
-                self.report(Difference::Missing {
-                    end: id,
-                    queue: Queue::Recv,
-                    index: progress.recv,
-                });
+            for (queue, index, count) in [
+                (Queue::Send, progress.send, end.sends.len()),
+                (Queue::Recv, progress.recv, end.recvs.len()),
+            ] {
+                if index < count {
+                    self.report(Difference::Missing { end: id, queue, index });
+                }
             }
         }
         for (device, image) in images.iter().enumerate() {
@@ -340,29 +332,9 @@ impl<'a> Judge<'a> {
         memory: &mut dyn FnMut(usize, Range<usize>) -> Vec<u8>,
     ) {
         let at = (end, Queue::Send, index);
-        if completion.status != WcStatus::Success {
-            self.report(Difference::Status {
-                end,
-                queue: Queue::Send,
-                index,
-                status: completion.status,
-            });
-            return;
-        }
         let device = self.plan.end(end).device;
         let send = &self.plan.end(end).sends[index];
-        let opcode = match send.op {
-            Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) | Op::SendRelease(_) => {
-                WcOpcode::Send
-            }
-            Op::Write(_) | Op::WriteImm(..) => WcOpcode::RdmaWrite,
-            Op::Read(_) => WcOpcode::RdmaRead,
-            Op::CompareSwap { .. } => WcOpcode::CompSwap,
-            Op::FetchAdd { .. } => WcOpcode::FetchAdd,
-            Op::AtomicWrite(_) => WcOpcode::AtomicWrite,
-            Op::Flush { .. } => WcOpcode::Flush,
-        };
-        self.field(at, "opcode", opcode, completion.opcode);
+        self.field(at, "opcode", send.op.wc_opcode(), completion.opcode);
         if send.op.returns_data() {
             self.field(at, "byte_len", send.local.len(), completion.byte_len as usize);
             let shared = self.is_shared(end, &send.op);
@@ -382,15 +354,6 @@ impl<'a> Judge<'a> {
         memory: &mut dyn FnMut(usize, Range<usize>) -> Vec<u8>,
     ) {
         let at = (end, Queue::Recv, index);
-        if completion.status != WcStatus::Success {
-            self.report(Difference::Status {
-                end,
-                queue: Queue::Recv,
-                index,
-                status: completion.status,
-            });
-            return;
-        }
         let device = self.plan.end(end).device;
         let Message { byte_len, is_write, imm, invalidates, releases: _ } =
             self.model.direction(end.peer()).messages[index].clone();

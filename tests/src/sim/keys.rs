@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use urxe_stack::device::Device;
-use urxe_stack::memory::{Access, Accessor, Bind, Buffer, Mr, MwType, PdId, inc_rkey};
+use urxe_stack::memory::{Access, AccessError, Accessor, Bind, Buffer, Mr, MwType, PdId, inc_rkey};
+use urxe_test_support::simulation::say;
 use urxe_wire::{Lkey, Rkey};
 
 use super::host::{Host, HostQp, access};
@@ -44,7 +45,7 @@ impl Renewed {
 }
 
 /// Where a region begins in its own addresses, and as whom its peers name it.
-fn start(naming: Naming, addr: *mut u8) -> (u64, u64, Access) {
+pub(super) fn start(naming: Naming, addr: *mut u8) -> (u64, u64, Access) {
     let into_page = (addr.addr() % PAGE) as u64;
     match naming {
         Naming::ZeroBased => (into_page, 0, Access::ZERO_BASED),
@@ -144,20 +145,14 @@ impl Host {
         let found = self.mrs.iter().position(|mr| mr.rkey == rkey);
         let index =
             found.ok_or_else(|| format!("{rkey} was invalidated, which is no key of a region"))?;
-        let mr = self.mrs[index];
-        let by = Accessor { pd: mr.pd, qpn: Some(self.qps[&end].handle.qpn()) };
-        if memory.pin(rkey.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64).is_ok() {
+        let (mr, by) = self.lent(end, index);
+        if self.pin(by, &mr, rkey).is_ok() {
             return Err(format!("{rkey} was invalidated and still grants access"));
         }
         let next = inc_rkey(rkey);
         let now = match self.windows.get(&index) {
-            Some(window) => memory
-                .bind(&window.bind(rkey, next, mr.len), by)
-                .map_err(|error| error.to_string())?,
-            None => {
-                memory.register_fast(next, mr.access, mr.pd).map_err(|error| error.to_string())?;
-                next
-            }
+            Some(window) => say(memory.bind(&window.bind(rkey, next, mr.len), by))?,
+            None => say(memory.register_fast(next, mr.access, mr.pd)).map(|()| next)?,
         };
         let renewed = Renewed { by, mr, now, rebound: false };
         self.check(&renewed)?;
@@ -170,17 +165,13 @@ impl Host {
     /// # Errors
     /// What is wrong with the former key or the new one.
     pub fn rebind(&self, end: EndId, region: usize) -> Result<Renewed, String> {
-        let memory = self.device().memory();
-        let mr = self.mrs[region];
-        let by = Accessor { pd: mr.pd, qpn: Some(self.qps[&end].handle.qpn()) };
-        if let Err(error) = memory.pin(mr.rkey.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64)
-        {
-            return Err(format!("{} is a valid key and grants nothing: {error}", mr.rkey));
-        }
+        let (mr, by) = self.lent(end, region);
+        self.pin(by, &mr, mr.rkey)
+            .map_err(|error| format!("{} is a valid key and grants nothing: {error}", mr.rkey))?;
         let window = self.windows.get(&region).ok_or("a region without a window")?;
         let next = if self.keeps_keys() { mr.rkey } else { inc_rkey(mr.rkey) };
         let bind = window.bind(mr.rkey, next, mr.len);
-        let now = memory.bind(&bind, by).map_err(|error| error.to_string())?;
+        let now = say(self.device().memory().bind(&bind, by))?;
         let renewed = Renewed { by, mr, now, rebound: true };
         self.check(&renewed)?;
         Ok(renewed)
@@ -192,15 +183,21 @@ impl Host {
     /// What is wrong.
     pub fn check(&self, renewed: &Renewed) -> Result<(), String> {
         let Renewed { by, mr, now, .. } = *renewed;
-        let pin = |key: Rkey| {
-            self.device()
-                .memory()
-                .pin(key.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64)
-                .map(drop)
-        };
-        if pin(mr.rkey).is_ok() {
+        if self.pin(by, &mr, mr.rkey).is_ok() {
             return Err(format!("{} was taken away and grants access again", mr.rkey));
         }
-        pin(now).map_err(|error| format!("{now} replaced {}: {error}", mr.rkey))
+        self.pin(by, &mr, now).map_err(|error| format!("{now} replaced {}: {error}", mr.rkey))
+    }
+
+    /// A region, and its peer by the queue pair of `end`.
+    fn lent(&self, end: EndId, region: usize) -> (Mr, Accessor) {
+        let mr = self.mrs[region];
+        (mr, Accessor { pd: mr.pd, qpn: Some(self.qps[&end].handle.qpn()) })
+    }
+
+    /// Whether a key lets `by` write to the whole of a region.
+    fn pin(&self, by: Accessor, mr: &Mr, key: Rkey) -> Result<(), AccessError> {
+        let len = mr.len as u64;
+        self.device().memory().pin(key.0, by, Access::REMOTE_WRITE, mr.iova, len).map(drop)
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use urxe_stack::cq::WcOpcode;
 use urxe_stack::port::sim::{LinkFaults, NodeConfig};
 use urxe_stack::rng::Rng;
 
@@ -257,14 +258,21 @@ impl Op {
     /// Whether the peer needs a receive for it.
     #[must_use]
     pub fn consumes_recv(&self) -> bool {
-        matches!(
-            self,
-            Self::Send
-                | Self::SendImm(_)
-                | Self::SendInvalidate(_)
-                | Self::SendRelease(_)
-                | Self::WriteImm(..)
-        )
+        self.is_send() || matches!(self, Self::WriteImm(..))
+    }
+
+    /// The opcode with which a completion names it.
+    #[must_use]
+    pub fn wc_opcode(&self) -> WcOpcode {
+        match self {
+            Self::Write(_) | Self::WriteImm(..) => WcOpcode::RdmaWrite,
+            Self::Read(_) => WcOpcode::RdmaRead,
+            Self::CompareSwap { .. } => WcOpcode::CompSwap,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::AtomicWrite(_) => WcOpcode::AtomicWrite,
+            Self::Flush { .. } => WcOpcode::Flush,
+            _ => WcOpcode::Send,
+        }
     }
 
     /// Whether its data goes into the peer's receive.

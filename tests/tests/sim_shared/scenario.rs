@@ -8,13 +8,12 @@ use std::time::Duration;
 use urxe::sim::{DeviceOptions, Fabric, LinkFaults, Probability};
 use urxe::*;
 use urxe_stack::rng::Rng;
-use urxe_test_support::simulation::{Scenario, address, device, percent};
+use urxe_test_support::simulation::{Scenario, address, device, percent, say};
 use urxe_test_support::tally;
 
 use super::InjectedBug;
-use super::cell::Cell;
 use super::ending::Ending;
-use super::judge::{Due, Message, Record};
+use super::judge::{Cell, Due, Message, Record};
 use super::lent_part::{LentPart, State};
 
 pub const PART: usize = 8192;
@@ -239,12 +238,8 @@ impl Scenario for SharedQueues {
             .map(|part| {
                 let is_xrc = percent(&mut rng, 40);
                 let qp_type = if is_xrc { QpType::XrcSend } else { QpType::Rc };
-                let client = client_pd
-                    .queue_pair(&client_cq)
-                    .qp_type(qp_type)
-                    .signal_all(true)
-                    .create()
-                    .unwrap();
+                let client = client_pd.queue_pair(&client_cq).qp_type(qp_type).signal_all(true);
+                let client = client.create().unwrap();
                 let server = if is_xrc {
                     let target = domain.target().unwrap();
                     client.connect(&target.endpoint(), &options).unwrap();
@@ -305,14 +300,14 @@ impl Scenario for SharedQueues {
             {
                 self.end_one()?;
             }
-            self.fabric.run_for(STEP).map_err(|error| error.to_string())?;
+            say(self.fabric.run_for(STEP))?;
             self.judge()?;
         }
         // No more faults: everything ends.
         self.fabric.set_faults(LinkFaults::default());
         for _ in 0..4000 {
             self.hand_in(true);
-            self.fabric.run_for(STEP * 10).map_err(|error| error.to_string())?;
+            say(self.fabric.run_for(STEP * 10))?;
             self.judge()?;
             if self.connections.iter().all(Connection::is_done) {
                 break;

@@ -96,9 +96,7 @@ impl Windows {
 
     /// Waits until nothing is open, and compares the memory.
     fn close(&mut self, after: &[u8]) -> Result<(), String> {
-        self.step_until("the peer's requests", |scenario| {
-            scenario.requests.iter().all(|r| r.fate != Fate::Open)
-        })?;
+        self.step_until("the peer's requests", Self::has_nothing_open)?;
         if self.service == Service::Uc {
             self.settle()?;
         }

@@ -135,15 +135,11 @@ impl Scenario for Windows {
             let srq = owner_pd.shared_receive_queue(16).xrc(&domain, &owner_cq).create().unwrap();
             Target { qp: domain.target().unwrap(), srq }
         });
+        let peer_qp = peer_pd.queue_pair(&peer_cq).qp_type(peer_type).signal_all(true);
         let scenario = Self {
             owner_qp,
             target,
-            peer_qp: peer_pd
-                .queue_pair(&peer_cq)
-                .qp_type(peer_type)
-                .signal_all(true)
-                .create()
-                .unwrap(),
+            peer_qp: peer_qp.create().unwrap(),
             fabric,
             rng,
             service,
@@ -239,9 +235,7 @@ impl Windows {
     pub fn outcome(&mut self) -> Result<WcStatus, String> {
         self.requests.clear();
         self.requests.push(Request { range: 0..0, bytes: None, fate: Fate::Open });
-        self.step_until("what the peer tried", |scenario| {
-            scenario.requests.iter().all(|r| r.fate != Fate::Open)
-        })?;
+        self.step_until("what the peer tried", Self::has_nothing_open)?;
         match self.requests.pop().map(|request| request.fate) {
             Some(Fate::Failed(status)) => Ok(status),
             _ => Ok(WcStatus::Success),
@@ -290,6 +284,11 @@ impl Windows {
             }
         }
         Ok(())
+    }
+
+    /// Whether all requests of the peer have completed.
+    pub fn has_nothing_open(&self) -> bool {
+        self.requests.iter().all(|request| request.fate != Fate::Open)
     }
 
     /// Steps until `is_done`, or the limit.
@@ -347,9 +346,7 @@ impl Windows {
         // Before the key is gone, everything that the peer has begun is done.
         let is_patient = !by_peer && (is_plain || percent(&mut self.rng, 30));
         if is_patient {
-            self.step_until("requests by a valid key", |scenario| {
-                scenario.requests.iter().all(|request| request.fate != Fate::Open)
-            })?;
+            self.step_until("requests by a valid key", Self::has_nothing_open)?;
             self.settle()?;
         } else if !by_peer {
             say(self.fabric.run_for(STEP * self.rng.index(20) as u32))?;

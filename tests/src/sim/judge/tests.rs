@@ -26,7 +26,7 @@ impl Run {
             }
             for (index, send) in end.sends.iter().enumerate() {
                 if end.all_signaled || send.signaled {
-                    let (wr_id, opcode) = (plan.wr_id(id, Queue::Send, index), opcode(&send.op));
+                    let (wr_id, opcode) = (plan.wr_id(id, Queue::Send, index), send.op.wc_opcode());
                     let completion =
                         Completion::new(wr_id, Qpn::default(), opcode, WcStatus::Success);
                     completions.push((id, completion.with_byte_len(send.local.len() as u32)));
@@ -86,18 +86,6 @@ fn received(plan: &Plan, id: EndId, index: usize, message: &Message) -> Completi
         completion = completion.with_invalidated(Rkey(rkeys(plan)[plan.end(id).device][region]));
     }
     completion
-}
-
-fn opcode(op: &Op) -> WcOpcode {
-    match op {
-        Op::Write(_) | Op::WriteImm(..) => WcOpcode::RdmaWrite,
-        Op::Read(_) => WcOpcode::RdmaRead,
-        Op::CompareSwap { .. } => WcOpcode::CompSwap,
-        Op::FetchAdd { .. } => WcOpcode::FetchAdd,
-        Op::AtomicWrite(_) => WcOpcode::AtomicWrite,
-        Op::Flush { .. } => WcOpcode::Flush,
-        _ => WcOpcode::Send,
-    }
 }
 
 #[test]
