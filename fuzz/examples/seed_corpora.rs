@@ -4,39 +4,22 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use pcap_parser::traits::PcapReaderIterator;
-use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError};
+use urxe_test_support::capture;
 use urxe_wire::mad::Mad;
 use urxe_wire::{Frame, PacketView, ROCE_PORT};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> std::io::Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut seen = BTreeSet::new();
-    let mut captures: Vec<_> = std::fs::read_dir(here.join("../wire/testdata"))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|e| e == "pcap"))
-        .collect();
-    captures.sort();
-    for path in captures {
-        let bytes = std::fs::read(&path)?;
-        let mut reader =
-            LegacyPcapReader::new(1 << 20, &bytes[..]).map_err(|e| format!("{e:?}"))?;
-        loop {
-            match reader.next() {
-                Ok((used, block)) => {
-                    if let PcapBlockOwned::Legacy(block) = block {
-                        keep(here, block.data, &mut seen)?;
-                    }
-                    reader.consume(used);
-                }
-                Err(PcapError::Eof) => break,
-                Err(PcapError::Incomplete(_)) => reader.refill().map_err(|e| format!("{e:?}"))?,
-                Err(e) => return Err(format!("{}: {e:?}", path.display()).into()),
+    let (mut seen, mut kept) = (BTreeSet::new(), Ok(()));
+    for name in capture::names() {
+        capture::frames(&name, |frame| {
+            if kept.is_ok() {
+                kept = keep(here, frame, &mut seen);
             }
-        }
+        });
     }
     println!("{} kinds of packet", seen.len());
-    Ok(())
+    kept
 }
 
 fn keep(here: &Path, bytes: &[u8], seen: &mut BTreeSet<String>) -> std::io::Result<()> {

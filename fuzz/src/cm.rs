@@ -24,38 +24,17 @@ const LONG_NS: u64 = 1 << 58;
 #[derive(Arbitrary, Debug)]
 enum Step {
     /// A MAD; the bytes stand behind its ids.
-    Mad {
-        from: u8,
-        attribute: u8,
-        ids: u8,
-        which: u8,
-        body: Vec<u8>,
-    },
+    Mad { from: u8, attribute: u8, ids: u8, which: u8, body: Vec<u8> },
     /// Bytes as they are.
-    Bytes {
-        from: u8,
-        bytes: Vec<u8>,
-    },
-    Connect {
-        to: u8,
-        qpn: u8,
-        is_peer: bool,
-        exponent: u8,
-        retries: u8,
-    },
-    Resolve {
-        to: u8,
-        retries: u8,
-    },
+    Bytes { from: u8, bytes: Vec<u8> },
+    /// The program asks for a connection.
+    Connect { to: u8, qpn: u8, is_peer: bool, exponent: u8, retries: u8 },
+    /// The program asks for a service's queue pair.
+    Resolve { to: u8, retries: u8 },
     /// A call for one of the communications.
-    Call {
-        which: u8,
-        call: u8,
-        value: u8,
-    },
-    Wait {
-        us: u32,
-    },
+    Call { which: u8, call: u8, value: u8 },
+    /// Time passes.
+    Wait { us: u32 },
     /// To the next deadline.
     Timeout,
 }
@@ -113,21 +92,15 @@ impl World {
                     path_mtu: Bits::masked(3),
                     ..Req::default()
                 };
-                let asking = Asking {
-                    path: path(*to),
-                    packet_life_time: Bits::masked((*exponent >> 3).into()),
-                };
+                let packet_life_time = Bits::masked((*exponent >> 3).into());
+                let asking = Asking { path: path(*to), packet_life_time };
                 self.held.extend(self.cm.connect(now, asking, req, 0, *is_peer));
             }
             Step::Resolve { to, retries } => {
                 let req = SidrReq { service_id: SERVICE, ..SidrReq::default() };
-                self.held.extend(self.cm.resolve_service(
-                    now,
-                    (path(*to), 0),
-                    req,
-                    1_000_000,
-                    (*retries).into(),
-                ));
+                let retries = (*retries).into();
+                let id = self.cm.resolve_service(now, (path(*to), 0), req, 1_000_000, retries);
+                self.held.extend(id);
             }
             Step::Call { which, call, value } => self.call(*which, *call, *value),
             Step::Wait { us } => {
@@ -188,12 +161,10 @@ impl World {
         let Some(&id) = held.get(usize::from(which) % held.len().max(1)) else { return };
         let state = cm.state(id).expect("it is held");
         let result = match call % 10 {
-            0 => cm.accept(
-                now,
-                id,
-                Rep { local_qpn: Qpn::masked(value.into()), ..Rep::default() },
-                value.into(),
-            ),
+            0 => {
+                let rep = Rep { local_qpn: Qpn::masked(value.into()), ..Rep::default() };
+                cm.accept(now, id, rep, value.into())
+            }
             1 => cm.confirm(now, id, PrivateData::NONE),
             2 => cm.delay_answer(now, id, Bits::masked(value.into()), PrivateData::NONE),
             3 => {

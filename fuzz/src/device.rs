@@ -76,18 +76,12 @@ mod tests {
         let mut scenario = Scenario::new(&setup(23));
         let place = Place { region: 0, offset: 0, length: 500 };
         // 20 bytes with the first opcode of UD, to the first group.
+        let values = Values::default();
+        let [qp, opcode] = [0; 2];
+        let (psn, flags, own_length, payload) = (0, 0, false, 20);
         let packet = || {
-            let values = Values::default();
-            Step::Packet(Packet {
-                qp: 0,
-                opcode: 0,
-                psn: 0,
-                flags: 0,
-                place,
-                own_length: false,
-                payload: 20,
-                values,
-            })
+            let packet = Packet { qp, opcode, psn, flags, place, own_length, payload, values };
+            Step::Packet(packet)
         };
         let join = |qp| Step::Modify { qp, how: 224, value: 0 };
         for qp in 0..3 {

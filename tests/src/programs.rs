@@ -10,7 +10,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use std::{env, fmt, fs, thread};
 
-pub mod cmtime;
 pub mod deaths;
 pub mod lists;
 pub mod perftest;
@@ -155,6 +154,33 @@ fn row(line: &str) -> Option<[u64; 2]> {
     figures.filter(|figures| !figures.is_empty()).map(|_| row)
 }
 
+/// Milliseconds that one step took for all connections together, by the table that `cmtime` prints:
+/// what all connections took for each step, made and ended by one client.
+fn step_ms(table: &str, step: &str) -> Option<f64> {
+    steps(table).find(|(name, _)| *name == step).map(|(_, ms)| ms)
+}
+
+/// Connections a second by the whole table of `cmtime`: from creating an identifier over addresses, routes,
+/// queue pairs, connecting and disconnecting to destroying.
+#[must_use]
+pub fn whole_per_second(table: &str, connections: usize) -> Option<f64> {
+    step_ms(table, "destroy")?;
+    Some(connections as f64 * 1e3 / steps(table).map(|(_, ms)| ms).sum::<f64>())
+}
+
+/// Connections a second by the table of `cmtime`, only connecting and disconnecting.
+#[must_use]
+pub fn connected_per_second(table: &str, connections: usize) -> Option<f64> {
+    Some(connections as f64 * 1e3 / (step_ms(table, "connect")? + step_ms(table, "disconnect")?))
+}
+
+fn steps(table: &str) -> impl Iterator<Item = (&str, f64)> {
+    table.lines().filter_map(|line| {
+        let (name, figures) = line.split_once(':')?;
+        Some((name.trim(), figures.split_whitespace().next()?.parse().ok()?))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,5 +210,18 @@ mod tests {
         let pair = pingpong::Pingpong::new("ibv_xsrq_pingpong").pair();
         assert_eq!(pair.judge("success\n", "success\n"), Ok(()));
         assert!(pair.judge("success\n", "no success\n").is_err());
+    }
+
+    #[test]
+    fn figures_of_a_table() {
+        let table = "step              total ms     max ms     min us  us / conn\n\
+                     create id    :        1.00       0.04       5.00      10.00\n\
+                     connect      :       30.00       9.00      50.00     300.00\n\
+                     disconnect   :       10.00       1.00      20.00     100.00\n\
+                     destroy      :        9.00       0.10       9.00      90.00\n";
+        assert_eq!(step_ms(table, "connect"), Some(30.0));
+        assert_eq!(connected_per_second(table, 100), Some(2_500.0));
+        assert_eq!(whole_per_second(table, 100), Some(2_000.0));
+        assert_eq!(whole_per_second("cmtime: failed\nconnect : 1", 1), None);
     }
 }

@@ -11,7 +11,7 @@ use urxe_stack::qp::attr::{QpCap, QpType};
 use urxe_stack::qp::work_request::{AhHandle, Destination};
 use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
-use urxe_test_support::qp::{self, address_vector};
+use urxe_test_support::qp::{self, CAP, address_vector};
 use urxe_wire::{QKey, Qpn};
 
 /// The Q_Key of every datagram queue pair.
@@ -98,13 +98,8 @@ impl Shared {
         if kind.qp_type == QpType::XrcRecv {
             return device.create_xrc_target(&self.xrcd).expect("there are many");
         }
-        let cap = QpCap {
-            max_send_wr: 24,
-            max_recv_wr: 9,
-            max_send_sge: 2,
-            max_recv_sge: 2,
-            max_inline_data: 64,
-        };
+        let sizes = QpCap { max_send_wr: 24, max_recv_wr: 9, ..CAP };
+        let cap = QpCap { max_send_sge: 2, max_recv_sge: 2, ..sizes };
         let srq = self.srq(kind).cloned();
         let init = QpInit { srq, cap, sq_sig_all, ..qp::init(kind.qp_type, pd, cq) };
         device.create_qp(&init).expect("there are many")

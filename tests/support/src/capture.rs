@@ -1,7 +1,7 @@
 //! The packets of a capture file.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
 use urxe_wire::{Frame, ROCE_PORT};
@@ -35,7 +35,7 @@ pub fn packets(name: &str) -> Vec<Carried> {
 /// # Panics
 /// If the capture cannot be read.
 pub fn frames(name: &str, mut take: impl FnMut(&[u8])) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/testdata").join(name);
+    let path = folder().join(name);
     let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     blocks(LegacyPcapReader::new(1 << 20, &file[..]).expect("a capture"), |block| {
         if let PcapBlockOwned::Legacy(block) = block {
@@ -60,4 +60,21 @@ pub fn blocks(mut reader: impl PcapReaderIterator, mut take: impl FnMut(PcapBloc
             Err(error) => panic!("{error:?}"),
         }
     }
+}
+
+/// The names of all captures of `wire/testdata`, in order.
+///
+/// # Panics
+/// If the folder cannot be read.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(folder()).expect("the folder of the captures");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".pcap")).collect();
+    names.sort();
+    names
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/testdata")
 }

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use urxe_tests::kernel::{Guest, Lab, Series};
-use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
+use urxe_tests::programs::{connected_per_second, whole_per_second};
 
 use crate::case::{Case, Failure};
 use crate::players::bring;

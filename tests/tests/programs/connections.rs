@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
-use urxe_tests::programs::is_early;
+use urxe_tests::programs::{connected_per_second, is_early, whole_per_second};
 
 use crate::install::{EXPECTED, compile, install, ok, said};
 use crate::pair::turn;

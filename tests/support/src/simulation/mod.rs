@@ -9,12 +9,10 @@ use urxe::{Device, IcrcPolicy};
 use urxe_types::rng::Rng;
 
 mod lent_key;
-mod seeds;
-mod tally;
+mod scenario;
 
 pub use self::lent_key::LentKey;
-pub use self::seeds::{Scenario, Seeds, assert_bug_is_found, assert_runs_follow_seeds};
-pub use self::tally::Tally;
+pub use self::scenario::{Scenario, Seeds, Tally, assert_bug_is_found, assert_runs_follow_seeds};
 
 /// The address of a host: 10.0.0.n, or fd00::n.
 #[must_use]

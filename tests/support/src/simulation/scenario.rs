@@ -1,12 +1,11 @@
-//! The seeds of a simulation, and what every simulation has to show beside its own subject: a run
-//! is its seed's alone, and a bug put in on purpose is found.
+//! A simulation as a scenario: its seeds, what its runs showed, added up, and what every simulation
+//! has to show beside its own subject: a run is its seed's alone, and a bug put in on purpose is
+//! found.
 //!
 //! `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` says how many of the simulation of single
 //! connections there are.
 
 use std::ops::Range;
-
-use super::Tally;
 
 /// One seed takes as long as so many of the simulation of single connections.
 const COST: u64 = 10;
@@ -112,4 +111,52 @@ pub fn assert_bug_is_found<S: Scenario>(kind: S::Kind, bug: S::InjectedBug) {
         let found = S::new(seed, kind, Some(bug)).run();
         assert!(found.is_err(), "seed {seed}: the bug was not found");
     }
+}
+
+/// Numbers that can be added to others of their kind. [`tally!`](crate::tally) declares a struct of
+/// them.
+pub trait Tally {
+    /// Adds what another run showed.
+    fn add(&mut self, other: &Self);
+}
+
+macro_rules! number {
+    ($($number:ty),*) => {
+        $(impl Tally for $number {
+            fn add(&mut self, other: &Self) {
+                *self += other;
+            }
+        })*
+    };
+}
+
+number!(u32, u64, usize);
+
+impl<T: Tally, const N: usize> Tally for [T; N] {
+    fn add(&mut self, other: &Self) {
+        self.iter_mut().zip(other).for_each(|(all, one)| all.add(one));
+    }
+}
+
+/// Declares a struct of numbers that can be added up, of which a run begins with zeros.
+#[macro_export]
+macro_rules! tally {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $name:ident {
+            $($(#[$comment:meta])* $inner:vis $field:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        $visibility struct $name {
+            $($(#[$comment])* $inner $field: $type,)*
+        }
+
+        impl $crate::simulation::Tally for $name {
+            fn add(&mut self, other: &Self) {
+                $($crate::simulation::Tally::add(&mut self.$field, &other.$field);)*
+            }
+        }
+    };
 }
