@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use libtest_mimic::{Failed, Trial};
-use urxe_tests::kernel::{Error, Finished, Lab};
+use urxe_tests::kernel::{Error, Finished, Guest, Lab, Series};
 
 /// Why a test failed.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +61,8 @@ pub fn said(finished: Finished, wanted: &[&str]) -> Result<String, Failure> {
 }
 
 type Body = dyn Fn(&Lab) -> Result<(), Failure> + Send;
+/// A test with one guest.
+pub type GuestBody = fn(&Lab, &Guest) -> Result<(), Failure>;
 
 /// A named test.
 pub struct Case {
@@ -76,6 +78,11 @@ impl Case {
         body: impl Fn(&Lab) -> Result<(), Failure> + Send + 'static,
     ) -> Self {
         Self { name: name.into(), body: Box::new(body), is_long: false }
+    }
+
+    /// A test with the guest of a series.
+    pub fn with_guest(name: String, series: Series, body: GuestBody) -> Self {
+        Self::new(name, move |lab| body(lab, lab.guest(series)))
     }
 
     /// The same, left out unless it is asked for.

@@ -20,11 +20,10 @@ const ECT_0: &str = "-t 2";
 
 pub fn cases() -> Vec<Case> {
     let case = |series: Series| {
-        Case::new(format!("congestion::notifications_to_{}", series.name()), move |lab| {
-            notifications(lab, lab.guest(series))
-        })
+        let name = format!("congestion::notifications_to_{}", series.name());
+        Case::with_guest(name, series, notifications)
     };
-    Series::ALL.into_iter().map(case).collect()
+    Series::ALL.map(case).into()
 }
 
 fn notifications(lab: &Lab, guest: &Guest) -> Result<(), Failure> {

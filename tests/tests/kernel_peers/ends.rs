@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use urxe_tests::kernel::{Guest, HOST_V4, Impairment, Lab, Series};
 
-use crate::case::{Case, Failure, must_say};
+use crate::case::{Case, Failure, GuestBody, must_say};
 use crate::connections::start;
 use crate::players::{Family, Node, urxe};
 
@@ -22,9 +22,8 @@ const UNREACHABLE: Duration = Duration::from_secs(120);
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for series in Series::ALL {
-        let case = |what: &str, body: fn(&Lab, &Guest) -> Result<(), Failure>| {
-            let name = format!("ends::{what}_{}", series.name());
-            Case::new(name, move |lab| body(lab, lab.guest(series)))
+        let case = |what: &str, body: GuestBody| {
+            Case::with_guest(format!("ends::{what}_{}", series.name()), series, body)
         };
         let killed_client = case("a_killed_client_of", killed_client);
         let killed_server = case("a_killed_server_of", killed_server);

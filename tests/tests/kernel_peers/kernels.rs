@@ -7,7 +7,7 @@ use urxe_tests::kernel::{Guest, Impairment, Lab, Series};
 use urxe_tests::programs::refusals::judge_original;
 
 use crate::{
-    case::{Case, Failure, said},
+    case::{Case, Failure, GuestBody, said},
     players::{Family, Node, Patience, Pingpong, Play},
 };
 
@@ -19,12 +19,13 @@ pub fn cases() -> Vec<Case> {
         Case::new("kernels::wrong_key", wrong_key),
     ];
     for series in Series::ALL {
-        let bodies: [(&str, fn(&Guest) -> Result<(), Failure>); 3] =
-            [("refusals", refusals), ("events", events), ("lifetimes", lifetimes)];
-        cases.extend(bodies.map(|(what, body)| {
+        let mut case = |what: &str, body: GuestBody| {
             let name = format!("kernels::{what}_{}", series.name());
-            Case::new(name, move |lab| body(lab.guest(series)))
-        }));
+            cases.push(Case::with_guest(name, series, body));
+        };
+        case("refusals", refusals);
+        case("events", events);
+        case("lifetimes", lifetimes);
     }
     for (server, client) in [(Series::V6_1, Series::V6_12), (Series::V6_12, Series::V6_1)] {
         let pair = format!("{}_serves_{}", server.name(), client.name());
@@ -94,7 +95,7 @@ fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failu
 }
 
 /// The errors of the original: what urxe's are compared with.
-fn refusals(guest: &Guest) -> Result<(), Failure> {
+fn refusals(_: &Lab, guest: &Guest) -> Result<(), Failure> {
     let said = guest.run("refusals")?.ok()?;
     judge_original(&said).map_err(Failure::Program)
 }
@@ -103,7 +104,7 @@ fn refusals(guest: &Guest) -> Result<(), Failure> {
 /// the programs) are compared with: the same, but that urxe says besides that clients are to
 /// register anew, and tells of the port before the addresses that go with it. On an interface of
 /// its own: the guest is spoken to over the other.
-fn events(guest: &Guest) -> Result<(), Failure> {
+fn events(_: &Lab, guest: &Guest) -> Result<(), Failure> {
     const DEVICE: &str = "ip=/usr/bin/ip; $ip link add cable type ifb && $ip link set cable addrgenmode none && \
         $ip address add 10.99.0.1/24 dev cable && $ip link set cable up && rdma link add rxe1 type rxe netdev cable";
     const CHANGES: [(&str, &[&str]); 7] = [
@@ -134,7 +135,7 @@ fn events(guest: &Guest) -> Result<(), Failure> {
 }
 
 /// What the program expects of urxe's librdmacm, the original does.
-fn lifetimes(guest: &Guest) -> Result<(), Failure> {
+fn lifetimes(_: &Lab, guest: &Guest) -> Result<(), Failure> {
     guest.start(&format!("cm_lifetimes {}", guest.v4()))?.finish(Duration::from_secs(100))?.ok()?;
     Ok(())
 }

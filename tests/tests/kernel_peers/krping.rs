@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use urxe_tests::kernel::{Guest, HOST_V4, Job, Lab, Series};
 
-use crate::case::{Case, Failure, must_say};
+use crate::case::{Case, Failure, GuestBody, must_say};
 use crate::connections::start;
 use crate::players::{Family, Node, bring};
 
@@ -34,7 +34,7 @@ const PORT: u16 = 7174;
 
 pub fn cases() -> Vec<Case> {
     let Some(module) = std::env::var_os(MODULE).map(PathBuf::from) else { return Vec::new() };
-    let case = |what: &str, body: fn(&Lab, &Guest) -> Result<(), Failure>| {
+    let case = |what: &str, body: GuestBody| {
         let module = module.clone();
         Case::new(format!("krping::{what}_6.1"), move |lab| {
             let guest = lab.guest(Series::V6_1);

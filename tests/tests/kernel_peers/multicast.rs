@@ -84,12 +84,9 @@ pub fn cases() -> Vec<Case> {
         }
     }
     for series in Series::ALL {
-        let bodies: [(&str, fn(&Lab, &Guest) -> Result<(), Failure>); 2] =
-            [("sends", mckey_sends), ("listens", mckey_listens)];
-        cases.extend(bodies.map(|(what, body)| {
-            let name = format!("multicast::mckey_of_{}_{what}", series.name());
-            Case::new(name, move |lab| body(lab, lab.guest(series)))
-        }));
+        let name = format!("multicast::mckey_of_{}", series.name());
+        cases.push(Case::with_guest(format!("{name}_sends"), series, mckey_sends));
+        cases.push(Case::with_guest(format!("{name}_listens"), series, mckey_listens));
     }
     cases
 }

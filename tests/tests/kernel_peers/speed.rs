@@ -29,17 +29,14 @@ const WANTED: f64 = 1.3;
 const LIMIT: Duration = Duration::from_secs(180);
 
 pub fn cases() -> Vec<Case> {
-    Series::ALL
-        .into_iter()
-        .map(|series| {
-            let name = format!("speed::connections_in_the_guest_{}", series.name());
-            Case::new(name, move |lab| contest(lab, series)).long()
-        })
-        .collect()
+    let case = |series: Series| {
+        let name = format!("speed::connections_in_the_guest_{}", series.name());
+        Case::with_guest(name, series, contest).long()
+    };
+    Series::ALL.map(case).into()
 }
 
-fn contest(lab: &Lab, series: Series) -> Result<(), Failure> {
-    let guest = lab.guest(series);
+fn contest(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     bring_library(lab, guest)?;
     let over_kernel =
         format!("cmtime & sleep 2; cmtime -s {} -c {CONNECTIONS}; kill $!", guest.v4());
