@@ -3,7 +3,7 @@
 use urxe_wire::mad::{Attribute, Bits, CommId, MAD_LEN, Rep, Req, TransactionId, TransportType};
 use urxe_wire::{Gid, PKey, Psn, Qpn};
 
-use super::pace::Turn;
+use super::request_window::SendState;
 use super::table::CmState;
 use urxe_types::time::Time;
 
@@ -64,7 +64,7 @@ pub(super) struct Asked {
     pub mad: [u8; MAD_LEN],
     pub interval_ns: u64,
     pub retries_left: u32,
-    pub turn: Turn,
+    pub send_state: SendState,
 }
 
 /// One communication.

@@ -20,7 +20,7 @@
 //! | `communication` | one communication, and what was agreed |
 //! | `calls` | what a program may ask for |
 //! | `receive`, `answer` | what MADs do; what strangers are answered |
-//! | `pace` | how many questions are under way to one address |
+//! | `request_window` | how many questions are under way to one address |
 //! | `counters` | what is counted |
 //!
 //! # What strangers can do
@@ -35,8 +35,8 @@ mod calls;
 mod communication;
 mod counters;
 pub mod ids;
-mod pace;
 mod receive;
+mod request_window;
 pub mod table;
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ pub use self::communication::{Agreed, CmPath, ack_timeout};
 use self::communication::{Asked, Communication, exponent_ns};
 pub use self::counters::{CmCounters, CmDrop};
 use self::ids::{CommIds, MAX_COMMUNICATIONS};
-use self::pace::{Paces, Turn};
+use self::request_window::{RequestWindows, SendState};
 use self::table::{Action, CmState, Input, Step};
 use urxe_types::rng::Rng;
 use urxe_types::time::Time;
@@ -162,7 +162,7 @@ pub struct ConnectionManager {
     /// Own requests that the peer may make as well.
     peers: BTreeMap<(CmPath, ServiceId), usize>,
     timers: BTreeSet<(Time, usize)>,
-    paces: Paces,
+    request_windows: RequestWindows,
     half_open: usize,
     transmits: VecDeque<CmTransmit>,
     events: VecDeque<CmEvent>,
@@ -193,7 +193,7 @@ impl ConnectionManager {
             by_request: BTreeMap::new(),
             peers: BTreeMap::new(),
             timers: BTreeSet::new(),
-            paces: Paces::default(),
+            request_windows: RequestWindows::default(),
             half_open: 0,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
@@ -218,14 +218,14 @@ impl ConnectionManager {
             .first()
             .map(|&(deadline, _)| deadline)
             .into_iter()
-            .chain(self.paces.next_look())
+            .chain(self.request_windows.next_check())
             .min()
     }
 
     /// Repeats what was not answered, gives up what never was, ends what has waited long enough.
     pub fn handle_timeout(&mut self, now: Time) {
-        while let Some(peer) = self.paces.stalled(now) {
-            self.send_waiting(now, peer);
+        while let Some(peer) = self.request_windows.stalled_peer(now) {
+            self.send_queued(now, peer);
         }
         while let Some(&(deadline, index)) = self.timers.first() {
             if deadline > now {
@@ -310,7 +310,7 @@ impl ConnectionManager {
             && self.by_request.is_empty()
             && self.peers.is_empty()
             && self.timers.is_empty()
-            && self.paces.is_idle()
+            && self.request_windows.is_idle()
             && self.half_open == 0
             && self.listeners.values().all(|listener| listener.pending == 0)
             && self.transmits.is_empty()
@@ -400,7 +400,7 @@ impl ConnectionManager {
         if state == next {
             return;
         }
-        let turn = communication.asked.take().map(|asked| asked.turn);
+        let send_state = communication.asked.take().map(|asked| asked.send_state);
         let wait_ns = exponent_ns(communication.wait_exponent.into());
         let Communication {
             remote_id, path, listener, agreed: Agreed { remote_qpn, req, .. }, ..
@@ -429,30 +429,33 @@ impl ConnectionManager {
             }
         }
         self.arm(index, if next == CmState::Timewait { now.plus_ns(wait_ns) } else { Time::NEVER });
-        if let Some(turn) = turn {
-            self.paces.answered(now, path.remote, turn);
-            self.send_waiting(now, path.remote);
+        if let Some(send_state) = send_state {
+            self.request_windows.complete(now, path.remote, send_state);
+            self.send_queued(now, path.remote);
         }
     }
 
     /// Sends questions whose turn it is.
-    fn send_waiting(&mut self, now: Time, peer: Gid) {
-        while let Some((id, turn)) = self.paces.next(peer) {
+    fn send_queued(&mut self, now: Time, peer: Gid) {
+        while let Some((id, send_state)) = self.request_windows.pop_ready(peer) {
             let waits = |communication: &&mut Box<Communication>| {
                 communication.id == id
-                    && communication.asked.as_ref().is_some_and(|asked| asked.turn == Turn::Waits)
+                    && communication
+                        .asked
+                        .as_ref()
+                        .is_some_and(|asked| asked.send_state == SendState::Queued)
             };
             let index = self.ids.index(id);
             let communication =
                 index.and_then(|index| self.communications.get_mut(index)?.as_mut()).filter(waits);
             let Some((index, communication)) = index.zip(communication) else {
                 // It was given up before it was asked.
-                self.paces.answered(now, peer, turn);
+                self.request_windows.complete(now, peer, send_state);
                 continue;
             };
             let way = communication.way();
             let Some(asked) = communication.asked.as_mut() else { continue };
-            asked.turn = turn;
+            asked.send_state = send_state;
             let Asked { attribute, mad, interval_ns, .. } = *asked;
             self.transmit(way, attribute, mad, false);
             self.arm(index, now.plus_ns(interval_ns));
@@ -468,10 +471,10 @@ impl ConnectionManager {
         let (bytes, interval_ns, way) =
             (mad.to_bytes(), communication.interval_ns, communication.way());
         let (id, retries_left) = (communication.id, communication.max_cm_retries);
-        let turn = self.paces.ask(now, way.0.remote, id);
+        let send_state = self.request_windows.register(now, way.0.remote, id);
         self.at_mut(index).asked =
-            Some(Asked { attribute, mad: bytes, interval_ns, retries_left, turn });
-        if turn != Turn::Waits {
+            Some(Asked { attribute, mad: bytes, interval_ns, retries_left, send_state });
+        if send_state != SendState::Queued {
             self.transmit(way, attribute, bytes, false);
             self.arm(index, now.plus_ns(interval_ns));
         }

@@ -8,7 +8,7 @@ use urxe_wire::mad::{
 use super::answer::objection;
 use super::calls::ListenerId;
 use super::communication::{Agreed, CmPath, Communication, ack_timeout, exponent_ns, qpn_of};
-use super::pace::Turn;
+use super::request_window::SendState;
 
 use super::table::{self, Action, CmState, Input};
 use super::{CmDrop, CmEventKind, ConnectionManager};
@@ -139,7 +139,7 @@ impl ConnectionManager {
         let Some(mut asked) = communication.asked.clone() else {
             unreachable!("an MRA is an answer to what is being asked")
         };
-        (asked.interval_ns, asked.turn) = (interval_ns, Turn::Free);
+        (asked.interval_ns, asked.send_state) = (interval_ns, SendState::Untracked);
         self.enter(index, next, now);
         self.at_mut(index).asked = Some(asked);
         self.arm(index, now.plus_ns(interval_ns));
