@@ -99,7 +99,7 @@ impl Cma {
         let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
         let (path, packet_life_time) = (known.path(), Bits::masked(known.packet_life_time.into()));
         let is_xrc = known.qp_type == QpType::XrcSend;
-        let (patience, chosen_mtu) = (known.options.patience, known.chosen_mtu);
+        let (retry_policy, chosen_mtu) = (known.options.retry_policy, known.chosen_mtu);
         let mut req = Req {
             ece_vendor_id: Bits::masked(param.ece.0),
             service_id: known.service(),
@@ -112,9 +112,9 @@ impl Cma {
             extended_transport_type: Bits::masked(u32::from(is_xrc)),
             end_to_end_flow_control: param.flow_control,
             starting_psn: known.first_psn,
-            remote_cm_response_timeout: Bits::masked(patience.response_timeout.into()),
-            local_cm_response_timeout: Bits::masked(patience.response_timeout.into()),
-            max_cm_retries: Bits::masked(patience.max_retries.into()),
+            remote_cm_response_timeout: Bits::masked(retry_policy.response_timeout.into()),
+            local_cm_response_timeout: Bits::masked(retry_policy.response_timeout.into()),
+            max_cm_retries: Bits::masked(retry_policy.max_retries.into()),
             initiator_depth: param.initiator_depth,
             pkey: PKey::DEFAULT,
             primary_hop_limit: HOP_LIMIT,

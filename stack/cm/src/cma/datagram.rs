@@ -23,18 +23,18 @@ impl Cma {
             private_data: known.framed(private_data)?,
             ..SidrReq::default()
         };
-        let (way, patience) = ((known.path(), known.traffic_class), known.options.patience);
+        let (way, retry_policy) = ((known.path(), known.traffic_class), known.options.retry_policy);
         let key = known.device.ok_or(absent)?;
         // In milliseconds, of which one is taken for 2^8 units of 4.096 µs (cma.c,
         // `cma_resolve_ib_udp`).
-        let interval_ns = 1_000_000 << patience.response_timeout.min(31) >> 8;
+        let interval_ns = 1_000_000 << retry_policy.response_timeout.min(31) >> 8;
         let device = self.devices.get_mut(&key).ok_or(absent)?;
         let comm = device.manager.resolve_service(
             now,
             way,
             req,
             interval_ns,
-            patience.max_retries.into(),
+            retry_policy.max_retries.into(),
         )?;
         device.by_comm.insert(comm, id);
         self.id_mut(id)?.comm = Some(comm);

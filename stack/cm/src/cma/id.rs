@@ -49,20 +49,20 @@ pub struct Options {
     /// What listens hands these options on to who asks. The kernel's do not.
     pub is_for_requests: bool,
     /// How long a peer is asked that does not answer.
-    pub patience: Patience,
+    pub retry_policy: RetryPolicy,
 }
 
 /// How long either side may take to answer a message of the connection manager, and how often it is
 /// asked again. Programs of C cannot change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// 4.096 µs · 2^timeout, 0 to 31.
     pub response_timeout: u8,
     /// 0 to 15.
     pub max_retries: u8,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     /// 4.3 s and 15 times (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and `CMA_MAX_CM_RETRIES`).
     fn default() -> Self {
         Self { response_timeout: 20, max_retries: 15 }

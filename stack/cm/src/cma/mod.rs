@@ -60,7 +60,7 @@ pub use self::connect::ConnParam;
 pub use self::error::CmaError;
 pub use self::event::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
 use self::id::Id;
-pub use self::id::{CmaId, IdState, Options, Patience};
+pub use self::id::{CmaId, IdState, Options, RetryPolicy};
 pub use self::listing::{ListedId, Listing, ListingError};
 pub use self::multicast::Membership;
 use self::ports::Ports;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use urxe_stack::cma::{Options as IdOptions, Patience};
+use urxe_stack::cma::{Options as IdOptions, RetryPolicy};
 use urxe_stack::qp::attr::{QpCap, QpType};
 
 use super::error::ConnectError;
@@ -243,8 +243,8 @@ impl Options {
     /// How long connecting and accepting may take. By default a peer that does not answer is asked
     /// sixteen times in 77 s, as the kernel does it. Who connects asks no longer than this, or
     /// little more, whether a thread or a task waits; a thread's waiting ends then in any case.
-    pub fn timeout(mut self, patience: Duration) -> Self {
-        self.timeout = Some(patience);
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self
     }
 
@@ -262,7 +262,7 @@ impl Options {
         IdOptions {
             tos: self.type_of_service,
             ack_timeout: (self.ack_timeout != 0).then_some(self.ack_timeout),
-            patience: self.timeout.map_or_else(Patience::default, patience),
+            retry_policy: self.timeout.map_or_else(RetryPolicy::default, retry_policy),
             ..IdOptions::default()
         }
     }
@@ -334,12 +334,12 @@ impl Options {
 }
 
 /// The exponent and the number of repetitions that take about `time`, no less.
-fn patience(time: Duration) -> Patience {
+fn retry_policy(time: Duration) -> RetryPolicy {
     let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let tries = time_ns.div_ceil(2 * ROUND_TRIP_NS).clamp(1, 16);
     let answer_ns = (time_ns / tries).saturating_sub(ROUND_TRIP_NS).max(UNIT_NS);
     let response_timeout = (0..=31).find(|exponent| UNIT_NS << exponent >= answer_ns).unwrap_or(31);
-    Patience { response_timeout, max_retries: (tries - 1) as u8 }
+    RetryPolicy { response_timeout, max_retries: (tries - 1) as u8 }
 }
 
 #[cfg(test)]
@@ -349,12 +349,16 @@ mod tests {
     #[test]
     fn a_peer_is_asked_for_the_time_given_and_at_most_twice_as_long() {
         for ms in [1100, 2000, 5000, 8600, 20_000, 77_000, 600_000] {
-            let Patience { response_timeout, max_retries } = patience(Duration::from_millis(ms));
+            let RetryPolicy { response_timeout, max_retries } =
+                retry_policy(Duration::from_millis(ms));
             let tries = u64::from(max_retries) + 1;
             let asked_ms = tries * (ROUND_TRIP_NS + (UNIT_NS << response_timeout)) / 1_000_000;
             assert!((ms..=2 * ms + 1).contains(&asked_ms), "{ms} ms become {asked_ms} ms");
         }
-        assert_eq!(patience(Duration::MAX), Patience { response_timeout: 31, max_retries: 15 });
-        assert_eq!(patience(Duration::ZERO).max_retries, 0);
+        assert_eq!(
+            retry_policy(Duration::MAX),
+            RetryPolicy { response_timeout: 31, max_retries: 15 }
+        );
+        assert_eq!(retry_policy(Duration::ZERO).max_retries, 0);
     }
 }
