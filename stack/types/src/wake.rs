@@ -17,7 +17,7 @@
 ///
 /// Called under a lock of the core: it must not block, nor call the core.
 pub trait Wake: Send + Sync {
-    /// One event came: add a count. Who is [told to announce](Self::announce) may keep it until
+    /// One event came: add a count. Who is [told to notify](Self::notify) may keep it until
     /// then.
     fn wake(&self);
 
@@ -28,8 +28,8 @@ pub trait Wake: Send + Sync {
     }
 
     /// Tells of counts that were kept. Called under no lock, and only by the service of connections
-    /// (`Cma::poll_announcement`).
-    fn announce(&self) {}
+    /// (`Cma::poll_notification`).
+    fn notify(&self) {}
 }
 
 impl<T: Wake + ?Sized> Wake for std::sync::Arc<T> {
@@ -41,8 +41,8 @@ impl<T: Wake + ?Sized> Wake for std::sync::Arc<T> {
         (**self).withdraw(events)
     }
 
-    fn announce(&self) {
-        (**self).announce();
+    fn notify(&self) {
+        (**self).notify();
     }
 }
 

@@ -14,7 +14,7 @@ pub struct ChannelId(u64);
 struct Channel {
     events: VecDeque<CmaEvent>,
     wake: Arc<dyn Wake>,
-    /// It is among those to be [announced](Wake::announce).
+    /// It is among those to be [notified](Wake::notify).
     is_due: bool,
 }
 
@@ -62,7 +62,7 @@ impl Channels {
 }
 
 impl Cma {
-    /// A new channel; `wake` is told of each event, and to [announce](Cma::poll_announcement) them
+    /// A new channel; `wake` is told of each event, and to [notify](Cma::poll_notification) them
     /// after each call.
     pub fn create_channel(&mut self, wake: Arc<dyn Wake>) -> ChannelId {
         let channels = &mut self.channels;
@@ -72,9 +72,9 @@ impl Cma {
         channel
     }
 
-    /// Something to [announce](Wake::announce) the events of a channel by, as soon as no lock is
+    /// Something to [notify](Wake::notify) the events of a channel by, as soon as no lock is
     /// held.
-    pub fn poll_announcement(&mut self) -> Option<Arc<dyn Wake>> {
+    pub fn poll_notification(&mut self) -> Option<Arc<dyn Wake>> {
         let channels = &mut self.channels;
         while let Some(id) = channels.due.pop() {
             if let Some(channel) = channels.channels.get_mut(&id) {

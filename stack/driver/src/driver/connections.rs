@@ -68,12 +68,12 @@ impl Connections {
         let result = call(&mut core.cma, now);
         let has_mads = self.put_out(&mut core);
         let alarm = self.take_deadline(&core);
-        let announcements: Vec<_> = std::iter::from_fn(|| core.cma.poll_announcement()).collect();
+        let notifications: Vec<_> = std::iter::from_fn(|| core.cma.poll_notification()).collect();
         drop(core);
         if has_mads {
             self.send();
         }
-        announcements.iter().for_each(Wake::announce);
+        notifications.iter().for_each(Wake::notify);
         if let Some(engine) = alarm {
             engine.wake();
         }

@@ -156,7 +156,7 @@ impl Wake for EventWake {
 }
 
 /// The descriptor of an event channel of connections. It counts the events of one call when they
-/// are [announced](Wake::announce), after the call: the woken thread asks for the core's lock,
+/// are [notified](Wake::notify), after the call: the woken thread asks for the core's lock,
 /// which the call holds.
 #[derive(Debug)]
 pub struct DeferredEventFd {
@@ -176,7 +176,7 @@ impl DeferredEventFd {
         Ok(Self { fd: EventFd::new()?, due: AtomicU32::new(0), counting: Mutex::new(()) })
     }
 
-    /// The descriptor, for taking events and for adding some that need no announcement.
+    /// The descriptor, for taking events and for adding some that need no notification.
     #[must_use]
     pub const fn fd(&self) -> &EventFd {
         &self.fd
@@ -196,7 +196,7 @@ impl Wake for DeferredEventFd {
         uncounted + self.fd.withdraw(events - uncounted)
     }
 
-    fn announce(&self) {
+    fn notify(&self) {
         let _counting = lock(&self.counting);
         self.fd.add(self.due.swap(0, Ordering::Relaxed));
     }

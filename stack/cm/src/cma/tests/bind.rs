@@ -191,8 +191,8 @@ fn events_that_wait_move_with_their_identifier() {
     let other = world.b.cma.create_channel(Arc::new(NoWake));
     world.b.cma.migrate(listener, other).unwrap();
     assert_eq!(world.b.event(), None);
-    assert!(world.b.cma.poll_announcement().is_some(), "it got an event");
-    while world.b.cma.poll_announcement().is_some() {}
+    assert!(world.b.cma.poll_notification().is_some(), "it got an event");
+    while world.b.cma.poll_notification().is_some() {}
     let event = world.b.cma.next_event(other, |_, _| 99).unwrap();
     let request = event.new_id.unwrap();
     world.accept(request, &ConnParam::default());
