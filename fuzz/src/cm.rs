@@ -58,7 +58,7 @@ pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     let config = CmConfig {
         max_half_open: MAX_HALF_OPEN,
-        max_communications: 40,
+        max_connections: 40,
         ..CmConfig::new(5, 1, Guid(7))
     };
     let mut cm = ConnectionManager::new(config);
@@ -204,7 +204,7 @@ impl World {
         if matches!(step, Step::Mad { .. } | Step::Bytes { .. }) {
             assert!(sent <= 2, "{sent} MADs for one: an answer, and a DREQ for what is stale");
         }
-        assert!(self.cm.communication_count() <= 40);
+        assert!(self.cm.connection_count() <= 40);
     }
 
     /// The program lets go of everything, and enough time passes.

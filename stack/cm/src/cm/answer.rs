@@ -7,7 +7,7 @@ use urxe_wire::mad::{
 };
 
 use super::ConnectionManager;
-use super::communication::CmPath;
+use super::connection::CmPath;
 
 impl ConnectionManager {
     /// Refuses a REQ or a REP without a communication.
@@ -43,10 +43,9 @@ impl ConnectionManager {
                 self.answer(path, &Mad::new(mad.tid, drep));
             }
             CmMessage::Lap(_) => self.refuse_path(path, mad, ApStatus::INVALID_COMM_ID),
-            other => unreachable!(
-                "{} of a communication that is gone needs no answer",
-                other.attribute()
-            ),
+            other => {
+                unreachable!("{} of a connection that is gone needs no answer", other.attribute())
+            }
         }
     }
 

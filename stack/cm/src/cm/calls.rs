@@ -9,7 +9,7 @@ use urxe_wire::mad::{
     RejReason, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq, SidrStatus,
 };
 
-use super::communication::{Agreed, CmPath, Communication, ack_timeout, exponent_ns, qpn_of};
+use super::connection::{Agreed, CmPath, Connection, ack_timeout, exponent_ns, qpn_of};
 use super::table::{CmState, Input};
 use super::{CmEventKind, ConnectionManager, Listener, ids};
 use urxe_types::time::Time;
@@ -18,15 +18,15 @@ urxe_types::errors! {
     /// Why a call of the connection manager fails.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CmError {
-        #[error("there is no communication {0}")]
+        #[error("there is no connection {0}")]
         UnknownId(CommId) = EINVAL,
         #[error("there is no such listener")]
         UnknownListener = EINVAL,
-        #[error("communication {id} is in {state}, where {call:?} has no place")]
+        #[error("connection {id} is in {state}, where {call:?} has no place")]
         State { id: CommId, state: CmState, call: Input } = EINVAL,
         #[error("something listens for {0} already")]
         InUse(ServiceId) = EADDRINUSE,
-        #[error("{max} communications exist, more are not allowed")]
+        #[error("{max} connections exist, more are not allowed")]
         TooMany { max: usize } = ENOMEM,
     }
 }
@@ -108,7 +108,7 @@ impl ConnectionManager {
             req.local_comm_id = id;
             let agreed =
                 Agreed { local_qpn: req.local_qpn, rq_psn: req.starting_psn, ..Agreed::of(&req) };
-            Communication {
+            Connection {
                 tid: ids::transaction(id, transactions),
                 transactions,
                 is_peer,
@@ -116,7 +116,7 @@ impl ConnectionManager {
                     + exponent_ns(req.remote_cm_response_timeout.value()),
                 max_cm_retries: req.max_cm_retries.value(),
                 wait_exponent: life_time + 1,
-                ..Communication::new(id, path, agreed)
+                ..Connection::new(id, path, agreed)
             }
         })?;
         let mad = Mad { attribute_modifier: ece_options, ..Mad::new(self.at(index).tid, req) };
@@ -143,14 +143,14 @@ impl ConnectionManager {
     ) -> Result<CommId, CmError> {
         let agreed = Agreed::of(&Req { primary_traffic_class, ..Req::default() });
         let transactions = self.ids.first_transaction();
-        let index = self.insert(|id| Communication {
+        let index = self.insert(|id| Connection {
             tid: ids::transaction(id, transactions),
             transactions,
             interval_ns,
             max_cm_retries,
-            ..Communication::new(id, path, agreed)
+            ..Connection::new(id, path, agreed)
         })?;
-        let Communication { id, tid, .. } = *self.at(index);
+        let Connection { id, tid, .. } = *self.at(index);
         let step = self.call(index, Input::CallSidrReq)?;
         self.ask(index, &Mad::new(tid, SidrReq { request_id: id, ..req }), step.next, now);
         Ok(id)
@@ -164,7 +164,7 @@ impl ConnectionManager {
     pub fn answer_service(&mut self, now: Time, id: CommId, rep: SidrRep) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallSidrRep)?;
-        let Communication { remote_id, tid, .. } = *self.at(index);
+        let Connection { remote_id, tid, .. } = *self.at(index);
         self.say(index, &Mad::new(tid, SidrRep { request_id: remote_id, ..rep }), step.next, now);
         Ok(())
     }
@@ -186,8 +186,8 @@ impl ConnectionManager {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallRep)?;
         let (ca_guid, ack_delay) = (self.config.ca_guid, self.config.ack_delay);
-        let communication = self.at_mut(index);
-        let Communication { remote_id, tid, agreed, .. } = communication;
+        let connection = self.at_mut(index);
+        let Connection { remote_id, tid, agreed, .. } = connection;
         let has_alternate =
             agreed.req.alternate_local_lid != 0 || !agreed.req.alternate_local_gid.is_zero();
         let rep = Rep {
@@ -223,7 +223,7 @@ impl ConnectionManager {
     ) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallRtu)?;
-        let Communication { remote_id, tid, .. } = *self.at(index);
+        let Connection { remote_id, tid, .. } = *self.at(index);
         let rtu = Rtu { local_comm_id: id, remote_comm_id: remote_id, private_data };
         self.say(index, &Mad::new(tid, rtu), step.next, now);
         Ok(())
@@ -272,7 +272,7 @@ impl ConnectionManager {
         private_data: PrivateData<222>,
     ) -> Result<(Mad, CmState), CmError> {
         let step = self.call(index, Input::CallMra)?;
-        let Communication { id, remote_id, tid, state, .. } = *self.at(index);
+        let Connection { id, remote_id, tid, state, .. } = *self.at(index);
         let answered = if state == CmState::ReqRcvd { Answered::Req } else { Answered::Rep };
         let mra = Mra {
             local_comm_id: id,
@@ -298,7 +298,7 @@ impl ConnectionManager {
     ) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallRej)?;
-        let Communication { remote_id, tid, state, .. } = *self.at(index);
+        let Connection { remote_id, tid, state, .. } = *self.at(index);
         let (local_comm_id, answered) = match state {
             CmState::ReqRcvd => (CommId::NONE, Answered::Req),
             CmState::MraReqSent => (id, Answered::Req),
@@ -352,11 +352,10 @@ impl ConnectionManager {
         private_data: PrivateData<220>,
     ) -> Result<(), CmError> {
         let step = self.call(index, Input::CallDreq)?;
-        let communication = self.at_mut(index);
-        communication.transactions = communication.transactions.wrapping_add(1);
-        let Communication {
-            id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, ..
-        } = *communication;
+        let connection = self.at_mut(index);
+        connection.transactions = connection.transactions.wrapping_add(1);
+        let Connection { id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, .. } =
+            *connection;
         let dreq = Dreq { local_comm_id: id, remote_comm_id: remote_id, remote_qpn, private_data };
         self.ask(index, &Mad::new(ids::transaction(id, transactions), dreq), step.next, now);
         Ok(())
@@ -383,7 +382,7 @@ impl ConnectionManager {
         private_data: PrivateData<224>,
     ) -> Result<(), CmError> {
         let step = self.call(index, Input::CallDrep)?;
-        let Communication { id, remote_id, tid, .. } = *self.at(index);
+        let Connection { id, remote_id, tid, .. } = *self.at(index);
         let drep = Drep { local_comm_id: id, remote_comm_id: remote_id, private_data };
         self.say(index, &Mad::new(tid, drep), step.next, now);
         Ok(())
@@ -438,7 +437,7 @@ impl ConnectionManager {
     /// name the communication.
     pub(super) fn tell_timeout_to_peer(&mut self, index: usize) {
         let way = self.at(index).way();
-        let Communication { id, remote_id, tid, .. } = *self.at(index);
+        let Connection { id, remote_id, tid, .. } = *self.at(index);
         let (info_length, info) = guid_info(self.config.ca_guid);
         let rej = Rej {
             local_comm_id: id,

@@ -24,7 +24,7 @@ use urxe_types::rng::Rng;
 const INDEX_BITS: u32 = 16;
 
 /// The most communications that one process has at a time.
-pub const MAX_COMMUNICATIONS: usize = 1 << INDEX_BITS;
+pub const MAX_CONNECTIONS: usize = 1 << INDEX_BITS;
 
 /// The numbering of one process.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl CommIds {
 
     /// A new id for the communication `index`, which is not `last`, nor [`CommId::NONE`].
     pub fn id(&mut self, index: usize, last: CommId) -> CommId {
-        debug_assert!(index < MAX_COMMUNICATIONS);
+        debug_assert!(index < MAX_CONNECTIONS);
         loop {
             let nonce = self.rng.next_u32() << INDEX_BITS;
             let id = CommId::with_slot(self.slot, (nonce | index as u32) ^ self.mask);
@@ -87,7 +87,7 @@ mod tests {
             let mut ids = CommIds::new(slot, Rng::new(u64::from(slot)));
             let mut seen = BTreeSet::new();
             let mut last = CommId::NONE;
-            for index in (0..MAX_COMMUNICATIONS).step_by(97) {
+            for index in (0..MAX_CONNECTIONS).step_by(97) {
                 let id = ids.id(index, last);
                 assert!(id != CommId::NONE && id != last && seen.insert(id));
                 assert_eq!((id.slot(), ids.index(id)), (slot, Some(index)));

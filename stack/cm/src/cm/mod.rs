@@ -17,7 +17,7 @@
 //! |---|---|
 //! | [`table`] | the states, and what happens in each of them |
 //! | [`ids`] | communication ids and transaction ids, with the process's slot |
-//! | `communication` | one communication, and what was agreed |
+//! | `connection` | one communication, and what was agreed |
 //! | `calls` | what a program may ask for |
 //! | `receive`, `answer` | what MADs do; what strangers are answered |
 //! | `request_window` | how many questions are under way to one address |
@@ -32,7 +32,7 @@
 
 mod answer;
 mod calls;
-mod communication;
+mod connection;
 mod counters;
 pub mod ids;
 mod receive;
@@ -48,10 +48,10 @@ use urxe_wire::Gid;
 use urxe_wire::mad::{Attribute, Bits, CommId, Guid, MAD_LEN, Mad, ServiceId};
 
 pub use self::calls::{Asking, CmError, ListenerId};
-pub use self::communication::{Agreed, CmPath, ack_timeout};
-use self::communication::{Asked, Communication, exponent_ns};
+pub use self::connection::{Agreed, CmPath, ack_timeout};
+use self::connection::{Asked, Connection, exponent_ns};
 pub use self::counters::{CmCounters, CmDrop};
-use self::ids::{CommIds, MAX_COMMUNICATIONS};
+use self::ids::{CommIds, MAX_CONNECTIONS};
 use self::request_window::{RequestWindows, SendState};
 use self::table::{Action, CmState, Input, Step};
 use urxe_types::rng::Rng;
@@ -68,8 +68,8 @@ pub struct CmConfig {
     pub ca_guid: Guid,
     /// How long the device takes to acknowledge: 4.096 µs · 2^n; the kernel's `rdma_rxe` says 15.
     pub ack_delay: Bits<5>,
-    /// The most communications at a time, at most [`MAX_COMMUNICATIONS`].
-    pub max_communications: usize,
+    /// The most communications at a time, at most [`MAX_CONNECTIONS`].
+    pub max_connections: usize,
     /// The most communications that a peer has begun and, once answered, not gone on with.
     pub max_half_open: usize,
 }
@@ -84,7 +84,7 @@ impl CmConfig {
             seed,
             ca_guid,
             ack_delay,
-            max_communications: MAX_COMMUNICATIONS,
+            max_connections: MAX_CONNECTIONS,
             max_half_open: 16_384,
         }
     }
@@ -146,7 +146,7 @@ struct Listener {
 pub struct ConnectionManager {
     config: CmConfig,
     ids: CommIds,
-    communications: Vec<Option<Box<Communication>>>,
+    connections: Vec<Option<Box<Connection>>>,
     /// The ids that free places had last, so that none comes back at once.
     last_ids: Vec<CommId>,
     free: Vec<usize>,
@@ -178,11 +178,11 @@ impl ConnectionManager {
     pub fn new(config: CmConfig) -> Self {
         Self {
             config: CmConfig {
-                max_communications: config.max_communications.min(MAX_COMMUNICATIONS),
+                max_connections: config.max_connections.min(MAX_CONNECTIONS),
                 ..config
             },
             ids: CommIds::new(config.slot, Rng::stream(config.seed, 0x434d_4944)),
-            communications: Vec::new(),
+            connections: Vec::new(),
             last_ids: Vec::new(),
             free: Vec::new(),
             listeners: BTreeMap::new(),
@@ -236,25 +236,25 @@ impl ConnectionManager {
     }
 
     fn on_deadline(&mut self, index: usize, now: Time) {
-        let Some(communication) = self.communications[index].as_mut() else {
-            unreachable!("a communication that is gone has no timer")
+        let Some(connection) = self.connections[index].as_mut() else {
+            unreachable!("a connection that is gone has no timer")
         };
-        let input = match &mut communication.asked {
+        let input = match &mut connection.asked {
             None => Input::TimewaitOver,
             Some(asked) if asked.retries_left == 0 => Input::GaveUp,
             Some(asked) => {
                 asked.retries_left -= 1;
                 let (attribute, mad, interval_ns) = (asked.attribute, asked.mad, asked.interval_ns);
-                let way = communication.way();
+                let way = connection.way();
                 self.transmit(way, attribute, mad, true);
                 return self.arm(index, now.plus_ns(interval_ns));
             }
         };
-        let asked = communication.asked.as_ref().map(|asked| asked.attribute);
-        let Some(step) = table::step(communication.state, input) else {
+        let asked = connection.asked.as_ref().map(|asked| asked.attribute);
+        let Some(step) = table::step(connection.state, input) else {
             unreachable!(
                 "{input:?} has a row wherever there is a timer, not in {}",
-                communication.state
+                connection.state
             )
         };
         if step.action == Action::GiveUp {
@@ -286,16 +286,16 @@ impl ConnectionManager {
 
     /// Communications that there are, with those that only wait for their end.
     #[must_use]
-    pub fn communication_count(&self) -> usize {
-        self.communications.len() - self.free.len()
+    pub fn connection_count(&self) -> usize {
+        self.connections.len() - self.free.len()
     }
 
     /// How many communications are in which state, with those that only wait for their end. States
     /// without any are left out.
     pub fn states(&self) -> impl Iterator<Item = (CmState, u64)> {
         let mut counts = BTreeMap::new();
-        for communication in self.communications.iter().flatten() {
-            *counts.entry(communication.state).or_insert(0) += 1;
+        for connection in self.connections.iter().flatten() {
+            *counts.entry(connection.state).or_insert(0) += 1;
         }
         counts.into_iter()
     }
@@ -304,7 +304,7 @@ impl ConnectionManager {
     /// or to tell.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.communication_count() == 0
+        self.connection_count() == 0
             && self.by_remote_id.is_empty()
             && self.by_remote_qp.is_empty()
             && self.by_request.is_empty()
@@ -326,16 +326,16 @@ impl ConnectionManager {
     /// The place of a communication that the program still holds.
     fn find(&self, id: CommId) -> Option<usize> {
         let index = self.ids.index(id)?;
-        let communication = self.communications.get(index)?.as_ref()?;
-        (communication.id == id && !communication.is_released).then_some(index)
+        let connection = self.connections.get(index)?.as_ref()?;
+        (connection.id == id && !connection.is_released).then_some(index)
     }
 
-    fn at(&self, index: usize) -> &Communication {
-        self.communications[index].as_ref().expect("indices are of communications that exist")
+    fn at(&self, index: usize) -> &Connection {
+        self.connections[index].as_ref().expect("indices are of connections that exist")
     }
 
-    fn at_mut(&mut self, index: usize) -> &mut Communication {
-        self.communications[index].as_mut().expect("indices are of communications that exist")
+    fn at_mut(&mut self, index: usize) -> &mut Connection {
+        self.connections[index].as_mut().expect("indices are of connections that exist")
     }
 
     fn transmit(
@@ -350,7 +350,7 @@ impl ConnectionManager {
     }
 
     fn tell(&mut self, index: usize, kind: CmEventKind) {
-        let Communication { id, is_released, .. } = *self.at(index);
+        let Connection { id, is_released, .. } = *self.at(index);
         if !is_released {
             self.events.push_back(CmEvent { id, kind });
         }
@@ -366,28 +366,28 @@ impl ConnectionManager {
     }
 
     /// A communication for what has come or is to be asked.
-    fn insert(&mut self, make: impl FnOnce(CommId) -> Communication) -> Result<usize, CmError> {
-        let max = self.config.max_communications;
-        if self.communication_count() >= max {
+    fn insert(&mut self, make: impl FnOnce(CommId) -> Connection) -> Result<usize, CmError> {
+        let max = self.config.max_connections;
+        if self.connection_count() >= max {
             return Err(CmError::TooMany { max });
         }
         let index = self.free.pop().unwrap_or_else(|| {
-            self.communications.push(None);
+            self.connections.push(None);
             self.last_ids.push(CommId::NONE);
-            self.communications.len() - 1
+            self.connections.len() - 1
         });
         let id = self.ids.id(index, self.last_ids[index]);
         self.last_ids[index] = id;
-        self.communications[index] = Some(Box::new(make(id)));
+        self.connections[index] = Some(Box::new(make(id)));
         Ok(index)
     }
 
     /// Frees a communication that is over and that the program has let go of.
     fn reap(&mut self, index: usize) {
-        let Communication { state, is_released, .. } = *self.at(index);
+        let Connection { state, is_released, .. } = *self.at(index);
         if is_released && state == CmState::Idle {
             self.arm(index, Time::NEVER);
-            self.communications[index] = None;
+            self.connections[index] = None;
             self.free.push(index);
         }
     }
@@ -395,19 +395,19 @@ impl ConnectionManager {
     /// Everything that goes with being in a state: places in the tables, limits, the timer of the
     /// time of waiting.
     fn enter(&mut self, index: usize, next: CmState, now: Time) {
-        let communication = self.at_mut(index);
-        let state = std::mem::replace(&mut communication.state, next);
+        let connection = self.at_mut(index);
+        let state = std::mem::replace(&mut connection.state, next);
         if state == next {
             return;
         }
-        let send_state = communication.asked.take().map(|asked| asked.send_state);
-        let wait_ns = exponent_ns(communication.wait_exponent.into());
-        let Communication {
+        let send_state = connection.asked.take().map(|asked| asked.send_state);
+        let wait_ns = exponent_ns(connection.wait_exponent.into());
+        let Connection {
             remote_id, path, listener, agreed: Agreed { remote_qpn, req, .. }, ..
-        } = *communication;
+        } = *connection;
         let service_id = req.service_id;
         if state.is_pending() && !next.is_pending() {
-            communication.listener = None;
+            connection.listener = None;
             if let Some(listener) = listener.and_then(|number| self.listeners.get_mut(&number)) {
                 listener.pending -= 1;
             }
@@ -438,23 +438,23 @@ impl ConnectionManager {
     /// Sends questions whose turn it is.
     fn send_queued(&mut self, now: Time, peer: Gid) {
         while let Some((id, send_state)) = self.request_windows.pop_ready(peer) {
-            let waits = |communication: &&mut Box<Communication>| {
-                communication.id == id
-                    && communication
+            let waits = |connection: &&mut Box<Connection>| {
+                connection.id == id
+                    && connection
                         .asked
                         .as_ref()
                         .is_some_and(|asked| asked.send_state == SendState::Queued)
             };
             let index = self.ids.index(id);
-            let communication =
-                index.and_then(|index| self.communications.get_mut(index)?.as_mut()).filter(waits);
-            let Some((index, communication)) = index.zip(communication) else {
+            let connection =
+                index.and_then(|index| self.connections.get_mut(index)?.as_mut()).filter(waits);
+            let Some((index, connection)) = index.zip(connection) else {
                 // It was given up before it was asked.
                 self.request_windows.complete(now, peer, send_state);
                 continue;
             };
-            let way = communication.way();
-            let Some(asked) = communication.asked.as_mut() else { continue };
+            let way = connection.way();
+            let Some(asked) = connection.asked.as_mut() else { continue };
             asked.send_state = send_state;
             let Asked { attribute, mad, interval_ns, .. } = *asked;
             self.transmit(way, attribute, mad, false);
@@ -466,11 +466,10 @@ impl ConnectionManager {
     /// answered.
     fn ask(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
         self.enter(index, next, now);
-        let communication = self.at_mut(index);
+        let connection = self.at_mut(index);
         let attribute = mad.message.attribute();
-        let (bytes, interval_ns, way) =
-            (mad.to_bytes(), communication.interval_ns, communication.way());
-        let (id, retries_left) = (communication.id, communication.max_cm_retries);
+        let (bytes, interval_ns, way) = (mad.to_bytes(), connection.interval_ns, connection.way());
+        let (id, retries_left) = (connection.id, connection.max_cm_retries);
         let send_state = self.request_windows.register(now, way.0.remote, id);
         self.at_mut(index).asked =
             Some(Asked { attribute, mad: bytes, interval_ns, retries_left, send_state });
@@ -496,7 +495,7 @@ impl ConnectionManager {
 
     /// The table's step for a call.
     fn call(&self, index: usize, call: Input) -> Result<Step, CmError> {
-        let Communication { id, state, .. } = *self.at(index);
+        let Connection { id, state, .. } = *self.at(index);
         table::step(state, call).ok_or(CmError::State { id, state, call })
     }
 

@@ -7,7 +7,7 @@ use urxe_wire::mad::{
 
 use super::answer::objection;
 use super::calls::ListenerId;
-use super::communication::{Agreed, CmPath, Communication, ack_timeout, exponent_ns, qpn_of};
+use super::connection::{Agreed, CmPath, Connection, ack_timeout, exponent_ns, qpn_of};
 use super::request_window::SendState;
 
 use super::table::{self, Action, CmState, Input};
@@ -57,11 +57,11 @@ impl ConnectionManager {
     /// The communication with both ids, between these addresses.
     fn locate(&self, path: CmPath, local: CommId, remote: CommId) -> Result<usize, CmDrop> {
         let index = self.ids.index(local).ok_or(CmDrop::UnknownId)?;
-        let communication =
-            self.communications.get(index).and_then(Option::as_ref).ok_or(CmDrop::UnknownId)?;
-        if communication.id != local || communication.remote_id != remote {
+        let connection =
+            self.connections.get(index).and_then(Option::as_ref).ok_or(CmDrop::UnknownId)?;
+        if connection.id != local || connection.remote_id != remote {
             Err(CmDrop::UnknownId)
-        } else if communication.path != path {
+        } else if connection.path != path {
             Err(CmDrop::WrongSource)
         } else {
             Ok(index)
@@ -107,10 +107,10 @@ impl ConnectionManager {
             }
             Action::Repeat => {
                 self.counters.count_duplicate(attribute);
-                let communication = self.at(index);
-                let way = communication.way();
-                let asked = communication.asked.as_ref().map(|asked| asked.mad);
-                if let Some(bytes) = asked.or(communication.said)
+                let connection = self.at(index);
+                let way = connection.way();
+                let asked = connection.asked.as_ref().map(|asked| asked.mad);
+                if let Some(bytes) = asked.or(connection.said)
                     && let Ok(said) = Mad::parse(&bytes)
                 {
                     self.transmit(way, said.message.attribute(), bytes, true);
@@ -133,10 +133,10 @@ impl ConnectionManager {
     /// An MRA: the answer may take its time and one way, on top of which the message is repeated at
     /// that pace.
     fn wait_longer(&mut self, now: Time, index: usize, service_timeout: Bits<5>, next: CmState) {
-        let communication = self.at_mut(index);
+        let connection = self.at_mut(index);
         let interval_ns =
-            exponent_ns(service_timeout.value()) + exponent_ns(communication.wait_exponent.into());
-        let Some(mut asked) = communication.asked.clone() else {
+            exponent_ns(service_timeout.value()) + exponent_ns(connection.wait_exponent.into());
+        let Some(mut asked) = connection.asked.clone() else {
             unreachable!("an MRA is an answer to what is being asked")
         };
         (asked.interval_ns, asked.send_state) = (interval_ns, SendState::Untracked);
@@ -171,7 +171,7 @@ impl ConnectionManager {
             return Ok(());
         }
         let index = self.admit(number, |id| {
-            Communication::from_req(id, path, mad.tid, req, mad.attribute_modifier)
+            Connection::from_req(id, path, mad.tid, req, mad.attribute_modifier)
         })?;
         let Some(index) = index else {
             self.refuse(path, mad, RejReason::NO_RESOURCES, &[]);
@@ -196,8 +196,8 @@ impl ConnectionManager {
             self.refuse_service(path, mad, req, SidrStatus::UNSUPPORTED);
             return Ok(());
         };
-        let index = self
-            .admit(number, |id| Communication::from_sidr_req(id, path, mad.tid, req.request_id))?;
+        let index =
+            self.admit(number, |id| Connection::from_sidr_req(id, path, mad.tid, req.request_id))?;
         let Some(index) = index else {
             self.refuse_service(path, mad, req, SidrStatus::REJECT);
             return Ok(());
@@ -211,7 +211,7 @@ impl ConnectionManager {
     fn admit(
         &mut self,
         number: u32,
-        make: impl FnOnce(CommId) -> Communication,
+        make: impl FnOnce(CommId) -> Connection,
     ) -> Result<Option<usize>, CmDrop> {
         let Some(listener) = self.listeners.get_mut(&number) else {
             unreachable!("the listener was just found")
@@ -252,7 +252,7 @@ impl ConnectionManager {
     /// Both sides have asked: the one with the greater GUID, or else queue pair, stays active (IBTA
     /// 12.10.4).
     fn on_peer_req(&mut self, now: Time, index: usize, mad: &Mad, req: &Req) -> Taken {
-        let Communication { path, agreed, .. } = *self.at(index);
+        let Connection { path, agreed, .. } = *self.at(index);
         let own = (self.config.ca_guid.0, agreed.local_qpn.value());
         if own > (req.local_ca_guid.0, req.local_qpn.value()) {
             return self.apply(now, index, Input::PeerReqStays, mad);
@@ -267,7 +267,7 @@ impl ConnectionManager {
         let (id, transactions, is_released) = (old.id, old.transactions, old.is_released);
         let local_qpn = agreed.local_qpn;
         self.enter(index, step.next, now);
-        let mut new = Communication::from_req(id, path, mad.tid, req, mad.attribute_modifier);
+        let mut new = Connection::from_req(id, path, mad.tid, req, mad.attribute_modifier);
         (new.state, new.transactions, new.is_released, new.is_peer) =
             (step.next, transactions, is_released, true);
         new.agreed.local_qpn = local_qpn;
@@ -304,19 +304,19 @@ impl ConnectionManager {
 
     /// What a REP says of the connection.
     fn take_rep(&mut self, index: usize, mad: &Mad, rep: &Rep) {
-        let communication = self.at_mut(index);
-        communication.remote_id = rep.local_comm_id;
-        let life_time = communication.wait_exponent - 1;
-        communication.wait_exponent = ack_timeout(rep.target_ack_delay.value() as u8, life_time);
-        communication.agreed = Agreed {
-            remote_qpn: qpn_of(rep, communication.agreed.transport_type),
+        let connection = self.at_mut(index);
+        connection.remote_id = rep.local_comm_id;
+        let life_time = connection.wait_exponent - 1;
+        connection.wait_exponent = ack_timeout(rep.target_ack_delay.value() as u8, life_time);
+        connection.agreed = Agreed {
+            remote_qpn: qpn_of(rep, connection.agreed.transport_type),
             sq_psn: rep.starting_psn,
             initiator_depth: rep.responder_resources,
             responder_resources: rep.initiator_depth,
             rnr_retry_count: rep.rnr_retry_count,
-            ack_timeout: communication.wait_exponent,
+            ack_timeout: connection.wait_exponent,
             ece: (rep.ece_vendor_id.0.value(), mad.attribute_modifier),
-            ..communication.agreed
+            ..connection.agreed
         };
     }
 

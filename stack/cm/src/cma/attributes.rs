@@ -17,7 +17,7 @@ impl Cma {
     /// [`CmaError`].
     pub fn qp_attr(&self, id: CmaId, state: QpState) -> Result<(QpAttr, QpAttrMask), CmaError> {
         let known = self.id(id)?;
-        let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
+        let key = known.device.ok_or(CmaError::NoConnection { id, state: known.state })?;
         let attr = QpAttr { qp_state: state, port_num: 1, ..QpAttr::default() };
         let initial = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT;
         if known.is_datagram() {
@@ -48,7 +48,7 @@ impl Cma {
             (QpState::Rtr, Some(agreed)) => Ok(self.ready_to_receive(id, agreed, attr)),
             (QpState::Rts, Some(agreed)) => Ok(self.ready_to_send(id, agreed, attr)),
             (QpState::Rtr | QpState::Rts, None) => {
-                Err(CmaError::NoCommunication { id, state: known.state })
+                Err(CmaError::NoConnection { id, state: known.state })
             }
             (other, _) => Err(CmaError::QpState(other)),
         }

@@ -96,7 +96,7 @@ impl Cma {
         param: &ConnParam<'_>,
     ) -> Result<(), CmaError> {
         let known = self.id(id)?;
-        let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
+        let key = known.device.ok_or(CmaError::NoConnection { id, state: known.state })?;
         let (path, packet_life_time) = (known.path(), Bits::masked(known.packet_life_time.into()));
         let is_xrc = known.qp_type == QpType::XrcSend;
         let (retry_policy, chosen_mtu) = (known.options.retry_policy, known.chosen_mtu);
@@ -129,7 +129,7 @@ impl Cma {
             req.srq = param.srq;
         }
         let state = known.state;
-        let device = self.devices.get_mut(&key).ok_or(CmaError::NoCommunication { id, state })?;
+        let device = self.devices.get_mut(&key).ok_or(CmaError::NoConnection { id, state })?;
         let path_mtu = chosen_mtu.unwrap_or_else(|| device.local.path_mtu());
         req.path_mtu = Bits::masked(path_mtu.number().into());
         let asking = Asking { path, packet_life_time };
@@ -182,7 +182,7 @@ impl Cma {
             private_data: plain(param.private_data)?,
             ..Rep::default()
         };
-        let (key, comm, device) = self.communication(id)?;
+        let (key, comm, device) = self.connection(id)?;
         device.manager.accept(now, comm, rep, param.ece.1)?;
         self.id_mut(id)?.qpn = param.qpn;
         self.settle(now, key);
@@ -195,7 +195,7 @@ impl Cma {
     /// [`CmaError`].
     pub fn establish(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
         self.require_connect(id, "establish")?;
-        let (key, comm, device) = self.communication(id)?;
+        let (key, comm, device) = self.connection(id)?;
         device.manager.confirm(now, comm, PrivateData::NONE)?;
         self.settle(now, key);
         Ok(())
@@ -216,7 +216,7 @@ impl Cma {
             return self.answer_service(now, id, SidrStatus::REJECT, Qpn::masked(0), private_data);
         }
         let data = plain(private_data)?;
-        let (key, comm, device) = self.communication(id)?;
+        let (key, comm, device) = self.connection(id)?;
         device.manager.reject(now, comm, reason, (InfoLength::ZERO, PrivateData::NONE), data)?;
         self.settle(now, key);
         Ok(())
@@ -226,9 +226,9 @@ impl Cma {
     /// nothing is done, as in the kernel.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`], [`CmaError::NoCommunication`].
+    /// [`CmaError::UnknownId`], [`CmaError::NoConnection`].
     pub fn disconnect(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
-        let (key, comm, device) = self.communication(id)?;
+        let (key, comm, device) = self.connection(id)?;
         if device.manager.disconnect(now, comm, PrivateData::NONE).is_err() {
             let _ = device.manager.confirm_disconnect(now, comm, PrivateData::NONE);
         }
@@ -241,7 +241,7 @@ impl Cma {
     /// # Errors
     /// [`CmaError`].
     pub fn communication_established(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
-        let (key, comm, device) = self.communication(id)?;
+        let (key, comm, device) = self.connection(id)?;
         device.manager.communication_established(now, comm)?;
         self.settle(now, key);
         Ok(())

@@ -16,7 +16,7 @@ impl Cma {
         private_data: &[u8],
     ) -> Result<(), CmaError> {
         let known = self.id(id)?;
-        let absent = CmaError::NoCommunication { id, state: known.state };
+        let absent = CmaError::NoConnection { id, state: known.state };
         let req = SidrReq {
             pkey: PKey::DEFAULT,
             service_id: known.service(),
@@ -61,7 +61,7 @@ impl Cma {
             private_data: plain(private_data)?,
             ..SidrRep::default()
         };
-        let (key, comm, device) = self.communication(id)?;
+        let (key, comm, device) = self.connection(id)?;
         device.manager.answer_service(now, comm, rep)?;
         self.id_mut(id)?.qpn = qpn;
         self.settle(now, key);

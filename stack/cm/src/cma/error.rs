@@ -22,7 +22,7 @@ urxe_types::errors! {
         State { id: CmaId, state: IdState, call: &'static str } = EINVAL,
         /// It has no communication: it has not connected, or its device is gone.
         #[error("the identifier is in {state} and has no connection")]
-        NoCommunication { id: CmaId, state: IdState } = EINVAL,
+        NoConnection { id: CmaId, state: IdState } = EINVAL,
         #[error("{ip} is no address of this host")]
         NotLocal { ip: IpAddr } = EADDRNOTAVAIL,
         /// The address is this host's, but no device has it.

@@ -228,7 +228,7 @@ impl Cma {
 
     /// Ends the communication of an identifier without a word to the program.
     pub(super) fn let_go(&mut self, now: Time, id: CmaId) {
-        let Ok((key, comm, device)) = self.communication(id) else { return };
+        let Ok((key, comm, device)) = self.connection(id) else { return };
         // It is unknown when it ended by itself.
         let _ = device.manager.destroy(now, comm);
         device.by_comm.remove(&comm);
@@ -258,10 +258,10 @@ impl Cma {
     /// The path MTU of its connection, or of its device as long as there is none.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`], [`CmaError::NoCommunication`].
+    /// [`CmaError::UnknownId`], [`CmaError::NoConnection`].
     pub fn path_mtu(&self, id: CmaId) -> Result<PathMtu, CmaError> {
         let known = self.id(id)?;
-        let absent = CmaError::NoCommunication { id, state: known.state };
+        let absent = CmaError::NoConnection { id, state: known.state };
         let device = known.device.and_then(|key| self.devices.get(&key)).ok_or(absent)?;
         let agreed = known.comm.and_then(|comm| device.manager.agreed(comm));
         let agreed = agreed.and_then(|agreed| PathMtu::from_number(agreed.path_mtu.value()));

@@ -235,15 +235,12 @@ impl Cma {
     }
 
     /// The identifier's device and communication, and who manages it.
-    fn communication(
-        &mut self,
-        id: CmaId,
-    ) -> Result<(DeviceKey, CommId, &mut CmaDevice), CmaError> {
+    fn connection(&mut self, id: CmaId) -> Result<(DeviceKey, CommId, &mut CmaDevice), CmaError> {
         let known = self.id(id)?;
         let state = known.state;
         let (key, comm) =
-            known.device.zip(known.comm).ok_or(CmaError::NoCommunication { id, state })?;
-        let device = self.devices.get_mut(&key).ok_or(CmaError::NoCommunication { id, state })?;
+            known.device.zip(known.comm).ok_or(CmaError::NoConnection { id, state })?;
+        let device = self.devices.get_mut(&key).ok_or(CmaError::NoConnection { id, state })?;
         Ok((key, comm, device))
     }
 }

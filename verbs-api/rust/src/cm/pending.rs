@@ -247,7 +247,7 @@ impl Pending {
             id.service.call(|cma, now| cma.accept(now, id.core, &param)).map_err(ConnectError::Cm)
         });
         match accepted {
-            Err(ConnectError::Cm(CmaError::Cm(_) | CmaError::NoCommunication { .. })) => {
+            Err(ConnectError::Cm(CmaError::Cm(_) | CmaError::NoConnection { .. })) => {
                 Err(ConnectError::Withdrawn { peer: self.communication.peer_addr })
             }
             other => other,

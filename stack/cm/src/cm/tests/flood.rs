@@ -82,7 +82,7 @@ fn a_flood_of_requests_fills_the_backlog_and_no_more() {
         let (path, mad) = stranger(n);
         cm.receive(Time::ZERO, path, &mad.to_bytes());
     }
-    assert_eq!(cm.communication_count(), 5);
+    assert_eq!(cm.connection_count(), 5);
     assert_eq!(cm.counters().dropped(CmDrop::BacklogFull), 9_995);
     assert_eq!(transmits(&mut cm), [], "a full backlog answers nobody");
     // An answer makes room for one more.
@@ -93,7 +93,7 @@ fn a_flood_of_requests_fills_the_backlog_and_no_more() {
     cm.destroy(Time::ZERO, first.id).unwrap();
     let (path, mad) = stranger(10_001);
     cm.receive(Time::ZERO, path, &mad.to_bytes());
-    assert_eq!((cm.communication_count(), cm.counters().dropped(CmDrop::BacklogFull)), (5, 9_995));
+    assert_eq!((cm.connection_count(), cm.counters().dropped(CmDrop::BacklogFull)), (5, 9_995));
 }
 
 #[test]
@@ -108,12 +108,12 @@ fn peers_that_never_confirm_are_limited_too() {
             cm.accept(Time::ZERO, event.id, reply(n), 0).unwrap();
         }
     }
-    assert_eq!((cm.communication_count(), cm.counters().dropped(CmDrop::HalfOpenFull)), (7, 93));
+    assert_eq!((cm.connection_count(), cm.counters().dropped(CmDrop::HalfOpenFull)), (7, 93));
 }
 
 #[test]
 fn more_communications_than_allowed_are_refused_on_either_side() {
-    let config = CmConfig { max_communications: 2, ..CmConfig::new(1, 1, urxe_wire::mad::Guid(1)) };
+    let config = CmConfig { max_connections: 2, ..CmConfig::new(1, 1, urxe_wire::mad::Guid(1)) };
     let mut cm = ConnectionManager::new(config);
     cm.listen(SERVICE, None, 5).unwrap();
     for _ in 0..2 {
@@ -280,7 +280,7 @@ fn requests_that_cannot_be_are_refused_with_their_reason() {
         let CmMessage::Rej(rej) = answer(&mut cm, from).message else { panic!() };
         assert_eq!((rej.reason, rej.answered), (reason, Answered::Req));
         assert_eq!((rej.local_comm_id, rej.remote_comm_id), (CommId::NONE, req.local_comm_id));
-        assert_eq!(cm.communication_count(), 0, "{reason}");
+        assert_eq!(cm.connection_count(), 0, "{reason}");
     }
 }
 
@@ -336,7 +336,7 @@ proptest! {
                     _ => { let _ = cm.confirm_disconnect(now, event.id, PrivateData::NONE); }
                 }
             }
-            prop_assert!(cm.communication_count() <= 1 + 3 + 60);
+            prop_assert!(cm.connection_count() <= 1 + 3 + 60);
             transmits(&mut cm);
         }
     }

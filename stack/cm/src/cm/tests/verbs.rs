@@ -31,7 +31,7 @@ fn calls_out_of_place_name_the_state() {
     let text = cm.disconnect(Time::ZERO, id, PrivateData::NONE).unwrap_err();
     assert_eq!(
         text.to_string(),
-        format!("communication {id} is in REQ_SENT, where CallDreq has no place")
+        format!("connection {id} is in REQ_SENT, where CallDreq has no place")
     );
     assert_eq!(text.errno(), libc::EINVAL);
     cm.destroy(Time::ZERO, id).unwrap();
@@ -86,7 +86,7 @@ fn a_req_is_sent_sixteen_times_at_the_interval_asked_for() {
     let interval = 2 * (4_096 << 16) + (4_096 << 20);
     assert_eq!(times, (1..=15).map(|n| n * interval).collect::<Vec<_>>());
     let [active, _] = &pair.sides;
-    assert_eq!((active.timed_out, active.cm.communication_count()), (1, 0));
+    assert_eq!((active.timed_out, active.cm.connection_count()), (1, 0));
     assert_eq!(active.cm.counters().sent(Attribute::Req), 16);
     assert_eq!(active.cm.counters().tx_retries[0], 15);
     // The peer is told, in case that only its answers were lost.

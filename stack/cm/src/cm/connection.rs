@@ -69,7 +69,7 @@ pub(super) struct Asked {
 
 /// One communication.
 #[derive(Debug)]
-pub(super) struct Communication {
+pub(super) struct Connection {
     pub id: CommId,
     pub remote_id: CommId,
     pub path: CmPath,
@@ -114,7 +114,7 @@ pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     if timeout > 31 { 31 } else { timeout }
 }
 
-impl Communication {
+impl Connection {
     /// Where its messages go, and the traffic class that they have: as the kernel's, that of the
     /// path in the REQ.
     pub fn way(&self) -> (CmPath, u8) {
