@@ -37,7 +37,7 @@ pub struct ListenerId(pub(super) u32);
 
 /// How a REQ or SIDR_REQ is sent, beside what it says.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking {
+pub struct CmRoute {
     /// From where to where.
     pub path: CmPath,
     /// How long a packet is on its way: 4.096 µs · 2^n; the kernel says 16 for RoCE.
@@ -87,7 +87,7 @@ impl ConnectionManager {
     pub fn connect(
         &mut self,
         now: Time,
-        Asking { path, packet_life_time }: Asking,
+        CmRoute { path, packet_life_time }: CmRoute,
         req: Req,
         ece_options: u32,
         is_peer: bool,
@@ -121,7 +121,7 @@ impl ConnectionManager {
         })?;
         let mad = Mad { attribute_modifier: ece_options, ..Mad::new(self.at(index).tid, req) };
         let step = self.call(index, Input::CallReq)?;
-        self.ask(index, &mad, step.next, now);
+        self.send_request(index, &mad, step.next, now);
         if is_peer {
             self.peers.insert((path, req.service_id), index);
         }
@@ -133,7 +133,7 @@ impl ConnectionManager {
     ///
     /// # Errors
     /// [`CmError::TooMany`].
-    pub fn resolve_service(
+    pub fn send_sidr_req(
         &mut self,
         now: Time,
         (path, primary_traffic_class): (CmPath, u8),
@@ -152,7 +152,7 @@ impl ConnectionManager {
         })?;
         let Connection { id, tid, .. } = *self.at(index);
         let step = self.call(index, Input::CallSidrReq)?;
-        self.ask(index, &Mad::new(tid, SidrReq { request_id: id, ..req }), step.next, now);
+        self.send_request(index, &Mad::new(tid, SidrReq { request_id: id, ..req }), step.next, now);
         Ok(id)
     }
 
@@ -161,11 +161,16 @@ impl ConnectionManager {
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
-    pub fn answer_service(&mut self, now: Time, id: CommId, rep: SidrRep) -> Result<(), CmError> {
+    pub fn send_sidr_rep(&mut self, now: Time, id: CommId, rep: SidrRep) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallSidrRep)?;
         let Connection { remote_id, tid, .. } = *self.at(index);
-        self.say(index, &Mad::new(tid, SidrRep { request_id: remote_id, ..rep }), step.next, now);
+        self.send_reply(
+            index,
+            &Mad::new(tid, SidrRep { request_id: remote_id, ..rep }),
+            step.next,
+            now,
+        );
         Ok(())
     }
 
@@ -207,7 +212,7 @@ impl ConnectionManager {
         agreed.initiator_depth = rep.initiator_depth;
         agreed.responder_resources = rep.responder_resources;
         let mad = Mad { attribute_modifier: ece_options, ..Mad::new(*tid, rep) };
-        self.ask(index, &mad, step.next, now);
+        self.send_request(index, &mad, step.next, now);
         Ok(())
     }
 
@@ -225,7 +230,7 @@ impl ConnectionManager {
         let step = self.call(index, Input::CallRtu)?;
         let Connection { remote_id, tid, .. } = *self.at(index);
         let rtu = Rtu { local_comm_id: id, remote_comm_id: remote_id, private_data };
-        self.say(index, &Mad::new(tid, rtu), step.next, now);
+        self.send_reply(index, &Mad::new(tid, rtu), step.next, now);
         Ok(())
     }
 
@@ -234,7 +239,7 @@ impl ConnectionManager {
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
-    pub fn delay_answer(
+    pub fn send_mra(
         &mut self,
         now: Time,
         id: CommId,
@@ -243,16 +248,16 @@ impl ConnectionManager {
     ) -> Result<(), CmError> {
         let index = self.require(id)?;
         let (mra, next) = self.mra(index, service_timeout, private_data)?;
-        self.say(index, &mra, next, now);
+        self.send_reply(index, &mra, next, now);
         Ok(())
     }
 
-    /// As [`delay_answer`](Self::delay_answer), but only once the peer asks again (as
+    /// As [`send_mra`](Self::delay_answer), but only once the peer asks again (as
     /// `ib_send_cm_mra` with `IB_CM_MRA_FLAG_DELAY`).
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
-    pub fn delay_answer_when_asked_again(
+    pub fn prepare_mra(
         &mut self,
         now: Time,
         id: CommId,
@@ -260,7 +265,7 @@ impl ConnectionManager {
     ) -> Result<(), CmError> {
         let index = self.require(id)?;
         let (mra, next) = self.mra(index, service_timeout, PrivateData::NONE)?;
-        self.keep_said(index, &mra, next, now);
+        self.store_reply(index, &mra, next, now);
         Ok(())
     }
 
@@ -314,7 +319,7 @@ impl ConnectionManager {
             info,
             private_data,
         };
-        self.say(index, &Mad::new(tid, rej), step.next, now);
+        self.send_reply(index, &Mad::new(tid, rej), step.next, now);
         Ok(())
     }
 
@@ -327,7 +332,7 @@ impl ConnectionManager {
         let index = self.require(id)?;
         let step = self.call(index, Input::CommEstablished)?;
         self.enter(index, step.next, now);
-        self.tell(index, CmEventKind::Established);
+        self.notify(index, CmEventKind::Established);
         Ok(())
     }
 
@@ -357,7 +362,12 @@ impl ConnectionManager {
         let Connection { id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, .. } =
             *connection;
         let dreq = Dreq { local_comm_id: id, remote_comm_id: remote_id, remote_qpn, private_data };
-        self.ask(index, &Mad::new(ids::transaction(id, transactions), dreq), step.next, now);
+        self.send_request(
+            index,
+            &Mad::new(ids::transaction(id, transactions), dreq),
+            step.next,
+            now,
+        );
         Ok(())
     }
 
@@ -384,7 +394,7 @@ impl ConnectionManager {
         let step = self.call(index, Input::CallDrep)?;
         let Connection { id, remote_id, tid, .. } = *self.at(index);
         let drep = Drep { local_comm_id: id, remote_comm_id: remote_id, private_data };
-        self.say(index, &Mad::new(tid, drep), step.next, now);
+        self.send_reply(index, &Mad::new(tid, drep), step.next, now);
         Ok(())
     }
 
@@ -404,7 +414,7 @@ impl ConnectionManager {
             SidrReqSent => self.enter(index, Idle, now),
             SidrReqRcvd => {
                 let rep = SidrRep { status: SidrStatus::REJECT, ..SidrRep::default() };
-                self.answer_service(now, id, rep)?;
+                self.send_sidr_rep(now, id, rep)?;
             }
             ReqSent | MraReqRcvd => {
                 let guid = guid_info(self.config.ca_guid);
@@ -424,7 +434,7 @@ impl ConnectionManager {
 
     /// Forgets a request that waits for the program, without a word to the peer: it may ask again
     /// (cm.c, `cm_destroy_id` after -ENOMEM).
-    pub fn forget_request(&mut self, now: Time, id: CommId) {
+    pub fn drop_request(&mut self, now: Time, id: CommId) {
         let Ok(index) = self.require(id) else { return };
         if self.at(index).state.is_pending() {
             self.enter(index, CmState::Idle, now);
@@ -435,8 +445,8 @@ impl ConnectionManager {
 
     /// Tells the peer that nothing came back from it: without an answer only the own id and GUID
     /// name the communication.
-    pub(super) fn tell_timeout_to_peer(&mut self, index: usize) {
-        let way = self.at(index).way();
+    pub(super) fn send_timeout_rej(&mut self, index: usize) {
+        let route = self.at(index).route();
         let Connection { id, remote_id, tid, .. } = *self.at(index);
         let (info_length, info) = guid_info(self.config.ca_guid);
         let rej = Rej {
@@ -448,7 +458,7 @@ impl ConnectionManager {
             info,
             ..Rej::default()
         };
-        self.transmit(way, Attribute::Rej, Mad::new(tid, rej).to_bytes(), false);
+        self.transmit(route, Attribute::Rej, Mad::new(tid, rej).to_bytes(), false);
     }
 }
 

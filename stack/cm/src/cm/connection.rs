@@ -59,7 +59,7 @@ pub struct Agreed {
 
 /// A message that is sent until it is answered.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     pub attribute: Attribute,
     pub mad: [u8; MAD_LEN],
     pub interval_ns: u64,
@@ -82,9 +82,9 @@ pub(super) struct Connection {
     pub listener: Option<u32>,
     pub tid: TransactionId,
     pub transactions: u32,
-    pub asked: Option<Asked>,
+    pub pending_request: Option<PendingRequest>,
     /// The last thing said that a duplicate asks for again.
-    pub said: Option<[u8; MAD_LEN]>,
+    pub last_reply: Option<[u8; MAD_LEN]>,
     /// When to ask again, or when the time of waiting is over.
     pub deadline: Time,
     /// How long to wait for an answer.
@@ -117,7 +117,7 @@ pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
 impl Connection {
     /// Where its messages go, and the traffic class that they have: as the kernel's, that of the
     /// path in the REQ.
-    pub fn way(&self) -> (CmPath, u8) {
+    pub fn route(&self) -> (CmPath, u8) {
         (self.path, self.agreed.req.primary_traffic_class)
     }
 
@@ -132,8 +132,8 @@ impl Connection {
             listener: None,
             tid: TransactionId::default(),
             transactions: 0,
-            asked: None,
-            said: None,
+            pending_request: None,
+            last_reply: None,
             deadline: Time::NEVER,
             interval_ns: 0,
             max_cm_retries: 0,
@@ -172,7 +172,7 @@ impl Connection {
     /// Whether this is over, and the REQ not one that began it: its process has ended, and another
     /// has come to the same id. (The kernel forgets the peer's ids when TIMEWAIT begins: cm.c,
     /// `cm_enter_timewait`.)
-    pub fn is_history_to(&self, req: &Req) -> bool {
+    pub fn is_superseded_by(&self, req: &Req) -> bool {
         let Agreed { remote_qpn, sq_psn, .. } = self.agreed;
         self.state == CmState::Timewait && (remote_qpn, sq_psn) != (req.local_qpn, req.starting_psn)
     }

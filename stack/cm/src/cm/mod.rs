@@ -19,7 +19,7 @@
 //! | [`ids`] | communication ids and transaction ids, with the process's slot |
 //! | `connection` | one communication, and what was agreed |
 //! | `calls` | what a program may ask for |
-//! | `receive`, `answer` | what MADs do; what strangers are answered |
+//! | `receive`, `stateless_reply` | what MADs do; what strangers are answered |
 //! | `request_window` | how many questions are under way to one address |
 //! | `counters` | what is counted |
 //!
@@ -30,13 +30,13 @@
 //! came from, and is no longer than it. MADs of a communication count only between its two
 //! addresses. A MAD that has no effect moves a counter with a name.
 
-mod answer;
 mod calls;
 mod connection;
 mod counters;
 pub mod ids;
 mod receive;
 mod request_window;
+mod stateless_reply;
 pub mod table;
 
 #[cfg(test)]
@@ -47,9 +47,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use urxe_wire::Gid;
 use urxe_wire::mad::{Attribute, Bits, CommId, Guid, MAD_LEN, Mad, ServiceId};
 
-pub use self::calls::{Asking, CmError, ListenerId};
+pub use self::calls::{CmError, CmRoute, ListenerId};
 pub use self::connection::{Agreed, CmPath, ack_timeout};
-use self::connection::{Asked, Connection, exponent_ns};
+use self::connection::{Connection, PendingRequest, exponent_ns};
 pub use self::counters::{CmCounters, CmDrop};
 use self::ids::{CommIds, MAX_CONNECTIONS};
 use self::request_window::{RequestWindows, SendState};
@@ -129,7 +129,7 @@ pub enum CmEventKind {
     /// The message was sent as often as it may be, and not answered.
     TimedOut(Attribute),
     /// No packet of the connection can be on its way any more: its queue pair may be used again.
-    TimewaitOver,
+    TimewaitExit,
 }
 
 /// Who listens for something.
@@ -239,30 +239,32 @@ impl ConnectionManager {
         let Some(connection) = self.connections[index].as_mut() else {
             unreachable!("a connection that is gone has no timer")
         };
-        let input = match &mut connection.asked {
-            None => Input::TimewaitOver,
-            Some(asked) if asked.retries_left == 0 => Input::GaveUp,
-            Some(asked) => {
-                asked.retries_left -= 1;
-                let (attribute, mad, interval_ns) = (asked.attribute, asked.mad, asked.interval_ns);
-                let way = connection.way();
-                self.transmit(way, attribute, mad, true);
+        let input = match &mut connection.pending_request {
+            None => Input::TimewaitExit,
+            Some(pending_request) if pending_request.retries_left == 0 => Input::RetriesExhausted,
+            Some(pending_request) => {
+                pending_request.retries_left -= 1;
+                let (attribute, mad, interval_ns) =
+                    (pending_request.attribute, pending_request.mad, pending_request.interval_ns);
+                let route = connection.route();
+                self.transmit(route, attribute, mad, true);
                 return self.arm(index, now.plus_ns(interval_ns));
             }
         };
-        let asked = connection.asked.as_ref().map(|asked| asked.attribute);
+        let pending_request =
+            connection.pending_request.as_ref().map(|pending_request| pending_request.attribute);
         let Some(step) = table::step(connection.state, input) else {
             unreachable!(
                 "{input:?} has a row wherever there is a timer, not in {}",
                 connection.state
             )
         };
-        if step.action == Action::GiveUp {
-            self.tell_timeout_to_peer(index);
+        if step.action == Action::SendTimeoutRej {
+            self.send_timeout_rej(index);
         }
         self.enter(index, step.next, now);
-        let kind = asked.map_or(CmEventKind::TimewaitOver, CmEventKind::TimedOut);
-        self.tell(index, kind);
+        let kind = pending_request.map_or(CmEventKind::TimewaitExit, CmEventKind::TimedOut);
+        self.notify(index, kind);
         self.reap(index);
     }
 
@@ -349,7 +351,7 @@ impl ConnectionManager {
         self.transmits.push_back(CmTransmit { path, traffic_class, mad });
     }
 
-    fn tell(&mut self, index: usize, kind: CmEventKind) {
+    fn notify(&mut self, index: usize, kind: CmEventKind) {
         let Connection { id, is_released, .. } = *self.at(index);
         if !is_released {
             self.events.push_back(CmEvent { id, kind });
@@ -400,7 +402,8 @@ impl ConnectionManager {
         if state == next {
             return;
         }
-        let send_state = connection.asked.take().map(|asked| asked.send_state);
+        let send_state =
+            connection.pending_request.take().map(|pending_request| pending_request.send_state);
         let wait_ns = exponent_ns(connection.wait_exponent.into());
         let Connection {
             remote_id, path, listener, agreed: Agreed { remote_qpn, req, .. }, ..
@@ -440,10 +443,9 @@ impl ConnectionManager {
         while let Some((id, send_state)) = self.request_windows.pop_ready(peer) {
             let waits = |connection: &&mut Box<Connection>| {
                 connection.id == id
-                    && connection
-                        .asked
-                        .as_ref()
-                        .is_some_and(|asked| asked.send_state == SendState::Queued)
+                    && connection.pending_request.as_ref().is_some_and(|pending_request| {
+                        pending_request.send_state == SendState::Queued
+                    })
             };
             let index = self.ids.index(id);
             let connection =
@@ -453,43 +455,44 @@ impl ConnectionManager {
                 self.request_windows.complete(now, peer, send_state);
                 continue;
             };
-            let way = connection.way();
-            let Some(asked) = connection.asked.as_mut() else { continue };
-            asked.send_state = send_state;
-            let Asked { attribute, mad, interval_ns, .. } = *asked;
-            self.transmit(way, attribute, mad, false);
+            let route = connection.route();
+            let Some(pending_request) = connection.pending_request.as_mut() else { continue };
+            pending_request.send_state = send_state;
+            let PendingRequest { attribute, mad, interval_ns, .. } = *pending_request;
+            self.transmit(route, attribute, mad, false);
             self.arm(index, now.plus_ns(interval_ns));
         }
     }
 
     /// Sends a message, at once or when it is its turn, and goes on sending it until it is
     /// answered.
-    fn ask(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
+    fn send_request(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
         self.enter(index, next, now);
         let connection = self.at_mut(index);
         let attribute = mad.message.attribute();
-        let (bytes, interval_ns, way) = (mad.to_bytes(), connection.interval_ns, connection.way());
+        let (bytes, interval_ns, route) =
+            (mad.to_bytes(), connection.interval_ns, connection.route());
         let (id, retries_left) = (connection.id, connection.max_cm_retries);
-        let send_state = self.request_windows.register(now, way.0.remote, id);
-        self.at_mut(index).asked =
-            Some(Asked { attribute, mad: bytes, interval_ns, retries_left, send_state });
+        let send_state = self.request_windows.register(now, route.0.remote, id);
+        self.at_mut(index).pending_request =
+            Some(PendingRequest { attribute, mad: bytes, interval_ns, retries_left, send_state });
         if send_state != SendState::Queued {
-            self.transmit(way, attribute, bytes, false);
+            self.transmit(route, attribute, bytes, false);
             self.arm(index, now.plus_ns(interval_ns));
         }
     }
 
     /// Sends a message once, and keeps it for duplicates of what it answers.
-    fn say(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
-        let bytes = self.keep_said(index, mad, next, now);
-        self.transmit(self.at(index).way(), mad.message.attribute(), bytes, false);
+    fn send_reply(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
+        let bytes = self.store_reply(index, mad, next, now);
+        self.transmit(self.at(index).route(), mad.message.attribute(), bytes, false);
     }
 
     /// Keeps a message for duplicates of what it answers.
-    fn keep_said(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) -> [u8; MAD_LEN] {
+    fn store_reply(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) -> [u8; MAD_LEN] {
         self.enter(index, next, now);
         let bytes = mad.to_bytes();
-        self.at_mut(index).said = Some(bytes);
+        self.at_mut(index).last_reply = Some(bytes);
         bytes
     }
 

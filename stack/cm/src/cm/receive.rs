@@ -5,17 +5,17 @@ use urxe_wire::mad::{
     Req, ServiceId, SidrReq, SidrStatus,
 };
 
-use super::answer::objection;
 use super::calls::ListenerId;
 use super::connection::{Agreed, CmPath, Connection, ack_timeout, exponent_ns, qpn_of};
 use super::request_window::SendState;
+use super::stateless_reply::rejection_reason;
 
 use super::table::{self, Action, CmState, Input};
 use super::{CmDrop, CmEventKind, ConnectionManager};
 use urxe_types::time::Time;
 
 /// What a stranger's MAD comes to: taken care of, or dropped.
-type Taken = Result<(), CmDrop>;
+type Handled = Result<(), CmDrop>;
 
 impl ConnectionManager {
     /// Takes in what has come to queue pair 1 over `path`.
@@ -25,7 +25,7 @@ impl ConnectionManager {
             Err(reason) => return self.counters.count_malformed(reason),
         };
         self.counters.count_received(mad.message.attribute());
-        let taken = match &mad.message {
+        let handled = match &mad.message {
             CmMessage::Req(req) => self.on_req(now, path, &mad, req),
             CmMessage::Mra(mra) => self.on_mra(now, path, &mad, mra),
             CmMessage::Rej(rej) => self.on_rej(now, path, &mad, rej),
@@ -42,14 +42,14 @@ impl ConnectionManager {
                 .locate(path, rep.request_id, CommId::NONE)
                 .and_then(|index| self.apply(now, index, Input::SidrRep, &mad)),
             CmMessage::Lap(lap) => self
-                .locate_or_answer(path, &mad, lap.remote_comm_id, lap.local_comm_id)
+                .locate_or_reply(path, &mad, lap.remote_comm_id, lap.local_comm_id)
                 .and_then(|index| self.apply(now, index, Input::Lap, &mad)),
             // No LAP is ever sent.
             CmMessage::Apr(apr) => self
                 .locate(path, apr.remote_comm_id, apr.local_comm_id)
                 .and(Err(CmDrop::WrongState)),
         };
-        if let Err(reason) = taken {
+        if let Err(reason) = handled {
             self.counters.count_dropped(reason);
         }
     }
@@ -69,7 +69,7 @@ impl ConnectionManager {
     }
 
     /// As [`locate`](Self::locate), but what names no communication is answered: the peer waits.
-    fn locate_or_answer(
+    fn locate_or_reply(
         &mut self,
         path: CmPath,
         mad: &Mad,
@@ -78,52 +78,53 @@ impl ConnectionManager {
     ) -> Result<usize, CmDrop> {
         let located = self.locate(path, local, remote);
         if located == Err(CmDrop::UnknownId) {
-            self.answer_unknown(path, mad);
+            self.reply_to_unknown(path, mad);
         }
         located
     }
 
     /// Does what the table says about a message.
-    fn apply(&mut self, now: Time, index: usize, input: Input, mad: &Mad) -> Taken {
+    fn apply(&mut self, now: Time, index: usize, input: Input, mad: &Mad) -> Handled {
         let state = self.at(index).state;
         let step = table::step(state, input).ok_or(CmDrop::WrongState)?;
         let attribute = mad.message.attribute();
         match step.action {
-            Action::Tell => {
+            Action::Notify => {
                 self.enter(index, step.next, now);
-                self.tell(index, CmEventKind::Message(*mad));
+                self.notify(index, CmEventKind::Message(*mad));
                 if step.next == CmState::DreqRcvd && self.at(index).is_released {
                     // Both disconnect at once, and the program does not care for this end any more.
                     let _ = self.send_drep(now, index, PrivateData::NONE);
                 }
                 self.reap(index);
             }
-            Action::Wait => {
+            Action::ExtendTimeout => {
                 let CmMessage::Mra(Mra { service_timeout, .. }) = mad.message else {
                     unreachable!("only an MRA asks for more time")
                 };
-                self.wait_longer(now, index, service_timeout, step.next);
-                self.tell(index, CmEventKind::Message(*mad));
+                self.extend_timeout(now, index, service_timeout, step.next);
+                self.notify(index, CmEventKind::Message(*mad));
             }
-            Action::Repeat => {
+            Action::Retransmit => {
                 self.counters.count_duplicate(attribute);
                 let connection = self.at(index);
-                let way = connection.way();
-                let asked = connection.asked.as_ref().map(|asked| asked.mad);
-                if let Some(bytes) = asked.or(connection.said)
-                    && let Ok(said) = Mad::parse(&bytes)
+                let route = connection.route();
+                let pending_request =
+                    connection.pending_request.as_ref().map(|pending_request| pending_request.mad);
+                if let Some(bytes) = pending_request.or(connection.last_reply)
+                    && let Ok(last_reply) = Mad::parse(&bytes)
                 {
-                    self.transmit(way, said.message.attribute(), bytes, true);
+                    self.transmit(route, last_reply.message.attribute(), bytes, true);
                 }
             }
-            Action::RefuseStale => {
+            Action::RejectStale => {
                 self.counters.count_duplicate(attribute);
-                self.refuse(self.at(index).path, mad, RejReason::STALE_CONN, &[]);
+                self.reject_stateless(self.at(index).path, mad, RejReason::STALE_CONN, &[]);
             }
-            Action::RefusePath => self.refuse_path(self.at(index).path, mad, ApStatus::UNSUPPORTED),
-            Action::RefuseUnknown => self.answer_unknown(self.at(index).path, mad),
+            Action::RejectPath => self.reject_path(self.at(index).path, mad, ApStatus::UNSUPPORTED),
+            Action::ReplyUnknown => self.reply_to_unknown(self.at(index).path, mad),
             Action::Duplicate => self.counters.count_duplicate(attribute),
-            Action::Ask | Action::Say | Action::GiveUp | Action::Yield => {
+            Action::SendRequest | Action::SendReply | Action::SendTimeoutRej | Action::Yield => {
                 unreachable!("{:?} is no answer to {attribute}", step.action)
             }
         }
@@ -132,22 +133,23 @@ impl ConnectionManager {
 
     /// An MRA: the answer may take its time and one way, on top of which the message is repeated at
     /// that pace.
-    fn wait_longer(&mut self, now: Time, index: usize, service_timeout: Bits<5>, next: CmState) {
+    fn extend_timeout(&mut self, now: Time, index: usize, service_timeout: Bits<5>, next: CmState) {
         let connection = self.at_mut(index);
         let interval_ns =
             exponent_ns(service_timeout.value()) + exponent_ns(connection.wait_exponent.into());
-        let Some(mut asked) = connection.asked.clone() else {
-            unreachable!("an MRA is an answer to what is being asked")
+        let Some(mut pending_request) = connection.pending_request.clone() else {
+            unreachable!("an MRA is an answer to what is being pending_request")
         };
-        (asked.interval_ns, asked.send_state) = (interval_ns, SendState::Untracked);
+        (pending_request.interval_ns, pending_request.send_state) =
+            (interval_ns, SendState::Untracked);
         self.enter(index, next, now);
-        self.at_mut(index).asked = Some(asked);
+        self.at_mut(index).pending_request = Some(pending_request);
         self.arm(index, now.plus_ns(interval_ns));
     }
 
-    fn on_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &Req) -> Taken {
+    fn on_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &Req) -> Handled {
         if let Some(&index) = self.by_remote_id.get(&(path.remote, req.local_comm_id))
-            && !self.at(index).is_history_to(req)
+            && !self.at(index).is_superseded_by(req)
         {
             if self.at(index).path != path {
                 return Err(CmDrop::WrongSource);
@@ -155,26 +157,26 @@ impl ConnectionManager {
             return self.apply(now, index, Input::Req, mad);
         }
         if let Some(&index) = self.by_remote_qp.get(&(path.remote, req.local_qpn.value())) {
-            self.refuse(path, mad, RejReason::STALE_CONN, &[]);
-            self.drop_stale(now, index);
+            self.reject_stateless(path, mad, RejReason::STALE_CONN, &[]);
+            self.end_stale(now, index);
             return Ok(());
         }
         if let Some(index) = self.peers.get(&(path, req.service_id)).copied() {
             return self.on_peer_req(now, index, mad, req);
         }
         let Some(number) = self.listener_for(path, req.service_id) else {
-            self.refuse(path, mad, RejReason::INVALID_SERVICE_ID, &[]);
+            self.reject_stateless(path, mad, RejReason::INVALID_SERVICE_ID, &[]);
             return Ok(());
         };
-        if let Some((reason, info)) = objection(path, req) {
-            self.refuse(path, mad, reason, &info);
+        if let Some((reason, info)) = rejection_reason(path, req) {
+            self.reject_stateless(path, mad, reason, &info);
             return Ok(());
         }
-        let index = self.admit(number, |id| {
+        let index = self.enqueue(number, |id| {
             Connection::from_req(id, path, mad.tid, req, mad.attribute_modifier)
         })?;
         let Some(index) = index else {
-            self.refuse(path, mad, RejReason::NO_RESOURCES, &[]);
+            self.reject_stateless(path, mad, RejReason::NO_RESOURCES, &[]);
             return Ok(());
         };
         self.by_remote_id.insert((path.remote, req.local_comm_id), index);
@@ -183,7 +185,7 @@ impl ConnectionManager {
         Ok(())
     }
 
-    fn on_sidr_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &SidrReq) -> Taken {
+    fn on_sidr_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &SidrReq) -> Handled {
         if let Some(&index) = self.by_request.get(&(path.remote, req.request_id))
             && self.at(index).tid == mad.tid
         {
@@ -193,13 +195,13 @@ impl ConnectionManager {
             return self.apply(now, index, Input::SidrReq, mad);
         }
         let Some(number) = self.listener_for(path, req.service_id) else {
-            self.refuse_service(path, mad, req, SidrStatus::UNSUPPORTED);
+            self.reject_service(path, mad, req, SidrStatus::UNSUPPORTED);
             return Ok(());
         };
-        let index =
-            self.admit(number, |id| Connection::from_sidr_req(id, path, mad.tid, req.request_id))?;
+        let index = self
+            .enqueue(number, |id| Connection::from_sidr_req(id, path, mad.tid, req.request_id))?;
         let Some(index) = index else {
-            self.refuse_service(path, mad, req, SidrStatus::REJECT);
+            self.reject_service(path, mad, req, SidrStatus::REJECT);
             return Ok(());
         };
         self.by_request.insert((path.remote, req.request_id), index);
@@ -208,7 +210,7 @@ impl ConnectionManager {
     }
 
     /// A communication for a stranger's request, if the limits allow; `None` without a free place.
-    fn admit(
+    fn enqueue(
         &mut self,
         number: u32,
         make: impl FnOnce(CommId) -> Connection,
@@ -241,7 +243,7 @@ impl ConnectionManager {
         mad: &Mad,
     ) {
         self.enter(index, state, now);
-        self.tell(index, CmEventKind::Request { listener, mad: *mad });
+        self.notify(index, CmEventKind::Request { listener, mad: *mad });
     }
 
     fn listener_for(&self, path: CmPath, service_id: ServiceId) -> Option<u32> {
@@ -251,7 +253,7 @@ impl ConnectionManager {
 
     /// Both sides have asked: the one with the greater GUID, or else queue pair, stays active (IBTA
     /// 12.10.4).
-    fn on_peer_req(&mut self, now: Time, index: usize, mad: &Mad, req: &Req) -> Taken {
+    fn on_peer_req(&mut self, now: Time, index: usize, mad: &Mad, req: &Req) -> Handled {
         let Connection { path, agreed, .. } = *self.at(index);
         let own = (self.config.ca_guid.0, agreed.local_qpn.value());
         if own > (req.local_ca_guid.0, req.local_qpn.value()) {
@@ -259,8 +261,8 @@ impl ConnectionManager {
         }
         let step =
             table::step(self.at(index).state, Input::PeerReqYields).ok_or(CmDrop::WrongState)?;
-        if let Some((reason, info)) = objection(path, req) {
-            self.refuse(path, mad, reason, &info);
+        if let Some((reason, info)) = rejection_reason(path, req) {
+            self.reject_stateless(path, mad, reason, &info);
             return Ok(());
         }
         let old = self.at_mut(index);
@@ -274,28 +276,28 @@ impl ConnectionManager {
         *self.at_mut(index) = new;
         self.by_remote_id.insert((path.remote, req.local_comm_id), index);
         self.by_remote_qp.insert((path.remote, req.local_qpn.value()), index);
-        self.tell(index, CmEventKind::Request { listener: None, mad: *mad });
+        self.notify(index, CmEventKind::Request { listener: None, mad: *mad });
         Ok(())
     }
 
-    fn on_rep(&mut self, now: Time, path: CmPath, mad: &Mad, rep: &Rep) -> Taken {
+    fn on_rep(&mut self, now: Time, path: CmPath, mad: &Mad, rep: &Rep) -> Handled {
         let Rep { local_comm_id: theirs, remote_comm_id: ours, .. } = *rep;
         // Not the first one: then both ids are known.
         let index = match self.locate(path, ours, CommId::NONE) {
-            Err(CmDrop::UnknownId) => self.locate_or_answer(path, mad, ours, theirs)?,
+            Err(CmDrop::UnknownId) => self.locate_or_reply(path, mad, ours, theirs)?,
             first => first?,
         };
         let state = self.at(index).state;
         if table::step(state, Input::Rep)
-            .is_some_and(|step| step.next == CmState::RepRcvd && step.action == Action::Tell)
+            .is_some_and(|step| step.next == CmState::RepRcvd && step.action == Action::Notify)
         {
             let remote_qpn = qpn_of(rep, self.at(index).agreed.transport_type);
             if let Some(&stale) = self.by_remote_qp.get(&(path.remote, remote_qpn.value())) {
-                self.refuse(path, mad, RejReason::STALE_CONN, &[]);
-                self.drop_stale(now, stale);
+                self.reject_stateless(path, mad, RejReason::STALE_CONN, &[]);
+                self.end_stale(now, stale);
                 return Ok(());
             }
-            self.take_rep(index, mad, rep);
+            self.apply_rep(index, mad, rep);
             self.by_remote_id.insert((path.remote, theirs), index);
             self.by_remote_qp.insert((path.remote, remote_qpn.value()), index);
         }
@@ -303,7 +305,7 @@ impl ConnectionManager {
     }
 
     /// What a REP says of the connection.
-    fn take_rep(&mut self, index: usize, mad: &Mad, rep: &Rep) {
+    fn apply_rep(&mut self, index: usize, mad: &Mad, rep: &Rep) {
         let connection = self.at_mut(index);
         connection.remote_id = rep.local_comm_id;
         let life_time = connection.wait_exponent - 1;
@@ -320,7 +322,7 @@ impl ConnectionManager {
         };
     }
 
-    fn on_mra(&mut self, now: Time, path: CmPath, mad: &Mad, mra: &Mra) -> Taken {
+    fn on_mra(&mut self, now: Time, path: CmPath, mad: &Mad, mra: &Mra) -> Handled {
         let Mra { local_comm_id: theirs, remote_comm_id: ours, answered, .. } = *mra;
         match answered {
             Answered::Req => {
@@ -338,7 +340,7 @@ impl ConnectionManager {
         }
     }
 
-    fn on_rej(&mut self, now: Time, path: CmPath, mad: &Mad, rej: &Rej) -> Taken {
+    fn on_rej(&mut self, now: Time, path: CmPath, mad: &Mad, rej: &Rej) -> Handled {
         let Rej { local_comm_id: theirs, remote_comm_id: ours, answered, reason, .. } = *rej;
         let index = if reason == RejReason::TIMEOUT {
             // Who has given up may never have learned the id of this side.
@@ -354,14 +356,14 @@ impl ConnectionManager {
         };
         let input = match reason {
             RejReason::STALE_CONN => Input::RejStale,
-            RejReason::INVALID_SERVICE_ID if self.at(index).is_peer => Input::RejPeerAbsent,
+            RejReason::INVALID_SERVICE_ID if self.at(index).is_peer => Input::RejPeerNotReady,
             _ => Input::Rej,
         };
         self.apply(now, index, input, mad)
     }
 
-    fn on_dreq(&mut self, now: Time, path: CmPath, mad: &Mad, dreq: &Dreq) -> Taken {
-        let index = self.locate_or_answer(path, mad, dreq.remote_comm_id, dreq.local_comm_id)?;
+    fn on_dreq(&mut self, now: Time, path: CmPath, mad: &Mad, dreq: &Dreq) -> Handled {
+        let index = self.locate_or_reply(path, mad, dreq.remote_comm_id, dreq.local_comm_id)?;
         if self.at(index).agreed.local_qpn != dreq.remote_qpn {
             return Err(CmDrop::WrongQpn);
         }
@@ -374,7 +376,7 @@ impl ConnectionManager {
 
     /// The peer's queue pair belongs to another communication now, so that this one is over (IBTA
     /// 12.9.8.3.1).
-    fn drop_stale(&mut self, now: Time, index: usize) {
+    fn end_stale(&mut self, now: Time, index: usize) {
         // In any other state than ESTABLISHED the peer's silence ends it.
         let _ = self.send_dreq(now, index, PrivateData::NONE);
     }

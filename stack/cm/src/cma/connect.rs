@@ -8,7 +8,7 @@ use urxe_wire::{PKey, Qpn};
 
 use super::id::Id;
 use super::{Cma, CmaError, CmaId, IdState};
-use crate::cm::Asking;
+use crate::cm::CmRoute;
 use urxe_types::attr::QpType;
 use urxe_types::time::Time;
 
@@ -132,7 +132,7 @@ impl Cma {
         let device = self.devices.get_mut(&key).ok_or(CmaError::NoConnection { id, state })?;
         let path_mtu = chosen_mtu.unwrap_or_else(|| device.local.path_mtu());
         req.path_mtu = Bits::masked(path_mtu.number().into());
-        let asking = Asking { path, packet_life_time };
+        let asking = CmRoute { path, packet_life_time };
         let comm = device.manager.connect(now, asking, req, param.ece.1, false)?;
         device.by_comm.insert(comm, id);
         self.id_mut(id)?.comm = Some(comm);
@@ -160,13 +160,7 @@ impl Cma {
     fn answer(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         let known = self.id(id)?;
         if known.is_datagram() {
-            return self.answer_service(
-                now,
-                id,
-                SidrStatus::SUCCESS,
-                param.qpn,
-                param.private_data,
-            );
+            return self.send_sidr_rep(now, id, SidrStatus::SUCCESS, param.qpn, param.private_data);
         }
         let is_xrc = known.qp_type == QpType::XrcRecv;
         let rep = Rep {
@@ -213,7 +207,7 @@ impl Cma {
         private_data: &[u8],
     ) -> Result<(), CmaError> {
         if self.id(id)?.is_datagram() {
-            return self.answer_service(now, id, SidrStatus::REJECT, Qpn::masked(0), private_data);
+            return self.send_sidr_rep(now, id, SidrStatus::REJECT, Qpn::masked(0), private_data);
         }
         let data = plain(private_data)?;
         let (key, comm, device) = self.connection(id)?;

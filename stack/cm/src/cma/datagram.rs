@@ -29,7 +29,7 @@ impl Cma {
         // `cma_resolve_ib_udp`).
         let interval_ns = 1_000_000 << retry_policy.response_timeout.min(31) >> 8;
         let device = self.devices.get_mut(&key).ok_or(absent)?;
-        let comm = device.manager.resolve_service(
+        let comm = device.manager.send_sidr_req(
             now,
             way,
             req,
@@ -43,7 +43,7 @@ impl Cma {
     }
 
     /// Tells the queue pair, or that there is none.
-    pub(super) fn answer_service(
+    pub(super) fn send_sidr_rep(
         &mut self,
         now: Time,
         id: CmaId,
@@ -62,7 +62,7 @@ impl Cma {
             ..SidrRep::default()
         };
         let (key, comm, device) = self.connection(id)?;
-        device.manager.answer_service(now, comm, rep)?;
+        device.manager.send_sidr_rep(now, comm, rep)?;
         self.id_mut(id)?.qpn = qpn;
         self.settle(now, key);
         Ok(())

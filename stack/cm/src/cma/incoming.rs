@@ -39,7 +39,7 @@ impl Cma {
         match kind {
             CmEventKind::Message(mad) => {
                 if matches!(mad.message, CmMessage::Rep(_)) {
-                    self.bear_with_program(now, key, comm);
+                    self.prepare_mra(now, key, comm);
                 }
                 self.on_message(id, &mad);
             }
@@ -48,7 +48,7 @@ impl Cma {
             CmEventKind::TimedOut(_) => {
                 self.tell_status(id, CmaEventType::Unreachable, -libc::ETIMEDOUT);
             }
-            CmEventKind::TimewaitOver => {
+            CmEventKind::TimewaitExit => {
                 // It is the end of what was a connection; who was refused has been told all (cma.c,
                 // `cma_ib_handler`).
                 if self.ids.get(&id).is_some_and(|id| id.state == IdState::Disconnect) {
@@ -61,14 +61,10 @@ impl Cma {
 
     /// The peer is told that the program takes its time, should it ask again before the program has
     /// answered.
-    fn bear_with_program(&mut self, now: Time, key: DeviceKey, comm: CommId) {
+    fn prepare_mra(&mut self, now: Time, key: DeviceKey, comm: CommId) {
         if let Some(device) = self.devices.get_mut(&key) {
             // A communication that is over by now bears with nobody.
-            let _ = device.manager.delay_answer_when_asked_again(
-                now,
-                comm,
-                Bits::masked(SERVICE_TIMEOUT),
-            );
+            let _ = device.manager.prepare_mra(now, comm, Bits::masked(SERVICE_TIMEOUT));
         }
     }
 
@@ -145,7 +141,7 @@ impl Cma {
                     ..new
                 });
                 if is_connection {
-                    self.bear_with_program(now, key, comm);
+                    self.prepare_mra(now, key, comm);
                 }
                 if let Some(device) = self.devices.get_mut(&key) {
                     device.by_comm.insert(comm, id);
@@ -157,7 +153,7 @@ impl Cma {
                 self.tell(CmaEvent { new_id: Some(id), param, ece, ..event });
             }
             // It may ask again when there is room.
-            Err(Refusal::Full) => device.manager.forget_request(now, comm),
+            Err(Refusal::Full) => device.manager.drop_request(now, comm),
             Err(Refusal::Absent) => {
                 let none = (Default::default(), Default::default());
                 let reason = RejReason::INVALID_SERVICE_ID;

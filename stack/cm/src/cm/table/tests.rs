@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 /// As many as there are: one more does not compile without being listed here.
-const INPUTS: [Input; Input::TimewaitOver as usize + 1] = {
+const INPUTS: [Input; Input::TimewaitExit as usize + 1] = {
     use Input::*;
     [
         CallReq,
@@ -23,7 +23,7 @@ const INPUTS: [Input; Input::TimewaitOver as usize + 1] = {
         MraOfRep,
         Rej,
         RejStale,
-        RejPeerAbsent,
+        RejPeerNotReady,
         Rep,
         Rtu,
         Dreq,
@@ -31,8 +31,8 @@ const INPUTS: [Input; Input::TimewaitOver as usize + 1] = {
         Lap,
         SidrReq,
         SidrRep,
-        GaveUp,
-        TimewaitOver,
+        RetriesExhausted,
+        TimewaitExit,
     ]
 };
 
@@ -72,13 +72,19 @@ fn every_state_is_reached_and_left() {
 fn whoever_asks_gives_up_some_time() {
     let asking: BTreeSet<_> = TABLE
         .iter()
-        .filter(|Row(_, _, action, _)| matches!(action, Action::Ask | Action::Wait))
+        .filter(|Row(_, _, action, _)| {
+            matches!(action, Action::SendRequest | Action::ExtendTimeout)
+        })
         .filter_map(|Row(.., next)| *next)
         .collect();
     for state in CmState::ALL {
-        assert_eq!(step(state, Input::GaveUp).is_some(), asking.contains(&state), "{state}");
         assert_eq!(
-            step(state, Input::TimewaitOver).is_some(),
+            step(state, Input::RetriesExhausted).is_some(),
+            asking.contains(&state),
+            "{state}"
+        );
+        assert_eq!(
+            step(state, Input::TimewaitExit).is_some(),
             state == CmState::Timewait,
             "{state}"
         );

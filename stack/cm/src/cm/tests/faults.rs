@@ -12,9 +12,9 @@ const END: Time = Time::from_ns(2_000 * SECOND_NS);
 /// sent.
 fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> Pair {
     let mut pair = Pair::new(script, 7);
-    pair.ask(0, 0x11);
+    pair.send_request(0, 0x11);
     if script == Script::PeerToPeer {
-        pair.ask(1, 0x12);
+        pair.send_request(1, 0x12);
     }
     if script == Script::ActiveGivesUp {
         // The REQ is on its way.
@@ -100,7 +100,7 @@ fn a_peer_that_dies_at_every_mad_of_every_script() {
         for (dead, after) in (0..2).flat_map(|dead| (0..12).map(move |after| (dead, after))) {
             let context = format!("{script:?}, side {dead} dead after MAD {after}");
             let mut pair = Pair::new(script, 3);
-            pair.ask(0, 0x11);
+            pair.send_request(0, 0x11);
             let dies = |number: usize, transmit: &crate::cm::CmTransmit| {
                 let is_from_or_to_dead = transmit.path.local == ADDRESSES[dead].into()
                     || transmit.path.remote == ADDRESSES[dead].into();
@@ -126,9 +126,9 @@ fn many_faults(seed: u64) {
     for qpn in 0..connections {
         // A few at a time, so that some begin while others end. Peers ask once: one service, one
         // path.
-        pair.ask(0, 0x11 + qpn);
+        pair.send_request(0, 0x11 + qpn);
         if script == Script::PeerToPeer {
-            pair.ask(1, 0x1011 + qpn);
+            pair.send_request(1, 0x1011 + qpn);
             break;
         }
         let until = pair.now.plus_ns(rng.below(5 * SECOND_NS));
@@ -154,7 +154,7 @@ fn many_faults_by_seed() {
 #[test]
 fn a_canary_that_loses_every_rtu_is_noticed() {
     let mut pair = Pair::new(Script::Closes(0), 1);
-    pair.ask(0, 0x11);
+    pair.send_request(0, 0x11);
     pair.run(SETTLED, |_, transmit| {
         let is_rtu = transmit.mad[17] == 0x14;
         let is_rej = transmit.mad[17] == 0x12;

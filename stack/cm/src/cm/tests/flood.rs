@@ -9,7 +9,7 @@ use urxe_wire::mad::{
 };
 use urxe_wire::{Gid, Qpn};
 
-use super::pair::{NO_INFO, Pair, SERVICE, SETTLED, Script, asking, manager, path, reply, request};
+use super::pair::{NO_INFO, Pair, SERVICE, SETTLED, Script, manager, path, reply, request, route};
 use crate::cm::table::CmState;
 use crate::cm::{CmConfig, CmDrop, CmError, CmEventKind, CmPath, CmTransmit, ConnectionManager};
 use crate::test_network::{Fate, LATENCY_NS, SECOND_NS};
@@ -33,7 +33,7 @@ fn transmits(cm: &mut ConnectionManager) -> Vec<CmTransmit> {
 }
 
 /// The only answer there is, which goes to where the question came from.
-fn answer(cm: &mut ConnectionManager, path: CmPath) -> Mad {
+fn only_reply(cm: &mut ConnectionManager, path: CmPath) -> Mad {
     let sent = transmits(cm);
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert_eq!(sent[0].path, path);
@@ -50,7 +50,7 @@ fn many_that_begin_at_once_do_not_flood_the_peer() {
         // The bench listens for 64.
         pair.sides[1].cm = manager(2, 9);
         pair.sides[1].cm.listen(SERVICE, None, 10_000).unwrap();
-        (0..COUNT).for_each(|n| pair.ask(0, n));
+        (0..COUNT).for_each(|n| pair.send_request(0, n));
         let deliver = |_: usize, _: &CmTransmit| Fate::Deliver;
         pair.run(Time::from_ns(SECOND_NS), deliver);
         if script != Script::Service {
@@ -117,21 +117,21 @@ fn more_communications_than_allowed_are_refused_on_either_side() {
     let mut cm = ConnectionManager::new(config);
     cm.listen(SERVICE, None, 5).unwrap();
     for _ in 0..2 {
-        cm.connect(Time::ZERO, asking(0), request(3), 0, false).unwrap();
+        cm.connect(Time::ZERO, route(0), request(3), 0, false).unwrap();
     }
-    let error = cm.connect(Time::ZERO, asking(0), request(3), 0, false).unwrap_err();
+    let error = cm.connect(Time::ZERO, route(0), request(3), 0, false).unwrap_err();
     assert_eq!((error, error.errno()), (CmError::TooMany { max: 2 }, libc::ENOMEM));
     transmits(&mut cm);
     let (path, mad) = stranger(1);
     cm.receive(Time::ZERO, path, &mad.to_bytes());
-    let CmMessage::Rej(rej) = answer(&mut cm, path).message else { panic!() };
+    let CmMessage::Rej(rej) = only_reply(&mut cm, path).message else { panic!() };
     assert_eq!(rej.reason, RejReason::NO_RESOURCES);
 }
 
 /// A listening manager with one established connection, and the ids of both sides.
 fn connected() -> (ConnectionManager, CommId, CommId) {
     let mut cm = manager(1, 1);
-    let id = cm.connect(Time::ZERO, asking(0), request(0x11), 0, false).unwrap();
+    let id = cm.connect(Time::ZERO, route(0), request(0x11), 0, false).unwrap();
     let theirs = CommId(0x77);
     let rep = Rep { local_comm_id: theirs, remote_comm_id: id, ..reply(0x22) };
     cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(1), rep).to_bytes());
@@ -205,7 +205,7 @@ fn a_path_is_not_changed() {
     let (mut cm, id, theirs) = connected();
     let lap = Lap { local_comm_id: theirs, remote_comm_id: id, ..Lap::default() };
     cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(5), lap).to_bytes());
-    let mad = answer(&mut cm, path(0));
+    let mad = only_reply(&mut cm, path(0));
     let CmMessage::Apr(apr) = mad.message else { panic!() };
     assert_eq!(
         (apr.status, apr.local_comm_id, apr.remote_comm_id),
@@ -214,7 +214,7 @@ fn a_path_is_not_changed() {
     assert_eq!((mad.tid, cm.state(id)), (TransactionId(5), Some(CmState::Established)));
     let unknown = Lap { remote_comm_id: CommId(3), ..lap };
     cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(6), unknown).to_bytes());
-    let CmMessage::Apr(apr) = answer(&mut cm, path(0)).message else { panic!() };
+    let CmMessage::Apr(apr) = only_reply(&mut cm, path(0)).message else { panic!() };
     assert_eq!(apr.status, ApStatus::INVALID_COMM_ID);
 }
 
@@ -277,7 +277,7 @@ fn requests_that_cannot_be_are_refused_with_their_reason() {
     ];
     for (req, reason) in cases {
         cm.receive(Time::ZERO, from, &Mad::new(TransactionId(1), req).to_bytes());
-        let CmMessage::Rej(rej) = answer(&mut cm, from).message else { panic!() };
+        let CmMessage::Rej(rej) = only_reply(&mut cm, from).message else { panic!() };
         assert_eq!((rej.reason, rej.answered), (reason, Answered::Req));
         assert_eq!((rej.local_comm_id, rej.remote_comm_id), (CommId::NONE, req.local_comm_id));
         assert_eq!(cm.connection_count(), 0, "{reason}");
@@ -290,20 +290,20 @@ fn requests_that_cannot_be_are_refused_with_their_reason() {
 #[test]
 fn a_request_from_a_queue_pair_that_is_connected_ends_the_old_connection() {
     let mut pair = Pair::new(Script::Closes(0), 5);
-    pair.ask(0, 0x11);
+    pair.send_request(0, 0x11);
     pair.run(Time::from_ns(SECOND_NS), |_, _| Fate::Deliver);
     assert!(pair.is_connected(1));
     // The new life of side 0.
     pair.sides[0].cm = manager(1, 99);
     pair.sides[0].held.clear();
-    pair.ask(0, 0x11);
+    pair.send_request(0, 0x11);
     pair.run(Time::from_ns(SECOND_NS + 3 * LATENCY_NS), |_, _| Fate::Deliver);
     assert_eq!(pair.sides[0].refused, [RejReason::STALE_CONN]);
     assert!(!pair.is_connected(1));
     pair.run(Time::from_ns(300 * SECOND_NS), |_, _| Fate::Deliver);
     pair.assert_idle("stale");
     // Now the queue pair is free again.
-    pair.ask(0, 0x11);
+    pair.send_request(0, 0x11);
     pair.run(Time::from_ns(301 * SECOND_NS), |_, _| Fate::Deliver);
     assert!(pair.is_connected(0) && pair.is_connected(1));
 }

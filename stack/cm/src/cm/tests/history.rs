@@ -37,7 +37,7 @@ fn req(qpn: u32) -> Req {
 }
 
 /// The request that the program is told of.
-fn asked(cm: &mut ConnectionManager) -> Option<CommId> {
+fn take_request(cm: &mut ConnectionManager) -> Option<CommId> {
     let event = cm.poll_event()?;
     matches!(event.kind, CmEventKind::Request { .. }).then_some(event.id)
 }
@@ -46,7 +46,7 @@ fn asked(cm: &mut ConnectionManager) -> Option<CommId> {
 fn a_request_by_a_remembered_id_is_a_new_one() {
     let mut cm = listening();
     assert_eq!(hear(&mut cm, 1, req(5)), None);
-    let first = asked(&mut cm).unwrap();
+    let first = take_request(&mut cm).unwrap();
     cm.accept(Time::ZERO, first, reply(6), 0).unwrap();
     cm.poll_transmit().unwrap();
     let ids = (THEIRS, first);
@@ -75,7 +75,7 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
     };
     assert_eq!(rej.reason, RejReason::STALE_CONN);
     assert_eq!(hear(&mut cm, 1, req(7)), None);
-    let second = asked(&mut cm).unwrap();
+    let second = take_request(&mut cm).unwrap();
     cm.accept(Time::ZERO, second, reply(8), 0).unwrap();
     cm.poll_transmit().unwrap();
     // The end of the first's TIMEWAIT leaves the second's place in the tables alone.
@@ -95,9 +95,9 @@ fn a_datagram_service_is_asked_anew_by_another_transaction() {
     let sidr = SidrReq { request_id: THEIRS, service_id: SERVICE, ..SidrReq::default() };
     for (tid, qpn) in [(1, 5), (2, 6)] {
         assert_eq!(hear(&mut cm, tid, sidr), None);
-        let id = asked(&mut cm).unwrap();
+        let id = take_request(&mut cm).unwrap();
         let qpn = Qpn::masked(qpn);
-        cm.answer_service(Time::ZERO, id, SidrRep { qpn, ..SidrRep::default() }).unwrap();
+        cm.send_sidr_rep(Time::ZERO, id, SidrRep { qpn, ..SidrRep::default() }).unwrap();
         cm.poll_transmit().unwrap();
         for _ in 0..2 {
             let repeated = hear(&mut cm, tid, sidr);

@@ -9,7 +9,7 @@ use urxe_wire::mad::{
 use urxe_wire::{Frame, Gid, PacketView, Qpn};
 
 use crate::cm::table::CmState;
-use crate::cm::{Asking, CmConfig, CmEventKind, CmPath, ConnectionManager};
+use crate::cm::{CmConfig, CmEventKind, CmPath, CmRoute, ConnectionManager};
 use urxe_types::time::Time;
 
 /// The MADs of a capture with the path as the receiver sees it.
@@ -60,11 +60,11 @@ fn answers_to_a_kernel_are_those_of_a_kernel() {
         let (path, req) = find(&mads, Attribute::Req);
         let (_, rep) = find(&mads, Attribute::Rep);
         let (_, rtu) = find(&mads, Attribute::Rtu);
-        let (CmMessage::Req(asked), CmMessage::Rep(want)) = (req.message, rep.message) else {
+        let (CmMessage::Req(requested), CmMessage::Rep(want)) = (req.message, rep.message) else {
             panic!()
         };
         let mut cm = manager(want.local_ca_guid);
-        cm.listen(asked.service_id, Some(path.local), 8).unwrap();
+        cm.listen(requested.service_id, Some(path.local), 8).unwrap();
         cm.receive(Time::ZERO, path, &req.to_bytes());
         let event = cm.poll_event().unwrap();
         assert!(matches!(event.kind, CmEventKind::Request { mad, .. } if mad == req), "{capture}");
@@ -90,11 +90,14 @@ fn answers_to_a_kernel_are_those_of_a_kernel() {
         cm.receive(Time::ZERO, path, &rtu.to_bytes());
         assert_eq!(cm.state(event.id), Some(CmState::Established), "{capture}");
         let agreed = cm.agreed(event.id).unwrap();
-        assert_eq!((agreed.remote_qpn, agreed.sq_psn), (asked.local_qpn, asked.starting_psn));
+        assert_eq!(
+            (agreed.remote_qpn, agreed.sq_psn),
+            (requested.local_qpn, requested.starting_psn)
+        );
         assert_eq!((agreed.local_qpn, agreed.rq_psn), (want.local_qpn, want.starting_psn));
         assert_eq!(
             (agreed.path_mtu.value(), agreed.ack_timeout, agreed.retry_count),
-            (3, 17, asked.retry_count)
+            (3, 17, requested.retry_count)
         );
     }
 }
@@ -130,8 +133,8 @@ fn a_req_like_a_kernels_is_the_kernels() {
             private_data: want.private_data,
             ..Req::default()
         };
-        let asking = Asking { path, packet_life_time: Bits::masked(16) };
-        let id = cm.connect(Time::ZERO, asking, program, 0, false).unwrap();
+        let route = CmRoute { path, packet_life_time: Bits::masked(16) };
+        let id = cm.connect(Time::ZERO, route, program, 0, false).unwrap();
         let (to, got) = sent(&mut cm);
         assert_eq!(
             (to, got.message),
@@ -177,8 +180,8 @@ fn nobody_listening_is_refused_byte_for_byte_as_the_kernel_does() {
 
     // The kernel's refusal of our request.
     let back = CmPath { local: path.remote, remote: path.local };
-    let asking = Asking { path: back, packet_life_time: Bits::masked(16) };
-    let id = cm.connect(Time::ZERO, asking, super::pair::request(1), 0, false).unwrap();
+    let route = CmRoute { path: back, packet_life_time: Bits::masked(16) };
+    let id = cm.connect(Time::ZERO, route, super::pair::request(1), 0, false).unwrap();
     let CmMessage::Rej(rej) = want.message else { panic!() };
     let rej = Mad::new(want.tid, urxe_wire::mad::Rej { remote_comm_id: id, ..rej });
     cm.receive(Time::ZERO, back, &rej.to_bytes());
@@ -190,28 +193,28 @@ fn a_datagram_service_is_answered_byte_for_byte_as_the_kernel_does() {
     let mads = captured("udaddy.pcap");
     let (path, req) = find(&mads, Attribute::SidrReq);
     let (_, want) = find(&mads, Attribute::SidrRep);
-    let (CmMessage::SidrReq(asked), CmMessage::SidrRep(answer)) = (req.message, want.message)
+    let (CmMessage::SidrReq(requested), CmMessage::SidrRep(answer)) = (req.message, want.message)
     else {
         panic!()
     };
     let mut cm = manager(Guid(1));
-    cm.listen(asked.service_id, None, 8).unwrap();
+    cm.listen(requested.service_id, None, 8).unwrap();
     cm.receive(Time::ZERO, path, &req.to_bytes());
     let event = cm.poll_event().unwrap();
     let rep = SidrRep { request_id: CommId::NONE, ..answer };
-    cm.answer_service(Time::ZERO, event.id, rep).unwrap();
+    cm.send_sidr_rep(Time::ZERO, event.id, rep).unwrap();
     assert_eq!(sent(&mut cm), (path, want));
-    // Asked again, because the answer was lost: the same, without asking the program.
+    // Asked again, because the answer was lost: the same, without route the program.
     cm.receive(Time::ZERO, path, &req.to_bytes());
     assert_eq!(sent(&mut cm), (path, want));
     assert_eq!(cm.poll_event(), None);
 
     let mut client = manager(Guid(2));
-    let program = SidrReq { request_id: CommId::NONE, ..asked };
+    let program = SidrReq { request_id: CommId::NONE, ..requested };
     let back = CmPath { local: path.remote, remote: path.local };
-    let id = client.resolve_service(Time::ZERO, (back, 0), program, 1, 1).unwrap();
+    let id = client.send_sidr_req(Time::ZERO, (back, 0), program, 1, 1).unwrap();
     let (_, ours) = sent(&mut client);
-    assert_eq!(ours.message, SidrReq { request_id: id, ..asked }.into());
+    assert_eq!(ours.message, SidrReq { request_id: id, ..requested }.into());
     let rep = Mad::new(ours.tid, SidrRep { request_id: id, ..answer });
     client.receive(Time::ZERO, back, &rep.to_bytes());
     let event = client.poll_event().unwrap();

@@ -11,7 +11,7 @@ use urxe_wire::mad::{
 use urxe_wire::{Psn, Qpn};
 
 use crate::cm::table::CmState;
-use crate::cm::{Asking, CmConfig, CmEvent, CmEventKind, CmPath, CmTransmit, ConnectionManager};
+use crate::cm::{CmConfig, CmEvent, CmEventKind, CmPath, CmRoute, CmTransmit, ConnectionManager};
 use crate::test_network::{Fate, Network, SECOND_NS};
 use urxe_types::time::Time;
 
@@ -137,8 +137,8 @@ pub fn reply(qpn: u32) -> Rep {
     }
 }
 
-pub fn asking(from: usize) -> Asking {
-    Asking { path: path(from), packet_life_time: Bits::masked(16) }
+pub fn route(from: usize) -> CmRoute {
+    CmRoute { path: path(from), packet_life_time: Bits::masked(16) }
 }
 
 pub fn manager(slot: u8, seed: u64) -> ConnectionManager {
@@ -173,17 +173,17 @@ impl Pair {
     }
 
     /// The side asks.
-    pub fn ask(&mut self, side: usize, qpn: u32) {
+    pub fn send_request(&mut self, side: usize, qpn: u32) {
         let Self { sides, now, script, .. } = self;
         let cm = &mut sides[side].cm;
         let id = match script {
             Script::Service | Script::NoService => {
                 let req = SidrReq { service_id: SERVICE, ..SidrReq::default() };
-                cm.resolve_service(*now, (path(side), 0), req, 4 * SECOND_NS, 15).unwrap()
+                cm.send_sidr_req(*now, (path(side), 0), req, 4 * SECOND_NS, 15).unwrap()
             }
             _ => {
                 let is_peer = *script == Script::PeerToPeer;
-                cm.connect(*now, asking(side), request(qpn), 0, is_peer).unwrap()
+                cm.connect(*now, route(side), request(qpn), 0, is_peer).unwrap()
             }
         };
         sides[side].held.push(id);
@@ -211,7 +211,7 @@ impl Pair {
                     self.let_go(side, id);
                 }
             }
-            CmEventKind::TimewaitOver => self.let_go(side, id),
+            CmEventKind::TimewaitExit => self.let_go(side, id),
         }
     }
 
@@ -224,7 +224,7 @@ impl Pair {
         match (mad.message, self.script) {
             (CmMessage::SidrReq(_), _) => {
                 let rep = SidrRep { qpn: Qpn::masked(9), ..SidrRep::default() };
-                cm.answer_service(now, id, rep).unwrap();
+                cm.send_sidr_rep(now, id, rep).unwrap();
             }
             (_, Script::PassiveRejects) => {
                 let data = PrivateData::new(b"no").unwrap();
@@ -233,7 +233,7 @@ impl Pair {
             }
             (_, Script::PassiveDrops) => self.let_go(side, id),
             (_, Script::Delays(1)) => {
-                cm.delay_answer(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
+                cm.send_mra(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
                 self.after(side, 7 * SECOND_NS, Later::Accept(id));
             }
             _ => self.accept(side, id),
@@ -251,7 +251,7 @@ impl Pair {
                 self.let_go(side, id);
             }
             (CmMessage::Rep(_), Script::Delays(0)) => {
-                cm.delay_answer(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
+                cm.send_mra(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
                 self.after(side, 7 * SECOND_NS, Later::Confirm(id));
             }
             (CmMessage::Rep(_), Script::DataFirst) => {

@@ -6,7 +6,7 @@ use urxe_wire::mad::{
     SpreadVendorId,
 };
 
-use super::pair::{NO_INFO, Pair, SERVICE, Script, asking, manager, path, reply, request};
+use super::pair::{NO_INFO, Pair, SERVICE, Script, manager, path, reply, request, route};
 use crate::cm::table::{CmState, Input};
 use crate::cm::{CmError, CmEventKind, ack_timeout};
 use crate::test_network::{Fate, LATENCY_NS, SECOND_NS};
@@ -15,7 +15,7 @@ use urxe_types::time::Time;
 #[test]
 fn calls_out_of_place_name_the_state() {
     let mut cm = manager(3, 1);
-    let id = cm.connect(Time::ZERO, asking(0), request(1), 0, false).unwrap();
+    let id = cm.connect(Time::ZERO, route(0), request(1), 0, false).unwrap();
     assert_eq!(id.slot(), 3);
     let state = CmState::ReqSent;
     let error = |call| Err(CmError::State { id, state, call });
@@ -25,7 +25,7 @@ fn calls_out_of_place_name_the_state() {
     assert_eq!(cm.confirm_disconnect(Time::ZERO, id, PrivateData::NONE), error(Input::CallDrep));
     assert_eq!(cm.communication_established(Time::ZERO, id), error(Input::CommEstablished));
     assert_eq!(
-        cm.delay_answer(Time::ZERO, id, Bits::masked(1), PrivateData::NONE),
+        cm.send_mra(Time::ZERO, id, Bits::masked(1), PrivateData::NONE),
         error(Input::CallMra)
     );
     let text = cm.disconnect(Time::ZERO, id, PrivateData::NONE).unwrap_err();
@@ -79,7 +79,7 @@ fn times_of(pair: &mut Pair, attribute: Attribute, until: Time) -> Vec<u64> {
 #[test]
 fn a_req_is_sent_sixteen_times_at_the_interval_asked_for() {
     let mut pair = Pair::new(Script::Closes(0), 1);
-    pair.ask(0, 0x11);
+    pair.send_request(0, 0x11);
     pair.run(Time::from_ns(1), |_, _| Fate::Lose);
     let times = times_of(&mut pair, Attribute::Req, Time::from_ns(1_000 * SECOND_NS));
     // Twice the way of 4.096 µs · 2^16, and the 4.096 µs · 2^20 that the peer may take.
@@ -99,7 +99,7 @@ fn a_req_is_sent_sixteen_times_at_the_interval_asked_for() {
 #[test]
 fn an_mra_slows_the_repetitions_down() {
     let mut cm = manager(1, 1);
-    let id = cm.connect(Time::ZERO, asking(0), request(1), 0, false).unwrap();
+    let id = cm.connect(Time::ZERO, route(0), request(1), 0, false).unwrap();
     let service_timeout = Bits::masked(24);
     let mra = Mra {
         local_comm_id: CommId(7),
@@ -123,7 +123,7 @@ fn both_sides_agree() {
     let mut pair = Pair::new(Script::Closes(0), 1);
     let mut req = request(0x11);
     req.ece_vendor_id = Bits::masked(0x15b3);
-    let id = pair.sides[0].cm.connect(Time::ZERO, asking(0), req, 0x77, false).unwrap();
+    let id = pair.sides[0].cm.connect(Time::ZERO, route(0), req, 0x77, false).unwrap();
     pair.sides[0].held.push(id);
     pair.run(Time::from_ns(LATENCY_NS - 1), |_, _| Fate::Deliver);
     pair.run(Time::from_ns(SECOND_NS), |_, _| Fate::Deliver);
@@ -148,7 +148,7 @@ fn both_sides_agree() {
 #[test]
 fn options_of_enhanced_connections_come_back() {
     let mut cm = manager(1, 1);
-    let id = cm.connect(Time::ZERO, asking(0), request(1), 0, false).unwrap();
+    let id = cm.connect(Time::ZERO, route(0), request(1), 0, false).unwrap();
     let vendor = SpreadVendorId(Bits::masked(0x1234));
     let rep =
         Rep { local_comm_id: CommId(9), remote_comm_id: id, ece_vendor_id: vendor, ..reply(2) };
@@ -183,7 +183,7 @@ fn an_alternate_path_is_kept_and_not_accepted() {
 #[test]
 fn a_refusal_carries_the_programs_words() {
     let mut pair = Pair::new(Script::PassiveRejects, 1);
-    pair.ask(0, 1);
+    pair.send_request(0, 1);
     pair.run(Time::from_ns(SECOND_NS), |_, _| Fate::Deliver);
     assert_eq!(pair.sides[0].refused, [RejReason::CONSUMER_DEFINED]);
     let Some((1, mad)) = pair.trace.last() else { panic!() };
@@ -210,7 +210,7 @@ fn ten_thousand_connections_leave_nothing() {
     let mut pair = Pair::new(Script::Closes(0), 1);
     for round in 0..2_000_u32 {
         for n in 0..5 {
-            pair.ask(0, 0x100 + (round * 5 + n) % 0x1000);
+            pair.send_request(0, 0x100 + (round * 5 + n) % 0x1000);
         }
         pair.run(pair.now.plus_ns(10 * LATENCY_NS), |_, _| Fate::Deliver);
         pair.trace.clear();

@@ -11,7 +11,13 @@ use super::connection::CmPath;
 
 impl ConnectionManager {
     /// Refuses a REQ or a REP without a communication.
-    pub(super) fn refuse(&mut self, path: CmPath, mad: &Mad, reason: RejReason, info: &[u8]) {
+    pub(super) fn reject_stateless(
+        &mut self,
+        path: CmPath,
+        mad: &Mad,
+        reason: RejReason,
+        info: &[u8],
+    ) {
         let (theirs, ours, answered) = match &mad.message {
             CmMessage::Req(req) => (req.local_comm_id, CommId::NONE, Answered::Req),
             CmMessage::Rep(rep) => (rep.local_comm_id, rep.remote_comm_id, Answered::Rep),
@@ -26,13 +32,13 @@ impl ConnectionManager {
             info: PrivateData::new(info).unwrap_or_default(),
             private_data: PrivateData::NONE,
         };
-        self.answer(path, &Mad::new(mad.tid, rej));
+        self.send_stateless(path, &Mad::new(mad.tid, rej));
     }
 
     /// What a peer must hear to stop asking about a communication that is gone.
-    pub(super) fn answer_unknown(&mut self, path: CmPath, mad: &Mad) {
+    pub(super) fn reply_to_unknown(&mut self, path: CmPath, mad: &Mad) {
         match &mad.message {
-            CmMessage::Rep(_) => self.refuse(path, mad, RejReason::INVALID_COMM_ID, &[]),
+            CmMessage::Rep(_) => self.reject_stateless(path, mad, RejReason::INVALID_COMM_ID, &[]),
             CmMessage::Dreq(dreq) => {
                 let drep = Drep {
                     local_comm_id: dreq.remote_comm_id,
@@ -40,25 +46,25 @@ impl ConnectionManager {
                     private_data: PrivateData::NONE,
                 };
                 self.counters.count_duplicate(Attribute::Dreq);
-                self.answer(path, &Mad::new(mad.tid, drep));
+                self.send_stateless(path, &Mad::new(mad.tid, drep));
             }
-            CmMessage::Lap(_) => self.refuse_path(path, mad, ApStatus::INVALID_COMM_ID),
+            CmMessage::Lap(_) => self.reject_path(path, mad, ApStatus::INVALID_COMM_ID),
             other => {
                 unreachable!("{} of a connection that is gone needs no answer", other.attribute())
             }
         }
     }
 
-    pub(super) fn refuse_path(&mut self, path: CmPath, mad: &Mad, status: ApStatus) {
+    pub(super) fn reject_path(&mut self, path: CmPath, mad: &Mad, status: ApStatus) {
         let CmMessage::Lap(lap) = &mad.message else { unreachable!("only a LAP asks for a path") };
         let (local_comm_id, remote_comm_id) = (lap.remote_comm_id, lap.local_comm_id);
-        self.answer(
+        self.send_stateless(
             path,
             &Mad::new(mad.tid, Apr { local_comm_id, remote_comm_id, status, ..Apr::default() }),
         );
     }
 
-    pub(super) fn refuse_service(
+    pub(super) fn reject_service(
         &mut self,
         path: CmPath,
         mad: &Mad,
@@ -66,13 +72,13 @@ impl ConnectionManager {
         status: SidrStatus,
     ) {
         let SidrReq { request_id, service_id, .. } = *req;
-        self.answer(
+        self.send_stateless(
             path,
             &Mad::new(mad.tid, SidrRep { request_id, service_id, status, ..SidrRep::default() }),
         );
     }
 
-    fn answer(&mut self, path: CmPath, mad: &Mad) {
+    fn send_stateless(&mut self, path: CmPath, mad: &Mad) {
         let bytes: [u8; MAD_LEN] = mad.to_bytes();
         // Who has no communication is answered without one's traffic class.
         self.transmit((path, 0), mad.message.attribute(), bytes, false);
@@ -80,7 +86,7 @@ impl ConnectionManager {
 }
 
 /// Why a REQ cannot be, with what would do instead.
-pub(super) fn objection(path: CmPath, req: &Req) -> Option<(RejReason, Vec<u8>)> {
+pub(super) fn rejection_reason(path: CmPath, req: &Req) -> Option<(RejReason, Vec<u8>)> {
     /// The code of 4096 bytes.
     const MAX_MTU: u32 = 5;
     let gid = |gid: Gid| gid.0.to_vec();
