@@ -9,18 +9,18 @@ use urxe_types::attr::PathMtu;
 
 /// Why an address was not resolved.
 #[derive(Clone, Copy)]
-enum Unreached {
+enum ResolveError {
     /// The system knows no way: the call's own error.
     NoRoute(i32),
     /// Another error of the call.
-    Refused(CmaError),
+    Call(CmaError),
     /// What the program is told by an event.
-    Told(i32),
+    Event(i32),
 }
 
-impl From<CmaError> for Unreached {
+impl From<CmaError> for ResolveError {
     fn from(error: CmaError) -> Self {
-        Self::Refused(error)
+        Self::Call(error)
     }
 }
 
@@ -57,13 +57,14 @@ impl Cma {
         let (device, local) = match addr.ip().is_unspecified() {
             true => (None, Gid::ZERO),
             false => {
-                let key = self.device_with(addr.ip()).ok_or_else(|| not_ours(addr.ip(), system))?;
+                let key =
+                    self.device_with(addr.ip()).ok_or_else(|| bind_error(addr.ip(), system))?;
                 (Some(key), Gid::from_ip(addr.ip().to_canonical()))
             }
         };
         // As in cma.c, rdma_bind_addr.
         self.id_mut(id)?.is_bound_af_only = addr.is_ipv4() || system.binds_v6_only();
-        self.take_port(id, addr, device, true)?;
+        self.allocate_port(id, addr, device, true)?;
         let known = self.id_mut(id)?;
         (known.device, known.local, known.state) = (device, local, IdState::AddrBound);
         Ok(())
@@ -108,22 +109,29 @@ impl Cma {
         if own.is_some_and(|own| own.is_ipv4() != dst.is_ipv4()) {
             return Err(CmaError::Families { dst });
         }
-        match self.reach(id, dst, system) {
-            Ok(()) => self.tell_type(id, CmaEventType::AddrResolved),
+        match self.bind_to_route(id, dst, system) {
+            Ok(()) => self.notify_type(id, CmaEventType::AddrResolved),
             // As the kernel, whose look for a way is a part of the call, and all else a handler's.
-            Err(Unreached::NoRoute(errno)) => {
+            Err(ResolveError::NoRoute(errno)) => {
                 let errno = rustix::io::Errno::from_raw_os_error(errno);
                 return Err(CmaError::NoRoute { dst, errno });
             }
-            Err(Unreached::Refused(error)) => return Err(error),
-            Err(Unreached::Told(errno)) => self.tell_status(id, CmaEventType::AddrError, -errno),
+            Err(ResolveError::Call(error)) => return Err(error),
+            Err(ResolveError::Event(errno)) => {
+                self.notify_status(id, CmaEventType::AddrError, -errno)
+            }
         }
         Ok(())
     }
 
     /// Finds the device for `dst` and binds the identifier to it.
-    fn reach(&mut self, id: CmaId, dst: SocketAddr, system: &dyn System) -> Result<(), Unreached> {
-        let no_loopback = Unreached::Refused(CmaError::NoDevice { ip: dst.ip() });
+    fn bind_to_route(
+        &mut self,
+        id: CmaId,
+        dst: SocketAddr,
+        system: &dyn System,
+    ) -> Result<(), ResolveError> {
+        let no_loopback = ResolveError::Call(CmaError::NoDevice { ip: dst.ip() });
         let known = self.id(id)?;
         let bound = known.device;
         let own = known.src.map(|src| src.ip()).filter(|ip| !ip.is_unspecified());
@@ -139,15 +147,15 @@ impl Cma {
             Some(key) if self.has_address(key, peer) => None,
             // A group is where the device is.
             Some(_) if peer.is_multicast() => None,
-            _ => Some(system.source_for(own, dst).map_err(Unreached::NoRoute)?.to_canonical()),
+            _ => Some(system.source_for(own, dst).map_err(ResolveError::NoRoute)?.to_canonical()),
         };
         let (key, local) = match (bound, own) {
             (Some(key), Some(own)) => (key, own.to_canonical()),
             _ => {
                 // Without a source the bound device has the peer's address, and packets go from
                 // there to there.
-                self.device_towards(peer, source.unwrap_or(peer), system)
-                    .ok_or(Unreached::Told(libc::ENODEV))?
+                self.device_for_route(peer, source.unwrap_or(peer), system)
+                    .ok_or(ResolveError::Event(libc::ENODEV))?
             }
         };
         let wildcard = self.id(id)?.src;
@@ -156,7 +164,7 @@ impl Cma {
             Some(src) => self.id_mut(id)?.src = Some(SocketAddr::new(local, src.port())),
             None => {
                 let any = SocketAddr::new(local, 0);
-                self.take_port(id, any, Some(key), false)?;
+                self.allocate_port(id, any, Some(key), false)?;
             }
         }
         let known = self.id_mut(id)?;
@@ -183,8 +191,8 @@ impl Cma {
             return Err(CmaError::State { id, state, call: "resolve a route" });
         }
         known.state = IdState::RouteResolved;
-        known.settle_route();
-        self.tell_type(id, CmaEventType::RouteResolved);
+        known.apply_route_options();
+        self.notify_type(id, CmaEventType::RouteResolved);
         Ok(())
     }
 
@@ -213,7 +221,7 @@ impl Cma {
 
     /// The device and its address for packets that the system would send from `source`: the one
     /// that has it; or else one on the same interface, as the kernel chooses by the interface.
-    fn device_towards(
+    fn device_for_route(
         &self,
         peer: IpAddr,
         source: IpAddr,
@@ -226,8 +234,11 @@ impl Cma {
             return Some((key, peer));
         }
         let interface = system.interface_of(source)?;
-        let on_it = self.devices.iter().filter(|(_, device)| device.local.interface() == interface);
-        on_it.filter_map(|(key, _)| Some((*key, self.address_of(*key, source.is_ipv4())?))).next()
+        let on_interface =
+            self.devices.iter().filter(|(_, device)| device.local.interface() == interface);
+        on_interface
+            .filter_map(|(key, _)| Some((*key, self.address_of(*key, source.is_ipv4())?)))
+            .next()
     }
 
     /// The first address of a device of an IP version.
@@ -248,7 +259,7 @@ impl Cma {
 }
 
 /// Why an identifier cannot be bound to an address that no device has.
-fn not_ours(ip: IpAddr, system: &dyn System) -> CmaError {
+fn bind_error(ip: IpAddr, system: &dyn System) -> CmaError {
     // All of 127.0.0.0/8 is this host's, though interfaces name one address of it only.
     if ip.to_canonical().is_loopback() || system.interface_of(ip.to_canonical()).is_some() {
         CmaError::NoDevice { ip }

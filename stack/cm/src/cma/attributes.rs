@@ -31,7 +31,7 @@ impl Cma {
             };
         }
         if let Some(comm) = known.comm.and_then(|comm| self.devices.get(&key)?.manager.state(comm))
-            && !gives(comm, state)
+            && !has_attributes(comm, state)
         {
             return Err(CmaError::CommState(comm));
         }
@@ -120,7 +120,7 @@ impl Cma {
 
 /// Whether a communication says how its queue pair goes to a state: until it is refused, given up
 /// or over.
-fn gives(comm: CmState, state: QpState) -> bool {
+fn has_attributes(comm: CmState, state: QpState) -> bool {
     match comm {
         CmState::ReqSent | CmState::MraReqRcvd => state == QpState::Init,
         CmState::ReqRcvd

@@ -49,7 +49,10 @@ impl Id {
     }
 
     /// The header of the RDMA IP CM service with the program's data behind it.
-    pub fn framed<const LEN: usize>(&self, data: &[u8]) -> Result<PrivateData<LEN>, CmaError> {
+    pub fn encode_with_header<const LEN: usize>(
+        &self,
+        data: &[u8],
+    ) -> Result<PrivateData<LEN>, CmaError> {
         let header = self.src.zip(self.dst).and_then(|(src, dst)| CmaHeader::new(src, dst.ip()));
         let mut bytes = vec![0; CmaHeader::LEN];
         if let Some(front) = bytes.first_chunk_mut()
@@ -64,7 +67,9 @@ impl Id {
 }
 
 /// Private data of a message that has no header.
-pub(super) fn plain<const LEN: usize>(data: &[u8]) -> Result<PrivateData<LEN>, CmaError> {
+pub(super) fn encode_private_data<const LEN: usize>(
+    data: &[u8],
+) -> Result<PrivateData<LEN>, CmaError> {
     PrivateData::new(data).map_err(|_| CmaError::PrivateData { given: data.len(), max: LEN })
 }
 
@@ -80,21 +85,16 @@ impl Cma {
             return Err(CmaError::State { id, state, call: "connect" });
         }
         if known.is_datagram() {
-            self.ask_service(now, id, param.private_data)?;
+            self.send_sidr_req(now, id, param.private_data)?;
         } else {
-            self.ask_connection(now, id, param)?;
+            self.send_req(now, id, param)?;
         }
         let known = self.id_mut(id)?;
         (known.state, known.qpn) = (IdState::Connect, param.qpn);
         Ok(())
     }
 
-    fn ask_connection(
-        &mut self,
-        now: Time,
-        id: CmaId,
-        param: &ConnParam<'_>,
-    ) -> Result<(), CmaError> {
+    fn send_req(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         let known = self.id(id)?;
         let key = known.device.ok_or(CmaError::NoConnection { id, state: known.state })?;
         let (path, packet_life_time) = (known.path(), Bits::masked(known.packet_life_time.into()));
@@ -119,7 +119,7 @@ impl Cma {
             pkey: PKey::DEFAULT,
             primary_hop_limit: HOP_LIMIT,
             primary_traffic_class: known.traffic_class,
-            private_data: known.framed(param.private_data)?,
+            private_data: known.encode_with_header(param.private_data)?,
             ..Req::default()
         };
         if !is_xrc {
@@ -136,7 +136,7 @@ impl Cma {
         let comm = device.manager.connect(now, asking, req, param.ece.1, false)?;
         device.by_comm.insert(comm, id);
         self.id_mut(id)?.comm = Some(comm);
-        self.settle(now, key);
+        self.process_events(now, key);
         Ok(())
     }
 
@@ -148,16 +148,16 @@ impl Cma {
     /// [`CmaError`].
     pub fn accept(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         self.require_connect(id, "accept")?;
-        let answered = self.answer(now, id, param);
-        match answered {
+        let sent = self.send_rep(now, id, param);
+        match sent {
             Ok(()) => self.id_mut(id)?.is_unanswered = false,
             // Where nothing waits for an answer, nothing is to be refused.
             Err(_) => _ = self.reject(now, id, RejReason::CONSUMER_DEFINED, &[]),
         }
-        answered
+        sent
     }
 
-    fn answer(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
+    fn send_rep(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         let known = self.id(id)?;
         if known.is_datagram() {
             return self.send_sidr_rep(now, id, SidrStatus::SUCCESS, param.qpn, param.private_data);
@@ -173,13 +173,13 @@ impl Cma {
             end_to_end_flow_control: param.flow_control,
             rnr_retry_count: Bits::masked(param.rnr_retry_count.min(MAX_RETRY_COUNT).into()),
             srq: param.srq || is_xrc,
-            private_data: plain(param.private_data)?,
+            private_data: encode_private_data(param.private_data)?,
             ..Rep::default()
         };
         let (key, comm, device) = self.connection(id)?;
         device.manager.accept(now, comm, rep, param.ece.1)?;
         self.id_mut(id)?.qpn = param.qpn;
-        self.settle(now, key);
+        self.process_events(now, key);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Cma {
         self.require_connect(id, "establish")?;
         let (key, comm, device) = self.connection(id)?;
         device.manager.confirm(now, comm, PrivateData::NONE)?;
-        self.settle(now, key);
+        self.process_events(now, key);
         Ok(())
     }
 
@@ -209,10 +209,10 @@ impl Cma {
         if self.id(id)?.is_datagram() {
             return self.send_sidr_rep(now, id, SidrStatus::REJECT, Qpn::masked(0), private_data);
         }
-        let data = plain(private_data)?;
+        let data = encode_private_data(private_data)?;
         let (key, comm, device) = self.connection(id)?;
         device.manager.reject(now, comm, reason, (InfoLength::ZERO, PrivateData::NONE), data)?;
-        self.settle(now, key);
+        self.process_events(now, key);
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl Cma {
         if device.manager.disconnect(now, comm, PrivateData::NONE).is_err() {
             let _ = device.manager.confirm_disconnect(now, comm, PrivateData::NONE);
         }
-        self.settle(now, key);
+        self.process_events(now, key);
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Cma {
     pub fn communication_established(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
         let (key, comm, device) = self.connection(id)?;
         device.manager.communication_established(now, comm)?;
-        self.settle(now, key);
+        self.process_events(now, key);
         Ok(())
     }
 

@@ -3,13 +3,13 @@
 use urxe_wire::mad::{SidrRep, SidrReq, SidrStatus};
 use urxe_wire::{PKey, Qpn};
 
-use super::connect::plain;
+use super::connect::encode_private_data;
 use super::{Cma, CmaError, CmaId};
 use urxe_types::time::Time;
 
 impl Cma {
     /// Asks for the queue pair.
-    pub(super) fn ask_service(
+    pub(super) fn send_sidr_req(
         &mut self,
         now: Time,
         id: CmaId,
@@ -20,7 +20,7 @@ impl Cma {
         let req = SidrReq {
             pkey: PKey::DEFAULT,
             service_id: known.service(),
-            private_data: known.framed(private_data)?,
+            private_data: known.encode_with_header(private_data)?,
             ..SidrReq::default()
         };
         let (way, retry_policy) = ((known.path(), known.traffic_class), known.options.retry_policy);
@@ -38,7 +38,7 @@ impl Cma {
         )?;
         device.by_comm.insert(comm, id);
         self.id_mut(id)?.comm = Some(comm);
-        self.settle(now, key);
+        self.process_events(now, key);
         Ok(())
     }
 
@@ -58,13 +58,13 @@ impl Cma {
             qkey: known.qkey,
             // The request's, whose port is this side's own.
             service_id: known.own_service(),
-            private_data: plain(private_data)?,
+            private_data: encode_private_data(private_data)?,
             ..SidrRep::default()
         };
         let (key, comm, device) = self.connection(id)?;
         device.manager.send_sidr_rep(now, comm, rep)?;
         self.id_mut(id)?.qpn = qpn;
-        self.settle(now, key);
+        self.process_events(now, key);
         Ok(())
     }
 }

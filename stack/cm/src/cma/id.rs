@@ -47,7 +47,7 @@ pub struct Options {
     /// `RDMA_OPTION_ID_ACK_TIMEOUT`: the queue pair's timeout, where it is not to be derived.
     pub ack_timeout: Option<u8>,
     /// What listens hands these options on to who asks. The kernel's do not.
-    pub is_for_requests: bool,
+    pub is_inherited: bool,
     /// How long a peer is asked that does not answer.
     pub retry_policy: RetryPolicy,
 }
@@ -166,7 +166,7 @@ impl Id {
 
     /// What the options say of a route when it is resolved: half of the timeout of an
     /// acknowledgement is the way there (cma.c, `cma_resolve_iboe_route`).
-    pub fn settle_route(&mut self) {
+    pub fn apply_route_options(&mut self) {
         self.traffic_class = self.options.tos;
         let chosen = self.options.ack_timeout.and_then(|timeout| timeout.checked_sub(1));
         self.packet_life_time = chosen.unwrap_or(PACKET_LIFE_TIME);
@@ -220,14 +220,14 @@ impl Cma {
                 self.destroy_id(now, request)?;
             }
         }
-        self.let_go(now, id);
+        self.release_connection(now, id);
         self.unbind(id);
         self.ids.remove(&id);
         Ok(())
     }
 
     /// Ends the communication of an identifier without a word to the program.
-    pub(super) fn let_go(&mut self, now: Time, id: CmaId) {
+    pub(super) fn release_connection(&mut self, now: Time, id: CmaId) {
         let Ok((key, comm, device)) = self.connection(id) else { return };
         // It is unknown when it ended by itself.
         let _ = device.manager.destroy(now, comm);
@@ -235,7 +235,7 @@ impl Cma {
         if let Some(known) = self.ids.get_mut(&id) {
             known.comm = None;
         }
-        self.settle(now, key);
+        self.process_events(now, key);
     }
 
     /// Names an identifier that a request made.
@@ -369,17 +369,17 @@ impl Cma {
 
     /// Tells the program of an identifier. Of one that a request made nothing is told before it is
     /// accepted: accepting it fails then (ucma.c, `ucma_event_handler`).
-    pub(super) fn tell(&mut self, event: CmaEvent) {
+    pub(super) fn notify(&mut self, event: CmaEvent) {
         if let Some(known) = self.ids.get(&event.id).filter(|known| !known.is_unanswered) {
             self.channels.push(known.channel, event);
         }
     }
 
-    pub(super) fn tell_type(&mut self, id: CmaId, event_type: CmaEventType) {
-        self.tell_status(id, event_type, 0);
+    pub(super) fn notify_type(&mut self, id: CmaId, event_type: CmaEventType) {
+        self.notify_status(id, event_type, 0);
     }
 
-    pub(super) fn tell_status(&mut self, id: CmaId, event_type: CmaEventType, status: i32) {
-        self.tell(CmaEvent { status, ..CmaEvent::new(id, event_type) });
+    pub(super) fn notify_status(&mut self, id: CmaId, event_type: CmaEventType, status: i32) {
+        self.notify(CmaEvent { status, ..CmaEvent::new(id, event_type) });
     }
 }

@@ -20,7 +20,7 @@ use urxe_types::time::Time;
 
 impl Cma {
     /// Takes what a device's connection manager has to tell.
-    pub(super) fn settle(&mut self, now: Time, key: DeviceKey) {
+    pub(super) fn process_events(&mut self, now: Time, key: DeviceKey) {
         while let Some(event) =
             self.devices.get_mut(&key).and_then(|device| device.manager.poll_event())
         {
@@ -43,16 +43,16 @@ impl Cma {
                 }
                 self.on_message(id, &mad);
             }
-            CmEventKind::Established => self.tell_type(id, CmaEventType::Established),
+            CmEventKind::Established => self.notify_type(id, CmaEventType::Established),
             CmEventKind::TimedOut(Attribute::Dreq) => self.on_disconnected(id, -libc::ETIMEDOUT),
             CmEventKind::TimedOut(_) => {
-                self.tell_status(id, CmaEventType::Unreachable, -libc::ETIMEDOUT);
+                self.notify_status(id, CmaEventType::Unreachable, -libc::ETIMEDOUT);
             }
             CmEventKind::TimewaitExit => {
                 // It is the end of what was a connection; who was refused has been told all (cma.c,
                 // `cma_ib_handler`).
                 if self.ids.get(&id).is_some_and(|id| id.state == IdState::Disconnect) {
-                    self.tell_type(id, CmaEventType::TimewaitExit);
+                    self.notify_type(id, CmaEventType::TimewaitExit);
                 }
             }
             CmEventKind::Request { .. } => {}
@@ -75,18 +75,22 @@ impl Cma {
                 if let Some(known) = self.ids.get_mut(&id) {
                     known.remote_ece = ece;
                 }
-                let param = EventParam::Conn(of_rep(rep));
+                let param = EventParam::Conn(conn_event(rep));
                 let event_type = CmaEventType::ConnectResponse;
-                self.tell(CmaEvent { param, ece, ..CmaEvent::new(id, event_type) });
+                self.notify(CmaEvent { param, ece, ..CmaEvent::new(id, event_type) });
             }
-            CmMessage::Rtu(_) => self.tell_type(id, CmaEventType::Established),
+            CmMessage::Rtu(_) => self.notify_type(id, CmaEventType::Established),
             CmMessage::Rej(rej) => {
                 let param = EventParam::Conn(ConnEvent {
                     private_data: rej.private_data.bytes().to_vec(),
                     ..ConnEvent::default()
                 });
                 let status = i32::from(rej.reason.0);
-                self.tell(CmaEvent { status, param, ..CmaEvent::new(id, CmaEventType::Rejected) });
+                self.notify(CmaEvent {
+                    status,
+                    param,
+                    ..CmaEvent::new(id, CmaEventType::Rejected)
+                });
             }
             CmMessage::Dreq(_) | CmMessage::Drep(_) => self.on_disconnected(id, 0),
             CmMessage::SidrRep(rep) => self.on_sidr_rep(id, rep),
@@ -100,7 +104,7 @@ impl Cma {
         let Some(known) = self.ids.get_mut(&id) else { return };
         if known.state == IdState::Connect {
             known.state = IdState::Disconnect;
-            self.tell_status(id, CmaEventType::Disconnected, status);
+            self.notify_status(id, CmaEventType::Disconnected, status);
         }
     }
 
@@ -116,14 +120,14 @@ impl Cma {
         let event_type =
             if is_fine { CmaEventType::Established } else { CmaEventType::Unreachable };
         let status = i32::from(rep.status.0);
-        self.tell(CmaEvent { status, param, ..CmaEvent::new(id, event_type) });
+        self.notify(CmaEvent { status, param, ..CmaEvent::new(id, event_type) });
     }
 
     /// A stranger asks: an identifier for whoever listens, or a refusal.
     fn on_request(&mut self, now: Time, key: DeviceKey, comm: CommId, mad: &Mad) {
         let known = match &mad.message {
-            CmMessage::Req(req) => self.admit_req(key, comm, req),
-            CmMessage::SidrReq(req) => self.admit_sidr_req(key, comm, req),
+            CmMessage::Req(req) => self.id_for_req(key, comm, req),
+            CmMessage::SidrReq(req) => self.id_for_sidr_req(key, comm, req),
             _ => return,
         };
         let Some(device) = self.devices.get_mut(&key) else { return };
@@ -150,46 +154,46 @@ impl Cma {
                     listener.waiting_requests += 1;
                 }
                 let event = CmaEvent::new(listener, CmaEventType::ConnectRequest);
-                self.tell(CmaEvent { new_id: Some(id), param, ece, ..event });
+                self.notify(CmaEvent { new_id: Some(id), param, ece, ..event });
             }
             // It may ask again when there is room.
-            Err(Refusal::Full) => device.manager.drop_request(now, comm),
-            Err(Refusal::Absent) => {
+            Err(Rejection::BacklogFull) => device.manager.drop_request(now, comm),
+            Err(Rejection::NoListener) => {
                 let none = (Default::default(), Default::default());
                 let reason = RejReason::INVALID_SERVICE_ID;
                 // One for datagrams is refused by letting go.
                 let _ = device.manager.reject(now, comm, reason, none, Default::default());
                 let _ = device.manager.destroy(now, comm);
             }
-            Err(Refusal::Unfit) => {
+            Err(Rejection::Mismatch) => {
                 let _ = device.manager.destroy(now, comm);
             }
         }
     }
 
     /// Who a request is for, the identifier it makes, and what it says.
-    fn admit(
+    fn id_for_request(
         &self,
         key: DeviceKey,
         comm: CommId,
         service: urxe_wire::mad::ServiceId,
         data: &[u8],
-    ) -> Result<(CmaId, Id), Refusal> {
-        let device = self.devices.get(&key).ok_or(Refusal::Absent)?;
-        let path = device.manager.path(comm).ok_or(Refusal::Absent)?;
-        let header = CmaHeader::parse(data).map_err(|_| Refusal::Unfit)?;
+    ) -> Result<(CmaId, Id), Rejection> {
+        let device = self.devices.get(&key).ok_or(Rejection::NoListener)?;
+        let path = device.manager.path(comm).ok_or(Rejection::NoListener)?;
+        let header = CmaHeader::parse(data).map_err(|_| Rejection::Mismatch)?;
         if Gid::from_ip(header.dst().to_canonical()) != path.local {
-            return Err(Refusal::Unfit);
+            return Err(Rejection::Mismatch);
         }
-        let listener = self.listener_for(key, service, header.dst()).ok_or(Refusal::Absent)?;
+        let listener =
+            self.listener_for(key, service, header.dst()).ok_or(Rejection::NoListener)?;
         let known = &self.ids[&listener];
         if known.waiting_requests >= known.backlog {
-            return Err(Refusal::Full);
+            return Err(Rejection::BacklogFull);
         }
         let port = known.src.map_or(0, |src| src.port());
         let new = Id::new(known.space, known.qp_type, known.channel, 0, known.first_psn);
-        let options =
-            if known.options.is_for_requests { known.options } else { Options::default() };
+        let options = if known.options.is_inherited { known.options } else { Options::default() };
         let mut new = Id {
             options,
             state: IdState::Connect,
@@ -200,23 +204,23 @@ impl Cma {
             remote: path.remote,
             ..new
         };
-        new.settle_route();
+        new.apply_route_options();
         Ok((listener, new))
     }
 
-    fn admit_req(
+    fn id_for_req(
         &self,
         key: DeviceKey,
         comm: CommId,
         req: &Req,
-    ) -> Result<(CmaId, Id, EventParam), Refusal> {
+    ) -> Result<(CmaId, Id, EventParam), Rejection> {
         let data = req.private_data.bytes();
-        let (listener, mut new) = self.admit(key, comm, req.service_id, data)?;
+        let (listener, mut new) = self.id_for_request(key, comm, req.service_id, data)?;
         if new.traffic_class == 0 {
             new.traffic_class = req.primary_traffic_class;
         }
         if !serves(new.qp_type, req.transport_type) {
-            return Err(Refusal::Unfit);
+            return Err(Rejection::Mismatch);
         }
         let param = EventParam::Conn(ConnEvent {
             private_data: data[CmaHeader::LEN..].to_vec(),
@@ -232,16 +236,16 @@ impl Cma {
         Ok((listener, new, param))
     }
 
-    fn admit_sidr_req(
+    fn id_for_sidr_req(
         &self,
         key: DeviceKey,
         comm: CommId,
         req: &SidrReq,
-    ) -> Result<(CmaId, Id, EventParam), Refusal> {
+    ) -> Result<(CmaId, Id, EventParam), Rejection> {
         let data = req.private_data.bytes();
-        let (listener, new) = self.admit(key, comm, req.service_id, data)?;
+        let (listener, new) = self.id_for_request(key, comm, req.service_id, data)?;
         if !new.is_datagram() {
-            return Err(Refusal::Unfit);
+            return Err(Rejection::Mismatch);
         }
         // A request says nothing of where to send.
         let (ah, qpn) = (AddressVector::default(), Qpn::masked(0));
@@ -252,13 +256,13 @@ impl Cma {
 }
 
 /// Why a request makes no identifier.
-enum Refusal {
+enum Rejection {
     /// Nobody listens.
-    Absent,
+    NoListener,
     /// It is not what the listener serves.
-    Unfit,
+    Mismatch,
     /// As many wait as may.
-    Full,
+    BacklogFull,
 }
 
 fn serves(qp_type: QpType, transport: TransportType) -> bool {
@@ -270,7 +274,7 @@ fn serves(qp_type: QpType, transport: TransportType) -> bool {
     }
 }
 
-fn of_rep(rep: &Rep) -> ConnEvent {
+fn conn_event(rep: &Rep) -> ConnEvent {
     ConnEvent {
         private_data: rep.private_data.bytes().to_vec(),
         responder_resources: rep.initiator_depth,

@@ -173,7 +173,7 @@ impl Cma {
             known.comm = None;
             known.device = None;
             known.state = IdState::DeviceRemoval;
-            self.tell_type(id, CmaEventType::DeviceRemoval);
+            self.notify_type(id, CmaEventType::DeviceRemoval);
         }
         for id in self.ids.values_mut() {
             id.listens_on.retain(|on| *on != key);
@@ -184,7 +184,7 @@ impl Cma {
     pub fn receive(&mut self, now: Time, key: DeviceKey, path: crate::cm::CmPath, mad: &[u8]) {
         if let Some(device) = self.devices.get_mut(&key) {
             device.manager.receive(now, path, mad);
-            self.settle(now, key);
+            self.process_events(now, key);
         }
     }
 
@@ -197,7 +197,7 @@ impl Cma {
             if let Some(device) = self.devices.get_mut(&key) {
                 device.manager.handle_timeout(now);
             }
-            self.settle(now, key);
+            self.process_events(now, key);
         }
     }
 

@@ -52,7 +52,7 @@ impl Cma {
         let param =
             EventParam::Ud(UdEvent { private_data: Vec::new(), ah, qpn: MULTICAST_QPN, qkey });
         let event = CmaEvent::new(id, CmaEventType::MulticastJoin);
-        self.tell(CmaEvent { param, membership: Some(membership), ..event });
+        self.notify(CmaEvent { param, membership: Some(membership), ..event });
         Ok(())
     }
 

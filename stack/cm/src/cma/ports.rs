@@ -71,7 +71,7 @@ impl Cma {
 
     /// Gives `id` the port of `addr`, or with 0 any. `exclusively`: among all processes of the
     /// device.
-    pub(super) fn take_port(
+    pub(super) fn allocate_port(
         &mut self,
         id: CmaId,
         addr: SocketAddr,
@@ -81,7 +81,7 @@ impl Cma {
         let space = self.id(id)?.space;
         if addr.port() != 0 {
             self.check_port(id, addr)?;
-            self.have_port(id, addr, device, exclusively)?;
+            self.bind_port(id, addr, device, exclusively)?;
             return Ok(addr);
         }
         let count = u64::from(EPHEMERAL.end() - EPHEMERAL.start()) + 1;
@@ -94,7 +94,7 @@ impl Cma {
                 continue;
             }
             let addr = SocketAddr::new(addr.ip(), port);
-            match self.have_port(id, addr, device, exclusively) {
+            match self.bind_port(id, addr, device, exclusively) {
                 Ok(()) => return Ok(addr),
                 Err(error) if error.errno() == libc::EADDRINUSE => {}
                 Err(error) => return Err(error),
@@ -103,7 +103,7 @@ impl Cma {
         Err(CmaError::NoPortLeft { space })
     }
 
-    fn have_port(
+    fn bind_port(
         &mut self,
         id: CmaId,
         addr: SocketAddr,
@@ -168,12 +168,12 @@ impl Cma {
         let (space, port) = (known.space, known.src.map_or(0, |src| src.port()));
         for key in keys {
             // Who shares the port has to claim it anew, or it would be free for other processes.
-            let heir = self.ports.of(space, port).iter().copied().find(|other| {
+            let successor = self.ports.of(space, port).iter().copied().find(|other| {
                 *other != id
                     && self.ids.get(other).is_some_and(|other| other.claimed_address() == address)
             });
-            match heir.and_then(|heir| self.ids.get_mut(&heir)) {
-                Some(heir) => heir.claimed_on.push(key),
+            match successor.and_then(|successor| self.ids.get_mut(&successor)) {
+                Some(successor) => successor.claimed_on.push(key),
                 None => {
                     if let Some(device) = self.devices.get(&key) {
                         device.local.release(address, service);

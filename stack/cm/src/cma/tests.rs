@@ -7,4 +7,4 @@ mod faults;
 mod listing;
 mod options;
 mod private_data;
-mod world;
+mod two_hosts;

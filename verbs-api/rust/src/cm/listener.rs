@@ -102,7 +102,7 @@ impl ListenerBuilder {
         let id = CmId::new(&service, space, qp_type, Arc::clone(&waiters) as _)
             .map_err(ListenError::Cm)?;
         let bound = service.call(|cma, _| {
-            *cma.options_mut(id.core)? = IdOptions { is_for_requests: true, ..self.id };
+            *cma.options_mut(id.core)? = IdOptions { is_inherited: true, ..self.id };
             cma.bind(id.core, addr, &Host)?;
             cma.listen(id.core, self.backlog.unwrap_or(0).into(), &Host)
         });

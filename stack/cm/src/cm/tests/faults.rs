@@ -10,7 +10,7 @@ const END: Time = Time::from_ns(2_000 * SECOND_NS);
 
 /// Runs a script with its faults; asserts what must hold at any single fault, and returns the MADs
 /// sent.
-fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> Pair {
+fn run_script(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> Pair {
     let mut pair = Pair::new(script, 7);
     pair.send_request(0, 0x11);
     if script == Script::PeerToPeer {
@@ -20,7 +20,7 @@ fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> P
         // The REQ is on its way.
         pair.run(Time::from_ns(1), |number, _| fate(number));
         for id in pair.sides[0].held.clone() {
-            pair.let_go(0, id);
+            pair.release(0, id);
         }
     }
     pair.run(SETTLED, |number, _| fate(number));
@@ -32,7 +32,7 @@ fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> P
 }
 
 /// What each script comes to, in spite of any one fault.
-fn judge(pair: &Pair, context: &str) {
+fn check_outcome(pair: &Pair, context: &str) {
     let [active, passive] = &pair.sides;
     let connects = |expected: bool| {
         let times = usize::from(expected);
@@ -44,10 +44,10 @@ fn judge(pair: &Pair, context: &str) {
     };
     match pair.script {
         // A DREQ may be there before the RTU, and then the connection is over at once.
-        Script::LetsGo(0) => {
+        Script::Releases(0) => {
             assert_eq!((active.established, passive.established <= 1), (1, true), "{context}")
         }
-        Script::Closes(_) | Script::BothClose | Script::Delays(_) | Script::LetsGo(_) => {
+        Script::Closes(_) | Script::BothClose | Script::Delays(_) | Script::Releases(_) => {
             connects(true);
             assert_eq!(passive.established, 1, "{context}");
         }
@@ -77,8 +77,8 @@ fn judge(pair: &Pair, context: &str) {
 fn every_script_without_faults() {
     for script in SCRIPTS {
         let context = format!("{script:?}");
-        let pair = play(script, &context, |_| Fate::Deliver);
-        judge(&pair, &context);
+        let pair = run_script(script, &context, |_| Fate::Deliver);
+        check_outcome(&pair, &context);
         assert!(pair.network.sent >= 2, "{context}: {}", pair.network.sent);
     }
 }
@@ -86,8 +86,8 @@ fn every_script_without_faults() {
 #[test]
 fn one_fault_at_every_mad_of_every_script() {
     let runs = one_fault_at_every_mad(&SCRIPTS, &faults(30_000), |script, context, fate| {
-        let pair = play(script, context, fate);
-        judge(&pair, context);
+        let pair = run_script(script, context, fate);
+        check_outcome(&pair, context);
         pair.network.sent
     });
     assert!(runs > 400, "{runs} runs");
@@ -109,7 +109,7 @@ fn a_peer_that_dies_at_every_mad_of_every_script() {
             pair.run(SETTLED, dies);
             pair.close();
             pair.run(END, dies);
-            pair.let_go_of_all();
+            pair.release_all();
             pair.run(Time::from_ns(3_000 * SECOND_NS), dies);
             pair.assert_idle(&context);
         }
@@ -138,9 +138,9 @@ fn many_faults(seed: u64) {
     pair.close();
     pair.run(Time::from_ns(900 * SECOND_NS), &mut fate);
     // The faults stop: now everything must come to its end.
-    pair.let_go_of_all();
+    pair.release_all();
     pair.run(END, |_, _| Fate::Deliver);
-    pair.let_go_of_all();
+    pair.release_all();
     pair.run(Time::from_ns(3_000 * SECOND_NS), |_, _| Fate::Deliver);
     pair.assert_idle(&format!("seed {seed}, {script:?}"));
 }

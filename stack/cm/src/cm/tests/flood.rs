@@ -16,7 +16,7 @@ use crate::test_network::{Fate, LATENCY_NS, SECOND_NS};
 use urxe_types::time::Time;
 
 /// A REQ from a stranger, number `n` of many.
-fn stranger(n: u32) -> (CmPath, Mad) {
+fn unknown_peer(n: u32) -> (CmPath, Mad) {
     let remote = Gid::from_ip(Ipv4Addr::from_bits(0xc0a8_0000 + n).into());
     let local = path(1).local;
     let req = Req {
@@ -79,7 +79,7 @@ fn a_flood_of_requests_fills_the_backlog_and_no_more() {
     let mut cm = manager(1, 1);
     let listener = cm.listen(SERVICE, None, 5).unwrap();
     for n in 0..10_000 {
-        let (path, mad) = stranger(n);
+        let (path, mad) = unknown_peer(n);
         cm.receive(Time::ZERO, path, &mad.to_bytes());
     }
     assert_eq!(cm.connection_count(), 5);
@@ -91,7 +91,7 @@ fn a_flood_of_requests_fills_the_backlog_and_no_more() {
     cm.reject(Time::ZERO, first.id, RejReason::CONSUMER_DEFINED, NO_INFO, PrivateData::NONE)
         .unwrap();
     cm.destroy(Time::ZERO, first.id).unwrap();
-    let (path, mad) = stranger(10_001);
+    let (path, mad) = unknown_peer(10_001);
     cm.receive(Time::ZERO, path, &mad.to_bytes());
     assert_eq!((cm.connection_count(), cm.counters().dropped(CmDrop::BacklogFull)), (5, 9_995));
 }
@@ -102,7 +102,7 @@ fn peers_that_never_confirm_are_limited_too() {
     let mut cm = ConnectionManager::new(config);
     cm.listen(SERVICE, None, 5).unwrap();
     for n in 0..100 {
-        let (path, mad) = stranger(n);
+        let (path, mad) = unknown_peer(n);
         cm.receive(Time::ZERO, path, &mad.to_bytes());
         while let Some(event) = cm.poll_event() {
             cm.accept(Time::ZERO, event.id, reply(n), 0).unwrap();
@@ -122,7 +122,7 @@ fn more_communications_than_allowed_are_refused_on_either_side() {
     let error = cm.connect(Time::ZERO, route(0), request(3), 0, false).unwrap_err();
     assert_eq!((error, error.errno()), (CmError::TooMany { max: 2 }, libc::ENOMEM));
     transmits(&mut cm);
-    let (path, mad) = stranger(1);
+    let (path, mad) = unknown_peer(1);
     cm.receive(Time::ZERO, path, &mad.to_bytes());
     let CmMessage::Rej(rej) = only_reply(&mut cm, path).message else { panic!() };
     assert_eq!(rej.reason, RejReason::NO_RESOURCES);
@@ -256,7 +256,7 @@ fn what_names_no_communication_is_answered_only_where_the_peer_would_wait() {
 fn requests_that_cannot_be_are_refused_with_their_reason() {
     let mut cm = manager(1, 1);
     cm.listen(SERVICE, None, 5).unwrap();
-    let (from, good) = stranger(1);
+    let (from, good) = unknown_peer(1);
     let CmMessage::Req(good) = good.message else { panic!() };
     let elsewhere = Gid::from_ip([9, 9, 9, 9].into());
     let bits = urxe_wire::mad::Bits::masked;

@@ -22,7 +22,11 @@ fn listening() -> ConnectionManager {
 }
 
 /// A message of the peer; what is answered.
-fn hear(cm: &mut ConnectionManager, tid: u64, message: impl Into<CmMessage>) -> Option<CmMessage> {
+fn deliver(
+    cm: &mut ConnectionManager,
+    tid: u64,
+    message: impl Into<CmMessage>,
+) -> Option<CmMessage> {
     cm.receive(Time::ZERO, path(1), &Mad::new(TransactionId(tid), message.into()).to_bytes());
     cm.poll_transmit().map(|answer| Mad::parse(&answer.mad).unwrap().message)
 }
@@ -45,18 +49,18 @@ fn take_request(cm: &mut ConnectionManager) -> Option<CommId> {
 #[test]
 fn a_request_by_a_remembered_id_is_a_new_one() {
     let mut cm = listening();
-    assert_eq!(hear(&mut cm, 1, req(5)), None);
+    assert_eq!(deliver(&mut cm, 1, req(5)), None);
     let first = take_request(&mut cm).unwrap();
     cm.accept(Time::ZERO, first, reply(6), 0).unwrap();
     cm.poll_transmit().unwrap();
     let ids = (THEIRS, first);
-    hear(
+    deliver(
         &mut cm,
         1,
         Rtu { local_comm_id: ids.0, remote_comm_id: ids.1, private_data: PrivateData::NONE },
     );
     // While it lives, the id alone tells: the peer's silence or its DREQ ends it.
-    assert_eq!(hear(&mut cm, 9, req(7)), None);
+    assert_eq!(deliver(&mut cm, 9, req(7)), None);
     let remote_qpn = Qpn::masked(6);
     let dreq = Dreq {
         local_comm_id: ids.0,
@@ -64,17 +68,17 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
         remote_qpn,
         private_data: PrivateData::NONE,
     };
-    hear(&mut cm, 2, dreq);
+    deliver(&mut cm, 2, dreq);
     cm.confirm_disconnect(Time::ZERO, first, PrivateData::NONE).unwrap();
     cm.poll_transmit().unwrap();
     assert_eq!(cm.state(first), Some(CmState::Timewait));
     while cm.poll_event().is_some() {}
 
-    let Some(CmMessage::Rej(rej)) = hear(&mut cm, 1, req(5)) else {
+    let Some(CmMessage::Rej(rej)) = deliver(&mut cm, 1, req(5)) else {
         panic!("a late copy of the first")
     };
     assert_eq!(rej.reason, RejReason::STALE_CONN);
-    assert_eq!(hear(&mut cm, 1, req(7)), None);
+    assert_eq!(deliver(&mut cm, 1, req(7)), None);
     let second = take_request(&mut cm).unwrap();
     cm.accept(Time::ZERO, second, reply(8), 0).unwrap();
     cm.poll_transmit().unwrap();
@@ -84,7 +88,7 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
     cm.handle_timeout(end);
     assert_eq!(cm.state(first), Some(CmState::Idle));
     assert!(
-        matches!(hear(&mut cm, 1, req(7)), Some(CmMessage::Rep(rep)) if rep.local_qpn.value() == 8)
+        matches!(deliver(&mut cm, 1, req(7)), Some(CmMessage::Rep(rep)) if rep.local_qpn.value() == 8)
     );
     assert_eq!(cm.counters().duplicates(Attribute::Req), 3);
 }
@@ -94,13 +98,13 @@ fn a_datagram_service_is_asked_anew_by_another_transaction() {
     let mut cm = listening();
     let sidr = SidrReq { request_id: THEIRS, service_id: SERVICE, ..SidrReq::default() };
     for (tid, qpn) in [(1, 5), (2, 6)] {
-        assert_eq!(hear(&mut cm, tid, sidr), None);
+        assert_eq!(deliver(&mut cm, tid, sidr), None);
         let id = take_request(&mut cm).unwrap();
         let qpn = Qpn::masked(qpn);
         cm.send_sidr_rep(Time::ZERO, id, SidrRep { qpn, ..SidrRep::default() }).unwrap();
         cm.poll_transmit().unwrap();
         for _ in 0..2 {
-            let repeated = hear(&mut cm, tid, sidr);
+            let repeated = deliver(&mut cm, tid, sidr);
             assert!(
                 matches!(repeated, Some(CmMessage::SidrRep(rep)) if rep.qpn == qpn),
                 "{repeated:?}"

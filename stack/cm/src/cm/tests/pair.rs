@@ -33,7 +33,7 @@ pub enum Script {
     /// Accepted; both disconnect at once.
     BothClose,
     /// Accepted; this side lets go of it as soon as it is connected.
-    LetsGo(usize),
+    Releases(usize),
     /// The passive side refuses.
     PassiveRejects,
     /// The passive side lets go of the request.
@@ -60,8 +60,8 @@ pub const SCRIPTS: [Script; 16] = [
     Script::Closes(0),
     Script::Closes(1),
     Script::BothClose,
-    Script::LetsGo(0),
-    Script::LetsGo(1),
+    Script::Releases(0),
+    Script::Releases(1),
     Script::PassiveRejects,
     Script::PassiveDrops,
     Script::ActiveRejects,
@@ -77,7 +77,7 @@ pub const SCRIPTS: [Script; 16] = [
 
 /// What a program does later.
 #[derive(Clone, Copy, Debug)]
-enum Later {
+enum Delayed {
     Accept(CommId),
     Confirm(CommId),
 }
@@ -101,7 +101,7 @@ pub struct Pair {
     pub network: Network,
     /// What has been sent, for whoever wants to look.
     pub trace: Vec<(usize, Mad)>,
-    later: BTreeMap<(Time, usize), (usize, Later)>,
+    later: BTreeMap<(Time, usize), (usize, Delayed)>,
     sequence: usize,
 }
 
@@ -189,12 +189,12 @@ impl Pair {
         sides[side].held.push(id);
     }
 
-    fn after(&mut self, side: usize, ns: u64, later: Later) {
+    fn after(&mut self, side: usize, ns: u64, later: Delayed) {
         self.sequence += 1;
         self.later.insert((self.now.plus_ns(ns), self.sequence), (side, later));
     }
 
-    pub fn let_go(&mut self, side: usize, id: CommId) {
+    pub fn release(&mut self, side: usize, id: CommId) {
         let Side { cm, held, .. } = &mut self.sides[side];
         cm.destroy(self.now, id).unwrap();
         held.retain(|other| *other != id);
@@ -208,10 +208,10 @@ impl Pair {
             CmEventKind::TimedOut(_) => {
                 self.sides[side].timed_out += 1;
                 if self.sides[side].cm.state(id) == Some(CmState::Idle) {
-                    self.let_go(side, id);
+                    self.release(side, id);
                 }
             }
-            CmEventKind::TimewaitExit => self.let_go(side, id),
+            CmEventKind::TimewaitExit => self.release(side, id),
         }
     }
 
@@ -229,12 +229,12 @@ impl Pair {
             (_, Script::PassiveRejects) => {
                 let data = PrivateData::new(b"no").unwrap();
                 cm.reject(now, id, RejReason::CONSUMER_DEFINED, NO_INFO, data).unwrap();
-                self.let_go(side, id);
+                self.release(side, id);
             }
-            (_, Script::PassiveDrops) => self.let_go(side, id),
+            (_, Script::PassiveDrops) => self.release(side, id),
             (_, Script::Delays(1)) => {
                 cm.send_mra(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
-                self.after(side, 7 * SECOND_NS, Later::Accept(id));
+                self.after(side, 7 * SECOND_NS, Delayed::Accept(id));
             }
             _ => self.accept(side, id),
         }
@@ -248,11 +248,11 @@ impl Pair {
                 let reason = RejReason::CONSUMER_DEFINED;
                 cm.reject(now, id, reason, NO_INFO, PrivateData::NONE).unwrap();
                 refused.push(reason);
-                self.let_go(side, id);
+                self.release(side, id);
             }
             (CmMessage::Rep(_), Script::Delays(0)) => {
                 cm.send_mra(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
-                self.after(side, 7 * SECOND_NS, Later::Confirm(id));
+                self.after(side, 7 * SECOND_NS, Delayed::Confirm(id));
             }
             (CmMessage::Rep(_), Script::DataFirst) => {
                 self.receive_data();
@@ -263,7 +263,7 @@ impl Pair {
             (CmMessage::Rej(rej), _) => {
                 refused.push(rej.reason);
                 if cm.state(id) == Some(CmState::Idle) {
-                    self.let_go(side, id);
+                    self.release(side, id);
                 }
             }
             (CmMessage::Dreq(_), _) => {
@@ -271,7 +271,7 @@ impl Pair {
             }
             (CmMessage::SidrRep(rep), _) => {
                 *resolved += usize::from(rep.qpn == Qpn::masked(9));
-                self.let_go(side, id);
+                self.release(side, id);
             }
             (CmMessage::Drep(_) | CmMessage::Mra(_), _) => {}
             (other, _) => panic!("{other}"),
@@ -291,8 +291,8 @@ impl Pair {
     fn established(&mut self, side: usize, id: CommId) {
         assert_eq!(self.sides[side].cm.state(id), Some(CmState::Established));
         self.sides[side].established += 1;
-        if self.script == Script::LetsGo(side) {
-            self.let_go(side, id);
+        if self.script == Script::Releases(side) {
+            self.release(side, id);
         }
     }
 
@@ -323,10 +323,10 @@ impl Pair {
     }
 
     /// Lets go of everything.
-    pub fn let_go_of_all(&mut self) {
+    pub fn release_all(&mut self) {
         for side in [0, 1] {
             for id in self.sides[side].held.clone() {
-                self.let_go(side, id);
+                self.release(side, id);
             }
         }
     }
@@ -355,17 +355,17 @@ impl Pair {
                 let (_, (side, later)) = self.later.pop_first().unwrap();
                 match later {
                     // It may be over by now.
-                    Later::Accept(id)
+                    Delayed::Accept(id)
                         if self.sides[side].cm.state(id) == Some(CmState::MraReqSent) =>
                     {
                         self.accept(side, id);
                     }
-                    Later::Confirm(id)
+                    Delayed::Confirm(id)
                         if self.sides[side].cm.state(id) == Some(CmState::MraRepSent) =>
                     {
                         self.confirm(side, id);
                     }
-                    Later::Accept(_) | Later::Confirm(_) => {}
+                    Delayed::Accept(_) | Delayed::Confirm(_) => {}
                 }
             } else {
                 for side in &mut self.sides {

@@ -2,7 +2,7 @@
 
 use urxe_wire::mad::{PortSpace, RejReason, ServiceId};
 
-use super::world::{Host, World};
+use super::two_hosts::{Host, TwoHosts};
 use crate::cma::{CmaEventType, ConnParam, IdState};
 use urxe_types::sync::{Arc, lock};
 use urxe_types::wake::NoWake;
@@ -71,30 +71,30 @@ fn requests_of_either_ip_version_come_to_who_is_bound_for_it() {
         ("[::]", Some(true), true, false),
     ];
     for (on, af_only, hears_v6, hears_v4) in cases {
-        for (mut world, to, hears) in [
-            (World::between("2001:db8::1", "2001:db8::2"), "[2001:db8::2]", hears_v6),
-            (World::between("10.0.0.1", "10.0.0.2"), "10.0.0.2", hears_v4),
+        for (mut hosts, to, hears) in [
+            (TwoHosts::between("2001:db8::1", "2001:db8::2"), "[2001:db8::2]", hears_v6),
+            (TwoHosts::between("10.0.0.1", "10.0.0.2"), "10.0.0.2", hears_v4),
         ] {
-            let listener = world.b.id(PortSpace::TCP);
+            let listener = hosts.b.id(PortSpace::TCP);
             if let Some(af_only) = af_only {
-                world.b.cma.set_af_only(listener, af_only).unwrap();
+                hosts.b.cma.set_af_only(listener, af_only).unwrap();
             }
-            world.b.bind(listener, &format!("{on}:9")).unwrap();
-            world.b.cma.listen(listener, 0, &world.b.system).unwrap();
-            let id = world.a.resolved(PortSpace::TCP, &format!("{to}:9"));
-            world.connect(id, &ConnParam::default());
+            hosts.b.bind(listener, &format!("{on}:9")).unwrap();
+            hosts.b.cma.listen(listener, 0, &hosts.b.system).unwrap();
+            let id = hosts.a.resolved(PortSpace::TCP, &format!("{to}:9"));
+            hosts.connect(id, &ConnParam::default());
             let context = format!("{on}, AFONLY {af_only:?}, from {to}");
-            let refusal = world.a.event().map(|event| event.status);
+            let refusal = hosts.a.event().map(|event| event.status);
             let requests: Vec<_> =
-                std::iter::from_fn(|| world.b.event()).filter_map(|event| event.new_id).collect();
+                std::iter::from_fn(|| hosts.b.event()).filter_map(|event| event.new_id).collect();
             let expected =
                 if hears { None } else { Some(i32::from(RejReason::INVALID_SERVICE_ID.0)) };
             assert_eq!((requests.len(), refusal), (usize::from(hears), expected), "{context}");
-            world.destroy([id], [listener]);
-            requests.into_iter().for_each(|id| world.b.cma.destroy_id(world.now, id).unwrap());
-            world.run();
-            while world.a.event().is_some() {}
-            world.assert_empty();
+            hosts.destroy([id], [listener]);
+            requests.into_iter().for_each(|id| hosts.b.cma.destroy_id(hosts.now, id).unwrap());
+            hosts.run();
+            while hosts.a.event().is_some() {}
+            hosts.assert_empty();
         }
     }
 }
@@ -162,7 +162,7 @@ fn what_no_device_reaches_is_told_and_can_be_tried_again() {
     host.cma.resolve_addr(id, None, peer, &host.system).unwrap();
     assert_eq!(host.expect(CmaEventType::AddrError).status, -libc::ENODEV);
     assert_eq!(errno(host.cma.resolve_route(id)), libc::EINVAL);
-    host.plug();
+    host.attach_device();
     host.resolve_addr(id, "10.0.0.2:9");
     host.resolve_route(id);
 }
@@ -184,38 +184,38 @@ fn all_ports_taken_is_an_error_of_the_call() {
 
 #[test]
 fn events_that_wait_move_with_their_identifier() {
-    let mut world = World::new();
-    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-    world.connect(id, &ConnParam::default());
-    let other = world.b.cma.create_channel(Arc::new(NoWake));
-    world.b.cma.migrate(listener, other).unwrap();
-    assert_eq!(world.b.event(), None);
-    assert!(world.b.cma.poll_notification().is_some(), "it got an event");
-    while world.b.cma.poll_notification().is_some() {}
-    let event = world.b.cma.next_event(other, |_, _| 99).unwrap();
+    let mut hosts = TwoHosts::new();
+    let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let id = hosts.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    hosts.connect(id, &ConnParam::default());
+    let other = hosts.b.cma.create_channel(Arc::new(NoWake));
+    hosts.b.cma.migrate(listener, other).unwrap();
+    assert_eq!(hosts.b.event(), None);
+    assert!(hosts.b.cma.poll_notification().is_some(), "it got an event");
+    while hosts.b.cma.poll_notification().is_some() {}
+    let event = hosts.b.cma.next_event(other, |_, _| 99).unwrap();
     let request = event.new_id.unwrap();
-    world.accept(request, &ConnParam::default());
-    world.a.cma.destroy_id(world.now, id).unwrap();
-    world.run();
+    hosts.accept(request, &ConnParam::default());
+    hosts.a.cma.destroy_id(hosts.now, id).unwrap();
+    hosts.run();
     // The request is told of in the new channel, under the name that it was given.
-    let event = world.b.cma.next_event(other, |_, _| 0).unwrap();
+    let event = hosts.b.cma.next_event(other, |_, _| 0).unwrap();
     assert_eq!((event.id, event.user, event.event_type), (request, 99, CmaEventType::Rejected));
     for id in [listener, request] {
-        world.b.cma.destroy_id(world.now, id).unwrap();
+        hosts.b.cma.destroy_id(hosts.now, id).unwrap();
     }
-    world.assert_empty();
+    hosts.assert_empty();
 }
 
 #[test]
 fn a_device_that_comes_later_is_listened_on_as_well() {
-    let mut world = World::new();
-    world.b.cma.detach(world.b.key);
-    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    assert!(lock(&world.b.claims).is_empty());
-    world.b.plug();
-    assert_eq!(lock(&world.b.claims).len(), 1);
-    let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-    world.connect(id, &ConnParam::default());
-    assert_eq!(world.b.expect(CmaEventType::ConnectRequest).id, listener);
+    let mut hosts = TwoHosts::new();
+    hosts.b.cma.detach(hosts.b.key);
+    let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    assert!(lock(&hosts.b.claims).is_empty());
+    hosts.b.attach_device();
+    assert_eq!(lock(&hosts.b.claims).len(), 1);
+    let id = hosts.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    hosts.connect(id, &ConnParam::default());
+    assert_eq!(hosts.b.expect(CmaEventType::ConnectRequest).id, listener);
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use urxe_wire::Qpn;
 use urxe_wire::mad::{PortSpace, RejReason};
 
-use super::world::World;
+use super::two_hosts::TwoHosts;
 use crate::cma::{CmaEvent, CmaEventType, CmaId, ConnParam};
 use crate::test_network::{
     Fate, Network, RandomFaults, SECOND_NS, by_seed, faults, one_fault_at_every_mad,
@@ -61,8 +61,8 @@ enum Known {
     Over(CmaEventType, i32),
 }
 
-struct Play {
-    world: World,
+struct Run {
+    hosts: TwoHosts,
     script: Script,
     /// What each side's program knows.
     known: [BTreeMap<CmaId, Known>; 2],
@@ -71,49 +71,49 @@ struct Play {
     sequence: u32,
 }
 
-impl Play {
+impl Run {
     fn new(script: Script, connections: u32) -> Self {
-        let mut world = World::new();
+        let mut hosts = TwoHosts::new();
         let space = if script == Script::Datagrams { PortSpace::UDP } else { PortSpace::TCP };
         if script != Script::NobodyListens {
-            world.b.listen(space, "0.0.0.0:9", 0);
+            hosts.b.listen(space, "0.0.0.0:9", 0);
         }
         let (known, accepts) = Default::default();
-        let mut play =
-            Self { world, script, known, network: Network::default(), accepts, sequence: 0 };
+        let mut run_script =
+            Self { hosts, script, known, network: Network::default(), accepts, sequence: 0 };
         for qpn in 1..=connections {
-            let id = play.world.a.resolved(space, "10.0.0.2:9");
+            let id = run_script.hosts.a.resolved(space, "10.0.0.2:9");
             let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
-            play.world.a.cma.connect(play.world.now, id, &param).unwrap();
-            play.known[0].insert(id, Known::Asked);
+            run_script.hosts.a.cma.connect(run_script.hosts.now, id, &param).unwrap();
+            run_script.known[0].insert(id, Known::Asked);
             if script == Script::GivesUp {
-                play.world.a.cma.destroy_id(play.world.now, id).unwrap();
-                play.known[0].remove(&id);
+                run_script.hosts.a.cma.destroy_id(run_script.hosts.now, id).unwrap();
+                run_script.known[0].remove(&id);
             }
         }
-        play
+        run_script
     }
 
-    fn learn(&mut self, side: usize, id: CmaId, known: Known) {
+    fn record(&mut self, side: usize, id: CmaId, known: Known) {
         self.known[side].insert(id, known);
     }
 
     fn on_event(&mut self, side: usize, event: &CmaEvent) {
         use CmaEventType::*;
-        let (now, id) = (self.world.now, event.id);
+        let (now, id) = (self.hosts.now, event.id);
         match event.event_type {
             ConnectRequest => self.on_request(event.new_id.unwrap()),
             ConnectResponse => {
-                self.world.a.cma.establish(now, id).unwrap();
-                self.learn(side, id, Known::Connected);
+                self.hosts.a.cma.establish(now, id).unwrap();
+                self.record(side, id, Known::Connected);
             }
-            Established => self.learn(side, id, Known::Connected),
+            Established => self.record(side, id, Known::Connected),
             Rejected | Unreachable => {
-                self.learn(side, id, Known::Over(event.event_type, event.status))
+                self.record(side, id, Known::Over(event.event_type, event.status))
             }
             Disconnected => {
                 self.host(side).disconnect(now, id).unwrap();
-                self.learn(side, id, Known::Over(event.event_type, event.status));
+                self.record(side, id, Known::Over(event.event_type, event.status));
             }
             TimewaitExit => {}
             other => panic!("{other}"),
@@ -121,8 +121,8 @@ impl Play {
     }
 
     fn on_request(&mut self, new: CmaId) {
-        let now = self.world.now;
-        let cma = &mut self.world.b.cma;
+        let now = self.hosts.now;
+        let cma = &mut self.hosts.b.cma;
         match self.script {
             Script::Rejects => {
                 cma.reject(now, new, RejReason::CONSUMER_DEFINED, b"no").unwrap();
@@ -145,21 +145,21 @@ impl Play {
         self.sequence += 1;
         let param = ConnParam { qpn: Qpn::masked(0x1000 + self.sequence), ..ConnParam::default() };
         // It may be over by now.
-        if self.world.b.cma.accept(self.world.now, id, &param).is_ok()
+        if self.hosts.b.cma.accept(self.hosts.now, id, &param).is_ok()
             && self.script == Script::Datagrams
         {
-            self.learn(1, id, Known::Connected);
+            self.record(1, id, Known::Connected);
         }
     }
 
     fn host(&mut self, side: usize) -> &mut crate::cma::Cma {
-        if side == 0 { &mut self.world.a.cma } else { &mut self.world.b.cma }
+        if side == 0 { &mut self.hosts.a.cma } else { &mut self.hosts.b.cma }
     }
 
     fn drain(&mut self, fate: &mut impl FnMut(usize, usize) -> Fate) {
         for side in [0, 1] {
             loop {
-                let host = if side == 0 { &mut self.world.a } else { &mut self.world.b };
+                let host = if side == 0 { &mut self.hosts.a } else { &mut self.hosts.b };
                 let Some(event) = host.event() else { break };
                 self.on_event(side, &event);
             }
@@ -167,7 +167,7 @@ impl Play {
         for side in [0, 1] {
             while let Some((_, transmit)) = self.host(side).poll_transmit() {
                 let fate = fate(self.network.sent, side);
-                self.network.send(self.world.now, 1 - side, transmit, fate);
+                self.network.send(self.hosts.now, 1 - side, transmit, fate);
             }
         }
     }
@@ -177,25 +177,25 @@ impl Play {
             self.drain(&mut fate);
             let arrival = self.network.next_arrival();
             let accept = self.accepts.keys().next().copied();
-            let due = [self.world.a.cma.next_deadline(), self.world.b.cma.next_deadline()];
+            let due = [self.hosts.a.cma.next_deadline(), self.hosts.b.cma.next_deadline()];
             let next = [arrival, accept].into_iter().chain(due).flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
-            self.world.now = self.world.now.max(next);
-            let now = self.world.now;
+            self.hosts.now = self.hosts.now.max(next);
+            let now = self.hosts.now;
             if arrival == Some(next) {
                 let (to, path, mad) = self.network.arrive();
-                let host = if to == 0 { &mut self.world.a } else { &mut self.world.b };
+                let host = if to == 0 { &mut self.hosts.a } else { &mut self.hosts.b };
                 host.cma.receive(now, host.key, path, &mad);
             } else if accept == Some(next)
                 && let Some((_, id)) = self.accepts.pop_first()
             {
                 self.accept(id);
             } else {
-                self.world.a.cma.handle_timeout(now);
-                self.world.b.cma.handle_timeout(now);
+                self.hosts.a.cma.handle_timeout(now);
+                self.hosts.b.cma.handle_timeout(now);
             }
         }
-        self.world.now = self.world.now.max(end);
+        self.hosts.now = self.hosts.now.max(end);
     }
 
     fn connected(&self, side: usize) -> Vec<CmaId> {
@@ -207,7 +207,7 @@ impl Play {
     }
 
     fn close(&mut self) {
-        let now = self.world.now;
+        let now = self.hosts.now;
         for side in [0, 1] {
             let closes = match self.script {
                 Script::Closes(closer) => closer == side,
@@ -223,14 +223,14 @@ impl Play {
 
     /// The programs destroy all they have; nothing of it is left once all is quiet.
     fn assert_nothing_is_left(mut self, context: &str, fate: impl FnMut(usize, usize) -> Fate) {
-        let now = self.world.now;
+        let now = self.hosts.now;
         for side in [0, 1] {
             for id in std::mem::take(&mut self.known[side]).into_keys() {
                 self.host(side).destroy_id(now, id).unwrap();
             }
         }
         self.run(now.plus_ns(1_000 * SECOND_NS), fate);
-        for (side, host) in [&self.world.a, &self.world.b].into_iter().enumerate() {
+        for (side, host) in [&self.hosts.a, &self.hosts.b].into_iter().enumerate() {
             let listeners = usize::from(side == 1 && self.script != Script::NobodyListens);
             assert_eq!(host.cma.id_count(), listeners, "{context}: side {side}");
             assert!(host.cma.manager(host.key).unwrap().is_idle(), "{context}: side {side}");
@@ -239,44 +239,44 @@ impl Play {
     }
 }
 
-fn play(script: Script, context: &str, fate: &mut dyn FnMut(usize) -> Fate) -> usize {
-    let mut play = Play::new(script, 1);
-    play.run(SETTLED, |number, _| fate(number));
-    judge(&play, context);
-    play.close();
-    play.run(END, |number, _| fate(number));
+fn run_script(script: Script, context: &str, fate: &mut dyn FnMut(usize) -> Fate) -> usize {
+    let mut run_script = Run::new(script, 1);
+    run_script.run(SETTLED, |number, _| fate(number));
+    check_outcome(&run_script, context);
+    run_script.close();
+    run_script.run(END, |number, _| fate(number));
     if matches!(script, Script::Closes(_) | Script::BothClose | Script::Slow) {
-        for known in play.known.iter().flat_map(BTreeMap::values) {
+        for known in run_script.known.iter().flat_map(BTreeMap::values) {
             assert!(matches!(known, Known::Over(..)), "{context}: {known:?} in the end");
         }
     }
-    let sent = play.network.sent;
-    play.assert_nothing_is_left(context, |_, _| Fate::Deliver);
+    let sent = run_script.network.sent;
+    run_script.assert_nothing_is_left(context, |_, _| Fate::Deliver);
     sent
 }
 
 /// What each script comes to in spite of any one fault.
-fn judge(play: &Play, context: &str) {
+fn check_outcome(run_script: &Run, context: &str) {
     use CmaEventType::Rejected;
-    let [active, passive] = &play.known;
+    let [active, passive] = &run_script.known;
     let ends: Vec<&Known> = active.values().collect();
-    match play.script {
+    match run_script.script {
         Script::Closes(_) | Script::BothClose | Script::Slow => {
             assert_eq!(ends, [&Known::Connected], "{context}");
-            assert_eq!(play.connected(1).len(), 1, "{context}: {passive:?}");
+            assert_eq!(run_script.connected(1).len(), 1, "{context}: {passive:?}");
         }
         Script::Datagrams => assert_eq!(ends, [&Known::Connected], "{context}"),
         Script::Rejects | Script::Destroys => {
             assert_eq!(ends, [&Known::Over(Rejected, 28)], "{context}")
         }
         Script::NobodyListens => assert_eq!(ends, [&Known::Over(Rejected, 8)], "{context}"),
-        Script::GivesUp => assert!(play.connected(1).is_empty(), "{context}: {passive:?}"),
+        Script::GivesUp => assert!(run_script.connected(1).is_empty(), "{context}: {passive:?}"),
     }
 }
 
 #[test]
 fn one_fault_at_every_mad_of_every_script() {
-    let runs = one_fault_at_every_mad(&SCRIPTS, &faults(50_000)[..7], play);
+    let runs = one_fault_at_every_mad(&SCRIPTS, &faults(50_000)[..7], run_script);
     assert!(runs > 250, "{runs} runs");
 }
 
@@ -290,15 +290,15 @@ fn a_host_that_dies_at_every_mad_of_every_script() {
         for (dead, after) in (0..2).flat_map(|dead| (0..12).map(move |after| (dead, after))) {
             let context = format!("{script:?}, side {dead} dead after MAD {after}");
             let fate = |number: usize, _| if number >= after { Fate::Lose } else { Fate::Deliver };
-            let mut play = Play::new(script, 1);
-            play.run(SETTLED, fate);
+            let mut run_script = Run::new(script, 1);
+            run_script.run(SETTLED, fate);
             let alive = 1 - dead;
-            for id in play.connected(alive) {
-                let now = play.world.now;
-                play.host(alive).disconnect(now, id).unwrap();
+            for id in run_script.connected(alive) {
+                let now = run_script.hosts.now;
+                run_script.host(alive).disconnect(now, id).unwrap();
             }
-            play.run(END, fate);
-            for known in play.known[alive].values() {
+            run_script.run(END, fate);
+            for known in run_script.known[alive].values() {
                 match known {
                     Known::Over(event, status) => {
                         let is_known = match event {
@@ -316,7 +316,7 @@ fn a_host_that_dies_at_every_mad_of_every_script() {
                     Known::Asked => panic!("{context}: nothing was reported"),
                 }
             }
-            play.assert_nothing_is_left(&context, fate);
+            run_script.assert_nothing_is_left(&context, fate);
         }
     }
     for expected in [("UNREACHABLE", -libc::ETIMEDOUT), ("DISCONNECTED", -libc::ETIMEDOUT)] {
@@ -329,13 +329,13 @@ fn many_faults(seed: u64) {
     let script = rng.pick(&SCRIPTS);
     let mut faults = RandomFaults::new(&mut rng, [50, 40, 40], Rng::stream(seed, 4));
     let mut fate = |_: usize, _: usize| faults.fate();
-    let mut play = Play::new(script, 1 + rng.below(12) as u32);
-    play.run(SETTLED, &mut fate);
-    play.close();
-    play.run(Time::from_ns(900 * SECOND_NS), &mut fate);
+    let mut run_script = Run::new(script, 1 + rng.below(12) as u32);
+    run_script.run(SETTLED, &mut fate);
+    run_script.close();
+    run_script.run(Time::from_ns(900 * SECOND_NS), &mut fate);
     // The faults stop, and what is on its way arrives.
-    play.run(END, |_, _| Fate::Deliver);
-    play.assert_nothing_is_left(&format!("seed {seed}, {script:?}"), |_, _| Fate::Deliver);
+    run_script.run(END, |_, _| Fate::Deliver);
+    run_script.assert_nothing_is_left(&format!("seed {seed}, {script:?}"), |_, _| Fate::Deliver);
 }
 
 #[test]
@@ -346,15 +346,20 @@ fn many_faults_by_seed() {
 /// The bench can fail: a network that loses every RTU leaves one side connected and the other not.
 #[test]
 fn a_canary_that_loses_every_rtu_is_noticed() {
-    let mut play = Play::new(Script::Closes(0), 1);
+    let mut run_script = Run::new(Script::Closes(0), 1);
     // REQ and REP, and then nothing of the client's.
-    play.run(
+    run_script.run(
         SETTLED,
         |number, side| if side == 0 && number > 0 { Fate::Lose } else { Fate::Deliver },
     );
-    assert_eq!((play.connected(0).len(), play.connected(1).len()), (0, 0), "{:?}", play.known);
+    assert_eq!(
+        (run_script.connected(0).len(), run_script.connected(1).len()),
+        (0, 0),
+        "{:?}",
+        run_script.known
+    );
     assert!(
-        play.known[1]
+        run_script.known[1]
             .values()
             .any(|known| matches!(known, Known::Over(CmaEventType::Unreachable, _)))
     );

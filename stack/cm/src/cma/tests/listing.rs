@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use urxe_wire::Qpn;
 use urxe_wire::mad::PortSpace;
 
-use super::world::World;
+use super::two_hosts::TwoHosts;
 use crate::cma::{ConnParam, ListedId, Listing, ListingError};
 
 fn counts<const N: usize>(pairs: [(&str, u64); N]) -> BTreeMap<String, u64> {
@@ -25,23 +25,23 @@ fn listed(number: u64, state: &str, src: &str) -> ListedId {
 
 #[test]
 fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
-    let mut world = World::new();
+    let mut hosts = TwoHosts::new();
     // Not bound: on no device.
-    let idle = world.b.id(PortSpace::TCP);
+    let idle = hosts.b.id(PortSpace::TCP);
     let param = ConnParam { qpn: Qpn::masked(0x17), ..ConnParam::default() };
-    let (listener, active, passive) = world.asked(&param);
-    let own = world.a.cma.addresses(active).unwrap().0.unwrap();
+    let (listener, active, passive) = hosts.asked(&param);
+    let own = hosts.a.cma.addresses(active).unwrap().0.unwrap();
 
-    let asking = world.a.cma.listing(world.a.key).unwrap();
+    let asking = hosts.a.cma.listing(hosts.a.key).unwrap();
     assert_eq!(asking.ids[0].cm_state.as_deref(), Some("REQ_SENT"));
     assert_eq!((asking.ids[0].lqpn, asking.ids[0].rqpn), (0x17, None));
-    let asked = world.b.cma.listing(world.b.key).unwrap();
+    let asked = hosts.b.cma.listing(hosts.b.key).unwrap();
     assert_eq!(asked.ids[1].cm_state.as_deref(), Some("MRA_REQ_SENT"));
     assert_eq!((asked.ids[1].lqpn, asked.ids[1].rqpn), (0, Some(0x17)));
 
     let param = ConnParam { qpn: Qpn::masked(0x42), ..ConnParam::default() };
-    world.accept(passive, &param);
-    world.establish(active);
+    hosts.accept(passive, &param);
+    hosts.establish(active);
     let at_a = ListedId {
         lqpn: 0x17,
         rqpn: Some(0x42),
@@ -55,26 +55,26 @@ fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
         dst_addr: Some(own),
         ..ListedId { cm_idn: passive.0, src_addr: at_a.dst_addr, ..at_a.clone() }
     };
-    let told = world.a.cma.listing(world.a.key).unwrap();
+    let told = hosts.a.cma.listing(hosts.a.key).unwrap();
     assert_eq!(told.ids, [at_a]);
     assert_eq!(told.communications, counts([("ESTABLISHED", 1)]));
     assert_eq!(
         told.counters,
         counts([("cm_tx_msgs/req", 1), ("cm_rx_msgs/rep", 1), ("cm_tx_msgs/rtu", 1)])
     );
-    let told = world.b.cma.listing(world.b.key).unwrap();
+    let told = hosts.b.cma.listing(hosts.b.key).unwrap();
     assert_eq!(told.ids, [listed(listener.0, "LISTEN", "0.0.0.0:9"), at_b]);
     assert_eq!(Listing::from_cbor(&told.to_cbor()).unwrap(), told);
 
     // A communication whose identifier is gone waits for its end.
-    world.a.cma.disconnect(world.now, active).unwrap();
-    world.run();
-    world.b.cma.disconnect(world.now, passive).unwrap();
-    world.run();
-    world.destroy([active], [passive, listener, idle]);
-    let told = world.a.cma.listing(world.a.key).unwrap();
+    hosts.a.cma.disconnect(hosts.now, active).unwrap();
+    hosts.run();
+    hosts.b.cma.disconnect(hosts.now, passive).unwrap();
+    hosts.run();
+    hosts.destroy([active], [passive, listener, idle]);
+    let told = hosts.a.cma.listing(hosts.a.key).unwrap();
     assert_eq!((told.ids, told.communications), (vec![], counts([("TIMEWAIT", 1)])));
-    world.assert_empty();
+    hosts.assert_empty();
 }
 
 #[test]

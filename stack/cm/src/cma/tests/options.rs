@@ -5,16 +5,16 @@
 use urxe_wire::Qpn;
 use urxe_wire::mad::{CmMessage, Mad, PortSpace};
 
-use super::world::World;
+use super::two_hosts::TwoHosts;
 use crate::cma::{CmaEventType, CmaId, ConnParam, EventParam, IdState, Route};
 use urxe_types::attr::{PathMtu, QpState};
 
 const TOS: u8 = 0x68;
 
 /// Carries all MADs, and says which traffic classes they had, and the REQ's own.
-fn carry(world: &mut World) -> Vec<u8> {
+fn carry(hosts: &mut TwoHosts) -> Vec<u8> {
     let mut classes = Vec::new();
-    world.run_seen(|transmit| {
+    hosts.run_inspected(|transmit| {
         classes.push(transmit.traffic_class);
         if let CmMessage::Req(req) = Mad::parse(&transmit.mad).unwrap().message {
             assert_eq!(req.primary_traffic_class, transmit.traffic_class);
@@ -24,8 +24,8 @@ fn carry(world: &mut World) -> Vec<u8> {
 }
 
 /// Traffic class and timeout of an end's queue pair.
-fn shown(world: &World, is_a: bool, id: CmaId) -> (u8, u8) {
-    let host = if is_a { &world.a } else { &world.b };
+fn shown(hosts: &TwoHosts, is_a: bool, id: CmaId) -> (u8, u8) {
+    let host = if is_a { &hosts.a } else { &hosts.b };
     let (rtr, _) = host.cma.qp_attr(id, QpState::Rtr).unwrap();
     let (rts, _) = host.cma.qp_attr(id, QpState::Rts).unwrap();
     (rtr.ah.traffic_class, rts.timeout)
@@ -43,35 +43,34 @@ struct Set {
 }
 
 fn connected(set: &Set) -> ((u8, u8), (u8, u8), Vec<u8>) {
-    let mut world = World::new();
-    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    if let Some(is_for_requests) = set.listener {
-        let options = world.b.cma.options_mut(listener).unwrap();
-        (options.tos, options.ack_timeout, options.is_for_requests) =
-            (0x20, Some(9), is_for_requests);
+    let mut hosts = TwoHosts::new();
+    let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    if let Some(is_inherited) = set.listener {
+        let options = hosts.b.cma.options_mut(listener).unwrap();
+        (options.tos, options.ack_timeout, options.is_inherited) = (0x20, Some(9), is_inherited);
     }
-    let active = world.a.id(PortSpace::TCP);
-    world.a.resolve_addr(active, "10.0.0.2:9");
-    let choose = |world: &mut World| {
-        let options = world.a.cma.options_mut(active).unwrap();
+    let active = hosts.a.id(PortSpace::TCP);
+    hosts.a.resolve_addr(active, "10.0.0.2:9");
+    let choose = |hosts: &mut TwoHosts| {
+        let options = hosts.a.cma.options_mut(active).unwrap();
         (options.tos, options.ack_timeout) = (set.tos, set.timeout);
     };
     if set.is_early {
-        choose(&mut world);
+        choose(&mut hosts);
     }
-    world.a.resolve_route(active);
-    choose(&mut world);
+    hosts.a.resolve_route(active);
+    choose(&mut hosts);
     let param = ConnParam { qpn: Qpn::masked(7), ..ConnParam::default() };
-    world.a.cma.connect(world.now, active, &param).unwrap();
-    let mut classes = carry(&mut world);
-    let passive = world.request();
-    world.b.cma.accept(world.now, passive, &param).unwrap();
-    classes.extend(carry(&mut world));
-    world.a.expect(CmaEventType::ConnectResponse);
-    world.a.cma.establish(world.now, active).unwrap();
-    let ends = (shown(&world, true, active), shown(&world, false, passive));
-    world.a.cma.disconnect(world.now, active).unwrap();
-    classes.extend(carry(&mut world));
+    hosts.a.cma.connect(hosts.now, active, &param).unwrap();
+    let mut classes = carry(&mut hosts);
+    let passive = hosts.request();
+    hosts.b.cma.accept(hosts.now, passive, &param).unwrap();
+    classes.extend(carry(&mut hosts));
+    hosts.a.expect(CmaEventType::ConnectResponse);
+    hosts.a.cma.establish(hosts.now, active).unwrap();
+    let ends = (shown(&hosts, true, active), shown(&hosts, false, passive));
+    hosts.a.cma.disconnect(hosts.now, active).unwrap();
+    classes.extend(carry(&mut hosts));
     (ends.0, ends.1, classes)
 }
 
@@ -113,46 +112,46 @@ fn a_listeners_options_are_its_own_unless_it_hands_them_on() {
 
 #[test]
 fn datagrams_have_the_type_of_service_of_their_route() {
-    let mut world = World::new();
-    world.b.listen(PortSpace::UDP, "0.0.0.0:9", 0);
-    let active = world.a.id(PortSpace::UDP);
-    world.a.cma.options_mut(active).unwrap().tos = TOS;
-    world.a.resolve_addr(active, "10.0.0.2:9");
-    world.a.resolve_route(active);
-    world.a.cma.connect(world.now, active, &ConnParam::default()).unwrap();
-    assert_eq!(carry(&mut world), [TOS]);
-    let passive = world.request();
-    world.b.cma.accept(world.now, passive, &ConnParam::default()).unwrap();
-    assert_eq!(carry(&mut world), [0], "who answers has no route");
-    let EventParam::Ud(ud) = world.a.expect(CmaEventType::Established).param else { panic!() };
+    let mut hosts = TwoHosts::new();
+    hosts.b.listen(PortSpace::UDP, "0.0.0.0:9", 0);
+    let active = hosts.a.id(PortSpace::UDP);
+    hosts.a.cma.options_mut(active).unwrap().tos = TOS;
+    hosts.a.resolve_addr(active, "10.0.0.2:9");
+    hosts.a.resolve_route(active);
+    hosts.a.cma.connect(hosts.now, active, &ConnParam::default()).unwrap();
+    assert_eq!(carry(&mut hosts), [TOS]);
+    let passive = hosts.request();
+    hosts.b.cma.accept(hosts.now, passive, &ConnParam::default()).unwrap();
+    assert_eq!(carry(&mut hosts), [0], "who answers has no route");
+    let EventParam::Ud(ud) = hosts.a.expect(CmaEventType::Established).param else { panic!() };
     assert_eq!(ud.ah.traffic_class, TOS);
 }
 
 #[test]
 fn a_route_that_the_program_brings_is_the_reqs() {
-    let mut world = World::new();
-    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    let active = world.a.id(PortSpace::TCP);
+    let mut hosts = TwoHosts::new();
+    let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let active = hosts.a.id(PortSpace::TCP);
     let route = Route { traffic_class: TOS, packet_life_time: 12, path_mtu: PathMtu::Mtu512 };
-    assert!(world.a.cma.set_route(active, route).is_err(), "it has no address");
-    world.a.resolve_addr(active, "10.0.0.2:9");
-    world.a.cma.set_route(active, route).unwrap();
-    assert_eq!(world.a.expect(CmaEventType::RouteResolved).status, 0);
-    assert_eq!(world.a.cma.state(active), Some(IdState::RouteResolved));
-    assert!(world.a.cma.set_route(active, route).is_err(), "it has a route");
-    assert_eq!(world.a.cma.route(active).unwrap(), (TOS, 12));
-    assert_eq!(world.a.cma.path_mtu(active).unwrap(), PathMtu::Mtu512);
+    assert!(hosts.a.cma.set_route(active, route).is_err(), "it has no address");
+    hosts.a.resolve_addr(active, "10.0.0.2:9");
+    hosts.a.cma.set_route(active, route).unwrap();
+    assert_eq!(hosts.a.expect(CmaEventType::RouteResolved).status, 0);
+    assert_eq!(hosts.a.cma.state(active), Some(IdState::RouteResolved));
+    assert!(hosts.a.cma.set_route(active, route).is_err(), "it has a route");
+    assert_eq!(hosts.a.cma.route(active).unwrap(), (TOS, 12));
+    assert_eq!(hosts.a.cma.path_mtu(active).unwrap(), PathMtu::Mtu512);
     let param = ConnParam { qpn: Qpn::masked(7), ..ConnParam::default() };
-    world.a.cma.connect(world.now, active, &param).unwrap();
-    assert_eq!(carry(&mut world), [TOS]);
-    let passive = world.request();
-    world.accept(passive, &param);
-    world.a.expect(CmaEventType::ConnectResponse);
+    hosts.a.cma.connect(hosts.now, active, &param).unwrap();
+    assert_eq!(carry(&mut hosts), [TOS]);
+    let passive = hosts.request();
+    hosts.accept(passive, &param);
+    hosts.a.expect(CmaEventType::ConnectResponse);
     // There and back, beside an acknowledgement's delay of 15.
-    assert_eq!(shown(&world, false, passive), (TOS, 15));
-    for (host, id) in [(&world.a, active), (&world.b, passive)] {
+    assert_eq!(shown(&hosts, false, passive), (TOS, 15));
+    for (host, id) in [(&hosts.a, active), (&hosts.b, passive)] {
         assert_eq!(host.cma.qp_attr(id, QpState::Rtr).unwrap().0.path_mtu, PathMtu::Mtu512);
     }
-    world.destroy([active], [passive, listener]);
-    world.assert_empty();
+    hosts.destroy([active], [passive, listener]);
+    hosts.assert_empty();
 }

@@ -4,7 +4,7 @@
 use urxe_wire::Qpn;
 use urxe_wire::mad::{PortSpace, RejReason};
 
-use super::world::World;
+use super::two_hosts::TwoHosts;
 use crate::cma::CmaEventType::{
     ConnectRequest, ConnectResponse, Established, Rejected, Unreachable,
 };
@@ -17,7 +17,7 @@ const CONSUMER: i32 = 28;
 const REFUSED: i32 = 2;
 
 /// No byte is zero, as those that fill a message are.
-fn said(len: usize) -> Vec<u8> {
+fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| 1 + ((len * 31 + at * 7) % 255) as u8).collect()
 }
 
@@ -27,14 +27,14 @@ fn param(private_data: &[u8], qpn: usize) -> ConnParam<'_> {
 
 /// All of the message, what was said and zeros behind it.
 #[track_caller]
-fn assert_heard(param: &EventParam, data: &[u8], whole: usize) {
-    let heard = match param {
+fn assert_received(param: &EventParam, data: &[u8], whole: usize) {
+    let received = match param {
         EventParam::Conn(conn) => &conn.private_data,
         EventParam::Ud(ud) => &ud.private_data,
-        EventParam::None => panic!("nothing was heard"),
+        EventParam::None => panic!("nothing was received"),
     };
-    assert_eq!((heard.len(), &heard[..data.len()]), (whole, data));
-    assert!(heard[data.len()..].iter().all(|byte| *byte == 0), "behind {} bytes", data.len());
+    assert_eq!((received.len(), &received[..data.len()]), (whole, data));
+    assert!(received[data.len()..].iter().all(|byte| *byte == 0), "behind {} bytes", data.len());
 }
 
 #[track_caller]
@@ -45,133 +45,137 @@ fn assert_too_much(result: Result<(), CmaError>, given: usize, max: usize) {
 
 /// How much each message holds.
 #[derive(Clone, Copy)]
-struct Room {
+struct Capacity {
     space: PortSpace,
     request: usize,
     accept: usize,
     reject: usize,
 }
 
-const ROOMS: [Room; 2] = [
-    Room { space: PortSpace::TCP, request: 56, accept: 196, reject: 148 },
-    Room { space: PortSpace::UDP, request: 180, accept: 136, reject: 136 },
+const CAPACITIES: [Capacity; 2] = [
+    Capacity { space: PortSpace::TCP, request: 56, accept: 196, reject: 148 },
+    Capacity { space: PortSpace::UDP, request: 180, accept: 136, reject: 136 },
 ];
 
-struct Play {
-    world: World,
+struct Session {
+    hosts: TwoHosts,
     listener: CmaId,
-    room: Room,
+    capacity: Capacity,
 }
 
-impl Play {
-    fn new(room: Room) -> Self {
-        let mut world = World::new();
-        let listener = world.b.listen(room.space, "0.0.0.0:9", 0);
-        Self { world, listener, room }
+impl Session {
+    fn new(capacity: Capacity) -> Self {
+        let mut hosts = TwoHosts::new();
+        let listener = hosts.b.listen(capacity.space, "0.0.0.0:9", 0);
+        Self { hosts, listener, capacity }
     }
 
     /// A request with so many bytes: who asks, who is to answer.
     fn asked(&mut self, len: usize) -> (CmaId, CmaId) {
-        let Self { world, room, .. } = self;
-        let active = world.a.resolved(room.space, "10.0.0.2:9");
-        world.connect(active, &param(&said(len), active.0 as usize));
-        let event = world.b.expect(ConnectRequest);
-        assert_heard(&event.param, &said(len), room.request);
+        let Self { hosts, capacity, .. } = self;
+        let active = hosts.a.resolved(capacity.space, "10.0.0.2:9");
+        hosts.connect(active, &param(&pattern(len), active.0 as usize));
+        let event = hosts.b.expect(ConnectRequest);
+        assert_received(&event.param, &pattern(len), capacity.request);
         (active, event.new_id.unwrap())
     }
 
     /// Nothing more is told, and nothing is left.
     fn close(mut self) {
-        assert_eq!((self.world.a.event(), self.world.b.event()), (None, None));
-        self.world.destroy([], [self.listener]);
-        self.world.assert_empty();
+        assert_eq!((self.hosts.a.event(), self.hosts.b.event()), (None, None));
+        self.hosts.destroy([], [self.listener]);
+        self.hosts.assert_empty();
     }
 }
 
 #[test]
 fn every_length_of_a_request_arrives_and_more_asks_nobody() {
-    for room in ROOMS {
-        let mut play = Play::new(room);
-        for len in 0..=room.request {
-            let (active, passive) = play.asked(len);
-            play.world.destroy([active], [passive]);
-            play.world.run();
+    for capacity in CAPACITIES {
+        let mut session = Session::new(capacity);
+        for len in 0..=capacity.request {
+            let (active, passive) = session.asked(len);
+            session.hosts.destroy([active], [passive]);
+            session.hosts.run();
         }
-        for len in room.request + 1..=MOST {
-            let world = &mut play.world;
-            let active = world.a.resolved(room.space, "10.0.0.2:9");
-            let (now, cma) = (world.now, &mut world.a.cma);
-            assert_too_much(cma.connect(now, active, &param(&said(len), 1)), len, room.request);
+        for len in capacity.request + 1..=MOST {
+            let hosts = &mut session.hosts;
+            let active = hosts.a.resolved(capacity.space, "10.0.0.2:9");
+            let (now, cma) = (hosts.now, &mut hosts.a.cma);
+            assert_too_much(
+                cma.connect(now, active, &param(&pattern(len), 1)),
+                len,
+                capacity.request,
+            );
             // It may ask again, with less.
             cma.connect(now, active, &param(&[], active.0 as usize)).unwrap();
-            world.run();
-            let passive = world.request();
-            world.destroy([active], [passive]);
-            world.run();
+            hosts.run();
+            let passive = hosts.request();
+            hosts.destroy([active], [passive]);
+            hosts.run();
         }
-        play.close();
+        session.close();
     }
 }
 
 #[test]
 fn every_length_of_an_answer_arrives_and_more_is_a_refusal() {
-    for room in ROOMS {
-        let is_connection = room.space == PortSpace::TCP;
-        let mut play = Play::new(room);
+    for capacity in CAPACITIES {
+        let is_connection = capacity.space == PortSpace::TCP;
+        let mut session = Session::new(capacity);
         for len in 0..=MOST {
-            let (active, passive) = play.asked(3);
-            let world = &mut play.world;
+            let (active, passive) = session.asked(3);
+            let hosts = &mut session.hosts;
             let result =
-                world.b.cma.accept(world.now, passive, &param(&said(len), passive.0 as usize));
-            world.run();
-            if len <= room.accept {
+                hosts.b.cma.accept(hosts.now, passive, &param(&pattern(len), passive.0 as usize));
+            hosts.run();
+            if len <= capacity.accept {
                 result.unwrap();
                 let event =
-                    world.a.expect(if is_connection { ConnectResponse } else { Established });
-                assert_heard(&event.param, &said(len), room.accept);
+                    hosts.a.expect(if is_connection { ConnectResponse } else { Established });
+                assert_received(&event.param, &pattern(len), capacity.accept);
             } else {
-                assert_too_much(result, len, room.accept);
-                let (refusal, reason) =
+                assert_too_much(result, len, capacity.accept);
+                let (rejection, reason) =
                     if is_connection { (Rejected, CONSUMER) } else { (Unreachable, REFUSED) };
-                let event = world.a.expect(refusal);
+                let event = hosts.a.expect(rejection);
                 assert_eq!(event.status, reason);
-                assert_heard(&event.param, &[], room.reject);
+                assert_received(&event.param, &[], capacity.reject);
                 // It is refused for good.
-                assert!(world.b.cma.accept(world.now, passive, &param(&[], 1)).is_err());
+                assert!(hosts.b.cma.accept(hosts.now, passive, &param(&[], 1)).is_err());
             }
-            world.destroy([active], [passive]);
-            world.run();
+            hosts.destroy([active], [passive]);
+            hosts.run();
         }
-        play.close();
+        session.close();
     }
 }
 
 #[test]
 fn every_length_of_a_refusal_arrives_and_more_can_be_said_shorter() {
-    for room in ROOMS {
-        let is_connection = room.space == PortSpace::TCP;
-        let mut play = Play::new(room);
+    for capacity in CAPACITIES {
+        let is_connection = capacity.space == PortSpace::TCP;
+        let mut session = Session::new(capacity);
         for len in 0..=MOST {
-            let (active, passive) = play.asked(3);
-            let world = &mut play.world;
-            let mut refuse = |data: &[u8]| {
-                world.b.cma.reject(world.now, passive, RejReason::CONSUMER_DEFINED, data)
+            let (active, passive) = session.asked(3);
+            let hosts = &mut session.hosts;
+            let mut reject = |data: &[u8]| {
+                hosts.b.cma.reject(hosts.now, passive, RejReason::CONSUMER_DEFINED, data)
             };
-            let mut heard = len;
-            if len > room.reject {
-                assert_too_much(refuse(&said(len)), len, room.reject);
-                heard = 1;
+            let mut received = len;
+            if len > capacity.reject {
+                assert_too_much(reject(&pattern(len)), len, capacity.reject);
+                received = 1;
             }
-            refuse(&said(heard)).unwrap();
-            world.run();
-            let (refusal, reason) =
+            reject(&pattern(received)).unwrap();
+            hosts.run();
+            let (rejection, reason) =
                 if is_connection { (Rejected, CONSUMER) } else { (Unreachable, REFUSED) };
-            let event = world.a.expect(refusal);
+            let event = hosts.a.expect(rejection);
             assert_eq!(event.status, reason);
-            assert_heard(&event.param, &said(heard), room.reject);
-            world.destroy([active], [passive]);
-            world.run();
+            assert_received(&event.param, &pattern(received), capacity.reject);
+            hosts.destroy([active], [passive]);
+            hosts.run();
         }
-        play.close();
+        session.close();
     }
 }

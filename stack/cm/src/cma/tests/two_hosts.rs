@@ -93,12 +93,12 @@ impl Host {
         let channel = cma.create_channel(Arc::new(NoWake));
         let (claims, system) = (Claims::default(), OneAddress(address));
         let mut host = Self { cma, key: DeviceKey(0), channel, system, claims };
-        host.plug();
+        host.attach_device();
         host
     }
 
     /// Gives it a device.
-    pub fn plug(&mut self) {
+    pub fn attach_device(&mut self) {
         let nic = Nic { address: self.system.0, claims: Arc::clone(&self.claims) };
         self.key = self.cma.attach(Box::new(nic), CmConfig::new(0, 5, Guid(5)));
     }
@@ -149,39 +149,39 @@ impl Host {
     }
 }
 
-pub struct World {
+pub struct TwoHosts {
     pub a: Host,
     pub b: Host,
     pub now: Time,
     /// Loses everything.
-    pub is_cut: bool,
+    pub is_down: bool,
 }
 
-impl World {
+impl TwoHosts {
     pub fn new() -> Self {
         Self::between("10.0.0.1", "10.0.0.2")
     }
 
     pub fn between(a: &str, b: &str) -> Self {
         let (a, b) = (Host::new(a, 11), Host::new(b, 22));
-        Self { a, b, now: Time::from_ns(1), is_cut: false }
+        Self { a, b, now: Time::from_ns(1), is_down: false }
     }
 
     /// Carries until nothing is on its way.
     pub fn run(&mut self) {
-        self.run_seen(|_| {});
+        self.run_inspected(|_| {});
     }
 
     /// As [`run`](Self::run), and shows each MAD.
-    pub fn run_seen(&mut self, mut see: impl FnMut(&CmTransmit)) {
+    pub fn run_inspected(&mut self, mut inspect: impl FnMut(&CmTransmit)) {
         loop {
             let from_a = std::iter::from_fn(|| self.a.cma.poll_transmit()).collect::<Vec<_>>();
             let from_b = std::iter::from_fn(|| self.b.cma.poll_transmit()).collect::<Vec<_>>();
             if from_a.is_empty() && from_b.is_empty() {
                 return;
             }
-            for (_, transmit) in from_a.into_iter().chain(from_b).filter(|_| !self.is_cut) {
-                see(&transmit);
+            for (_, transmit) in from_a.into_iter().chain(from_b).filter(|_| !self.is_down) {
+                inspect(&transmit);
                 let CmPath { local, remote } = transmit.path;
                 let to = if remote.to_ip() == self.a.system.0 { &mut self.a } else { &mut self.b };
                 let path = CmPath { local: remote, remote: local };
@@ -194,7 +194,7 @@ impl World {
     pub fn wait(&mut self) {
         self.run();
         while let Some(at) = self.next_deadline() {
-            self.let_be(at);
+            self.advance_to(at);
         }
     }
 
@@ -203,7 +203,7 @@ impl World {
         let end = self.now.plus_ns(seconds * 1_000_000_000);
         self.run();
         while let Some(at) = self.next_deadline().filter(|at| *at <= end) {
-            self.let_be(at);
+            self.advance_to(at);
         }
         self.now = end;
     }
@@ -212,7 +212,7 @@ impl World {
         self.a.cma.next_deadline().into_iter().chain(self.b.cma.next_deadline()).min()
     }
 
-    fn let_be(&mut self, at: Time) {
+    fn advance_to(&mut self, at: Time) {
         self.now = at;
         self.a.cma.handle_timeout(at);
         self.b.cma.handle_timeout(at);
