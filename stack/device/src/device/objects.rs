@@ -8,8 +8,8 @@ use super::paths::{AddressError, Peers, index_of};
 use super::qpn;
 use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
-use crate::path::charges::Charges;
 use crate::path::scheduler::TurnRules;
+use crate::path::window_credit::WindowCredit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::completions::Carried;
 use crate::qp::context::{Context, DeviceParts};
@@ -468,7 +468,7 @@ impl Device {
             arrival: None,
             turn: TurnRules::ALONE,
             pins: Pins::new(&self.memory),
-            charges: Charges::default(),
+            credit: WindowCredit::default(),
             carried: Carried::default(),
             sent_writes: 0,
             received_writes: 0,

@@ -11,7 +11,6 @@
 
 pub(crate) mod acks;
 pub(crate) mod admission_queue;
-pub(crate) mod charges;
 pub(crate) mod coalescer;
 mod congestion;
 pub(crate) mod ecn;
@@ -21,6 +20,7 @@ pub(crate) mod ready;
 pub(crate) mod run;
 pub(crate) mod scheduler;
 pub(crate) mod window;
+pub(crate) mod window_credit;
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -166,11 +166,11 @@ impl Window {
         bytes <= self.limit.load(Ordering::Relaxed)
     }
 
-    pub fn charge(&self, bytes: u64) {
+    pub fn consume(&self, bytes: u64) {
         self.in_flight.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn release(&self, bytes: u64) {
+    pub fn return_credit(&self, bytes: u64) {
         let before = self.in_flight.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "released {bytes} of {before} bytes in flight");
     }
@@ -181,11 +181,11 @@ impl Window {
         asked == 0 || asked + bytes <= self.read_limit.load(Ordering::Relaxed)
     }
 
-    pub fn charge_read(&self, bytes: u64) {
+    pub fn consume_read(&self, bytes: u64) {
         self.reads_in_flight.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn release_read(&self, bytes: u64) {
+    pub fn return_read_credit(&self, bytes: u64) {
         let before = self.reads_in_flight.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "released {bytes} of {before} bytes asked for");
         let limit = self.read_limit.load(Ordering::Relaxed);

@@ -8,16 +8,16 @@
 //!   now                 the caller                   the call into the device
 //!   arrival             the port                     one packet that is received
 //!   turn                the scheduler of the path    one queue pair's turn to send
-//!   pins, charges,      the queue pairs themselves   the packets of the call, until `settle`
+//!   pins, credit,       the queue pairs themselves   the packets of the call, until `settle`
 //!   carried, *_writes                                and `release_locks`, or the drop
 //! ```
 
 use crate::ah_table::AhTable;
 use crate::cq::AsyncEvents;
 use crate::path::Path;
-use crate::path::charges::Charges;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::{TransmitStatus, TurnRules};
+use crate::path::window_credit::WindowCredit;
 use crate::srq::SrqTable;
 use urxe_memory::{Memory, Pins};
 use urxe_types::counters::{Counter, Counters};
@@ -46,7 +46,7 @@ pub(crate) struct Context<'a> {
     pub pins: Pins<'a>,
     /// Charges and releases that the path's window does not know yet. [`settle`](Self::settle) must
     /// precede a change of `path`: they are this path's.
-    pub charges: Charges,
+    pub credit: WindowCredit,
     /// While acknowledgements of many queue pairs are handled: the completion queue that stays
     /// locked for them. Any other completion unlocks it first, since it may lock another queue;
     /// this is free if none is locked (`completions.rs`).
@@ -89,13 +89,13 @@ impl Context<'_> {
     /// Whether the path's window has room for `bytes` more.
     #[inline]
     pub fn has_credit(&self, bytes: u64) -> bool {
-        self.charges.admit(&self.path.window, bytes)
+        self.credit.has_room(&self.path.window, bytes)
     }
 
     /// Adds the charges to the path's window, and the counts of WRITEs to the counters.
     #[inline(always)] // in place, as most often there are none
     pub fn settle(&mut self) {
-        self.charges.settle(&self.path.window, self.now);
+        self.credit.commit(&self.path.window, self.now);
         let writes = [
             (Counter::RdmaSends, &mut self.sent_writes),
             (Counter::RdmaRecvs, &mut self.received_writes),

@@ -286,7 +286,7 @@ impl Qp {
         path: Option<(u32, IpAddr)>,
         cx: &Context<'_>,
     ) -> Option<(u32, IpAddr)> {
-        self.service.send_half().uncharge(cx);
+        self.service.send_half().return_credit(cx);
         // The list of the old path may still name this queue pair; it will not be found there.
         self.is_blocked = false;
         let held = self.held_path();

@@ -55,7 +55,7 @@ pub(super) trait SendHalf {
     fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
     /// Returns everything charged to the path's window: the queue pair leaves the path.
-    fn uncharge(&mut self, _cx: &Context<'_>) {}
+    fn return_credit(&mut self, _cx: &Context<'_>) {}
 
     /// Queues a send work request, which the state and the type allow.
     fn push(&mut self, qp: &QpCore, _request: &SendRequest<'_>) -> Result<(), PostError> {

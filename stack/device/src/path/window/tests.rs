@@ -8,9 +8,9 @@ fn window() -> Window {
 fn one_packet_always_passes_an_idle_path() {
     let window = window();
     assert!(window.admits(1 << 30));
-    window.charge(1 << 30);
+    window.consume(1 << 30);
     assert!(!window.admits(1));
-    window.release(1 << 30);
+    window.return_credit(1 << 30);
     assert!(window.admits(1));
 }
 
@@ -45,7 +45,7 @@ fn isolated_losses_do_not_shrink_it() {
 #[test]
 fn acknowledgements_grow_it_to_the_maximum() {
     let window = window();
-    window.charge(MAX_WINDOW);
+    window.consume(MAX_WINDOW);
     for _ in 0..1000 {
         window.on_acknowledged(1 << 10, Time::ZERO);
     }
@@ -56,7 +56,7 @@ fn acknowledgements_grow_it_to_the_maximum() {
 fn the_maximum_rises_without_loss_and_falls_with_it_for_longer_each_time() {
     let window = window();
     let limit = || window.limit.load(Ordering::Relaxed);
-    window.charge(MAX_RAISED_WINDOW);
+    window.consume(MAX_RAISED_WINDOW);
     let stream =
         |bytes: u64, at: Time| (0..bytes / RUN).for_each(|_| window.on_acknowledged(RUN, at));
     let mut at = Time::from_ns(5_000_000_000);

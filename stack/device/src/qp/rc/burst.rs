@@ -54,7 +54,7 @@ impl Requester {
         {
             return false;
         }
-        cx.charges.reserve(bytes);
+        cx.credit.reserve(bytes);
         self.burst = Burst { left: packets, packets, bytes };
         true
     }
@@ -90,7 +90,7 @@ impl Requester {
         let bytes = u64::from(length).min(u64::from(packets) * u64::from(mtu))
             + u64::from(packets) * PACKET_OVERHEAD;
         if packets > 0 && fits && cx.has_credit(bytes) {
-            cx.charges.reserve(bytes);
+            cx.credit.reserve(bytes);
             self.burst.left += packets;
             self.burst.packets += packets;
             self.burst.bytes += bytes;

@@ -179,7 +179,7 @@ impl Requester {
     fn acknowledge_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &mut Context<'_>) -> bool {
         let before = self.una;
         let (complete, released) = self.retire_before(psn, qp, cx);
-        cx.charges.release(released);
+        cx.credit.return_credit(released);
         if self.una != before {
             self.on_progress(qp, cx);
         }
@@ -361,9 +361,9 @@ impl Requester {
         let Some(read) = self.reads.front_mut() else { return };
         let share = read.charged.min(cost);
         read.charged -= share;
-        cx.path.window.release_read(share);
+        cx.path.window.return_read_credit(share);
         if read.end == self.una {
-            cx.path.window.release_read(read.charged);
+            cx.path.window.return_read_credit(read.charged);
             self.reads.pop_front();
         }
     }

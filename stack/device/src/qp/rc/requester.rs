@@ -227,7 +227,7 @@ impl Requester {
             return None;
         }
         self.burst.left -= 1;
-        cx.charges.send(u64::from(payload_len) + PACKET_OVERHEAD);
+        cx.credit.consume(u64::from(payload_len) + PACKET_OVERHEAD);
         cx.sent_writes += u64::from(
             index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }),
         );
@@ -271,7 +271,7 @@ impl Requester {
         if !self.append(packet, 0, payload_len, qp, cx, run) {
             return None;
         }
-        cx.path.window.charge_read(cost);
+        cx.path.window.consume_read(cost);
         self.reads.push_back(Outstanding { end: self.cursor_psn.add(packets), charged: cost });
         if self.cursor_psn == wqe.first_psn {
             cx.device.counters.add(Counter::RdmaSends);
@@ -353,7 +353,7 @@ impl Requester {
         self.recovery.on_sent(psn, first_time && ack_req, qp, cx);
     }
 
-    /// Moves the cursor back to `psn`, which is not before `una`, and uncharges what lies behind
+    /// Moves the cursor back to `psn`, which is not before `una`, and returns the credit of what lies behind
     /// it.
     pub(super) fn rewind(&mut self, psn: Psn, cx: &Context<'_>) {
         let mut position = self.queue.head();
@@ -369,14 +369,14 @@ impl Requester {
                 cursor = cursor.min(position);
                 if !wqe.op.has_response() {
                     let skip = self.una.add(from).steps_from(wqe.first_psn);
-                    cx.path.window.release(charged(&wqe, skip, stop - from, self.mtu));
+                    cx.path.window.return_credit(charged(&wqe, skip, stop - from, self.mtu));
                 }
             }
             at = self.una.add(stop);
             position += 1;
         }
         for read in self.reads.drain(..) {
-            cx.path.window.release_read(read.charged);
+            cx.path.window.return_read_credit(read.charged);
         }
         if target < end {
             self.cursor = cursor;
@@ -446,13 +446,13 @@ impl SendHalf for Requester {
     }
 
     fn reset(&mut self, cx: &Context<'_>) {
-        self.uncharge(cx);
+        self.return_credit(cx);
         self.queue.clear();
         self.restart_at_tail();
     }
 
     fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
-        self.uncharge(cx);
+        self.return_credit(cx);
         while !self.queue.is_empty() {
             self.complete_head(qp, cx, WcStatus::WrFlushErr);
         }
@@ -460,7 +460,7 @@ impl SendHalf for Requester {
     }
 
     /// What is not acknowledged will be sent again.
-    fn uncharge(&mut self, cx: &Context<'_>) {
+    fn return_credit(&mut self, cx: &Context<'_>) {
         self.rewind(self.una, cx);
     }
 
@@ -487,7 +487,7 @@ impl SendHalf for Requester {
             return TransmitStatus::Idle;
         }
         let sent = self.send_on(qp, cx, run);
-        cx.charges.end_turn(&cx.path.window, cx.turn.more_pending);
+        cx.credit.commit_turn(&cx.path.window, cx.turn.more_pending);
         self.complete_executed(qp, cx);
         qp.fatal |= self.complete_failed(qp, cx).is_err();
         sent
