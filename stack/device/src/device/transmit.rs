@@ -150,9 +150,12 @@ impl Device {
         };
         let run = run.get_or_insert_with(|| RunBuffer::new(route.icrc));
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
-        let update_pace =
-            || path.pace.look(now, || port.is_crowded(route.key.peer, route.key.peer_slot));
-        update_pace();
+        let check_receiver = || {
+            path.pacer.check_receiver(now, || {
+                port.is_receiver_congested(route.key.peer, route.key.peer_slot)
+            })
+        };
+        check_receiver();
         self.take_blocked_at_post(path, queues.admission(Credit::Send));
         let mut scheduler = Scheduler::begin(queues, call.budget_bytes);
         let mut context = self.context(now, Some((path_index, route.key.peer)));
@@ -172,7 +175,7 @@ impl Device {
                 context.pins.clear();
                 context.settle();
                 self.send(run, &route, port);
-                update_pace();
+                check_receiver();
             }
         }
         context.pins.clear();

@@ -14,7 +14,7 @@ pub(crate) mod admission_queue;
 pub(crate) mod coalescer;
 mod congestion;
 pub(crate) mod ecn;
-pub(crate) mod pace;
+pub(crate) mod pacer;
 mod pending_list;
 pub(crate) mod ready;
 pub(crate) mod run;
@@ -30,7 +30,7 @@ use urxe_wire::IcrcSeed;
 use self::acks::{Ack, AckList};
 use self::coalescer::SendCoalescer;
 use self::ecn::{Cnp, CnpList};
-use self::pace::Pace;
+use self::pacer::Pacer;
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
 use self::scheduler::TurnQueues;
@@ -75,7 +75,7 @@ pub(crate) struct Path {
     /// Congestion notifications to be sent.
     pub cnps: CnpList,
     pub window: Window,
-    pub pace: Pace,
+    pub pacer: Pacer,
     pub coalescer: SendCoalescer,
     /// Some queue pair waits for a [`Credit`](window::Credit).
     pub has_blocked: AtomicBool,
@@ -117,7 +117,7 @@ impl Path {
             acks: AckList::default(),
             cnps: CnpList::default(),
             window: Window::new(read_budget, early_timeout_min),
-            pace: Pace::default(),
+            pacer: Pacer::default(),
             coalescer: SendCoalescer::default(),
             has_blocked: AtomicBool::new(false),
             has_window_waiters: AtomicBool::new(false),
@@ -138,7 +138,7 @@ impl Path {
         self.acks.clear();
         self.cnps.clear();
         self.window.reset();
-        self.pace.reset();
+        self.pacer.reset();
         self.coalescer.release();
     }
 

@@ -2,8 +2,8 @@
 //! was handed to the network.
 //!
 //! No answer ever comes, so nothing is charged to the path's window and nothing is kept. What
-//! stands in for the window is the path's pace ([`crate::path::pace`]): a sender that it stops lets
-//! the clock list it again.
+//! stands in for the window is the path's pacer ([`crate::path::pacer`]): a sender that it stops
+//! lets the clock list it again.
 //!
 //! A message that cannot be sent completes with its error; the queue pair goes to SQE, what was
 //! posted after it is flushed, and receiving goes on until the program brings the queue pair back
@@ -78,7 +78,7 @@ impl Requester {
         if let Some(stop) = cx.rejects(run, len) {
             return Appended::Stop(stop);
         }
-        if let Err(resume_at) = cx.path.pace.admit(cx.now, len as u64) {
+        if let Err(resume_at) = cx.path.pacer.admit(cx.now, len as u64) {
             // The clock lists the queue pair again.
             self.resume_at = resume_at;
             return Appended::Stop(TransmitStatus::Idle);

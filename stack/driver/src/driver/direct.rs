@@ -206,8 +206,8 @@ impl Transmit for Shared {
         self.ports.transmit(run)
     }
 
-    fn is_crowded(&self, to: IpAddr, peer_slot: u8) -> bool {
-        self.ports.is_crowded(to, peer_slot)
+    fn is_receiver_congested(&self, to: IpAddr, peer_slot: u8) -> bool {
+        self.ports.is_receiver_congested(to, peer_slot)
     }
 
     fn max_run_segments(&self) -> usize {

@@ -174,9 +174,9 @@ impl Transmit for Ports {
         }
     }
 
-    fn is_crowded(&self, to: IpAddr, peer_slot: u8) -> bool {
+    fn is_receiver_congested(&self, to: IpAddr, peer_slot: u8) -> bool {
         let member = self.members().find(|member| member.address() == to);
-        member.is_some_and(|member| member.is_crowded(peer_slot))
+        member.is_some_and(|member| member.is_receiver_congested(peer_slot))
     }
 
     fn max_run_segments(&self) -> usize {

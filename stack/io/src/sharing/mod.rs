@@ -336,7 +336,7 @@ impl Member {
     /// Whether unread packets fill half of the socket of another process of the address. Never
     /// waits: false if this process does not have that socket yet and the group is locked.
     #[must_use]
-    pub fn is_crowded(&self, slot: u8) -> bool {
+    pub fn is_receiver_congested(&self, slot: u8) -> bool {
         let Some(place) = self.others.get(usize::from(slot)).filter(|_| slot != self.slot) else {
             return false;
         };

@@ -95,14 +95,14 @@ fn a_slot_keeps_its_socket_whoever_leaves_before_and_is_used_again_empty() {
 }
 
 #[test]
-fn a_receiver_is_crowded_before_anything_is_lost_and_no_longer_when_it_has_read() {
+fn a_receiver_is_congested_before_anything_is_lost_and_no_longer_when_it_has_read() {
     let at = address(20);
     let [here, there] = [joined(at), joined(at)];
-    let is_crowded = || here.members[0].is_crowded(there.slot);
+    let is_receiver_congested = || here.members[0].is_receiver_congested(there.slot);
     let lost = || socket::memory(&there.ports[0]).unwrap().dropped;
     let long = [packet(qpn_of(there.slot), 1), vec![1; 32_000]].concat();
     let mut sent = 0;
-    while !is_crowded() {
+    while !is_receiver_congested() {
         send(at, &long);
         sent += 1;
         assert_eq!(lost(), 0, "after {sent} packets");
@@ -114,9 +114,9 @@ fn a_receiver_is_crowded_before_anything_is_lost_and_no_longer_when_it_has_read(
     }
     assert_eq!(lost(), 0);
     marks(&there.ports[0]);
-    assert!(!is_crowded());
-    assert!(!here.members[0].is_crowded(here.slot), "nobody looks at itself");
-    assert!(!here.members[0].is_crowded(63), "nobody has ever had that slot");
+    assert!(!is_receiver_congested());
+    assert!(!here.members[0].is_receiver_congested(here.slot), "nobody looks at itself");
+    assert!(!here.members[0].is_receiver_congested(63), "nobody has ever had that slot");
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub trait Transmit: Sync {
 
     /// Whether what the receiver of a path has not read yet fills half of its buffer, as far as can
     /// be seen from here: it is the process `peer_slot` of the same address.
-    fn is_crowded(&self, to: IpAddr, peer_slot: u8) -> bool {
+    fn is_receiver_congested(&self, to: IpAddr, peer_slot: u8) -> bool {
         let _ = (to, peer_slot);
         false
     }
