@@ -197,7 +197,7 @@ fn a_queue_pair_that_is_attached_is_busy_and_one_that_is_forgotten_leaves() {
     host.device.detach_mcast(host.qp, Gid::from_ip(group(1))).unwrap();
     let error = host.device.destroy_qp(Time::ZERO, host.qp).unwrap_err();
     assert_eq!(error, DestroyQpError::Attached { groups: 1 });
-    assert_eq!(host.device.forget_qp(Time::ZERO, host.qp), Ok(()));
+    assert_eq!(host.device.destroy_qp_without_wait(Time::ZERO, host.qp), Ok(()));
     assert!(host.joined.now().is_empty());
     let after = host.device.detach_mcast(host.qp, Gid::from_ip(group(2)));
     assert_eq!(after.unwrap_err().errno(), EINVAL);
@@ -260,7 +260,7 @@ fn limits_hold_and_free_again() {
     assert_eq!(host.joined.now(), [group(1), group(2)]);
     host.device.detach_mcast(qps[0], Gid::from_ip(group(2))).unwrap();
     attach(2, 3).expect("a group and an attachment are free");
-    host.device.forget_qp(Time::ZERO, qps[1]).unwrap();
+    host.device.destroy_qp_without_wait(Time::ZERO, qps[1]).unwrap();
     attach(2, 1).expect("so are those of a queue pair that went");
 }
 

@@ -69,10 +69,10 @@ impl Owned {
             self.qps.into_iter().flat_map(|(qp, times)| std::iter::repeat_n(qp, times as usize))
         {
             engine.send_owed(qp);
-            let _ = device.forget_qp(engine.now(), qp);
+            let _ = device.destroy_qp_without_wait(engine.now(), qp);
         }
         for srq in self.srqs.into_values() {
-            let _ = device.forget_srq(&srq);
+            let _ = device.destroy_srq_without_wait(&srq);
         }
         for (cq, parent) in self.cqs.into_values() {
             let _ = cq.forget();

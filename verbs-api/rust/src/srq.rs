@@ -70,7 +70,7 @@ impl Drop for Inner {
         if self.pd.device().inner.node.is_inherited() {
             return;
         }
-        let gone = self.pd.device().core().forget_srq(&self.srq);
+        let gone = self.pd.device().core().destroy_srq_without_wait(&self.srq);
         debug_assert_eq!(gone, Ok(()), "queue pairs keep their shared receive queue");
     }
 }

@@ -232,7 +232,7 @@ impl Drop for XrcTarget {
             return;
         }
         node.send_owed(self.handle);
-        let gone = node.core().forget_qp(node.now(), self.handle);
+        let gone = node.core().destroy_qp_without_wait(node.now(), self.handle);
         debug_assert_eq!(gone, Ok(()), "as often destroyed as opened");
     }
 }

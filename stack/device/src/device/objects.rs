@@ -370,7 +370,11 @@ impl Device {
     ///
     /// # Errors
     /// [`DestroyQpError::NoQp`].
-    pub fn forget_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
+    pub fn destroy_qp_without_wait(
+        &self,
+        now: Time,
+        handle: QpHandle,
+    ) -> Result<(), DestroyQpError> {
         if self.remove_qp(now, handle, Attachments::Detach)? == Removed::Gone {
             self.events.forget(EventObject::Qp(handle.qpn));
         }

@@ -152,7 +152,7 @@ impl Device {
     ///
     /// # Errors
     /// [`DestroySrqError`].
-    pub fn forget_srq(&self, srq: &Srq) -> Result<(), DestroySrqError> {
+    pub fn destroy_srq_without_wait(&self, srq: &Srq) -> Result<(), DestroySrqError> {
         self.remove_srq(srq)?;
         self.events.forget(EventObject::Srq(srq.id()));
         Ok(())

@@ -241,7 +241,7 @@ impl Drop for QueuePair {
             return;
         }
         node.send_owed(self.handle);
-        let gone = node.core().forget_qp(node.now(), self.handle);
+        let gone = node.core().destroy_qp_without_wait(node.now(), self.handle);
         debug_assert_eq!(gone, Ok(()), "only its handle destroys a queue pair");
         // Its windows are unbound.
         self.pd.sweep();
