@@ -7,7 +7,7 @@
 //! nothing is left.
 
 use arbitrary::{Arbitrary, Unstructured};
-use urxe_stack::cm::{Asking, CmConfig, CmPath, ConnectionManager};
+use urxe_stack::cm::{CmConfig, CmPath, CmRoute, ConnectionManager};
 use urxe_stack::time::Time;
 use urxe_wire::mad::{
     Attribute, Bits, CommId, Guid, InfoLength, MAD_LEN, Mad, MadHeader, MadIds, PortSpace,
@@ -93,13 +93,13 @@ impl World {
                     ..Req::default()
                 };
                 let packet_life_time = Bits::masked((*exponent >> 3).into());
-                let asking = Asking { path: path(*to), packet_life_time };
+                let asking = CmRoute { path: path(*to), packet_life_time };
                 self.held.extend(self.cm.connect(now, asking, req, 0, *is_peer));
             }
             Step::Resolve { to, retries } => {
                 let req = SidrReq { service_id: SERVICE, ..SidrReq::default() };
                 let retries = (*retries).into();
-                let id = self.cm.resolve_service(now, (path(*to), 0), req, 1_000_000, retries);
+                let id = self.cm.send_sidr_req(now, (path(*to), 0), req, 1_000_000, retries);
                 self.held.extend(id);
             }
             Step::Call { which, call, value } => self.call(*which, *call, *value),
@@ -166,7 +166,7 @@ impl World {
                 cm.accept(now, id, rep, value.into())
             }
             1 => cm.confirm(now, id, PrivateData::NONE),
-            2 => cm.delay_answer(now, id, Bits::masked(value.into()), PrivateData::NONE),
+            2 => cm.send_mra(now, id, Bits::masked(value.into()), PrivateData::NONE),
             3 => {
                 let info = (InfoLength::ZERO, PrivateData::NONE);
                 cm.reject(now, id, RejReason(value.into()), info, PrivateData::NONE)
@@ -174,7 +174,7 @@ impl World {
             4 => cm.disconnect(now, id, PrivateData::NONE),
             5 => cm.confirm_disconnect(now, id, PrivateData::NONE),
             6 => cm.communication_established(now, id),
-            7 => cm.answer_service(now, id, SidrRep::default()),
+            7 => cm.send_sidr_rep(now, id, SidrRep::default()),
             _ => {
                 held.retain(|&other| other != id);
                 return cm.destroy(now, id).expect("it is held");
