@@ -19,6 +19,7 @@ mod libfabric;
 mod lifetimes;
 mod newer;
 mod packages;
+mod pages;
 mod pair;
 mod pairs;
 mod refusals;
