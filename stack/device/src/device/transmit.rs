@@ -1,21 +1,61 @@
-//! From the queue pairs to the port: fills runs and sends them.
+//! Fills runs with the packets of queue pairs and sends the runs.
 //!
 //! ```text
-//!   comes in               is decided by                         goes out
-//!   ---------------------  ------------------------------------  ------------------------------
-//!   paths on the device    Path::flush: one thread a path        a call of drain
-//!   queue pairs of a path  Scheduler::next (path/scheduler.rs)   a Turn
-//!   a Turn                 Qp::transmit, called by fill          packets in the run, a status
-//!   ACKs, CNPs             append_control_packets: behind data   packets in the run
-//!   a full run, the last   send                                  Transmit::transmit, once a run
+//!   comes in                  is decided by                          goes out
+//!   ------------------------  -------------------------------------  -----------------------------
+//!   ready paths               Path::flush: one thread at a time      a call of drain for each path
+//!   queue pairs of the path,  Scheduler::next (path/scheduler.rs)    a Turn
+//!   ready and blocked
+//!   a Turn                    Qp::transmit, called by fill           packets in the run, a status
+//!   the status                Scheduler::record                      the place where the queue pair
+//!                                                                    waits from now on
+//!   half a burst was sent     Pacer::check_receiver: may the rest    a pause of the pacer, or none
+//!                             follow?
+//!   ACKs, CNPs of the path    append_control_packets: behind data    packets in the run
+//!   a full run, the last run  send                                   Transmit::transmit, once a run
 //!
-//!   drain:  begin ─> next ─> fill ─> record ─┬─> end ─> control packets ─> send
-//!                     ^                      │
-//!                     └─ send, if RunFull <──┘ while there are turns and budget
+//!   drain: check_receiver -> begin -> next -> fill -> record -> end -> control packets -> send
+//!                                      ^                │
+//!                                      └── next turn ───┘  if the run is full: send, check_receiver
 //! ```
 //!
 //! [`Device::transmit_within`] bounds the bytes that a call sends on each path. Turns that the
 //! budget leaves over stay listed, and the caller calls again.
+//!
+//! # Queue pairs without credit
+//!
+//! A queue pair whose next packet lacks a [`Credit`] returns [`TransmitStatus::Blocked`]. `fill`
+//! sets `Qp::is_blocked`, and `Scheduler::record` puts the queue pair into the admission queue of
+//! that credit. When credit returns, no function lists the blocked queue pair. The path is listed,
+//! and the next `drain` tries its admission queues in order. These functions list the path:
+//!
+//! | credit returns with | function |
+//! |---|---|
+//! | an acknowledgement, a READ response, a NAK | `Device::mark_received` (`receive.rs`) |
+//! | a timeout after which a queue pair gives up | `Device::on_timer_entry` (`timeouts.rs`) |
+//! | a queue pair that fails while it sends | `Device::fill` |
+//! | a queue pair that leaves the path or fails by a verb | `Device::modify_qp` (`objects.rs`) |
+//! | a queue pair that is destroyed | `Device::remove_qp` (`objects.rs`) |
+//!
+//! Credit does return: a path with nothing in flight admits a burst of any length
+//! (`WindowCredit::has_room`). So while a queue pair is blocked, data of the path are in flight.
+//!
+//! At its end, `drain` stores two flags in the path:
+//!
+//! - `Path::has_blocked`: queue pairs wait for some credit. `mark_received` reads the flag: then
+//!   returned credit counts as pending data, which `transmit_urgent` sends.
+//! - `Path::has_window_waiters`: queue pairs wait for the window. `Qp::is_blocked_at_post` reads
+//!   the flag when requests are posted: a queue pair that finds no room joins the admission queue
+//!   without a turn.
+//!
+//! # Pacing
+//!
+//! Unreliable services (UC, UD) take no credit, because no acknowledgement returns it.
+//! `Qp::transmit` asks the path's [`Pacer`](crate::path::pacer::Pacer) instead. If the pacer names
+//! a later time, the queue pair is idle, and its timer lists it at that time. The pacer only knows
+//! what was sent. So `drain` calls `check_receiver` before the first run and after each run: after
+//! each half burst the port looks at the receiver's socket, and the pacer pauses while that socket
+//! is half full. Reliable services are not paced.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -38,11 +78,11 @@ use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{lock, try_lock};
 use urxe_types::time::Time;
 
-/// A call that sends.
+/// The arguments of a call that sends.
 struct TransmitCall<'p> {
     now: Time,
     port: &'p dyn Transmit,
-    /// Bytes that may still be sent on the path that is drained.
+    /// The bytes that may still be sent on the present path.
     budget_bytes: u64,
 }
 
@@ -53,10 +93,13 @@ impl Device {
         self.transmit_within(now, port, u64::MAX);
     }
 
-    /// Sends the packets that can be sent now, on each path until `budget_bytes`, not 0, were sent.
-    /// A turn that was begun is completed: it adds at most a run. Acknowledgements and congestion
-    /// notifications that left their queue pairs are sent as well, and are not charged. Returns
-    /// whether the caller is to call again: paths are still listed, or were listed meanwhile.
+    /// Sends the packets that can be sent now, on each path until `budget_bytes` were sent.
+    /// `budget_bytes` must not be 0. A turn that was begun is completed: it adds at most a run.
+    /// Acknowledgements and congestion notifications that left their queue pairs are sent as well
+    /// and do not count.
+    ///
+    /// Returns whether the caller must call again, because paths are still listed or were listed
+    /// meanwhile.
     pub fn transmit_within(&self, now: Time, port: &dyn Transmit, budget_bytes: u64) -> bool {
         if self.ready_paths.is_empty() {
             return false;
@@ -75,11 +118,12 @@ impl Device {
                     path.flush(|sender| self.drain(index, path, sender, &mut call));
                 }
             });
-            // Draining one path may list another: a queue pair that moved is requeued.
+            // Draining one path may list another: a queue pair that moved is enqueued there.
             if self.ready_paths.is_empty() {
                 return false;
             }
-            // Other threads may list a path again and again: a call with a budget makes one pass.
+            // A call with a budget makes one pass, because other threads may list paths without
+            // end.
             if budget_bytes != u64::MAX {
                 return true;
             }
@@ -87,8 +131,10 @@ impl Device {
     }
 
     /// Sends the packets that a queue pair has ready, its acknowledgement included. Unlike
-    /// [`transmit_pending`](Self::transmit_pending) it waits for a thread that is about to send
-    /// them: when this returns they have left, unless a window or the port is full.
+    /// [`transmit_pending`](Self::transmit_pending), this function waits for a thread that is
+    /// sending on the path. When the function returns, the port has taken the packets, unless they
+    /// wait for credit or the pacer. A run that the port dropped counts as `SendErr` and is not
+    /// kept; the retransmission of the service applies.
     pub fn transmit_of(&self, handle: QpHandle, now: Time, port: &dyn Transmit) {
         let listed = self.with_slot(handle, |slot, qp| {
             self.enqueue(handle.index, slot, qp);
@@ -101,8 +147,8 @@ impl Device {
         }
     }
 
-    /// Sends the packets that can be sent now, unless all are acknowledgements: acknowledgements
-    /// may wait for a reply to be sent with. The caller calls
+    /// Sends the packets that can be sent now, unless they are a few acknowledgements only: those
+    /// may wait for a reply that takes them along. The caller must call
     /// [`transmit_pending`](Self::transmit_pending) within a millisecond.
     pub fn transmit_urgent(&self, now: Time, port: &dyn Transmit) {
         if self.data_pending.swap(false, Ordering::AcqRel) {
@@ -110,7 +156,7 @@ impl Device {
         }
     }
 
-    /// Whether [`transmit_pending`](Self::transmit_pending) has something to do.
+    /// Returns whether [`transmit_pending`](Self::transmit_pending) has something to do.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.ready_paths.is_empty()
@@ -132,7 +178,7 @@ impl Device {
         self.ready_paths.push(path_index, &path.link);
     }
 
-    /// Fills and sends runs until no queue pair of the path has anything to send, or a credit or
+    /// Fills and sends runs until no queue pair of the path has anything to send, or the credit or
     /// the budget of `call` is used up. Turns that the budget leaves over stay listed.
     fn drain(
         &self,
@@ -144,7 +190,7 @@ impl Device {
         let (now, port) = (call.now, call.port);
         let Sender { route, run, queues, acks, cnps } = sender;
         let Some(route) = *route else {
-            // ACKs and CNPs that were left here meanwhile stay: `Path::open` drops them.
+            // ACKs and CNPs that other threads leave here meanwhile stay: `Path::open` drops them.
             self.requeue_moved(path_index, path, &mut queues.ready, now);
             return;
         };
@@ -165,6 +211,8 @@ impl Device {
             }
             let turn = scheduler.next(|credit| match credit {
                 Credit::Send => context.has_credit(1),
+                // A READ request takes its credit from the window at once. Data take it through the
+                // context, because charging the window for each packet would be slow.
                 Credit::ReadResponse => context.path.window.admits_read(1),
             });
             let Some(turn) = turn else { break };
@@ -172,6 +220,7 @@ impl Device {
             let status = self.fill(&turn, run, &mut context);
             scheduler.record(&turn, status, (run.len() - before) as u64);
             if status == TransmitStatus::RunFull {
+                debug_assert!(!run.is_empty(), "the round would not end");
                 context.pins.clear();
                 context.settle();
                 self.send(run, &route, port);
@@ -196,7 +245,7 @@ impl Device {
     }
 
     /// Appends acknowledgements that left their queue pairs, then congestion notifications. Sends
-    /// the run before one that does not fit.
+    /// the run before a packet that does not fit.
     #[inline(never)] // out of the way of runs of data
     fn append_control_packets(
         &self,
@@ -238,12 +287,12 @@ impl Device {
         self.data_pending.store(true, Ordering::Release);
     }
 
-    /// Lists the queue pairs of a path without users on their present paths. Such a path may still
-    /// list queue pairs that left it, or an index that another queue pair has now. As long as this
-    /// path lists them, no other path can.
+    /// Enqueues the queue pairs that a path without users still lists on their present paths. The
+    /// list may hold queue pairs that left this path, or an index that another queue pair has now.
+    /// While this path lists an index, no other path can list it.
     #[cold]
     fn requeue_moved(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
-        // Queue pairs blocked at a post that left this path were listed on their present paths.
+        // Queue pairs blocked at a post that left this path were enqueued on their present paths.
         self.take_blocked_at_post(path, &mut AdmissionQueue::default());
         self.take_ready(path, queue);
         for index in queue.drain(..) {
@@ -265,8 +314,8 @@ impl Device {
         }
     }
 
-    /// Moves the path's list of queue pairs with work to the end of `queue`, oldest first.
-    #[inline] // most often there are none
+    /// Moves the path's list of ready queue pairs to the end of `queue`, oldest first.
+    #[inline] // the list is most often empty
     fn take_ready(&self, path: &Path, queue: &mut VecDeque<u32>) {
         if !path.ready.is_empty() {
             path.ready.append_to(queue, |index| &self.slot_of(index).link, |_| ());
@@ -274,10 +323,8 @@ impl Device {
     }
 
     /// Moves the path's list of queue pairs blocked at a post to the end of `queue`, oldest first.
-    /// A queue pair is blocked at a post if all its unsent requests were posted just now, others
-    /// wait for the window (`Path::has_window_waiters`), and there is no room
-    /// (`Qp::is_blocked_at_post`). It joins the admission queue of [`Credit::Send`] without a turn:
-    /// only requests charged to the window can be so.
+    /// They join the admission queue of [`Credit::Send`] without a turn, because only data are
+    /// checked at a post (`Qp::is_blocked_at_post`).
     #[inline]
     fn take_blocked_at_post(&self, path: &Path, queue: &mut AdmissionQueue) {
         if !path.blocked_at_post.is_empty() {
@@ -288,6 +335,7 @@ impl Device {
         }
     }
 
+    /// Returns the slot of a queue pair that a path lists.
     fn slot_of(&self, index: u32) -> &QpSlot {
         match self.qps.at(index) {
             Some(slot) => slot,
@@ -295,7 +343,8 @@ impl Device {
         }
     }
 
-    /// Lets a queue pair append packets to `run`, and lists it again if it has more to send.
+    /// Lets the queue pair of `turn` append packets to `run`. Enqueues the queue pair again if the
+    /// run is full or the queue pair has moved to another path.
     #[inline(always)] // called in one place, once a queue pair's turn
     fn fill<'d>(
         &'d self,
@@ -319,8 +368,8 @@ impl Device {
         };
         let Some(qp) = guard.as_mut() else { return TransmitStatus::Idle };
         if qp.path.is_none_or(|(of, _)| of != path_index) {
-            // It was connected elsewhere, or its index is another queue pair's now. `is_blocked`
-            // stays as it is: it tells of an admission queue of the path that it is on now.
+            // The queue pair was connected elsewhere, or its index belongs to another queue pair
+            // now. `is_blocked` stays: it concerns an admission queue of the present path.
             self.enqueue(index, slot, qp);
             return TransmitStatus::Idle;
         }
@@ -329,20 +378,20 @@ impl Device {
         }
         let status = qp.transmit(context, run);
         if qp.core.state == QpState::Err {
-            // If it failed just now, it opened the window for those that it had stopped.
+            // A queue pair that failed just now has returned its credit.
             self.mark_path_ready(qp.path);
         }
         self.settle_timer(index, qp, qp.deadline());
         if qp.path.is_none_or(|(of, _)| of != path_index) && qp.wants_to_send(now) {
-            // Its next message, a datagram, takes another path. It is in no admission queue:
-            // datagrams take no credit.
+            // Its next message, a datagram, takes another path. The queue pair is in no admission
+            // queue, because datagrams take no credit.
             self.enqueue(index, slot, qp);
             return TransmitStatus::Idle;
         }
         match status {
-            // Listed anew, never pushed to `ready` directly. Another thread could list such an
-            // index meanwhile. Its turn would then unlist it while it is on the list, and a second
-            // push would make the list circular.
+            // The queue pair is listed on the path and not pushed to `ready`. Another thread could
+            // list its index meanwhile. The turn from `ready` would then unlist an index that is on
+            // the list, and a second push would make the list circular.
             TransmitStatus::RunFull => {
                 context.path.ready.push_alone(index, &slot.link);
             }

@@ -1,20 +1,22 @@
-//! Queue pairs that wait for room in a budget of their path.
+//! The queue pairs of a path that wait for one credit.
 //!
-//! They get it in their order, and whoever is first and finds too little ends the round: a thousand
-//! that wait are not all asked each time that there is room for one. Who has something to send and
-//! does not wait may take what room there is before them: most often it was acknowledged just now,
-//! all of it is in a cache, and its next packets go out with others. That is so some dozens of
-//! times; then nobody begins anything new before who has been first for so long.
+//! Queue pairs get credit in first-in, first-out order. If there is too little for the first one,
+//! the round tries no other, so a little credit does not cost a turn of each of a thousand queue
+//! pairs.
 //!
-//! Who finds no room when something is posted is *blocked at a post*, and goes to the end of the
-//! queue without being asked at all.
+//! Queue pairs that are ready and do not wait may take credit before them. They were most often
+//! acknowledged just now: their state is in a cache, and their next packets share a run. After
+//! [`MAX_BYPASSES`] such runs they must yield to the first one.
+//!
+//! A queue pair *blocked at a post* goes to the end of the queue without a turn: it had nothing
+//! else to send and found no room when requests were posted.
 
 use std::collections::VecDeque;
 
-/// So often others may go before the first one.
+/// The runs of other queue pairs that may bypass the first one.
 pub(super) const MAX_BYPASSES: u32 = 64;
 
-/// See the module.
+/// The indices of the queue pairs, and the runs that bypassed the first one.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionQueue {
     waiting: VecDeque<u32>,
@@ -30,27 +32,28 @@ impl AdmissionQueue {
         self.waiting.is_empty()
     }
 
-    /// Queue pair `index` goes behind all others.
+    /// Adds queue pair `index` behind all others.
     pub fn push_back(&mut self, index: u32) {
         self.waiting.push_back(index);
     }
 
-    /// Those that `append` puts behind all others join.
+    /// Lets `append` add queue pairs behind all others.
     pub fn append(&mut self, append: impl FnOnce(&mut VecDeque<u32>)) {
         append(&mut self.waiting);
     }
 
-    /// The first one leaves the queue, to get its turn.
+    /// Takes the first queue pair out for its turn.
     pub fn pop_front(&mut self) -> Option<u32> {
         self.waiting.pop_front()
     }
 
-    /// There was too little room for it: it is the first one again.
+    /// Puts a queue pair back that found too little room: it is the first one again.
     pub fn push_front(&mut self, index: u32) {
         self.waiting.push_front(index);
     }
 
-    /// A run is over, in which some that waited could send, or others that did not wait.
+    /// Records a run: `first_went` if queue pairs of this queue sent in it, `others_went` if queue
+    /// pairs that did not wait sent in it.
     pub fn record_run(&mut self, first_went: bool, others_went: bool) {
         if first_went || self.is_empty() {
             self.bypasses = 0;
@@ -59,7 +62,7 @@ impl AdmissionQueue {
         }
     }
 
-    /// Whether others must let the first one go before them.
+    /// Returns whether ready queue pairs must yield to the first one.
     pub fn is_starved(&self) -> bool {
         self.bypasses >= MAX_BYPASSES && !self.is_empty()
     }

@@ -1,8 +1,8 @@
 //! The order in which the queue pairs of a path get their turns while runs are filled.
 //!
 //! The scheduler knows queue pairs by index only. It locks nothing, sends nothing and reads no
-//! clock. `Device::drain` (`device/transmit.rs`) asks it for turns, carries each out, and reports
-//! how it ended.
+//! clock. `Device::drain` (`device/transmit.rs`) asks the scheduler for turns, carries each one
+//! out, and reports how the turn ended.
 //!
 //! ```text
 //!   step    comes in                      is decided                       goes out
@@ -11,12 +11,12 @@
 //!   ready_to_refill                       whether `ready` is empty         `ready`, to be filled
 //!   next    which credit has room         the next queue pair, its rules   a Turn, or none
 //!   record  TransmitStatus, bytes added   where the queue pair waits now
-//!   end                                   whether others went before       bytes left over
+//!   end                                                                    bytes left over
 //! ```
 //!
 //! A round is one call of `drain`. A queue pair waits in `ready`, in an admission queue, or set
-//! aside. One in an admission queue may be in `ready` as well
-//! ([`Qp::is_blocked`](crate::qp::Qp)), as when a packet for it arrived:
+//! aside. A blocked queue pair stays in its admission queue and may be in `ready` as well, for
+//! example because a packet for it arrived:
 //!
 //! ```text
 //!   listed on the path --> ready ------+        +-- Idle --> none, until an event lists it
@@ -26,18 +26,29 @@
 //!   would end the run ----> set aside -+
 //! ```
 //!
-//! The order of the places in [`next`](Scheduler::next):
+//! When credit returns, the path is listed on the device, and the next round tries the admission
+//! queues. `device/transmit.rs` names the functions that list the path.
+//!
+//! [`next`](Scheduler::next) looks at the places in this order:
 //!
 //! 1. At the beginning of a run, the queue pairs that were set aside: their packet is the first.
 //! 2. The queue pairs that are ready.
-//! 3. Those that wait in an admission queue whose credit has room, each once a round; one that
-//!    yielded, once more.
+//! 3. The queue pairs in an admission queue whose credit has room: each once a round, and one that
+//!    yielded once more.
 //! 4. The queue pairs that were set aside, which may now end the run.
 //!
-//! The packets of a run are of one length, and behind a shorter one none can follow. The first
-//! packet of a WRITE is longer than those that follow it: so the first packets of many queue pairs
-//! make one run, and the next ones another. A queue pair whose next packet would end the run is
-//! therefore set aside until the others have added theirs. [`MAX_SET_ASIDE`] bounds how many are.
+//! The packets of a run are of one length, and no packet can follow a shorter one. The first packet
+//! of a WRITE is longer than the packets that follow it. So the first packets of many queue pairs
+//! make one run, and the next packets another. A queue pair whose next packet would end the run is
+//! therefore set aside until the others have added theirs. [`MAX_SET_ASIDE`] bounds how many are
+//! set aside.
+//!
+//! A queue pair that is ready goes before the admission queues, because its state is in a cache and
+//! its packets share a run with others. [`AdmissionQueue`] counts the runs that bypass the queue
+//! pair at its head. After [`MAX_BYPASSES`] runs, ready queue pairs yield: they begin no message
+//! that takes this credit before the head has sent.
+//!
+//! [`MAX_BYPASSES`]: super::admission_queue::MAX_BYPASSES
 
 use std::collections::VecDeque;
 use std::mem;
@@ -45,23 +56,23 @@ use std::mem;
 use super::admission_queue::AdmissionQueue;
 use super::window::Credit;
 
-/// With this many set aside, the oldest may end the run even if others are ready: each of them was
-/// locked in vain.
+/// The most queue pairs set aside while others are ready: then the oldest one may end the run. Each
+/// of them was locked without adding a packet.
 const MAX_SET_ASIDE: usize = 16;
 
-/// How a queue pair's turn ended. A queue pair that may end the run never returns
-/// [`WouldEndRun`](Self::WouldEndRun), and none returns [`RunFull`](Self::RunFull) for an empty
+/// The way in which a queue pair's turn ended. A queue pair that may end the run must not return
+/// [`WouldEndRun`](Self::WouldEndRun), and none may return [`RunFull`](Self::RunFull) for an empty
 /// run: the round would not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransmitStatus {
-    /// It has nothing more to send now; an event will list it again.
+    /// The queue pair has nothing more to send now. An event lists it again.
     Idle,
-    /// Its next packet does not fit the run: send that, then ask again.
+    /// The next packet does not fit the run. The caller sends the run and asks again.
     RunFull,
-    /// Its next packet would be the last of the run, in which those of other queue pairs may still
-    /// find room: ask them first.
+    /// The next packet would be the last of the run, in which packets of other queue pairs may
+    /// still find room. The scheduler asks those first.
     WouldEndRun,
-    /// Its next packet must wait for this credit.
+    /// The next packet waits for this credit.
     Blocked(Credit),
 }
 
@@ -70,10 +81,11 @@ pub(crate) enum TransmitStatus {
 pub(crate) struct TurnRules {
     /// A packet shorter than those of the run, behind which none can follow, may join it.
     pub may_end_run: bool,
-    /// Other queue pairs may have their turns next. Errs towards `true` in a turn from an admission
-    /// queue: the queue pair that gets the turn counts as one that waits.
+    /// Other queue pairs may have their turns next. May be `true` without reason in a turn from an
+    /// admission queue: the queue pair that gets the turn counts as waiting.
     pub more_pending: bool,
-    /// Credits for which other queue pairs have waited long: a new message takes none before them.
+    /// For each credit: another queue pair was bypassed too often, so a new message must not take
+    /// this credit now.
     pub yields: [bool; Credit::COUNT],
 }
 
@@ -92,7 +104,7 @@ pub(crate) struct Turn {
     pub rules: TurnRules,
 }
 
-/// Where a queue pair stood before its turn.
+/// The place where a queue pair waited before its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnSource {
     Ready,
@@ -101,47 +113,47 @@ pub(crate) enum TurnSource {
     SetAside,
 }
 
-/// Where the queue pairs of a path wait for their turns.
+/// The places where the queue pairs of a path wait for their turns.
 #[derive(Debug, Default)]
 pub(crate) struct TurnQueues {
     /// Queue pairs taken off the path's list, in order.
     pub ready: VecDeque<u32>,
     /// Queue pairs that wait for each [`Credit`].
     admission: [AdmissionQueue; Credit::COUNT],
-    /// Queue pairs whose next packet would end the run, in order; empty between rounds.
+    /// Queue pairs whose next packet would end the run, in order. Empty between rounds.
     set_aside: VecDeque<u32>,
 }
 
 impl TurnQueues {
-    /// The queue pairs that wait for `credit`.
+    /// Returns the queue pairs that wait for `credit`.
     #[inline]
     pub fn admission(&mut self, credit: Credit) -> &mut AdmissionQueue {
         &mut self.admission[credit as usize]
     }
 
-    /// Whether queue pairs wait for any credit.
+    /// Returns whether queue pairs wait for any credit.
     #[inline]
     pub fn has_blocked(&self) -> bool {
         self.admission.iter().any(|queue| !queue.is_empty())
     }
 
-    /// Whether no queue pair waits for a turn.
+    /// Returns whether no queue pair waits for a turn.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.set_aside.is_empty() && !self.has_blocked()
     }
 
-    /// Takes a queue pair out that was set aside when the budget ended the round. The caller lists
+    /// Takes out a queue pair that was set aside when the budget ended the round. The caller lists
     /// it on the path.
     pub fn take_set_aside(&mut self) -> Option<u32> {
         self.set_aside.pop_front()
     }
 }
 
-/// One round of turns. See the module.
+/// One round of turns.
 #[derive(Debug)]
 pub(crate) struct Scheduler<'q> {
     queues: &'q mut TurnQueues,
-    /// Bytes that may still be sent.
+    /// The bytes that may still be sent.
     budget_bytes: u64,
     /// The number of queue pairs set aside that get their turns first, because the run is new.
     resumed: usize,
@@ -149,7 +161,7 @@ pub(crate) struct Scheduler<'q> {
     retries: [usize; Credit::COUNT],
     /// Queue pairs wait for a credit now, or did earlier in the round.
     have_waited: bool,
-    /// Queue pairs of this credit's admission queue sent in this run.
+    /// For each admission queue: queue pairs in it sent in this run.
     waiting_sent: [bool; Credit::COUNT],
     /// Queue pairs that were ready sent in this run.
     ready_sent: bool,
@@ -159,7 +171,7 @@ impl<'q> Scheduler<'q> {
     /// Begins a round that ends when `budget_bytes` were added to runs, or nothing more can be.
     #[inline(always)] // as are the steps below: each is called in one place
     pub fn begin(queues: &'q mut TurnQueues, budget_bytes: u64) -> Self {
-        // Each waiting queue pair gets one more try, after the queue pairs that were listed since.
+        // Each waiting queue pair gets one try, after the queue pairs that were listed since.
         let retries = queues.admission.each_ref().map(AdmissionQueue::len);
         Self {
             queues,
@@ -172,13 +184,14 @@ impl<'q> Scheduler<'q> {
         }
     }
 
-    /// The queue pairs that are ready, if the caller is to add those listed since.
+    /// Returns the queue of ready queue pairs if it is empty: the caller adds those listed since.
     #[inline(always)]
     pub fn ready_to_refill(&mut self) -> Option<&mut VecDeque<u32>> {
         self.queues.ready.is_empty().then_some(&mut self.queues.ready)
     }
 
-    /// The queue pair that gets the next turn. `has_room`: whether there is some of a credit.
+    /// Returns the queue pair that gets the next turn. `has_room` returns whether there is any room
+    /// for a credit.
     #[inline(always)]
     pub fn next(&mut self, has_room: impl Fn(Credit) -> bool) -> Option<Turn> {
         if self.budget_bytes == 0 {
@@ -212,7 +225,7 @@ impl<'q> Scheduler<'q> {
         Some(Turn { index, source, rules })
     }
 
-    /// A turn ended with `status`, having added `bytes` to the run. After
+    /// Records that a turn ended with `status` and added `bytes` to the run. After
     /// [`RunFull`](TransmitStatus::RunFull) the caller sends the run and begins another.
     #[inline(always)]
     pub fn record(&mut self, turn: &Turn, status: TransmitStatus, bytes: u64) {
@@ -234,7 +247,8 @@ impl<'q> Scheduler<'q> {
                 self.record_run();
             }
             TransmitStatus::WouldEndRun => set_aside.push_back(turn.index),
-            // There was too little room for the first: none behind it is tried.
+            // There was too little room for the first queue pair, so the round tries no further
+            // one.
             TransmitStatus::Blocked(credit)
                 if turn.source == TurnSource::Admission(credit) && bytes == 0 =>
             {
@@ -244,14 +258,14 @@ impl<'q> Scheduler<'q> {
             TransmitStatus::Blocked(credit) => {
                 admission[credit as usize].push_back(turn.index);
                 self.have_waited = true;
-                // It yielded to the queue pairs before it. They may have nothing to send any more:
-                // then no event would cause another turn for it.
+                // The queue pair yielded to those before it. If they have nothing to send any more,
+                // no event causes another turn for it, so the round tries it once more.
                 self.retries[credit as usize] += usize::from(turn.rules.yields[credit as usize]);
             }
         }
     }
 
-    /// Counts a run that bypassed queue pairs in the admission queues.
+    /// Records a finished run in the admission queues.
     #[inline(always)]
     fn record_run(&mut self) {
         for (queue, waiting_sent) in self.queues.admission.iter_mut().zip(&mut self.waiting_sent) {
@@ -260,8 +274,8 @@ impl<'q> Scheduler<'q> {
         self.ready_sent = false;
     }
 
-    /// Ends the round. Returns the bytes that it could still have sent. If there are none, the
-    /// queues may hold turns: they belong to the next round.
+    /// Ends the round. Returns the bytes that it could still have sent. At 0, the queues may hold
+    /// turns: they belong to the next round.
     #[inline(always)]
     pub fn end(mut self) -> u64 {
         self.record_run();
@@ -269,7 +283,7 @@ impl<'q> Scheduler<'q> {
     }
 }
 
-/// The credit of which a waiting queue pair is to be tried once more, if there is any room.
+/// Returns the credit whose admission queue is tried next: one with room and with retries left.
 #[inline(never)] // out of the way of rounds in which no queue pair waits
 fn next_retried(
     retries: &[usize; Credit::COUNT],
