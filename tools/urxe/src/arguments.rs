@@ -11,7 +11,7 @@ pub fn path_mtu(text: &str) -> Result<PathMtu, &'static str> {
     mtu.ok_or("a path MTU is 256, 512, 1024, 2048 or 4096")
 }
 
-/// A number of bytes as people write it: `64`, `4K`, `1M`; at least 1, at most [`Size::MAX`].
+/// A number of bytes as a user writes it: `64`, `4K`, `1M`; from 1 to [`Size::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(usize);
 

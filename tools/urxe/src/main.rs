@@ -1,14 +1,14 @@
-//! `urxe`: how a person asks.
+//! `urxe`: the command-line interface.
 //!
-//! One file or folder per subcommand under [`cmd`]. Results go to standard output, as text for
-//! people or, with `--json`, as JSON for machines; messages go to standard error and say what to
-//! do. A reader that stops reading (`urxe decode … | head`) is no error.
+//! Each subcommand is a file or folder under [`cmd`]. Results are written to standard output, as
+//! text or, with `--json`, as JSON. Messages are written to standard error and say how to solve the
+//! problem. If the reader of standard output stops (`urxe decode … | head`), the command succeeds.
 //!
 //! | exit code | meaning |
 //! |---|---|
-//! | 0 | done |
-//! | 1 | tried, and it did not work; the reason is on standard error |
-//! | 2 | the command line was not understood |
+//! | 0 | success |
+//! | 1 | failure; the reason is on standard error |
+//! | 2 | wrong usage |
 #![forbid(unsafe_code)]
 
 mod arguments;

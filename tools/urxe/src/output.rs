@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-/// Standard output: by line for a terminal, so that slow work shows as it goes; in large pieces for
-/// a pipe.
+/// Returns standard output. A terminal receives each line at once, so that slow work shows
+/// progress. A pipe receives large pieces.
 pub fn stdout() -> Box<dyn Write> {
     let stdout = io::stdout();
     if stdout.is_terminal() {
@@ -71,7 +71,7 @@ impl From<Object> for Value {
     }
 }
 
-/// An error with its causes.
+/// Returns an error with its causes.
 pub fn describe(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -86,18 +86,18 @@ pub fn describe(error: &dyn Error) -> String {
     text
 }
 
-/// Tells an error and its causes on standard error.
+/// Writes an error and its causes to standard error.
 pub fn report(error: &dyn Error) {
-    // Nobody may be reading standard error either; there is no one left to tell.
+    // A failed write is ignored, because there is no other place to report to.
     let _ = writeln!(io::stderr(), "urxe: {}", describe(error));
 }
 
-/// Tells something that is no error on standard error.
+/// Writes a note, which is not an error, to standard error.
 pub fn note(message: &str) {
     let _ = writeln!(io::stderr(), "urxe: note: {message}");
 }
 
-/// A bar on standard error, if that is a terminal.
+/// Returns a bar on standard error, if that is a terminal.
 pub fn progress_bar(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
@@ -107,7 +107,7 @@ pub fn progress_bar(steps: usize) -> ProgressBar {
     bar
 }
 
-/// A table whose columns from `numbers` on are numbers.
+/// Returns a table whose columns from `numbers` on are numbers.
 pub fn table(heads: &[&str], numbers: usize) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_header(heads);
@@ -117,7 +117,7 @@ pub fn table(heads: &[&str], numbers: usize) -> Table {
     table
 }
 
-/// The environment variable that chooses what is logged.
+/// The environment variable with the log filter.
 const LOG_VARIABLE: &str = "URXE_LOG";
 
 /// `URXE_LOG` does not follow its grammar.
@@ -128,7 +128,7 @@ const LOG_VARIABLE: &str = "URXE_LOG";
 pub struct BadFilter {
     /// The value.
     given: String,
-    /// What is wrong with it.
+    /// The parser's error.
     #[source]
     error: ParseError,
 }

@@ -1,4 +1,4 @@
-//! What the machine has: programs, packages, toolchains, root.
+//! Requirements on the machine: programs, packages, toolchains, root rights.
 
 use std::process::{Command, Stdio};
 
@@ -6,13 +6,13 @@ use anyhow::{Result, bail};
 
 use crate::run::{Runner, cargo};
 
-/// Tells whether this process is root's.
+/// Returns whether the process has root rights.
 pub fn is_root() -> bool {
     let output = Command::new("id").arg("-u").output();
     output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// Fails without root's rights, naming what needs them.
+/// Fails without root rights; the error names `what` needs them.
 pub fn need_root(task: &str, what: &str) -> Result<()> {
     if !is_root() {
         bail!("{what} need root's rights: run sudo -E cargo xtask {task}");
@@ -20,14 +20,14 @@ pub fn need_root(task: &str, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Tells whether a command runs and succeeds; its output is dropped.
+/// Returns whether a command succeeds; its output is discarded.
 pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Installs the Debian packages that are missing if root, else tells how to.
+/// Installs missing Debian packages as root; otherwise fails with the command to run.
 pub fn need_packages(packages: &[&str], runner: &mut Runner) -> Result<()> {
     let missing: Vec<&str> =
         packages.iter().copied().filter(|package| !is_installed(package)).collect();
@@ -65,9 +65,8 @@ pub fn need_nightly(runner: &mut Runner) -> Result<()> {
     runner.run(Command::new("rustup").args(install))
 }
 
-/// Makes sure of a program that cargo installs, such as `cargo fuzz`. `probe` is a command that
-/// succeeds where the program is. It only starts other programs or reads text: a quick build is
-/// enough.
+/// Installs a program such as `cargo fuzz` with cargo, unless the command `probe` succeeds. A debug
+/// build is sufficient, because the program only starts other programs or reads text.
 pub fn need_program(package: &str, probe: &[&str], runner: &mut Runner) -> Result<()> {
     if succeeds(probe[0], &probe[1..]) {
         return Ok(());

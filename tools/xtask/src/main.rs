@@ -1,14 +1,14 @@
-//! `cargo xtask ENTRY`: the project's tasks. What CI runs, a person runs by the same name.
+//! `cargo xtask TASK`: the project's tasks. CI uses the same tasks as developers.
 //!
-//! Each entry is a function in [`entries`] that starts ordinary commands ([`run`]); the commands
-//! are shown before they run, so that any of them can be repeated by hand. Builds with other
-//! compiler flags have target folders of their own (`target/loom`, `target/asan`, `target/fuzz`),
-//! so that none throws away what another has built. The others name the whole workspace and one
-//! target in it, not its package: for a package alone, cargo takes its dependencies with fewer
-//! features, and builds most of them a second time.
+//! Each task is a function in [`entries`] that runs ordinary commands ([`run`]). Each command is
+//! printed first, so that it can be repeated by hand. Builds with other compiler flags have
+//! separate target folders (`target/loom`, `target/asan`, `target/fuzz`), so that they do not
+//! invalidate each other. The other builds select one target of the whole workspace. Selecting a
+//! package instead would change the features of dependencies, and cargo would build most of them
+//! again.
 //!
-//! Every run ends with a line `N passed, N failed` ([`run::Tally`]): the tests that ran, and one
-//! for each command that is not a test. The exit code is 0 only if nothing failed.
+//! Every run ends with the line `N passed, N failed` ([`run::Tally`]). It counts the tests, and one
+//! for each command that is not a test. The exit code is 0 if nothing failed.
 
 mod entries;
 mod machine;

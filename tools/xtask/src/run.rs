@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, bail};
 #[cfg(test)]
 mod tests;
 
-/// How many of the last lines of a failed command its error repeats: test programs end with the
-/// names of the failed tests, and often with the reasons.
+/// The number of a failed command's last lines that its error repeats. Test programs end with the
+/// names of the failed tests.
 const LAST_LINES: usize = 80;
 
 /// Numbers of passed and failed tests. A command without tests counts as one.
@@ -25,7 +25,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts the tests of a summary line; any other line counts for nothing.
+    /// Counts the tests of a summary line; ignores other lines.
     ///
     /// | printed by | line |
     /// |---|---|
@@ -70,8 +70,8 @@ pub struct Runner {
     pub output: Box<dyn Write + Send>,
     /// Whether commands run at the lowest priority.
     pub yields: bool,
-    /// Whether cargo builds incrementally, unless the environment says so. What makes a second
-    /// build quicker makes the first slower by a tenth.
+    /// Whether cargo builds incrementally, unless the environment decides. Incremental builds make
+    /// the first build slower by a tenth.
     pub incremental: bool,
 }
 
@@ -103,7 +103,7 @@ impl Runner {
             command.env("CARGO_INCREMENTAL", "0");
         }
         let mut child = command.spawn().with_context(|| format!("start {shown}"))?;
-        // The pipe ends when no process holds its other end: let go of ours.
+        // The pipe ends when no process holds its write end, so this process closes its own.
         command.stdout(Stdio::null()).stderr(Stdio::null());
 
         let (mut counted, mut last) = (Tally::default(), VecDeque::new());

@@ -15,7 +15,7 @@ use cargo_metadata::{Metadata, MetadataCommand};
 
 use crate::run::root;
 
-/// Returns what cargo knows of the workspace's own packages.
+/// Returns the metadata of the workspace's packages.
 fn metadata() -> Result<Metadata> {
     Ok(MetadataCommand::new().no_deps().manifest_path(root().join("Cargo.toml")).exec()?)
 }

@@ -1,10 +1,10 @@
-//! From a captured record to the frame in it, for the link types that RoCEv2 is captured on.
+//! Finds the frame in a captured record, for the link types that RoCEv2 is captured on.
 //!
-//! | LINKTYPE | what stands before the IP packet |
+//! | LINKTYPE | bytes before the IP packet |
 //! |---|---|
 //! | 1 Ethernet | two addresses, VLAN tags, EtherType |
 //! | 113 Linux cooked (SLL), 276 (SLL2): `-i any` | 16 or 20 bytes with the EtherType |
-//! | 12, 14, 101, 228, 229 raw IP | nothing |
+//! | 12, 14, 101, 228, 229 raw IP | none |
 //! | 0, 108 loopback of BSD | four bytes with the address family |
 
 use std::fmt;
@@ -32,7 +32,7 @@ pub enum NotUdp {
 }
 
 impl NotUdp {
-    /// Whether this is another protocol, and not something damaged.
+    /// Returns whether this is another protocol, and not something damaged.
     #[must_use]
     pub fn is_other_protocol(&self) -> bool {
         match self {
@@ -77,10 +77,10 @@ impl fmt::Display for NotUdp {
     }
 }
 
-/// Takes the record's bytes apart down to UDP.
+/// Parses the record's bytes up to the UDP payload.
 ///
 /// # Errors
-/// [`NotUdp`] for whatever else a capture holds.
+/// [`NotUdp`]: the record holds another protocol, is damaged, or has an unknown link type.
 pub fn parse(link_type: u32, bytes: &[u8]) -> Result<Frame<'_>, NotUdp> {
     let short = NotUdp::Short { have: bytes.len() };
     let packet = match link_type {
@@ -94,7 +94,8 @@ pub fn parse(link_type: u32, bytes: &[u8]) -> Result<Frame<'_>, NotUdp> {
     Frame::parse_ip(packet).map_err(NotUdp::Frame)
 }
 
-/// The packet behind a cooked header of `header_len` bytes with the EtherType at `protocol_at`.
+/// Returns the packet behind a cooked header of `header_len` bytes with the EtherType at
+/// `protocol_at`.
 fn cooked(bytes: &[u8], protocol_at: usize, header_len: usize) -> Result<&[u8], NotUdp> {
     let short = NotUdp::Short { have: bytes.len() };
     let packet = bytes.get(header_len..).ok_or(short)?;

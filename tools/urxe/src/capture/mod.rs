@@ -1,11 +1,11 @@
-//! Capture files: classic pcap and pcapng, read a packet at a time.
+//! Capture files, classic pcap and pcapng, read one packet at a time.
 //!
 //! ```text
 //! file ──reader──> Record (time, link type, bytes) ──link_layer──> IP packet
 //! ```
 //!
-//! Any bytes may stand in a file: whatever does not follow the format is a [`CaptureError`] that
-//! names the place, and the packets before it have been given out.
+//! A file may hold any bytes. A violation of the format is a [`CaptureError`] that names the
+//! position. The reader returns the packets before that position first.
 
 pub mod link_layer;
 pub mod reader;

@@ -1,13 +1,15 @@
-//! Records out of a pcap or pcapng file.
+//! Reads records from a pcap or pcapng file.
 //!
-//! A block is read whole, as its length field says, and parsed by `pcap-parser`; sections,
-//! interfaces and time stamps are dealt with here. At most one block is held in memory, and a block
-//! longer than [`MAX_BLOCK_LEN`] is refused, so that a damaged length cannot make the program
-//! allocate gigabytes.
+//! The reader loads a whole block, as its length field says, and `pcap-parser` parses the block.
+//! The reader handles sections, interfaces and time stamps. At most one block is in memory. The
+//! reader refuses a block longer than [`MAX_BLOCK_LEN`], so a damaged length cannot make the
+//! program allocate gigabytes.
 //!
-//! The readers of `pcap-parser` do not fit: their first read must bring the whole section header,
-//! which a pipe does not promise, and they drop the reason of a failed read. Its
-//! time stamps know no powers of two and no big-endian offsets.
+//! The readers of `pcap-parser` are not used, for three reasons:
+//!
+//! - Their first read must return the whole section header, and a pipe may return less.
+//! - They drop the cause of a failed read.
+//! - Their time stamps support neither powers of two nor big-endian offsets.
 //!
 //! Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>,
 //! draft-ietf-opsawg-pcapng-02.
@@ -85,22 +87,22 @@ pub enum CaptureError {
 /// One captured packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Nanoseconds since 1970, if the file says when.
+    /// Nanoseconds since 1970, if the file has a time stamp.
     pub time_ns: Option<u128>,
-    /// What the bytes begin with (tcpdump.org's LINKTYPE numbers).
+    /// The type of the first header (LINKTYPE numbers of tcpdump.org).
     pub link_type: u32,
     /// The bytes captured.
     pub bytes: &'a [u8],
-    /// Bytes of the packet when it was on the wire; more than captured if the capture cut it.
+    /// Bytes of the packet on the wire; more than captured if the capture truncated the packet.
     pub original_len: u32,
-    /// A remark of whoever captured it.
+    /// The comment in the file.
     pub comment: Option<String>,
 }
 
 /// Reads records one by one.
 pub struct Reader<R> {
     source: BufReader<R>,
-    /// What has been read of the current block.
+    /// The bytes of the current block that have been read.
     block: Vec<u8>,
     /// The current block has been given out.
     is_done: bool,
@@ -114,7 +116,7 @@ enum Format {
     PcapNg { big_endian: bool, interfaces: Vec<Interface> },
 }
 
-/// What a pcapng file says of an interface.
+/// An interface description of a pcapng file.
 #[derive(Clone, Copy)]
 struct Interface {
     link_type: u32,
@@ -149,7 +151,7 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// The next packet; `None` at the end of the file.
+    /// Returns the next packet; `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         while self.read_block()? {
             self.is_done = true;
@@ -181,7 +183,7 @@ impl<R: Read> Reader<R> {
                 if !self.read_to(MIN_BLOCK_LEN)? {
                     return Ok(false);
                 }
-                // A section header tells its own byte order, whatever the section before had.
+                // A section header defines its own byte order, independent of the previous section.
                 let is_section = self.u32_at(0, false) == SHB_MAGIC;
                 let big_endian = if is_section { self.section_order()? } else { big_endian };
                 let len = self.u32_at(4, big_endian) as usize;
@@ -191,7 +193,7 @@ impl<R: Read> Reader<R> {
         self.read_to(head_len.saturating_add(len))
     }
 
-    /// Reads until `len` bytes of the block are there; `false` if the file ends before it.
+    /// Reads until the block has `len` bytes. Returns `false` at the end of the file.
     fn read_to(&mut self, len: usize) -> Result<bool, CaptureError> {
         let offset = self.offset;
         if len > MAX_BLOCK_LEN {
@@ -212,7 +214,7 @@ impl<R: Read> Reader<R> {
         if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
     }
 
-    /// Whether a section header's numbers are big-endian.
+    /// Returns whether a section header's numbers are big-endian.
     fn section_order(&self) -> Result<bool, CaptureError> {
         let says = |big_endian| self.u32_at(8, big_endian) == BOM_MAGIC;
         if says(true) || says(false) { Ok(says(true)) } else { Err(self.malformed()) }
@@ -236,7 +238,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Learns what a block without a packet says about the file.
+    /// Stores the section or interface that a block without a packet describes.
     fn take_in(&mut self) -> Result<(), CaptureError> {
         let Format::PcapNg { big_endian, .. } = self.format else { return Ok(()) };
         let (section, interface) = match self.parse_block(big_endian)? {
@@ -258,7 +260,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The packet in the block.
+    /// Returns the packet in the block.
     fn record(&self) -> Result<Record<'_>, CaptureError> {
         match &self.format {
             Format::Pcap(header) => classic(&self.block, header).ok_or_else(|| self.malformed()),
@@ -278,7 +280,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// A classic pcap record.
+/// Returns a classic pcap record.
 fn classic<'a>(block: &'a [u8], header: &PcapHeader) -> Option<Record<'a>> {
     let parsed = if header.is_modified_format() {
         parse_pcap_frame_modified(block)
@@ -292,7 +294,7 @@ fn classic<'a>(block: &'a [u8], header: &PcapHeader) -> Option<Record<'a>> {
     let time_ns = u128::from(frame.ts_sec) * 1_000_000_000 + u128::from(frame.ts_usec) * unit_ns;
     Some(Record {
         time_ns: Some(time_ns),
-        // The upper bits tell the length of a frame check sequence.
+        // The upper bits hold the length of a frame check sequence.
         link_type: header.network.0 as u32 & 0xffff,
         bytes: frame.data,
         original_len: frame.origlen,
@@ -315,10 +317,10 @@ fn described(block: &InterfaceDescriptionBlock<'_>, big_endian: bool) -> Interfa
     }
 }
 
-/// The packet of an enhanced packet block; `None` if no block has described its interface.
+/// Returns the packet of an enhanced packet block; `None` if no block has described its interface.
 fn enhanced<'a>(block: &EnhancedPacketBlock<'a>, interfaces: &[Interface]) -> Option<Record<'a>> {
     let interface = interfaces.get(block.if_id as usize)?;
-    // An option's value stands there with its padding; its bytes are those that count.
+    // The parser returns an option's value with its padding; only its own bytes count.
     let comment = block.options.iter().find(|option| option.code == OptionCode::Comment);
     let comment = comment.and_then(|option| option.as_bytes().ok());
     let ticks = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
@@ -331,8 +333,8 @@ fn enhanced<'a>(block: &EnhancedPacketBlock<'a>, interfaces: &[Interface]) -> Op
     })
 }
 
-/// The packet of a simple packet block: of the first interface, without a time, as long as the snap
-/// length lets it be.
+/// Returns the packet of a simple packet block. The packet belongs to the first interface, has no
+/// time stamp, and is at most as long as the snap length.
 fn simple<'a>(block: &SimplePacketBlock<'a>, interfaces: &[Interface]) -> Option<Record<'a>> {
     let interface = interfaces.first()?;
     let snap_len = if interface.snap_len == 0 { u32::MAX } else { interface.snap_len };
@@ -347,7 +349,7 @@ fn simple<'a>(block: &SimplePacketBlock<'a>, interfaces: &[Interface]) -> Option
 }
 
 impl Interface {
-    /// Nanoseconds since 1970 of a time stamp; `None` if that is no time.
+    /// Returns the nanoseconds since 1970 of a time stamp; `None` if that is no time.
     fn time_ns(&self, ticks: u64) -> Option<u128> {
         let exponent = u32::from(self.resolution & 0x7f);
         let per_second = if self.resolution & 0x80 != 0 {

@@ -18,19 +18,18 @@ use urxe_stack::link::LinkError;
 
 use crate::capture::CaptureError;
 
-/// What can be asked for.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Move data by every operation and check every byte; alone, or with another host
+    /// Move data by every operation and check every byte; on this host, or with another
     Pingpong(pingpong::Args),
     /// Measure bandwidth, message rate and latency, as ratios to plain UDP and TCP
     Perf(Box<perf::Args>),
-    /// Ping by rdma_cm, READ and WRITE, as rdma-core's rping and with it
+    /// Ping with rdma_cm, READ and WRITE; compatible with rdma-core's rping
     Rping(rping::Args),
-    /// Wait for `urxe connect`, and print what it sends
+    /// Wait for `urxe connect`, and print the data that it sends
     Listen(messages::ListenArgs),
-    /// Connect to `urxe listen`, and send what stands on standard input, or a pattern that it
-    /// compares
+    /// Connect to `urxe listen`, and send standard input or a pattern to be verified
     Connect(messages::ConnectArgs),
     /// Run a program that was linked against libibverbs or librdmacm, over urxe
     Run(run::Run),
@@ -40,14 +39,14 @@ pub enum Command {
     Link(link::Args),
     /// Show the devices' attributes, in the form of ibv_devinfo
     Devinfo(devinfo::Args),
-    /// Try out what this machine grants, and say what follows
+    /// Test what this machine supports, and print consequences and advice
     Doctor(doctor::Args),
     /// Show the packets of a capture file, one readable line each
     Decode(decode::Args),
 }
 
 impl Command {
-    /// Does what was asked for.
+    /// Runs the subcommand.
     pub fn run(self) -> Result<Outcome, CmdError> {
         match self {
             Self::Pingpong(args) => args.run(),
@@ -64,10 +63,10 @@ impl Command {
         }
     }
 
-    /// What is logged unless `URXE_LOG` says otherwise.
+    /// Returns the log filter that applies without `URXE_LOG`.
     pub fn log_filter(&self) -> &'static str {
         match self {
-            // It provokes what the stack warns of, and tells it itself.
+            // The probes provoke warnings of the stack, and print the results themselves.
             Self::Doctor(_) => "off",
             _ => "warn",
         }
@@ -79,14 +78,14 @@ impl Command {
 pub enum Outcome {
     /// All is well.
     Done,
-    /// Something is not, and the output said so.
+    /// The command failed, and its output says so.
     Failed,
 }
 
-/// Why a subcommand could not do what was asked for.
+/// Errors of the subcommands.
 #[derive(Debug, thiserror::Error)]
 pub enum CmdError {
-    /// The words of the command line do not go together; what clap cannot see.
+    /// A combination of arguments that clap cannot check.
     #[error("{0}")]
     Usage(&'static str),
     /// A link does not exist, cannot be resolved, or its list cannot be read or written.
@@ -119,12 +118,12 @@ pub enum CmdError {
 }
 
 impl CmdError {
-    /// Whether the command line asks for what cannot be.
+    /// Returns whether the error is a usage error.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Usage(_) | Self::Perf(perf::PerfError::Case(_)))
     }
 
-    /// Whether the reader of standard output has stopped reading.
+    /// Returns whether the reader of standard output has stopped reading.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,4 +1,4 @@
-//! Who shares a device's addresses at this moment, and what connections they have.
+//! The processes that share a device's addresses, and their connections.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,31 +12,31 @@ use urxe_stack::port::sharing::{listing_of, sharers};
 /// A process that has a device on an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Process {
-    /// The address that it shares.
+    /// The shared address.
     pub address: IpAddr,
     /// Its slot there: the upper six bits of its queue pair numbers.
     pub slot: u8,
-    /// Its number; absent if it is in another process namespace.
+    /// The process id; absent if the process is in another PID namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     /// Its effective user.
     pub uid: u32,
-    /// Its name, empty if it cannot be told.
+    /// The name of the process; empty if unknown.
     pub name: String,
-    /// Its connections, if they were asked for.
+    /// The connections, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<Connections>,
 }
 
-/// What a process has on a device, or why it is not told.
+/// The connections of a process, or the reason why they are unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Connections {
-    /// It told.
+    /// The connections.
     Listed(Listing),
-    /// It did not.
+    /// The process did not reply.
     Unavailable {
-        /// Why, and what to do.
+        /// The reason, and a remedy.
         error: String,
     },
 }
@@ -56,8 +56,8 @@ pub fn of(link: &ResolvedLink) -> Vec<Process> {
     link.addresses.iter().flat_map(|address| named(*address)).collect()
 }
 
-/// As [`of`], each with its connections. A process tells at each of its addresses the same, and is
-/// asked at the first.
+/// Returns the processes as [`of`] does, each with its connections. A process reports the same
+/// connections at each of its addresses, so only the first address is queried.
 pub fn with_connections(link: &ResolvedLink) -> Vec<Process> {
     let mut processes = of(link);
     let mut queried = Vec::new();
@@ -85,7 +85,7 @@ fn query(process: &Process, scope_id: u32) -> Connections {
     Connections::Unavailable { error }
 }
 
-/// The interface of a link-local address.
+/// Returns the interface of a link-local address.
 fn scope_of(link: &ResolvedLink, address: IpAddr) -> u32 {
     let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     if is_link_local { link.interface.index } else { 0 }

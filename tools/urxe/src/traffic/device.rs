@@ -43,15 +43,16 @@ impl FromStr for DeviceWord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     spec: LinkSpec,
-    /// Nobody asked for this address, so another will do when it is taken.
+    /// Whether the address is the built-in default. If it is in use, another address may replace
+    /// it.
     any_loopback: bool,
 }
 
 impl Choice {
-    /// The device asked for; else the first of the list.
+    /// Returns the device that the user named, or else the first of the list.
     ///
     /// # Errors
-    /// The list cannot be read, or has no such name.
+    /// The list cannot be read, or has no device of this name.
     pub fn new(word: Option<&DeviceWord>) -> Result<Self, LinkError> {
         if let Some(DeviceWord::Spec(spec)) = word {
             return Ok(Self { spec: spec.clone(), any_loopback: false });
@@ -65,18 +66,19 @@ impl Choice {
         Ok(Self { spec: first.unwrap_or_else(LinkSpec::built_in), any_loopback })
     }
 
-    /// A device on a loopback address that nobody has now; the built-in device's if there is none.
+    /// Returns a device on a free loopback address, or the built-in device if none is free.
     pub fn free_loopback() -> Self {
         let spec = free_loopback_address().map_or_else(LinkSpec::built_in, |free| at(free.into()));
         Self { spec, any_loopback: true }
     }
 
-    /// Whether it is the device that exists when nothing is configured.
+    /// Returns whether this is the built-in device, which exists without configuration.
     pub fn is_built_in(&self) -> bool {
         self.any_loopback
     }
 
-    /// Opens it. The built-in device moves to a free loopback address when its own is taken.
+    /// Opens the device. If the address of the built-in device is in use, opens a free loopback
+    /// address.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -96,12 +98,12 @@ impl Choice {
     }
 }
 
-/// A device on `address` that is in no list.
+/// Returns a device on `address` that is in no list.
 fn at(address: IpAddr) -> LinkSpec {
     LinkSpec { source: Source::Address(address), ..LinkSpec::built_in() }
 }
 
-/// Opens the first of `links` whose address no other process has.
+/// Opens the first of `links` whose address no other process uses.
 ///
 /// # Errors
 /// [`TrafficError`].
@@ -117,12 +119,12 @@ pub fn open_first(links: &[String], builder: &DeviceBuilder) -> Result<Device, T
     Err(taken)
 }
 
-/// A device's link, as text.
+/// Returns a device's link, as text.
 pub fn link_of(device: &Device) -> String {
     device.link().map_or_else(|| device.name().to_owned(), |link| link.spec.to_string())
 }
 
-/// The address that a device sends from.
+/// Returns the address that a device sends from.
 ///
 /// # Errors
 /// [`TrafficError::NoAddress`].
@@ -136,7 +138,7 @@ pub fn retries_of(device: &Device) -> u64 {
     device.counter(Counter::CompleterRetryErr)
 }
 
-/// Whether another process has the address.
+/// Returns whether another process has the address.
 fn is_taken(error: &OpenError) -> bool {
     let OpenError::Engine(OpenEngineError::Port(error)) = error else { return false };
     matches!(error, OpenPortError::AddressInUse { .. } | OpenPortError::TooManyProcesses { .. })
@@ -152,8 +154,8 @@ pub fn peer_links(address: IpAddr) -> Result<Vec<String>, TrafficError> {
     if links.is_empty() { Err(TrafficError::NoPeerAddress) } else { Ok(links) }
 }
 
-/// Devices beside the one at `address`: for IPv4 the loopback addresses after it, or from 127.0.0.2
-/// on; for IPv6 the other addresses of this machine.
+/// Returns devices other than the one at `address`. For IPv4 these are the loopback addresses after
+/// `address`, or from 127.0.0.2 on. For IPv6 these are the other addresses of this machine.
 fn peers_of(address: IpAddr) -> Result<Vec<LinkSpec>, LinkError> {
     match address {
         IpAddr::V4(v4) => {

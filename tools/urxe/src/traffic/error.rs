@@ -1,4 +1,4 @@
-//! Why an end does not work, whatever it measures.
+//! Errors that ping-pong, performance measurement and messages share.
 
 use urxe::cm::{ConnectError, ListenError};
 use urxe::{
@@ -63,7 +63,7 @@ pub enum TrafficError {
     /// Waiting.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// The other end's process, or the connection with it.
+    /// The peer process failed, or the connection to the peer.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The path MTU does not fit.
@@ -77,12 +77,12 @@ pub enum TrafficError {
         "this machine has no second address of that kind for the peer process: choose an IPv4 --device"
     )]
     NoPeerAddress,
-    /// The two ends do not understand each other.
+    /// The peer's text violates the protocol.
     #[error("the other end said what the protocol does not have: {0}")]
     Protocol(String),
 }
 
-/// An order or answer that the protocol does not have there.
+/// Returns the error for a command or reply that violates the protocol.
 pub fn unexpected(what: impl Into<String>) -> TrafficError {
     TrafficError::Protocol(what.into())
 }

@@ -1,12 +1,12 @@
-//! What the subcommands share that move data between two ends.
+//! Code shared by the subcommands that move data between two ends.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `device` | which device, and which address the peer process takes |
-//! | `operation` | what is moved |
-//! | `pattern` | the bytes of messages, and where others differ from them |
-//! | `peer`, `responder` | the two sides of a control connection: orders, and answers to them |
-//! | `error` | why an end does not work, whatever it measures |
+//! | `device` | the device of this end, and addresses for the peer process |
+//! | `operation` | the operations |
+//! | `pattern` | the bytes of messages, and their comparison |
+//! | `peer`, `responder` | the two sides of a control connection: commands and replies |
+//! | `error` | errors of all these subcommands |
 
 pub mod device;
 pub mod error;
@@ -22,7 +22,7 @@ use urxe::{Access, Completion, CompletionQueue, WaitError};
 
 use self::error::TrafficError;
 
-/// What both ends may do with a region.
+/// The access rights of both ends to a region.
 pub const ALL_ACCESS: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -38,12 +38,12 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// By events, if they are asked for.
+    /// Returns `Events` if `events` is true, else `Poll`.
     pub const fn by(events: bool) -> Self {
         if events { Self::Events } else { Self::Poll }
     }
 
-    /// Polls once, or sleeps up to `limit`; returns how many completions there were.
+    /// Polls once, or sleeps up to `limit`. Returns the number of completions.
     ///
     /// # Errors
     /// [`TrafficError::Cq`], [`TrafficError::Wait`].
@@ -62,7 +62,7 @@ impl Wait {
         }
     }
 
-    /// Waits for completions; returns how many there were, 0 when none came within `limit`.
+    /// Waits for completions. Returns their number, or 0 if `limit` passed without one.
     ///
     /// # Errors
     /// [`TrafficError::Cq`], [`TrafficError::Wait`].

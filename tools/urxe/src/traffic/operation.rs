@@ -1,4 +1,4 @@
-//! What is moved.
+//! The operations that are measured.
 
 use std::fmt;
 
@@ -33,30 +33,32 @@ impl Operation {
     /// Those that change eight bytes.
     pub const ATOMICS: [Self; 2] = [Self::FetchAdd, Self::CmpSwap];
 
-    /// Whether it completes a receive of the peer.
+    /// Returns whether the operation completes a receive of the peer.
     pub const fn is_received(self) -> bool {
         matches!(self, Self::Send | Self::WriteImm)
     }
 
-    /// Whether it changes eight bytes.
+    /// Returns whether the operation changes eight bytes.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::FetchAdd | Self::CmpSwap)
     }
 
-    /// Whether the request carries data.
+    /// Returns whether the request carries data.
     pub const fn carries_data(self) -> bool {
         matches!(self, Self::Send | Self::Write | Self::WriteImm)
     }
 
-    /// Whether its latency is that of a message to and fro, halved; else it is from post to
-    /// completion.
+    /// Returns whether the latency is half a round trip. For other operations it is the time from
+    /// post to completion.
     pub const fn is_ping_pong(self) -> bool {
         self.carries_data()
     }
 
-    /// Bytes of a datagram beside its payload (IBTA vol. 1, chapter 9: BTH 12, RETH 16, AETH 4,
-    /// AtomicETH 28, immediate 4, ICRC 4): of the only packet of a message, or of most packets of
-    /// one that has several.
+    /// Returns the bytes of a datagram without its payload. `single` selects the only packet of a
+    /// message, else most packets of a message with several.
+    ///
+    /// Lengths: BTH 12, RETH 16, AETH 4, AtomicETH 28, immediate 4, ICRC 4 (IBTA vol. 1, chapter
+    /// 9).
     pub const fn overhead(self, single: bool) -> usize {
         match self {
             Self::FetchAdd | Self::CmpSwap => 12 + 28 + 4 - ATOMIC_SIZE,

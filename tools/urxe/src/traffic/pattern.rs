@@ -1,11 +1,12 @@
-//! The bytes of a message: a function of its number, so that each message differs from every other
-//! in nearly every byte. And the place where bytes differ from others.
+//! The bytes of a message, and the comparison of received bytes with them.
+//!
+//! The bytes are a function of the message's number, so messages differ in nearly every byte.
 //!
 //! ```text
 //! word i of message n = mix(mix(n) + i · 0x9e3779b97f4a7c15)  (mod 2^64, little-endian; mix is a permutation)
 //! ```
-//! No two words of a message are equal, so bytes at the wrong place show, and so do those of
-//! another message. The last word may be cut short.
+//! No two words of a message are equal. The comparison therefore detects bytes at a wrong offset
+//! and bytes of another message. The last word may be truncated.
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -15,7 +16,7 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct Mismatch {
     /// The message that should be there.
     pub message: u64,
-    /// Offset of the first wrong byte in it.
+    /// Offset of the first wrong byte in the message.
     pub offset: usize,
     /// The byte there.
     pub found: u8,
@@ -42,10 +43,10 @@ pub fn check(message: u64, bytes: &[u8]) -> Result<(), Mismatch> {
     compare(message, bytes, &expected)
 }
 
-/// Checks that what came as message `message` is what was expected.
+/// Checks that the bytes received as message `message` are the expected ones.
 ///
 /// # Errors
-/// The first byte that is not.
+/// The first byte that differs.
 pub fn compare(message: u64, found: &[u8], expected: &[u8]) -> Result<(), Mismatch> {
     match difference(found, expected) {
         None => Ok(()),
@@ -63,7 +64,7 @@ pub fn difference(found: &[u8], expected: &[u8]) -> Option<(usize, u8, u8)> {
     Some((at, *found, *expected))
 }
 
-/// Returns `size` bytes of which none is 0, so that what has not arrived in blank memory shows.
+/// Returns `size` bytes without a zero, so that missing data in zeroed memory is detected.
 pub fn without_zeros(size: usize) -> Vec<u8> {
     let mut bytes = vec![0; size];
     fill(0, &mut bytes);

@@ -1,9 +1,8 @@
-//! The other end of a run: a process of this program that this one starts, or one that it is
-//! connected with.
+//! The other end of a run: a process that this process starts, or a connected host.
 //!
-//! A started process ends with its parent, however the parent ends: its standard input closes, and
-//! the kernel sends it SIGKILL. The parent learns of its end by the end of its standard output, so
-//! neither waits for the other in vain.
+//! A started process ends with its parent in every case, because its standard input closes and the
+//! kernel sends SIGKILL. The parent notices the end of the process by the end of its standard
+//! output. So neither process waits for the other forever.
 
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,42 +14,42 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Time for one answer.
+/// Time limit for one reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for a process to end after its standard input closed.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-/// What went wrong with the other end.
+/// Failures of the other end.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It was not started.
+    /// The process was not started.
     #[error("cannot start the peer process")]
     Start(#[source] io::Error),
-    /// It ended.
+    /// The process ended.
     #[error("the peer process ended early ({status})")]
     Ended { status: String },
-    /// It does not answer.
+    /// No reply arrived in time.
     #[error("the peer process has not answered for {} seconds", limit.as_secs())]
     Silent { limit: Duration },
-    /// It said what the protocol does not have there.
+    /// The reply violates the protocol.
     #[error("the peer process answered {reply} to {command}")]
     Protocol { command: String, reply: String },
-    /// It could not do something.
+    /// A command failed.
     #[error("the peer process: {0}")]
     Failed(String),
-    /// It found wrong data.
+    /// The other end found wrong data.
     #[error("the peer process found wrong data: {0}")]
     Wrong(String),
 }
 
-/// An answer, as it stands in its line.
+/// A reply, as its line contains.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply<T> {
     /// The order is done.
     Done(T),
-    /// The data is not what it should be.
+    /// The data is wrong; the text describes the difference.
     Wrong(String),
-    /// It could not be done.
+    /// The command failed; the text is the reason.
     Failed(String),
 }
 
@@ -62,7 +61,7 @@ pub fn write_line(out: &mut (impl Write + ?Sized), what: &impl Serialize) -> io:
     out.flush()
 }
 
-/// The other end. Dropping it ends the process, or the connection.
+/// The other end. Dropping it ends the process or the connection.
 pub struct Peer {
     child: Option<Child>,
     commands: Option<Box<dyn Write>>,
@@ -70,7 +69,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this program with other arguments, to be talked with over its standard input and
+    /// Starts this program with other arguments. Commands and replies use its standard input and
     /// output.
     pub fn start(arguments: &[&str]) -> Result<Self, ProcessError> {
         let program = std::env::current_exe().map_err(ProcessError::Start)?;
@@ -93,7 +92,7 @@ impl Peer {
         Self { child: None, commands: Some(Box::new(commands)), replies: read_lines(Some(replies)) }
     }
 
-    /// Gives an order and waits for the answer.
+    /// Sends a command and waits for the reply.
     pub fn call<T: DeserializeOwned>(
         &mut self,
         command: &(impl Serialize + Debug),
@@ -109,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// Returns what the other end says by itself, if it is there.
+    /// Returns a reply that the other end sent without a command, if one has arrived.
     pub fn try_receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ProcessError> {
         match self.replies.try_recv() {
             Ok(line) => accepted(line, &"nothing").map(Some),
@@ -154,7 +153,7 @@ impl Drop for Peer {
         if self.wait(END_LIMIT).is_none()
             && let Some(child) = &mut self.child
         {
-            // It has ended meanwhile, or this ends it.
+            // The process may have ended already; then this call fails without effect.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -170,7 +169,7 @@ fn accepted<T: DeserializeOwned>(line: String, command: &impl Debug) -> Result<T
     }
 }
 
-/// Reads lines in a thread, which ends with their source; the channel then says so.
+/// Reads lines in a thread, which ends with the source. The channel is then disconnected.
 fn read_lines(from: Option<impl BufRead + Send + 'static>) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     if let Some(from) = from {

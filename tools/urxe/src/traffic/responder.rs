@@ -1,5 +1,4 @@
-//! The end that obeys: a process that another one has started, or the host that another one has
-//! connected to.
+//! The end that executes commands: a process that another one has started, or a listening host.
 
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,31 +12,31 @@ use serde::de::DeserializeOwned;
 use super::peer::{Reply, write_line};
 use crate::output;
 
-/// What the end of the orders means.
+/// The action at the end of the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtEnd {
-    /// The end of this process, whatever it is waiting for.
+    /// Exit this process, even if another thread is waiting.
     Exit,
     /// The end of the run.
     Return,
 }
 
-/// An error that may say that data was wrong.
+/// An error that may report wrong data.
 pub trait Refusal: Error {
-    /// What was wrong with the data.
+    /// Returns a description of the wrong data, if the error reports any.
     fn wrong_data(&self) -> Option<String>;
 }
 
-/// Returns the orders of the parent process, until it closes standard input.
+/// Returns the commands of the parent process, until the parent closes standard input.
 pub fn commands_of_parent() -> impl BufRead + Send + 'static {
-    // Not even a parent that is killed leaves this process behind. Where the system refuses it,
-    // standard input tells.
+    // The kernel ends this process if the parent is killed. If the kernel refuses that, the end of
+    // standard input has the same effect.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     BufReader::new(io::stdin())
 }
 
-/// Reads orders in a thread of its own. `on_read` is called with each as soon as it is there, and
-/// without one at their end.
+/// Reads commands in a thread. The thread calls `on_read` with each command as soon as the command
+/// is read, and with `None` at the end.
 pub fn read_commands<O: DeserializeOwned + Send + 'static>(
     from: impl BufRead + Send + 'static,
     at_end: AtEnd,
@@ -60,7 +59,7 @@ pub fn read_commands<O: DeserializeOwned + Send + 'static>(
     commands
 }
 
-/// Answers an order.
+/// Sends the reply to a command.
 ///
 /// # Errors
 /// The other end does not read.

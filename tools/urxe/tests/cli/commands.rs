@@ -1,4 +1,4 @@
-//! What the subcommands have in common, `urxe devinfo` and `urxe doctor`.
+//! Behaviour of all subcommands, `urxe devinfo` and `urxe doctor`.
 
 use std::process::Command;
 
@@ -39,7 +39,7 @@ fn a_bad_log_filter_is_named() {
 #[test]
 fn devinfo_has_the_form_of_ibv_devinfo() {
     let text = User::new().run("devinfo").ok();
-    // Without whoever else has a device on this machine at this moment.
+    // Other processes on this machine may have the device open; their lines are removed.
     let text: String =
         text.split_inclusive('\n').filter(|line| !line.contains("\tprocess:")).collect();
     let version = env!("CARGO_PKG_VERSION");

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// More than any run here takes.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a run of the binary gave.
+/// The result of a run of the binary.
 #[derive(Debug)]
 pub struct Run {
     pub code: Option<i32>,
@@ -39,7 +39,7 @@ impl Run {
         self.stdout
     }
 
-    /// The JSON that a run must have printed, which must have succeeded.
+    /// Returns the JSON that a run must have printed, which must have succeeded.
     #[track_caller]
     pub fn json(self) -> Value {
         serde_json::from_str(&self.ok()).expect("JSON")
@@ -55,7 +55,7 @@ impl Run {
 
 /// Something that becomes a run.
 pub trait Finish {
-    /// Waits until it ends; kills it at the limit.
+    /// Waits for the end; kills the process at the time limit.
     fn finish(self) -> Run;
 }
 
@@ -83,7 +83,7 @@ impl Finish for Child {
     }
 }
 
-/// The command with these words, whose output is read.
+/// Returns the command with these words and piped output.
 pub fn urxe(words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
     command.args(words.split_whitespace());
@@ -94,13 +94,13 @@ pub fn urxe(words: &str) -> Command {
     command
 }
 
-/// A run with these words.
+/// Returns a run with these words.
 #[track_caller]
 pub fn run(words: &str) -> Run {
     urxe(words).finish()
 }
 
-/// A process that listens, once it does.
+/// A process that listens.
 pub struct Listening {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -137,26 +137,26 @@ impl User {
         Self { home: tempfile::tempdir().expect("a temporary folder") }
     }
 
-    /// The command with these words.
+    /// Returns the command with these words.
     pub fn urxe(&self, words: &str) -> Command {
         let mut command = urxe(words);
         command.env("XDG_CONFIG_HOME", self.home.path());
         command
     }
 
-    /// A run with these words.
+    /// Returns a run with these words.
     #[track_caller]
     pub fn run(&self, words: &str) -> Run {
         self.urxe(words).finish()
     }
 
-    /// The user's list of links.
+    /// Returns the user's list of links.
     pub fn links(&self) -> PathBuf {
         self.home.path().join("urxe/links")
     }
 }
 
-/// A capture of real kernels.
+/// Returns a capture of real kernels.
 pub fn capture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/testdata").join(name)
 }

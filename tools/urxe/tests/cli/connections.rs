@@ -5,14 +5,14 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use crate::common::{Finish as _, Run};
 
-/// The command, on one address a test.
+/// Returns the command, on one address a test.
 fn urxe(net: u8, words: &str) -> Command {
     let mut command = crate::common::urxe(words);
     command.env("URXE_DEVICES", format!("rxe0=127.83.{net}.1"));
     command
 }
 
-/// A server that says where it listens.
+/// A server, and the port that it reported.
 struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -29,7 +29,7 @@ impl Server {
         Self { child, stderr, port: port.unwrap_or_else(|| panic!("it says: {line}")) }
     }
 
-    /// Its output, when it has ended well by itself.
+    /// Returns the output of the server, which must end by itself with success.
     #[track_caller]
     fn end(mut self) -> String {
         let run = self.child.finish();
@@ -122,13 +122,13 @@ fn errors_say_what_to_do() {
     server.end();
 }
 
-/// What `urxe link show --connections --json` says of the only device's processes, by slot.
+/// Returns the processes of the only device in `urxe link show --connections --json`, by slot.
 fn shown(net: u8) -> Vec<serde_json::Value> {
     let links = urxe(net, "link show --connections --json").finish().json();
     links[0]["processes"].as_array().unwrap().clone()
 }
 
-/// Waits until `is_so` of what is shown, and returns that.
+/// Waits until `is_so` holds for the processes, and returns them.
 #[track_caller]
 fn shown_once(net: u8, is_so: impl Fn(&[serde_json::Value]) -> bool) -> Vec<serde_json::Value> {
     for _ in 0..500 {
@@ -196,15 +196,15 @@ fn connections_of_all_processes_are_shown() {
         "{text}"
     );
 
-    // A process that is stopped cannot tell.
+    // A stopped process cannot reply.
     let client_pid = rustix::process::Pid::from_child(&client);
     rustix::process::kill_process(client_pid, rustix::process::Signal::STOP).unwrap();
     let text = urxe(6, "link show --connections").finish().ok();
     assert!(text.ends_with("\n        error: it does not answer; is it stopped?\n"), "{text}");
     rustix::process::kill_process(client_pid, rustix::process::Signal::CONT).unwrap();
 
-    // One that was killed is gone; when the other end learns of it is its own matter, and it goes
-    // on to listen.
+    // A killed process disappears from the list. The other end continues to listen; the time at
+    // which it notices the loss does not matter.
     client.kill().unwrap();
     client.wait().unwrap();
     let processes = shown_once(6, |all| all.len() == 1);

@@ -1,10 +1,13 @@
-//! `urxe pingpong --listen` and `--connect` against a stand-in for Debian's `ibv_rc_pingpong`,
-//! which does what that program does: its exchange by the same `read` and `write` calls, its order
-//! of work requests, and one buffer for what it sends and receives, 0x7b in the beginning, the
-//! first byte of each page 0 with `-c`.
+//! `urxe pingpong --listen` and `--connect` against a substitute for Debian's `ibv_rc_pingpong`.
+//! The substitute behaves as that program:
 //!
-//! Facts: rdma-core, `libibverbs/examples/rc_pingpong.c`. The program itself plays in the tests
-//! with kernels.
+//! - The exchange uses the same `read` and `write` calls.
+//! - The order of work requests is the same.
+//! - One buffer serves both directions. Its initial value is 0x7b; with `-c` the first byte of each
+//!   page is 0.
+//!
+//! Facts: rdma-core, `libibverbs/examples/rc_pingpong.c`. The tests with kernels run the program
+//! itself.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,7 +27,7 @@ const PAGE: usize = 4096;
 const RECV_WRID: u64 = 1;
 const SEND_WRID: u64 = 2;
 
-/// What the stand-in is started with.
+/// The options of the substitute.
 #[derive(Clone, Copy)]
 struct Options {
     size: usize,
@@ -35,9 +38,9 @@ struct Options {
     chk: bool,
     /// `-g`
     gid: bool,
-    /// A fault of the stand-in: it changes this byte of what it received in this iteration.
+    /// A fault of the substitute: in this iteration, it changes this byte of the received data.
     flips: Option<(u32, usize)>,
-    /// How long it waits for a completion. The program itself would wait for ever.
+    /// Time limit for a completion. The program itself has no limit.
     timeout: Duration,
 }
 
@@ -154,7 +157,7 @@ impl Ibv {
         self.play(true)
     }
 
-    /// Its loop; what is wrong in the end.
+    /// Runs the message loop. Fails with the first error.
     fn play(mut self, is_client: bool) -> Result<(), String> {
         let iters = self.options.iters;
         let (mut sent, mut received, mut posted) = (0, 0, self.options.rx_depth);
@@ -221,7 +224,7 @@ fn address(net: u8, host: u8) -> String {
     format!("127.66.{net}.{host}")
 }
 
-/// `urxe pingpong --connect` and the stand-in as server.
+/// Runs `urxe pingpong --connect` with the substitute as server.
 fn against_server(net: u8, options: Options, more: &str) -> (Run, Result<(), String>) {
     let _exclusive = exclusive();
     let ibv = Ibv::new(&address(net, 1), options);
@@ -233,7 +236,7 @@ fn against_server(net: u8, options: Options, more: &str) -> (Run, Result<(), Str
     (run, server.join().unwrap())
 }
 
-/// `urxe pingpong --listen` and the stand-in as client.
+/// Runs `urxe pingpong --listen` with the substitute as client.
 fn against_client(net: u8, options: Options, more: &str) -> (Run, Result<(), String>) {
     let _exclusive = exclusive();
     let (here, arguments) = (address(net, 1), options.arguments());
@@ -302,7 +305,7 @@ fn wrong_bytes_are_found() {
 fn different_sizes_are_told() {
     let ibv = Options { timeout: Duration::from_secs(1), ..Options::new(1000, 10) };
     let _exclusive = exclusive();
-    // The stand-in sends 1000 bytes, urxe waits for 2000.
+    // The substitute sends 1000 bytes, and urxe expects 2000.
     let here = address(37, 1);
     let listening = Listening::start(&format!("pingpong --listen -d {here} -s 2000 -n 10"));
     let _ended = Ibv::new(&address(37, 2), ibv).connect(&here);

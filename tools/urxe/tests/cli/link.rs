@@ -5,7 +5,7 @@ use crate::common::{Finish as _, User};
 const BUILT_IN: &str =
     "link rxe0/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.1 mtu 4096\n";
 
-/// The lines of devices: others on this machine may have one open, and then stand below it.
+/// Returns the lines of devices, without those of processes that have a device open.
 fn devices(shown: String) -> String {
     shown
         .lines()

@@ -1,4 +1,5 @@
-//! The `urxe` binary as people and scripts run it. One test binary, as each links the whole stack.
+//! Tests that run the `urxe` binary. They form one test binary, because each test binary links the
+//! whole stack.
 
 mod commands;
 mod common;

@@ -1,7 +1,7 @@
-//! `urxe perf` as people and scripts run it: every operation and option for a moment, two hosts,
-//! plots, and what must be refused. How fast it is is nobody's business here.
+//! `urxe perf`: a short run of every operation and option, two hosts, plots, and refused options.
+//! These tests do not check the speed.
 //!
-//! Each test has a 127.65.x net of its own.
+//! Each test uses its own 127.65.x network.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ fn assert_measured(report: &Value) {
             row["of_udp_gso"].as_f64() > Some(0.0) && row["of_tcp"].as_f64() > Some(0.0),
             "{row}"
         );
-        // CMP_SWAP leaves its counter as it was: there is nothing to count.
+        // CMP_SWAP leaves the counter unchanged, so there is nothing to count.
         assert!(row["operation"] == "CMP_SWAP" || row["verified"].as_u64() > Some(0), "{row}");
     }
     for row in report["latency"].as_array().unwrap() {
@@ -39,7 +39,7 @@ fn assert_measured(report: &Value) {
     }
 }
 
-/// The shape of a value: names and types, of an array its first element.
+/// Returns the shape of a value: names and types, of an array its first element.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,7 +1,7 @@
-//! `urxe pingpong` as people and scripts run it: alone, between two processes, against a stand-in
-//! for `ibv_rc_pingpong`, and where it must fail.
+//! `urxe pingpong`: on one host, between two processes, against a substitute for `ibv_rc_pingpong`,
+//! and failures.
 //!
-//! Each test has a 127.64.x net of its own.
+//! Each test uses its own 127.64.x network.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
@@ -150,8 +150,8 @@ fn between_two_processes() {
         let (here, there) = (address(net, 1), address(net, 2));
         let server = listen(&format!("-d {here} {case}"));
         assert!(server.said.contains(&format!("{here}:18515")), "{}", server.said);
-        // The server's -c asks for what ibv_rc_pingpong -c sends; the patterns of urxe have it as
-        // well.
+        // The server's -c requires the bytes of ibv_rc_pingpong -c, which the patterns of urxe
+        // contain as well.
         let client =
             run(&format!("--connect {here} -d {there} {}", case.trim_end_matches("-c"))).ok();
         let server = server.finish().ok();
@@ -226,7 +226,8 @@ fn between_two_processes_for_machines() {
     }
 }
 
-/// The peer agrees to play and then says nothing, as if its message, or this end's, had got lost.
+/// The peer completes the exchange and then sends nothing, as if a message of either end had been
+/// lost.
 #[test]
 fn what_is_lost_ends_the_run() {
     let mine = format!("0000:{:06x}:000001:{:020x}ffff{:08x}\0", 0x77, 0, 0x7f40_3502);
@@ -346,7 +347,7 @@ fn a_peer_that_disappears_ends_the_run() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
-/// The process that `parent` has started, once it has.
+/// Waits until `parent` has started a process, and returns its id.
 fn child_of(parent: &Child) -> Pid {
     let children = format!("/proc/{0}/task/{0}/children", parent.id());
     let start = Instant::now();
@@ -368,7 +369,7 @@ fn long_run(net: u8) -> (Child, Pid) {
     (parent, child)
 }
 
-/// Whether it is gone; one that nobody has waited for yet counts as gone.
+/// Returns whether the process has ended; a zombie counts as ended.
 fn is_gone(pid: Pid) -> bool {
     let stat =
         std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Everything: first what fails soonest, then two lanes side by side.
+//! Runs all tasks of CI: first the quickest checks, then two sequences in parallel.
 //!
-//! The lane of tests in time has the machine: tests, Debian's programs and kernels wait more than
-//! they compute, since a guest has one processor and a program needs time to start. The computing
-//! lane runs at the lowest priority, in target folders of its own, and gets the rest of the
-//! processors. Its tasks measure no time. Those that share the folder of the tests come last, when
-//! the other lane builds little: cargo locks the folder while it builds.
+//! The first sequence runs the timed tests at normal priority: tests, Debian's programs and
+//! kernels. These wait more than they compute, because a guest has one processor and a program
+//! needs time to start. The second sequence runs the computing tasks at the lowest priority, in
+//! separate target folders. These tasks measure no time. Tasks that share the target folder of the
+//! tests run last, because cargo locks the folder during a build.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +20,7 @@ use crate::run::{Runner, Tally, target_folder};
 /// An entry's name, with its arguments.
 type Call = (&'static str, &'static [&'static str]);
 
-/// What goes first, alone.
+/// The tasks that run first, before the parallel part.
 const FIRST: [Call; 3] = [("fmt", &[]), ("structure", &[]), ("clippy", &[])];
 /// The lane of tests in time.
 const TIMED: [Call; 6] = [
@@ -55,7 +55,7 @@ pub fn ci(arguments: &[String], runner: &mut Runner) -> Result<()> {
             (lane(&TIMED, ours, &has_failed), computing.join())
         });
         outcomes.extend(timed);
-        // What was said there comes in one piece.
+        // The output of the computing tasks is printed at the end, one task after the other.
         for outcome in computed.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
             println!("{}", fs::read_to_string(log(outcome.name))?);
             outcomes.push(outcome);
@@ -126,7 +126,7 @@ pub fn run(name: &'static str, arguments: &[&str], runner: io::Result<Runner>) -
     Outcome { name, seconds: start.elapsed().as_secs_f64(), tally, failure: result.err() }
 }
 
-/// Returns a runner that keeps quiet: what is said goes to a file.
+/// Returns a runner whose output goes to a file.
 fn logged(name: &str) -> io::Result<Runner> {
     fs::create_dir_all(target_folder())?;
     let output = Box::new(File::create(log(name))?);

@@ -16,8 +16,7 @@ struct Cited {
     tests: BTreeSet<String>,
 }
 
-/// Prints for each clause the files that implement it and those that test it, then the clauses
-/// without a test.
+/// Prints the files that implement and test each clause, then the clauses without a test.
 pub fn clauses(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let mut cited: BTreeMap<Vec<u32>, (String, Cited)> = BTreeMap::new();
@@ -28,7 +27,7 @@ pub fn clauses(arguments: &[String], runner: &mut Runner) -> Result<()> {
             continue;
         }
         let is_test = name.split('/').any(|part| part.starts_with("tests"));
-        // The tests of a file may stand at its end.
+        // The unit tests are the last module of a file.
         let (code, tests) = text.split_once("\nmod tests {").unwrap_or((&text, ""));
         for (text, is_test) in [(code, is_test), (tests, true)] {
             for clause in citations(text) {
@@ -71,8 +70,8 @@ fn citations(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Tells a clause from another word: a compliance statement, or a section of chapters 9 to 12 or of
-/// an annex with at least three numbers.
+/// Returns whether a word is a clause: a compliance statement, or a section with at least three
+/// numbers of chapters 8 to 13 or of an annex.
 fn is_clause(word: &str) -> bool {
     let is_number = |text: &str| {
         !text.is_empty() && !text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit())

@@ -8,8 +8,8 @@ use super::none;
 use crate::machine::{is_root, need_nightly, need_packages, need_root};
 use crate::run::{Runner, cargo, target_folder};
 
-/// Runs every test whose name begins with `loom_` under loom. Optimised a little: more takes longer
-/// to compile than it saves.
+/// Runs the tests named `loom_…` under loom. A low optimisation level is used, because a higher one
+/// takes longer to compile than it saves.
 pub fn loom(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let layers = ["-p", "urxe-memory", "-p", "urxe-device", "-p", "urxe-stack"];
@@ -38,16 +38,16 @@ pub fn bench(arguments: &[String], runner: &mut Runner) -> Result<()> {
     runner.run(&mut cargo(["bench", "--workspace", "--benches"]))
 }
 
-/// Shows that a message between two devices allocates nothing; fails if it does. Built as the tests
-/// are: optimising removes allocations, it adds none.
+/// Checks that a message between two devices allocates nothing. The build is that of the tests,
+/// because optimisation only removes allocations.
 pub fn allocations(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let bench = ["bench", "--workspace", "--bench", "allocations", "--profile", "dev"];
     runner.run(&mut cargo(bench))
 }
 
-/// Counts a message's instructions; fails if they have grown. With `keep`, keeps what was counted.
-/// Only what is counted is built as for use; the rest lies there from the tests.
+/// Counts the instructions of a message, and fails if the count has grown. With `keep`, stores the
+/// new counts. Only the counted crates are optimised; the other crates are reused from the tests.
 pub fn budget(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let keep: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => &[],
@@ -62,7 +62,7 @@ pub fn budget(arguments: &[String], runner: &mut Runner) -> Result<()> {
         "urxe-memory",
         "urxe-types",
         "urxe-wire",
-        // The two hosts of the benchmark, whose work is counted too.
+        // The two hosts of the benchmark, whose instructions count as well.
         "urxe-test-support",
         "crc32fast",
     ];
@@ -76,8 +76,8 @@ pub fn budget(arguments: &[String], runner: &mut Runner) -> Result<()> {
     runner.run(bench.env("CARGO_INCREMENTAL", "0").args(keep))
 }
 
-/// Looks at the packets themselves, and at what several users and IPv6 need, in network namespaces
-/// of their own.
+/// Runs tests that inspect packets, and tests with several users and with IPv6, in separate network
+/// namespaces.
 pub fn namespace(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     need_packages(&["iproute2", "util-linux"], runner)?;
@@ -92,15 +92,15 @@ pub fn namespace(arguments: &[String], runner: &mut Runner) -> Result<()> {
             command.arg("--map-root-user");
         }
         command.args(["cargo", "test", "--workspace", "--test", test, "--", "--ignored"]);
-        // One after the other: they have one loopback interface. What only prints times is left
-        // out.
+        // The tests run one after the other, because they share a loopback interface. Tests that
+        // only print times are skipped.
         runner.run(command.args(["--test-threads", "1", "--skip", "what_joining"]))?;
     }
     Ok(())
 }
 
-/// Runs pairs with real kernels; with `all`, those that take long; with `speed`, compares how fast
-/// urxe and the kernels make connections. The set-up script installs by name what it needs, and
+/// Runs pairs with real kernels. With `all`, runs the long ones. With `speed`, compares the
+/// connection rates of urxe and the kernels. The set-up script installs its packages by name, and
 /// does nothing the second time.
 pub fn kernel(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let longer: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {

@@ -1,5 +1,4 @@
-//! A flame graph: where the processor's time goes in a run of `urxe perf`, in both its processes
-//! and in the kernel.
+//! Creates a flame graph of `urxe perf`, with both its processes and the kernel.
 
 use std::fs;
 use std::process::Command;
@@ -9,11 +8,11 @@ use anyhow::Result;
 use crate::machine::{need_packages, need_program};
 use crate::run::{Runner, cargo, target_folder};
 
-/// What is run unless `urxe perf` is told otherwise.
+/// The default arguments of `urxe perf`.
 const USUAL: [&str; 6] = ["write", "--bandwidth", "-s", "65536", "-D", "2"];
 
-/// Records a run and draws it to `target/flame.svg`, for a browser. Built with frame pointers, so
-/// that stacks can be followed cheaply.
+/// Records a run and writes `target/flame.svg`. The build has frame pointers, so that stacks are
+/// cheap to follow.
 pub fn flame(arguments: &[String], runner: &mut Runner) -> Result<()> {
     need_packages(&["linux-perf"], runner)?;
     need_program("inferno", &["inferno-flamegraph", "--version"], runner)?;
@@ -27,12 +26,12 @@ pub fn flame(arguments: &[String], runner: &mut Runner) -> Result<()> {
     if run.is_empty() {
         run.extend(USUAL);
     }
-    // An odd number of samples a second: nothing of ours comes as often.
+    // An odd sampling rate does not coincide with periodic work.
     let mut perf = Command::new("perf");
     perf.args(["record", "-F", "1999", "-g", "-o"]).arg(&record).arg("--");
     runner.run(perf.arg(folder.join("release/urxe")).arg("perf").args(&run))?;
 
-    // By files: a pipe tells of its last command only.
+    // The steps use files, because the exit status of a pipe is that of its last command.
     let (stacks, folded) = (folder.join("stacks.txt"), folder.join("stacks.folded"));
     for (script, from, to) in [
         ("perf script -i \"$0\" > \"$1\"", &record, &stacks),

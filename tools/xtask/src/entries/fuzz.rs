@@ -14,7 +14,8 @@ const SECONDS: u64 = 60;
 /// libFuzzer is C++.
 const PACKAGES: [&str; 1] = ["g++"];
 
-/// Runs each target. It starts from its kept corpus; what it finds new goes to the target folder.
+/// Runs each target. A target starts with its kept corpus; new inputs are stored in the target
+/// folder.
 pub fn fuzz(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let seconds = number(arguments, SECONDS)?;
     need_packages(&PACKAGES, runner)?;

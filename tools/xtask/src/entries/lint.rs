@@ -7,7 +7,7 @@ use crate::machine::succeeds;
 use crate::run::{Runner, cargo};
 use crate::structure::{crates, lines, modules, prose, small, typos};
 
-/// What is built only on demand, but for the fuzz targets, which need a C++ compiler.
+/// The optional features, except for the fuzz targets, which need a C++ compiler.
 const FEATURES: &str = "urxe/serde,urxe-tests/kernel-peers,urxe-tests/programs";
 
 /// Checks the formatting.

@@ -18,8 +18,8 @@ const CAMPAIGNS: [(&str, &[&str]); 6] = [
     ("kernel", &["all"]),
 ];
 
-/// Runs all campaigns, or those named; one that fails stops no other. Ends with a table for
-/// CONTRIBUTING.md.
+/// Runs all campaigns, or the named ones. A failed campaign does not stop the others. Ends with a
+/// table for CONTRIBUTING.md.
 pub fn long(arguments: &[String], runner: &mut Runner) -> Result<()> {
     if let Some(unknown) = arguments.iter().find(|&name| CAMPAIGNS.iter().all(|(c, _)| c != name)) {
         bail!("no campaign {unknown}; there are {}", CAMPAIGNS.map(|(name, _)| name).join(", "));
@@ -33,7 +33,8 @@ pub fn long(arguments: &[String], runner: &mut Runner) -> Result<()> {
     finish(outcomes, chosen.map(|(name, _)| name), runner)
 }
 
-/// Kills processes that share an address two hundred times, and looks at the others after each.
+/// Kills processes that share an address two hundred times, and checks the remaining processes
+/// after each.
 pub fn sharing(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let mut tests: Command = cargo(["test", "--workspace", "--test", "sharing"]);

@@ -1,17 +1,17 @@
-//! Installing: the command and its libraries in a folder, a relocatable archive, a Debian package.
+//! Installs the command and its libraries, or packs them into a relocatable archive and a Debian
+//! package.
 //!
 //! ```text
 //!   PREFIX/bin/urxe
 //!   PREFIX/lib/urxe/liburxe.so, liburxe_sysfs.so, libibverbs.so.1 -> liburxe.so, librdmacm.so.1 -> liburxe.so
 //!   PREFIX/share/doc/urxe/…
 //! ```
-//! The libraries lie in a folder of their own, where the loader looks only when `urxe run` says so:
-//! the system's libibverbs stays what it is. `urxe` finds them from where it lies itself, so the
-//! folder may be moved.
+//! The libraries have a separate folder, which the loader searches only under `urxe run`, so the
+//! system's libibverbs is unaffected. `urxe` finds the libraries relative to its own path, so the
+//! tree may be moved.
 //!
-//! All three are made of one tree. `cargo deb` would want a second list of the same files, with the
-//! links lying in the sources, since it packs what one crate lists and not a tree; `dpkg-deb` packs
-//! the tree, and Debian has it.
+//! All three forms contain the same tree. `dpkg-deb` packs this tree. `cargo deb` would need a
+//! second list of the files, because it packs the files that a crate lists.
 
 use std::fs;
 use std::io;
@@ -30,20 +30,20 @@ const BUILT: [(&str, &str, u32); 3] = [
     ("liburxe.so", "lib/urxe/liburxe.so", 0o644),
     ("liburxe_sysfs.so", "lib/urxe/liburxe_sysfs.so", 0o644),
 ];
-/// What programs ask the loader for.
+/// The library names of programs.
 const LINKS: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 /// Texts.
 const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
-/// Where an installation goes unless it is told.
+/// The default prefix.
 const PREFIX: &str = "/usr/local";
 
-/// What the arguments say.
+/// The parsed arguments.
 struct Options {
     prefix: PathBuf,
     source: Source,
 }
 
-/// Where the files come from.
+/// The origin of the files.
 enum Source {
     /// Built now, with this profile.
     Profile(String),
@@ -142,7 +142,7 @@ impl Source {
     }
 }
 
-/// Returns `folder`, if it has everything.
+/// Returns `folder` if it contains all files.
 fn complete(folder: PathBuf) -> Result<PathBuf> {
     if let Some((name, ..)) = BUILT.iter().find(|(name, ..)| !folder.join(name).is_file()) {
         bail!(
@@ -162,8 +162,8 @@ fn remade(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
-/// Puts everything below `prefix`. Files take the places of old ones at once, which programs may be
-/// using.
+/// Copies all files below `prefix`. Each file replaces an old one atomically, because programs may
+/// be using the old file.
 fn stage(built: &Path, prefix: &Path) -> io::Result<()> {
     let put = |from: &Path, to: &str, mode: u32| -> io::Result<()> {
         let to = prefix.join(to);
@@ -191,7 +191,7 @@ fn stage(built: &Path, prefix: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes out what debuggers alone need, which is most of a file. Without binutils it stays.
+/// Removes debug information, which is most of a file. Without binutils, the file stays unchanged.
 fn strip(file: &Path) {
     let _stays =
         Command::new("strip").arg("--strip-debug").arg(file).stderr(Stdio::null()).status();

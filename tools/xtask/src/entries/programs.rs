@@ -32,8 +32,8 @@ const PACKAGES: [&str; 19] = [
 ];
 
 /// Checks layouts against Debian's headers, then runs Debian's programs against each other, and
-/// rdma-core's own tests. With `all`, runs every combination of the programs' options instead; with
-/// `speed`, measures them beside `urxe perf`.
+/// rdma-core's own tests. With `all`, runs every combination of the programs' options. With
+/// `speed`, compares their speed with `urxe perf`.
 pub fn programs(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let longer: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => &[],
@@ -49,9 +49,8 @@ pub fn programs(arguments: &[String], runner: &mut Runner) -> Result<()> {
     tests(longer, runner)
 }
 
-/// Runs the tests with these arguments more; as root on a loopback interface of their own. The
-/// programs share the default device with every other process on 127.0.0.1, and another user's
-/// processes must not disturb them.
+/// Runs the tests with additional arguments. As root, they get a separate loopback interface,
+/// because the programs would share the default device with all processes on 127.0.0.1.
 fn tests(more: &[&str], runner: &mut Runner) -> Result<()> {
     const TESTS: [&str; 6] =
         ["test", "--workspace", "--features", "urxe-tests/programs", "--test", "programs"];

@@ -11,7 +11,7 @@ use crate::run::{Runner, cargo};
 /// Seeds of the fault simulation, unless another number is given.
 const SEEDS: u64 = 2000;
 
-/// Runs unit and integration tests (by nextest where it is installed), then the documentation's.
+/// Runs unit and integration tests, with nextest if installed, then the tests of the documentation.
 pub fn test(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let mut tests = if succeeds("cargo", &["nextest", "--version"]) {
@@ -20,12 +20,12 @@ pub fn test(arguments: &[String], runner: &mut Runner) -> Result<()> {
         let kinds = ["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
         cargo(["test", "--workspace"].into_iter().chain(kinds))
     };
-    // Golden texts are compared, never written, whatever the environment says.
+    // Golden texts are compared and never written, independent of the environment.
     runner.run(tests.env("INSTA_UPDATE", "no"))?;
     runner.run(&mut cargo(["test", "--workspace", "--doc"]))
 }
 
-/// Writes golden texts anew from what the programs print now.
+/// Writes the golden texts from the present output.
 pub fn golden(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let mut tests = cargo(["test", "--workspace", "--no-fail-fast"]);
@@ -35,8 +35,8 @@ pub fn golden(arguments: &[String], runner: &mut Runner) -> Result<()> {
 }
 
 /// Runs the fault simulations of all services for thousands of seeds, and a hundred thousand
-/// connections in virtual time. They are built as the other tests are: that is optimised enough,
-/// and assertions watch.
+/// connections in virtual time. The build is that of the tests, which is fast enough and has
+/// assertions.
 pub fn sim(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let seeds = number(arguments, SEEDS)?;
     let simulations =

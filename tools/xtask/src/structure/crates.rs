@@ -5,7 +5,7 @@ use cargo_metadata::DependencyKind;
 
 use super::metadata;
 
-/// Which workspace crates each crate may use outside its tests. ARCHITECTURE.md says why.
+/// The workspace crates that each crate may use outside its tests. ARCHITECTURE.md has the reasons.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("urxe-wire", &[]),
     ("urxe-types", &["urxe-wire"]),
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_table_has_no_cycle() {
-        // Each row uses rows above it only.
+        // Each row uses only rows above.
         for (at, (user, used)) in MAY_USE.iter().enumerate() {
             for name in *used {
                 assert!(MAY_USE[..at].iter().any(|(above, _)| above == name), "{user}: {name}");

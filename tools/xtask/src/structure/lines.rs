@@ -1,6 +1,6 @@
 //! Lengths: a source file has at most 700 lines, a line of code or prose at most 100 columns.
 //!
-//! These lines may be longer, for they cannot be wrapped or must not be:
+//! The following lines may be longer:
 //!
 //! | file | line |
 //! |---|---|
@@ -74,7 +74,7 @@ fn too_long(text: &str, is_rust: bool) -> Result<Vec<(usize, usize)>> {
     Ok(found)
 }
 
-/// Adds the lines of string literals, of macros and of what rustfmt skips.
+/// Adds the lines of string literals, of macros and of items that rustfmt skips.
 fn free_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     let (mut is_macro, mut was_bang, mut is_skipped) = (false, false, false);
     for token in tokens {

@@ -1,9 +1,10 @@
-//! The arrows between the top-level modules of a crate, which must make no cycle.
+//! Checks that the top-level modules of a crate do not use each other in a cycle.
 //!
-//! A path `crate::a::…` or `super::a::…` in module `b` is an arrow from `b` to `a`. A name that the
-//! root re-exports counts as the module that has it; a name that the root itself defines makes an
-//! arrow to the root. Modules below a top-level module count as that module, so that cycles inside
-//! a folder are free. Code under `#[cfg(test)]`, attributes and visibilities make no arrow.
+//! - A path `crate::a::…` or `super::a::…` in module `b` is an edge from `b` to `a`.
+//! - A name that the root re-exports counts as its defining module. A name that the root defines is
+//!   an edge to the root.
+//! - Nested modules count as their top-level module, so cycles inside a folder are allowed.
+//! - Code under `#[cfg(test)]`, attributes and visibilities are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -24,8 +25,8 @@ type Arrows = BTreeMap<(String, String), String>;
 /// The name of the root file's own code.
 const ROOT: &str = "crate root";
 
-/// Crates whose modules may use each other. Each module is an object of the API that makes its
-/// children (a device its protection domains), and a child names its parent.
+/// Crates whose modules may use each other. Each module is an object of the API that creates its
+/// children, such as a device its protection domains, and a child names its parent.
 const FREE: [&str; 2] = ["urxe", "urxe-abi"];
 
 /// Returns the cycles of all other crates of the workspace.
@@ -73,7 +74,7 @@ fn arrows(file: &Path) -> Result<Arrows> {
     Ok(arrows)
 }
 
-/// A path as a module names it.
+/// A path in a module.
 struct Use {
     module: Vec<String>,
     path: Vec<String>,
@@ -89,7 +90,7 @@ struct Reader {
     folder: PathBuf,
     uses: Vec<Use>,
     top_level: BTreeSet<String>,
-    /// What the root re-exports, by name.
+    /// The names that the root re-exports, with their paths.
     exported: BTreeMap<String, Vec<String>>,
     failed: Option<anyhow::Error>,
 }
@@ -118,7 +119,7 @@ impl Reader {
         self.uses.push(Use { module: self.module.clone(), path, place });
     }
 
-    /// Notes paths from `crate` and `super` in what a macro is given, which is no syntax yet.
+    /// Records paths from `crate` and `super` in the arguments of a macro, which are tokens.
     fn note_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -142,8 +143,8 @@ impl Reader {
         }
     }
 
-    /// Returns the top-level module that a path of `module` leads to; none if it leads to another
-    /// crate or stays where it is.
+    /// Returns the top-level module that a path in `module` refers to. Returns `None` for another
+    /// crate and for the module itself.
     fn resolve(&self, module: &[String], path: &[String], depth: usize) -> Option<String> {
         let mut base = module.to_vec();
         let mut rest = path;
@@ -247,7 +248,7 @@ fn is_colon(token: Option<&TokenTree>) -> bool {
     matches!(token, Some(TokenTree::Punct(mark)) if mark.as_char() == ':')
 }
 
-/// Lists the paths of a `use`, each with the name that it brings.
+/// Lists the paths of a `use`, each with its name in the scope.
 fn flatten(tree: &UseTree, mut path: Vec<String>, out: &mut Vec<(String, Vec<String>, Span)>) {
     match tree {
         UseTree::Path(step) => {
@@ -289,7 +290,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Tells whether an item is compiled for tests only: `cfg(test)` or `cfg(all(test, …))`.
+/// Returns whether an item is compiled only for tests: `cfg(test)` or `cfg(all(test, …))`.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
@@ -303,7 +304,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Returns, for each arrow that lies on a cycle, a shortest such cycle; each once.
+/// Returns a shortest cycle for each edge that is part of a cycle; each cycle once.
 fn cycles(arrows: &Arrows) -> Vec<Vec<String>> {
     let mut used: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (from, to) in arrows.keys() {

@@ -1,4 +1,4 @@
-//! One IP packet behind every link type, and what is not IP.
+//! One IP packet behind every link type, and frames of other protocols.
 
 use urxe_wire::frame::{FrameRepr, LinkRepr};
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A record as the tests compare it: time, link type, bytes, original length.
+/// A record in the form that the tests compare: time, link type, bytes, original length.
 type Seen = (Option<u128>, u32, Vec<u8>, u32);
 
 /// Reads to the end or to the error.
@@ -47,7 +47,7 @@ impl Order {
         if self == Self::Little { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 
-    /// A classic file with one record per packet, a second apart.
+    /// Returns a classic file with one record per packet, a second apart.
     fn classic(self, magic: u32, packets: &[&[u8]]) -> Vec<u8> {
         let mut file = Vec::new();
         file.extend(self.u32(magic));
@@ -65,7 +65,7 @@ impl Order {
         file
     }
 
-    /// A pcapng block.
+    /// Returns a pcapng block.
     fn block(self, block_type: u32, body: &[u8]) -> Vec<u8> {
         let padded = body.len().next_multiple_of(4);
         let len = self.u32(padded as u32 + 12);
@@ -86,7 +86,7 @@ impl Order {
         self.block(0x0a0d_0d0a, &body)
     }
 
-    /// An interface of `link_type` with options.
+    /// Returns an interface of `link_type` with options.
     fn interface(self, link_type: u16, snap_len: u32, options: &[(u16, &[u8])]) -> Vec<u8> {
         let mut body = self.u16(link_type).to_vec();
         body.extend(self.u16(0));
@@ -119,7 +119,7 @@ impl Order {
 
 const ORDERS: [Order; 2] = [Order::Little, Order::Big];
 
-/// A pcapng file with two interfaces, packets of all kinds and a block nobody knows.
+/// Returns a pcapng file with two interfaces, packets of all kinds and a block of unknown type.
 fn ng(order: Order) -> Vec<u8> {
     [
         order.section(),

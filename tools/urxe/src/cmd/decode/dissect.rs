@@ -1,4 +1,4 @@
-//! One record taken apart: what the renderings (line, verbose, JSON) show.
+//! One record, dissected for the line, verbose and JSON renderings.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,12 @@ use crate::capture::link_layer::{self, NotUdp};
 #[cfg(test)]
 mod tests;
 
-/// A record that claims more than this is not filled up: no IP packet is so long, the length is
-/// damaged.
+/// The largest length to which a truncated record is padded. A longer length is damaged, because no
+/// IP packet is so long.
 const MAX_FRAME_LEN: usize = 1 << 17;
 
-/// Bytes of the longest link header and the shortest IP header: with fewer, zeros that stand in for
-/// what the capture cut may have been taken for a protocol.
+/// Bytes of the longest link header and the shortest IP header. With fewer bytes, the zeros that
+/// replace the truncated part might be taken for a protocol.
 const MIN_HEADERS_LEN: usize = 40;
 
 /// One packet of a capture.
@@ -26,24 +26,24 @@ const MIN_HEADERS_LEN: usize = 40;
 pub struct Packet<'a> {
     /// Its number in the file, from 1.
     pub number: u64,
-    /// Nanoseconds since 1970, if the file says when.
+    /// Nanoseconds since 1970, if the file has a time stamp.
     pub time_ns: Option<u128>,
     /// Bytes captured.
     pub captured_len: usize,
     /// Bytes on the wire.
     pub original_len: u32,
-    /// A remark of whoever captured it, without control characters.
+    /// The comment in the file, without control characters.
     pub comment: Option<String>,
-    /// What it is.
+    /// The content.
     pub content: Content<'a>,
 }
 
-/// What a packet is.
+/// The content of a packet.
 #[derive(Debug)]
 pub enum Content<'a> {
     /// A RoCEv2 packet.
     Roce {
-        /// Everything in front of it.
+        /// The headers before the packet.
         frame: FrameRepr,
         /// The packet.
         view: PacketView<'a>,
@@ -54,11 +54,12 @@ pub enum Content<'a> {
     },
     /// UDP to the RoCEv2 port that is no RoCEv2 packet.
     Malformed {
-        /// Everything in front of it.
+        /// The headers before the datagram.
         frame: FrameRepr,
-        /// Why it is none.
+        /// The reason why the datagram is not a RoCEv2 packet.
         reason: ParseError,
-        /// Whether its last four bytes are a right ICRC all the same: then the sender made it so.
+        /// Whether the last four bytes are a correct ICRC. Then the sender built the packet this
+        /// way.
         icrc: Icrc,
     },
     /// UDP to another port.
@@ -72,18 +73,18 @@ pub enum Content<'a> {
     Other(NotUdp),
     /// A damaged frame.
     Damaged(NotUdp),
-    /// The capture cut it before its headers end.
+    /// The capture truncated the packet within its headers.
     Cut,
 }
 
 /// Whether an ICRC holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icrc {
-    /// It does.
+    /// The ICRC is correct.
     Ok,
-    /// It does not.
+    /// The ICRC is wrong.
     Wrong {
-        /// What it should be, if the packet is long enough to have one.
+        /// The correct value, if the packet is long enough for an ICRC.
         computed: Option<u32>,
     },
     /// The capture cut the packet before its end.
@@ -101,8 +102,8 @@ impl Icrc {
     }
 }
 
-/// The record's bytes; if the capture cut them, with zeros up to the length on the wire, so that
-/// lengths agree.
+/// Returns the record's bytes; if the capture cut them, with zeros up to the length on the wire, so
+/// that lengths agree.
 pub fn as_on_the_wire<'a>(record: &Record<'a>) -> Cow<'a, [u8]> {
     let original_len = usize::try_from(record.original_len).unwrap_or(usize::MAX);
     if record.bytes.len() >= original_len || original_len > MAX_FRAME_LEN {
@@ -114,7 +115,7 @@ pub fn as_on_the_wire<'a>(record: &Record<'a>) -> Cow<'a, [u8]> {
 }
 
 impl<'a> Packet<'a> {
-    /// Takes a record apart, whose bytes as on the wire are `bytes`.
+    /// Dissects a record, whose bytes as on the wire are `bytes`.
     pub fn new(number: u64, record: &Record<'_>, bytes: &'a [u8]) -> Self {
         let captured_len = record.bytes.len();
         let content = content(record.link_type, bytes, captured_len);
@@ -130,7 +131,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// What `bytes` are, of which the first `captured_len` are real.
+/// Classifies `bytes`, of which the capture kept the first `captured_len`.
 fn content(link_type: u32, bytes: &[u8], captured_len: usize) -> Content<'_> {
     let is_cut = captured_len < bytes.len();
     let frame = match link_layer::parse(link_type, bytes) {
@@ -171,15 +172,15 @@ fn icrc_of(frame: &Frame<'_>, captured: usize) -> Icrc {
     }
 }
 
-/// The MAD in a datagram to queue pair 1, or why it is none of communication management; `None` for
-/// other packets and where the capture cut it.
+/// Returns the MAD in a datagram to queue pair 1, or the reason why it is not a communication
+/// management MAD. Returns `None` for other packets and for truncated ones.
 pub fn mad(view: &PacketView<'_>, payload_captured: usize) -> Option<Result<Mad, MadError>> {
     let is_whole = payload_captured == view.payload_len();
     let to_gsi = view.deth().is_some() && view.bth().dest_qp == Qpn::QP1;
     (to_gsi && is_whole).then(|| Mad::parse(view.payload()))
 }
 
-/// The ICRC at the end of a packet, as a number.
+/// Returns the ICRC at the end of a packet, as a number.
 pub fn received_icrc(packet: &[u8]) -> Option<u32> {
     packet.last_chunk::<ICRC_LEN>().copied().map(u32::from_le_bytes)
 }

@@ -155,8 +155,8 @@ fn mad_object(mad: Result<Mad, MadError>) -> Value {
     object.into()
 }
 
-/// Returns a field's value. Numbers that a message shows as such have at most 32 bits; private data
-/// is shown as hexadecimal digits.
+/// Returns a field's value. Numeric fields of messages have at most 32 bits. Private data is shown
+/// in hexadecimal.
 fn field_value(value: MadValue<'_>) -> Value {
     match value {
         MadValue::Plain(FieldValue::Decimal(number) | FieldValue::Hex(number, _)) => number.into(),

@@ -76,7 +76,7 @@ pub struct HeaderText {
     pub text: String,
 }
 
-/// The extension headers of a packet in wire order.
+/// Returns the extension headers of a packet in wire order.
 pub fn headers(view: &PacketView<'_>) -> Vec<HeaderText> {
     let mut all = Vec::new();
     let mut add =

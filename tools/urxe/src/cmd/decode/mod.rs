@@ -1,4 +1,4 @@
-//! `urxe decode`: what the packets of a capture file say, one readable line each.
+//! `urxe decode`: one line for each packet of a capture file.
 
 mod dissect;
 mod json;
@@ -38,7 +38,7 @@ capture cut the packet. What is not RoCEv2 is named; what is malformed is shown 
 To capture: tcpdump -i any -w FILE.pcap udp port 4791";
 
 impl Args {
-    /// Decodes the file to its end, or to where it is damaged.
+    /// Decodes the file up to its end, or up to the first damage.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let mut out = output::stdout();
         let result =
@@ -51,7 +51,7 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    /// What was decoded stays written even if the file turns out damaged later on.
+    /// Decodes and prints the records. Packets before a damaged record are printed.
     fn decode(&self, file: impl Read, out: &mut dyn Write) -> Result<Tally, CmdError> {
         let mut reader = Reader::new(file)?;
         let mut tally = Tally::default();
@@ -127,8 +127,8 @@ impl fmt::Display for Tally {
 
 #[cfg(test)]
 mod tests {
-    //! Captures of real kernels, damaged: whatever the bytes, decoding ends with text or with an
-    //! error that has a place.
+    //! Damaged captures of real kernels. For all bytes, decoding ends with text or with an error
+    //! that names a position.
 
     use proptest::prelude::*;
     use proptest::sample::Index;
@@ -142,7 +142,7 @@ mod tests {
         include_bytes!("../../../../../wire/testdata/udaddy.pcap"),
     ];
 
-    /// What is printed, and how it ended.
+    /// Returns the output and the result.
     fn decoded(file: &[u8], verbose: bool, json: bool) -> (String, Result<Tally, CmdError>) {
         let args = Args { file: PathBuf::new(), verbose, json };
         let mut out = Vec::new();

@@ -14,7 +14,7 @@ use super::line::headers;
 const PAYLOAD_SHOWN: usize = 64;
 const PAYLOAD_PER_LINE: usize = 16;
 
-/// Writes the fields; nothing for what is not UDP.
+/// Writes the header fields of a UDP packet; writes nothing for other packets.
 pub fn print(out: &mut dyn Write, packet: &Packet<'_>) -> io::Result<()> {
     match &packet.content {
         Content::Roce { frame, view, payload_captured, icrc } => {
@@ -82,7 +82,7 @@ fn print_packet(out: &mut dyn Write, view: &PacketView<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The header's fields on one line, each field of the message on its own.
+/// Returns the header's fields on one line, each field of the message on its own.
 fn print_mad(out: &mut dyn Write, mad: &Mad) -> io::Result<()> {
     let Mad { tid, attribute_modifier, message } = mad;
     let attribute = message.attribute();

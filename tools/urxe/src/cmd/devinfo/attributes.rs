@@ -1,7 +1,7 @@
-//! What `ibv_query_device` and `ibv_query_port` say of a device.
+//! Attributes of a device, as `ibv_query_device` and `ibv_query_port` return them.
 //!
-//! Limits come from the stack ([`Limits`]); what it does not offer is 0, as libibverbs has it.
-//! Numbers of enumerations are libibverbs'.
+//! The limits are those of the stack ([`Limits`]). The limit of an unsupported feature is 0, as in
+//! libibverbs. Numbers of enumerations are those of libibverbs.
 
 use serde_json::{Value, json};
 use urxe_stack::device::Limits;
@@ -12,7 +12,7 @@ use urxe_stack::qp::attr::PathMtu;
 use crate::cmd::processes::Process;
 use crate::output::Object;
 
-/// A value of an enumeration of libibverbs: number, and name as `ibv_devinfo` prints it.
+/// A value of an enumeration of libibverbs: the number, and the name that `ibv_devinfo` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Named(u32, &'static str);
 
@@ -42,7 +42,7 @@ pub const DEVICE_CAP_FLAGS: [(u32, &str); 12] = [
 pub const DEVICE_CAP_FLAGS_EX: [(u32, &str); 3] =
     [(38, "FLUSH_GLOBAL"), (39, "FLUSH_PERSISTENT"), (40, "ATOMIC_WRITE")];
 
-/// The vendor of `rdma_rxe`, which is nobody.
+/// The vendor id of `rdma_rxe`, which is assigned to no vendor.
 const VENDOR_ID: u32 = 0x00ff_ffff;
 /// `IBV_TRANSPORT_IB`, which RoCE is, too.
 const TRANSPORT_IB: Named = Named(0, "InfiniBand");
@@ -120,10 +120,10 @@ fn port(link: &ResolvedLink, limits: &Limits, processes: &[Process]) -> Value {
     let gids = link.gids.iter().enumerate().map(|(index, entry)| {
         json!({
             "index": index,
-            // As inet_ntop writes it, which is how ibv_devinfo shows the GIDs of RoCE v2.
+            // The form of inet_ntop, in which ibv_devinfo shows the GIDs of RoCE v2.
             "gid": std::net::Ipv6Addr::from(entry.gid.0).to_string(),
             "type": "RoCE v2",
-            // Whether the machine has this address, so that peers can reach it.
+            // Whether this machine has the address. Otherwise peers cannot reach it.
             "assigned": entry.assigned,
         })
     });
@@ -156,7 +156,7 @@ fn mtu(mtu: PathMtu) -> Named {
     Named(mtu.number().into(), name)
 }
 
-/// The names that `ibv_devinfo` gives them.
+/// Returns the names that `ibv_devinfo` gives them.
 fn width_and_speed(mbps: Option<u32>) -> (Named, Named) {
     let (width, speed) = link::width_and_speed(mbps);
     let lanes = match width {

@@ -1,5 +1,5 @@
-//! `urxe devinfo`: the devices' attributes in the form of `ibv_devinfo`, so that scripts that read
-//! the one read the other.
+//! `urxe devinfo`: prints device attributes in the format of `ibv_devinfo`, so that the same
+//! scripts can read both.
 
 mod attributes;
 mod print;
@@ -17,7 +17,7 @@ pub struct Args {
     /// Only this device
     #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
     device: Option<LinkName>,
-    /// Only this port; devices have port 1 alone
+    /// Only this port; each device has only port 1
     #[arg(short = 'i', long = "ib-port", value_name = "PORT", value_parser = clap::value_parser!(u8).range(1..=1))]
     port: Option<u8>,
     /// Only the devices' names
@@ -32,7 +32,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints what was asked for. A device that cannot exist on this machine is told on standard
+    /// Prints the attributes. A device that cannot exist on this machine is reported on standard
     /// error.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let configured = link::configured()?;

@@ -1,4 +1,4 @@
-//! Attributes as text, laid out with tabs like `ibv_devinfo`'s.
+//! Prints attributes as text, with the tabs of `ibv_devinfo`.
 
 use std::fmt::Display;
 use std::io::{self, Write};

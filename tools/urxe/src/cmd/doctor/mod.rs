@@ -1,4 +1,4 @@
-//! `urxe doctor`: what this machine grants, what follows, and what to change.
+//! `urxe doctor`: tests what this machine supports, and prints consequences and advice.
 
 mod probe;
 
@@ -12,7 +12,7 @@ use self::probe::{Outcome as Verdict, Probe, processes};
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
-/// Columns of the table where the terminal does not tell.
+/// Columns of the table where no terminal defines the width.
 const WIDTH: u16 = 110;
 
 /// Arguments of `urxe doctor`.
@@ -24,13 +24,13 @@ pub struct Args {
     /// For machines: an object with the verdict and all probes
     #[arg(long)]
     json: bool,
-    /// Only opens a device on an address that another process has: the other half of a probe
+    /// Only open a device on an address that another process uses: the second process of a probe
     #[arg(long, hide = true, value_name = "ADDRESS")]
     join: Option<IpAddr>,
 }
 
 impl Args {
-    /// Tries everything and prints it.
+    /// Runs all probes and prints their results.
     pub fn run(self) -> Result<Outcome, CmdError> {
         if let Some(address) = self.join {
             return processes::join(address);

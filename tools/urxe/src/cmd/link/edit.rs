@@ -11,8 +11,7 @@ use crate::output;
 pub struct AddArgs {
     /// The new device's name, such as rxe0
     name: LinkName,
-    /// An address of this machine or the name of a network interface, with or without "type rxe
-    /// netdev" before it
+    /// An address of this machine or a network interface; "type rxe netdev" may precede it
     #[arg(value_name = "ADDRESS|INTERFACE", required = true, num_args = 1..=4)]
     words: Vec<String>,
 }
@@ -44,7 +43,7 @@ pub struct DelArgs {
 }
 
 impl DelArgs {
-    /// Deletes the device. Programs that use it keep it until they end.
+    /// Deletes the device from the list. Programs that have the device open keep it.
     pub fn run(self) -> Result<Outcome, CmdError> {
         config::remove(&config::file_path()?, &self.name)?;
         note_environment();
@@ -52,14 +51,14 @@ impl DelArgs {
     }
 }
 
-/// Says that the environment variable hides what the list now says.
+/// Prints a note if the environment variable overrides the list.
 fn note_environment() {
     if std::env::var(link::ENVIRONMENT).is_ok_and(|value| !value.trim().is_empty()) {
         output::note("URXE_DEVICES is set here and overrides the list; unset it to use the list");
     }
 }
 
-/// The last word, after `type rxe` and `netdev` in any order, or alone.
+/// Returns the address or interface from the words, with or without `type rxe` and `netdev`.
 fn source(words: &[String]) -> Result<Source, CmdError> {
     let all: Vec<&str> = words.iter().map(String::as_str).collect();
     let rest = match &all[..] {

@@ -32,7 +32,7 @@ enum Action {
 }
 
 impl Args {
-    /// Runs the action, `show` if there is none.
+    /// Runs the action; the default is `show`.
     pub fn run(self) -> Result<Outcome, CmdError> {
         match self.action {
             None => show::Args::default().run(),

@@ -1,6 +1,6 @@
-//! `urxe link show`: a line per device, as `rdma link` prints it, with addresses and path MTU
-//! behind; and below it a line per process that has the device open, with its connections if they
-//! are asked for.
+//! `urxe link show`: prints one line for each device, in the format of `rdma link`, followed by
+//! addresses and path MTU. Below the device, each process that has it open has a line, with its
+//! connections on request.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -16,13 +16,13 @@ use crate::output;
 /// Arguments of `urxe link show`.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// Only the device of this name (rxe0, or rxe0/1 as rdma writes it)
+    /// Only the device of this name (rxe0, or rxe0/1 as in rdma)
     name: Option<String>,
     /// For machines: an array of objects with the keys of "rdma -j link" and more
     #[arg(long)]
     json: bool,
-    /// The connections of each process, in the words of "rdma resource show cm_id", and what its
-    /// connection manager counted
+    /// Also show each process's connections, as in "rdma resource show cm_id", and the counters of
+    /// its connection manager
     #[arg(long)]
     connections: bool,
 }

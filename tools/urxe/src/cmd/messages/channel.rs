@@ -1,5 +1,5 @@
-//! Messages over a connection: each end has receives posted before the other can send, and the
-//! other waits when they are used up.
+//! Messages over a connection. Each end posts its receives before the other end can send, and a
+//! sender waits while all receives of the other end are in use.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,7 +58,8 @@ impl Messages {
         Ok(Self { shared: Arc::new(Shared { connection, inboxes, outboxes, sending }) })
     }
 
-    /// Says one, of up to [`MESSAGE_MAX`] bytes; waits while as many are under way as may.
+    /// Sends a message of up to [`MESSAGE_MAX`] bytes. Waits while the limit of outstanding
+    /// messages is reached.
     pub fn send(&self, message: &[u8]) -> Result<(), MessagesError> {
         let Shared { connection, outboxes, sending, .. } = &*self.shared;
         let mut sending = sending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +91,7 @@ impl Messages {
         }
     }
 
-    /// Says that there is no more, and waits until all has arrived.
+    /// Announces the end of the input, and waits until all messages have arrived.
     pub fn end_of_input(&self) -> Result<(), MessagesError> {
         self.send(&[])?;
         let mut sending = self.shared.sending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,8 +102,8 @@ impl Messages {
         Ok(())
     }
 
-    /// The other end's next message; an empty one is its last. `None` when it has ended the
-    /// connection.
+    /// Returns the next message of the other end. An empty message is the last. Returns `None` if
+    /// the other end disconnected.
     pub fn receive(&self) -> Result<Option<Vec<u8>>, MessagesError> {
         let Shared { connection, inboxes, .. } = &*self.shared;
         let received = connection.recv_cq().wait_one(None)?;
@@ -124,7 +125,7 @@ impl Messages {
         self.wait_for_end();
     }
 
-    /// Waits until either end has ended it.
+    /// Waits until either end disconnects.
     pub fn wait_for_end(&self) {
         let events = self.shared.connection.events();
         while events.wait(None).is_ok_and(|event| event != ConnectionEvent::Disconnected) {}

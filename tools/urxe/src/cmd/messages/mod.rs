@@ -1,22 +1,21 @@
-//! `urxe listen` and `urxe connect`: messages over a connection by `rdma_cm`, for trying things
-//! out.
+//! `urxe listen` and `urxe connect`: messages over an `rdma_cm` connection, to try out a network.
 //!
-//! What stands on standard input goes as messages to the other end's standard output, both ways; or
-//! one end sends a known pattern, and the other compares.
+//! Each end sends its standard input as messages to the standard output of the other end. In the
+//! second mode, one end sends a known pattern and the other end compares.
 //!
 //! ```text
 //!   connect                                    listen
 //!   request ("urxe lines" or "urxe verify") -> accept
 //!   lines   <--------------------------------> lines
-//!   an empty message: that was all ----------> what is still to be said
+//!   an empty message: end of input ----------> the remaining lines
 //!           <--------------------------------- an empty message
 //!   disconnect
 //! ```
 //!
 //! | file | subject |
 //! |---|---|
-//! | `channel` | messages in registered memory, in order, no more than the other end has room for |
-//! | `transfer` | the pattern, and the figures |
+//! | `channel` | messages in registered memory, in order, limited by the receives of the other end |
+//! | `transfer` | the pattern, and the throughput |
 
 mod channel;
 mod transfer;
@@ -35,7 +34,7 @@ use crate::cmd::{CmdError, Outcome};
 use crate::output;
 use crate::traffic::error::TrafficError;
 
-/// What a request says.
+/// The private data of a request.
 const LINES: &[u8] = b"urxe lines 1";
 const VERIFY: &[u8] = b"urxe verify 1";
 
@@ -47,7 +46,7 @@ pub struct ListenArgs {
     /// The address; by default all addresses of the devices
     #[arg(short, long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     address: IpAddr,
-    /// Go on with the next connection, until it is stopped
+    /// Accept the next connection after the first; end by a signal
     #[arg(short, long)]
     keep: bool,
 }
@@ -63,31 +62,31 @@ pub struct ConnectArgs {
     host: String,
     /// Its port
     port: u16,
-    /// Send so many bytes of a pattern, which the listener compares, instead of standard input:
-    /// 64K, 100M
+    /// Send this many bytes of a pattern instead of standard input, such as 64K or 100M; the
+    /// listener verifies them
     #[arg(short, long, value_name = "BYTES")]
     verify: Option<Size>,
     /// The own address
     #[arg(short, long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
-    /// How long the listener may take to answer, in seconds
+    /// Time limit for the listener's reply, in seconds
     #[arg(short, long, default_value_t = 10)]
     timeout: u64,
 }
 
-/// Why it did not work.
+/// Errors of `urxe listen` and `urxe connect`.
 #[derive(Debug, thiserror::Error)]
 pub enum MessagesError {
-    /// The connection, or a verb over it.
+    /// The connection or a verb failed.
     #[error(transparent)]
     Connection(TrafficError),
     /// A message failed.
     #[error("a message failed: {status}")]
     Failed { status: WcStatus },
-    /// The other end is gone.
+    /// The other end disconnected too early.
     #[error("the other end has ended the connection before all was said")]
     Ended,
-    /// The pattern is not what was sent.
+    /// A byte differs from the pattern.
     #[error("byte {at} is not what was sent")]
     Wrong { at: u64 },
     /// The listener counts otherwise.
@@ -141,7 +140,7 @@ impl ListenArgs {
 }
 
 impl ConnectArgs {
-    /// Connects and says all.
+    /// Connects and sends everything.
     pub fn run(self) -> Result<Outcome, CmdError> {
         self.connect()?;
         Ok(Outcome::Done)
@@ -162,11 +161,11 @@ impl ConnectArgs {
     }
 }
 
-/// Standard input to the other end, and what it says to standard output. `is_first`: this end's end
-/// of input ends all.
+/// Sends standard input to the other end, and prints the messages of the other end. With
+/// `is_first`, the end of this end's input ends the connection.
 fn relay(messages: &Messages, is_first: bool) -> Result<(), MessagesError> {
     if is_first {
-        // What the other end says meanwhile is printed by another thread.
+        // Another thread prints the messages of the other end.
         return thread::scope(|threads| {
             let printing = threads.spawn(|| print(messages));
             let said = send_input(messages);
@@ -175,7 +174,7 @@ fn relay(messages: &Messages, is_first: bool) -> Result<(), MessagesError> {
             said.and(printed)
         });
     }
-    // Not joined: its standard input may be a terminal, where nothing comes any more.
+    // The thread is not joined, because a read from a terminal may never return.
     let input = messages.clone();
     thread::spawn(move || send_input_unless_ended(&input));
     print(messages)?;
@@ -205,7 +204,7 @@ fn send_input_unless_ended(messages: &Messages) {
     }
 }
 
-/// Prints what comes until the other end has said all.
+/// Prints messages until the other end announces the end of its input.
 fn print(messages: &Messages) -> Result<(), MessagesError> {
     let mut out = io::stdout().lock();
     while let Some(message) = messages.receive()? {

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use super::MessagesError;
 use super::channel::{MESSAGE_MAX, Messages};
 
-/// The byte at a place of the pattern, which has no period that a message could be a multiple of.
+/// Returns the byte at a place of the pattern, which has no period that a message could be a
+/// multiple of.
 fn pattern(at: u64) -> u8 {
     (at ^ at >> 8 ^ at >> 16 ^ at >> 24) as u8
 }
 
-/// Sends `total` bytes; the other end answers with how many it found right.
+/// Sends `total` bytes. The other end replies with the number of correct bytes.
 pub fn send(messages: &Messages, total: u64) -> Result<(), MessagesError> {
     let began = Instant::now();
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! One thing to measure: an operation, how it is posted, and for how long. Both ends are told the
-//! same case.
+//! A measurement: an operation, the way it is posted, and its duration. Both ends use the same
+//! case.
 
 use std::time::Duration;
 
@@ -15,28 +15,28 @@ pub const RING_MAX: usize = 128;
 pub const DEPTH_MAX: u32 = 16_384;
 /// Most queue pairs of a case.
 pub const QPS_MAX: u32 = 1024;
-/// Most bytes of inline data; what the device allows.
+/// The largest inline data in bytes, which is the limit of the device.
 pub const INLINE_MAX: usize = 1024;
 /// Bytes of the working set, unless one message is larger.
 pub const WORKING_SET: usize = 1 << 20;
-/// Unless a case says otherwise: one completion for so many sends.
+/// The default number of sends for each completion.
 const SIGNAL_EVERY: u32 = 16;
 
-/// What is asked about it.
+/// The measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Metric {
     /// Bytes and messages a second with many on the way.
     Bandwidth,
-    /// Time of one message alone.
+    /// Time of a single message.
     Latency,
 }
 
 /// When a round is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Limit {
-    /// After so many messages of each queue pair.
+    /// This many messages of each queue pair.
     Messages(u64),
-    /// After so many microseconds.
+    /// This many microseconds.
     Micros(u64),
 }
 
@@ -46,7 +46,7 @@ impl Limit {
         Self::Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// The time; `None` where messages are counted.
+    /// Returns the time; `None` where messages are counted.
     pub fn time(self) -> Option<Duration> {
         match self {
             Self::Messages(_) => None,
@@ -55,12 +55,12 @@ impl Limit {
     }
 }
 
-/// One thing to measure.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
-    /// What is moved.
+    /// The operation.
     pub operation: Operation,
-    /// What is asked.
+    /// The measured quantity.
     pub metric: Metric,
     /// Bytes of a message.
     pub size: usize,
@@ -72,16 +72,16 @@ pub struct Case {
     pub list: u32,
     /// Path MTU in bytes.
     pub mtu: usize,
-    /// Both ends ask at once.
+    /// Whether both ends send at once.
     pub bidirectional: bool,
     /// How both ends wait.
     pub wait: Wait,
     /// Whether messages are copied when posted.
     pub inline: bool,
-    /// Latency of WRITE: look at nothing but the memory.
+    /// Latency of WRITE: whether the receiver only reads memory, without polling.
     pub spin_memory: bool,
-    /// Whether the target of one-sided operations polls; else it sleeps, and its device serves them
-    /// alone.
+    /// Whether the target of one-sided operations polls. Otherwise it sleeps, and its device serves
+    /// the operations.
     pub target_polls: bool,
     /// Bytes of the messages of one direction, all queue pairs together.
     pub working_set: usize,
@@ -90,7 +90,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Bandwidth of `operation` as most programs use it, over `mtu`.
+    /// Returns a bandwidth case with common settings.
     pub fn bandwidth(operation: Operation, size: usize, mtu: usize, limit: Limit) -> Self {
         let size = if operation.is_atomic() { ATOMIC_SIZE } else { size };
         Self {
@@ -116,7 +116,7 @@ impl Case {
         Self { metric: Metric::Latency, ..Self::bandwidth(operation, size, mtu, limit) }
     }
 
-    /// Refuses what cannot be measured, however it was asked for.
+    /// Checks that the case can be measured.
     ///
     /// # Errors
     /// [`CaseError`].
@@ -156,7 +156,7 @@ impl Case {
         Ok(())
     }
 
-    /// One send of so many makes a completion.
+    /// Returns the number of sends for each completion.
     pub fn signal_every(&self) -> u32 {
         let alone = self.metric == Metric::Latency && !self.operation.is_ping_pong();
         match self.list {
@@ -167,25 +167,27 @@ impl Case {
         }
     }
 
-    /// Messages prepared for each queue pair: whole lists, each ending with a completion.
+    /// Returns the messages prepared for each queue pair: whole lists, each ending with a
+    /// completion.
     pub fn ring_len(&self) -> usize {
         let step = self.signal_every() as usize;
         step * (RING_MAX / step).max(1)
     }
 
-    /// Bytes of one direction's part of the region.
+    /// Returns the bytes of one direction's part of the region.
     pub fn window(&self) -> usize {
         let counters = if self.operation.is_atomic() { self.qps as usize * ATOMIC_SIZE } else { 0 };
         self.working_set.max(self.size).max(counters).next_multiple_of(64)
     }
 
-    /// The slot of the `index`-th message of the ring of queue pair `nr`, counted in messages.
+    /// Returns the slot of the `index`-th message of the ring of queue pair `nr`, counted in
+    /// messages.
     pub fn slot(&self, nr: usize, index: usize) -> usize {
         let slots = self.window() / self.size;
         (nr + index * self.qps as usize) % slots
     }
 
-    /// Bytes that messages really touch.
+    /// Returns the bytes that messages really touch.
     pub fn touched(&self) -> usize {
         let slots = self.window() / self.size;
         slots.min(self.ring_len() * self.qps as usize) * self.size
@@ -196,7 +198,7 @@ impl Case {
         self.size.min(self.mtu)
     }
 
-    /// Other bytes of most of its datagrams.
+    /// Returns the bytes besides the payload in most datagrams.
     pub fn overhead(&self) -> usize {
         self.operation.overhead(self.size <= self.mtu)
     }
@@ -219,7 +221,7 @@ pub enum CaseError {
     /// A message must fit.
     #[error("a working set of {given} bytes does not hold one message of {size} bytes")]
     WorkingSet { given: usize, size: usize },
-    /// Only a WRITE shows in memory alone.
+    /// Memory shows only the arrival of a WRITE.
     #[error("--spin-memory is for the latency of WRITE, not for {operation}")]
     SpinMemory { operation: Operation },
     /// A WRITE makes no event at the peer.
@@ -227,7 +229,7 @@ pub enum CaseError {
         "--events with the latency of WRITE: a WRITE wakes nobody at the other end; write-imm does, or leave out --latency"
     )]
     WriteEvents,
-    /// One message alone is one.
+    /// Latency requires a single outstanding message.
     #[error(
         "latency is that of one message alone: no --qps, --post-list or --bidirectional with it"
     )]

@@ -1,10 +1,10 @@
-//! Where the two threads of a ping-pong run.
+//! The processors of the two threads of a ping-pong.
 //!
-//! Two threads that sleep in turn may end up on one processor, where one wakes the other without an
-//! interrupt, or on two. The two differ by a factor of ten where processors are virtual, and which
-//! of them comes is the scheduler's choice, anew for each round: a result would be compared with a
-//! floor that stood elsewhere. So each end keeps to a processor of its own while it is measured, as
-//! one does with `taskset` for perftest; results and floors alike.
+//! Two threads that sleep alternately may run on one processor, where one wakes the other without
+//! an interrupt, or on two. On virtual processors the two differ by a factor of ten. The scheduler
+//! chooses anew for each round, so results and baselines would not be comparable. Therefore each
+//! end is bound to its own processor while it is measured, as with `taskset` for perftest. This
+//! applies to results and baselines.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -15,7 +15,7 @@ pub enum Side {
     Answers = 1,
 }
 
-/// Keeps the calling thread on a processor until it is dropped.
+/// Binds the calling thread to a processor until dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct CpuAffinity {
@@ -23,8 +23,8 @@ pub struct CpuAffinity {
 }
 
 impl CpuAffinity {
-    /// On the first of the processors that the thread may use, or the second. Left where it is if
-    /// there is one only, or if the system does not allow it.
+    /// Binds the thread to the first or second processor that it may use. Has no effect with a
+    /// single processor, or if the system refuses.
     pub fn to(side: Side) -> Self {
         let Ok(before) = sched_getaffinity(None) else { return Self { before: None } };
         let mut allowed = (0..CpuSet::MAX_CPU).filter(|nr| before.is_set(*nr));
@@ -41,7 +41,7 @@ impl CpuAffinity {
 impl Drop for CpuAffinity {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // What was allowed before.
+            // Restores the previous affinity.
             let _ = sched_setaffinity(None, before);
         }
     }

@@ -1,11 +1,11 @@
-//! One end of a case: region, completion queue, queue pairs, and where each of them is in its ring
-//! of prepared requests.
+//! One end of a case: region, completion queue, queue pairs, and the positions in their rings of
+//! prepared requests.
 //!
 //! ```text
-//!   region   | source: what this end sends, what atomics bring | destination: what arrives, what READs bring, counters |
+//!   region   | source: sent data, results of atomics | destination: received data, READ data, counters |
 //! ```
-//! Each half is the case's window. The requests of a ring are made once and posted again and again,
-//! as programs that are in a hurry do; nothing is allocated in a timed loop.
+//! Each half has the size of the case's window. The requests of a ring are created once and posted
+//! repeatedly, so a timed loop allocates nothing.
 
 use std::time::{Duration, Instant};
 
@@ -22,32 +22,32 @@ use crate::traffic::operation::{ATOMIC_SIZE, Operation};
 use crate::traffic::pattern;
 use crate::traffic::{ALL_ACCESS, Wait};
 
-/// READs and atomics of a queue pair on the way at once.
+/// Outstanding READs and atomics of a queue pair.
 const RD_ATOMIC: u8 = 16;
 /// Completions taken at a time.
 const TAKEN: usize = 64;
 /// Receives posted at a time.
 const RECEIVES_AT_ONCE: u32 = 16;
-/// How long one sleep for an event lasts at most: who sleeps must notice the end of the round.
+/// Time limit of a sleep for an event, because the thread must notice the end of the round.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
-/// Empty polls between two looks at the clock.
+/// Empty polls between two reads of the clock.
 const POLLS_BETWEEN: u32 = 1024;
 /// Time without a completion after which the run fails.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
-/// The bit of a work request's identifier that tells receives from sends; the rest is queue pair
-/// and count.
+/// The position of the queue pair number in a work request's identifier; the low bits hold the
+/// message count.
 const QP_SHIFT: u32 = 32;
 
-/// What does not change during a session.
+/// The constant part of a session.
 #[derive(Debug)]
 pub struct End {
     pub case: Case,
     pub region: MemoryRegion,
     pub cq: CompletionQueue,
     pub qps: Vec<QueuePair>,
-    /// The peer's region, once connected.
+    /// The peer's region, after the connection.
     pub remote: Option<RemoteRegion>,
-    /// What one message is.
+    /// The bytes of a message.
     pub message: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ pub struct QpState {
     pub received_from: usize,
 }
 
-/// What changes.
+/// The variable part of a session.
 #[derive(Debug)]
 pub struct QpStates {
     pub qps: Vec<QpState>,
@@ -118,7 +118,7 @@ impl End {
         Ok(Self { case, region, cq, qps, remote: None, message })
     }
 
-    /// What the other end needs.
+    /// Returns the addresses that the other end connects to.
     pub fn ends(&self) -> Ends {
         let endpoints = self.qps.iter().map(|qp| qp.endpoint().to_string()).collect();
         Ends { endpoints, region: self.region.remote().to_string() }
@@ -146,7 +146,7 @@ impl End {
         Ok(())
     }
 
-    /// The prepared sends of queue pair `nr`.
+    /// Returns the prepared sends of queue pair `nr`.
     ///
     /// # Errors
     /// [`PerfError::Traffic`]: not connected, or the peer's region is too small.
@@ -189,7 +189,7 @@ impl End {
         })
     }
 
-    /// The prepared receives of queue pair `nr`.
+    /// Returns the prepared receives of queue pair `nr`.
     ///
     /// # Errors
     /// [`PerfError::Traffic`].
@@ -207,7 +207,7 @@ impl End {
         (0..self.case.ring_len()).map(make).collect()
     }
 
-    /// Fills the destination with what no message is, so that what arrives shows.
+    /// Clears the destination, so that arriving data is detected.
     ///
     /// # Errors
     /// [`PerfError::Traffic`].
@@ -249,7 +249,7 @@ impl QpStates {
         }
     }
 
-    /// Before a round: counting begins anew.
+    /// Resets the counts before a round.
     pub fn begin(&mut self) {
         for state in &mut self.qps {
             (state.sent, state.touched, state.received) = (0, 0, 0);
@@ -269,7 +269,7 @@ impl QpStates {
         }
     }
 
-    /// What was sent in this round, by queue pair.
+    /// Returns the messages sent in this round, by queue pair.
     pub fn sent(&self) -> Vec<Sent> {
         self.qps
             .iter()
@@ -277,7 +277,7 @@ impl QpStates {
             .collect()
     }
 
-    /// Messages sent in this round.
+    /// Returns the messages sent in this round.
     pub fn sent_in_all(&self) -> u64 {
         self.qps.iter().map(|state| state.sent).sum()
     }
@@ -328,8 +328,8 @@ impl QpStates {
         Ok(())
     }
 
-    /// After a look that found nothing: fails if that has been so for long. Looks at the clock now
-    /// and then.
+    /// Records a poll without completions. Reads the clock occasionally, and fails if the stall
+    /// lasts too long.
     ///
     /// # Errors
     /// [`PerfError::Stalled`].
@@ -344,12 +344,12 @@ impl QpStates {
         Ok(())
     }
 
-    /// After a look that found something.
+    /// Records a poll with completions.
     pub fn record_progress(&mut self) {
         self.silent_since = None;
     }
 
-    /// Whether it is time to look at what costs more than a poll.
+    /// Returns whether this poll should make the expensive checks.
     pub fn should_check_end(&self, end: &End) -> bool {
         end.case.wait == Wait::Events || self.polls.is_multiple_of(64)
     }
@@ -360,7 +360,8 @@ fn receives(case: &Case) -> u32 {
     if case.operation.is_received() { (2 * case.depth).max(64) } else { 1 }
 }
 
-/// A work request's identifier: the queue pair, and how many messages its completion stands for.
+/// Returns a work request's identifier: the queue pair, and the number of messages that its
+/// completion covers.
 pub fn identifier(nr: usize, messages: usize) -> u64 {
     (nr as u64) << QP_SHIFT | messages as u64
 }

@@ -13,10 +13,10 @@ use crate::traffic::responder::Refusal;
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
-    /// It cannot be measured.
+    /// The case cannot be measured.
     #[error(transparent)]
     Case(#[from] CaseError),
-    /// An end, or the other one.
+    /// Either end failed.
     #[error(transparent)]
     Traffic(TrafficError),
     /// A message failed.
@@ -25,7 +25,7 @@ pub enum PerfError {
     /// Nothing completes.
     #[error("nothing has completed for {} seconds: has the peer gone?", limit.as_secs())]
     Stalled { limit: Duration },
-    /// A byte is not what was sent.
+    /// A byte differs from the one sent.
     #[error("wrong data: byte {offset} of slot {slot} is {found:#04x} instead of {expected:#04x}")]
     Byte { slot: usize, offset: usize, found: u8, expected: u8 },
     /// More or fewer messages arrived than were sent.
@@ -41,7 +41,7 @@ pub enum PerfError {
         #[source]
         error: io::Error,
     },
-    /// The other host.
+    /// The connection to the other host failed.
     #[error("{doing} {at}")]
     Host {
         doing: &'static str,
@@ -73,7 +73,7 @@ impl Refusal for PerfError {
     }
 }
 
-/// What the floor was doing.
+/// Returns a conversion for errors of the floor's sockets, where `doing` names the failed step.
 pub fn floor(doing: &'static str) -> impl FnOnce(io::Error) -> PerfError {
     move |error| PerfError::Floor { doing, error }
 }

@@ -1,16 +1,16 @@
-//! Latency: one message on the way at a time.
+//! Latency: one outstanding message at a time.
 //!
-//! | operation | what is timed |
+//! | operation | timed interval |
 //! |---|---|
 //! | SEND, WRITE_IMM | half of: post, until the peer's message of the same size has completed a receive |
 //! | WRITE | half of: post, until the last byte of the peer's message of the same size is in memory |
 //! | READ, atomics | from post to completion |
 //!
-//! Who waits for a WRITE looks at memory and polls its queue in turn, as the polling thread is the
-//! one that receives; with `--spin-memory` it looks at memory only, as `ib_write_lat` does, and the
-//! device's background thread receives.
+//! A thread that waits for a WRITE reads memory and polls its queue alternately, because the
+//! polling thread receives the packets. With `--spin-memory` the thread only reads memory, as
+//! `ib_write_lat` does, and the device's background thread receives.
 //!
-//! Each end keeps to a processor of its own meanwhile, as in the floor ([`super::cpu_affinity`]).
+//! Each end is bound to its own processor, as for the floor ([`super::cpu_affinity`]).
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ use super::statistics::{Latencies, Sample};
 use crate::traffic::error::unexpected;
 use crate::traffic::operation::Operation;
 
-/// The end that measures.
+/// Runs the measuring end.
 ///
 /// # Errors
 /// [`PerfError`].
@@ -50,7 +50,7 @@ pub fn measure(end: &End, states: &mut QpStates, limit: Limit) -> Result<Sample,
     Ok(Sample { usec: sample.usec.map(|times| times.times(factor)), ..sample })
 }
 
-/// The other end: answers each message, until `is_over`.
+/// Runs the other end, which replies to each message until `is_over`.
 ///
 /// # Errors
 /// [`PerfError`].
@@ -119,7 +119,7 @@ impl<'a> PingPong<'a> {
             self.inline[size - 1] = number;
             Data::inline(&self.inline)
         } else {
-            // The message before it has arrived: its answer came.
+            // The reply proves that the previous message has arrived, so the buffer is free.
             end.region.write(size - 1, &[number])?;
             end.region.slice(..size)?.into()
         };
@@ -130,8 +130,8 @@ impl<'a> PingPong<'a> {
         Ok(end.qps[0].post_send(&request)?)
     }
 
-    /// Waits for the peer's `nr`-th message, or the answer to one's own; `false` if it is over
-    /// before.
+    /// Waits for the peer's `nr`-th message, or for the completion. Returns `false` if `is_over`
+    /// first.
     fn wait_for(
         &mut self,
         end: &End,
@@ -187,7 +187,7 @@ impl<'a> PingPong<'a> {
         Ok(count)
     }
 
-    /// Waits for the completions of what was sent.
+    /// Waits for the completions of all sent messages.
     fn settle(&mut self, end: &End, states: &mut QpStates) -> Result<(), PerfError> {
         while states.qps[0].outstanding > states.qps[0].unsignaled {
             self.take(end, states)?;
@@ -196,7 +196,7 @@ impl<'a> PingPong<'a> {
     }
 }
 
-/// What the last byte of the `nr`-th message is: never 0, and never what it was before.
+/// Returns the last byte of the `nr`-th message, which is not 0 and differs from the previous one.
 fn number(nr: u64) -> u8 {
     (nr % 255 + 1) as u8
 }

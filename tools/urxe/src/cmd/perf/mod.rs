@@ -1,25 +1,24 @@
-//! `urxe perf`: bandwidth, message rate and latency, as ratios to what the machine does without
-//! RDMA.
+//! `urxe perf`: bandwidth, message rate and latency, as ratios to the performance of the machine
+//! without RDMA.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `options` | the command line |
-//! | `case`, `error` | one thing to measure, and why it cannot be |
-//! | `protocol`, `responder` | what the two ends say to each other; the one that obeys |
-//! | `runner` | the end that measures: devices, comparisons in turn |
+//! | `case`, `error` | a measurement, and the reasons why it is impossible |
+//! | `protocol`, `responder` | the protocol between the ends; the end that executes commands |
+//! | `runner` | the measuring end: devices, alternating comparisons |
 //! | `session`, `end` | a case at one end: queue pairs, region, prepared requests |
 //! | `stream`, `latency` | the measured loops |
-//! | `verify` | whether what arrived is right |
-//! | `cpu_affinity` | where the threads of a ping-pong run |
+//! | `verify` | the verification of received data |
+//! | `cpu_affinity` | the processors of the threads of a ping-pong |
 //! | `floor` | plain UDP and TCP between the same two processes |
 //! | `statistics`, `report` | medians, percentiles, ratios; rows |
-//! | `table`, `plot` | what is printed |
-//! | `addresses` | one address against two |
-//! | `targets` | what the project wants to reach, and whether it does |
+//! | `table`, `plot` | the output |
+//! | `addresses` | one address compared with two |
+//! | `targets` | the project's targets, and their results |
 //!
-//! The measured loops use the crate `urxe` as any program does. They post prepared requests and
-//! poll into an array: nothing is allocated and nothing is looked at that a program would not look
-//! at.
+//! The measured loops use the crate `urxe` as a program does. They post prepared requests and poll
+//! into an array. They allocate nothing and read no data that a program would not read.
 
 mod addresses;
 mod case;
@@ -64,11 +63,11 @@ use runner::{Addresses, Runner, Workload, budget};
 
 /// The hidden option that makes a process the peer.
 const PEER_OPTION: &str = "--as-peer-process";
-/// Where `--all` draws, unless told otherwise.
+/// The default file of the plot of `--all`.
 const SVG: &str = "urxe-perf.svg";
 
 impl Args {
-    /// Runs what was asked for.
+    /// Runs the subcommand.
     ///
     /// # Errors
     /// [`CmdError`].
@@ -108,8 +107,8 @@ impl Args {
     }
 
     fn measure(&self, choice: &Choice) -> Result<Report, PerfError> {
-        // What cannot be measured is refused before anything is started; the path MTU does not
-        // matter to that.
+        // Impossible cases are refused before any process is started. The path MTU does not matter
+        // here.
         self.cases(4096)?;
         let (mut runner, devices) = match &self.connect {
             Some(host) => two_hosts::connect(choice, host, self.port, &self.device_options())?,
@@ -151,8 +150,7 @@ fn builder(options: &DeviceOptions) -> DeviceBuilder {
     }
 }
 
-/// The most memory that this process has had in use, in bytes (`VmHWM`, proc(5)); 0 where the
-/// system does not say.
+/// Returns the peak memory of this process in bytes (`VmHWM`, proc(5)), or 0 if unknown.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -160,7 +158,7 @@ fn resident() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// The time that it will take, told once, and a bar.
+/// The progress bar, after a note about the expected time.
 struct Progress(ProgressBar);
 
 impl Progress {

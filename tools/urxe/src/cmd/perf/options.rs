@@ -1,4 +1,4 @@
-//! The command line of `urxe perf`, and what it asks for.
+//! The command line of `urxe perf`, and the cases that follow from it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,22 +24,22 @@ const ROUND: f64 = 0.1;
 const ROUND_ALL: f64 = 0.05;
 /// The same with `--targets`.
 const ROUND_TARGETS: f64 = 0.3;
-/// Sizes, unless others are asked for.
+/// The default sizes.
 const SIZES: [usize; 3] = [64, 64 << 10, 1 << 20];
-/// The largest size of `--all`, as perftest has it; the smallest is 2.
+/// The largest size of `--all`, as in perftest; the smallest is 2.
 const ALL_MAX: usize = 8 << 20;
 
 /// Arguments of `urxe perf`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// What to move [default: everything]
+    /// Operations to measure [default: all]
     #[arg(value_name = "OPERATION")]
     pub operations: Vec<Operation>,
-    /// Bandwidth and message rate alone
+    /// Measure only bandwidth and message rate
     #[arg(long, conflicts_with = "latency")]
     pub bandwidth: bool,
-    /// Latency alone
+    /// Measure only latency
     #[arg(long)]
     pub latency: bool,
 
@@ -71,17 +71,16 @@ pub struct Args {
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that fits]
     #[arg(short, long, value_parser = path_mtu)]
     pub mtu: Option<PathMtu>,
-    /// Both ends send at once
+    /// Send from both ends at once
     #[arg(short, long)]
     pub bidirectional: bool,
     /// Sleep on completion events instead of polling
     #[arg(short, long)]
     pub events: bool,
-    /// Copy messages of up to so many bytes when they are posted
+    /// Copy messages of up to this many bytes when they are posted
     #[arg(short = 'I', long, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = inline)]
     pub inline: usize,
-    /// Latency of WRITE: look at nothing but the memory, as ib_write_lat does, and leave the
-    /// receiving to the device
+    /// Latency of WRITE: only read memory, as ib_write_lat does; the device's thread receives
     #[arg(long)]
     pub spin_memory: bool,
     /// The target of WRITE, READ and atomics polls, instead of leaving all to its device
@@ -91,7 +90,7 @@ pub struct Args {
     /// one message]
     #[arg(long, value_name = "SIZE")]
     pub working_set: Option<Size>,
-    /// Receive buffer to ask the kernel for, which doubles it [default: 8M]
+    /// Receive buffer to request from the kernel, which doubles the value [default: 8M]
     #[arg(long, value_name = "SIZE")]
     pub receive_buffer: Option<Size>,
 
@@ -105,7 +104,7 @@ pub struct Args {
     /// Measure with one address and with two, and print the ratio
     #[arg(long, conflicts_with_all = ["addresses", "all", "two_hosts"])]
     pub compare_addresses: bool,
-    /// Measure what the project wants to reach, and say of each whether it holds
+    /// Measure the project's targets, and report for each whether the result meets the target
     #[arg(long, conflicts_with_all = ["operations", "bandwidth", "latency", "size", "all", "iterations", "qps",
         "tx_depth", "post_list", "mtu", "bidirectional", "events", "inline", "spin_memory", "target_polls", "working_set",
         "receive_buffer", "device", "addresses", "compare_addresses", "two_hosts", "svg"])]
@@ -114,7 +113,7 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", requires = "targets", value_parser = part_of_row)]
     pub row: Option<String>,
 
-    /// Wait for another host's urxe perf --connect, and do what it asks
+    /// Wait for another host's urxe perf --connect, and execute its commands
     #[arg(long, group = "two_hosts", conflicts_with_all = ["connect", "operations", "bandwidth", "latency", "size", "all",
         "iterations", "duration", "rounds", "qps", "tx_depth", "post_list", "mtu", "bidirectional", "events", "inline",
         "spin_memory", "target_polls", "working_set", "receive_buffer", "addresses", "json", "svg"])]
@@ -166,7 +165,7 @@ fn inline(text: &str) -> Result<usize, String> {
 }
 
 impl Args {
-    /// How long a round lasts.
+    /// Returns how long a round lasts.
     pub fn round(&self) -> Duration {
         let usual = match self {
             Self { targets: true, .. } => ROUND_TARGETS,
@@ -220,8 +219,7 @@ impl Args {
             groups.push(self.group(&messages, size, mtu)?);
         }
         if !atomics.is_empty() {
-            // Atomics have a size of their own, which nobody who asks for everything means to
-            // contradict.
+            // Atomics have a fixed size, which a default selection does not contradict.
             let asked = self
                 .size
                 .first()
@@ -229,7 +227,8 @@ impl Args {
                 .map_or(ATOMIC_SIZE, |size| size.bytes());
             groups.push(self.group(&atomics, asked, mtu)?);
         }
-        // "Everything" is all that there is; of what was asked for by name, nothing is left out.
+        // A default selection contains all possible cases. A case that the user named must be
+        // possible.
         let everything = self.operations.is_empty() || self.metrics().len() > 1;
         let mut skipped = None;
         let mut kept = Vec::new();
@@ -268,7 +267,8 @@ impl Args {
                     operation,
                     metric,
                     size,
-                    // With both metrics, these are for the one that they mean something to.
+                    // With both metrics, each option applies to the metric that supports the
+                    // option.
                     qps: if bandwidth || only { self.qps } else { 1 },
                     list: if bandwidth || only { self.post_list } else { 1 },
                     bidirectional: self.bidirectional && (bandwidth || only),
@@ -291,8 +291,8 @@ impl Args {
         Ok(cases)
     }
 
-    /// Whether `--spin-memory` is meant for this; where it can be meant for nothing, it stays, to
-    /// be refused.
+    /// Returns whether `--spin-memory` applies to this case. If it applies to no case, it stays
+    /// set, so that the check refuses it.
     fn spins(&self, operation: Operation, metric: Metric) -> bool {
         let possible = (self.operations.is_empty() || self.operations.contains(&Operation::Write))
             && self.metrics().contains(&Metric::Latency);
@@ -312,7 +312,7 @@ impl Args {
         Ok(())
     }
 
-    /// Who takes part in the comparison of a group: its cases, then their floors, each once.
+    /// Returns the workloads of a group's comparison: its cases, then their floors, each once.
     pub fn workloads(&self, group: &[Case], devices: usize) -> Vec<Workload> {
         let mut workloads: Vec<Workload> =
             group.iter().map(|case| Workload::Case { devices, case: *case }).collect();

@@ -14,7 +14,7 @@ use crate::traffic::operation::Operation;
 const TERMINAL: (u32, u32) = (140, 60);
 /// Pixels of the SVG.
 const SVG: (u32, u32) = (1100, 460);
-/// Letters in the terminal's plots and colours in the SVG tell operations apart.
+/// Letters in the terminal's plots and colours in the SVG distinguish the operations.
 const FONT: &str = "sans-serif";
 
 /// One line of a plot: size and value.
@@ -45,7 +45,7 @@ fn latency(report: &Report) -> Vec<Line> {
     lines(report.latency.iter().map(|row| (row.operation, row.size, row.usec.p50)))
 }
 
-/// The plots for a terminal: one for each operation, as it has no colours to rely on.
+/// Returns the plots for a terminal, one for each operation, because colours are not available.
 pub fn terminal(report: &Report) -> String {
     let mut text = String::new();
     for (what, lines) in [("Gb/s", bandwidth(report)), ("µs, log10", latency(report))] {

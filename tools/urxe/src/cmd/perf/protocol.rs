@@ -1,15 +1,15 @@
-//! What the two ends say to each other: lines of JSON, orders of the end that measures, answers of
-//! the other.
+//! The protocol between the two ends: lines of JSON with commands of the measuring end and replies
+//! of the other end.
 //!
-//! | order | answer |
+//! | command | reply |
 //! |---|---|
 //! | `Open` | [`Opened`]: a device |
 //! | `Prepare` | number of the session, [`Ends`] |
 //! | `PrepareFloor` | number of the session, [`Sockets`] |
-//! | `Begin` | nothing; a bidirectional case's [`Sample`] and [`Sent`] follow by themselves when all is done that this end sent |
-//! | `Stop` | what a floor received, as a [`Sample`]; the messages whose bytes were compared |
-//! | `Resident` | bytes of memory in use at most |
-//! | `Connect`, `ConnectFloor`, `Close` | nothing |
+//! | `Begin` | empty; a bidirectional case later sends its [`Sample`] and [`Sent`] when its own messages are done |
+//! | `Stop` | a floor's received data as a [`Sample`]; the number of verified messages |
+//! | `Resident` | peak memory in bytes |
+//! | `Connect`, `ConnectFloor`, `Close` | empty |
 
 use std::net::SocketAddr;
 
@@ -23,14 +23,14 @@ use super::statistics::Sample;
 /// How to open a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceOptions {
-    /// Bytes of receive buffer to ask for; the kernel doubles them. `None`: what the device asks
-    /// for by itself.
+    /// Bytes of receive buffer to request; the kernel doubles the value. `None` for the device's
+    /// default.
     pub receive_buffer: Option<usize>,
     /// Packets of a million that the device loses, at random.
     pub loss_per_million: u32,
 }
 
-/// A device of the other end; they are counted from 0.
+/// A device of the other end; devices are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// Its link.
@@ -48,7 +48,7 @@ pub struct Ends {
     pub region: String,
 }
 
-/// What a queue pair sent in a round.
+/// The messages that a queue pair sent in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     /// Messages.
@@ -68,11 +68,11 @@ pub struct Sockets {
     pub tcp: Option<SocketAddr>,
 }
 
-/// What the end that measures says.
+/// The commands of the measuring end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
-    /// Open a device: the first of these links whose address is free; the listening host's own if
-    /// there are none.
+    /// Open a device: the first of these links whose address is free, or the listening host's own
+    /// device if there are none.
     Open {
         /// `NAME=ADDRESS`.
         links: Vec<String>,
@@ -83,28 +83,28 @@ pub enum Command {
     Prepare {
         /// Which device, in the order of their opening.
         device: usize,
-        /// What for.
+        /// The case.
         case: Case,
     },
     /// Connect them.
     Connect {
         /// Which session.
         session: usize,
-        /// The other end's.
+        /// The measuring end's queue pairs.
         ends: Ends,
     },
     /// Make a floor's sockets at a device's address.
     PrepareFloor {
         /// Which device.
         device: usize,
-        /// What for.
+        /// The floor.
         floor: Floor,
     },
-    /// Tell them where the other end is; it has connected its TCP stream.
+    /// Set the addresses of the measuring end, which has connected its TCP stream.
     ConnectFloor {
         /// Which session.
         session: usize,
-        /// The other end's.
+        /// The measuring end's sockets.
         sockets: Sockets,
     },
     /// Begin a round.
@@ -114,7 +114,7 @@ pub enum Command {
     },
     /// End the round.
     Stop {
-        /// What the end that measures has sent, by queue pair.
+        /// The messages that the measuring end sent, by queue pair.
         sent: Vec<Sent>,
     },
     /// Drop a session.
@@ -122,6 +122,6 @@ pub enum Command {
         /// Which.
         session: usize,
     },
-    /// Tell what memory the process has in use.
+    /// Report the peak memory of the process.
     Resident,
 }

@@ -1,4 +1,4 @@
-//! What a run found: rows with their ratios to the floors of the same run.
+//! The results of a run: rows with their ratios to the floors of the same run.
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub struct Bandwidth {
     pub rounds: Vec<f64>,
     /// Messages moved in all rounds.
     pub messages: u64,
-    /// Those whose bytes were compared.
+    /// Messages whose bytes were verified.
     pub verified: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct Latency {
     pub operation: Operation,
     /// Bytes of a message.
     pub size: usize,
-    /// Microseconds: half a round trip for SEND, WRITE and WRITE_IMM, from post to completion for
+    /// Microseconds: half a round trip for SEND, WRITE and WRITE_IMM; from post to completion for
     /// the others.
     pub usec: Quantiles,
     /// The median as a multiple of the floor's that spins.
@@ -51,16 +51,16 @@ pub struct Latency {
     pub rounds: Vec<f64>,
     /// Messages to and fro in all rounds.
     pub messages: u64,
-    /// Those whose bytes were compared.
+    /// Messages whose bytes were verified.
     pub verified: u64,
 }
 
 /// One floor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FloorRow {
-    /// What it is.
+    /// The name.
     pub floor: String,
-    /// Payload bits a second, in 10^9; none of a ping-pong.
+    /// Payload bits a second, in 10^9; absent for a ping-pong.
     pub gbps: Option<f64>,
     /// Datagrams a second, in 10^6.
     pub mmps: Option<f64>,
@@ -75,7 +75,7 @@ pub struct FloorRow {
 pub struct Report {
     /// This end's device.
     pub device: String,
-    /// The other end's.
+    /// The other end's device.
     pub peer: String,
     /// Path MTU in bytes.
     pub mtu: usize,
@@ -115,14 +115,14 @@ impl Report {
             usec: median.usec.map(|times| times.p50),
             lost: median.lost,
         };
-        // Sizes of several packets share a floor, but for the memory that it walks over: the first
-        // speaks for all.
+        // Sizes with the same datagrams share a floor. Only their memory differs, so the first row
+        // suffices.
         if self.floors.iter().all(|other| other.floor != row.floor) {
             self.floors.push(row);
         }
     }
 
-    /// Messages whose bytes were compared.
+    /// Returns the number of verified messages.
     pub fn verified(&self) -> u64 {
         let bandwidth = self.bandwidth.iter().map(|row| row.verified);
         bandwidth.chain(self.latency.iter().map(|row| row.verified)).sum()
@@ -131,14 +131,14 @@ impl Report {
 
 /// The floors of a comparison.
 pub struct Floors<'a> {
-    /// Who took part.
+    /// The workloads.
     pub workloads: &'a [Workload],
-    /// What they did.
+    /// Their results.
     pub outcomes: &'a [Outcome],
 }
 
 impl Floors<'_> {
-    /// The floor of a kind under a case, whatever its time.
+    /// Returns the floor of a kind for a case, with any round time.
     pub fn under(&self, case: &Case, kind: Kind) -> Option<&Sample> {
         let matches = |floor: &Floor| {
             let wanted = Floor::under(case, kind, floor.round());
@@ -194,8 +194,9 @@ impl Floors<'_> {
         }
     }
 
-    /// The floor's median time for a case: half a round trip, or a whole one for what is timed from
-    /// post to completion. What is longer than a run adds the time of the rest as a stream.
+    /// Returns the floor's median time for a case: half a round trip, or a whole one for operations
+    /// timed from post to completion. For a message larger than a run, adds the time of the rest as
+    /// a stream.
     pub fn half_round_trip(&self, case: &Case, blocking: bool) -> Option<f64> {
         let half = self.under(case, Kind::PingPong { blocking })?.usec?.p50;
         let played =

@@ -1,4 +1,4 @@
-//! The other end: obeys orders, from a parent process or from the host that has connected.
+//! The other end: executes commands of the parent process or of the connected host.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::traffic::device::{self, Choice, address_of};
 use crate::traffic::error::{TrafficError, unexpected};
 use crate::traffic::responder::{AtEnd, commands_of_parent, read_commands, reply};
 
-/// Obeys the parent process until it closes standard input.
+/// Executes commands of the parent process until the parent closes standard input.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -27,10 +27,10 @@ pub fn of_parent() -> io::Result<()> {
     execute(commands_of_parent(), &mut io::stdout().lock(), None, AtEnd::Exit)
 }
 
-/// Obeys until there are no more orders. `own` is the device to open where orders name none.
+/// Executes commands until there are no more. `own` is the device for commands that name none.
 ///
 /// # Errors
-/// The answers are not read.
+/// The replies cannot be written.
 pub fn execute(
     from: impl BufRead + Send + 'static,
     to: &mut dyn Write,
@@ -114,7 +114,7 @@ impl Responder<'_> {
         self.sessions.len() - 1
     }
 
-    /// Opens the first device whose address no other process has; the own one where none is named.
+    /// Opens the first device whose address is free, or the own device if `links` is empty.
     fn open(&mut self, links: &[String], options: &DeviceOptions) -> Result<Opened, TrafficError> {
         let device = match self.own {
             Some(own) if links.is_empty() => own.open(&builder(options))?,
@@ -126,8 +126,8 @@ impl Responder<'_> {
         Ok(Opened { link, mtu })
     }
 
-    /// A round, from [`Command::Begin`] to [`Command::Stop`], whose answer is returned: what was
-    /// received, and the messages compared.
+    /// Runs a round, from [`Command::Begin`] to [`Command::Stop`]. Returns the received data and
+    /// the number of verified messages, which is the reply to `Stop`.
     fn round(&mut self, session: usize, to: &mut dyn Write) -> Result<(Sample, u64), PerfError> {
         self.stop.store(false, Ordering::Release);
         let stop = Arc::clone(&self.stop);
@@ -143,8 +143,7 @@ impl Responder<'_> {
                 serve(of, to, &is_over).map(|()| Sample::default())
             }
         };
-        // The order that ends it is answered even if the round failed, so that orders and answers
-        // stay in step.
+        // A failed round still replies to `Stop`, so that commands and replies stay in step.
         let sent = self.await_stop()?;
         let received = result?;
         let verified = match self.session(session)? {
@@ -176,7 +175,7 @@ fn send(to: &mut dyn Write, what: &impl Serialize) -> Result<(), PerfError> {
     })
 }
 
-/// The part of the other end in a round of queue pairs.
+/// Runs the other end in a round of queue pairs.
 fn serve(
     of: &mut Session,
     to: &mut dyn Write,

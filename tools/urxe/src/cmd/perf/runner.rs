@@ -1,8 +1,8 @@
-//! The end that measures: both ends' devices, and comparisons between cases and floors.
+//! The measuring end: the devices of both ends, and comparisons between cases and floors.
 //!
-//! A comparison runs its contenders in turn, A B C A B C ..., and takes the median of each: what
-//! the machine does meanwhile hits all alike, so that their ratios hold where the figures alone
-//! would not.
+//! A comparison runs its workloads alternately, A B C A B C ..., and uses the median of each. Other
+//! load on the machine affects all workloads, so their ratios are stable even where the figures are
+//! not.
 
 use std::time::Duration;
 
@@ -31,14 +31,14 @@ pub enum Addresses {
     Two,
 }
 
-/// Who takes part in a comparison.
+/// A workload of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Workload {
     /// Queue pairs.
     Case {
         /// Which pair of devices.
         devices: usize,
-        /// What.
+        /// The case.
         case: Case,
     },
     /// A floor.
@@ -46,7 +46,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// How long its round takes, about; counted messages are taken for a second.
+    /// Returns how long its round takes, about; counted messages are taken for a second.
     pub fn round(&self) -> Duration {
         match self {
             Self::Case { case, .. } => {
@@ -58,14 +58,14 @@ impl Workload {
     }
 }
 
-/// What a contender did.
+/// The result of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The median.
     pub median: Sample,
     /// Each round.
     pub rounds: Vec<Sample>,
-    /// Messages whose bytes were compared and were right.
+    /// Messages whose bytes were verified.
     pub verified: u64,
 }
 
@@ -76,7 +76,7 @@ struct Pair {
     mtu: usize,
 }
 
-/// Both ends. The peer is dropped last: it answers as long as anything may be on the way.
+/// Both ends. The peer is dropped last, because it must reply while packets may be outstanding.
 pub struct Runner {
     pairs: Vec<Pair>,
     peer: Peer,
@@ -89,12 +89,12 @@ struct Prepared {
 }
 
 impl Runner {
-    /// With this other end, and no device yet.
+    /// Returns a runner with this peer and no device.
     pub const fn new(peer: Peer) -> Self {
         Self { pairs: Vec::new(), peer }
     }
 
-    /// Opens a device here and one at the other end; returns their number.
+    /// Opens a device here and one at the other end. Returns the number of the pair.
     ///
     /// # Errors
     /// [`PerfError`].
@@ -112,7 +112,7 @@ impl Runner {
         self.pair(device, links, options)
     }
 
-    /// Another pair of a device that is open here and one on the same address at the other end.
+    /// Adds a pair of an open device and one on the same address at the other end.
     ///
     /// # Errors
     /// [`PerfError`].
@@ -126,8 +126,8 @@ impl Runner {
         self.pair(device, links, options)
     }
 
-    /// A pair of this device and one at the other end: on the first of `links` whose address is
-    /// free, or the one that a listening host was told to use if there are none.
+    /// Adds a pair of this device and one at the other end. The other end opens the first of
+    /// `links` whose address is free, or the device of the listening host if there are none.
     ///
     /// # Errors
     /// [`PerfError`].
@@ -158,7 +158,7 @@ impl Runner {
         }
     }
 
-    /// The links of a pair of devices.
+    /// Returns the links of a pair of devices.
     pub fn links(&self, devices: usize) -> (String, String) {
         let pair = &self.pairs[devices];
         (device::link_of(&pair.device), pair.peer_link.clone())
@@ -169,7 +169,7 @@ impl Runner {
         device::retries_of(&self.pairs[devices].device)
     }
 
-    /// The most memory that either process has had in use, in bytes.
+    /// Returns the most memory that either process has had in use, in bytes.
     ///
     /// # Errors
     /// [`PerfError::Process`].
@@ -178,7 +178,7 @@ impl Runner {
         Ok(bytes.max(resident()))
     }
 
-    /// Runs the contenders in turn, so many times. `told` hears of each round before it.
+    /// Runs the workloads alternately, `rounds` times. Calls `on_round` before each round.
     ///
     /// # Errors
     /// [`PerfError`].
@@ -186,7 +186,7 @@ impl Runner {
         &mut self,
         workloads: &[Workload],
         rounds: u32,
-        mut told: impl FnMut(&Workload),
+        mut on_round: impl FnMut(&Workload),
     ) -> Result<Vec<Outcome>, PerfError> {
         let mut prepared = Vec::new();
         for workload in workloads {
@@ -201,7 +201,7 @@ impl Runner {
             for ((workload, prepared), outcome) in
                 workloads.iter().zip(&mut prepared).zip(&mut outcomes)
             {
-                told(workload);
+                on_round(workload);
                 let (sample, verified) = self.round(prepared)?;
                 outcome.rounds.push(sample);
                 outcome.verified += verified;
@@ -255,12 +255,13 @@ impl Runner {
     }
 }
 
-/// The link of a device, if it has one.
+/// Returns the link of a device, if any.
 fn own_link(device: &Device) -> Vec<String> {
     device.link().map(|link| link.spec.to_string()).into_iter().collect()
 }
 
-/// What a floor's round is worth: a stream, what arrived; a message to and fro, its times.
+/// Returns the figure of a floor's round: the received data of a stream, or the times of a
+/// ping-pong.
 fn floor_figure(sent: Sample, received: Sample, received_here: Sample) -> Sample {
     if sent.usec.is_some() {
         return sent;
@@ -269,15 +270,15 @@ fn floor_figure(sent: Sample, received: Sample, received_here: Sample) -> Sample
     Sample { lost: lost.clamp(0.0, 1.0), ..received.with(received_here) }
 }
 
-/// Ends the round at the other end: what was received there, and the messages compared.
+/// Ends the round at the other end. Returns its received data and the number of verified messages.
 fn stop(peer: &mut Peer, sent: Vec<Sent>) -> Result<(Sample, u64), ProcessError> {
     peer.call(&Command::Stop { sent })
 }
 
 fn verbs_round(peer: &mut Peer, of: &mut Session) -> Result<(Sample, u64), PerfError> {
     let case = of.end.case;
-    // Its messages count for what is verified, not for the time. Where messages are counted, all of
-    // them are.
+    // The warm-up messages count as verified, but not for the time. A case with a message count has
+    // no warm-up.
     if let Some(time) = case.limit.time().filter(|_| !case.bidirectional) {
         measure(peer, of, Limit::after(time / WARM_UP_DIVISOR))?;
     }
@@ -304,7 +305,7 @@ fn verbs_round(peer: &mut Peer, of: &mut Session) -> Result<(Sample, u64), PerfE
     Ok((sample, verified))
 }
 
-/// Asks. When it fails because the other end has failed, that is the better reason.
+/// Measures. If the other end has failed, returns its error, because that is the cause.
 fn measure(peer: &mut Peer, of: &mut Session, limit: Limit) -> Result<Sample, PerfError> {
     of.measure(limit).map_err(|error| match stop(peer, Vec::new()) {
         Err(there @ (ProcessError::Failed(_) | ProcessError::Ended { .. })) => there.into(),
@@ -312,7 +313,7 @@ fn measure(peer: &mut Peer, of: &mut Session, limit: Limit) -> Result<Sample, Pe
     })
 }
 
-/// Time that comparisons of these rounds take, about.
+/// Returns the time that comparisons of these rounds take, about.
 pub fn budget(workloads: &[Workload], rounds: u32) -> Duration {
     workloads.iter().map(Workload::round).sum::<Duration>() * rounds
 }

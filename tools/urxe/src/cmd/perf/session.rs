@@ -16,7 +16,7 @@ pub struct Session {
     pub states: QpStates,
 }
 
-/// What a session does.
+/// The work of a session.
 pub enum Work {
     Verbs(Box<Session>),
     Floor(Box<FloorEnd>),
@@ -45,12 +45,12 @@ impl Session {
         self.end.clear()
     }
 
-    /// After a round, when what arrived has been checked.
+    /// Ends a round, after the verification of received data.
     pub fn end_round(&mut self) {
         self.states.end(self.end.case.ring_len());
     }
 
-    /// The part of the end that asks.
+    /// Runs the measuring end.
     ///
     /// # Errors
     /// [`PerfError`].
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Whether the other end has something to do, or leaves all to its device.
+    /// Returns whether the other end takes part, or leaves all work to its device.
     pub fn is_active_target(&self) -> bool {
         let case = &self.end.case;
         case.operation.is_received()
@@ -69,7 +69,7 @@ impl Session {
             || (case.metric == Metric::Latency && case.operation.is_ping_pong())
     }
 
-    /// The part of the other end.
+    /// Runs the other end.
     ///
     /// # Errors
     /// [`PerfError`].

@@ -1,11 +1,11 @@
-//! Numbers: what a round measured, the median of several, ratios.
+//! Statistics: the samples of rounds, medians and ratios.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Longest time that is told apart: a minute.
+/// The longest distinct time: a minute.
 const MAX_NS: u64 = 60_000_000_000;
 /// Digits of a time that are kept.
 const DIGITS: u8 = 3;
@@ -15,7 +15,7 @@ const DIGITS: u8 = 3;
 pub struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    /// None yet.
+    /// Returns an empty set.
     pub fn new() -> Self {
         #[expect(clippy::expect_used, reason = "the bounds are constants that the library takes")]
         Self(Histogram::new_with_bounds(1, MAX_NS, DIGITS).expect("good bounds"))
@@ -31,7 +31,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// What they are, in microseconds.
+    /// Returns the quantiles in microseconds.
     pub fn quantiles(&self) -> Quantiles {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e3;
         if self.0.is_empty() {
@@ -64,12 +64,12 @@ pub struct Quantiles {
     pub p999: f64,
     /// The longest.
     pub max: f64,
-    /// Their mean.
+    /// The mean.
     pub mean: f64,
 }
 
 impl Quantiles {
-    /// Makes each time from the function that returns it.
+    /// Computes each field with `of`, which receives the field's accessor.
     fn each(of: impl Fn(fn(&Self) -> f64) -> f64) -> Self {
         Self {
             min: of(|times| times.min),
@@ -88,7 +88,7 @@ impl Quantiles {
     }
 }
 
-/// What one round measured; or the median of several, field by field.
+/// The measurements of a round, or their median field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Payload bits a second, in 10^9.
@@ -111,12 +111,12 @@ impl Sample {
         Self { gbps: rate * size as f64 * 8.0 / 1e9, mmps: rate / 1e6, messages, ..Self::default() }
     }
 
-    /// Messages one after the other.
+    /// Returns the sample of consecutive messages.
     pub fn timed(latencies: &Latencies) -> Self {
         Self { usec: Some(latencies.quantiles()), messages: latencies.len(), ..Self::default() }
     }
 
-    /// This and what went the other way meanwhile.
+    /// Adds a sample of the other direction at the same time.
     pub fn with(self, other: Self) -> Self {
         Self {
             gbps: self.gbps + other.gbps,
@@ -127,7 +127,7 @@ impl Sample {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; 0 of none.
+/// Returns the median, or the mean of the two middle values; 0 without values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -138,7 +138,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The median round, field by field; the messages of all rounds.
+/// Returns the median round, field by field; the messages of all rounds.
 pub fn median_sample(rounds: &[Sample]) -> Sample {
     let of = |field: fn(&Sample) -> f64| median(rounds.iter().map(field));
     let times: Vec<Quantiles> = rounds.iter().filter_map(|round| round.usec).collect();

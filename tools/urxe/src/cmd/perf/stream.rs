@@ -1,8 +1,7 @@
-//! Bandwidth: as many messages on the way as the queues hold.
+//! Bandwidth: as many outstanding messages as the queues hold.
 //!
-//! One thread posts and polls. It fills every queue pair's send queue, takes what has completed,
-//! posts the receives again, and begins anew; the time runs from the first post to the last
-//! completion.
+//! One thread posts and polls. It fills every send queue, takes completions, and posts the receives
+//! again, in a loop. The time runs from the first post to the last completion.
 
 use std::time::Instant;
 
@@ -13,7 +12,7 @@ use super::end::{End, QpState, QpStates, identifier};
 use super::error::PerfError;
 use super::statistics::Sample;
 
-/// Sends until `limit` and waits until all has completed; receives meanwhile.
+/// Sends until `limit` and waits for all completions; receives at the same time.
 ///
 /// # Errors
 /// [`PerfError`].
@@ -56,7 +55,7 @@ pub fn send(end: &End, states: &mut QpStates, limit: Limit) -> Result<Sample, Pe
     Ok(Sample::moved(sent, end.case.size, elapsed))
 }
 
-/// Receives, and answers what the other end asks, until `is_over`.
+/// Receives and lets the device reply, until `is_over`.
 ///
 /// # Errors
 /// [`PerfError`].
@@ -70,7 +69,7 @@ pub fn receive(
         if states.take(end)? > 0 {
             states.post_receives(end, &receives)?;
         } else {
-            // A target is silent as long as its peer likes; who asked has an eye on the time.
+            // A target may be silent without limit; the measuring end detects a stall.
             let _ = states.check_stall(end);
             if states.should_check_end(end) && is_over()? {
                 return Ok(());
@@ -134,8 +133,8 @@ fn post_rest(
     post_last(qp, ring, state, nr)
 }
 
-/// Posts one message more, which makes a completion for all before it, and goes on with the ring's
-/// beginning.
+/// Posts one more message, whose completion covers all messages before it, and restarts at the
+/// ring's beginning.
 fn post_last(
     qp: &QueuePair,
     ring: &[SendRequest<'_>],

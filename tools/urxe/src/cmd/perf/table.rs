@@ -6,7 +6,7 @@ use super::report::Report;
 use crate::arguments::Size;
 use crate::output;
 
-/// Prints it.
+/// Prints the report.
 ///
 /// # Errors
 /// The output is closed.
@@ -99,7 +99,7 @@ pub fn figure(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A ratio.
+/// Returns a ratio.
 pub fn times(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{} x", figure(ratio)))
 }

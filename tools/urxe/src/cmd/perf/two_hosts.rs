@@ -1,5 +1,5 @@
-//! Two hosts: the one that listens obeys the other, over a TCP connection that carries the same
-//! lines as a peer process's pipes.
+//! Two hosts: the listening host executes the commands of the other, over a TCP connection that
+//! carries the same lines as the pipes of a peer process.
 
 use std::io::{self, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -21,18 +21,18 @@ fn failed(doing: &'static str, at: &impl ToString) -> impl FnOnce(io::Error) -> 
     move |error| PerfError::Host { doing, at, error }
 }
 
-/// Waits for one host and does what it asks. Nothing but a loopback address is open to the network
-/// unless the device is.
+/// Waits for one host and executes its commands. The TCP port is open to the network only if the
+/// device is.
 ///
 /// # Errors
 /// [`PerfError`].
 pub fn listen(choice: &Choice, port: u16) -> Result<(), PerfError> {
-    // Opened for a moment, to know its address and that it works.
+    // Opened briefly, to get the address and to check that the device works.
     let address = address_of(&choice.open(&builder(&DeviceOptions::default()))?)?;
     let at = SocketAddr::new(address, port);
     let listener = TcpListener::bind(at).map_err(failed("cannot listen on TCP", &at))?;
     let at = listener.local_addr().unwrap_or(at);
-    // Whoever started this may not read; the run goes on.
+    // A closed output does not end the run.
     let _ = writeln!(io::stdout(), "listening on TCP {at}").and_then(|()| io::stdout().flush());
     let (stream, from) =
         listener.accept().map_err(failed("cannot accept a connection on TCP", &at))?;

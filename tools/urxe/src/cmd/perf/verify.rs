@@ -1,10 +1,13 @@
-//! Checking what arrived, after each round and outside its time.
+//! Verifies received data, after each round and outside its time.
 //!
-//! Every message is the same bytes, and the destination is blank before a round. So a slot that a
-//! message went to must hold these bytes to the last; for FETCH_ADD the peer's counter must be the
-//! number of operations, exactly; for SEND and WRITE_IMM the peer must have received as many
-//! messages as were sent. What is checked is the last message of each slot: looking at each message
-//! when it comes would measure the looking.
+//! Every message has the same bytes, and the destination is cleared before a round. Therefore:
+//!
+//! - A slot that received a message must hold these bytes completely.
+//! - For FETCH_ADD, the peer's counter must be exactly the number of operations.
+//! - For SEND and WRITE_IMM, the peer must have received as many messages as were sent.
+//!
+//! Only the last message of each slot is verified, because a check of each message would affect the
+//! measurement.
 
 use super::case::Metric;
 use super::end::End;
@@ -14,7 +17,8 @@ use super::session::Session;
 use crate::traffic::operation::{ATOMIC_SIZE, Operation};
 use crate::traffic::pattern;
 
-/// What the target received, of which `sent` was sent by queue pair. Returns the messages compared.
+/// Verifies the target's data, of which each queue pair sent `sent`. Returns the number of verified
+/// messages.
 ///
 /// # Errors
 /// [`PerfError::Byte`], [`PerfError::Count`], [`PerfError::Counter`].
@@ -31,8 +35,8 @@ pub fn target(of: &Session, sent: &[Sent]) -> Result<u64, PerfError> {
                         expected: sent.messages,
                     });
                 }
-                // A SEND goes where the receives are; the ring is full when more came than it has
-                // places.
+                // A SEND arrives in the slots of the receives. The ring is full if more messages
+                // arrived than it has slots.
                 verified += match end.case.operation {
                     Operation::Send => {
                         slots(end, nr, state.received_from, received_places(sent.messages))?
@@ -41,7 +45,7 @@ pub fn target(of: &Session, sent: &[Sent]) -> Result<u64, PerfError> {
                 };
             }
             Operation::Write => verified += slots(end, nr, sent.first, sent.places)?,
-            // The requester looks at what came.
+            // The requester verifies the data of READs.
             Operation::Read => {}
             Operation::FetchAdd => verified += counter(end, nr, sent.messages)?,
             Operation::CmpSwap => verified += counter(end, nr, 0)?,
@@ -50,7 +54,7 @@ pub fn target(of: &Session, sent: &[Sent]) -> Result<u64, PerfError> {
     Ok(verified)
 }
 
-/// What a requester's READs brought. Returns the messages compared.
+/// Verifies the data of a requester's READs. Returns the number of verified messages.
 ///
 /// # Errors
 /// [`PerfError::Byte`].
@@ -67,14 +71,14 @@ pub fn requester(of: &Session) -> Result<u64, PerfError> {
         .sum()
 }
 
-/// The destination slots of `count` messages from place `first` of the ring on.
+/// Returns the destination slots of `count` messages from place `first` of the ring on.
 fn slots(end: &End, nr: usize, first: usize, count: usize) -> Result<u64, PerfError> {
     let ring = end.case.ring_len();
     let (size, window) = (end.case.size, end.case.window());
     let distinct = (window / size).min(ring);
     let count = count.min(distinct);
     let mut found = vec![0; size];
-    // A WRITE to and fro always goes to the first slot, and its last byte is its number.
+    // For latency, a WRITE always targets the first slot, and its last byte is its number.
     let numbered = end.case.operation == Operation::Write && end.case.metric == Metric::Latency;
     let (checked, count) = if numbered { (size - 1, count.min(1)) } else { (size, count) };
     for index in 0..count {

@@ -1,5 +1,5 @@
-//! What an endpoint has when its queue pair is one of datagrams: the way to its peer, and room for
-//! the 40 bytes in front of each message.
+//! The additional state of an endpoint whose queue pair sends datagrams: the address handle of the
+//! peer, and buffers for the 40 bytes before each message.
 //!
 //! ```text
 //! over IPv4:  20 zero bytes, then the IPv4 header: source at 32, destination at 36
@@ -68,11 +68,11 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Where the header of the receive `wr_id` goes. Receives that are posted at the same time have
-    /// numbers near each other.
+    /// Returns the buffer for the header of the receive `wr_id`. Receives that are outstanding
+    /// together have numbers near each other.
     ///
     /// # Errors
-    /// None in fact: the range is one of the region.
+    /// None in practice, because the range is inside the region.
     pub fn header(&self, wr_id: u64) -> Result<RegionSlice<'_>, TrafficError> {
         let at = self.place(wr_id);
         Ok(self.headers.slice(at..at + GRH_LEN)?)
@@ -110,7 +110,7 @@ impl Datagrams {
     }
 }
 
-/// Source and destination that a header tells.
+/// Returns the source and destination of a header.
 fn addresses(header: &[u8; GRH_LEN]) -> Option<(IpAddr, IpAddr)> {
     let v4 = |at: usize| <[u8; 4]>::try_from(&header[at..at + 4]).ok().map(IpAddr::from);
     let v6 = |at: usize| <[u8; 16]>::try_from(&header[at..at + 16]).ok().map(IpAddr::from);

@@ -18,7 +18,7 @@ use crate::traffic::{ALL_ACCESS, Wait, pattern};
 /// Completions taken at a time.
 const TAKEN_MAX: usize = 32;
 
-/// What an end needs.
+/// The configuration of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointConfig {
     /// Its service.
@@ -31,11 +31,11 @@ pub struct EndpointConfig {
     pub receives: u32,
     /// READs and atomics that may be outstanding, each way.
     pub rd_atomic: u8,
-    /// Which of the device's GIDs it sends from.
+    /// The index of the source GID in the device's GID table.
     pub gid_index: u8,
     /// Local ACK timeout, as a code.
     pub timeout: u8,
-    /// How it waits for completions.
+    /// How the endpoint waits for completions.
     pub wait: Wait,
 }
 
@@ -56,7 +56,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An end where receives can be posted: a connection in INIT, datagrams in RTS.
+    /// Returns an end where receives can be posted: a connection in INIT, datagrams in RTS.
     ///
     /// # Errors
     /// [`TrafficError`].
@@ -96,18 +96,18 @@ impl Endpoint {
         })
     }
 
-    /// What the other end needs to connect.
+    /// Returns the address that the other end connects to.
     pub fn address(&self) -> Address {
         let QpEndpoint { gid, qpn, psn } = self.qp.endpoint();
         Address { lid: 0, qpn, psn, gid }
     }
 
-    /// This end, as the other process needs it.
+    /// Returns the address and region of this end as texts.
     pub fn end(&self) -> End {
         End { address: self.address().to_string(), region: self.region.remote().to_string() }
     }
 
-    /// The memory of its messages.
+    /// Returns the memory of its messages.
     pub fn region(&self) -> &MemoryRegion {
         &self.region
     }
@@ -117,11 +117,11 @@ impl Endpoint {
         &self.device
     }
 
-    /// Connects; datagrams get their way to the peer.
+    /// Connects to the peer; creates an address handle for datagrams.
     ///
     /// # Errors
-    /// [`TrafficError::Connect`] or [`TrafficError::Address`]: the values do not suit the device,
-    /// or the two addresses each other.
+    /// [`TrafficError::Connect`] or [`TrafficError::Address`]: the values do not fit the device, or
+    /// the two addresses do not fit each other.
     pub fn connect(&mut self, peer: &Address, mtu: PathMtu) -> Result<(), TrafficError> {
         if let Some(datagrams) = &mut self.datagrams {
             return datagrams.connect(self.qp.pd(), peer, self.config.gid_index);
@@ -150,10 +150,10 @@ impl Endpoint {
         Ok(self.qp.post_recv(&request.wr_id(wr_id))?)
     }
 
-    /// Bytes of the message that a receive tells, once it is known to be the peer's.
+    /// Returns the bytes of a received message, after a check that the peer sent the message.
     ///
     /// # Errors
-    /// [`Wrong::Sender`], [`Wrong::Header`]: a datagram of somebody else.
+    /// [`Wrong::Sender`], [`Wrong::Header`]: another sender's datagram.
     pub fn received(&self, completion: &Completion) -> Result<usize, PingpongError> {
         if let Some(datagrams) = &self.datagrams {
             datagrams.check(completion)?;
@@ -161,7 +161,7 @@ impl Endpoint {
         Ok((completion.byte_len as usize).saturating_sub(self.config.transport.header_len()))
     }
 
-    /// The `len` bytes at `offset`, for a work request.
+    /// Returns the `len` bytes at `offset`, for a work request.
     ///
     /// # Errors
     /// [`TrafficError::Slice`].
@@ -169,7 +169,7 @@ impl Endpoint {
         Ok(self.region.slice(offset..offset + len)?)
     }
 
-    /// Posts one work request; a datagram goes to the peer.
+    /// Posts one work request; a datagram is addressed to the peer.
     ///
     /// # Errors
     /// [`TrafficError::Post`].
@@ -189,7 +189,7 @@ impl Endpoint {
         Ok(self.qp.post_send_batch(requests)?)
     }
 
-    /// The next completion, of whatever status; `None` when none came within `limit`.
+    /// Returns the next completion of any status, or `None` after `limit`.
     ///
     /// # Errors
     /// [`TrafficError`].
@@ -205,8 +205,8 @@ impl Endpoint {
         Ok(Some(self.taken[self.next - 1]))
     }
 
-    /// Receives and answers what the other end asks, without waiting. What completes is handed out
-    /// by [`next`](Self::next).
+    /// Lets the device receive and reply, without waiting. [`next`](Self::next) returns the
+    /// completions.
     ///
     /// # Errors
     /// [`TrafficError`].

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of `urxe pingpong`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::traffic::error::TrafficError;
 use crate::traffic::pattern::Mismatch;
 use crate::traffic::responder::Refusal;
 
-/// Data that is not what it should be.
+/// Wrong data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
     /// A byte.
@@ -26,7 +26,7 @@ pub enum Wrong {
     /// The immediate data of a message.
     #[error("message {message} came with immediate data {found:?} instead of {expected:?}")]
     Immediate { message: u64, found: Option<u32>, expected: Option<u32> },
-    /// A datagram of somebody else.
+    /// A datagram of another sender.
     #[error("message {message} came from queue pair {found} instead of {expected}")]
     Sender { message: u64, found: urxe::Qpn, expected: urxe::Qpn },
     /// The 40 bytes in front of a datagram.
@@ -61,7 +61,7 @@ pub enum PingpongError {
     /// Nothing completes.
     #[error("nothing has arrived for {} seconds: has the peer gone?", limit.as_secs())]
     Stalled { limit: Duration },
-    /// Nothing completes, and what was lost will not come.
+    /// Nothing completes, and lost messages are not retransmitted.
     #[error(
         "nothing has arrived for {} seconds: a message was lost, which {transport} does not send again, or the peer has gone",
         limit.as_secs()
@@ -82,7 +82,7 @@ pub enum PingpongError {
         "the peer has {given} queue pairs, this end {wanted}: give both ends the same number (--srq here, -q there)"
     )]
     FewerQueuePairs { given: usize, wanted: u32 },
-    /// A completion of nobody.
+    /// A completion of an unknown queue pair.
     #[error("a completion names queue pair {given}, which is none of this end's")]
     UnknownQueuePair { given: urxe::Qpn },
     /// No entry of the GID table has the index.
@@ -111,7 +111,7 @@ impl Refusal for PingpongError {
 }
 
 impl PingpongError {
-    /// Nothing has completed for so long.
+    /// Returns the error for `limit` without a completion.
     pub(super) fn silence(transport: Transport, limit: Duration) -> Self {
         if transport.is_reliable() {
             Self::Stalled { limit }

@@ -1,4 +1,5 @@
-//! The TCP exchange of `ibv_rc_pingpong`: what two hosts tell each other before they connect.
+//! The TCP exchange of `ibv_rc_pingpong`: the addresses that two hosts exchange before they
+//! connect.
 //!
 //! ```text
 //! client                                server
@@ -10,9 +11,9 @@
 //!   connects its queue pair
 //! ```
 //! An address is `LID:QPN:PSN:GID` in hexadecimal (4, 6, 6 and 32 digits) and a zero byte. The
-//! client sends the first message, so the server must be ready to receive before it answers. The
-//! other program takes what one `read` returns for the whole message, so each is sent by one
-//! `write`. Facts: rdma-core, `libibverbs/examples/rc_pingpong.c` and `pingpong.c`.
+//! client sends the first message, so the server must be ready to receive before its reply. The
+//! other program treats the result of one `read` as the whole message, so one `write` sends each
+//! message. Facts: rdma-core, `libibverbs/examples/rc_pingpong.c` and `pingpong.c`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -27,7 +28,7 @@ mod tests;
 
 /// Bytes of an address on the connection.
 const ADDRESS_LEN: usize = 52;
-/// What the client says last.
+/// The last message of the client.
 const DONE: &[u8; 5] = b"done\0";
 /// Time that one step of the exchange may take.
 const STEP_LIMIT: Duration = Duration::from_secs(10);
@@ -46,7 +47,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// What stands for a queue pair that an end does not have.
+    /// The address of a queue pair that an end does not have.
     pub const UNUSED: Self = Self { lid: 0, qpn: Qpn::masked(0), psn: Psn::new(0), gid: Gid::ZERO };
 }
 
@@ -93,7 +94,7 @@ impl FromStr for Address {
     }
 }
 
-/// Why two hosts did not come together.
+/// Errors of the exchange.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The host's name.
@@ -103,7 +104,7 @@ pub enum ExchangeError {
         #[source]
         error: io::Error,
     },
-    /// None of the host's addresses answers.
+    /// No address of the host accepts the connection.
     #[error("cannot connect to {address}: is `urxe pingpong --listen` or ibv_rc_pingpong running there, and TCP port {} open?", address.port())]
     Connect {
         address: SocketAddr,
@@ -125,14 +126,14 @@ pub enum ExchangeError {
         #[source]
         error: io::Error,
     },
-    /// The other end said something else.
+    /// The other end sent other bytes.
     #[error(
         "{peer} sent {given:?} where an address like 0000:000012:0a1b2c:… was due: is it another program?"
     )]
     NotAnAddress { peer: IpAddr, given: String },
 }
 
-/// A connection for the exchange. Dropping it closes it.
+/// A connection for the exchange. Dropping an exchange closes the connection.
 #[derive(Debug)]
 pub struct Exchange {
     stream: TcpStream,
@@ -188,7 +189,7 @@ impl Exchange {
         Ok(Self { stream, peer, local })
     }
 
-    /// The other host's address on this connection.
+    /// Returns the other host's address on this connection.
     pub fn peer(&self) -> IpAddr {
         self.peer.ip().to_canonical()
     }
@@ -218,7 +219,7 @@ impl Exchange {
         })
     }
 
-    /// Client: says that it has the server's address.
+    /// Client: confirms that the server's address has arrived.
     pub fn send_done(&mut self) -> Result<(), ExchangeError> {
         let sent = self.stream.write_all(DONE);
         sent.map_err(|error| self.failed("confirming", error))
@@ -233,7 +234,7 @@ impl Exchange {
 
     fn failed(&self, doing: &'static str, error: io::Error) -> ExchangeError {
         let error = match error.kind() {
-            // What a read past its time limit answers reads "Resource temporarily unavailable".
+            // The error text of a read timeout would be "Resource temporarily unavailable".
             io::ErrorKind::WouldBlock => {
                 io::Error::new(io::ErrorKind::TimedOut, "no answer in 10 seconds")
             }
@@ -244,8 +245,8 @@ impl Exchange {
     }
 }
 
-/// Listens for the exchange: on `address` if it is a loopback address, so that nothing is open to
-/// the network, else on all addresses of both families.
+/// Listens for the exchange. A loopback `address` is used as given, so that no port is open to the
+/// network. Otherwise the listener accepts on all addresses of both families.
 pub fn listen(address: IpAddr, port: u16) -> Result<TcpListener, ExchangeError> {
     let everywhere = [SocketAddr::from(([0u16; 8], port)), SocketAddr::from(([0, 0, 0, 0], port))];
     let own = [SocketAddr::new(address, port)];

@@ -1,15 +1,16 @@
-//! The default run: a peer process of this program on another loopback address, every operation,
-//! every byte checked.
+//! The default run: a peer process on another loopback address, all operations, all bytes verified.
 //!
 //! Each row of the table moves its messages in bursts:
 //!
 //! ```text
-//! prepare: fill memory, post receives | timed: post, wait for completions | check every byte
+//! prepare: fill memory, post receives | timed: post, wait for completions | verify every byte
 //! ```
-//! once with one message on the way at a time (latency), once with as many as fit (throughput).
-//! Only the middle is timed. For SEND the latency is half a round trip, as the peer sends each
-//! message back; for the others it is from post to completion. Over a service that sends nothing
-//! again, all messages come back (`echoes`).
+//! Each row runs twice: with one outstanding message (latency), and with as many as fit
+//! (throughput). Only the middle part is timed.
+//!
+//! The latency of SEND is half a round trip, because the peer returns each message. For other
+//! operations it is the time from post to completion. Over an unreliable service, the peer returns
+//! all messages (`echoes`).
 
 mod echoes;
 
@@ -31,35 +32,35 @@ use crate::traffic::error::{TrafficError, unexpected};
 use crate::traffic::operation::{ATOMIC_SIZE, Operation};
 use crate::traffic::peer::Peer;
 
-/// Bytes of messages on the way at once, unless one alone is larger.
+/// Bytes of the outstanding messages, unless one message is larger.
 const WINDOW_BYTES: usize = 16 << 20;
 /// How long to wait before looking whether the peer process is still there.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 /// Time without a completion after which the run fails.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
-/// What FETCH_ADD adds.
+/// The addend of FETCH_ADD.
 const ADDEND: u64 = 3;
 /// The counter's value before an atomic row: both halves change soon.
 const COUNTER_START: u64 = 0xffff_fff0;
 
-/// What to run.
+/// The parameters of a run.
 #[derive(Debug)]
 pub struct Plan {
     /// Where.
     pub choice: Choice,
     /// Messages of each row and phase, at most.
     pub iterations: u32,
-    /// Time for each row and phase, after which it is cut short; `None` for no limit.
+    /// Time limit for each row and phase; `None` for no limit.
     pub budget: Option<Duration>,
     /// The other options.
     pub args: Args,
 }
 
 impl Plan {
-    /// Runs it.
+    /// Runs the plan.
     ///
     /// # Errors
-    /// What failed, or what data was wrong.
+    /// A failed call, or wrong data.
     pub fn run(&self) -> Result<Report, PingpongError> {
         let mut builder = Device::builder();
         if let Some(path) = &self.args.capture {
@@ -71,7 +72,7 @@ impl Plan {
         run.finish(rows)
     }
 
-    /// The rows of the table: each size for the operations that have one, then the atomics.
+    /// Returns the rows of the table: each size for the operations that have one, then the atomics.
     fn rows(&self, mtu: PathMtu) -> Vec<(Operation, usize)> {
         let sizes = self.sizes(mtu);
         let messages = self
@@ -100,7 +101,7 @@ impl Plan {
             .collect()
     }
 
-    /// Bytes for the messages of one direction.
+    /// Returns the bytes for the messages of one direction.
     fn window_bytes(&self) -> usize {
         let largest = self.args.sizes.iter().flatten().map(|size| size.bytes()).max().unwrap_or(0);
         // Atomics want both halves of the region on a multiple of eight.
@@ -108,7 +109,7 @@ impl Plan {
     }
 }
 
-/// Messages of `size` bytes on the way at once.
+/// Returns the number of outstanding messages of `size` bytes.
 fn slots(size: usize) -> u32 {
     u32::try_from(WINDOW_BYTES / size).unwrap_or(u32::MAX).clamp(1, DEPTH)
 }
@@ -116,16 +117,16 @@ fn slots(size: usize) -> u32 {
 /// A run in progress.
 struct Run {
     endpoint: Endpoint,
-    // Dropped after the endpoint: the peer answers as long as anything may be on the way.
+    // Dropped after the endpoint, because the peer must reply while packets may be outstanding.
     peer: Peer,
     /// The peer's region.
     remote: Remote,
     peer_link: String,
     transport: Transport,
     mtu: PathMtu,
-    /// Where what comes back is placed.
+    /// The offset of returned data.
     back: usize,
-    /// Number of the next message: none is used twice.
+    /// The number of the next message; each number is used once.
     next_message: u64,
 }
 
@@ -138,7 +139,7 @@ enum Pace {
     AllAtOnce,
 }
 
-/// What a phase measured.
+/// The measurements of a phase.
 #[derive(Debug, Default)]
 struct Measured {
     messages: u64,
@@ -244,7 +245,7 @@ impl Run {
         Ok(Row::new(operation, size, latency.each, throughput.messages, throughput.elapsed))
     }
 
-    /// Bursts until enough messages were moved or the time is over.
+    /// Runs bursts until the message count or the time limit is reached.
     fn phase(
         &mut self,
         plan: &Plan,
@@ -344,7 +345,8 @@ impl Run {
         Ok(Measured { elapsed: start.elapsed(), ..Measured::default() })
     }
 
-    /// The work request of message `nr` of a burst, whose bytes lie at offset `here` and `there`.
+    /// Returns the work request of message `nr` of a burst, with the local offset `here` and the
+    /// remote offset `there`.
     fn request(
         &self,
         operation: Operation,
@@ -369,7 +371,8 @@ impl Run {
         })
     }
 
-    /// Each atomic operation found what the one before it left, and the last left what it should.
+    /// Checks that each atomic operation returned the value that its predecessor stored, and that
+    /// the final value is correct.
     fn check_atomics(&mut self, operation: Operation, burst: Burst) -> Result<(), PingpongError> {
         let mut expected = COUNTER_START;
         for (nr, (message, offset)) in (0..).zip(burst.slots()) {
@@ -387,7 +390,7 @@ impl Run {
         self.command(Command::CheckCounter(expected))
     }
 
-    /// The next completion. Looks from time to time whether the peer is still there.
+    /// Returns the next completion. Checks periodically that the peer process is alive.
     fn next(&mut self) -> Result<Completion, PingpongError> {
         let start = Instant::now();
         loop {
@@ -407,8 +410,8 @@ impl Run {
     }
 }
 
-/// What the `nr`-th CMP_SWAP of a burst expects and stores. Each fourth expects what is not there,
-/// so that it must leave the counter alone.
+/// Returns the compare and swap values of the `nr`-th CMP_SWAP of a burst. Each fourth compare
+/// value is wrong, so the counter must stay unchanged.
 fn compare_and_swap(nr: u32) -> (u64, u64) {
     let hits = u64::from(nr - nr / 4);
     let there = COUNTER_START + hits;

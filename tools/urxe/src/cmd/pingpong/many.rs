@@ -1,16 +1,16 @@
-//! Two hosts with many queue pairs on one shared receive queue, in step with `ibv_srq_pingpong` so
-//! that either end may be that program.
+//! Two hosts with many queue pairs on one shared receive queue. The protocol is that of
+//! `ibv_srq_pingpong`, so either end may be that program.
 //!
 //! ```text
-//! both: one SRQ with rx_depth receives, N queue pairs on it; exchange 256 addresses over TCP whatever N is; connect
-//! client: SEND on each queue pair ->      server: answers on the queue pair that a message came through
-//! each queue pair sends again when its last SEND completed and a message came; until n came and n went, over all together
+//! both: one SRQ with rx_depth receives, N queue pairs on it; exchange 256 addresses over TCP for any N; connect
+//! client: SEND on each queue pair ->      server: replies on the queue pair of the received message
+//! each queue pair sends again when its last SEND completed and a message arrived; until n messages in total went each way
 //! ```
-//! That program has one buffer for all it sends and receives, which is zero in the beginning. This
-//! end sends the same pattern in every message, so that the other end's buffer is that pattern once
-//! a message has arrived. Hence every byte that comes is known: the pattern; in the first message
-//! of a queue pair, where the client's buffer was still being filled, the pattern or what was there
-//! before. Facts: rdma-core, `libibverbs/examples/srq_pingpong.c`.
+//! That program uses one buffer for sending and receiving, which is initially zero. This end sends
+//! the same pattern in every message, so the other end's buffer holds that pattern after the first
+//! message. Hence every received byte is known: the pattern. In the first message of a queue pair,
+//! a byte may also have the buffer's initial value. Facts: rdma-core,
+//! `libibverbs/examples/srq_pingpong.c`.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -29,12 +29,12 @@ use crate::traffic::{Wait, pattern};
 
 /// Addresses of each end in the exchange; those beyond its queue pairs are zero.
 pub const MAX_QPS: u32 = 256;
-/// What the other program's buffer may have been filled with before a message came.
+/// Initial values of the other program's buffer.
 const FILLS: [u8; 2] = [0, 0x7b];
 /// Completions taken at a time.
 const TAKEN_MAX: usize = 32;
 
-/// One queue pair and what it waits for.
+/// A queue pair and its outstanding events.
 struct QpState {
     qp: QueuePair,
     received: u32,
@@ -69,7 +69,7 @@ pub fn run(
     let start = Instant::now();
     let verified = ends.run(plan)?;
     let elapsed = start.elapsed();
-    // The last acknowledgements may get lost, and the peer would then ask for them.
+    // If the last acknowledgements are lost, the peer retransmits and needs a reply.
     std::thread::sleep(LINGER);
     let mut summary =
         Summary::new(plan.args.transport, plan.size, plan.iterations, elapsed, device);
@@ -80,7 +80,7 @@ pub fn run(
 impl Ends {
     fn new(plan: &Plan, device: &Device, gid_index: u8, qps: u32) -> Result<Self, TrafficError> {
         let pd = device.alloc_pd()?;
-        // What is sent, and one place for all that is received, as there.
+        // The send buffer, and one buffer for all receives, as in the other program.
         let region = pd.allocate(2 * plan.size, Access::LOCAL_WRITE)?;
         let mut message = vec![0; plan.size];
         pattern::fill(0, &mut message);
@@ -122,7 +122,7 @@ impl Ends {
         Ok(())
     }
 
-    /// Until all messages have come and gone; how many came, every byte of each right.
+    /// Runs until all messages are sent and received. Returns the number of verified messages.
     fn run(mut self, plan: &Plan) -> Result<u32, PingpongError> {
         let (total, qps) = (plan.iterations, self.states.len() as u32);
         let is_client = plan.role != Role::Server;

@@ -1,17 +1,17 @@
-//! `urxe pingpong`: moves data and checks every byte of it; by itself, or between two hosts.
+//! `urxe pingpong`: moves data and verifies every byte, on this host or between two hosts.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `local` | the default run: this process and a peer process on another loopback address |
-//! | `responder`, `protocol` | the peer process: what it does, what the two say to each other |
-//! | `two_hosts` | `--listen` and `--connect`: in step with `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` |
-//! | `many` | `--srq`: in step with `ibv_srq_pingpong` |
-//! | `exchange` | that program's exchange of addresses over TCP |
+//! | `responder`, `protocol` | the peer process, and the protocol between the two processes |
+//! | `two_hosts` | `--listen` and `--connect`, compatible with `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` |
+//! | `many` | `--srq`, compatible with `ibv_srq_pingpong` |
+//! | `exchange` | the exchange of addresses over TCP |
 //! | `endpoint` | one end: device, region, queue pair |
-//! | `transport` | the services, and how they differ |
-//! | `datagrams` | what UD needs besides: the way to the peer, the header in front of a message |
-//! | `report`, `summary` | what is printed |
-//! | `error` | what can go wrong |
+//! | `transport` | the services, and their differences |
+//! | `datagrams` | additional state of UD: address handle, header before a message |
+//! | `report`, `summary` | the output |
+//! | `error` | the errors |
 
 mod datagrams;
 mod endpoint;
@@ -47,9 +47,9 @@ use two_hosts::Role;
 
 /// The hidden option that makes a process the peer.
 const PEER_OPTION: &str = "--as-peer-process";
-/// Messages on the way at once.
+/// Outstanding messages.
 const DEPTH: u32 = 64;
-/// READs and atomics on the way at once.
+/// Outstanding READs and atomics.
 const RD_ATOMIC: u8 = 16;
 
 /// Arguments of `urxe pingpong`.
@@ -60,7 +60,7 @@ pub struct Args {
     /// ibv_ud_pingpong with --transport)
     #[arg(long, group = "two_hosts", conflicts_with = "connect")]
     listen: bool,
-    /// Play with the host that listens: urxe pingpong --listen, or ibv_rc_pingpong
+    /// Connect to a host that listens: urxe pingpong --listen, or ibv_rc_pingpong
     #[arg(long, value_name = "HOST", group = "two_hosts")]
     connect: Option<String>,
 
@@ -109,23 +109,23 @@ pub struct Args {
     /// Index of the local GID [default: that of the address which the TCP connection has]
     #[arg(short, long, requires = "two_hosts", value_name = "INDEX", help_heading = TWO_HOSTS)]
     gid_idx: Option<u8>,
-    /// Listening: the first message must have what ibv_rc_pingpong -c puts into it; all others are
-    /// checked in any case
+    /// Listening: the first message must have the bytes of ibv_rc_pingpong -c; all others are
+    /// verified anyway
     #[arg(short, long, requires = "two_hosts", help_heading = TWO_HOSTS)]
     chk: bool,
-    /// So many queue pairs on one shared receive queue, with ibv_srq_pingpong -q N (whose default
-    /// is 16); the messages are those of all together
+    /// Number of queue pairs on one shared receive queue, as ibv_srq_pingpong -q N (default 16);
+    /// the number of messages is that of all queue pairs together
     #[arg(long, requires = "two_hosts", conflicts_with = "chk", value_name = "N", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(many::MAX_QPS)))]
     srq: Option<u32>,
     /// The peer may stall for seconds (emulated, or in a debugger): send nothing again within 4 s
     #[arg(long, requires = "two_hosts", help_heading = TWO_HOSTS)]
     patient: bool,
-    /// Port of the device; devices have port 1 alone
+    /// Port of the device; each device has only port 1
     #[arg(short, long, requires = "two_hosts", value_name = "PORT", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u8).range(1..=1))]
     ib_port: Option<u8>,
-    /// Service level; packets of RoCEv2 do not carry it
+    /// Service level; RoCEv2 packets do not carry a service level
     #[arg(short = 'l', long, requires = "two_hosts", value_name = "LEVEL", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u8).range(0..=15))]
     sl: Option<u8>,
@@ -158,7 +158,7 @@ const ITERATIONS: u32 = 1000;
 const QUICK_ITERATIONS: u32 = 200;
 
 impl Args {
-    /// Runs what was asked for.
+    /// Runs the subcommand.
     pub fn run(self) -> Result<Outcome, CmdError> {
         if self.as_peer_process {
             return responder::run();
@@ -212,15 +212,15 @@ impl Args {
     }
 }
 
-/// What is said while two hosts play: to standard output at once, or to standard error if that has
-/// the JSON.
+/// Status lines of a run between two hosts. They are written to standard output, or to standard
+/// error if standard output has JSON.
 struct StatusLines {
     json: bool,
 }
 
 impl StatusLines {
     fn say(&self, line: &str) {
-        // Whoever started this may not read; the run goes on.
+        // A closed output does not end the run.
         let _ = if self.json {
             writeln!(io::stderr(), "{line}")
         } else {

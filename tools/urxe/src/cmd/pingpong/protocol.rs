@@ -1,9 +1,11 @@
-//! What the two processes of the default run say to each other: lines of JSON, the parent's orders
-//! on the peer's standard input, one answer each on its standard output: an [`Opened`] to `Open`,
-//! the number of retransmissions to `Count`, else nothing.
+//! The protocol between the two processes of the default run.
 //!
-//! Messages are numbered; message n of a burst that starts with `first` uses slot n - first of the
-//! peer's region, `size` bytes each.
+//! The parent writes commands to the peer's standard input, and the peer writes one reply each to
+//! its standard output, as lines of JSON. The reply to `Open` is [`Opened`], the reply to `Count`
+//! is the number of retransmissions, and other replies are empty.
+//!
+//! Messages are numbered. Message n of a burst that starts with `first` uses slot n - first of the
+//! peer's region. A slot has `size` bytes.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +34,8 @@ impl Burst {
 /// Messages that the peer sends back. Message n uses slot n mod `slots` of its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Echo {
-    /// SEND, or WRITE with immediate data: the immediate is n, and message n goes back to the
-    /// parent's region at `back` + n · `size`.
+    /// SEND, or WRITE with immediate data. The immediate is n, and message n returns to offset
+    /// `back` + n · `size` of the parent's region.
     pub operation: Operation,
     /// Bytes of each.
     pub size: usize,
@@ -48,13 +50,13 @@ pub struct Echo {
 /// How the peer is to open its device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Devices to try, `NAME=ADDRESS`; the first whose address is not taken.
+    /// Devices as `NAME=ADDRESS`. The peer opens the first with a free address.
     pub links: Vec<String>,
     /// The service of its queue pair.
     pub transport: Transport,
     /// Bytes of its region.
     pub region_bytes: usize,
-    /// How it waits for completions.
+    /// How the peer waits for completions.
     pub wait: Wait,
 }
 
@@ -78,7 +80,7 @@ pub struct Opened {
     pub mtu: usize,
 }
 
-/// What the parent says.
+/// The commands of the parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Open the device.
@@ -98,7 +100,7 @@ pub enum Command {
     CheckWritten(Burst),
     /// Put messages into the region.
     Fill(Burst),
-    /// Receive messages and send each back at once.
+    /// Receive messages and return each at once.
     Echo(Echo),
     /// After the last echo: wait until all of them have left.
     EndEcho,
@@ -106,6 +108,6 @@ pub enum Command {
     SetCounter(u64),
     /// Check the first eight bytes.
     CheckCounter(u64),
-    /// Tell what the device counted.
+    /// Report the device's retransmissions.
     Count,
 }

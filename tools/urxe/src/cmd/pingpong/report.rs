@@ -1,4 +1,4 @@
-//! What the default run prints: a table for people, an object for machines.
+//! The output of the default run: a table, or a JSON object.
 
 use std::io::Write;
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub struct Row {
     pub operation: Operation,
     /// Bytes of each message.
     pub size: usize,
-    /// Messages moved, one at a time and many at once.
+    /// Messages of both phases.
     pub messages: u64,
-    /// Those whose bytes were checked at the end they arrived at and found right.
+    /// Messages whose bytes the receiving end verified.
     pub verified: u64,
     /// Bits moved a second with many messages on the way, in 10^9.
     pub gbps: f64,
-    /// Microseconds of one message alone, median: half a round trip for SEND, from post to
+    /// Median latency of a single message in microseconds: half a round trip for SEND, from post to
     /// completion for the others.
     pub usec: f64,
     /// The same, of the slowest of a hundred.
@@ -32,8 +32,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row of `each` single message and of `messages` in `elapsed` with many on the way; all of
-    /// them were verified.
+    /// Returns the row of `each` single message and of `messages` in `elapsed` with many on the
+    /// way; all of them were verified.
     pub fn new(
         operation: Operation,
         size: usize,

@@ -1,4 +1,5 @@
-//! The peer process of the default run: obeys its parent, checks what arrives.
+//! The peer process of the default run: executes commands of its parent, and verifies received
+//! data.
 
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -22,7 +23,7 @@ use crate::traffic::responder::{AtEnd, commands_of_parent, read_commands, reply}
 /// Time without any completion after which the peer gives up.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Obeys until the parent closes standard input.
+/// Executes commands until the parent closes standard input.
 pub fn run() -> Result<Outcome, CmdError> {
     let commands = read_commands(commands_of_parent(), AtEnd::Exit, |_| {});
     let mut stdout = io::stdout().lock();
@@ -56,7 +57,8 @@ struct Responder {
 }
 
 impl Responder {
-    /// The next order. Meanwhile the device is polled, unless completions are waited for by events.
+    /// Returns the next command. The device is polled while no command arrives, unless the run
+    /// waits for completion events.
     fn next_command(&mut self, commands: &Receiver<Command>) -> Option<Command> {
         let Some(endpoint) = self.endpoint.as_mut().filter(|_| self.wait == Wait::Poll) else {
             return commands.recv().ok();
@@ -65,7 +67,7 @@ impl Responder {
             match commands.try_recv() {
                 Ok(command) => return Some(command),
                 Err(TryRecvError::Disconnected) => return None,
-                // What is wrong shows when the completions are taken.
+                // An error is reported when the completions are taken.
                 Err(TryRecvError::Empty) => drop(endpoint.progress()),
             }
         }
@@ -120,7 +122,7 @@ impl Responder {
         Ok(Value::Null)
     }
 
-    /// Opens the first device whose address no other process has.
+    /// Opens the first device whose address is free.
     fn open(&mut self, setup: &Setup) -> Result<Opened, TrafficError> {
         let device = device::open_first(&setup.links, &Device::builder())?;
         let config = EndpointConfig {
@@ -139,7 +141,7 @@ impl Responder {
         Ok(Opened { link, end: endpoint.end(), mtu })
     }
 
-    /// Sends back what comes.
+    /// Returns received messages to the sender.
     fn echo(&mut self, echo: &Echo) -> Result<(), PingpongError> {
         let Echo { operation, size, count, slots, back } = *echo;
         let (Some(endpoint), Some(parent)) = (&mut self.endpoint, self.parent) else {

@@ -1,5 +1,5 @@
-//! What a run between two hosts prints: the two lines of `ibv_rc_pingpong` and the verdict, or an
-//! object for machines.
+//! The output of a run between two hosts: the two lines of `ibv_rc_pingpong` and the result, or a
+//! JSON object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,11 +27,11 @@ pub struct Summary {
     pub mbit_per_s: f64,
     /// Microseconds for a message to and fro.
     pub usec_per_iteration: f64,
-    /// Messages received whose bytes were all right.
+    /// Received messages whose bytes were all correct.
     pub verified: u32,
     /// Times this end sent something again.
     pub retries: u64,
-    /// What this end's device counted, by name.
+    /// The counters of this end's device, by name.
     pub counters: BTreeMap<&'static str, u64>,
 }
 

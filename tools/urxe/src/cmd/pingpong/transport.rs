@@ -1,4 +1,4 @@
-//! Which service a run uses, and what follows from it.
+//! The transport service of a run, and its properties.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum Transport {
     /// Reliable connection.
     #[default]
     Rc,
-    /// Unreliable connection: what is lost stays lost.
+    /// Unreliable connection: lost messages are not retransmitted.
     Uc,
     /// Unreliable datagrams: the same, and no message is longer than a packet.
     Ud,
@@ -41,8 +41,8 @@ impl Transport {
         }
     }
 
-    /// Operations that move messages of any size. Over an unreliable connection the immediate tells
-    /// that a WRITE has come; nothing else does.
+    /// Returns the operations for messages of any size. Over an unreliable connection, only
+    /// immediate data shows that a WRITE has arrived.
     pub const fn operations(self) -> &'static [Operation] {
         match self {
             Self::Rc => &[Operation::Send, Operation::Write, Operation::Read],
@@ -56,12 +56,12 @@ impl Transport {
         if self.is_reliable() { &Operation::ATOMICS } else { &[] }
     }
 
-    /// Whether a lost message is sent again.
+    /// Returns whether a lost message is sent again.
     pub const fn is_reliable(self) -> bool {
         matches!(self, Self::Rc)
     }
 
-    /// Bytes that stand in front of a received message.
+    /// Returns the bytes before a received message.
     pub const fn header_len(self) -> usize {
         match self {
             Self::Rc | Self::Uc => 0,
@@ -69,7 +69,7 @@ impl Transport {
         }
     }
 
-    /// Bytes of the longest message over this path MTU.
+    /// Returns the bytes of the longest message over this path MTU.
     pub const fn max_size(self, mtu: PathMtu) -> usize {
         match self {
             Self::Rc | Self::Uc => Size::MAX,
@@ -77,8 +77,8 @@ impl Transport {
         }
     }
 
-    /// Message sizes of the run without another host. What nobody sends again must fit the
-    /// receiver's socket at once.
+    /// Returns the message sizes of a run on one host. Messages of an unreliable service must fit
+    /// the receiver's socket at once.
     pub const fn sizes(self) -> &'static [Size] {
         const RC: [Size; 4] = bytes([64, 4 << 10, 64 << 10, 1 << 20]);
         const UC: [Size; 3] = bytes([64, 4 << 10, 64 << 10]);
@@ -90,7 +90,7 @@ impl Transport {
         }
     }
 
-    /// The same with `--quick`.
+    /// Returns the message sizes with `--quick`.
     pub const fn quick_sizes(self) -> &'static [Size] {
         const CONNECTED: [Size; 2] = bytes([64, 64 << 10]);
         const UD: [Size; 2] = bytes([64, 1 << 10]);
@@ -100,7 +100,7 @@ impl Transport {
         }
     }
 
-    /// Bytes of a message between two hosts, as the programs of `ibverbs-utils` have it.
+    /// Returns the default message size between two hosts, as in `ibverbs-utils`.
     pub const fn two_hosts_size(self) -> usize {
         match self {
             Self::Rc | Self::Uc => 4096,

@@ -1,22 +1,24 @@
-//! Two hosts: SENDs to and fro, in step with `ibv_rc_pingpong`, `ibv_uc_pingpong` or
-//! `ibv_ud_pingpong` so that either end may be that program.
+//! Two hosts that exchange SENDs. The protocol is that of `ibv_rc_pingpong`, `ibv_uc_pingpong` or
+//! `ibv_ud_pingpong`, so either end may be that program.
 //!
 //! ```text
 //! both: post rx_depth receives, exchange addresses over TCP, connect
 //! client: SEND 0 ->            server: receive 0, then SEND 0 back, then receive 1, ...
-//! each end posts its next SEND when its last one completed and a message came; until n went each way
+//! each end posts its next SEND when its last one completed and a message arrived; until n messages went each way
 //! ```
-//! Nothing that UC or UD loses is sent again: then both ends wait in vain, and say so.
-//! # What is verified
-//! Each of these programs has one buffer for both directions: whatever it receives, it sends. With
-//! its `-c` the client sends 0 as the first byte of each page, and the server checks those bytes in
-//! the end. So here:
-//! * the client sends a new pattern each time, with these zeros, and checks that each comes back,
-//!   every byte;
-//! * the server takes the first message for such a pattern or for what `ibv_rc_pingpong` sends
-//!   (0x7b, zeros with `-c`). In the first case it checks each message for its pattern and sends it
-//!   back. In the second case it answers with patterns of its own, and checks that the client sends
-//!   each of them in its next message.
+//! UC and UD do not retransmit lost messages. Then both ends time out and report the loss.
+//!
+//! # Verification
+//! Each of these programs uses one buffer for both directions, so each message that it sends is the
+//! last one that it received. With `-c` the client sends 0 as the first byte of each page, and the
+//! server checks those bytes at the end. Therefore:
+//!
+//! * The client sends a new pattern each time, with these zeros, and verifies that each message
+//!   returns unchanged.
+//! * The server compares the first message with such a pattern and with the message of
+//!   `ibv_rc_pingpong` (0x7b, zeros with `-c`). If the pattern matches, the server verifies each
+//!   message and returns it. Otherwise the server replies with its own patterns, and verifies that
+//!   the client returns each of them.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -32,18 +34,18 @@ use crate::traffic::device::Choice;
 use crate::traffic::error::TrafficError;
 use crate::traffic::{Wait, pattern};
 
-/// What `ibv_rc_pingpong` fills its buffer with.
+/// The initial value of the buffer of `ibv_rc_pingpong`.
 const FILL: u8 = 0x7b;
-/// Its page size, or a part of it.
+/// The page size of `ibv_rc_pingpong`, or a part of it.
 const PAGE: usize = 4096;
-/// READs and atomics on the way at once, as that program asks for; there are none.
+/// Outstanding READs and atomics that `ibv_rc_pingpong` requests; it uses none.
 const RD_ATOMIC: u8 = 1;
 /// Time without a completion after which the run fails.
 pub const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// Local ACK timeout with `--patient`: 4.3 s.
 const PATIENT_TIMEOUT: u8 = 20;
-/// How long an end stays after its last message: three times what the other end waits for an
-/// acknowledgement.
+/// Time that an end stays after its last message: three times the acknowledgement timeout of the
+/// other end.
 pub const LINGER: Duration = Duration::from_millis(200);
 /// Work request identifiers, above the numbers of messages.
 const SEND: u64 = 1 << 32;
@@ -57,7 +59,7 @@ pub enum Role {
     Client(String),
 }
 
-/// What to run.
+/// The parameters of a run.
 #[derive(Debug)]
 pub struct Plan {
     /// Which end.
@@ -72,7 +74,7 @@ pub struct Plan {
     pub args: Args,
 }
 
-/// What is told while it runs.
+/// Receives status messages during a run.
 pub trait Status {
     /// The server waits for its client.
     fn listening(&mut self, on: std::net::SocketAddr);
@@ -81,10 +83,10 @@ pub trait Status {
 }
 
 impl Plan {
-    /// Runs it.
+    /// Runs the plan.
     ///
     /// # Errors
-    /// What failed, or what data was wrong.
+    /// A failed call, or wrong data.
     pub fn run(&self, status: &mut dyn Status) -> Result<Summary, PingpongError> {
         let mut builder = Device::builder();
         if let Some(path) = &self.args.capture {
@@ -114,12 +116,12 @@ impl Plan {
         let start = Instant::now();
         MessageLoop::new(self).run(&mut endpoint)?;
         let elapsed = start.elapsed();
-        // The last acknowledgement may get lost, and the peer would then ask for it.
+        // If the last acknowledgement is lost, the peer retransmits and needs a reply.
         std::thread::sleep(LINGER);
         Ok(Summary::new(self.args.transport, self.size, self.iterations, elapsed, &device))
     }
 
-    /// The path MTU.
+    /// Returns the path MTU.
     fn mtu_on(&self, device: &Device) -> PathMtu {
         let usual = match self.args.transport {
             Transport::Rc | Transport::Uc => PathMtu::Mtu1024,
@@ -128,7 +130,7 @@ impl Plan {
         self.args.mtu.unwrap_or(usual)
     }
 
-    /// The local ACK timeout of its queue pairs.
+    /// Returns the local ACK timeout of its queue pairs.
     pub fn timeout(&self) -> u8 {
         if self.args.patient { PATIENT_TIMEOUT } else { ConnectOptions::default().timeout }
     }
@@ -145,7 +147,7 @@ impl Plan {
         Ok(Exchange::accept(&listener)?)
     }
 
-    /// Client: goes to the server.
+    /// Client: connects to the server.
     fn reach(&self, host: &str) -> Result<Exchange, PingpongError> {
         let exchange = Exchange::connect(host, self.args.port)?;
         if self.choice.is_built_in() && !exchange.local().is_loopback() {
@@ -157,8 +159,8 @@ impl Plan {
         Ok(exchange)
     }
 
-    /// Makes this end, exchanges addresses with the other one, and connects. A peer that was given
-    /// no GID index sends a zero GID: then its address on the TCP connection is meant.
+    /// Creates this end, exchanges addresses with the other end, and connects. A peer without a GID
+    /// index sends a zero GID; then its address on the TCP connection is used.
     pub fn meet<E: End>(
         &self,
         device: &Device,
@@ -179,7 +181,7 @@ impl Plan {
         for nr in 0..E::ADDRESSES {
             match exchange.receive() {
                 Ok(address) if nr < local.len() => remote.push(address),
-                // What stands for queue pairs that it does not have is not looked at.
+                // Addresses beyond this end's queue pairs are ignored.
                 Err(ExchangeError::NotAnAddress { .. }) if nr >= local.len() => {}
                 address => drop(address?),
             }
@@ -201,7 +203,7 @@ impl Plan {
         Ok(end)
     }
 
-    /// Which of the device's GIDs this end sends from.
+    /// Returns which of the device's GIDs this end sends from.
     fn own_gid(&self, device: &Device, exchange: &Exchange) -> u8 {
         let gids = device.query_port().gids;
         let index_of = |wanted: &dyn Fn(Gid) -> bool| {
@@ -215,11 +217,11 @@ impl Plan {
             .unwrap_or_else(|| device.default_gid_index())
     }
 
-    /// The queue pair, with its receives posted.
+    /// Returns the queue pair, with its receives posted.
     fn endpoint(&self, device: Device, gid_index: u8) -> Result<Endpoint, TrafficError> {
         let config = EndpointConfig {
             transport: self.args.transport,
-            // What is sent, and one place for all that is received, as there.
+            // The send buffer, and one buffer for all receives, as in the other programs.
             region_bytes: 2 * self.size,
             depth: 1,
             receives: self.args.rx_depth,
@@ -236,15 +238,15 @@ impl Plan {
     }
 }
 
-/// What one end has in the exchange of addresses.
+/// One end of the exchange of addresses.
 pub trait End {
-    /// Addresses that each end sends, whatever it has.
+    /// The fixed number of addresses that each end sends.
     const ADDRESSES: usize;
 
     /// Its addresses.
     fn addresses(&self) -> Vec<Address>;
 
-    /// Connects with the other end's.
+    /// Connects to the queue pairs of the other end.
     fn connect(&mut self, remote: &[Address], mtu: PathMtu) -> Result<(), PingpongError>;
 }
 
@@ -265,14 +267,14 @@ fn send(exchange: &mut Exchange, local: &[Address], count: usize) -> Result<(), 
     local.iter().chain(unused).take(count).try_for_each(|address| exchange.send(address))
 }
 
-/// What the messages of the other end are.
+/// The kind of messages that the other end sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Not known before the first.
     Unknown,
-    /// This end's own messages, come back.
+    /// This end's messages, which the other end returned.
     Returned,
-    /// The other end's own patterns, which this end returns.
+    /// Patterns of the other end, which this end returns.
     Patterns,
 }
 
@@ -282,7 +284,7 @@ struct MessageLoop<'a> {
     mode: Mode,
     received: u32,
     sent: u32,
-    /// What the next message must be, if this is known.
+    /// The expected next message, if known.
     awaited: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -294,11 +296,11 @@ impl<'a> MessageLoop<'a> {
         Self { plan, mode, received: 0, sent: 0, awaited: blank.clone(), scratch: blank }
     }
 
-    /// Until all messages have come and gone.
+    /// Runs until all messages are sent and received.
     fn run(mut self, endpoint: &mut Endpoint) -> Result<(), PingpongError> {
         let total = self.plan.iterations;
         let (mut receives, mut posted) = (self.plan.args.rx_depth, 0);
-        // What has to complete before the next SEND.
+        // The events before the next SEND.
         let (mut receive_due, mut send_due) = (true, false);
         if self.plan.role != Role::Server && total > 0 {
             self.prepare(0);
@@ -335,7 +337,7 @@ impl<'a> MessageLoop<'a> {
         Ok(())
     }
 
-    /// Takes a message, checks it, and prepares the next to send.
+    /// Takes a message, verifies it, and prepares the next one.
     fn take(&mut self, endpoint: &mut Endpoint, len: usize) -> Result<(), PingpongError> {
         let message = u64::from(self.received);
         let (found, expected) = (len, self.plan.size);
@@ -353,7 +355,7 @@ impl<'a> MessageLoop<'a> {
         }
         match self.mode {
             Mode::Patterns => self.awaited.copy_from_slice(&self.scratch),
-            // The client's next message, or the server's answer to this one.
+            // The client's next message, or the server's reply.
             Mode::Returned | Mode::Unknown if self.plan.role == Role::Server => {
                 self.prepare(message)
             }
@@ -362,7 +364,7 @@ impl<'a> MessageLoop<'a> {
         Ok(())
     }
 
-    /// Server: what the client's first message says about it.
+    /// Server: derives the mode from the client's first message.
     fn judge_first(&mut self) -> Result<Mode, PingpongError> {
         make(0, &mut self.awaited);
         if self.scratch == self.awaited {
@@ -377,7 +379,7 @@ impl<'a> MessageLoop<'a> {
         Ok(Mode::Returned)
     }
 
-    /// That what came is `expected`.
+    /// Compares the received message with `expected`.
     fn compare(&self, message: u64, expected: &[u8]) -> Result<(), Wrong> {
         Ok(pattern::compare(message, &self.scratch, expected)?)
     }

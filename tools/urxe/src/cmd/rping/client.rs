@@ -1,4 +1,4 @@
-//! The client: its bytes go to the server and come back.
+//! The client: sends its bytes to the server and receives them back.
 
 use std::io::Write;
 
@@ -48,12 +48,13 @@ pub fn run(args: &Args) -> Result<(), RpingError> {
         }
     }
     peer.connection.disconnect();
-    // The server's answer, or that it gives none.
+    // Waits for the server's reply to the disconnect, or for the timeout.
     while peer.connection.events().wait(None)? != ConnectionEvent::Disconnected {}
     Ok(())
 }
 
-/// What a ping consists of: its number, characters that begin with another one each time, a zero.
+/// Returns the bytes of a ping: its number, characters that start one further each time, and a
+/// zero.
 fn content(ping: u32, size: usize) -> Vec<u8> {
     let mut data = format!("rdma-ping-{ping}: ").into_bytes();
     let count = u32::from(LAST - FIRST) + 1;
@@ -69,7 +70,7 @@ fn content(ping: u32, size: usize) -> Vec<u8> {
     data
 }
 
-/// The data as the original prints it: to the first zero.
+/// Returns the data up to the first zero, as the original prints it.
 pub fn text(data: &[u8]) -> String {
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     String::from_utf8_lossy(&data[..end]).into_owned()
@@ -81,8 +82,8 @@ mod tests {
 
     #[test]
     fn pings_are_those_of_the_original() {
-        // From captures of the original: the first character goes up by one with each ping, and
-        // comes round after z.
+        // From captures of the original: the first character advances by one with each ping, and
+        // wraps after z.
         assert_eq!(text(&content(0, 26)), "rdma-ping-0: ABCDEFGHIJKL");
         assert_eq!(text(&content(57, 26)), "rdma-ping-57: zABCDEFGHIJ");
         assert_eq!(content(58, 64).len(), 64);

@@ -1,11 +1,11 @@
-//! `urxe rping`: rdma-core's `rping` in Rust, which talks to the original, on kernels and over
-//! urxe.
+//! `urxe rping`: rdma-core's `rping` in Rust. It interoperates with the original, on kernels and
+//! over urxe.
 //!
 //! ```text
 //!   client                               server
-//!   announces its source --------------> READs it
+//!   announces its source --------------> READs the source
 //!                        <-------------- "go ahead"
-//!   announces its sink   --------------> WRITEs what it read, to the first zero
+//!   announces its sink   --------------> WRITEs the bytes back, up to the first zero
 //!                        <-------------- "go ahead"
 //!   compares
 //! ```
@@ -13,7 +13,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `peer` | what both ends do: messages, completions |
+//! | `peer` | messages and completions of both ends |
 //! | `client`, `server` | the two ends |
 
 mod client;
@@ -42,7 +42,7 @@ pub struct Args {
     /// Be the client; needs -a
     #[arg(short, long, requires = "address")]
     client: bool,
-    /// The server's address; the server listens on it, by default on all
+    /// The server's address; the server listens on this address, or on all by default
     #[arg(short, long)]
     address: Option<String>,
     /// The server's port
@@ -51,26 +51,26 @@ pub struct Args {
     /// The client's own address
     #[arg(short = 'I', long, value_name = "ADDRESS", conflicts_with = "server")]
     source: Option<IpAddr>,
-    /// How many pings the client sends; 0 = until it is stopped
+    /// Number of pings that the client sends; 0 for no limit
     #[arg(short = 'C', long, default_value_t = 0)]
     count: u32,
     /// Bytes of a ping
     #[arg(short = 'S', long, default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(i64::from(MIN_SIZE)..=i64::from(MAX_SIZE)))]
     size: u32,
-    /// Compare what comes back
+    /// Compare the returned bytes with those sent
     #[arg(short = 'V', long)]
     validate: bool,
     /// Print the pings
     #[arg(short, long)]
     verbose: bool,
-    /// Serve many clients, until it is stopped
+    /// Serve many clients; end by a signal
     #[arg(short = 'P', long, requires = "server")]
     persistent: bool,
-    /// Print what happens, on standard error
+    /// Print each step on standard error
     #[arg(short, long)]
     debug: bool,
-    /// Taken for the original's sake, where it makes queue pairs in another way
+    /// Accepted for compatibility; the original then creates queue pairs in another way
     #[arg(short)]
     q: bool,
 }
@@ -80,7 +80,7 @@ Either end may be rdma-core's rping:
   urxe rping -s -a 10.0.0.1 -v            here
   rping -c -a 10.0.0.1 -v -C 10           on a host with soft RoCE or an RDMA device";
 
-/// Why it did not work.
+/// Errors of `urxe rping`.
 #[derive(Debug, thiserror::Error)]
 pub enum RpingError {
     /// The server's name.
@@ -90,13 +90,13 @@ pub enum RpingError {
         #[source]
         error: io::Error,
     },
-    /// The connection, or a verb over it.
+    /// The connection or a verb failed.
     #[error(transparent)]
     Connection(TrafficError),
     /// A request failed.
     #[error("{what} failed: {status}")]
     Failed { what: &'static str, status: WcStatus },
-    /// The peer ended the connection where it should go on.
+    /// The peer disconnected too early.
     #[error("the peer has ended the connection {when}")]
     Ended { when: &'static str },
     /// Not rping's message.
@@ -105,7 +105,7 @@ pub enum RpingError {
     /// More than rping can announce.
     #[error("the client announces {len} bytes, at most {MAX_SIZE} are allowed")]
     Announced { len: u32 },
-    /// Other data came back.
+    /// The returned bytes differ from those sent.
     #[error("ping {ping}: other data came back than was sent, from byte {at} on")]
     Mismatch { ping: u32, at: usize },
     /// The output.
@@ -120,7 +120,7 @@ impl<E: Into<TrafficError>> From<E> for RpingError {
 }
 
 impl Args {
-    /// Plays one end.
+    /// Runs one end.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let played = if self.client { client::run(&self) } else { server::run(&self) };
         match played {
@@ -130,7 +130,7 @@ impl Args {
         }
     }
 
-    /// The server's address and port.
+    /// Returns the server's address and port.
     fn server_addr(&self) -> Result<SocketAddr, RpingError> {
         let name = self.address.as_deref().unwrap_or("0.0.0.0");
         let failed = |error| RpingError::Address { name: name.to_owned(), error };

@@ -1,4 +1,4 @@
-//! What both ends do.
+//! Messages and completions of both ends.
 
 use urxe::cm::{Connection, Options, Pending};
 use urxe::{
@@ -11,26 +11,26 @@ use super::{MAX_SIZE, RpingError};
 /// Bytes of an announcement: address, key and length, big-endian.
 const INFO_LEN: usize = 16;
 
-/// What the original connects with.
+/// Returns the connection options of the original.
 pub fn options() -> Options {
     Options::new().responder_resources(1).initiator_depth(1).max_send_wr(16).max_recv_wr(2)
 }
 
-/// A connection with the place for the other end's messages.
+/// A connection with a buffer for the other end's messages.
 pub struct Peer {
     pub connection: Connection,
     inbox: MemoryRegion,
 }
 
 impl Peer {
-    /// Posts the first receive before the other end can send.
+    /// Posts the first receive before the other end can send, then establishes the connection.
     pub fn new(pending: Pending) -> Result<Self, RpingError> {
         let inbox = pending.pd().allocate(INFO_LEN, Access::LOCAL_WRITE)?;
         pending.qp().post_recv(&RecvRequest::new(inbox.slice(..)?))?;
         Ok(Self { connection: pending.establish()?, inbox })
     }
 
-    /// Registers what the other end reads and writes.
+    /// Registers memory that the other end reads and writes.
     pub fn allocate(&self, len: usize) -> Result<MemoryRegion, RpingError> {
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         Ok(self.connection.pd().allocate(len, all)?)
@@ -45,7 +45,7 @@ impl Peer {
         self.perform("SEND", &SendRequest::send(Data::inline(&info)))
     }
 
-    /// Posts a request and waits until it is done.
+    /// Posts a request and waits for its completion.
     pub fn perform(&self, what: &'static str, request: &SendRequest<'_>) -> Result<(), RpingError> {
         let request = request.clone().signaled();
         self.connection.qp().post_send(&request)?;
@@ -54,7 +54,7 @@ impl Peer {
             .ok_or(RpingError::Ended { when: "amid a ping" })
     }
 
-    /// Waits for the other end's announcement; `None` when it has ended the connection.
+    /// Waits for the other end's announcement. Returns `None` if the other end disconnected.
     pub fn receive(&self) -> Result<Option<RemoteRegion>, RpingError> {
         let Some(message) = complete(self.connection.recv_cq(), "the receive")? else {
             return Ok(None);
@@ -76,7 +76,7 @@ impl Peer {
     }
 }
 
-/// The next completion; `None` when the connection has ended.
+/// Returns the next completion; `None` when the connection has ended.
 fn complete(cq: &CompletionQueue, what: &'static str) -> Result<Option<Completion>, RpingError> {
     let completion = cq.wait_one(None)?;
     match completion.status {

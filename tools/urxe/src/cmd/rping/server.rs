@@ -1,4 +1,4 @@
-//! The server: it reads what clients announce, and writes it back.
+//! The server: reads the memory that clients announce, and writes the bytes back.
 
 use std::io::Write;
 use std::thread;
@@ -22,7 +22,7 @@ pub fn run(args: &Args) -> Result<(), RpingError> {
             let request = request?;
             let from = request.peer_addr();
             threads.spawn(move || {
-                // One client's trouble is not the others'.
+                // An error of one client does not end the others.
                 if let Err(error) = serve(args, request) {
                     output::note(&format!("{from}: {error}"));
                 }
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<(), RpingError> {
 fn serve(args: &Args, request: ConnectRequest) -> Result<(), RpingError> {
     args.debug(|| format!("request of {}", request.peer_addr()));
     let peer = Peer::new(request.prepare(&peer::options())?)?;
-    // It is the server that reads and writes: nobody else needs a right to it.
+    // Only the server reads and writes, so peers get no access rights.
     let buffer = peer.connection.pd().allocate(MAX_SIZE as usize, Access::LOCAL_WRITE)?;
     let go_ahead = RemoteRegion { addr: 0, len: 0, rkey: Rkey(0) };
     while let Some(source) = peer.receive()? {

@@ -1,5 +1,4 @@
-//! Where `liburxe.so` is, and a folder in which the loader finds it under the names that programs
-//! ask for.
+//! Finds `liburxe.so`, and creates a folder with links under the library names of programs.
 
 use std::env;
 use std::fs;
@@ -9,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 /// The library.
 const LIBRARY: &str = "liburxe.so";
-/// The library that shows its devices in sysfs, which lies beside it.
+/// The library that provides the view of sysfs; installed in the same folder.
 const SYSFS: &str = "liburxe_sysfs.so";
-/// Names it instead of looking for it.
+/// The environment variable that names the library.
 const VARIABLE: &str = "URXE_LIBRARY";
-/// Where it may be, from the folder of the `urxe` binary: in a build, in an unpacked archive,
-/// installed.
+/// Places of the library, relative to the folder of the `urxe` binary: in a build, in an unpacked
+/// archive, installed.
 const PLACES: [&str; 3] = [".", "../lib", "../lib/urxe"];
-/// What programs ask for.
+/// The library names of programs.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
 /// Why the library cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
-    /// It is nowhere.
+    /// The library was not found.
     #[error(
         "{LIBRARY} is not in {}; build it (cargo build --release -p urxe-abi) or name it in {VARIABLE}",
         list(.looked)
@@ -35,7 +34,7 @@ pub enum LibraryError {
         #[source]
         error: io::Error,
     },
-    /// The one for sysfs is not beside it.
+    /// The sysfs library was not found beside the other.
     #[error("there is no {SYSFS} beside {}; build it (cargo build --release -p urxe-sysfs)", library.display())]
     NoSysfs { library: PathBuf },
     /// There is no place for the links.
@@ -56,7 +55,7 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// A folder with links to the library, made if there is none.
+/// Returns a folder with links to the library; creates the links if necessary.
 pub fn folder_of_links() -> Result<PathBuf, LibraryError> {
     let library = find()?;
     // An installation brings the links along.
@@ -71,7 +70,7 @@ pub fn folder_of_links() -> Result<PathBuf, LibraryError> {
     Ok(folder)
 }
 
-/// The library that programs preload to see the devices in sysfs.
+/// Returns the library that programs preload to see the devices in sysfs.
 pub fn sysfs() -> Result<PathBuf, LibraryError> {
     let library = find()?;
     let sysfs = library.with_file_name(SYSFS);
@@ -90,15 +89,15 @@ fn find() -> Result<PathBuf, LibraryError> {
     found.ok_or(LibraryError::Missing { looked })
 }
 
-/// The user's folder for what can be made anew. Never one that others can write to: the loader
-/// takes code from it.
+/// Returns the user's cache folder. Other users must not be able to write there, because the loader
+/// takes code from this folder.
 pub fn cache() -> Result<PathBuf, LibraryError> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".cache"));
     absolute("XDG_CACHE_HOME").or_else(home).ok_or(LibraryError::NoHome)
 }
 
-/// A folder name for the library's path, so that different builds do not share one.
+/// Returns a folder name for the library's path, so that different builds do not share one.
 fn name_of(library: &Path) -> String {
     library.to_string_lossy().trim_start_matches('/').replace('/', "-")
 }
@@ -114,7 +113,7 @@ fn make_links(folder: &Path, library: &Path) -> io::Result<()> {
         if fs::read_link(&link).is_ok_and(|target| target == library) {
             continue;
         }
-        // Put in place at once, since other programs may be starting.
+        // The rename is atomic, because other programs may be starting.
         let fresh = folder.join(format!(".{name}.{}", std::process::id()));
         symlink(library, &fresh)?;
         fs::rename(&fresh, &link)?;

@@ -1,14 +1,14 @@
-//! `urxe run` and `urxe env`: programs that were linked against libibverbs, over urxe.
+//! `urxe run` and `urxe env`: run programs that were linked against libibverbs over urxe.
 //!
-//! The loader finds `libibverbs.so.1` and `librdmacm.so.1` by `LD_LIBRARY_PATH`, in a folder of
-//! links to `liburxe.so`. Everything else a program is told by environment variables, so that the
-//! programs that it starts are told, too.
+//! The loader finds `libibverbs.so.1` and `librdmacm.so.1` through `LD_LIBRARY_PATH`, in a folder
+//! of links to `liburxe.so`. Environment variables carry all other settings, so child processes
+//! inherit the settings.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `library` | where `liburxe.so` is, and the folder of links |
-//! | `program` | which programs the loader would not give it to |
-//! | `sysfs` | what programs see in /sys/class/infiniband |
+//! | `library` | the place of `liburxe.so`, and the folder of links |
+//! | `program` | programs for which the loader would not use the library |
+//! | `sysfs` | the view of /sys/class/infiniband |
 
 mod library;
 mod program;
@@ -33,12 +33,12 @@ pub use sysfs::SysfsError;
 
 /// The environment variable that names the capture file.
 const CAPTURE: &str = "URXE_CAPTURE";
-/// The environment variable that says what happens to packets.
+/// The environment variable with the faults of received packets.
 const FAULTS: &str = "URXE_FAULTS";
 /// The loader's.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
-/// The environment variable that names the folder which stands for /sys.
+/// The environment variable with the folder that replaces /sys.
 const SYSFS: &str = "URXE_SYSFS";
 
 /// Why a program was not started.
@@ -53,7 +53,7 @@ pub enum RunError {
     /// The view of sysfs.
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
-    /// The system did not start it.
+    /// The system call failed.
     #[error("cannot run {}", program.display())]
     Start {
         program: PathBuf,
@@ -62,27 +62,27 @@ pub enum RunError {
     },
 }
 
-/// What both subcommands are told.
+/// The options of both subcommands.
 #[derive(Debug, clap::Args)]
 struct EnvironmentArgs {
     /// A device, before all configured ones; may be given several times
     #[arg(long = "link", value_name = "NAME=ADDRESS|INTERFACE")]
     links: Vec<LinkSpec>,
-    /// Record all packets to a pcapng file; %p in its name stands for the process's number
+    /// Record all packets in a pcapng file; %p in the name stands for the process id
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Faults that the packets suffer which arrive: loss=1%, burst=4, duplicate=1%, reorder=1%,
-    /// late=200us, corrupt=1%, delay=50us, jitter=20us, rate=100M, seed=7, separated by commas;
-    /// without a seed one is chosen and told
+    /// Faults of received packets, separated by commas: loss=1%, burst=4, duplicate=1%, reorder=1%,
+    /// late=200us, corrupt=1%, delay=50us, jitter=20us, rate=100M, seed=7; without a seed, one is
+    /// chosen and printed
     #[arg(long, value_name = "FAULTS", visible_alias = "faults")]
     fault: Option<FaultSpec>,
-    /// Show the devices in /sys/class/infiniband, too, to programs that look there themselves (UCX,
-    /// perftest's counters, ls)
+    /// Show the devices in /sys/class/infiniband to programs that read this folder (UCX, perftest's
+    /// counters, ls)
     #[arg(long)]
     sysfs: bool,
 }
 
-/// `first`, and after it what a variable of the loader's holds already.
+/// Returns `first`, followed by the present value of a loader variable.
 fn prepend(first: OsString, variable: &str) -> OsString {
     let mut value = first;
     if let Some(old) = std::env::var_os(variable).filter(|old| !old.is_empty()) {
@@ -93,7 +93,7 @@ fn prepend(first: OsString, variable: &str) -> OsString {
 }
 
 impl EnvironmentArgs {
-    /// The variables to be set.
+    /// Returns the variables to be set.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, RunError> {
         let path = prepend(library::folder_of_links()?.into_os_string(), LIBRARY_PATH);
         let mut variables = vec![(LIBRARY_PATH, path)];
@@ -107,12 +107,12 @@ impl EnvironmentArgs {
             variables.push((ENVIRONMENT, links.join(",").into()));
         }
         if let Some(capture) = &self.capture {
-            // The program may change its folder before it opens a device.
+            // The program may change its working directory before it opens a device.
             let capture = std::path::absolute(capture).unwrap_or_else(|_| capture.clone());
             variables.push((CAPTURE, capture.into()));
         }
         if let Some(fault) = &self.fault {
-            // One seed for all that is started, so that the line told here replays it.
+            // All started processes use one seed, so that the printed options reproduce the run.
             let seed = fault.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
             let fault = FaultSpec { seed: Some(seed), ..fault.clone() }.to_string();
             output::note(&format!("packets that arrive suffer {fault}"));

@@ -1,4 +1,4 @@
-//! Finding a program, and telling beforehand why the loader would not give it the library.
+//! Finds a program, and detects reasons why the loader would not use the library.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use goblin::elf::Elf;
 use goblin::elf::dynamic::DT_RPATH;
 
-/// Bits of a file's mode: it runs as its owner or its group.
+/// Mode bits of a file: run with the rights of the file's owner or group.
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
@@ -20,38 +20,38 @@ const CAPABILITIES: &str = "security.capability";
 /// Why a program cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// There is none of this name.
+    /// No program has this name.
     #[error("no program {given}; it is not in PATH")]
     NotFound { given: String },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
-    /// It runs with other rights than the user's, and the loader then ignores the library path.
+    /// The program runs with rights of another user, so the loader ignores the library path.
     #[error(
         "{} runs as another user or group (setuid, setgid), and the loader then takes libraries from the system alone; run a copy of it (cp makes one without these bits)",
         path.display()
     )]
     Setuid { path: PathBuf },
-    /// It gets rights by its file, which has the same effect.
+    /// The file has capabilities, which have the same effect.
     #[error(
         "{} has capabilities of its own (getcap), and the loader then takes libraries from the system alone; run a copy of it (cp makes one without them)",
         path.display()
     )]
     Capabilities { path: PathBuf },
-    /// It has its libraries inside.
+    /// The program contains its libraries.
     #[error("{} is statically linked: there is no libibverbs to replace; link it dynamically", path.display())]
     Static { path: PathBuf },
-    /// It is of another kind of processor.
+    /// The program is for another word size.
     #[error("{} is a {bits}-bit program, and the library is 64-bit", path.display())]
     Bits { path: PathBuf, bits: u8 },
     /// Its library is another.
     #[error("{} needs {needed}, and the library replaces libibverbs.so.1 and librdmacm.so.1", path.display())]
     OtherName { path: PathBuf, needed: String },
-    /// It says where its libraries are.
+    /// The program defines the folder of its libraries.
     #[error(
         "{} names the folder of its libraries itself (DT_RPATH {rpath}), where there is a {name}; the loader prefers that",
         path.display()
@@ -59,7 +59,8 @@ pub enum ProgramError {
     Rpath { path: PathBuf, rpath: String, name: String },
 }
 
-/// Finds a program as a shell does: a name with a slash is a path, others are looked for in `PATH`.
+/// Finds a program as a shell does: a name with a slash is a path, and `PATH` is searched for other
+/// names.
 pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
     if name.as_encoded_bytes().contains(&b'/') {
         return Ok(PathBuf::from(name));
@@ -74,8 +75,8 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Whether the loader will give the program the library. Scripts pass: their interpreter is a
-/// program like any other.
+/// Checks that the loader will use the library for the program. Scripts pass, because their
+/// interpreter is a separate program.
 pub fn check(path: &Path) -> Result<(), ProgramError> {
     let read = |error| ProgramError::Read { path: path.to_owned(), error };
     let file = fs::metadata(path).map_err(read)?;
@@ -92,7 +93,7 @@ pub fn check(path: &Path) -> Result<(), ProgramError> {
     if changes_user || changes_group {
         return Err(ProgramError::Setuid { path });
     }
-    // To root a file's capabilities give nothing that it does not have.
+    // For root, file capabilities grant no additional rights.
     let user = rustix::process::getuid();
     if !user.is_root() && rustix::fs::getxattr(&path, CAPABILITIES, &mut [0_u8; 32]).is_ok() {
         return Err(ProgramError::Capabilities { path });
@@ -108,7 +109,7 @@ pub fn check(path: &Path) -> Result<(), ProgramError> {
     check_rpath(path, &elf)
 }
 
-/// `DT_RPATH`, unlike `DT_RUNPATH`, goes before the environment.
+/// Checks `DT_RPATH`, which has priority over the environment, unlike `DT_RUNPATH`.
 fn check_rpath(path: PathBuf, elf: &Elf<'_>) -> Result<(), ProgramError> {
     let Some(dynamic) = &elf.dynamic else { return Ok(()) };
     if !elf.runpaths.is_empty() || !dynamic.dyns.iter().any(|entry| entry.d_tag == DT_RPATH) {

@@ -1,10 +1,9 @@
-//! The folder that programs see as `/sys/class/infiniband` (`urxe run --sysfs`), and the library
-//! that shows it to them.
+//! Creates the folder that programs see as `/sys/class/infiniband` (`urxe run --sysfs`).
 //!
-//! The files are those of the kernel's `rdma_rxe` (`drivers/infiniband/core/sysfs.c`), made of what
-//! a device says of itself when it is opened; and, which a device without hardware does not have
-//! there, `device/net` with its interface, where programs look for it. The folder is made anew by
-//! each `urxe run` and named by its contents, so that those who run already keep theirs.
+//! The files are those of the kernel's `rdma_rxe` (`drivers/infiniband/core/sysfs.c`), with the
+//! attributes of a device when it is opened. In addition, `device/net` contains the interface,
+//! where programs look for it. Each `urxe run` creates a new folder, named by its contents, so that
+//! running programs keep theirs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,14 +18,15 @@ use urxe_stack::link::{configured, resolve, width_and_speed};
 
 /// `IB_PORT_CM_SUP`, `IB_PORT_IP_BASED_GIDS`, as `ibv_query_port` has them.
 const CAP_MASK: u32 = 1 << 16 | 1 << 26;
-/// The version of the kernel's verbs that programs look for.
+/// The version of the kernel's verbs interface that programs expect.
 const VERBS_ABI: u32 = 6;
-/// How old the kernel's counters may be, in milliseconds; these are read when they are asked for.
+/// The age limit of the kernel's counters, in milliseconds. Here each read returns the current
+/// value.
 const LIFESPAN_MS: u32 = 10;
 /// Counters of every InfiniBand port that a device counts, too.
 pub const PORT_COUNTERS: [&str; 2] = ["port_rcv_packets", "port_xmit_packets"];
 
-/// Why there is no such folder.
+/// Errors while the folder is created.
 #[derive(Debug, thiserror::Error)]
 pub enum SysfsError {
     /// The list of devices.
@@ -41,7 +41,7 @@ pub enum SysfsError {
     },
 }
 
-/// What stands in the folder, by path.
+/// An entry of the folder, by path.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Entry {
     /// A file of one line.
@@ -54,11 +54,11 @@ enum Entry {
 
 type Tree = BTreeMap<PathBuf, Entry>;
 
-/// Makes the folder inside `place` for these devices, or for the configured ones if there are none;
-/// where it is.
+/// Creates the folder inside `place` for these devices, or for the configured devices if `links` is
+/// empty. Returns its path.
 pub fn folder(links: &[LinkSpec], place: &Path) -> Result<PathBuf, SysfsError> {
     let links = if links.is_empty() { configured()?.links } else { links.to_vec() };
-    // The program is told by the library which devices this machine does not have.
+    // The library reports devices that this machine does not have.
     let devices: Vec<ResolvedLink> = links.iter().filter_map(|spec| resolve(spec).ok()).collect();
     let tree = tree(&devices);
     let mut hasher = DefaultHasher::new();
@@ -71,7 +71,8 @@ pub fn folder(links: &[LinkSpec], place: &Path) -> Result<PathBuf, SysfsError> {
     Ok(folder)
 }
 
-/// Writes it beside its place and moves it there whole, since others may be at it, too.
+/// Writes the folder beside its final place and renames it, because other processes may do the
+/// same.
 fn write(tree: &Tree, folder: &Path, place: &Path) -> io::Result<()> {
     let fresh = place.join(format!(".{}", std::process::id()));
     let _left_by_one_that_was_killed = fs::remove_dir_all(&fresh);
@@ -87,7 +88,7 @@ fn write(tree: &Tree, folder: &Path, place: &Path) -> io::Result<()> {
         }
     }
     match fs::rename(&fresh, folder) {
-        // Somebody was quicker, with the same contents.
+        // Another process was faster, with the same contents.
         Err(_) if folder.is_dir() => fs::remove_dir_all(&fresh),
         moved => moved,
     }
@@ -111,8 +112,8 @@ fn tree(devices: &[ResolvedLink]) -> Tree {
         tree.insert(verbs.join(&uverbs), Entry::Link(up.join(&there)));
         tree.insert(sys.join(&there).join("ibdev"), line(name));
         tree.insert(sys.join(&there).join("abi_version"), line(1));
-        // Programs look whether there is such a device that they may open (UCX); liburxe.so does
-        // not need it.
+        // UCX checks that this device file exists and that it may open the file. `liburxe.so` does
+        // not use the file.
         tree.insert(Path::new("dev/infiniband").join(uverbs), Entry::Link("/dev/null".into()));
     }
     tree
@@ -180,7 +181,7 @@ fn port_files(device: &ResolvedLink) -> Vec<(PathBuf, Entry)> {
     files
 }
 
-/// As the kernel writes it: `100 Gb/sec (4X EDR)`.
+/// Returns the rate as the kernel writes it: `100 Gb/sec (4X EDR)`.
 fn rate(speed_mbps: Option<u32>) -> String {
     let (width, speed) = width_and_speed(speed_mbps);
     let lanes = match width {

@@ -7,7 +7,7 @@ use urxe_wire::{Bth, Ext, IcrcSeed, Opcode, PacketRepr, Psn, Qpn, Reth, Rkey};
 use super::*;
 use crate::cmd::decode::{json, line, verbose};
 
-/// An Ethernet frame with a WRITE ONLY of `payload`.
+/// Returns an Ethernet frame with a WRITE ONLY of `payload`.
 fn write_only(payload: &[u8]) -> Vec<u8> {
     let (src, dst) = ("10.0.0.1:49152".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
     let frame = FrameRepr::new(src, dst);
@@ -21,7 +21,8 @@ fn write_only(payload: &[u8]) -> Vec<u8> {
     frame.build(&packet[..len]).unwrap()
 }
 
-/// The line, verbose and JSON renderings of a record of `bytes`, of which the capture kept `kept`.
+/// Returns the line, verbose and JSON renderings of a record of `bytes`, of which the capture kept
+/// `kept`.
 fn rendered(bytes: &[u8], kept: usize) -> [String; 3] {
     let record = Record {
         time_ns: Some(1_500_000),

@@ -1,28 +1,26 @@
-//! Socket buffers: what is granted, and how many packets that really holds.
+//! Socket buffers: the size that the kernel grants, and the number of packets that fit.
 
 use urxe_stack::port::SendOutcome;
 use urxe_stack::port::udp::{ReceiveBuffers, UdpPort};
 
 use super::{Name, Probe, marked, not_tried, pair, scratch_port, sysctl};
 
-/// Bytes of buffer that are worth having: a port asks for as many, and the kernel's limit should
-/// allow it.
+/// The receive buffer that a port requests, in bytes. The kernel's limit should allow it.
 const WANTED_RECEIVE: usize = 8 << 20;
 const WANTED_SEND: usize = 4 << 20;
 /// A packet of path MTU 4096.
 const PACKET: usize = 4116;
-/// Packets sent to a socket that nobody reads: more than a buffer of the wanted size holds.
+/// Packets sent to a socket that no thread reads. They exceed a buffer of the wanted size.
 const PACKETS: usize = 2200;
 
-/// The receive buffer: how much is granted, and how many packets of 4 KiB wait in it before the
-/// kernel drops the next.
+/// Probes the receive buffer: the granted size, and the packets of 4 KiB that fit.
 pub(super) fn receive() -> Probe {
     const NAME: Name = Name("receive buffer");
     let (a, b) = match pair(NAME) {
         Ok(pair) => pair,
         Err(probe) => return probe,
     };
-    // The kernel doubles what it grants, for its own overhead.
+    // The kernel reports twice the granted size, because it adds its own overhead.
     let granted = b.receive_buffer() / 2;
     let default = sysctl("net/core/rmem_default").unwrap_or(0);
     let limit = sysctl("net/core/rmem_max");
@@ -59,7 +57,7 @@ fn packets_held(a: &UdpPort, b: &UdpPort) -> usize {
     held
 }
 
-/// The send buffer: how much is granted.
+/// Returns the send buffer: how much is granted.
 pub(super) fn send() -> Probe {
     const NAME: Name = Name("send buffer");
     let granted = match scratch_port() {
@@ -80,7 +78,7 @@ pub(super) fn send() -> Probe {
     }
 }
 
-/// A size as people write it.
+/// A size with its unit, as shown to the user.
 struct Bytes(usize);
 
 impl std::fmt::Display for Bytes {

@@ -1,12 +1,13 @@
-//! Whether the IPv4 identification on the wire is what the ICRCs are made for.
+//! Compares the IPv4 identification on the wire with the one that ICRCs are computed for.
 //!
-//! The ICRC covers the identification, which a UDP socket neither sets nor shows. Linux sends 0
-//! with DF for a single datagram of an unconnected socket with path-MTU discovery, and the index
-//! for the segments of a GSO send. To see it takes a packet socket, and that takes CAP_NET_RAW.
+//! The ICRC covers the identification, which a UDP socket can neither set nor read. For a single
+//! datagram of an unconnected socket with path-MTU discovery, Linux sends 0 with DF. For the
+//! segments of a GSO send, Linux sends the index. Only a packet socket shows the identification,
+//! and it requires CAP_NET_RAW.
 //!
-//! Loopback takes GSO sends whole, which hides the segments' identifications; but a send that fills
-//! 64 KiB together with its headers exceeds loopback's limit and is cut up before it (measured), so
-//! that the packet socket sees segments.
+//! Loopback accepts GSO sends unsegmented, which hides the identifications of the segments. A send
+//! that fills 64 KiB with its headers exceeds loopback's limit. The kernel segments it before
+//! loopback (measured), so the packet socket sees the segments.
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +28,7 @@ const NAME: Name = Name("IPv4 identification and DF");
 const CUT_UP_BYTES: usize = 65_507;
 const CUT_UP_SEGMENT: usize = 4116;
 
-/// What the IP header of a packet says.
+/// The fields of an IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     identification: u16,
@@ -109,21 +110,21 @@ fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
     NAME.works(detail, "ICRCs fit what goes on the wire")
 }
 
-/// A socket that sees every IPv4 packet of this network namespace, from the IP header on.
+/// Returns a socket that sees every IPv4 packet of this network namespace, from the IP header on.
 fn watch() -> std::io::Result<Socket> {
     const ETHERTYPE_IPV4: u16 = 0x0800;
     let socket = Socket::new(
         Domain::PACKET,
         Type::DGRAM.nonblocking(),
-        // The kernel takes it in network order (packet(7)).
+        // The kernel expects network byte order (packet(7)).
         Some(Protocol::from(i32::from(ETHERTYPE_IPV4.to_be()))),
     )?;
     socket.set_recv_buffer_size(4 << 20)?;
     Ok(socket)
 }
 
-/// What `watch` sees of packets from `a` to `b`, until `count` were seen or the deadline has
-/// passed.
+/// Returns the headers of packets from `a` to `b` that `watch` receives, until `count` packets or
+/// the deadline.
 fn seen(
     mut watch: &Socket,
     a: &UdpPort,
@@ -143,7 +144,7 @@ fn seen(
     all
 }
 
-/// The IPv4 header's fields (RFC 791, 3.1), if the packet is from `from` to `to`.
+/// Returns the IPv4 header's fields (RFC 791, 3.1), if the packet is from `from` to `to`.
 fn parse(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<Seen> {
     let header: &[u8; 20] = packet.first_chunk()?;
     let address = |at: usize| {
@@ -158,11 +159,11 @@ fn parse(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<Seen> {
     })
 }
 
-/// What `watch` sees of a GSO send that is cut up before loopback.
+/// Returns the headers of a GSO send that the kernel segments before loopback.
 fn cut_up(watch: &Socket, a: &UdpPort, b: &UdpPort) -> Vec<Seen> {
     let bytes = marked(CUT_UP_BYTES, 7);
     let to = SocketAddr::new(b.address(), ROCE_PORT);
-    // Not through the port, whose limit keeps runs below this size.
+    // The send bypasses the port, because the port limits runs to a smaller size.
     if setsockopt(a, sockopt::UdpGsoSegment, &(CUT_UP_SEGMENT as i32)).is_err()
         || sendto(a, &bytes, SendFlags::empty(), &to).is_err()
     {

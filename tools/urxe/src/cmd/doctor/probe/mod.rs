@@ -1,8 +1,8 @@
-//! Tries on loopback what this machine grants.
+//! Probes of this machine, on loopback.
 //!
-//! Each [`Probe`] says what was tried, how it went, what follows from it for RDMA, and what to
-//! change. All sockets are on loopback addresses: no packet leaves the machine. One run takes some
-//! 20 ms, a few seconds where packets do not arrive.
+//! Each [`Probe`] holds its name, outcome, observation, consequence for RDMA, and advice. All
+//! sockets are on loopback addresses, so no packet leaves the machine. A run takes about 20 ms, or
+//! a few seconds where packets do not arrive.
 
 mod buffers;
 mod identification;
@@ -25,13 +25,13 @@ use urxe_wire::ROCE_PORT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// As good as it gets.
+    /// Full function.
     Works,
     /// Usable, but slower or with a part missing.
     Limited,
     /// Not usable.
     Fails,
-    /// It could not be looked at from here.
+    /// The probe could not run here.
     Unverified,
 }
 
@@ -46,18 +46,18 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One thing that was tried. All texts are for people, without a final full stop.
+/// The result of a probe. All texts are for people, without a final full stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probe {
-    /// What was tried; stays the same between versions.
+    /// The name, which stays the same between versions.
     pub name: &'static str,
-    /// How it went.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What was seen.
+    /// The observation.
     pub detail: String,
-    /// What follows from it.
+    /// The consequence for RDMA.
     pub consequence: Cow<'static, str>,
-    /// What to change, if something is to be changed.
+    /// The change that improves the outcome, if there is one.
     pub advice: Option<Cow<'static, str>>,
 }
 
@@ -99,8 +99,8 @@ impl Probe {
     }
 }
 
-/// Tries everything, in the order in which it matters. Where no packet passes at all, the list ends
-/// with the probe that says so.
+/// Runs all probes, the most important first. If no packet passes at all, the list ends with the
+/// probe of the port.
 pub fn run() -> Vec<Probe> {
     let mut probes = vec![transport::user(), transport::port()];
     if probes.iter().all(|probe| probe.outcome != Outcome::Fails) {
@@ -123,7 +123,7 @@ pub fn run() -> Vec<Probe> {
 /// How long a probe waits for a packet that is to arrive.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A port on some loopback address that nobody uses.
+/// Returns a port on a free loopback address.
 fn scratch_port() -> Result<UdpPort, OpenPortError> {
     // Away from the low addresses that people choose, and elsewhere for every call and process.
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
@@ -143,7 +143,7 @@ fn pair(name: Name) -> Result<(UdpPort, UdpPort), Probe> {
     Ok((open()?, open()?))
 }
 
-/// The probe for what could not be tried since no port could be opened.
+/// Returns the result of a probe that found no free port.
 fn not_tried(name: Name, error: &OpenPortError) -> Probe {
     name.unverified(format!("no port to try it with: {error}"), "unknown until that is solved")
 }
@@ -161,7 +161,7 @@ fn send(from: &UdpPort, to: IpAddr, bytes: &[u8], segment_size: usize) -> SendOu
     })
 }
 
-/// What arrived together.
+/// Datagrams that arrived together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Arrival {
     from: IpAddr,
@@ -175,7 +175,7 @@ impl Arrival {
     }
 }
 
-/// What arrives until `packets` packets have, or patience ends.
+/// Returns the datagrams that arrive, until `packets` packets or the timeout.
 fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrival> {
     let mut buffers = ReceiveBuffers::default();
     let mut all: Vec<Arrival> = Vec::new();
@@ -196,7 +196,7 @@ fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrival> {
     }
 }
 
-/// Waits until something can be read or the deadline has passed; whether it has not.
+/// Waits until the descriptor is readable. Returns `false` if the deadline has passed.
 fn wait_readable(descriptor: impl std::os::fd::AsFd, deadline: Instant) -> bool {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -206,14 +206,14 @@ fn wait_readable(descriptor: impl std::os::fd::AsFd, deadline: Instant) -> bool 
     let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
     let _ = poll(&mut descriptors, Some(&timeout));
     if descriptors[0].revents().contains(PollFlags::ERR) {
-        // Ends every poll at once until the errors are taken; do not spin meanwhile.
+        // An error ends every poll at once until it is read. The pause prevents a busy loop.
         std::thread::sleep(Duration::from_millis(1));
     }
     true
 }
 
-/// A packet as one of a stranger's would not look: probes must not take other traffic for their
-/// own.
+/// Returns a packet that differs from the traffic of other programs, so that probes do not take
+/// foreign packets for their own.
 fn marked(length: usize, mark: u8) -> Vec<u8> {
     (0..length)
         .map(|n| {
@@ -226,7 +226,7 @@ fn marked(length: usize, mark: u8) -> Vec<u8> {
         .collect()
 }
 
-/// A number in a file of /proc/sys.
+/// Returns a number in a file of /proc/sys.
 fn sysctl(path: &str) -> Option<usize> {
     std::fs::read_to_string(format!("/proc/sys/{path}")).ok()?.trim().parse().ok()
 }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(unique.len(), names.len());
     }
 
-    /// What every Linux grants that this crate is tested on.
+    /// The outcome on every Linux that this crate is tested on.
     #[test]
     fn linux_grants_the_port_with_gso_and_steering() {
         for probe in [
@@ -260,7 +260,7 @@ mod tests {
             transport::path_errors(),
             sharing::steering(),
         ] {
-            // 127.0.0.1 may be in use by another program, which the port's probe tells.
+            // Another program may use 127.0.0.1; the probe of the port reports it.
             let expected = if probe.detail.contains("127.0.0.1 is taken") {
                 Outcome::Limited
             } else {

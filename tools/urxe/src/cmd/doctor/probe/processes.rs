@@ -1,5 +1,5 @@
-//! Whether two processes can have a device on one address: this one, and a second one that is
-//! started for it.
+//! Checks whether two processes can share an address: this process, and a second one that it
+//! starts.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,7 +21,7 @@ fn open(address: IpAddr) -> Result<Engine, OpenEngineError> {
     Engine::open(&spec, EngineConfig::default())
 }
 
-/// Opens a device on a loopback address and lets a second process join it there.
+/// Opens a device on a loopback address, and lets a second process join.
 pub fn probe() -> Probe {
     let [.., high, low] = std::process::id().to_be_bytes();
     let address = IpAddr::V4(Ipv4Addr::new(127, 127, high, low.clamp(1, 254)));
@@ -61,7 +61,7 @@ pub fn probe() -> Probe {
     }
 }
 
-/// The second process: says in which slot it joined.
+/// Joins the address in the second process, and prints the slot.
 pub fn join(address: IpAddr) -> Result<Outcome, CmdError> {
     let mut out = output::stdout();
     match open(address) {

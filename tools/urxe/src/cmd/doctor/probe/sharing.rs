@@ -17,7 +17,7 @@ fn shared_socket() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::DGRAM.nonblocking(), None)
 }
 
-/// Whether a packet reaches the socket that its destination QPN names.
+/// Returns whether a packet reaches the socket that its destination QPN names.
 pub(super) fn steering() -> Probe {
     const NAME: Name = Name("steering by QPN (SO_REUSEPORT, BPF)");
     let without = "each process needs a loopback or interface address of its own";
@@ -76,7 +76,7 @@ fn group(address: IpAddr) -> io::Result<Vec<Socket>> {
     Ok(members)
 }
 
-/// The index of the socket that has `packet`.
+/// Returns the index of the socket that has `packet`.
 fn receiver(members: &[Socket], packet: &[u8], deadline: Instant) -> Option<u32> {
     loop {
         for (index, member) in (0..).zip(members) {
@@ -93,7 +93,7 @@ fn receiver(members: &[Socket], packet: &[u8], deadline: Instant) -> Option<u32>
     }
 }
 
-/// The next packet that waits in a socket.
+/// Returns the next packet that waits in a socket.
 fn receive(mut socket: &Socket) -> Option<Vec<u8>> {
     let mut buffer = vec![0; 1 << 11];
     let len = socket.read(&mut buffer).ok()?;
@@ -101,7 +101,7 @@ fn receive(mut socket: &Socket) -> Option<Vec<u8>> {
     Some(buffer)
 }
 
-/// Whether a socket bound to a group's address gets what is sent to the group.
+/// Probes whether a socket bound to a group's address receives datagrams to the group.
 pub(super) fn multicast() -> Probe {
     const NAME: Name = Name("multicast");
     let without = "unreliable datagrams to multicast groups do not work; all else does";

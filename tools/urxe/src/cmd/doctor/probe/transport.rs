@@ -1,4 +1,4 @@
-//! The user, the port, packets of several at a call, and what the kernel tells of the network.
+//! Probes of the user, the port, GSO and GRO, ICMP errors, IPv6, and interface events.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::{
     Arrival, Name, Probe, arrivals, marked, not_tried, pair, scratch_port, send, wait_readable,
 };
 
-/// The effective user and the kernel. Informs; there is nothing to fail.
+/// Returns the effective user and the kernel. Informs; there is nothing to fail.
 pub(super) fn user() -> Probe {
     let uid = rustix::process::geteuid();
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -71,7 +71,7 @@ pub(super) fn port() -> Probe {
 const RUN_PACKETS: usize = 4;
 const RUN_SEGMENT: usize = 1040;
 
-/// Sends a run in one call and returns what arrived.
+/// Sends a run in one call and returns the arrivals.
 fn send_run(a: &UdpPort, b: &UdpPort) -> (SendOutcome, Vec<u8>, Vec<Arrival>) {
     let bytes = marked((RUN_PACKETS - 1) * RUN_SEGMENT + 16, 2);
     let sent = send(a, b.address(), &bytes, RUN_SEGMENT);
@@ -141,7 +141,7 @@ pub(super) fn gro() -> Probe {
     }
 }
 
-/// The error queue: what ICMP says of packets sent.
+/// Probes the error queue, which holds ICMP errors for packets sent.
 pub(super) fn path_errors() -> Probe {
     const NAME: Name = Name("ICMP errors (IP_RECVERR)");
     let (a, b) = match pair(NAME) {
@@ -189,7 +189,7 @@ pub(super) fn ipv6() -> Probe {
     let without = "peers are reached over IPv4 only";
     let port = match UdpPort::open(UdpConfig::new(local)) {
         Ok(port) => port,
-        // That is IPv6 at work for somebody.
+        // Another process uses the address, so IPv6 works.
         Err(OpenPortError::AddressInUse { .. }) => {
             let detail = format!("another process uses UDP port {ROCE_PORT} of ::1");
             return NAME.works(detail, "IPv6 addresses work, ::1 itself is taken");
@@ -222,7 +222,7 @@ pub(super) fn ipv6() -> Probe {
     }
 }
 
-/// Whether this machine tells of changes of its interfaces and addresses.
+/// Probes whether the kernel reports changes of interfaces and addresses.
 pub(super) fn interface_changes() -> Probe {
     const NAME: Name = Name("interface changes");
     match Changes::watch() {

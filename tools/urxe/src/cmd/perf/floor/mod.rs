@@ -1,17 +1,17 @@
-//! The floor: what the machine does without RDMA, between the same two processes, measured in turn
-//! with the results.
+//! The floor: the performance of this machine without RDMA, between the same two processes. It is
+//! measured in alternation with the results.
 //!
-//! | floor | what it does |
+//! | floor | traffic |
 //! |---|---|
-//! | stream, GSO and GRO | one process sends runs of datagrams, the other receives; CRC-32 of each on both sides, payload copied on both |
-//! | stream, one a call | the same with one datagram a system call |
-//! | ping-pong | a message to and fro, spinning or blocking; no CRC, no copy; each end on a processor of its own ([`cpu_affinity`](super::cpu_affinity)) |
-//! | TCP | one stream of 128 KiB writes and reads, as `iperf3` has |
+//! | stream, GSO and GRO | one process sends runs of datagrams, the other receives; CRC-32 and a payload copy on both sides |
+//! | stream, one a call | the same with one datagram for each system call |
+//! | ping-pong | a message to and fro, spinning or blocking; no CRC, no copy; each end on its own processor ([`cpu_affinity`](super::cpu_affinity)) |
+//! | TCP | one stream of 128 KiB writes and reads, as in `iperf3` |
 //!
-//! The sockets are unconnected, as a device's are, with the receive buffer that a device asks for,
-//! and nothing repeats what is lost: what counts is what arrived. Datagrams have the payload and
-//! the headers' length of the packets that they are compared with, and the payload walks over as
-//! much memory.
+//! The sockets are unconnected, like those of a device, and request the same receive buffer. Lost
+//! datagrams are not sent again; the result counts the datagrams that arrived. Datagrams have the
+//! payload and header length of the packets that they are compared with. The payload covers the
+//! same amount of memory.
 
 mod pingpong;
 mod socket;
@@ -31,15 +31,15 @@ use crate::traffic::error::unexpected;
 
 pub use socket::Socket;
 
-/// Bytes of a run at most: what the stack sends with one call.
+/// The largest run in bytes, as the stack sends with one call.
 pub const RUN_MAX: usize = 65_469;
 /// Datagrams of a run at most (`UDP_MAX_SEGMENTS` of older kernels).
 const SEGMENTS_MAX: usize = 64;
 
-/// What kind.
+/// The kind of a floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// Runs of datagrams, one way or both ways at once.
+    /// Runs of datagrams, in one direction or in both at once.
     Stream {
         /// Both ways.
         both: bool,
@@ -58,24 +58,24 @@ pub enum Kind {
 /// One floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Floor {
-    /// What kind.
+    /// The kind.
     pub kind: Kind,
     /// Bytes of a message (ping-pong).
     pub size: usize,
     /// Payload of each datagram.
     pub payload: usize,
-    /// Other bytes of each.
+    /// Bytes of each datagram besides the payload.
     pub overhead: usize,
-    /// Bytes of memory that the payload comes from and goes to.
+    /// Bytes of the memory that holds the payload.
     pub working_set: usize,
-    /// Bytes of receive buffer to ask for; what a device asks for if `None`.
+    /// Bytes of receive buffer to request; `None` for the device's default.
     pub receive_buffer: Option<usize>,
     /// How long a round is, in microseconds.
     pub micros: u64,
 }
 
 impl Floor {
-    /// The floor of that kind under `case`.
+    /// Returns the floor of that kind under `case`.
     pub fn under(case: &Case, kind: Kind, round: Duration) -> Self {
         let (payload, overhead) = (case.payload(), case.overhead());
         let floor = Self {
@@ -88,7 +88,7 @@ impl Floor {
             micros: u64::try_from(round.as_micros()).unwrap_or(u64::MAX),
         };
         match kind {
-            // One for all sizes, so that it is measured once.
+            // The same for all sizes, so that it is measured once.
             Kind::Tcp => Self { size: 0, payload: 0, overhead: 0, working_set: 0, ..floor },
             Kind::Stream { .. } | Kind::Single => Self { size: 0, ..floor },
             Kind::PingPong { .. } => {
@@ -98,7 +98,7 @@ impl Floor {
         }
     }
 
-    /// The floors of a case, the one that its figure is first compared with first.
+    /// Returns the floors of a case, the one that its figure is first compared with first.
     pub fn all_under(case: &Case, round: Duration) -> Vec<Self> {
         let kinds: &[Kind] = match case.metric {
             Metric::Bandwidth => {
@@ -110,14 +110,14 @@ impl Floor {
         };
         let mut floors: Vec<Self> =
             kinds.iter().map(|kind| Self::under(case, *kind, round)).collect();
-        // What does not fit one run takes the time of one run, and of the rest as a stream.
+        // A message larger than one run takes the time of one run, plus the rest as a stream.
         if case.metric == Metric::Latency && floors[0].size < case.size {
             floors.push(Self::under(case, Kind::Stream { both: false }, round));
         }
         floors
     }
 
-    /// Bytes of each datagram.
+    /// Returns the bytes of each datagram.
     pub const fn datagram(&self) -> usize {
         self.payload + self.overhead
     }
@@ -127,7 +127,7 @@ impl Floor {
         (RUN_MAX / self.datagram().max(1)).clamp(1, SEGMENTS_MAX)
     }
 
-    /// How long a round is.
+    /// Returns how long a round is.
     pub const fn round(&self) -> Duration {
         Duration::from_micros(self.micros)
     }
@@ -162,7 +162,7 @@ pub struct FloorEnd {
 }
 
 impl FloorEnd {
-    /// Sockets at `address`; the end that `accepts` lets the other connect its TCP stream.
+    /// Opens sockets at `address`. The end with `accepts` accepts the TCP stream of the other end.
     ///
     /// # Errors
     /// [`PerfError::Floor`].
@@ -176,7 +176,7 @@ impl FloorEnd {
         Ok(Self { floor, socket, tcp, peer: None, buffers: stream::Buffers::new(&floor) })
     }
 
-    /// What the other end needs.
+    /// Returns the addresses that the other end needs.
     ///
     /// # Errors
     /// [`PerfError::Floor`].
@@ -184,7 +184,7 @@ impl FloorEnd {
         Ok(Sockets { udp: self.socket.address()?, tcp: self.tcp.address() })
     }
 
-    /// Tells it where the other end is.
+    /// Sets the addresses of the other end.
     ///
     /// # Errors
     /// [`PerfError::Floor`].
@@ -201,7 +201,7 @@ impl FloorEnd {
         Ok(self.peer.ok_or_else(|| unexpected("a floor that is not connected"))?)
     }
 
-    /// Sends for `time`, if at all, and receives, if it should.
+    /// Sends for `time`, if given, and receives if `receives`.
     fn stream(
         &mut self,
         time: Option<Duration>,
@@ -213,8 +213,8 @@ impl FloorEnd {
         stream::run(socket, peer, floor, buffers, time, receives, is_over)
     }
 
-    /// The end that measures: one round. What counts for a stream is what the other end received;
-    /// the sample says what was sent.
+    /// Runs one round at the measuring end. Returns the samples of sent and received data. For a
+    /// stream, the other end's received data is the result.
     ///
     /// # Errors
     /// [`PerfError::Floor`].
@@ -231,7 +231,7 @@ impl FloorEnd {
         }
     }
 
-    /// The other end: until `is_over`. What it sent and what it received.
+    /// Runs the other end until `is_over`. Returns the samples of sent and received data.
     ///
     /// # Errors
     /// [`PerfError::Floor`].

@@ -10,15 +10,15 @@ use crate::cmd::perf::statistics::{Latencies, Sample};
 
 /// Time after which a message counts as lost, and the next is sent.
 const LOST_AFTER: Duration = Duration::from_millis(100);
-/// Receives that find nothing, between two looks at the clock.
+/// Empty receives between two reads of the clock.
 const EMPTY_BETWEEN: u32 = 1024;
 
-/// Bytes of all datagrams of a message.
+/// Returns the bytes of all datagrams of a message.
 fn len(floor: &Floor) -> usize {
     floor.size + floor.size.div_ceil(floor.payload.max(1)) * floor.overhead
 }
 
-/// The end that measures.
+/// Runs the measuring end.
 ///
 /// # Errors
 /// [`PerfError::Floor`].
@@ -51,7 +51,7 @@ pub fn measure(socket: &Socket, peer: SocketAddr, floor: &Floor) -> Result<Sampl
     })
 }
 
-/// The other end.
+/// Runs the other end.
 ///
 /// # Errors
 /// [`PerfError::Floor`].
@@ -71,8 +71,8 @@ pub fn respond(
     Ok(())
 }
 
-/// Waits until `len` bytes of one number have come, of `number` if given; `None` if `is_over`
-/// before.
+/// Waits for `len` bytes with one number: `number` if given, else any. Returns `None` if `is_over`
+/// first.
 fn receive(
     socket: &Socket,
     buffer: &mut [u8],
@@ -86,7 +86,7 @@ fn receive(
         if got == 0 {
             empty += 1;
             socket.pause(empty);
-            // A blocking socket has slept before it found nothing.
+            // A blocking socket slept before it returned nothing.
             let is_time = empty.is_multiple_of(EMPTY_BETWEEN) || socket.sleeps();
             if is_time && is_over() {
                 return Ok(None);

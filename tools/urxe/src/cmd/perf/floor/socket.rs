@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use super::{Floor, Kind};
 use crate::cmd::perf::error::{PerfError, floor};
 
-/// Bytes of receive buffer that a device asks for.
+/// Bytes of receive buffer that a device requests.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Receives that find nothing, between two yields.
@@ -23,7 +23,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens it on any port of `address`.
+    /// Opens a socket on any port of `address`.
     ///
     /// # Errors
     /// [`PerfError::Floor`].
@@ -34,7 +34,7 @@ impl Socket {
             Some(Protocol::UDP),
         )
         .map_err(floor("cannot make a socket"))?;
-        // The kernel grants what it grants; so it does to a device.
+        // The kernel may grant less, as for a device.
         let _ = socket.set_recv_buffer_size(of.receive_buffer.unwrap_or(RECEIVE_BUFFER));
         socket
             .bind(&SocketAddr::from((address, 0)).into())
@@ -42,7 +42,7 @@ impl Socket {
         let spins = !matches!(of.kind, Kind::PingPong { blocking: true });
         socket.set_nonblocking(spins).map_err(floor("cannot make a socket nonblocking"))?;
         if !spins {
-            // Who sleeps must notice the end of the round.
+            // A sleeping thread must notice the end of the round.
             let limit = std::time::Duration::from_millis(20);
             socket.set_read_timeout(Some(limit)).map_err(floor("cannot limit a sleep"))?;
         }
@@ -59,22 +59,18 @@ impl Socket {
         Ok(Self { socket: socket.into(), sleeps: !spins })
     }
 
-    /// Where it is.
-    ///
-    /// # Errors
-    /// [`PerfError::Floor`].
+    /// Returns the socket's address.
     pub fn address(&self) -> Result<SocketAddr, PerfError> {
         self.socket.local_addr().map_err(floor("a socket without an address"))
     }
 
-    /// Whether receiving sleeps.
+    /// Returns whether receiving sleeps.
     pub const fn sleeps(&self) -> bool {
         self.sleeps
     }
 
-    /// After so many receives that found nothing: yields the processor now and then, as a device's
-    /// poll does, since two ends that spin on one processor would otherwise wait for each other's
-    /// time slices.
+    /// Yields the processor after a number of empty receives, as a device's poll does. Otherwise
+    /// two spinning ends on one processor would wait for each other's time slices.
     pub fn pause(&self, empty: u32) {
         if !self.sleeps && empty.is_multiple_of(EMPTY_BETWEEN_YIELDS) {
             std::thread::yield_now();
@@ -99,7 +95,7 @@ impl Socket {
         }
     }
 
-    /// Receives what has come, one datagram or several merged; 0 if there is nothing.
+    /// Receives one datagram, or several merged ones. Returns 0 if none has arrived.
     ///
     /// # Errors
     /// [`PerfError::Floor`].

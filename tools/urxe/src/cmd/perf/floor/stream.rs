@@ -14,7 +14,7 @@ use crate::traffic::pattern;
 
 /// Bytes of the CRC.
 const CRC_LEN: usize = 4;
-/// Receives that find nothing, between two looks whether the round is over.
+/// Empty receives between two checks for the end of the round.
 const EMPTY_BETWEEN: u32 = 64;
 
 /// Memory of one end.
@@ -78,8 +78,8 @@ fn next(at: usize, step: usize, len: usize) -> usize {
     if at + 2 * step <= len { at + step } else { 0 }
 }
 
-/// Sends for `time`, if at all, and receives, if it should; until `is_over` and nothing comes any
-/// more. What was sent, what received.
+/// Sends for `time`, if given, and receives if `receives`, until `is_over` and no more data
+/// arrives. Returns the samples of sent and received data.
 ///
 /// # Errors
 /// [`PerfError::Floor`].
@@ -112,7 +112,7 @@ pub fn run(
                 empty = 0;
                 continue;
             }
-            // The time stands still while nothing comes.
+            // Time without arrivals does not count.
             last.get_or_insert_with(Instant::now);
         }
         empty += 1;

@@ -10,10 +10,10 @@ use crate::traffic::error::unexpected;
 
 /// Bytes of each write and read, `iperf3`'s default.
 const CHUNK: usize = 128 << 10;
-/// Time for the other end to connect.
+/// Time limit for the connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// One end of it.
+/// One end of the stream.
 #[derive(Debug)]
 pub struct End {
     listener: Option<TcpListener>,
@@ -27,13 +27,13 @@ impl End {
         Self { listener: None, stream: None, buffer: Vec::new() }
     }
 
-    /// Lets the other end connect.
+    /// Listens for the other end.
     pub fn listen(address: IpAddr) -> Result<Self, PerfError> {
         let listener = TcpListener::bind((address, 0)).map_err(floor("cannot listen"))?;
         Ok(Self { listener: Some(listener), ..Self::none() })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
     }
@@ -48,7 +48,7 @@ impl End {
         Ok(())
     }
 
-    /// Takes the stream of the other end, which has connected.
+    /// Accepts the stream of the other end, which has connected.
     pub fn accept(&mut self) -> Result<(), PerfError> {
         let Some(listener) = &self.listener else {
             return Err(unexpected("nothing to accept").into());
@@ -78,7 +78,7 @@ impl End {
         Ok(Sample::moved(chunks, CHUNK, start.elapsed()))
     }
 
-    /// Receives until `is_over` and nothing comes any more.
+    /// Receives until `is_over` and no more data arrives.
     pub fn receive(&mut self, is_over: &dyn Fn() -> bool) -> Result<Sample, PerfError> {
         let (stream, buffer) = self.stream()?;
         let (mut bytes, mut first, mut last) = (0u64, None, Instant::now());

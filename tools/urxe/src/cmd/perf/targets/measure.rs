@@ -16,7 +16,7 @@ use crate::traffic::Wait;
 use crate::traffic::device::Choice;
 use crate::traffic::operation::Operation;
 
-/// What a default receive buffer is asked for as; the kernel doubles it to 208 KiB.
+/// The request that grants a default receive buffer; the kernel doubles it to 208 KiB.
 const SMALL_BUFFER: usize = 104 << 10;
 /// The same of 8 MiB.
 const LARGE_BUFFER: usize = 4 << 20;
@@ -33,7 +33,7 @@ const MANY_QPS: u32 = 64;
 const STREAM: Kind = Kind::Stream { both: false };
 const MTU: usize = 4096;
 
-/// What a row needs.
+/// The parameters of all rows.
 struct Bench {
     round: Duration,
     rounds: u32,
@@ -41,7 +41,7 @@ struct Bench {
 
 type Checks = Result<Vec<Check>, PerfError>;
 
-/// What a row is about, and how it is measured.
+/// The name of a row, and its measurement.
 type Plan = (&'static str, fn(&Bench) -> Checks);
 
 /// The rows.
@@ -73,7 +73,7 @@ static ROWS: [Plan; 14] = [
     ("both processes on one address", Bench::one_address),
 ];
 
-/// The names of all rows.
+/// Returns the names of all rows.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|(name, _)| *name)
 }
@@ -90,14 +90,14 @@ pub fn all(round: Duration, rounds: u32, part: Option<&str>) -> Vec<Row> {
     plans.iter().copied().enumerate().map(row).collect()
 }
 
-/// Contenders with what they did.
+/// Workloads with their results.
 struct Comparison {
     workloads: Vec<Workload>,
     outcomes: Vec<Outcome>,
 }
 
 impl Comparison {
-    /// The median of a case, and its floor's.
+    /// Returns the median of a case, and its floor's.
     fn against(&self, nr: usize, kind: Kind) -> (Sample, Sample) {
         let Workload::Case { case, .. } = self.workloads[nr] else {
             unreachable!("cases come first")
@@ -153,7 +153,7 @@ impl Bench {
         workloads
     }
 
-    /// Bandwidth of each operation, at least so much of each floor.
+    /// Compares the bandwidth of each operation with each floor; the numbers are the least ratios.
     fn streams(
         &self,
         operations: &[Operation],
@@ -285,7 +285,7 @@ impl Bench {
         Ok(vec![Check::ratio("larger process", mebibytes, "MiB", limit, AtMost(1.0))])
     }
 
-    /// The same comparison on one address and on two, in turn.
+    /// Compares one address with two, alternately.
     fn one_address(&self) -> Checks {
         let streams = [64, 64 << 10, 1 << 20]
             .map(|size| Case::bandwidth(Operation::Write, size, MTU, self.limit()));

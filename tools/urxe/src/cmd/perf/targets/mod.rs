@@ -1,8 +1,8 @@
-//! `urxe perf --targets`: what the project wants to reach, row by row, with what this run found and
-//! whether that holds.
+//! `urxe perf --targets`: measures the project's targets row by row, and reports whether each
+//! holds.
 //!
-//! Every row is a comparison of its own between fresh processes on free loopback addresses: a row
-//! that fails takes no other with it.
+//! Every row is a separate comparison between new processes on free loopback addresses, so a failed
+//! row does not affect the others.
 
 mod measure;
 mod row;

@@ -6,17 +6,17 @@ use serde::{Serialize, Serializer};
 
 use crate::cmd::perf::table;
 
-/// What a number must be.
+/// The bound of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// So much or more.
+    /// This value or more.
     AtLeast(f64),
-    /// So much or less.
+    /// This value or less.
     AtMost(f64),
 }
 
 impl Bound {
-    /// Whether a number is inside. What is no number is not.
+    /// Returns whether a number is within the bound; NaN is not.
     pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtLeast(least) => value >= least,
@@ -43,13 +43,13 @@ impl Serialize for Bound {
 /// One number of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// What was measured, with its unit.
+    /// The measured value, with its unit.
     pub figure: String,
-    /// What it is compared with.
+    /// The reference value.
     pub against: String,
     /// The ratio, or the number itself.
     pub is: f64,
-    /// What it must be.
+    /// The bound.
     pub bound: Bound,
 }
 
@@ -65,12 +65,12 @@ impl Check {
         }
     }
 
-    /// Whether it holds.
+    /// Returns whether the number is within its bound.
     pub fn holds(&self) -> bool {
         self.bound.holds(self.is)
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn shown(&self) -> String {
         if self.is.is_nan() { "unknown".to_owned() } else { table::figure(self.is) }
     }
@@ -79,17 +79,17 @@ impl Check {
 /// A row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is about.
+    /// The subject.
     pub what: String,
     /// Its numbers. All must hold.
     pub checks: Vec<Check>,
-    /// Why there are none.
+    /// The reason why there are no numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
 impl Row {
-    /// A row that was measured, or could not be.
+    /// Returns a row with its numbers, or with the error of the measurement.
     pub fn new<E: fmt::Display>(what: &str, checks: Result<Vec<Check>, E>) -> Self {
         let what = what.to_owned();
         match checks {
@@ -98,7 +98,7 @@ impl Row {
         }
     }
 
-    /// Whether it holds: it was measured, and every number is inside its bound.
+    /// Returns whether the row was measured and every number is within its bound.
     pub fn holds(&self) -> bool {
         self.trouble.is_none() && !self.checks.is_empty() && self.checks.iter().all(Check::holds)
     }

@@ -1,4 +1,5 @@
-//! The exchange against a stand-in for `ibv_rc_pingpong`, byte for byte and call for call.
+//! The exchange against a substitute for `ibv_rc_pingpong` that makes the same calls with the same
+//! bytes.
 
 use std::thread;
 

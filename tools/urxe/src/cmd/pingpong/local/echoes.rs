@@ -1,13 +1,13 @@
-//! Messages that the peer sends back: the latency of SEND, and all of a service that sends nothing
-//! again.
+//! Messages that the peer returns: the latency of SEND, and all operations of an unreliable
+//! service.
 //!
 //! ```text
-//! one lane:      message 0 ->, <- 0, 1 ->, <- 1, ...                      half a round trip each
-//! more of them:  0 1 2 ... on the way; each that came back lets the next go
+//! one outstanding:      message 0 ->, <- 0, 1 ->, <- 1, ...              half a round trip each
+//! several outstanding:  0 1 2 ...; each returned message lets the next one be sent
 //! ```
-//! Where nothing is sent again, the lanes bound what is on the way by what a receiver's socket
-//! holds for sure, even if its process does not run for a while; and the message that came back
-//! says that the first one arrived.
+//! For an unreliable service, the number of outstanding messages is limited to the capacity of a
+//! receiver's socket. The messages then fit even if the receiving process is descheduled. A
+//! returned message proves that the message to the peer arrived.
 
 use std::time::Instant;
 
@@ -16,21 +16,21 @@ use super::super::{PingpongError, Wrong, expect};
 use super::{Measured, Run};
 use crate::traffic::operation::Operation;
 
-/// Bytes on the way at once, unless one message alone is longer.
+/// Outstanding bytes, unless one message is larger.
 const BYTES_IN_FLIGHT: usize = 64 << 10;
-/// Messages on the way at once, at most.
+/// The largest number of outstanding messages.
 const MAX_IN_FLIGHT: u32 = 16;
-/// Receives at the peer for each lane: one that has come, one on its way, and those that the peer
-/// has sent back but not yet posted anew.
+/// Receives at the peer for each outstanding message: one that has arrived, one in flight, and
+/// those that the peer has returned but not posted again.
 const SLOTS_PER_MESSAGE: u32 = 4;
 
-/// How many messages of this size may be on the way at once where nothing is sent again.
+/// Returns the number of messages of this size that may be outstanding over an unreliable service.
 pub fn in_flight(size: usize) -> u32 {
     u32::try_from(BYTES_IN_FLIGHT / size).unwrap_or(u32::MAX).clamp(1, MAX_IN_FLIGHT)
 }
 
 impl Run {
-    /// Messages that the peer sends back, so many of them on the way at once.
+    /// Sends messages that the peer returns, up to `in_flight` at a time.
     pub(super) fn echo(
         &mut self,
         operation: Operation,
