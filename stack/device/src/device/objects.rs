@@ -12,7 +12,7 @@ use crate::path::scheduler::TurnRules;
 use crate::path::window_credit::WindowCredit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::completions::Carried;
-use crate::qp::context::{Context, DeviceParts};
+use crate::qp::context::{DeviceParts, QpContext};
 use crate::qp::transition::{self, ModifyQpError};
 use crate::qp::{Qp, QpInit};
 use crate::srq::error::SrqError;
@@ -456,9 +456,9 @@ impl Device {
 
     /// The surroundings of one call into a queue pair on `path`.
     #[inline(always)] // made in place: it is too large to be copied for each packet
-    pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
+    pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> QpContext<'_> {
         let path_index = index_of(path);
-        Context {
+        QpContext {
             now,
             device: DeviceParts {
                 memory: &self.memory,
@@ -483,7 +483,7 @@ impl Device {
     #[inline(always)]
     pub(super) fn move_context<'d>(
         &'d self,
-        context: &mut Context<'d>,
+        context: &mut QpContext<'d>,
         path: Option<(u32, IpAddr)>,
     ) {
         let index = index_of(path);

@@ -31,7 +31,7 @@ use crate::path::OpenPath;
 use crate::path::acks::{self, Ack, AckBatch};
 use crate::qp::Qp;
 use crate::qp::completions::Queues;
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use urxe_types::port::Datagrams;
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{MutexGuard, lock, try_lock};
@@ -188,7 +188,7 @@ struct LockedQp<'a> {
 struct Reception<'r, 'd> {
     device: &'d Device,
     /// Borrowed: it is too large to be moved here for each call.
-    context: &'r mut Context<'d>,
+    context: &'r mut QpContext<'d>,
     locked: Option<LockedQp<'d>>,
     /// The path of the queue pairs unlocked so far. It is still to be listed, with `acks`.
     path: Option<OpenPath>,
@@ -382,7 +382,7 @@ impl Device {
         &'d self,
         index: u32,
         qpn: Qpn,
-        context: &mut Context<'d>,
+        context: &mut QpContext<'d>,
     ) -> Option<LockedQp<'d>> {
         let slot = self.qps.at(index)?;
         let guard = match try_lock(&slot.qp) {
@@ -401,7 +401,7 @@ impl Device {
     fn dispatch(
         &self,
         locked: &mut LockedQp<'_>,
-        context: &mut Context<'_>,
+        context: &mut QpContext<'_>,
         from: IpAddr,
         packet: &PacketView<'_>,
     ) -> bool {
@@ -457,7 +457,7 @@ impl Device {
     fn unlock_qp(
         &self,
         mut locked: LockedQp<'_>,
-        context: &Context<'_>,
+        context: &QpContext<'_>,
         batch: Option<&mut AckBatch>,
     ) -> Option<(OpenPath, bool)> {
         let now = context.now;
@@ -503,7 +503,7 @@ impl Device {
     pub(super) fn on_mark(
         &self,
         qp: Option<&mut Qp>,
-        context: &Context<'_>,
+        context: &QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> bool {
         let qp = qp.filter(|qp| packet.payload_len() > 0 && qp.is_ecn_capable());

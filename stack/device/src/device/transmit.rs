@@ -72,7 +72,7 @@ use crate::path::window::Credit;
 use crate::path::{Path, Route, Sender};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use urxe_types::port::{Run, SendOutcome, Transmit};
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{lock, try_lock};
@@ -350,7 +350,7 @@ impl Device {
         &'d self,
         turn: &Turn,
         run: &mut RunBuffer,
-        context: &mut Context<'d>,
+        context: &mut QpContext<'d>,
     ) -> TransmitStatus {
         let index = turn.index;
         let Some(slot) = self.qps.at(index) else { return TransmitStatus::Idle };

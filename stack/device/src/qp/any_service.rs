@@ -4,7 +4,7 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::PacketView;
 
 use super::attr::{QpCap, QpType};
-use super::context::Context;
+use super::context::QpContext;
 use super::qp_core::QpCore;
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;

@@ -1,7 +1,7 @@
 //! The surroundings of a call into a queue pair.
 //!
 //! ```text
-//!   part of Context     is provided by               lasts for
+//!   part of QpContext     is provided by               lasts for
 //!   ------------------  ---------------------------  ----------------------------------------
 //!   device              the device                   the device's life
 //!   path, path_index    the device's table           the queue pairs of one path in turn
@@ -28,7 +28,7 @@ use urxe_wire::network_header::Arrival;
 use super::completions::Carried;
 
 /// The surroundings of one call into a queue pair: borrowed for a run, never for a message.
-pub(crate) struct Context<'a> {
+pub(crate) struct QpContext<'a> {
     pub now: Time,
     pub device: DeviceParts<'a>,
     /// The path to the queue pair's peer; some path for a queue pair without one, which sends
@@ -68,7 +68,7 @@ pub(crate) struct DeviceParts<'a> {
     pub ahs: &'a AhTable,
 }
 
-impl Context<'_> {
+impl QpContext<'_> {
     /// Releases pins and the completion queue. The caller is about to wait for a queue pair, and
     /// the thread that has it may wait for them.
     #[inline]

@@ -11,7 +11,7 @@
 
 use urxe_wire::{Kind, OpcodeInfo, PacketView, Rkey};
 
-use super::context::Context;
+use super::context::QpContext;
 use super::gather::{LocalFault, check, scatter};
 use super::qp_core::QpCore;
 use super::recv_queue::RecvQueue;
@@ -65,7 +65,7 @@ impl Message {
         &mut self,
         queue: &mut RecvQueue,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<u64, Refusal> {
         let received = match *self {
@@ -93,7 +93,7 @@ impl Message {
         &mut self,
         queue: &mut RecvQueue,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<u64, Refusal> {
         let info = packet.info();

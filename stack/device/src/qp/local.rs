@@ -7,7 +7,7 @@
 //! Sources: IBTA vol. 1, 10.6.5.1, 10.8.3; `rxe_req.c` (`rxe_do_local_ops`), whose statuses these
 //! are.
 
-use super::context::Context;
+use super::context::QpContext;
 use super::qp_core::QpCore;
 use super::work_request::SendOp;
 use crate::cq::WcStatus;
@@ -16,13 +16,13 @@ use urxe_types::counters::Counter;
 
 /// Carries `op` out for a queue pair. `Err` with the status that its completion gets; nothing
 /// changed then.
-pub(super) fn execute(op: &SendOp, qp: &QpCore, cx: &mut Context<'_>) -> Result<(), WcStatus> {
+pub(super) fn execute(op: &SendOp, qp: &QpCore, cx: &mut QpContext<'_>) -> Result<(), WcStatus> {
     // Taking a key away waits for its pins, those of this run included.
     cx.pins.clear();
     try_to(op, qp, cx).inspect_err(|_| cx.device.counters.add(Counter::LocalOpRefused))
 }
 
-fn try_to(op: &SendOp, qp: &QpCore, cx: &Context<'_>) -> Result<(), WcStatus> {
+fn try_to(op: &SendOp, qp: &QpCore, cx: &QpContext<'_>) -> Result<(), WcStatus> {
     match op {
         SendOp::BindMw(bind) => {
             cx.device.memory.bind(bind, qp.accessor()).map(drop).map_err(|error| {

@@ -50,7 +50,7 @@ use urxe_wire::{PacketView, Qpn};
 
 use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use self::context::Context;
+use self::context::QpContext;
 use self::qp_core::{QpCore, XrcTarget};
 use self::recv_queue::RecvQueue;
 use self::service::{SchedulingHint, TransportService};
@@ -184,7 +184,7 @@ impl Qp {
     }
 
     /// Takes a transition that [`transition::plan`] allowed, with the attributes of `mask`.
-    pub fn transition(&mut self, step: Step, attr: &QpAttr, mask: QpAttrMask, cx: &Context<'_>) {
+    pub fn transition(&mut self, step: Step, attr: &QpAttr, mask: QpAttrMask, cx: &QpContext<'_>) {
         self.core.attr.update(attr, mask);
         if step.to == QpState::Err {
             return self.enter_error(cx);
@@ -211,7 +211,7 @@ impl Qp {
 
     /// What was completed and not polled goes, too, as with hardware (mlx5's `mlx5_cq_clean`): a
     /// program that starts over would take it for the outcome of what it posts next.
-    fn reset(&mut self, cx: &Context<'_>) {
+    fn reset(&mut self, cx: &QpContext<'_>) {
         self.release(cx);
         for cq in self.core.send_cq.iter().chain(&self.core.recv_cq) {
             cq.withdraw(self.core.qpn);
@@ -223,7 +223,7 @@ impl Qp {
     }
 
     /// Goes to the error state and completes everything posted as flushed.
-    pub fn enter_error(&mut self, cx: &Context<'_>) {
+    pub fn enter_error(&mut self, cx: &QpContext<'_>) {
         cx.carried.let_go();
         let first_time = self.core.state != QpState::Err;
         self.core.state = QpState::Err;
@@ -239,14 +239,14 @@ impl Qp {
     }
 
     /// Completes everything that was posted with "flushed".
-    fn flush(&mut self, cx: &Context<'_>) {
+    fn flush(&mut self, cx: &QpContext<'_>) {
         self.service.send_half().flush(&mut self.core, cx);
         self.service.receive_half().flush(&mut self.core, cx);
     }
 
     /// A send failed on an unreliable service: those after it are flushed, receiving goes on
     /// (10.3.1.6).
-    fn enter_send_error(&mut self, cx: &Context<'_>) {
+    fn enter_send_error(&mut self, cx: &QpContext<'_>) {
         cx.carried.let_go();
         self.core.state = QpState::Sqe;
         self.service.send_half().flush(&mut self.core, cx);
@@ -257,7 +257,7 @@ impl Qp {
     }
 
     /// Stands on the path of the oldest message, for a service whose messages choose theirs.
-    fn follow(&mut self, cx: &Context<'_>) {
+    fn follow(&mut self, cx: &QpContext<'_>) {
         if self.core.qp_type.is_datagram()
             && let Some(path) = self.service.send_half().next_path(cx)
         {
@@ -266,7 +266,7 @@ impl Qp {
     }
 
     /// The path that it stands on was closed. True if it goes on, on another.
-    pub fn on_path_closed(&mut self, cx: &Context<'_>) -> bool {
+    pub fn on_path_closed(&mut self, cx: &QpContext<'_>) -> bool {
         let closed = self.path.take();
         self.service.send_half().on_path_closed(&mut self.core, cx);
         self.settle(cx);
@@ -284,7 +284,7 @@ impl Qp {
     pub fn move_to_path(
         &mut self,
         path: Option<(u32, IpAddr)>,
-        cx: &Context<'_>,
+        cx: &QpContext<'_>,
     ) -> Option<(u32, IpAddr)> {
         self.service.send_half().return_credit(cx);
         // The list of the old path may still name this queue pair; it will not be found there.
@@ -296,7 +296,7 @@ impl Qp {
 
     /// Forgets everything that was posted, and gives back what the path's window holds for this
     /// queue pair: in RESET, and before it is destroyed.
-    pub fn release(&mut self, cx: &Context<'_>) {
+    pub fn release(&mut self, cx: &QpContext<'_>) {
         self.service.send_half().reset(cx);
         self.service.receive_half().reset();
     }
@@ -305,7 +305,7 @@ impl Qp {
     pub fn post_send(
         &mut self,
         requests: &[SendRequest<'_>],
-        cx: &Context<'_>,
+        cx: &QpContext<'_>,
     ) -> Result<(), (usize, PostError)> {
         let (state, qp_type) = (self.core.state, self.core.qp_type);
         if qp_type == QpType::XrcRecv {
@@ -347,7 +347,7 @@ impl Qp {
     pub fn post_recv(
         &mut self,
         requests: &[RecvRequest<'_>],
-        cx: &Context<'_>,
+        cx: &QpContext<'_>,
     ) -> Result<(), (usize, PostError)> {
         let (state, qp_type) = (self.core.state, self.core.qp_type);
         let queue = self.service.receive_half().queue().filter(|_| qp_type != QpType::XrcRecv);
@@ -368,7 +368,7 @@ impl Qp {
     }
 
     /// Takes a packet that is addressed to this queue pair and whose ICRC holds.
-    pub fn on_packet(&mut self, packet: &PacketView<'_>, cx: &mut Context<'_>) {
+    pub fn on_packet(&mut self, packet: &PacketView<'_>, cx: &mut QpContext<'_>) {
         let info = packet.info();
         if info.service != self.core.qp_type.service() {
             return cx.device.counters.add(Counter::DropWrongService);
@@ -392,7 +392,7 @@ impl Qp {
 
     /// Appends packets to `run`.
     #[inline(always)]
-    pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer) -> TransmitStatus {
+    pub fn transmit(&mut self, cx: &mut QpContext<'_>, run: &mut RunBuffer) -> TransmitStatus {
         let sent = self.service.transmit(&mut self.core, cx, run);
         self.settle(cx);
         self.follow(cx);
@@ -422,7 +422,7 @@ impl Qp {
     }
 
     /// Does what is due.
-    pub fn on_timer(&mut self, cx: &Context<'_>) {
+    pub fn on_timer(&mut self, cx: &QpContext<'_>) {
         if has_timers(self.core.state) {
             self.service.receive_half().on_timer(cx);
             self.service.send_half().on_timer(&mut self.core, cx);
@@ -462,7 +462,7 @@ impl Qp {
     }
 
     #[inline]
-    fn settle(&mut self, cx: &Context<'_>) {
+    fn settle(&mut self, cx: &QpContext<'_>) {
         let core = &self.core;
         if core.cq_overrun | core.fatal | core.send_failed | (core.state == QpState::Sqd) {
             self.settle_outcome(cx);
@@ -470,7 +470,7 @@ impl Qp {
     }
 
     #[cold]
-    fn settle_outcome(&mut self, cx: &Context<'_>) {
+    fn settle_outcome(&mut self, cx: &QpContext<'_>) {
         let overrun = std::mem::take(&mut self.core.cq_overrun);
         if overrun {
             self.core.raise(QpEventType::QpFatal, cx);
@@ -485,7 +485,7 @@ impl Qp {
     }
 
     /// SQD: the event once everything that was begun is complete (10.3.1.5).
-    fn check_drained(&mut self, cx: &Context<'_>) {
+    fn check_drained(&mut self, cx: &QpContext<'_>) {
         if self.core.state == QpState::Sqd && !self.drained && self.service.send_half().is_drained()
         {
             self.drained = true;

@@ -3,7 +3,7 @@
 use urxe_wire::{Bth, Opcode, PKey, Psn, Qpn};
 
 use super::attr::{QpAttr, QpCap, QpState, QpType};
-use super::context::Context;
+use super::context::QpContext;
 use crate::cq::{AsyncEvent, Completion, CqRef, QpEventType};
 use crate::srq::Srq;
 use crate::srq::xrcd::XrcdRef;
@@ -119,14 +119,19 @@ impl QpCore {
         (self.attr.timeout != 0).then(|| 4096 << (self.attr.timeout & 31))
     }
 
-    pub fn complete_send(&mut self, mut completion: Completion, cx: &Context<'_>) {
+    pub fn complete_send(&mut self, mut completion: Completion, cx: &QpContext<'_>) {
         cx.carried.let_go();
         completion.timestamp_ns = cx.now.as_ns();
         self.cq_overrun |=
             self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
     }
 
-    pub fn complete_recv(&mut self, mut completion: Completion, solicited: bool, cx: &Context<'_>) {
+    pub fn complete_recv(
+        &mut self,
+        mut completion: Completion,
+        solicited: bool,
+        cx: &QpContext<'_>,
+    ) {
         cx.carried.let_go();
         completion.timestamp_ns = cx.now.as_ns();
         let pushed = match (&self.recv_cq, self.xrc.as_ref().and_then(|xrc| xrc.srq.as_ref())) {
@@ -140,7 +145,7 @@ impl QpCore {
         self.cq_overrun |= pushed.is_err();
     }
 
-    pub fn raise(&self, event: QpEventType, cx: &Context<'_>) {
+    pub fn raise(&self, event: QpEventType, cx: &QpContext<'_>) {
         cx.device.events.push(AsyncEvent::Qp(event, self.qpn));
     }
 }

@@ -6,7 +6,7 @@
 
 use urxe_wire::{PacketView, Rkey};
 
-use super::context::Context;
+use super::context::QpContext;
 use super::gather::LocalFault;
 use super::qp_core::QpCore;
 use super::work_request::{PostError, RecvRequest, Sge};
@@ -126,7 +126,7 @@ impl RecvQueue {
         packet: &PacketView<'_>,
         invalidated: Option<Rkey>,
         qp: &mut QpCore,
-        cx: &Context<'_>,
+        cx: &QpContext<'_>,
     ) {
         let Some(wqe) = self.pop() else { return };
         let mut completion = Completion::new(wqe.wr_id, qp.qpn, opcode, WcStatus::Success)
@@ -142,7 +142,7 @@ impl RecvQueue {
     }
 
     /// Completes the receive at the front with an error; false if there is none.
-    pub fn fail(&mut self, status: WcStatus, qp: &mut QpCore, cx: &Context<'_>) -> bool {
+    pub fn fail(&mut self, status: WcStatus, qp: &mut QpCore, cx: &QpContext<'_>) -> bool {
         let Some(wqe) = self.pop() else { return false };
         qp.complete_recv(Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, status), true, cx);
         true
@@ -150,7 +150,7 @@ impl RecvQueue {
 
     /// The receive at the front cannot be used: it completes with an error and the queue pair of an
     /// unreliable service fails (class A).
-    pub fn fail_locally(&mut self, fault: LocalFault, qp: &mut QpCore, cx: &Context<'_>) {
+    pub fn fail_locally(&mut self, fault: LocalFault, qp: &mut QpCore, cx: &QpContext<'_>) {
         tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
         self.fail(WcStatus::LocProtErr, qp, cx);
         qp.raise(QpEventType::QpFatal, cx);
@@ -158,7 +158,7 @@ impl RecvQueue {
     }
 
     /// Completes every entry with "flushed" (ERR); of a shared queue only what was taken from it.
-    pub fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    pub fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         while self.fail(WcStatus::WrFlushErr, qp, cx) {}
     }
 

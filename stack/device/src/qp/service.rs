@@ -18,7 +18,7 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::PacketView;
 
 use super::attr::QpAttrMask;
-use super::context::Context;
+use super::context::QpContext;
 use super::qp_core::QpCore;
 use super::recv_queue::RecvQueue;
 use super::work_request::{PostError, SendRequest};
@@ -49,13 +49,13 @@ pub(super) trait SendHalf {
     fn attributes_changed(&mut self, _qp: &QpCore, _mask: QpAttrMask) {}
 
     /// Forgets everything that was posted (RESET).
-    fn reset(&mut self, _cx: &Context<'_>) {}
+    fn reset(&mut self, _cx: &QpContext<'_>) {}
 
     /// Completes everything that was posted with "flushed" (ERR, SQE).
-    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
+    fn flush(&mut self, _qp: &mut QpCore, _cx: &QpContext<'_>) {}
 
     /// Returns everything charged to the path's window: the queue pair leaves the path.
-    fn return_credit(&mut self, _cx: &Context<'_>) {}
+    fn return_credit(&mut self, _cx: &QpContext<'_>) {}
 
     /// Queues a send work request, which the state and the type allow.
     fn push(&mut self, qp: &QpCore, _request: &SendRequest<'_>) -> Result<(), PostError> {
@@ -63,7 +63,7 @@ pub(super) trait SendHalf {
     }
 
     /// Takes a packet that answers a request. The state allows it.
-    fn on_response(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
+    fn on_response(&mut self, _qp: &mut QpCore, cx: &mut QpContext<'_>, _packet: &PacketView<'_>) {
         cx.device.counters.add(Counter::DropWrongService);
     }
 
@@ -71,7 +71,7 @@ pub(super) trait SendHalf {
     fn transmit(
         &mut self,
         _qp: &mut QpCore,
-        _cx: &mut Context<'_>,
+        _cx: &mut QpContext<'_>,
         _run: &mut RunBuffer,
     ) -> TransmitStatus {
         TransmitStatus::Idle
@@ -90,15 +90,15 @@ pub(super) trait SendHalf {
     }
 
     /// The path that the oldest message takes, for a service whose messages choose theirs.
-    fn next_path(&self, _cx: &Context<'_>) -> Option<(u32, IpAddr)> {
+    fn next_path(&self, _cx: &QpContext<'_>) -> Option<(u32, IpAddr)> {
         None
     }
 
     /// The path that the queue pair stood on was closed: what wanted to go there fails.
-    fn on_path_closed(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
+    fn on_path_closed(&mut self, _qp: &mut QpCore, _cx: &QpContext<'_>) {}
 
     /// The clock says `cx.now`. In RTR, RTS or SQD.
-    fn on_timer(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
+    fn on_timer(&mut self, _qp: &mut QpCore, _cx: &QpContext<'_>) {}
 
     /// When it wants to be looked at again.
     fn deadline(&self) -> Time {
@@ -130,7 +130,7 @@ pub(super) trait ReceiveHalf {
 
     /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why may
     /// still be sent.
-    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
+    fn flush(&mut self, _qp: &mut QpCore, _cx: &QpContext<'_>) {}
 
     /// Where its receives come from.
     fn queue(&mut self) -> Option<&mut RecvQueue> {
@@ -138,7 +138,7 @@ pub(super) trait ReceiveHalf {
     }
 
     /// Takes a request. The state allows it.
-    fn on_request(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
+    fn on_request(&mut self, _qp: &mut QpCore, cx: &mut QpContext<'_>, _packet: &PacketView<'_>) {
         cx.device.counters.add(Counter::DropWrongService);
     }
 
@@ -146,7 +146,7 @@ pub(super) trait ReceiveHalf {
     fn transmit(
         &mut self,
         _qp: &mut QpCore,
-        _cx: &mut Context<'_>,
+        _cx: &mut QpContext<'_>,
         _run: &mut RunBuffer,
     ) -> TransmitStatus {
         TransmitStatus::Idle
@@ -168,7 +168,7 @@ pub(super) trait ReceiveHalf {
     }
 
     /// The clock says `cx.now`. In RTR, RTS or SQD.
-    fn on_timer(&mut self, _cx: &Context<'_>) {}
+    fn on_timer(&mut self, _cx: &QpContext<'_>) {}
 
     /// When it wants to be looked at again.
     fn deadline(&self) -> Time {
@@ -187,13 +187,13 @@ pub(super) trait TransportService {
     fn receive_half(&mut self) -> &mut dyn ReceiveHalf;
 
     /// Takes a packet of its service. The state allows it.
-    fn on_packet(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>);
+    fn on_packet(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>);
 
     /// Appends packets to `run`, in whatever state.
     fn transmit(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> TransmitStatus;
 
@@ -239,7 +239,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         &mut self.receive
     }
 
-    fn on_packet(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_packet(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {
         if packet.info().is_request {
             self.receive.on_request(qp, cx, packet);
         } else {
@@ -252,7 +252,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
     fn transmit(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> TransmitStatus {
         if !self.receive.has_responses() {

@@ -22,7 +22,7 @@
 use urxe_wire::{Kind, PacketView, Psn};
 
 use crate::cq::WcOpcode;
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use crate::qp::inbound::{Message, Refusal};
 use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
@@ -50,7 +50,7 @@ impl Responder {
     fn execute(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Refusal> {
         let info = packet.info();
@@ -93,7 +93,7 @@ impl ReceiveHalf for Responder {
         self.message = Message::None;
     }
 
-    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         self.message = Message::None;
         self.queue.flush(qp, cx);
     }
@@ -102,7 +102,7 @@ impl ReceiveHalf for Responder {
         Some(&mut self.queue)
     }
 
-    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {
         let psn = packet.psn();
         let distance = psn.distance(self.expected_psn);
         if (-LATE..0).contains(&distance) {

@@ -9,7 +9,7 @@ use urxe_wire::{PacketView, QKey};
 
 use super::attr::QpType;
 use crate::cq::{Completion, WcOpcode, WcStatus};
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use crate::qp::gather::{check, scatter};
 use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
@@ -36,7 +36,7 @@ impl ReceiveHalf for Responder {
         self.queue.clear();
     }
 
-    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         self.queue.flush(qp, cx);
     }
 
@@ -44,7 +44,7 @@ impl ReceiveHalf for Responder {
         Some(&mut self.queue)
     }
 
-    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {
         let (Some(deth), Some(arrival)) = (packet.deth(), cx.arrival) else { return };
         if deth.qkey != own_qkey(qp) {
             tracing::debug!(qp = %qp.qpn, from = %arrival.from, given = %deth.qkey, "dropped: wrong Q_Key");

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use urxe_wire::{Deth, Ext, ImmDt, Opcode, PacketRepr, Psn, QKey, Qpn, Service};
 
 use super::attr::QpState;
-use super::context::{Context, packet_len};
+use super::context::{QpContext, packet_len};
 use super::gather::{LocalFault, check};
 use super::headers::data_headers;
 use super::local;
@@ -71,7 +71,7 @@ impl Requester {
         offset: u64,
         payload_len: usize,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> Appended {
         let len = packet_len(packet.bth.opcode, payload_len);
@@ -97,7 +97,7 @@ impl Requester {
     }
 
     /// Completes the oldest message.
-    pub fn complete_head(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
+    pub fn complete_head(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
         let wqe = *self.queue.wqe(self.queue.head());
         self.queue.pop();
         if status.is_success() && !wqe.flags.contains(SendFlags::SIGNALED) {
@@ -111,20 +111,20 @@ impl Requester {
     }
 
     /// The oldest message cannot be sent.
-    pub fn fail_head(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
+    pub fn fail_head(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
         self.complete_head(qp, cx, status);
         qp.send_failed = true;
     }
 
     /// The oldest message's address handle was destroyed.
-    pub fn fail_unaddressed(&mut self, qp: &mut QpCore, cx: &Context<'_>) -> TransmitStatus {
+    pub fn fail_unaddressed(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) -> TransmitStatus {
         tracing::debug!(qp = %qp.qpn, "send work request: its address handle was destroyed");
         self.fail_head(qp, cx, WcStatus::LocQpOpErr);
         TransmitStatus::Idle
     }
 
     /// The oldest message's own buffers may not be used.
-    pub fn fail_locally(&mut self, qp: &mut QpCore, cx: &Context<'_>, fault: LocalFault) {
+    pub fn fail_locally(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, fault: LocalFault) {
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
         self.fail_head(qp, cx, WcStatus::LocProtErr);
     }
@@ -133,7 +133,7 @@ impl Requester {
     fn send_messages(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> TransmitStatus {
         while let Some(wqe) = self.head().copied() {
@@ -171,7 +171,7 @@ impl Requester {
         &mut self,
         wqe: &SendWqe,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> Option<TransmitStatus> {
         let mtu = qp.mtu();
@@ -202,7 +202,7 @@ impl Requester {
     fn send_datagrams(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> TransmitStatus {
         while let Some(wqe) = self.head().copied() {
@@ -230,7 +230,7 @@ impl Requester {
         to: Qpn,
         qkey: QKey,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> Option<TransmitStatus> {
         // A program that may not choose a privileged Q_Key sends the one that its queue pair was
@@ -261,12 +261,12 @@ impl SendHalf for Requester {
         self.psn = qp.attr.sq_psn;
     }
 
-    fn reset(&mut self, _cx: &Context<'_>) {
+    fn reset(&mut self, _cx: &QpContext<'_>) {
         self.queue.clear();
         (self.sent, self.resume_at) = (0, Time::ZERO);
     }
 
-    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         while !self.queue.is_empty() {
             self.complete_head(qp, cx, WcStatus::WrFlushErr);
         }
@@ -280,7 +280,7 @@ impl SendHalf for Requester {
     fn transmit(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> TransmitStatus {
         match (qp.qp_type.is_datagram(), qp.state) {
@@ -290,18 +290,18 @@ impl SendHalf for Requester {
         }
     }
 
-    fn next_path(&self, cx: &Context<'_>) -> Option<(u32, IpAddr)> {
+    fn next_path(&self, cx: &QpContext<'_>) -> Option<(u32, IpAddr)> {
         let (ah, to, _) = self.head()?.datagram()?;
         cx.device.ahs.path_of(ah, to)
     }
 
-    fn on_path_closed(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    fn on_path_closed(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         if qp.qp_type.is_datagram() && self.head().is_some() && self.next_path(cx).is_none() {
             self.fail_unaddressed(qp, cx);
         }
     }
 
-    fn on_timer(&mut self, _qp: &mut QpCore, cx: &Context<'_>) {
+    fn on_timer(&mut self, _qp: &mut QpCore, cx: &QpContext<'_>) {
         if cx.now >= self.resume_at {
             self.resume_at = Time::ZERO;
         }

@@ -16,7 +16,7 @@
 use super::requester::{MAX_UNACKNOWLEDGED, Requester};
 use crate::path::window::{Credit, PACKET_OVERHEAD};
 use crate::qp::attr::QpState;
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::SendWqe;
 use crate::qp::work_request::SendFlags;
@@ -38,7 +38,12 @@ pub(super) struct Burst {
 
 impl Requester {
     /// Begins a burst with the packets of `wqe` from `index` on, if the window has room for it.
-    pub(super) fn begin_burst(&mut self, wqe: &SendWqe, index: u32, cx: &mut Context<'_>) -> bool {
+    pub(super) fn begin_burst(
+        &mut self,
+        wqe: &SendWqe,
+        index: u32,
+        cx: &mut QpContext<'_>,
+    ) -> bool {
         let packets = match wqe.packets - index {
             1 => 1,
             left => {
@@ -61,7 +66,7 @@ impl Requester {
 
     /// Whether others are before it. What is sent again goes before all of them: its peer can do
     /// nothing until it comes.
-    pub(super) fn yields(&self, credit: Credit, cx: &Context<'_>) -> bool {
+    pub(super) fn yields(&self, credit: Credit, cx: &QpContext<'_>) -> bool {
         cx.turn.yields[credit as usize] && self.cursor_psn == self.sent_psn
     }
 
@@ -73,7 +78,7 @@ impl Requester {
 
     /// Lets the next entry's first packets follow in the same burst, so that one of them asks for
     /// the acknowledgement.
-    pub(super) fn extend_burst(&mut self, qp: &QpCore, cx: &mut Context<'_>) {
+    pub(super) fn extend_burst(&mut self, qp: &QpCore, cx: &mut QpContext<'_>) {
         if !self.next_is_data(qp) {
             return;
         }

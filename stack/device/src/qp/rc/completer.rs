@@ -17,7 +17,7 @@ use super::requester::Requester;
 use crate::cq::WcStatus;
 use crate::path::window::PACKET_OVERHEAD;
 use crate::qp::completions::SendCompletions;
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use crate::qp::gather::scatter;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::SendWqe;
@@ -33,7 +33,7 @@ impl Requester {
     pub(super) fn take_response(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
         self.on_answer(qp, cx, packet)?;
@@ -46,7 +46,7 @@ impl Requester {
     fn on_answer(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
         let psn = packet.psn();
@@ -72,7 +72,7 @@ impl Requester {
 
     /// Takes what came ahead of its turn, if that is now.
     #[cold]
-    fn take_held(&mut self, qp: &mut QpCore, cx: &mut Context<'_>) -> Result<(), Failed> {
+    fn take_held(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>) -> Result<(), Failed> {
         let Some(mut held) = self.held.take() else { return Ok(()) };
         let before = self.una;
         while let Some(packet) = held.first() {
@@ -98,7 +98,7 @@ impl Requester {
     pub(super) fn complete_failed(
         &mut self,
         qp: &mut QpCore,
-        cx: &Context<'_>,
+        cx: &QpContext<'_>,
     ) -> Result<(), Failed> {
         match self.failed {
             Some(status) if self.cursor == self.queue.head() => self.fail_head(qp, cx, status),
@@ -110,7 +110,7 @@ impl Requester {
     pub(super) fn look_at_clock(
         &mut self,
         qp: &mut QpCore,
-        cx: &Context<'_>,
+        cx: &QpContext<'_>,
     ) -> Result<(), Failed> {
         if Held::is_due(&mut self.held, cx.now)
             && let Some(highest) = self.drop_held(cx)
@@ -136,7 +136,7 @@ impl Requester {
     }
 
     /// Goes back to the oldest unacknowledged packet: one was lost.
-    fn retransmit(&mut self, cx: &Context<'_>) {
+    fn retransmit(&mut self, cx: &QpContext<'_>) {
         cx.device.counters.add(Counter::CompleterRetryErr);
         cx.path.window.on_loss(cx.now);
         self.rewind(self.una, cx);
@@ -146,7 +146,7 @@ impl Requester {
     /// the last that was sent again. For a READ that is not answered to what is missing of it,
     /// since its responder says nothing of what it sent. Atomics, ATOMIC WRITEs and FLUSHes, which
     /// may take their time, are left to the timer.
-    fn probe(&mut self, cx: &Context<'_>) {
+    fn probe(&mut self, cx: &QpContext<'_>) {
         if self.cursor_psn == self.una {
             return;
         }
@@ -164,7 +164,7 @@ impl Requester {
     fn fail_head(
         &mut self,
         qp: &mut QpCore,
-        cx: &Context<'_>,
+        cx: &QpContext<'_>,
         status: WcStatus,
     ) -> Result<(), Failed> {
         self.rewind(self.una, cx);
@@ -176,7 +176,7 @@ impl Requester {
 
     /// Takes every SEND and WRITE packet before `psn` as received. False, with what was possible
     /// done, when a READ or atomic before `psn` has not been answered.
-    fn acknowledge_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &mut Context<'_>) -> bool {
+    fn acknowledge_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &mut QpContext<'_>) -> bool {
         let before = self.una;
         let (complete, released) = self.retire_before(psn, qp, cx);
         cx.credit.return_credit(released);
@@ -189,7 +189,7 @@ impl Requester {
     /// The first half of [`acknowledge_before`](Self::acknowledge_before), with what it returns,
     /// and the bytes to be released.
     #[inline(always)]
-    fn retire_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &Context<'_>) -> (bool, u64) {
+    fn retire_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &QpContext<'_>) -> (bool, u64) {
         let (mut complete, mut released) = (true, 0);
         let mut completions = SendCompletions::new(qp.send_cq.as_ref(), &cx.carried, cx.now);
         while self.una != psn {
@@ -224,7 +224,7 @@ impl Requester {
         self.una = to;
     }
 
-    fn on_progress(&mut self, qp: &QpCore, cx: &Context<'_>) {
+    fn on_progress(&mut self, qp: &QpCore, cx: &QpContext<'_>) {
         let outstanding = self.una != self.cursor_psn;
         self.recovery.on_progress(self.una, outstanding, qp, cx);
     }
@@ -232,7 +232,7 @@ impl Requester {
     fn on_acknowledge(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
         let psn = packet.psn();
@@ -268,7 +268,7 @@ impl Requester {
         Ok(())
     }
 
-    fn on_nak(&mut self, code: NakCode, qp: &mut QpCore, cx: &Context<'_>) -> Result<(), Failed> {
+    fn on_nak(&mut self, code: NakCode, qp: &mut QpCore, cx: &QpContext<'_>) -> Result<(), Failed> {
         let status = match code {
             NakCode::PsnSequence => {
                 cx.device.counters.add(Counter::RcvdSeqErr);
@@ -287,7 +287,7 @@ impl Requester {
 
     /// An answer that is no NAK passed a READ or atomic that was not answered: it waits, or that
     /// counts as lost.
-    fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &QpCore, cx: &Context<'_>) {
+    fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &QpCore, cx: &QpContext<'_>) {
         if !self.recovery.went_back_for_answers() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
             match Held::keep(&mut self.held, packet, qp.mtu(), due) {
@@ -300,14 +300,14 @@ impl Requester {
     }
 
     /// Drops what is held, since it will come again; returns the highest PSN of it.
-    fn drop_held(&mut self, cx: &Context<'_>) -> Option<Psn> {
+    fn drop_held(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
         let (count, highest) = self.held.as_mut()?.clear(cx.now);
         cx.device.counters.add_many(Counter::DropImpliedNak, count as u64);
         highest
     }
 
     /// The answer `psn` passed a READ or atomic that was not answered: ask again, once a gap.
-    fn implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &Context<'_>) {
+    fn implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &QpContext<'_>) {
         let dropped = self.drop_held(cx).filter(|highest| psn.precedes(*highest));
         let psn = dropped.unwrap_or(psn);
         if self.recovery.on_implied_nak(psn, qp, cx) {
@@ -322,7 +322,7 @@ impl Requester {
     fn on_response_data(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
         let psn = packet.psn();
@@ -356,7 +356,7 @@ impl Requester {
     }
 
     /// The response `psn` arrived, the oldest that was missing.
-    fn answered(&mut self, psn: Psn, cost: u64, cx: &Context<'_>) {
+    fn answered(&mut self, psn: Psn, cost: u64, cx: &QpContext<'_>) {
         self.move_una(psn.next());
         let Some(read) = self.reads.front_mut() else { return };
         let share = read.charged.min(cost);

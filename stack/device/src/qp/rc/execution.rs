@@ -12,7 +12,7 @@ use urxe_wire::{HeaderSet, Kind, NakCode, PacketView, PlacementType, Reth, Selec
 use super::responder::Responder;
 use super::responses::{ReadRest, Response};
 use crate::cq::{QpEventType, WcOpcode, WcStatus};
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use crate::qp::inbound::{Refusal, remote_access_error};
 use crate::qp::qp_core::QpCore;
 use urxe_memory::{Access, Invalidator, Pin};
@@ -88,7 +88,7 @@ impl Responder {
     pub(super) fn execute(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
         require(self.message.takes(packet.info()))?;
@@ -109,7 +109,7 @@ impl Responder {
     fn place(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
         let info = packet.info();
@@ -148,7 +148,7 @@ impl Responder {
     fn read(
         &self,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(u32, Response), Fault> {
         let reth = packet.reth().ok_or(Fault::INVALID_REQUEST)?;
@@ -164,7 +164,7 @@ impl Responder {
     fn atomic(
         &self,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Response, Fault> {
         let eth = packet.atomic_eth().ok_or(Fault::INVALID_REQUEST)?;
@@ -186,7 +186,7 @@ impl Responder {
     fn atomic_write(
         &self,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Response, Fault> {
         let reth = packet.reth().ok_or(Fault::INVALID_REQUEST)?;
@@ -205,7 +205,7 @@ impl Responder {
     fn flush_memory(
         &self,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Response, Fault> {
         let (Some(feth), Some(reth)) = (packet.feth(), packet.reth()) else {
@@ -237,7 +237,7 @@ impl Responder {
     fn complete(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
         opcode: WcOpcode,
         byte_len: u64,
@@ -263,7 +263,7 @@ impl Responder {
 /// Pins the memory that a request names.
 fn pin<'p, 'm>(
     qp: &QpCore,
-    cx: &'p mut Context<'m>,
+    cx: &'p mut QpContext<'m>,
     reth: &Reth,
     need: Access,
 ) -> Result<&'p Pin<'m>, Fault> {

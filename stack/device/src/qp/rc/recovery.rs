@@ -16,7 +16,7 @@
 use urxe_wire::{Psn, RnrTimer};
 
 use super::gap::Gap;
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use urxe_types::time::Time;
 
@@ -124,7 +124,7 @@ impl Recovery {
     }
 
     /// A packet was sent. `measure`: its acknowledgement is a clean measure of the round trip.
-    pub fn on_sent(&mut self, psn: Psn, measure: bool, qp: &QpCore, cx: &Context<'_>) {
+    pub fn on_sent(&mut self, psn: Psn, measure: bool, qp: &QpCore, cx: &QpContext<'_>) {
         if measure && self.sampled_at == Time::NEVER && cx.path.window.wants_measure(cx.now) {
             (self.sample_psn, self.sampled_at) = (psn, cx.now);
         }
@@ -136,7 +136,7 @@ impl Recovery {
 
     /// Something was acknowledged; `una` is the oldest that is not, `outstanding` whether anything
     /// still is.
-    pub fn on_progress(&mut self, una: Psn, outstanding: bool, qp: &QpCore, cx: &Context<'_>) {
+    pub fn on_progress(&mut self, una: Psn, outstanding: bool, qp: &QpCore, cx: &QpContext<'_>) {
         if self.sampled_at != Time::NEVER && una.distance(self.sample_psn) > 0 {
             cx.path.window.on_round_trip(cx.now.since_ns(self.sampled_at));
             self.sampled_at = Time::NEVER;
@@ -162,7 +162,7 @@ impl Recovery {
     /// was measured: the usual one may be many times that. A NAK before that speaks of what was
     /// sent the first time: going back for each of them would put copy upon copy of the window on
     /// the wire, which are overtaken by each other and bring more NAKs.
-    pub fn on_nak(&mut self, qp: &QpCore, cx: &Context<'_>) -> bool {
+    pub fn on_nak(&mut self, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         self.naks += 1;
         self.sampled_at = Time::NEVER;
         if self.naks > MAX_NAKS_WITHOUT_PROGRESS {
@@ -189,7 +189,7 @@ impl Recovery {
     }
 
     /// The answer `psn` came, and one before it did not. Whether to go back for that.
-    pub fn on_implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &Context<'_>) -> bool {
+    pub fn on_implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         self.sampled_at = Time::NEVER;
         let asks = Gap::on_early(&mut self.implied, psn, cx.now, cx.path.window.round_trip_ns());
         if asks {
@@ -199,7 +199,7 @@ impl Recovery {
     }
 
     /// The peer has no receive posted and asks to wait; false when it has asked too often.
-    pub fn on_rnr_nak(&mut self, timer: RnrTimer, qp: &QpCore, cx: &Context<'_>) -> bool {
+    pub fn on_rnr_nak(&mut self, timer: RnrTimer, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         if qp.attr.rnr_retry != RNR_FOR_EVER {
             match self.rnr_left.checked_sub(1) {
                 Some(left) => self.rnr_left = left,
@@ -214,7 +214,7 @@ impl Recovery {
     }
 
     /// The clock says `cx.now`.
-    pub fn on_timer(&mut self, qp: &QpCore, cx: &Context<'_>) -> Due {
+    pub fn on_timer(&mut self, qp: &QpCore, cx: &QpContext<'_>) -> Due {
         if self.resume_at != Time::NEVER {
             if cx.now < self.resume_at {
                 return Due::Nothing;
@@ -251,7 +251,7 @@ impl Recovery {
     }
 
     #[inline]
-    fn arm(&mut self, qp: &QpCore, cx: &Context<'_>) {
+    fn arm(&mut self, qp: &QpCore, cx: &QpContext<'_>) {
         let early = cx
             .path
             .window

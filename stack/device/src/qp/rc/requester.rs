@@ -34,7 +34,7 @@ use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
 use crate::path::scheduler::TransmitStatus;
 use crate::path::window::{Credit, PACKET_OVERHEAD};
 use crate::qp::attr::{QpAttrMask, QpState};
-use crate::qp::context::{Context, packet_len};
+use crate::qp::context::{QpContext, packet_len};
 use crate::qp::headers::data_headers;
 use crate::qp::local;
 use crate::qp::qp_core::QpCore;
@@ -118,7 +118,7 @@ impl Requester {
     fn send_on(
         &mut self,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> TransmitStatus {
         if self.recovery.is_waiting(cx.now) {
@@ -147,7 +147,7 @@ impl Requester {
 
     /// Gives the entry at the cursor, of which `wqe` is a copy, its PSNs; false if it must not
     /// start yet.
-    fn begin(&mut self, wqe: &mut SendWqe, qp: &QpCore, cx: &Context<'_>) -> bool {
+    fn begin(&mut self, wqe: &mut SendWqe, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         let draining = qp.state == QpState::Sqd;
         let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
         // Mandatory here as in rdma_rxe: what was sent with the key may have to be sent again, or
@@ -176,7 +176,7 @@ impl Requester {
 
     /// Carries out the local operation at the cursor, unless that was done before the requester
     /// went back.
-    fn execute(&mut self, wqe: &SendWqe, qp: &QpCore, cx: &mut Context<'_>) {
+    fn execute(&mut self, wqe: &SendWqe, qp: &QpCore, cx: &mut QpContext<'_>) {
         if !wqe.executed {
             if let Err(status) = local::execute(&wqe.op, qp, cx) {
                 self.failed = Some(status);
@@ -188,7 +188,7 @@ impl Requester {
     }
 
     /// Completes the local operations that were carried out and have nothing before them any more.
-    pub(super) fn complete_executed(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    pub(super) fn complete_executed(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         while self.has_executed() {
             self.complete_one(qp, cx, WcStatus::Success);
         }
@@ -199,7 +199,7 @@ impl Requester {
         &mut self,
         wqe: &SendWqe,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> Option<TransmitStatus> {
         let mtu = qp.mtu();
@@ -240,7 +240,7 @@ impl Requester {
         &mut self,
         wqe: &SendWqe,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> Option<TransmitStatus> {
         if qp.attr.max_rd_atomic == 0 {
@@ -289,7 +289,7 @@ impl Requester {
         offset: u64,
         payload_len: usize,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> bool {
         let (queue, position, pins) = (&self.queue, self.cursor, &mut cx.pins);
@@ -340,7 +340,7 @@ impl Requester {
         }
     }
 
-    fn advance_cursor(&mut self, packets: u32, ack_req: bool, qp: &QpCore, cx: &Context<'_>) {
+    fn advance_cursor(&mut self, packets: u32, ack_req: bool, qp: &QpCore, cx: &QpContext<'_>) {
         let psn = self.cursor_psn;
         let first_time = psn == self.sent_psn;
         self.cursor_psn = psn.add(packets);
@@ -355,7 +355,7 @@ impl Requester {
 
     /// Moves the cursor back to `psn`, which is not before `una`, and returns the credit of what lies behind
     /// it.
-    pub(super) fn rewind(&mut self, psn: Psn, cx: &Context<'_>) {
+    pub(super) fn rewind(&mut self, psn: Psn, cx: &QpContext<'_>) {
         let mut position = self.queue.head();
         let mut at = self.una;
         let target = psn.steps_from(self.una);
@@ -389,14 +389,14 @@ impl Requester {
 
     /// Completes the oldest entry, and with it, unless it failed, the local operations behind it
     /// that were only waiting for it.
-    pub(super) fn complete_head(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
+    pub(super) fn complete_head(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
         self.complete_one(qp, cx, status);
         if status.is_success() {
             self.complete_executed(qp, cx);
         }
     }
 
-    fn complete_one(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
+    fn complete_one(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
         if let Some(completion) = self.retire_head(qp.qpn, status) {
             qp.complete_send(completion, cx);
         }
@@ -445,13 +445,13 @@ impl SendHalf for Requester {
         self.reads.reserve(most.saturating_sub(self.reads.len()));
     }
 
-    fn reset(&mut self, cx: &Context<'_>) {
+    fn reset(&mut self, cx: &QpContext<'_>) {
         self.return_credit(cx);
         self.queue.clear();
         self.restart_at_tail();
     }
 
-    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         self.return_credit(cx);
         while !self.queue.is_empty() {
             self.complete_head(qp, cx, WcStatus::WrFlushErr);
@@ -460,7 +460,7 @@ impl SendHalf for Requester {
     }
 
     /// What is not acknowledged will be sent again.
-    fn return_credit(&mut self, cx: &Context<'_>) {
+    fn return_credit(&mut self, cx: &QpContext<'_>) {
         self.rewind(self.una, cx);
     }
 
@@ -480,7 +480,7 @@ impl SendHalf for Requester {
     fn transmit(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> TransmitStatus {
         if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
@@ -515,11 +515,11 @@ impl SendHalf for Requester {
         is_data.then(|| charged(wqe, 0, 1, self.mtu))
     }
 
-    fn on_response(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_response(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {
         qp.fatal |= self.take_response(qp, cx, packet).is_err();
     }
 
-    fn on_timer(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    fn on_timer(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         qp.fatal |= self.look_at_clock(qp, cx).is_err();
     }
 
@@ -530,7 +530,7 @@ impl SendHalf for Requester {
 }
 
 /// How many responses one wire request of a READ asks for.
-fn read_chunk(mtu: u32, qp: &QpCore, cx: &Context<'_>) -> u32 {
+fn read_chunk(mtu: u32, qp: &QpCore, cx: &QpContext<'_>) -> u32 {
     // Two wire READs in flight keep the line busy where the peer allows two.
     let share = if qp.attr.max_rd_atomic > 1 { 2 } else { 1 };
     let chunk = cx.path.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);

@@ -20,7 +20,7 @@ use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
 use crate::qp::attr::QpState;
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use crate::qp::inbound::Message;
 use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
@@ -69,7 +69,7 @@ impl Responder {
     fn take_request(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Handled {
         let distance = packet.psn().distance(self.expected_psn);
@@ -91,7 +91,7 @@ impl Responder {
     fn on_expected(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Handled {
         let psn = packet.psn();
@@ -126,7 +126,7 @@ impl Responder {
         &mut self,
         mut handled: Handled,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
     ) -> Handled {
         let Some(mut held) = self.held.take() else { return handled };
         while let Some(packet) = held.first() {
@@ -154,7 +154,7 @@ impl Responder {
     /// A PSN beyond the expected one: something was overtaken, or is lost. One NAK for that until
     /// the peer is back in order (9.7.5.2.2), or evidently went back and lost the same packet
     /// again.
-    fn on_early(&mut self, qp: &QpCore, cx: &Context<'_>, packet: &PacketView<'_>) {
+    fn on_early(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
         let mut highest = packet.psn();
         if self.gap.is_none() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
@@ -181,14 +181,14 @@ impl Responder {
         }
     }
 
-    fn push_sequence_nak(&mut self, cx: &Context<'_>) {
+    fn push_sequence_nak(&mut self, cx: &QpContext<'_>) {
         cx.device.counters.add(Counter::SendSeqErr);
         let nak = Response::Nak(NakCode::PsnSequence);
         self.responses.push(self.expected_psn, self.msn, nak);
     }
 
     /// Drops what is held, since it will come again; returns the highest PSN of it.
-    fn drop_held(&mut self, cx: &Context<'_>) -> Option<Psn> {
+    fn drop_held(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
         let (count, highest) = self.held.as_mut()?.clear(cx.now);
         cx.device.counters.add_many(Counter::DropOutOfSequence, count as u64);
         highest
@@ -196,7 +196,7 @@ impl Responder {
 
     /// A request that was executed before (9.7.4.1.1): acknowledged again, read again, or answered
     /// from memory.
-    fn on_duplicate(&mut self, qp: &QpCore, cx: &Context<'_>, packet: &PacketView<'_>) {
+    fn on_duplicate(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
         cx.device.counters.add(Counter::DuplicateRequest);
         let replayed = match packet.info().kind {
             Kind::ReadRequest => match packet.reth() {
@@ -215,19 +215,19 @@ impl Responder {
         }
     }
 
-    fn push_ack(&mut self, psn: Psn, cx: &Context<'_>) {
+    fn push_ack(&mut self, psn: Psn, cx: &QpContext<'_>) {
         if self.responses.push_ack(psn, self.msn) {
             cx.device.counters.add(Counter::AckDeferred);
         }
     }
 
-    fn answer(&mut self, cx: &Context<'_>, packet: &PacketView<'_>, psns: u32) {
+    fn answer(&mut self, cx: &QpContext<'_>, packet: &PacketView<'_>, psns: u32) {
         if packet.ack_req() && matches!(packet.info().kind, Kind::Send | Kind::Write) {
             self.push_ack(packet.psn().add(psns - 1), cx);
         }
     }
 
-    fn fail(&mut self, fault: Fault, qp: &mut QpCore, cx: &Context<'_>, psn: Psn) {
+    fn fail(&mut self, fault: Fault, qp: &mut QpCore, cx: &QpContext<'_>, psn: Psn) {
         tracing::debug!(qp = %qp.qpn, %psn, nak = ?fault.nak, status = ?fault.status, "request refused");
         let receiving = matches!(self.message, Message::Send { .. });
         if receiving || matches!(fault.status, WcStatus::LocLenErr | WcStatus::LocProtErr) {
@@ -267,7 +267,7 @@ impl ReceiveHalf for Responder {
     fn transmit(
         &mut self,
         qp: &mut QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> TransmitStatus {
         match self.responses.transmit(qp, cx, run) {
@@ -293,7 +293,7 @@ impl ReceiveHalf for Responder {
         self.responses.clear();
     }
 
-    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         self.message = Message::None;
         self.held = None;
         self.responses.keep_last_words();
@@ -304,12 +304,12 @@ impl ReceiveHalf for Responder {
         Some(&mut self.queue)
     }
 
-    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {
         qp.fatal |= self.take_request(qp, cx, packet) == Handled::Fatal;
     }
 
     /// What did not come yet may count as lost.
-    fn on_timer(&mut self, cx: &Context<'_>) {
+    fn on_timer(&mut self, cx: &QpContext<'_>) {
         if Held::is_due(&mut self.held, cx.now)
             && let Some(highest) = self.drop_held(cx)
         {

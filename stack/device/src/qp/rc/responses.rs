@@ -18,7 +18,7 @@ use super::execution::Fault;
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
-use crate::qp::context::{Context, packet_len};
+use crate::qp::context::{QpContext, packet_len};
 use crate::qp::qp_core::QpCore;
 use urxe_memory::{Access, Accessor, PdId};
 
@@ -275,7 +275,7 @@ impl Responses {
     pub fn transmit(
         &mut self,
         qp: &QpCore,
-        cx: &mut Context<'_>,
+        cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> Result<TransmitStatus, Fault> {
         while let Some(front) = self.pending.front_mut() {
@@ -323,7 +323,7 @@ fn send_short(
     msn: Msn,
     response: Response,
     qp: &QpCore,
-    cx: &Context<'_>,
+    cx: &QpContext<'_>,
     run: &mut RunBuffer,
 ) -> Progress {
     let aeth = |syndrome| Aeth { syndrome, msn };
@@ -357,7 +357,7 @@ fn send_read(
     msn: Msn,
     rest: &mut ReadRest,
     qp: &QpCore,
-    cx: &mut Context<'_>,
+    cx: &mut QpContext<'_>,
     run: &mut RunBuffer,
 ) -> Result<Progress, (Psn, Msn)> {
     let is_last = rest.packets_left == 1;

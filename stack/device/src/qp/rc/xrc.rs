@@ -16,7 +16,7 @@ use urxe_wire::{PacketView, Qpn, XrcEth};
 use super::execution::Fault;
 use super::responder::Responder;
 use crate::cq::SrqId;
-use crate::qp::context::Context;
+use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::SendWqe;
 use crate::qp::work_request::Destination;
@@ -29,7 +29,7 @@ impl Responder {
     pub(super) fn find_srq(
         &mut self,
         qp: &mut QpCore,
-        cx: &Context<'_>,
+        cx: &QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Fault> {
         let Some(target) = &mut qp.xrc else { return Ok(()) };
