@@ -12,9 +12,9 @@
 use urxe_wire::{Kind, OpcodeInfo, PacketView, Rkey};
 
 use super::context::QpContext;
-use super::gather::{LocalFault, check, scatter};
 use super::qp_core::QpCore;
 use super::recv_queue::RecvQueue;
+use super::sge_copy::{LocalFault, check, scatter};
 use urxe_memory::Access;
 use urxe_types::counters::{Counter, Counters};
 

@@ -17,11 +17,11 @@
 //! | `unreliable` | the requester of both: sending without answers |
 //! | `inbound` | the message under way to a connected responder |
 //! | `headers` | opcode and headers of each packet of a SEND or WRITE |
-//! | `local` | work requests that send nothing: windows and fast registration |
+//! | `local_ops` | work requests that send nothing: windows and fast registration |
 //! | `context` | the surroundings of a call into a queue pair |
 //! | `qp_core` | the state and attributes that the two halves share |
 //! | `completions` | completions of sends, told together |
-//! | `gather` | copies between packets and scatter-gather lists |
+//! | `sge_copy` | copies between packets and scatter-gather lists |
 
 // Before `any_service`: enum_dispatch writes the enum's code where the second of the two stands.
 mod service;
@@ -29,14 +29,14 @@ mod service;
 mod any_service;
 pub(crate) mod completions;
 pub(crate) mod context;
-mod gather;
 mod headers;
 mod inbound;
-mod local;
+mod local_ops;
 pub(crate) mod qp_core;
 mod queue;
 mod rc;
 mod recv_queue;
+mod sge_copy;
 pub mod transition;
 mod uc;
 pub mod ud;

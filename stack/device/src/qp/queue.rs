@@ -8,7 +8,7 @@
 
 use urxe_wire::{Lkey, PlacementType, Psn, QKey, Qpn};
 
-use super::gather::{LocalFault, gather};
+use super::sge_copy::{LocalFault, gather};
 use super::work_request::{
     AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge,
 };

@@ -7,8 +7,8 @@
 use urxe_wire::{PacketView, Rkey};
 
 use super::context::QpContext;
-use super::gather::LocalFault;
 use super::qp_core::QpCore;
+use super::sge_copy::LocalFault;
 use super::work_request::{PostError, RecvRequest, Sge};
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::srq::ring::{RecvRing, RecvWqe};

@@ -18,12 +18,12 @@ use urxe_wire::{Deth, Ext, ImmDt, Opcode, PacketRepr, Psn, QKey, Qpn, Service};
 
 use super::attr::QpState;
 use super::context::{QpContext, packet_len};
-use super::gather::{LocalFault, check};
 use super::headers::data_headers;
-use super::local;
+use super::local_ops;
 use super::qp_core::QpCore;
 use super::queue::{SendQueue, SendWqe};
 use super::service::SendHalf;
+use super::sge_copy::{LocalFault, check};
 use super::ud::own_qkey;
 use super::work_request::{PostError, SendFlags, SendOp, SendRequest};
 use crate::cq::{Completion, WcStatus};
@@ -148,7 +148,7 @@ impl Requester {
             if wqe.op.is_local() {
                 // Nothing that was sent is ever sent again, so what stands before it is done with
                 // its keys.
-                match local::execute(&wqe.op, qp, cx) {
+                match local_ops::execute(&wqe.op, qp, cx) {
                     Ok(()) => self.complete_head(qp, cx, WcStatus::Success),
                     Err(status) => self.fail_head(qp, cx, status),
                 }

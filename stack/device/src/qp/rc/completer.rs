@@ -18,9 +18,9 @@ use crate::cq::WcStatus;
 use crate::path::window::PACKET_OVERHEAD;
 use crate::qp::completions::SendCompletions;
 use crate::qp::context::QpContext;
-use crate::qp::gather::scatter;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::SendWqe;
+use crate::qp::sge_copy::scatter;
 use crate::qp::work_request::SendOp;
 use urxe_types::counters::Counter;
 

@@ -36,7 +36,7 @@ use crate::path::window::{Credit, PACKET_OVERHEAD};
 use crate::qp::attr::{QpAttrMask, QpState};
 use crate::qp::context::{QpContext, packet_len};
 use crate::qp::headers::data_headers;
-use crate::qp::local;
+use crate::qp::local_ops;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::service::SendHalf;
@@ -178,7 +178,7 @@ impl Requester {
     /// went back.
     fn execute(&mut self, wqe: &SendWqe, qp: &QpCore, cx: &mut QpContext<'_>) {
         if !wqe.executed {
-            if let Err(status) = local::execute(&wqe.op, qp, cx) {
+            if let Err(status) = local_ops::execute(&wqe.op, qp, cx) {
                 self.failed = Some(status);
                 return;
             }
