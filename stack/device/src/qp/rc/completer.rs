@@ -2,7 +2,7 @@
 //!
 //! Every answer names a PSN and thereby acknowledges all SENDs and WRITEs before it. It cannot
 //! acknowledge a READ, atomic, ATOMIC WRITE or FLUSH whose own response is missing. That may be on
-//! its way still, overtaken, so what came ahead of it is kept for a moment ([`super::held`]) as a
+//! its way still, overtaken, so what came ahead of it is kept for a moment ([`super::reorder_buffer`]) as a
 //! responder keeps requests. Then it is an implied NAK, and the requester goes back to the first
 //! missing response.
 //!
@@ -11,8 +11,8 @@
 
 use urxe_wire::{Kind, NakCode, PacketView, Position, Psn, Syndrome};
 
-use super::held::{Early, Held};
 use super::recovery::Due;
+use super::reorder_buffer::{Insert, ReorderBuffer};
 use super::requester::Requester;
 use crate::cq::WcStatus;
 use crate::path::window::PACKET_OVERHEAD;
@@ -37,8 +37,8 @@ impl Requester {
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
         self.on_answer(qp, cx, packet)?;
-        if self.held.as_ref().is_some_and(|held| !held.is_empty()) {
-            self.take_held(qp, cx)?;
+        if self.reorder_buffer.as_ref().is_some_and(|buffer| !buffer.is_empty()) {
+            self.deliver_ready(qp, cx)?;
         }
         self.complete_failed(qp, cx)
     }
@@ -72,10 +72,10 @@ impl Requester {
 
     /// Takes what came ahead of its turn, if that is now.
     #[cold]
-    fn take_held(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>) -> Result<(), Failed> {
-        let Some(mut held) = self.held.take() else { return Ok(()) };
+    fn deliver_ready(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>) -> Result<(), Failed> {
+        let Some(mut buffer) = self.reorder_buffer.take() else { return Ok(()) };
         let before = self.una;
-        while let Some(packet) = held.first() {
+        while let Some(packet) = buffer.first() {
             let is_acknowledgement = packet.info().kind == Kind::Ack;
             let turn = if is_acknowledgement { packet.psn().next() } else { packet.psn() };
             // What was acknowledged with others meanwhile is a duplicate.
@@ -85,12 +85,12 @@ impl Requester {
             }
             cx.device.counters.add(Counter::ReorderDelivered);
             self.on_answer(qp, cx, &packet)?;
-            held.remove_first();
+            buffer.remove_first();
         }
-        if held.is_empty() || self.una != before {
-            held.settle(cx.now, cx.now.plus_ns(cx.path.window.reordering_ns()));
+        if buffer.is_empty() || self.una != before {
+            buffer.rearm(cx.now, cx.now.plus_ns(cx.path.window.reordering_ns()));
         }
-        self.held = Some(held);
+        self.reorder_buffer = Some(buffer);
         Ok(())
     }
 
@@ -112,8 +112,8 @@ impl Requester {
         qp: &mut QpCore,
         cx: &QpContext<'_>,
     ) -> Result<(), Failed> {
-        if Held::is_due(&mut self.held, cx.now)
-            && let Some(highest) = self.drop_held(cx)
+        if ReorderBuffer::is_due(&mut self.reorder_buffer, cx.now)
+            && let Some(highest) = self.drop_early(cx)
         {
             self.implied_nak(highest, qp, cx);
         }
@@ -290,25 +290,25 @@ impl Requester {
     fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &QpCore, cx: &QpContext<'_>) {
         if !self.recovery.went_back_for_answers() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
-            match Held::keep(&mut self.held, packet, qp.mtu(), due) {
-                Early::Kept => return cx.device.counters.add(Counter::ReorderBuffered),
-                Early::Again => return cx.device.counters.add(Counter::DropDuplicate),
-                Early::NoRoom => {}
+            match ReorderBuffer::insert(&mut self.reorder_buffer, packet, qp.mtu(), due) {
+                Insert::Stored => return cx.device.counters.add(Counter::ReorderBuffered),
+                Insert::Duplicate => return cx.device.counters.add(Counter::DropDuplicate),
+                Insert::Full => {}
             }
         }
         self.implied_nak(packet.psn(), qp, cx);
     }
 
     /// Drops what is held, since it will come again; returns the highest PSN of it.
-    fn drop_held(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
-        let (count, highest) = self.held.as_mut()?.clear(cx.now);
+    fn drop_early(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
+        let (count, highest) = self.reorder_buffer.as_mut()?.clear(cx.now);
         cx.device.counters.add_many(Counter::DropImpliedNak, count as u64);
         highest
     }
 
     /// The answer `psn` passed a READ or atomic that was not answered: ask again, once a gap.
     fn implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &QpContext<'_>) {
-        let dropped = self.drop_held(cx).filter(|highest| psn.precedes(*highest));
+        let dropped = self.drop_early(cx).filter(|highest| psn.precedes(*highest));
         let psn = dropped.unwrap_or(psn);
         if self.recovery.on_implied_nak(psn, qp, cx) {
             self.retransmit(cx);

@@ -1,5 +1,5 @@
 //! A packet that was asked for and did not come: when to ask once more. When to ask first,
-//! [`held`](super::held) says.
+//! [`reorder_buffer`](super::reorder_buffer) says.
 //!
 //! One question a gap is what the specification wants, since its sender answers with everything
 //! from there on (go-back-N). If the packet is lost again among what was sent again, nothing else

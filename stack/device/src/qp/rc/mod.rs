@@ -16,7 +16,7 @@
 //! | `burst` | the packets that share one request for an acknowledgement |
 //! | `completer` | what answers do to the requester |
 //! | `recovery` | timers and retries |
-//! | `held` | packets that came before their turn, until that comes |
+//! | `reorder_buffer` | packets that came before their turn, until that comes |
 //! | `gap` | when to ask again for what did not come |
 //! | `responder` | requests of the peer: order, duplicates, acknowledgement |
 //! | `execution` | requests of the peer: rights, data, responses |
@@ -27,8 +27,8 @@ mod burst;
 mod completer;
 mod execution;
 mod gap;
-mod held;
 mod recovery;
+mod reorder_buffer;
 mod requester;
 mod responder;
 mod responses;

@@ -26,8 +26,8 @@ use urxe_wire::{
 };
 
 use super::burst::{Burst, charged};
-use super::held::Held;
 use super::recovery::Recovery;
+use super::reorder_buffer::ReorderBuffer;
 use super::xrc::xrceth;
 use crate::cq::{Completion, WcStatus};
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
@@ -67,7 +67,7 @@ pub(in crate::qp) struct Requester {
     pub(super) failed: Option<WcStatus>,
     pub(super) recovery: Recovery,
     /// Answers ahead of one that is missing.
-    pub(super) held: Option<Box<Held>>,
+    pub(super) reorder_buffer: Option<Box<ReorderBuffer>>,
     /// Path MTU in bytes; it cannot change while requests are queued.
     pub(super) mtu: u32,
     /// PSN of the next packet.
@@ -99,7 +99,7 @@ impl Requester {
             burst: Burst::default(),
             failed: None,
             recovery: Recovery::default(),
-            held: None,
+            reorder_buffer: None,
         }
     }
 
@@ -110,7 +110,7 @@ impl Requester {
         self.failed = None;
         self.burst.left = 0;
         self.recovery.stop();
-        self.held = None;
+        self.reorder_buffer = None;
     }
 
     /// Appends packets to `run` until nothing more can be sent now, or the run or the window is
@@ -525,7 +525,7 @@ impl SendHalf for Requester {
 
     #[inline]
     fn deadline(&self) -> Time {
-        self.recovery.deadline().min(Held::deadline(self.held.as_deref()))
+        self.recovery.deadline().min(ReorderBuffer::deadline(self.reorder_buffer.as_deref()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The responder of a reliable connection: executes the peer's requests in PSN order, each once.
 //!
 //! A request goes through named stages, each in its own function: sequence (is it the expected PSN,
-//! a duplicate, before its turn? then [`super::held`] keeps it until that comes),
+//! a duplicate, before its turn? then [`super::reorder_buffer`] keeps it until that comes),
 //! [`Responder::check_continues`] (does it fit the message under way?), resources and rights,
 //! execution, completion, acknowledgement. A fault ends in a NAK and, but for a sequence error and
 //! an empty receive queue, in the error state. What is to be sent stands in [`super::responses`].
@@ -13,7 +13,7 @@ use urxe_wire::{Kind, Msn, NakCode, PacketView, Psn};
 
 use super::execution::{Executed, Fault};
 use super::gap::Gap;
-use super::held::{Early, Held};
+use super::reorder_buffer::{Insert, ReorderBuffer};
 use super::responses::{Replay, Response, Responses};
 use crate::cq::WcStatus;
 use crate::path::acks::Ack;
@@ -45,7 +45,7 @@ pub(in crate::qp) struct Responder {
     pub(super) msn: Msn,
     pub(super) message: Message,
     /// Requests behind the expected one, for which no NAK was sent.
-    held: Option<Box<Held>>,
+    reorder_buffer: Option<Box<ReorderBuffer>>,
     /// A sequence or RNR NAK was sent for the expected PSN, which has not come since.
     gap: Option<Gap>,
     pub(super) responses: Responses,
@@ -59,7 +59,7 @@ impl Responder {
             expected_psn: Psn::new(0),
             msn: Msn::masked(0),
             message: Message::None,
-            held: None,
+            reorder_buffer: None,
             gap: None,
             responses: Responses::default(),
         }
@@ -82,8 +82,8 @@ impl Responder {
             return Handled::Fine;
         }
         let handled = self.on_expected(qp, cx, packet);
-        match &self.held {
-            Some(held) if !held.is_empty() => self.execute_held(handled, qp, cx),
+        match &self.reorder_buffer {
+            Some(buffer) if !buffer.is_empty() => self.deliver_ready(handled, qp, cx),
             _ => handled,
         }
     }
@@ -122,14 +122,14 @@ impl Responder {
     /// What was missing came, and was `handled`: those behind it have their turn, up to what is
     /// missing next.
     #[cold]
-    fn execute_held(
+    fn deliver_ready(
         &mut self,
         mut handled: Handled,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
     ) -> Handled {
-        let Some(mut held) = self.held.take() else { return handled };
-        while let Some(packet) = held.first() {
+        let Some(mut buffer) = self.reorder_buffer.take() else { return handled };
+        while let Some(packet) = buffer.first() {
             let distance = packet.psn().distance(self.expected_psn);
             // After an RNR NAK they come again, in the error state nothing does.
             if distance > 0 || handled == Handled::Fatal || self.gap.is_some() || qp.cq_overrun {
@@ -141,12 +141,12 @@ impl Responder {
             } else {
                 self.on_duplicate(qp, cx, &packet);
             }
-            held.remove_first();
+            buffer.remove_first();
         }
-        held.settle(cx.now, cx.now.plus_ns(cx.path.window.reordering_ns()));
-        self.held = Some(held);
+        buffer.rearm(cx.now, cx.now.plus_ns(cx.path.window.reordering_ns()));
+        self.reorder_buffer = Some(buffer);
         if self.gap.is_some() {
-            self.drop_held(cx);
+            self.drop_early(cx);
         }
         handled
     }
@@ -158,17 +158,17 @@ impl Responder {
         let mut highest = packet.psn();
         if self.gap.is_none() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
-            match Held::keep(&mut self.held, packet, qp.mtu(), due) {
-                Early::Kept => {
+            match ReorderBuffer::insert(&mut self.reorder_buffer, packet, qp.mtu(), due) {
+                Insert::Stored => {
                     cx.device.counters.add(Counter::OutOfSeqRequest);
                     return cx.device.counters.add(Counter::ReorderBuffered);
                 }
-                Early::Again => {
+                Insert::Duplicate => {
                     cx.device.counters.add(Counter::DuplicateRequest);
                     return cx.device.counters.add(Counter::DropDuplicate);
                 }
-                Early::NoRoom => {
-                    let dropped = self.drop_held(cx);
+                Insert::Full => {
+                    let dropped = self.drop_early(cx);
                     highest = dropped.filter(|psn| highest.precedes(*psn)).unwrap_or(highest);
                 }
             }
@@ -188,8 +188,8 @@ impl Responder {
     }
 
     /// Drops what is held, since it will come again; returns the highest PSN of it.
-    fn drop_held(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
-        let (count, highest) = self.held.as_mut()?.clear(cx.now);
+    fn drop_early(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
+        let (count, highest) = self.reorder_buffer.as_mut()?.clear(cx.now);
         cx.device.counters.add_many(Counter::DropOutOfSequence, count as u64);
         highest
     }
@@ -243,7 +243,7 @@ impl ReceiveHalf for Responder {
         self.expected_psn = qp.attr.rq_psn;
         self.msn = Msn::masked(0);
         self.message = Message::None;
-        self.held = None;
+        self.reorder_buffer = None;
         self.gap = None;
         self.responses.start(usize::from(qp.attr.max_dest_rd_atomic));
     }
@@ -289,13 +289,13 @@ impl ReceiveHalf for Responder {
     fn reset(&mut self) {
         self.queue.clear();
         self.message = Message::None;
-        self.held = None;
+        self.reorder_buffer = None;
         self.responses.clear();
     }
 
     fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         self.message = Message::None;
-        self.held = None;
+        self.reorder_buffer = None;
         self.responses.keep_last_words();
         self.queue.flush(qp, cx);
     }
@@ -310,8 +310,8 @@ impl ReceiveHalf for Responder {
 
     /// What did not come yet may count as lost.
     fn on_timer(&mut self, cx: &QpContext<'_>) {
-        if Held::is_due(&mut self.held, cx.now)
-            && let Some(highest) = self.drop_held(cx)
+        if ReorderBuffer::is_due(&mut self.reorder_buffer, cx.now)
+            && let Some(highest) = self.drop_early(cx)
         {
             self.gap = Some(Gap::new(highest, cx.now));
             self.push_sequence_nak(cx);
@@ -320,6 +320,6 @@ impl ReceiveHalf for Responder {
 
     #[inline]
     fn deadline(&self) -> Time {
-        Held::deadline(self.held.as_deref())
+        ReorderBuffer::deadline(self.reorder_buffer.as_deref())
     }
 }

@@ -37,18 +37,18 @@ const IDLE_NS: u64 = 10_000_000;
 
 /// What became of a packet that came before its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Early {
+pub(super) enum Insert {
     /// It is held.
-    Kept,
+    Stored,
     /// It is held since before.
-    Again,
+    Duplicate,
     /// There is no room for it.
-    NoRoom,
+    Full,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ReorderBuffer {
     /// When what is missing counts as lost; while nothing is held, when this goes.
     due: Time,
     /// In PSN order.
@@ -57,7 +57,7 @@ pub(super) struct Held {
     buffers: Vec<Vec<u8>>,
 }
 
-impl Held {
+impl ReorderBuffer {
     fn new() -> Box<Self> {
         let (packets, buffers) = (Vec::with_capacity(MAX), Vec::with_capacity(MAX));
         Box::new(Self { due: Time::NEVER, packets, buffers })
@@ -65,28 +65,28 @@ impl Held {
 
     /// Keeps a copy of `packet`, if there is room. `due`: when what is missing counts as lost, if
     /// nothing is held yet.
-    pub fn keep(
-        held: &mut Option<Box<Self>>,
+    pub fn insert(
+        buffer: &mut Option<Box<Self>>,
         packet: &PacketView<'_>,
         mtu: u32,
         due: Time,
-    ) -> Early {
+    ) -> Insert {
         let psn = packet.psn();
-        let held = held.get_or_insert_with(Self::new);
-        let place = held.packets.partition_point(|(other, _)| other.precedes(psn));
-        if held.packets.get(place).is_some_and(|(other, _)| *other == psn) {
-            return Early::Again;
+        let buffer = buffer.get_or_insert_with(Self::new);
+        let place = buffer.packets.partition_point(|(other, _)| other.precedes(psn));
+        if buffer.packets.get(place).is_some_and(|(other, _)| *other == psn) {
+            return Insert::Duplicate;
         }
-        if held.packets.len() == MAX || packet.payload_len() > mtu as usize {
-            return Early::NoRoom;
+        if buffer.packets.len() == MAX || packet.payload_len() > mtu as usize {
+            return Insert::Full;
         }
-        if held.packets.is_empty() {
-            held.due = due;
+        if buffer.packets.is_empty() {
+            buffer.due = due;
         }
-        let mut bytes = held.buffers.pop().unwrap_or_default();
+        let mut bytes = buffer.buffers.pop().unwrap_or_default();
         bytes.extend_from_slice(packet.bytes());
-        held.packets.insert(place, (psn, bytes));
-        Early::Kept
+        buffer.packets.insert(place, (psn, bytes));
+        Insert::Stored
     }
 
     pub fn is_empty(&self) -> bool {
@@ -95,16 +95,16 @@ impl Held {
 
     /// When to look at it again, [`Time::NEVER`] if there is nothing.
     #[inline]
-    pub fn deadline(held: Option<&Self>) -> Time {
-        held.map_or(Time::NEVER, |held| held.due)
+    pub fn deadline(buffer: Option<&Self>) -> Time {
+        buffer.map_or(Time::NEVER, |buffer| buffer.due)
     }
 
     /// The clock says `now`. Whether what is missing counts as lost.
-    pub fn is_due(held: &mut Option<Box<Self>>, now: Time) -> bool {
-        let due = held.as_ref().filter(|held| now >= held.due);
-        let is_lost = due.is_some_and(|held| !held.is_empty());
+    pub fn is_due(buffer: &mut Option<Box<Self>>, now: Time) -> bool {
+        let due = buffer.as_ref().filter(|buffer| now >= buffer.due);
+        let is_lost = due.is_some_and(|buffer| !buffer.is_empty());
         if due.is_some() && !is_lost {
-            *held = None;
+            *buffer = None;
         }
         is_lost
     }
@@ -124,7 +124,7 @@ impl Held {
     }
 
     /// Some had their turn. `due`: when what is missing now counts as lost, if something still is.
-    pub fn settle(&mut self, now: Time, due: Time) {
+    pub fn rearm(&mut self, now: Time, due: Time) {
         self.due = if self.is_empty() { now.plus_ns(IDLE_NS) } else { due };
     }
 
@@ -134,7 +134,7 @@ impl Held {
         while !self.is_empty() {
             self.remove_first();
         }
-        self.settle(now, Time::NEVER);
+        self.rearm(now, Time::NEVER);
         (count, highest)
     }
 }
@@ -148,67 +148,67 @@ mod tests {
     const MTU: u32 = 256;
     const DUE: Time = Time::from_ns(100);
 
-    fn keep(held: &mut Option<Box<Held>>, psn: u32, payload: &[u8]) -> Early {
+    fn insert(buffer: &mut Option<Box<ReorderBuffer>>, psn: u32, payload: &[u8]) -> Insert {
         let bth = Bth::new(Opcode::RcSendOnly, Qpn::masked(5), Psn::masked(psn));
         let mut bytes = [0; 1024];
         let end = PacketRepr::new(bth, Ext::None).emit(payload, &mut bytes).unwrap();
         let packet = PacketView::parse(&bytes[..end + urxe_wire::packet::ICRC_LEN]).unwrap();
-        Held::keep(held, &packet, MTU, DUE)
+        ReorderBuffer::insert(buffer, &packet, MTU, DUE)
     }
 
     /// What is held, in the order of their turns: PSN and first byte of the payload.
-    fn taken(held: &mut Held) -> Vec<(u32, u8)> {
-        let mut taken = Vec::new();
-        while let Some(packet) = held.first() {
-            taken.push((packet.psn().value(), packet.payload()[0]));
-            held.remove_first();
+    fn delivered(buffer: &mut ReorderBuffer) -> Vec<(u32, u8)> {
+        let mut delivered = Vec::new();
+        while let Some(packet) = buffer.first() {
+            delivered.push((packet.psn().value(), packet.payload()[0]));
+            buffer.remove_first();
         }
-        taken
+        delivered
     }
 
     #[test]
     fn packets_come_out_in_the_order_of_their_psns_as_they_came() {
-        let mut held = None;
+        let mut buffer = None;
         for (psn, byte) in [(1, 1), (0xff_ffff, 2), (3, 3), (0, 4)] {
-            assert_eq!(keep(&mut held, psn, &[byte; 100]), Early::Kept);
+            assert_eq!(insert(&mut buffer, psn, &[byte; 100]), Insert::Stored);
         }
-        assert_eq!(keep(&mut held, 0, &[9; 100]), Early::Again);
-        let mut held = held.unwrap();
-        assert_eq!(taken(&mut held), [(0xff_ffff, 2), (0, 4), (1, 1), (3, 3)]);
+        assert_eq!(insert(&mut buffer, 0, &[9; 100]), Insert::Duplicate);
+        let mut buffer = buffer.unwrap();
+        assert_eq!(delivered(&mut buffer), [(0xff_ffff, 2), (0, 4), (1, 1), (3, 3)]);
         // Buffers are used again, for longer and for shorter ones.
-        let mut held = Some(held);
-        keep(&mut held, 8, &[8; 256]);
-        keep(&mut held, 7, &[7; 4]);
-        assert_eq!(taken(&mut held.unwrap()), [(7, 7), (8, 8)]);
+        let mut buffer = Some(buffer);
+        insert(&mut buffer, 8, &[8; 256]);
+        insert(&mut buffer, 7, &[7; 4]);
+        assert_eq!(delivered(&mut buffer.unwrap()), [(7, 7), (8, 8)]);
     }
 
     #[test]
     fn there_is_room_for_so_many_and_none_for_what_is_too_long() {
-        let mut held = None;
-        assert_eq!(keep(&mut held, 50, &[0; MTU as usize + 4]), Early::NoRoom);
+        let mut buffer = None;
+        assert_eq!(insert(&mut buffer, 50, &[0; MTU as usize + 4]), Insert::Full);
         for psn in 0..MAX as u32 {
-            assert_eq!(keep(&mut held, psn, &[0; MTU as usize]), Early::Kept);
+            assert_eq!(insert(&mut buffer, psn, &[0; MTU as usize]), Insert::Stored);
         }
-        assert_eq!(keep(&mut held, 3, &[0; 4]), Early::Again);
-        assert_eq!(keep(&mut held, 50, &[0; 4]), Early::NoRoom);
-        let mut held = held.unwrap();
-        assert_eq!(held.clear(DUE), (MAX, Some(Psn::new(MAX as u32 - 1))));
-        assert!(held.is_empty());
-        assert_eq!(held.clear(DUE), (0, None));
+        assert_eq!(insert(&mut buffer, 3, &[0; 4]), Insert::Duplicate);
+        assert_eq!(insert(&mut buffer, 50, &[0; 4]), Insert::Full);
+        let mut buffer = buffer.unwrap();
+        assert_eq!(buffer.clear(DUE), (MAX, Some(Psn::new(MAX as u32 - 1))));
+        assert!(buffer.is_empty());
+        assert_eq!(buffer.clear(DUE), (0, None));
     }
 
     #[test]
     fn it_is_due_when_the_first_has_waited_and_goes_when_it_was_idle() {
-        let mut held = None;
-        assert_eq!(Held::deadline(held.as_deref()), Time::NEVER);
-        keep(&mut held, 7, &[0; 4]);
-        assert_eq!(Held::deadline(held.as_deref()), DUE);
-        assert!(!Held::is_due(&mut held, Time::from_ns(99)));
-        assert!(Held::is_due(&mut held, DUE));
-        held.as_mut().unwrap().clear(DUE);
-        let idle = Held::deadline(held.as_deref());
+        let mut buffer = None;
+        assert_eq!(ReorderBuffer::deadline(buffer.as_deref()), Time::NEVER);
+        insert(&mut buffer, 7, &[0; 4]);
+        assert_eq!(ReorderBuffer::deadline(buffer.as_deref()), DUE);
+        assert!(!ReorderBuffer::is_due(&mut buffer, Time::from_ns(99)));
+        assert!(ReorderBuffer::is_due(&mut buffer, DUE));
+        buffer.as_mut().unwrap().clear(DUE);
+        let idle = ReorderBuffer::deadline(buffer.as_deref());
         assert_eq!(idle, DUE.plus_ns(IDLE_NS));
-        assert!(!Held::is_due(&mut held, DUE) && held.is_some());
-        assert!(!Held::is_due(&mut held, idle) && held.is_none());
+        assert!(!ReorderBuffer::is_due(&mut buffer, DUE) && buffer.is_some());
+        assert!(!ReorderBuffer::is_due(&mut buffer, idle) && buffer.is_none());
     }
 }
