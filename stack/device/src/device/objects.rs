@@ -416,7 +416,7 @@ impl Device {
         self.release_path(qp.held_path());
         let mut control = lock(&self.control);
         if qp.core.xrc.is_none() {
-            control.count(qp.core.made_with, |domain| &mut domain.qps, -1);
+            control.count(qp.core.created_with_pd, |domain| &mut domain.qps, -1);
         }
         control.qps -= 1;
         if handle.qpn == GSI_QPN {

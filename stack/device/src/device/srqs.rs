@@ -168,7 +168,7 @@ impl Device {
         *guard = None;
         drop(guard);
         let mut control = lock(&self.control);
-        control.count(srq.made_with(), |domain| &mut domain.srqs, -1);
+        control.count(srq.created_with_pd(), |domain| &mut domain.srqs, -1);
         let id = srq.id().0;
         let generation = ((id >> INDEX_BITS) + 1) % GENERATIONS;
         control.free_srqs.put(SrqId(generation << INDEX_BITS | (id & (MAX_SRQS - 1))));

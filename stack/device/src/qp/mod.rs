@@ -134,7 +134,7 @@ impl Qp {
             None => RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge),
         };
         let core = QpCore {
-            made_with: init.pd,
+            created_with_pd: init.pd,
             recv_pd: receives.pd(pd),
             has_srq,
             send_cq: Some(send_cq),

@@ -44,7 +44,7 @@ pub(crate) struct QpCore {
     /// Where receives complete, if it receives and is no XRC target.
     pub recv_cq: Option<CqRef>,
     /// `pd`, or the parent domain of it that the queue pair was made with.
-    pub made_with: PdId,
+    pub created_with_pd: PdId,
     /// Protection domain of receive buffers: the shared receive queue's, if there is one.
     pub recv_pd: PdId,
     /// No CNP to the peer before this time.
@@ -68,7 +68,7 @@ impl QpCore {
             qpn,
             qp_type,
             pd,
-            made_with: pd,
+            created_with_pd: pd,
             recv_pd: pd,
             may_notify_at: Time::ZERO,
             has_srq: false,

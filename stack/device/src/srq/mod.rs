@@ -119,7 +119,7 @@ pub struct Srq {
     id: SrqId,
     pd: PdId,
     /// That domain, or a parent domain of it.
-    made_with: PdId,
+    created_with_pd: PdId,
     context: u64,
     max_sge: u32,
     /// Entries that the device allows at most.
@@ -139,7 +139,7 @@ impl Srq {
         Self {
             id,
             pd,
-            made_with: init.pd,
+            created_with_pd: init.pd,
             context: init.context,
             max_sge,
             max_wr,
@@ -169,8 +169,8 @@ impl Srq {
     }
 
     /// That domain, or the parent domain of it that the queue was made with.
-    pub(crate) const fn made_with(&self) -> PdId {
-        self.made_with
+    pub(crate) const fn created_with_pd(&self) -> PdId {
+        self.created_with_pd
     }
 
     /// The program's own value.

@@ -288,7 +288,7 @@ impl Requester {
     /// An answer that is no NAK passed a READ or atomic that was not answered: it waits, or that
     /// counts as lost.
     fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &QpCore, cx: &QpContext<'_>) {
-        if !self.recovery.went_back_for_answers() {
+        if !self.recovery.rewound_for_responses() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
             match ReorderBuffer::insert(&mut self.reorder_buffer, packet, qp.mtu(), due) {
                 Insert::Stored => return cx.device.counters.add(Counter::ReorderBuffered),

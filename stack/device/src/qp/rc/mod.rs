@@ -17,7 +17,7 @@
 //! | `completer` | what answers do to the requester |
 //! | `recovery` | timers and retries |
 //! | `reorder_buffer` | packets that came before their turn, until that comes |
-//! | `gap` | when to ask again for what did not come |
+//! | `gap_timer` | when to ask again for what did not come |
 //! | `responder` | requests of the peer: order, duplicates, acknowledgement |
 //! | `execution` | requests of the peer: rights, data, responses |
 //! | `responses` | answers to be sent, and kept for duplicates |
@@ -26,7 +26,7 @@
 mod burst;
 mod completer;
 mod execution;
-mod gap;
+mod gap_timer;
 mod recovery;
 mod reorder_buffer;
 mod requester;

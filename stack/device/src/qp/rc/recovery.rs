@@ -15,7 +15,7 @@
 
 use urxe_wire::{Psn, RnrTimer};
 
-use super::gap::Gap;
+use super::gap_timer::GapTimer;
 use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use urxe_types::time::Time;
@@ -67,9 +67,9 @@ pub(crate) struct Recovery {
     sampled_at: Time,
     /// An implied NAK went back to the oldest that is not answered: the answers still under way
     /// from before must not repeat it.
-    implied: Option<Gap>,
+    implied: Option<GapTimer>,
     /// When a NAK last made the requester go back, [`Time::NEVER`] if none did.
-    went_back_at: Time,
+    rewound_at: Time,
 }
 
 impl Default for Recovery {
@@ -86,7 +86,7 @@ impl Default for Recovery {
             sample_psn: Psn::new(0),
             sampled_at: Time::NEVER,
             implied: None,
-            went_back_at: Time::NEVER,
+            rewound_at: Time::NEVER,
         }
     }
 }
@@ -107,7 +107,7 @@ impl Recovery {
         self.resume_at = Time::NEVER;
         self.sampled_at = Time::NEVER;
         self.implied = None;
-        self.went_back_at = Time::NEVER;
+        self.rewound_at = Time::NEVER;
     }
 
     pub fn deadline(&self) -> Time {
@@ -168,8 +168,8 @@ impl Recovery {
         if self.naks > MAX_NAKS_WITHOUT_PROGRESS {
             return false;
         }
-        if self.went_back_at != Time::NEVER {
-            let at = self.went_back_at;
+        if self.rewound_at != Time::NEVER {
+            let at = self.rewound_at;
             if cx.now < at.plus_ns(cx.path.window.shortest_round_trip_ns()) {
                 // If it did speak of the second copy, it costs one more round trip and not a whole
                 // timeout.
@@ -178,20 +178,21 @@ impl Recovery {
                 return false;
             }
         }
-        self.went_back_at = cx.now;
+        self.rewound_at = cx.now;
         self.arm(qp, cx);
         true
     }
 
     /// Whether an implied NAK made the requester go back, and nothing moved since.
-    pub fn went_back_for_answers(&self) -> bool {
+    pub fn rewound_for_responses(&self) -> bool {
         self.implied.is_some()
     }
 
     /// The answer `psn` came, and one before it did not. Whether to go back for that.
     pub fn on_implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         self.sampled_at = Time::NEVER;
-        let asks = Gap::on_early(&mut self.implied, psn, cx.now, cx.path.window.round_trip_ns());
+        let asks =
+            GapTimer::on_early(&mut self.implied, psn, cx.now, cx.path.window.round_trip_ns());
         if asks {
             self.arm(qp, cx);
         }

@@ -21,7 +21,7 @@
 //!
 //! What counts as lost is asked for, which makes the sender send everything from there on
 //! (go-back-N): so all that is held is dropped then, and executed when it comes again. Once asked,
-//! [`gap`](super::gap) decides, and nothing is held.
+//! [`gap_timer`](super::gap_timer) decides, and nothing is held.
 //!
 //! A queue pair has this only from the first packet that came too early until it was of no use for
 //! [`IDLE_NS`]; meanwhile nothing is allocated.

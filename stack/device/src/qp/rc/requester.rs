@@ -134,7 +134,7 @@ impl Requester {
                 continue;
             }
             let sent = if wqe.op.has_response() {
-                self.send_fetch(&wqe, qp, cx, run)
+                self.send_read_like(&wqe, qp, cx, run)
             } else {
                 self.send_data(&wqe, qp, cx, run)
             };
@@ -236,7 +236,7 @@ impl Requester {
     }
 
     /// Sends one wire request of a READ, or an atomic, ATOMIC WRITE or FLUSH.
-    fn send_fetch(
+    fn send_read_like(
         &mut self,
         wqe: &SendWqe,
         qp: &QpCore,
@@ -252,7 +252,7 @@ impl Requester {
         if self.reads.len() >= usize::from(qp.attr.max_rd_atomic) {
             return Some(TransmitStatus::Idle);
         }
-        let (opcode, ext, packets) = self.fetch_headers(wqe, qp.mtu());
+        let (opcode, ext, packets) = self.read_like_headers(wqe, qp.mtu());
         let mut bth = qp.bth(opcode, self.cursor_psn);
         bth.ack_req = true;
         let payload_len = if matches!(wqe.op, SendOp::AtomicWrite { .. }) { 8 } else { 0 };
@@ -305,7 +305,7 @@ impl Requester {
 
     /// The request for what is missing from the cursor on: of a READ at most up to the end of the
     /// wire request that first covered it, since a responder resumes only inside that.
-    fn fetch_headers(&self, wqe: &SendWqe, mtu: u32) -> (Opcode, Ext, u32) {
+    fn read_like_headers(&self, wqe: &SendWqe, mtu: u32) -> (Opcode, Ext, u32) {
         let atomic = |Remote { addr: va, rkey }: Remote, swap_or_add, compare| {
             Ext::Atomic(AtomicEth { va, rkey, swap_or_add, compare })
         };

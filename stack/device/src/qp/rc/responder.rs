@@ -12,7 +12,7 @@
 use urxe_wire::{Kind, Msn, NakCode, PacketView, Psn};
 
 use super::execution::{Executed, Fault};
-use super::gap::Gap;
+use super::gap_timer::GapTimer;
 use super::reorder_buffer::{Insert, ReorderBuffer};
 use super::responses::{Replay, Response, Responses};
 use crate::cq::WcStatus;
@@ -47,7 +47,7 @@ pub(in crate::qp) struct Responder {
     /// Requests behind the expected one, for which no NAK was sent.
     reorder_buffer: Option<Box<ReorderBuffer>>,
     /// A sequence or RNR NAK was sent for the expected PSN, which has not come since.
-    gap: Option<Gap>,
+    gap: Option<GapTimer>,
     pub(super) responses: Responses,
     pub(super) queue: RecvQueue,
 }
@@ -107,7 +107,7 @@ impl Responder {
                 Handled::Fine
             }
             Ok(Executed::NotReady) => {
-                self.gap = Some(Gap::new(psn, cx.now));
+                self.gap = Some(GapTimer::new(psn, cx.now));
                 cx.device.counters.add(Counter::SendRnrErr);
                 self.responses.push(psn, self.msn, Response::RnrNak);
                 Handled::Fine
@@ -174,7 +174,7 @@ impl Responder {
             }
         }
         cx.device.counters.add(Counter::OutOfSeqRequest);
-        if Gap::on_early(&mut self.gap, highest, cx.now, cx.path.window.round_trip_ns()) {
+        if GapTimer::on_early(&mut self.gap, highest, cx.now, cx.path.window.round_trip_ns()) {
             self.push_sequence_nak(cx);
         } else {
             cx.device.counters.add(Counter::DropOutOfSequence);
@@ -296,7 +296,7 @@ impl ReceiveHalf for Responder {
     fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         self.message = Message::None;
         self.reorder_buffer = None;
-        self.responses.keep_last_words();
+        self.responses.retain_final_nak();
         self.queue.flush(qp, cx);
     }
 
@@ -313,7 +313,7 @@ impl ReceiveHalf for Responder {
         if ReorderBuffer::is_due(&mut self.reorder_buffer, cx.now)
             && let Some(highest) = self.drop_early(cx)
         {
-            self.gap = Some(Gap::new(highest, cx.now));
+            self.gap = Some(GapTimer::new(highest, cx.now));
             self.push_sequence_nak(cx);
         }
     }

@@ -131,7 +131,7 @@ impl Responses {
 
     /// The queue pair failed. If a NAK says so, it is still sent, and so are the answers before it:
     /// what they answer was executed.
-    pub fn keep_last_words(&mut self) {
+    pub fn retain_final_nak(&mut self) {
         let is_fatal = |pending: &Pending| matches!(pending.response, Response::Nak(code) if code != NakCode::PsnSequence);
         let end = self.pending.iter().rposition(is_fatal).map_or(0, |last| last + 1);
         self.pending.truncate(end);

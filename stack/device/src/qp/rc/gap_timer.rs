@@ -26,23 +26,23 @@ const IN_ORDER: u8 = 3;
 
 /// A gap that was asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gap {
-    asked_at: Time,
+pub(super) struct GapTimer {
+    requested_at: Time,
     /// The highest PSN behind it that came since then.
     highest: Psn,
     /// The last PSN that had come before.
-    again: Psn,
+    last_repeated: Psn,
     /// So many in a row had.
-    count: u8,
+    repeated: u8,
 }
 
-impl Gap {
+impl GapTimer {
     /// The gap before `psn`, which is asked for `now`.
     pub fn new(psn: Psn, now: Time) -> Self {
-        Self { asked_at: now, highest: psn, again: psn, count: 0 }
+        Self { requested_at: now, highest: psn, last_repeated: psn, repeated: 0 }
     }
 
-    /// `psn` came, which is not the expected one, and `gap` is what is known of that. Whether to
+    /// `psn` came, which is not the expected one, and `gap_timer` is what is known of that. Whether to
     /// ask for it.
     pub fn on_early(gap: &mut Option<Self>, psn: Psn, now: Time, round_trip_ns: u64) -> bool {
         match gap {
@@ -57,16 +57,17 @@ impl Gap {
     /// `psn` came, which lies behind the gap. Whether to ask again.
     fn on_packet(&mut self, psn: Psn, now: Time, round_trip_ns: u64) -> bool {
         if psn.distance(self.highest) > 0 {
-            (self.highest, self.count) = (psn, 0);
+            (self.highest, self.repeated) = (psn, 0);
             return false;
         }
-        self.count = if self.count > 0 && psn == self.again.next() { self.count + 1 } else { 1 };
-        self.again = psn;
-        let went_back = self.count >= IN_ORDER || now >= self.asked_at.plus_ns(round_trip_ns);
-        if went_back {
+        let in_order = self.repeated > 0 && psn == self.last_repeated.next();
+        self.repeated = if in_order { self.repeated + 1 } else { 1 };
+        self.last_repeated = psn;
+        let rewound = self.repeated >= IN_ORDER || now >= self.requested_at.plus_ns(round_trip_ns);
+        if rewound {
             *self = Self::new(psn, now);
         }
-        went_back
+        rewound
     }
 }
 
@@ -83,7 +84,7 @@ mod tests {
     /// Asks for what is before the first of `psns`; which of the others, by place, make it ask
     /// again.
     fn asks(psns: &[u32]) -> Vec<usize> {
-        let mut gap = Gap::new(Psn::masked(psns[0]), at(1));
+        let mut gap = GapTimer::new(Psn::masked(psns[0]), at(1));
         let mut asks = |place: usize| gap.on_packet(Psn::masked(psns[place]), at(2), ROUND_TRIP_NS);
         (1..psns.len()).filter(|place| asks(*place)).collect()
     }
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_round_trip_later_one_packet_is_enough() {
-        let mut gap = Gap::new(Psn::new(6), at(0));
+        let mut gap = GapTimer::new(Psn::new(6), at(0));
         assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS), ROUND_TRIP_NS), "it is new");
         assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS - 1), ROUND_TRIP_NS));
         assert!(gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS), ROUND_TRIP_NS), "the probe");
