@@ -141,7 +141,7 @@ pub struct Cq {
     summary: AtomicU32,
     users: AtomicU32,
     /// Sinks that may outlive the queue's users.
-    carried: AtomicU32,
+    batch_locks: AtomicU32,
     ring: Mutex<Ring>,
     turn_over: Condvar,
 }
@@ -177,7 +177,7 @@ impl Cq {
             quota: None,
             summary: AtomicU32::new(0),
             users: AtomicU32::new(0),
-            carried: AtomicU32::new(0),
+            batch_locks: AtomicU32::new(0),
             ring: Mutex::new(ring),
             turn_over: Condvar::new(),
         })
@@ -245,14 +245,14 @@ impl Cq {
 
     /// The same for a caller who keeps it locked longer than he keeps what reports to it: whoever
     /// destroys the queue waits for him. To be called while some user keeps it alive.
-    pub(crate) fn lock_to_carry(&self) -> CqSink<'_> {
-        self.carried.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn lock_for_batch(&self) -> CqSink<'_> {
+        self.batch_locks.fetch_add(1, Ordering::Relaxed);
         self.sink(true)
     }
 
-    fn sink(&self, is_carried: bool) -> CqSink<'_> {
+    fn sink(&self, is_batch_lock: bool) -> CqSink<'_> {
         let ring = Some(lock(&self.ring));
-        CqSink { cq: self, ring, is_carried, notify: false, overran: false, ends: None }
+        CqSink { cq: self, ring, is_batch_lock, notify: false, overran: false, ends: None }
     }
 
     /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event
@@ -437,7 +437,7 @@ impl Cq {
             Ok(_) => {
                 // What reported to it is gone, but a thread may be about to tell of it: moments,
                 // since such a thread waits for nothing.
-                while self.carried.load(Ordering::Acquire) != 0 {
+                while self.batch_locks.load(Ordering::Acquire) != 0 {
                     yield_now();
                 }
                 Ok(())

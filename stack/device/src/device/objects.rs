@@ -11,7 +11,7 @@ use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObje
 use crate::path::scheduler::TurnRules;
 use crate::path::window_credit::WindowCredit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
-use crate::qp::completions::Carried;
+use crate::qp::completion_batch::BatchedCqLock;
 use crate::qp::context::{DeviceParts, QpContext};
 use crate::qp::transition::{self, ModifyQpError};
 use crate::qp::{Qp, QpInit};
@@ -473,7 +473,7 @@ impl Device {
             turn: TurnRules::ALONE,
             pins: Pins::new(&self.memory),
             credit: WindowCredit::default(),
-            carried: Carried::default(),
+            batched_cq: BatchedCqLock::default(),
             sent_writes: 0,
             received_writes: 0,
         }

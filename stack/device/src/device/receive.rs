@@ -30,7 +30,7 @@ use super::{Device, QpHandle, QpSlot};
 use crate::path::OpenPath;
 use crate::path::acks::{self, Ack, AckBatch};
 use crate::qp::Qp;
-use crate::qp::completions::Queues;
+use crate::qp::completion_batch::BatchQueues;
 use crate::qp::context::QpContext;
 use urxe_types::port::Datagrams;
 use urxe_types::sync::atomic::Ordering;
@@ -210,9 +210,9 @@ impl<'d> Reception<'_, 'd> {
     // Inlined, as are the functions below: many queue pairs in a run mean one call of each a
     // packet.
     #[inline(always)]
-    fn switch_qp(&mut self, index: u32, qpn: Qpn, queues: &'d Queues) {
+    fn switch_qp(&mut self, index: u32, qpn: Qpn, queues: &'d BatchQueues) {
         if self.locked.is_some() {
-            self.context.carried.begin(queues);
+            self.context.batched_cq.enable(queues);
         }
         self.unlock_qp(NextPacket::OtherQp);
         self.locked = self.device.lock_qp(index, qpn, self.context);
@@ -254,7 +254,7 @@ impl<'d> Reception<'_, 'd> {
     #[inline(always)]
     fn finish(mut self) {
         self.unlock_qp(NextPacket::End);
-        self.context.carried.let_go();
+        self.context.batched_cq.release();
         self.context.settle();
         if let Some(path) = self.path {
             self.device.mark_received(path, self.acks, self.has_data);
@@ -287,7 +287,7 @@ impl Device {
         };
         self.members_for(datagrams, members);
         let (to_group, shares_gsi) = (datagrams.to.is_multicast(), unmatched.is_some());
-        let queues = Queues::default();
+        let queues = BatchQueues::default();
         let mut context = self.context(now, None);
         context.arrival = Some(arrival(datagrams, 0));
         let context = &mut context;
@@ -316,7 +316,7 @@ impl Device {
             let (kind, dest_qp) = (packet.info().kind, packet.dest_qp());
             if kind != Kind::Ack {
                 // Only ACKs are handled while the completion queue stays locked.
-                reception.context.carried.let_go();
+                reception.context.batched_cq.release();
             }
             let locked = reception.locked.as_ref().map(|locked| locked.qpn);
             let facts = PacketFacts { kind, dest_qp, to_group, locked, shares_gsi };

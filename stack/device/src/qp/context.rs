@@ -9,7 +9,7 @@
 //!   arrival             the port                     one packet that is received
 //!   turn                the scheduler of the path    one queue pair's turn to send
 //!   pins, credit,       the queue pairs themselves   the packets of the call, until `settle`
-//!   carried, *_writes                                and `release_locks`, or the drop
+//!   batched_cq, *_writes                                and `release_locks`, or the drop
 //! ```
 
 use crate::ah_table::AhTable;
@@ -25,7 +25,7 @@ use urxe_types::time::Time;
 use urxe_wire::Opcode;
 use urxe_wire::network_header::Arrival;
 
-use super::completions::Carried;
+use super::completion_batch::BatchedCqLock;
 
 /// The surroundings of one call into a queue pair: borrowed for a run, never for a message.
 pub(crate) struct QpContext<'a> {
@@ -49,8 +49,8 @@ pub(crate) struct QpContext<'a> {
     pub credit: WindowCredit,
     /// While acknowledgements of many queue pairs are handled: the completion queue that stays
     /// locked for them. Any other completion unlocks it first, since it may lock another queue;
-    /// this is free if none is locked (`completions.rs`).
-    pub carried: Carried<'a>,
+    /// this is free if none is locked (`completion_batch.rs`).
+    pub batched_cq: BatchedCqLock<'a>,
     /// WRITEs that began while packets were sent, not counted yet.
     pub sent_writes: u64,
     /// WRITEs that began while packets were received, not counted yet.
@@ -74,7 +74,7 @@ impl QpContext<'_> {
     #[inline]
     pub fn release_locks(&mut self) {
         self.pins.clear();
-        self.carried.let_go();
+        self.batched_cq.release();
     }
 
     /// Why a packet of `len` bytes does not join `run` now, if it does not.

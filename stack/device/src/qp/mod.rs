@@ -20,14 +20,14 @@
 //! | `local_ops` | work requests that send nothing: windows and fast registration |
 //! | `context` | the surroundings of a call into a queue pair |
 //! | `qp_core` | the state and attributes that the two halves share |
-//! | `completions` | completions of sends, told together |
+//! | `completion_batch` | completions of sends, told together |
 //! | `sge_copy` | copies between packets and scatter-gather lists |
 
 // Before `any_service`: enum_dispatch writes the enum's code where the second of the two stands.
 mod service;
 
 mod any_service;
-pub(crate) mod completions;
+pub(crate) mod completion_batch;
 pub(crate) mod context;
 mod headers;
 mod inbound;
@@ -224,7 +224,7 @@ impl Qp {
 
     /// Goes to the error state and completes everything posted as flushed.
     pub fn enter_error(&mut self, cx: &QpContext<'_>) {
-        cx.carried.let_go();
+        cx.batched_cq.release();
         let first_time = self.core.state != QpState::Err;
         self.core.state = QpState::Err;
         self.flush(cx);
@@ -247,7 +247,7 @@ impl Qp {
     /// A send failed on an unreliable service: those after it are flushed, receiving goes on
     /// (10.3.1.6).
     fn enter_send_error(&mut self, cx: &QpContext<'_>) {
-        cx.carried.let_go();
+        cx.batched_cq.release();
         self.core.state = QpState::Sqe;
         self.service.send_half().flush(&mut self.core, cx);
         if std::mem::take(&mut self.core.cq_overrun) {

@@ -120,7 +120,7 @@ impl QpCore {
     }
 
     pub fn complete_send(&mut self, mut completion: Completion, cx: &QpContext<'_>) {
-        cx.carried.let_go();
+        cx.batched_cq.release();
         completion.timestamp_ns = cx.now.as_ns();
         self.cq_overrun |=
             self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
@@ -132,7 +132,7 @@ impl QpCore {
         solicited: bool,
         cx: &QpContext<'_>,
     ) {
-        cx.carried.let_go();
+        cx.batched_cq.release();
         completion.timestamp_ns = cx.now.as_ns();
         let pushed = match (&self.recv_cq, self.xrc.as_ref().and_then(|xrc| xrc.srq.as_ref())) {
             (Some(cq), _) => cq.push(completion, solicited),

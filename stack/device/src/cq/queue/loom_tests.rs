@@ -206,7 +206,7 @@ fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
             thread::spawn(move || {
                 let held = lock(&user);
                 if held.is_some() {
-                    let mut sink = cq.lock_to_carry();
+                    let mut sink = cq.lock_for_batch();
                     sink.push(done(1, WcStatus::Success), false).unwrap();
                     sink.push(done(2, WcStatus::Success), false).unwrap_err();
                     // As a queue pair is let go of.

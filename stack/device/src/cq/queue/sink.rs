@@ -11,7 +11,7 @@ pub struct CqSink<'a> {
     pub(super) cq: &'a Cq,
     /// `None` only while dropping.
     pub(super) ring: Option<MutexGuard<'a, Ring>>,
-    pub(super) is_carried: bool,
+    pub(super) is_batch_lock: bool,
     pub(super) notify: bool,
     pub(super) overran: bool,
     /// When the period ends that began.
@@ -106,8 +106,8 @@ impl Drop for CqSink<'_> {
         if let (true, Some(events)) = (self.overran, &self.cq.events) {
             events.push(AsyncEvent::Cq(CqEventType::CqErr, self.cq.id));
         }
-        if self.is_carried {
-            self.cq.carried.fetch_sub(1, Ordering::Release);
+        if self.is_batch_lock {
+            self.cq.batch_locks.fetch_sub(1, Ordering::Release);
         }
     }
 }

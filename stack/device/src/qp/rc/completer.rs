@@ -16,7 +16,7 @@ use super::reorder_buffer::{Insert, ReorderBuffer};
 use super::requester::Requester;
 use crate::cq::WcStatus;
 use crate::path::window::PACKET_OVERHEAD;
-use crate::qp::completions::SendCompletions;
+use crate::qp::completion_batch::SendCompletions;
 use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::SendWqe;
@@ -191,7 +191,7 @@ impl Requester {
     #[inline(always)]
     fn retire_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &QpContext<'_>) -> (bool, u64) {
         let (mut complete, mut released) = (true, 0);
-        let mut completions = SendCompletions::new(qp.send_cq.as_ref(), &cx.carried, cx.now);
+        let mut completions = SendCompletions::new(qp.send_cq.as_ref(), &cx.batched_cq, cx.now);
         while self.una != psn {
             let wqe = self.queue.wqe(self.queue.head());
             if wqe.op.has_response() {

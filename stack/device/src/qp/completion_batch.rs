@@ -11,7 +11,7 @@
 //!   before.
 //!
 //! Who destroys the queue meanwhile, after all that reports to it, waits until it is let go of
-//! ([`Cq::lock_to_carry`]).
+//! ([`Cq::lock_for_batch`]).
 
 use std::cell::{OnceCell, RefCell};
 
@@ -21,18 +21,18 @@ use urxe_types::time::Time;
 
 /// So many completions go to a queue before it is let go of: who polls it waits for no more than
 /// these.
-const MAX_TOGETHER: u32 = 32;
+const MAX_BATCH: u32 = 32;
 
 /// The completion queues of a run. They outlive what is carried of them.
 #[derive(Debug, Default)]
-pub(crate) struct Queues([OnceCell<Arc<Cq>>; Queues::MAX]);
+pub(crate) struct BatchQueues([OnceCell<Arc<Cq>>; BatchQueues::MAX]);
 
-impl Queues {
+impl BatchQueues {
     /// If a run has more, those are locked for each queue pair.
     const MAX: usize = 2;
 
     /// Keeps `cq`. `None`: there are as many others.
-    fn keep(&self, cq: &Arc<Cq>) -> Option<&Arc<Cq>> {
+    fn get_or_add(&self, cq: &Arc<Cq>) -> Option<&Arc<Cq>> {
         self.0
             .iter()
             .map(|place| place.get_or_init(|| Arc::clone(cq)))
@@ -42,9 +42,9 @@ impl Queues {
 
 /// A queue that stays locked from one queue pair to the next.
 #[derive(Default)]
-pub(crate) struct Carried<'a> {
+pub(crate) struct BatchedCqLock<'a> {
     /// `None`: nothing is carried.
-    queues: Option<&'a Queues>,
+    queues: Option<&'a BatchQueues>,
     locked: RefCell<Option<Locked<'a>>>,
 }
 
@@ -54,15 +54,15 @@ struct Locked<'a> {
     left: u32,
 }
 
-impl<'a> Carried<'a> {
+impl<'a> BatchedCqLock<'a> {
     /// From now on one of `queues` may be carried.
-    pub fn begin(&mut self, queues: &'a Queues) {
+    pub fn enable(&mut self, queues: &'a BatchQueues) {
         self.queues = Some(queues);
     }
 
     /// Lets go of the queue that is carried, if one is.
     #[inline(always)]
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         if self.queues.is_some() {
             *self.locked.borrow_mut() = None;
         }
@@ -76,8 +76,10 @@ impl<'a> Carried<'a> {
         if !locked.as_ref().is_some_and(|locked| locked.sink.is_of(cq) && locked.left > 0) {
             // Let go of before another is waited for.
             *locked = None;
-            *locked =
-                Some(Locked { sink: queues.keep(cq.cq())?.lock_to_carry(), left: MAX_TOGETHER });
+            *locked = Some(Locked {
+                sink: queues.get_or_add(cq.cq())?.lock_for_batch(),
+                left: MAX_BATCH,
+            });
         }
         locked.as_mut().map(|locked| {
             locked.left -= 1;
@@ -89,7 +91,7 @@ impl<'a> Carried<'a> {
 /// Completions of one queue pair.
 pub(crate) struct SendCompletions<'q, 'c> {
     cq: Option<&'q CqRef>,
-    carried: &'q Carried<'c>,
+    batched_cq: &'q BatchedCqLock<'c>,
     /// If it cannot be carried.
     sink: Option<CqSink<'q>>,
     timestamp_ns: u64,
@@ -97,8 +99,8 @@ pub(crate) struct SendCompletions<'q, 'c> {
 }
 
 impl<'q, 'c> SendCompletions<'q, 'c> {
-    pub fn new(cq: Option<&'q CqRef>, carried: &'q Carried<'c>, now: Time) -> Self {
-        Self { cq, carried, sink: None, timestamp_ns: now.as_ns(), overran: false }
+    pub fn new(cq: Option<&'q CqRef>, batched_cq: &'q BatchedCqLock<'c>, now: Time) -> Self {
+        Self { cq, batched_cq, sink: None, timestamp_ns: now.as_ns(), overran: false }
     }
 
     /// Adds what an entry completed with, if it makes a completion.
@@ -106,7 +108,7 @@ impl<'q, 'c> SendCompletions<'q, 'c> {
     pub fn extend(&mut self, completion: Option<Completion>) {
         let (Some(mut completion), Some(cq)) = (completion, self.cq) else { return };
         completion.timestamp_ns = self.timestamp_ns;
-        let pushed = self.carried.push(cq, completion);
+        let pushed = self.batched_cq.push(cq, completion);
         let pushed = pushed
             .unwrap_or_else(|| self.sink.get_or_insert_with(|| cq.lock()).push(completion, false));
         self.overran |= pushed.is_err();
