@@ -24,6 +24,6 @@ pub use events::{
     AsyncEvent, AsyncEventType, AsyncEvents, CqEventType, EventObject, PortEventType, QpEventType,
     SrqEventType,
 };
-pub use moderation::{Moderation, Periods};
-pub use queue::{ArmKind, Cq, CqConfig, CqError, CqRef, CqSink, Poller};
+pub use moderation::{Moderation, ModerationTimers};
+pub use queue::{ArmKind, Cq, CqConfig, CqError, CqRef, CqWriter, Poller};
 pub use wake::{NoWake, Wake};

@@ -39,7 +39,7 @@ impl Moderation {
 
 /// What an armed queue holds back; lives under the queue's lock.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct Coalescing {
     moderation: Moderation,
     /// Completions held back.
     held: u32,
@@ -49,13 +49,13 @@ pub(super) struct Gathering {
     entry: Time,
 }
 
-impl Default for Gathering {
+impl Default for Coalescing {
     fn default() -> Self {
         Self { moderation: Moderation::default(), held: 0, since: Time::ZERO, entry: Time::NEVER }
     }
 }
 
-impl Gathering {
+impl Coalescing {
     pub(super) const fn moderation(&self) -> Moderation {
         self.moderation
     }
@@ -121,18 +121,18 @@ impl Gathering {
 /// The moderated queues of a device, and when their periods end. Not on the way of a completion,
 /// but for the one that begins a period.
 #[derive(Debug)]
-pub struct Periods {
+pub struct ModerationTimers {
     timers: Timers,
     queues: Mutex<HashMap<CqId, std::sync::Weak<Cq>>>,
 }
 
-impl Default for Periods {
+impl Default for ModerationTimers {
     fn default() -> Self {
         Self::new(Arc::new(NoWake))
     }
 }
 
-impl Periods {
+impl ModerationTimers {
     /// None. `wake` is called when the next end became earlier.
     #[must_use]
     pub fn new(wake: Arc<dyn Wake>) -> Self {

@@ -25,19 +25,19 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 
+pub use self::cq_writer::CqWriter;
 pub use self::poller::Poller;
 use self::poller::Turn;
-pub use self::sink::CqSink;
 use super::channel::{Acknowledgements, Seat};
-use super::moderation::{Gathering, Moderation, Periods};
+use super::moderation::{Coalescing, Moderation, ModerationTimers};
 use super::{AsyncEvents, Completion, CompletionChannel, CqEvent, CqId, EventObject};
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Condvar, Mutex, lock, yield_now};
 use urxe_types::time::Time;
 use urxe_wire::Qpn;
 
+mod cq_writer;
 mod poller;
-mod sink;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -93,7 +93,7 @@ pub struct CqConfig {
     /// Where the overrun is reported.
     pub events: Option<Arc<AsyncEvents>>,
     /// Where the end of a moderated queue's period is waited for.
-    pub periods: Arc<Periods>,
+    pub moderation_timers: Arc<ModerationTimers>,
     /// The program's own value (`cq_context`), returned with each event.
     pub context: u64,
 }
@@ -111,7 +111,7 @@ struct Ring {
     capacity: u32,
     armed: Option<ArmKind>,
     /// What the armed queue holds back.
-    gathering: Gathering,
+    coalescing: Coalescing,
     overrun: bool,
     /// Who polls one by one.
     turn: Turn,
@@ -134,7 +134,7 @@ pub struct Cq {
     max_capacity: u32,
     channel: Option<(Arc<CompletionChannel>, Seat)>,
     events: Option<Arc<AsyncEvents>>,
-    periods: Arc<Periods>,
+    moderation_timers: Arc<ModerationTimers>,
     /// Of its device, if it is of one; returned with the queue.
     quota: Option<QuotaUnit>,
     /// Written under the lock, read without it.
@@ -152,7 +152,8 @@ impl Cq {
     /// # Errors
     /// [`CqError::Capacity`] or [`CqError::NoMemory`].
     pub fn new(config: CqConfig) -> Result<Self, CqError> {
-        let CqConfig { id, capacity, max_capacity, channel, events, periods, context } = config;
+        let CqConfig { id, capacity, max_capacity, channel, events, moderation_timers, context } =
+            config;
         let max_capacity = max_capacity.min(MAX_CAPACITY);
         let entries = entries(capacity, max_capacity)?;
         let channel = channel.map(|channel| {
@@ -163,7 +164,7 @@ impl Cq {
             entries,
             capacity,
             armed: None,
-            gathering: Gathering::default(),
+            coalescing: Coalescing::default(),
             overrun: false,
             turn: Turn::default(),
         };
@@ -173,7 +174,7 @@ impl Cq {
             max_capacity,
             channel,
             events,
-            periods,
+            moderation_timers,
             quota: None,
             summary: AtomicU32::new(0),
             users: AtomicU32::new(0),
@@ -239,20 +240,20 @@ impl Cq {
 
     /// Takes the queue's lock for several pushes. The event, if one is due, is sent when the sink
     /// is dropped.
-    pub fn lock(&self) -> CqSink<'_> {
-        self.sink(false)
+    pub fn lock(&self) -> CqWriter<'_> {
+        self.writer(false)
     }
 
     /// The same for a caller who keeps it locked longer than he keeps what reports to it: whoever
     /// destroys the queue waits for him. To be called while some user keeps it alive.
-    pub(crate) fn lock_for_batch(&self) -> CqSink<'_> {
+    pub(crate) fn lock_for_batch(&self) -> CqWriter<'_> {
         self.batch_locks.fetch_add(1, Ordering::Relaxed);
-        self.sink(true)
+        self.writer(true)
     }
 
-    fn sink(&self, is_batch_lock: bool) -> CqSink<'_> {
+    fn writer(&self, is_batch_lock: bool) -> CqWriter<'_> {
         let ring = Some(lock(&self.ring));
-        CqSink { cq: self, ring, is_batch_lock, notify: false, overran: false, ends: None }
+        CqWriter { cq: self, ring, is_batch_lock, notify: false, overran: false, ends: None }
     }
 
     /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event
@@ -322,20 +323,20 @@ impl Cq {
         if self.channel.is_none() || self.is_empty() {
             return;
         }
-        let mut sink = self.lock();
-        let ring = sink.ring();
+        let mut writer = self.lock();
+        let ring = writer.ring();
         if ring.armed == Some(ArmKind::Next)
             && !ring.entries.is_empty()
-            && !ring.gathering.will_tell()
+            && !ring.coalescing.will_tell()
         {
-            sink.send_event();
+            writer.send_event();
         }
     }
 
     /// How events are held back.
     #[must_use]
     pub fn moderation(&self) -> Moderation {
-        lock(&self.ring).gathering.moderation()
+        lock(&self.ring).coalescing.moderation()
     }
 
     /// Changes how events are held back (`ibv_modify_cq`). What is held back already goes by the
@@ -347,24 +348,24 @@ impl Cq {
         if self.users.load(Ordering::Acquire) == DESTROYED {
             return Err(CqError::Destroyed);
         }
-        self.periods.watch(self);
-        self.update_gathering(|gathering| gathering.change(moderation));
+        self.moderation_timers.watch(self);
+        self.update_coalescing(|coalescing| coalescing.change(moderation));
         Ok(())
     }
 
     /// An entry of the timers came: tells what was held back long enough. The next entry, if one is
     /// needed.
     pub(super) fn on_period(&self, entry: Time, now: Time) {
-        self.update_gathering(|gathering| gathering.is_over(entry, now));
+        self.update_coalescing(|coalescing| coalescing.is_over(entry, now));
     }
 
     /// Changes what is held back; if `change` says that the event is due, sends it.
-    fn update_gathering(&self, change: impl FnOnce(&mut Gathering) -> bool) {
-        let mut sink = self.lock();
-        if change(&mut sink.ring().gathering) {
-            sink.send_event();
+    fn update_coalescing(&self, change: impl FnOnce(&mut Coalescing) -> bool) {
+        let mut writer = self.lock();
+        if change(&mut writer.ring().coalescing) {
+            writer.send_event();
         }
-        sink.ends = sink.ring().gathering.new_entry();
+        writer.ends = writer.ring().coalescing.new_entry();
     }
 
     /// Gives the queue `capacity` entries (`ibv_resize_cq`); returns how many it has then. What it
@@ -460,7 +461,7 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        self.periods.forget(self.id);
+        self.moderation_timers.forget(self.id);
         if self.users.load(Ordering::Acquire) == DESTROYED {
             return;
         }

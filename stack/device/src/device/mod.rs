@@ -59,7 +59,7 @@ use self::multicast::Groups;
 use self::qpn::QpNumbers;
 use crate::ah_table::AhTable;
 use crate::cq::queue::CqQuota;
-use crate::cq::{AsyncEvent, AsyncEvents, NoWake, Periods, PortEventType, SrqId, Wake};
+use crate::cq::{AsyncEvent, AsyncEvents, ModerationTimers, NoWake, PortEventType, SrqId, Wake};
 use crate::path::ready::{ReadyLink, ReadyList};
 use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::path::{Path, PathKey};
@@ -209,7 +209,7 @@ pub struct Device {
     data_pending: AtomicBool,
     timers: Timers,
     /// When completion queues tell what they hold back.
-    periods: Arc<Periods>,
+    moderation_timers: Arc<ModerationTimers>,
     cq_quota: CqQuota,
     rng: Mutex<Rng>,
     control: Mutex<Control>,
@@ -296,7 +296,7 @@ impl Device {
             ready_paths: ReadyList::new(),
             data_pending: AtomicBool::new(false),
             timers: Timers::new(Arc::clone(&config.timer_wake)),
-            periods: Arc::new(Periods::new(config.timer_wake)),
+            moderation_timers: Arc::new(ModerationTimers::new(config.timer_wake)),
             cq_quota: CqQuota::default(),
             rng: Mutex::new(rng),
             control: Mutex::default(),

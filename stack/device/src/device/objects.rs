@@ -144,8 +144,9 @@ impl Device {
         };
         let events = Some(Arc::clone(&self.events));
         let max_capacity = self.limits.max_cqe;
-        let periods = Arc::clone(&self.periods);
-        let config = CqConfig { id, capacity, max_capacity, channel, events, periods, context };
+        let moderation_timers = Arc::clone(&self.moderation_timers);
+        let config =
+            CqConfig { id, capacity, max_capacity, channel, events, moderation_timers, context };
         Ok(Arc::new(Cq::new(config)?.of_quota(unit)))
     }
 

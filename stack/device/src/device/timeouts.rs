@@ -14,7 +14,7 @@ impl Device {
     /// Does what is due at `now`. What it causes to be sent leaves with the next
     /// [`transmit_pending`](Self::transmit_pending).
     pub fn handle_timeouts(&self, now: Time) {
-        self.periods.expire(now);
+        self.moderation_timers.expire(now);
         while let Some((at, index)) = self.timers.take_due(now) {
             self.on_timer_entry(now, at, index);
         }
@@ -55,7 +55,7 @@ impl Device {
     /// nothing is.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        Some(self.timers.next().min(self.periods.next())).filter(|at| *at != Time::NEVER)
+        Some(self.timers.next().min(self.moderation_timers.next())).filter(|at| *at != Time::NEVER)
     }
 
     /// Sees to it that the timers hold an entry no later than the queue pair's deadline.

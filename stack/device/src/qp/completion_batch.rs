@@ -15,7 +15,7 @@
 
 use std::cell::{OnceCell, RefCell};
 
-use crate::cq::{Completion, Cq, CqError, CqRef, CqSink};
+use crate::cq::{Completion, Cq, CqError, CqRef, CqWriter};
 use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
@@ -49,7 +49,7 @@ pub(crate) struct BatchedCqLock<'a> {
 }
 
 struct Locked<'a> {
-    sink: CqSink<'a>,
+    writer: CqWriter<'a>,
     /// So many more completions may go to it.
     left: u32,
 }
@@ -73,17 +73,17 @@ impl<'a> BatchedCqLock<'a> {
     fn push(&self, cq: &CqRef, completion: Completion) -> Option<Result<(), CqError>> {
         let queues = self.queues?;
         let mut locked = self.locked.borrow_mut();
-        if !locked.as_ref().is_some_and(|locked| locked.sink.is_of(cq) && locked.left > 0) {
+        if !locked.as_ref().is_some_and(|locked| locked.writer.is_of(cq) && locked.left > 0) {
             // Let go of before another is waited for.
             *locked = None;
             *locked = Some(Locked {
-                sink: queues.get_or_add(cq.cq())?.lock_for_batch(),
+                writer: queues.get_or_add(cq.cq())?.lock_for_batch(),
                 left: MAX_BATCH,
             });
         }
         locked.as_mut().map(|locked| {
             locked.left -= 1;
-            locked.sink.push(completion, false)
+            locked.writer.push(completion, false)
         })
     }
 }
@@ -93,14 +93,14 @@ pub(crate) struct SendCompletions<'q, 'c> {
     cq: Option<&'q CqRef>,
     batched_cq: &'q BatchedCqLock<'c>,
     /// If it cannot be carried.
-    sink: Option<CqSink<'q>>,
+    writer: Option<CqWriter<'q>>,
     timestamp_ns: u64,
     overran: bool,
 }
 
 impl<'q, 'c> SendCompletions<'q, 'c> {
     pub fn new(cq: Option<&'q CqRef>, batched_cq: &'q BatchedCqLock<'c>, now: Time) -> Self {
-        Self { cq, batched_cq, sink: None, timestamp_ns: now.as_ns(), overran: false }
+        Self { cq, batched_cq, writer: None, timestamp_ns: now.as_ns(), overran: false }
     }
 
     /// Adds what an entry completed with, if it makes a completion.
@@ -109,8 +109,9 @@ impl<'q, 'c> SendCompletions<'q, 'c> {
         let (Some(mut completion), Some(cq)) = (completion, self.cq) else { return };
         completion.timestamp_ns = self.timestamp_ns;
         let pushed = self.batched_cq.push(cq, completion);
-        let pushed = pushed
-            .unwrap_or_else(|| self.sink.get_or_insert_with(|| cq.lock()).push(completion, false));
+        let pushed = pushed.unwrap_or_else(|| {
+            self.writer.get_or_insert_with(|| cq.lock()).push(completion, false)
+        });
         self.overran |= pushed.is_err();
     }
 

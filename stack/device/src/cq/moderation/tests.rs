@@ -7,24 +7,24 @@ use crate::cq::{ArmKind, Completion, CompletionChannel, CqConfig, CqError, WcOpc
 
 struct Moderated {
     cq: Arc<Cq>,
-    periods: Arc<Periods>,
+    moderation_timers: Arc<ModerationTimers>,
 }
 
 impl Moderated {
     fn new(capacity: u32, moderation: Moderation) -> Self {
-        let periods = Arc::new(Periods::default());
+        let moderation_timers = Arc::new(ModerationTimers::default());
         let config = CqConfig {
             id: CqId(9),
             capacity,
             max_capacity: 1024,
             channel: Some(Arc::new(CompletionChannel::new(Box::new(NoWake)))),
             events: None,
-            periods: Arc::clone(&periods),
+            moderation_timers: Arc::clone(&moderation_timers),
             context: 0,
         };
         let cq = Arc::new(Cq::new(config).unwrap());
         cq.moderate(moderation).unwrap();
-        Self { cq, periods }
+        Self { cq, moderation_timers }
     }
 
     fn complete(&self, at_us: u64, status: WcStatus, solicited: bool) {
@@ -38,7 +38,7 @@ impl Moderated {
     }
 
     fn expire(&self, at_us: u64) {
-        self.periods.expire(Time::from_ns(at_us * 1000));
+        self.moderation_timers.expire(Time::from_ns(at_us * 1000));
     }
 
     fn events(&self) -> usize {
@@ -79,12 +79,12 @@ fn the_event_comes_when_the_period_since_the_first_has_passed() {
     queue.cq.arm(ArmKind::Next);
     queue.push(500);
     queue.push(1400);
-    assert_eq!(queue.periods.next(), Time::from_ns(1_500_000));
+    assert_eq!(queue.moderation_timers.next(), Time::from_ns(1_500_000));
     queue.expire(1499);
     assert_eq!(queue.events(), 0);
     queue.expire(1500);
     assert_eq!(queue.events(), 1);
-    assert_eq!(queue.periods.next(), Time::NEVER);
+    assert_eq!(queue.moderation_timers.next(), Time::NEVER);
     queue.expire(10_000);
     assert_eq!(queue.events(), 0);
 }
@@ -101,7 +101,7 @@ fn a_period_that_the_count_cut_short_does_not_end_the_next_one() {
     // The first period's entry comes now.
     queue.expire(1000);
     assert_eq!(queue.events(), 0);
-    assert_eq!(queue.periods.next(), Time::from_ns(1_900_000));
+    assert_eq!(queue.moderation_timers.next(), Time::from_ns(1_900_000));
     queue.expire(1900);
     assert_eq!(queue.events(), 1);
 }
@@ -112,7 +112,7 @@ fn a_count_alone_and_a_period_alone_are_enough() {
     queue.cq.arm(ArmKind::Next);
     queue.push(0);
     queue.push(0);
-    assert_eq!((queue.events(), queue.periods.next()), (0, Time::NEVER));
+    assert_eq!((queue.events(), queue.moderation_timers.next()), (0, Time::NEVER));
     queue.push(0);
     assert_eq!(queue.events(), 1);
     queue.cq.moderate(after(0, 7)).unwrap();
@@ -134,10 +134,10 @@ fn after_arming_for_solicited_ones_only_those_count() {
     let queue = Moderated::new(64, after(2, 1000));
     queue.cq.arm(ArmKind::Solicited);
     (0..5).for_each(|n| queue.push(n));
-    assert_eq!((queue.events(), queue.periods.next()), (0, Time::NEVER));
+    assert_eq!((queue.events(), queue.moderation_timers.next()), (0, Time::NEVER));
     queue.complete(10, WcStatus::Success, true);
     assert_eq!(
-        queue.periods.next(),
+        queue.moderation_timers.next(),
         Time::from_ns(1_010_000),
         "the period begins with the first solicited one"
     );
@@ -170,11 +170,11 @@ fn a_new_rule_holds_for_what_is_held_back_already() {
     queue.cq.arm(ArmKind::Next);
     (0..3).for_each(|n| queue.push(n));
     queue.cq.moderate(after(10, 1000)).unwrap();
-    assert_eq!((queue.events(), queue.periods.next()), (0, Time::from_ns(1_000_000)));
+    assert_eq!((queue.events(), queue.moderation_timers.next()), (0, Time::from_ns(1_000_000)));
     queue.cq.moderate(after(4, 9000)).unwrap();
     queue.expire(1000);
     queue.expire(8999);
-    assert_eq!((queue.events(), queue.periods.next()), (0, Time::from_ns(9_000_000)));
+    assert_eq!((queue.events(), queue.moderation_timers.next()), (0, Time::from_ns(9_000_000)));
     queue.cq.moderate(after(3, 9000)).unwrap();
     assert_eq!(queue.events(), 1);
     queue.cq.arm(ArmKind::Next);
@@ -211,11 +211,11 @@ fn a_queue_that_goes_takes_its_period_along() {
     let queue = Moderated::new(64, after(10, 1000));
     queue.cq.arm(ArmKind::Next);
     queue.push(0);
-    let Moderated { cq, periods } = queue;
+    let Moderated { cq, moderation_timers } = queue;
     cq.destroy().unwrap();
     assert_eq!(cq.moderate(after(1, 1)), Err(CqError::Destroyed));
     drop(cq);
-    assert!(lock(&periods.queues).is_empty());
-    periods.expire(Time::from_ns(1 << 40));
-    assert_eq!(periods.next(), Time::NEVER);
+    assert!(lock(&moderation_timers.queues).is_empty());
+    moderation_timers.expire(Time::from_ns(1 << 40));
+    assert_eq!(moderation_timers.next(), Time::NEVER);
 }

@@ -13,7 +13,7 @@ fn queue(channel: &Arc<CompletionChannel>, capacity: u32) -> Arc<Cq> {
         max_capacity: 16,
         channel: Some(Arc::clone(channel)),
         events: None,
-        periods: Arc::default(),
+        moderation_timers: Arc::default(),
         context: 0,
     });
     Arc::new(cq.expect("the capacity is allowed"))
@@ -71,9 +71,9 @@ fn loom_solicited_arming_fires_on_the_error_alone() {
         let pusher = thread::spawn({
             let cq = Arc::clone(&cq);
             move || {
-                let mut sink = cq.lock();
-                sink.push(done(0, WcStatus::Success), false).unwrap();
-                drop(sink);
+                let mut writer = cq.lock();
+                writer.push(done(0, WcStatus::Success), false).unwrap();
+                drop(writer);
                 cq.push(done(1, WcStatus::RetryExcErr), false).unwrap();
             }
         });
@@ -195,7 +195,7 @@ fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
                 max_capacity: 16,
                 channel: None,
                 events: Some(Arc::clone(&events)),
-                periods: Arc::default(),
+                moderation_timers: Arc::default(),
                 context: 0,
             })
             .unwrap(),
@@ -206,9 +206,9 @@ fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
             thread::spawn(move || {
                 let held = lock(&user);
                 if held.is_some() {
-                    let mut sink = cq.lock_for_batch();
-                    sink.push(done(1, WcStatus::Success), false).unwrap();
-                    sink.push(done(2, WcStatus::Success), false).unwrap_err();
+                    let mut writer = cq.lock_for_batch();
+                    writer.push(done(1, WcStatus::Success), false).unwrap();
+                    writer.push(done(2, WcStatus::Success), false).unwrap_err();
                     // As a queue pair is let go of.
                     drop(held);
                 }

@@ -17,7 +17,7 @@ fn config(capacity: u32) -> CqConfig {
         max_capacity: 32_767,
         channel: Some(Arc::new(CompletionChannel::new(Box::new(NoWake)))),
         events: Some(Arc::new(AsyncEvents::new(Box::new(NoWake)))),
-        periods: Arc::default(),
+        moderation_timers: Arc::default(),
         context: 0xc0,
     }
 }
@@ -180,13 +180,13 @@ fn events_of_several_arms_wait_side_by_side() {
 fn a_sink_sends_its_event_after_the_lock() {
     let cq = cq(8);
     assert!(!cq.arm(ArmKind::Next));
-    let mut sink = cq.lock();
-    assert_eq!(sink.room(), 8);
-    sink.push(done(0), false).unwrap();
-    sink.push(done(1), false).unwrap();
-    assert_eq!(sink.room(), 6);
+    let mut writer = cq.lock();
+    assert_eq!(writer.room(), 8);
+    writer.push(done(0), false).unwrap();
+    writer.push(done(1), false).unwrap();
+    assert_eq!(writer.room(), 6);
     assert_eq!(cq.channel().unwrap().waiting_events(), 0);
-    drop(sink);
+    drop(writer);
     assert_eq!(events(&cq), 1);
     assert_eq!(polled(&cq, 8), [0, 1]);
 }

@@ -93,7 +93,7 @@ fn a_completion_channel_has_the_descriptor_of_libibverbs() {
             max_capacity: 4,
             channel: Some(Arc::clone(&channel)),
             events: None,
-            periods: Arc::default(),
+            moderation_timers: Arc::default(),
             context: u64::from(id),
         };
         Arc::new(Cq::new(config).unwrap())

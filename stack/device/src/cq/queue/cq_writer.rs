@@ -7,7 +7,7 @@ use urxe_types::sync::atomic::Ordering;
 use urxe_types::time::Time;
 
 /// A completion queue under its lock. Dropping it gives the lock back and then sends what is due.
-pub struct CqSink<'a> {
+pub struct CqWriter<'a> {
     pub(super) cq: &'a Cq,
     /// `None` only while dropping.
     pub(super) ring: Option<MutexGuard<'a, Ring>>,
@@ -18,7 +18,7 @@ pub struct CqSink<'a> {
     pub(super) ends: Option<Time>,
 }
 
-impl CqSink<'_> {
+impl CqWriter<'_> {
     /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event
     /// bit.
     ///
@@ -59,10 +59,10 @@ impl CqSink<'_> {
             Some(ArmKind::Solicited) => solicited || !completion.status.is_success(),
         };
         let now = Time::from_ns(completion.timestamp_ns);
-        if due && (!completion.status.is_success() || ring.gathering.add(now)) {
+        if due && (!completion.status.is_success() || ring.coalescing.add(now)) {
             self.send_event();
         } else if due {
-            self.ends = self.ring().gathering.new_entry().or(self.ends);
+            self.ends = self.ring().coalescing.new_entry().or(self.ends);
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl CqSink<'_> {
     pub(super) fn send_event(&mut self) {
         let ring = self.ring();
         ring.armed = None;
-        ring.gathering.end();
+        ring.coalescing.end();
         self.notify = true;
     }
 
@@ -81,24 +81,24 @@ impl CqSink<'_> {
     }
 
     pub(super) fn ring(&mut self) -> &mut Ring {
-        self.ring.as_mut().expect("a sink holds the lock until it is dropped")
+        self.ring.as_mut().expect("a writer holds the lock until it is dropped")
     }
 
     /// Number of completions that still fit.
     #[must_use]
     pub fn room(&self) -> u32 {
-        let ring = self.ring.as_ref().expect("a sink holds the lock until it is dropped");
+        let ring = self.ring.as_ref().expect("a writer holds the lock until it is dropped");
         if ring.overrun { 0 } else { ring.capacity - ring.held() }
     }
 }
 
-impl Drop for CqSink<'_> {
+impl Drop for CqWriter<'_> {
     fn drop(&mut self) {
         if let Some(ring) = self.ring.take() {
             self.cq.summary.store(ring.summary(), Ordering::Release);
         }
         if let Some(at) = self.ends {
-            self.cq.periods.insert(at, self.cq.id);
+            self.cq.moderation_timers.insert(at, self.cq.id);
         }
         if let (true, Some((channel, seat))) = (self.notify, &self.cq.channel) {
             channel.notify(*seat);
