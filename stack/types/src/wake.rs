@@ -66,7 +66,7 @@ impl VoidCounts {
     }
 
     /// A reader hands in a count; says whether it is good for an event.
-    pub fn redeem(&mut self) -> bool {
+    pub fn consume(&mut self) -> bool {
         let good = self.0 == 0;
         self.0 = self.0.saturating_sub(1);
         good

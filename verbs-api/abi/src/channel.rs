@@ -58,11 +58,11 @@ impl ChannelObject {
     /// Takes an event. Waits for it as `read` would, but receives meanwhile.
     pub fn take_event(&self, context: &Context) -> Result<CqEvent, Errno> {
         if context.is_inherited() {
-            return self.fd.take_event(|| self.channel.redeem());
+            return self.fd.take_event(|| self.channel.next_event_for_count());
         }
         loop {
             if self.fd.try_take()? {
-                match self.channel.redeem() {
+                match self.channel.next_event_for_count() {
                     Some(event) => return Ok(event),
                     None => continue,
                 }

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn get_async_event(
         if event.is_null() {
             return Err(VerbError::Null("event"));
         }
-        let taken = context.events_fd.take_event(|| context.events.redeem());
+        let taken = context.events_fd.take_event(|| context.events.next_event_for_count());
         let taken =
             taken.map_err(|errno| VerbError::System { what: "no asynchronous event", errno })?;
         let element = match (taken, taken.object()) {

@@ -75,7 +75,7 @@ impl Owned {
             let _ = device.destroy_srq_without_wait(&srq);
         }
         for (cq, parent) in self.cqs.into_values() {
-            let _ = cq.forget();
+            let _ = cq.destroy_without_wait();
             if let Some(parent) = parent {
                 device.release_parent_domain(parent);
             }

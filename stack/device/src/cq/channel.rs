@@ -108,9 +108,9 @@ impl CompletionChannel {
 
     /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it.
     /// `None`: the event was withdrawn in between, and the reader takes another count.
-    pub fn redeem(&self) -> Option<CqEvent> {
+    pub fn next_event_for_count(&self) -> Option<CqEvent> {
         let mut state = lock(&self.state);
-        if state.void.redeem() { state.take() } else { None }
+        if state.void.consume() { state.take() } else { None }
     }
 
     /// Number of completion queues that use this channel. A channel in use is not destroyed

@@ -267,9 +267,9 @@ impl AsyncEvents {
 
     /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it.
     /// `None`: the event was withdrawn in between, and the reader takes another count.
-    pub fn redeem(&self) -> Option<AsyncEvent> {
+    pub fn next_event_for_count(&self) -> Option<AsyncEvent> {
         let mut state = lock(&self.state);
-        if state.void.redeem() { state.take() } else { None }
+        if state.void.consume() { state.take() } else { None }
     }
 
     /// Acknowledges one event that [`next_event`](Self::next_event) returned. Once too often does
@@ -299,7 +299,7 @@ impl AsyncEvents {
 
     /// Like [`retire`](Self::retire), but forgets the events that are not acknowledged: for objects
     /// that go away without anybody asking.
-    pub fn forget(&self, object: EventObject) {
+    pub fn retire_without_wait(&self, object: EventObject) {
         let mut state = lock(&self.state);
         self.withdraw(&mut state, object);
         if state.unacknowledged.remove(&object).is_some() {

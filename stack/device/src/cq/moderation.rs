@@ -155,7 +155,7 @@ impl ModerationTimers {
         }
     }
 
-    pub(super) fn watch(&self, cq: &Arc<Cq>) {
+    pub(super) fn add(&self, cq: &Arc<Cq>) {
         lock(&self.queues).insert(cq.id(), Arc::downgrade(cq));
     }
 
@@ -163,7 +163,7 @@ impl ModerationTimers {
         self.timers.insert(at, id.0);
     }
 
-    pub(super) fn forget(&self, id: CqId) {
+    pub(super) fn remove(&self, id: CqId) {
         lock(&self.queues).remove(&id);
     }
 }

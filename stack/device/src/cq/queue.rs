@@ -348,7 +348,7 @@ impl Cq {
         if self.users.load(Ordering::Acquire) == DESTROYED {
             return Err(CqError::Destroyed);
         }
-        self.moderation_timers.watch(self);
+        self.moderation_timers.add(self);
         self.update_coalescing(|coalescing| coalescing.change(moderation));
         Ok(())
     }
@@ -411,7 +411,7 @@ impl Cq {
     /// # Errors
     /// [`CqError::Busy`] while a work queue reports here, [`CqError::Destroyed`] the second time.
     pub fn destroy(&self) -> Result<(), CqError> {
-        self.end()?;
+        self.mark_destroyed()?;
         if let Some((channel, seat)) = &self.channel {
             channel.detach(*seat, Acknowledgements::Await);
         }
@@ -426,14 +426,14 @@ impl Cq {
     ///
     /// # Errors
     /// Those of [`destroy`](Self::destroy).
-    pub fn forget(&self) -> Result<(), CqError> {
-        self.end()?;
-        self.leave();
+    pub fn destroy_without_wait(&self) -> Result<(), CqError> {
+        self.mark_destroyed()?;
+        self.detach();
         Ok(())
     }
 
     /// Nobody uses it from now on.
-    fn end(&self) -> Result<(), CqError> {
+    fn mark_destroyed(&self) -> Result<(), CqError> {
         match self.users.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 // What reported to it is gone, but a thread may be about to tell of it: moments,
@@ -449,23 +449,23 @@ impl Cq {
     }
 
     /// Its events are nobody's.
-    fn leave(&self) {
+    fn detach(&self) {
         if let Some((channel, seat)) = &self.channel {
             channel.detach(*seat, Acknowledgements::Forget);
         }
         if let Some(events) = &self.events {
-            events.forget(EventObject::Cq(self.id));
+            events.retire_without_wait(EventObject::Cq(self.id));
         }
     }
 }
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        self.moderation_timers.forget(self.id);
+        self.moderation_timers.remove(self.id);
         if self.users.load(Ordering::Acquire) == DESTROYED {
             return;
         }
-        self.leave();
+        self.detach();
     }
 }
 

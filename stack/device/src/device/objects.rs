@@ -377,7 +377,7 @@ impl Device {
         handle: QpHandle,
     ) -> Result<(), DestroyQpError> {
         if self.remove_qp(now, handle, Attachments::Detach)? == Removed::Gone {
-            self.events.forget(EventObject::Qp(handle.qpn));
+            self.events.retire_without_wait(EventObject::Qp(handle.qpn));
         }
         Ok(())
     }

@@ -154,7 +154,7 @@ impl Device {
     /// [`DestroySrqError`].
     pub fn destroy_srq_without_wait(&self, srq: &Srq) -> Result<(), DestroySrqError> {
         self.remove_srq(srq)?;
-        self.events.forget(EventObject::Srq(srq.id()));
+        self.events.retire_without_wait(EventObject::Srq(srq.id()));
         Ok(())
     }
 

@@ -85,17 +85,16 @@ impl EventFd {
         }
     }
 
-    /// Takes one count and redeems it
-    /// ([`CompletionChannel::redeem`](crate::cq::CompletionChannel::redeem),
-    /// [`AsyncEvents::redeem`](crate::cq::AsyncEvents::redeem)). A count that turns out void is
-    /// followed by another.
+    /// Takes one count, then the event that the count stands for by `next_event`, such as
+    /// [`next_event_for_count`](crate::cq::CompletionChannel::next_event_for_count) of a channel.
+    /// If the count is void, takes another.
     ///
     /// # Errors
     /// Those of [`take`](Self::take).
-    pub fn take_event<E>(&self, mut redeem: impl FnMut() -> Option<E>) -> Result<E, Errno> {
+    pub fn take_event<E>(&self, mut next_event: impl FnMut() -> Option<E>) -> Result<E, Errno> {
         loop {
             self.take()?;
-            if let Some(event) = redeem() {
+            if let Some(event) = next_event() {
                 return Ok(event);
             }
         }

@@ -203,7 +203,7 @@ impl Queues {
     pub fn try_take_event(&self) -> Result<bool> {
         let CompletionQueue { cq, channel, descriptor } = &self.completions;
         while descriptor.try_take()? {
-            if channel.redeem().is_some() {
+            if channel.next_event_for_count().is_some() {
                 cq.ack_events(1);
                 return Ok(true);
             }

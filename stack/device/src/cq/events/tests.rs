@@ -146,8 +146,8 @@ fn a_count_is_redeemed_for_an_event_unless_it_was_withdrawn() {
     events.push(AsyncEvent::Qp(QpEventType::CommEst, leaving));
     events.push(AsyncEvent::Qp(QpEventType::CommEst, staying));
     events.retire(EventObject::Qp(leaving));
-    assert_eq!(events.redeem(), None);
-    let event = events.redeem().unwrap();
+    assert_eq!(events.next_event_for_count(), None);
+    let event = events.next_event_for_count().unwrap();
     assert_eq!(event, AsyncEvent::Qp(QpEventType::CommEst, staying));
     events.ack(&event);
     events.retire(EventObject::Qp(staying));
@@ -159,7 +159,7 @@ fn forgetting_waits_for_nobody() {
     events.push(AsyncEvent::Srq(SrqEventType::SrqErr, SrqId(1)));
     let taken = events.next_event().unwrap();
     events.push(AsyncEvent::Srq(SrqEventType::SrqLimitReached, SrqId(1)));
-    events.forget(EventObject::Srq(SrqId(1)));
+    events.retire_without_wait(EventObject::Srq(SrqId(1)));
     assert_eq!(events.waiting_events(), 0);
     events.ack(&taken);
     events.retire(EventObject::Srq(SrqId(1)));

@@ -215,7 +215,7 @@ fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
             })
         };
         drop(lock(&user).take());
-        cq.forget().unwrap();
+        cq.destroy_without_wait().unwrap();
         carrier.join().unwrap();
         assert_eq!(events.next_event(), None, "nothing is told of a queue that is gone");
     });

@@ -186,7 +186,7 @@ fn ping_pong_by_polling_and_by_events() {
     a.recv(64);
     assert!(!a.cq.arm(ArmKind::Next));
     b.post(SendOp::Send, 64);
-    let event = a.descriptor.take_event(|| a.channel.redeem()).unwrap();
+    let event = a.descriptor.take_event(|| a.channel.next_event_for_count()).unwrap();
     assert_eq!(event.cq, a.cq.id());
     a.cq.ack_events(1);
     a.poll_one();

@@ -109,7 +109,7 @@ fn a_completion_channel_has_the_descriptor_of_libibverbs() {
             first.push(done, false).unwrap();
         }
     });
-    let event = fd.take_event(|| channel.redeem()).unwrap();
+    let event = fd.take_event(|| channel.next_event_for_count()).unwrap();
     assert_eq!((event.cq, event.context), (CqId(1), 1));
     pusher.join().unwrap();
     assert!(!readable(&fd));
@@ -123,8 +123,8 @@ fn a_completion_channel_has_the_descriptor_of_libibverbs() {
     first.destroy().unwrap();
     assert!(readable(&fd), "the second queue's event waits");
     set_nonblocking(&fd);
-    assert_eq!(fd.take_event(|| channel.redeem()).map(|event| event.cq), Ok(CqId(2)));
-    assert_eq!(fd.take_event(|| channel.redeem()), Err(Errno::AGAIN));
+    assert_eq!(fd.take_event(|| channel.next_event_for_count()).map(|event| event.cq), Ok(CqId(2)));
+    assert_eq!(fd.take_event(|| channel.next_event_for_count()), Err(Errno::AGAIN));
     assert!(!readable(&fd));
     second.ack_events(1);
     second.destroy().unwrap();
