@@ -160,8 +160,8 @@ fn step_ms(table: &str, step: &str) -> Option<f64> {
     steps(table).find(|(name, _)| *name == step).map(|(_, ms)| ms)
 }
 
-/// Connections a second by the whole table of `cmtime`: from creating an identifier over addresses, routes,
-/// queue pairs, connecting and disconnecting to destroying.
+/// Returns the connections a second by the whole table of `cmtime`: from creating an identifier over
+/// addresses, routes, queue pairs, connecting and disconnecting to destroying.
 #[must_use]
 pub fn whole_per_second(table: &str, connections: usize) -> Option<f64> {
     step_ms(table, "destroy")?;
