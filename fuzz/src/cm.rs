@@ -39,7 +39,7 @@ enum Step {
     Timeout,
 }
 
-struct World {
+struct Scenario {
     cm: ConnectionManager,
     now: Time,
     held: Vec<CommId>,
@@ -63,18 +63,18 @@ pub fn run(bytes: &[u8]) {
     };
     let mut cm = ConnectionManager::new(config);
     cm.listen(SERVICE, None, BACKLOG).expect("nobody else listens");
-    let mut world = World { cm, now: Time::ZERO, held: Vec::new() };
+    let mut scenario = Scenario { cm, now: Time::ZERO, held: Vec::new() };
     while let Ok(step) = Step::arbitrary(&mut input) {
-        world.play(&step);
-        world.drain(&step);
+        scenario.play(&step);
+        scenario.drain(&step);
         if input.is_empty() {
             break;
         }
     }
-    world.end();
+    scenario.end();
 }
 
-impl World {
+impl Scenario {
     fn play(&mut self, step: &Step) {
         let now = self.now;
         match step {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use urxe_tests::process::KillOnDrop;
 
-use crate::cable::{Cable, GID_BY_MAC};
 use crate::install::compile;
+use crate::veth::{GID_BY_MAC, Veth};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -69,8 +69,8 @@ impl Watch {
 
 #[test]
 fn ibv_asyncwatch_hears_of_the_port_and_of_the_gid_table() {
-    let cable = Cable::with(&["10.99.0.1/24"]);
-    let mut watch = Watch::start(cable.run("--link rxe0=here -- ibv_asyncwatch"));
+    let veth = Veth::with(&["10.99.0.1/24"]);
+    let mut watch = Watch::start(veth.run("--link rxe0=here -- ibv_asyncwatch"));
     let first = watch.line();
     assert!(first.starts_with("rxe0: async event FD "), "{first}");
     let line = |event: &str| format!("  event_type IBV_EVENT_{event}, port 1");
@@ -91,7 +91,7 @@ fn ibv_asyncwatch_hears_of_the_port_and_of_the_gid_table() {
         ("link set here down", &down_and_gids),
     ];
     for (change, told) in changes {
-        cable.ip(change);
+        veth.ip(change);
         println!("{change}");
         watch.says(told);
     }
@@ -100,9 +100,9 @@ fn ibv_asyncwatch_hears_of_the_port_and_of_the_gid_table() {
 
 #[test]
 fn the_port_and_its_gids_are_new_by_the_time_that_their_event_is_told() {
-    let cable = Cable::with(&["10.99.0.1/24"]);
+    let veth = Veth::with(&["10.99.0.1/24"]);
     let mut watch = Watch::start(
-        cable.run(&format!("--link rxe0=here -- {}", compile("port_events").display())),
+        veth.run(&format!("--link rxe0=here -- {}", compile("port_events").display())),
     );
     // Physical states: 5 link up, 2 polling, 3 disabled (IBTA vol. 1, 14.2.5.6).
     let (up, polling, disabled) =
@@ -127,7 +127,7 @@ fn the_port_and_its_gids_are_new_by_the_time_that_their_event_is_told() {
         ("address del fd99::1/64 dev here", changed(" 2=::ffff:10.99.0.2").into()),
     ];
     for (change, told) in changes {
-        cable.ip(change);
+        veth.ip(change);
         println!("{change}");
         watch.says(&told);
     }

@@ -5,7 +5,6 @@
 //! `libibverbs-dev`, …). Programs run from an unpacked installation: `bin/urxe` and
 //! `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
 
-mod cable;
 mod capture;
 mod congestion;
 mod connections;
@@ -30,3 +29,4 @@ mod suite;
 mod symbols;
 mod sysfs;
 mod verbs;
+mod veth;

@@ -63,7 +63,7 @@ impl LentPart {
     ) -> Result<(), String> {
         let start = part.start + rng.index(part.len() / 2);
         let range = start..start + 1 + rng.index(part.end - start);
-        let remote = self.key.lend(by, region, range.clone(), LOCAL | nr as u64)?;
+        let remote = self.key.make_valid(by, region, range.clone(), LOCAL | nr as u64)?;
         let rkey = |remote: Option<RemoteRegion>| remote.map(|remote| remote.rkey);
         if rkey(remote) == rkey(self.remote) {
             return Err(format!("the key is what it was before: {remote:?}"));

@@ -289,7 +289,7 @@ impl Scenario for SharedQueues {
             self.hand_in(false);
             for nr in 0..self.connections.len() {
                 if percent(&mut self.rng, 10) {
-                    self.lend(nr)?;
+                    self.make_key_valid(nr)?;
                 }
                 if percent(&mut self.rng, 30) {
                     self.send(nr)?;
@@ -374,7 +374,7 @@ impl SharedQueues {
     }
 
     /// Makes the key of a connection valid whose part of the memory nobody writes to at the moment.
-    fn lend(&mut self, nr: usize) -> Result<(), String> {
+    fn make_key_valid(&mut self, nr: usize) -> Result<(), String> {
         let connection = &mut self.connections[nr];
         if connection.ending.is_some()
             || connection.lent.state != State::Free

@@ -26,7 +26,7 @@ impl SharedQueues {
             0..5 => self.send_message(nr, queue),
             5 | 6 => self.send_chain(nr, queue),
             7 => self.send_record(nr, queue),
-            _ if can_end => self.end_loan(nr),
+            _ if can_end => self.end_lent_key(nr),
             _ => self.send_message(nr, queue),
         }
     }
@@ -160,7 +160,7 @@ impl SharedQueues {
 
     /// Writes by the key that was lent, and takes it away. A READ by it would be carried out again,
     /// and fail, if the network brought a late copy.
-    fn end_loan(&mut self, nr: usize) -> Result<(), String> {
+    fn end_lent_key(&mut self, nr: usize) -> Result<(), String> {
         let Self { rng, connections, pools, memory, bug, .. } = self;
         let connection = &mut connections[nr];
         let queue = connection.lent.queue;

@@ -6,7 +6,7 @@ use urxe::*;
 use urxe_test_support::simulation::{percent, say};
 
 use super::InjectedBug;
-use super::lend::{End, Granted, PART};
+use super::keys::{End, Granted, PART};
 use super::scenario::{Fate, REGION, Request, Service, Windows};
 
 impl Windows {

@@ -19,7 +19,7 @@
 //! `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets how many there are.
 
 mod judge;
-mod lend;
+mod keys;
 mod scenario;
 
 use urxe_test_support::simulation::{Seeds, assert_bug_is_found, assert_runs_follow_seeds};

@@ -9,7 +9,7 @@ use urxe_test_support::simulation::{Scenario, address, device, faults, percent, 
 use urxe_test_support::tally;
 
 use super::InjectedBug;
-use super::lend::{CarriedKey, End, PART};
+use super::keys::{CarriedKey, End, PART};
 
 const ROUNDS: usize = 12;
 /// The region under the keys.

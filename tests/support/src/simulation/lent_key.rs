@@ -26,7 +26,7 @@ impl LentKey {
     ///
     /// # Errors
     /// What is refused, as a text.
-    pub fn lend(
+    pub fn make_valid(
         &mut self,
         by: &QueuePair,
         region: &MemoryRegion,

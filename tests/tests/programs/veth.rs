@@ -1,4 +1,4 @@
-//! A host of the test's own: a network namespace with a cable, whose interfaces and addresses the
+//! A host of the test's own: a network namespace with a veth, whose interfaces and addresses the
 //! test changes while programs run there.
 //!
 //! Root makes it by `unshare --net`; others are root in a user namespace besides, where the system
@@ -18,32 +18,32 @@ pub const GID_BY_MAC: &str = "fe80::ff:fe00:63";
 
 /// The interface `here`, whose other end `there` has no address and is taken down to take the
 /// carrier away.
-pub struct Cable {
-    /// The last process of the namespace, which goes with it, and the cable with that.
+pub struct Veth {
+    /// The last process of the namespace, which goes with it, and the veth with that.
     holder: KillOnDrop,
 }
 
-impl Cable {
-    /// A cable with these addresses at this end, each with the length of its prefix.
+impl Veth {
+    /// A veth with these addresses at this end, each with the length of its prefix.
     pub fn with(addresses: &[&str]) -> Self {
         let mut unshare = Command::new("unshare");
         if !is_root() {
             unshare.arg("--map-root-user");
         }
         unshare.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null());
-        let cable = Self { holder: KillOnDrop(unshare.spawn().unwrap()) };
-        cable.wait_for_namespace();
-        cable.ip("link set lo up");
-        cable.ip(&format!("link add here address {MAC} type veth peer name there"));
+        let veth = Self { holder: KillOnDrop(unshare.spawn().unwrap()) };
+        veth.wait_for_namespace();
+        veth.ip("link set lo up");
+        veth.ip(&format!("link add here address {MAC} type veth peer name there"));
         // No link-local address: it comes by itself, seconds after the interface.
-        cable.ip("link set here addrgenmode none");
+        veth.ip("link set here addrgenmode none");
         for address in addresses {
-            cable.ip(&format!("address add {address} dev here"));
+            veth.ip(&format!("address add {address} dev here"));
         }
-        cable.ip("link set there up");
-        cable.ip("link set here up");
-        cable.wait_for_carrier();
-        cable
+        veth.ip("link set there up");
+        veth.ip("link set here up");
+        veth.wait_for_carrier();
+        veth
     }
 
     /// `unshare` enters the namespace some time after it was started.
@@ -56,7 +56,7 @@ impl Cable {
                 .unwrap_or_default();
             name == "cat\n" && std::fs::read_link(&link).is_ok_and(|link| link != own)
         };
-        wait_until("a network namespace (see cable.rs)", is_ready);
+        wait_until("a network namespace (see veth.rs)", is_ready);
     }
 
     fn wait_for_carrier(&self) {

@@ -67,7 +67,7 @@ impl Windows {
         let len = 1 + self.rng.index(PART);
         let start = self.rng.index(REGION - len);
         let part = start..start + len;
-        let remote = key.lend(&self.owner_qp, &self.region, part.clone(), wr_id)?;
+        let remote = key.make_valid(&self.owner_qp, &self.region, part.clone(), wr_id)?;
         let remote = remote.ok_or("bound to nothing")?;
         Ok(Granted { remote, part })
     }
