@@ -29,7 +29,7 @@ use urxe_stack::time::Time;
 use urxe_test_support::capture;
 use urxe_test_support::host::{Host, HostOptions};
 use urxe_test_support::qp::{CAP, attributes};
-use urxe_test_support::wire::{Carried, Wire};
+use urxe_test_support::wire::{PacketRun, Wire};
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Gid, NakCode, PacketView, Psn, Qpn, ROCE_PORT, Syndrome};
 
@@ -39,13 +39,13 @@ const ENDS: [[u8; 4]; 2] = [[10, 77, 0, 11], [10, 77, 0, 12]];
 const MESSAGE: usize = 4096;
 
 /// The packets of a capture but those to queue pair 1, which are the kernel's management traffic.
-fn capture(name: &str) -> Vec<Carried> {
+fn capture(name: &str) -> Vec<PacketRun> {
     let mut packets = capture::packets(name);
     packets.retain(|packet| parse(packet).dest_qp() != Qpn::QP1);
     packets
 }
 
-fn parse(packet: &Carried) -> PacketView<'_> {
+fn parse(packet: &PacketRun) -> PacketView<'_> {
     PacketView::parse(&packet.bytes).unwrap()
 }
 
@@ -70,7 +70,7 @@ struct End {
 impl End {
     /// The end at `own` of what `packets` show.
     fn new(
-        packets: &[Carried],
+        packets: &[PacketRun],
         own: IpAddr,
         peer: IpAddr,
         qp_type: QpType,
@@ -129,8 +129,8 @@ impl End {
 
     /// Delivers a captured packet to the queue pair in its receiver's place; what is answered, with
     /// the kernel's numbers.
-    fn deliver(&mut self, packet: &Carried) -> Vec<Vec<u8>> {
-        let mut packet = Carried { from_port: ROCE_PORT, ..packet.clone() };
+    fn deliver(&mut self, packet: &PacketRun) -> Vec<Vec<u8>> {
+        let mut packet = PacketRun { from_port: ROCE_PORT, ..packet.clone() };
         let number = parse(&packet).dest_qp().value();
         packet.readdress(self.stands[&number].qp.qpn());
         self.wire.deliver(&self.host.device, Time::ZERO, &packet);
@@ -140,13 +140,13 @@ impl End {
     fn sent(&self) -> Vec<Vec<u8>> {
         self.host.transmit(&self.wire);
         let runs = self.wire.take();
-        runs.iter().flat_map(Carried::segments).map(<[u8]>::to_vec).collect()
+        runs.iter().flat_map(PacketRun::segments).map(<[u8]>::to_vec).collect()
     }
 }
 
 /// The queue pair that answers came to from the one with this number; an unreliable one has one
 /// peer only.
-fn peer_of(packets: &[Carried], own: IpAddr, number: u32) -> Qpn {
+fn peer_of(packets: &[PacketRun], own: IpAddr, number: u32) -> Qpn {
     let psns: Vec<Psn> = packets
         .iter()
         .filter(|p| p.to == own)
@@ -160,7 +160,7 @@ fn peer_of(packets: &[Carried], own: IpAddr, number: u32) -> Qpn {
     answer.map_or(Qpn::masked(2), |view| view.dest_qp())
 }
 
-fn syndrome(packet: &Carried) -> Option<Syndrome> {
+fn syndrome(packet: &PacketRun) -> Option<Syndrome> {
     parse(packet).aeth().map(|aeth| aeth.syndrome)
 }
 
@@ -181,7 +181,7 @@ fn replay(
     let mut end = End::new(&packets, own, peer, qp_type, is_shared);
     let (mut equal, mut left_out, mut received) = (0, 0, Vec::new());
     // What the kernel in this place answered, one queue pair as the next.
-    let mut answers: BTreeMap<u32, VecDeque<&Carried>> = BTreeMap::new();
+    let mut answers: BTreeMap<u32, VecDeque<&PacketRun>> = BTreeMap::new();
     for packet in packets.iter().filter(|p| p.from == own && parse(p).info().is_response) {
         answers.entry(parse(packet).dest_qp().value()).or_default().push_back(packet);
     }
@@ -232,7 +232,7 @@ fn replay(
     (equal, left_out, received)
 }
 
-fn is_sequence_nak_of(answer: &Carried, rnr: &Carried) -> bool {
+fn is_sequence_nak_of(answer: &PacketRun, rnr: &PacketRun) -> bool {
     matches!(syndrome(answer), Some(Syndrome::Nak(NakCode::PsnSequence)))
         && parse(answer).psn() == parse(rnr).psn()
 }
@@ -291,7 +291,8 @@ fn an_unreliable_message_is_byte_for_byte_the_kernels() {
             end.host.post_on(stand.qp, SendOp::Send, &[end.host.sge(0, message.len() as u32)]);
             sent.extend(end.sent());
         }
-        let kernels: Vec<&Carried> = packets.iter().filter(|packet| packet.from == here).collect();
+        let kernels: Vec<&PacketRun> =
+            packets.iter().filter(|packet| packet.from == here).collect();
         assert_eq!(sent.len(), kernels.len());
         for (ours, kernels) in sent.iter().zip(kernels) {
             assert_eq!(

@@ -7,7 +7,7 @@ use urxe_stack::cq::{Completion, WcFlags, WcOpcode, WcStatus};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::work_request::SendOp;
 use urxe_test_support::capture;
-use urxe_test_support::net::{Carried, DatagramNet, HOPS, QKEY, payload, to_qp};
+use urxe_test_support::net::{DatagramNet, HOP_LIMIT, PacketRun, QKEY, payload, to_qp};
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Frame, Gid, IcrcSeed, IpRepr, PacketView, Qpn, ROCE_PORT};
 
@@ -84,8 +84,8 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
 fn deliver(net: &DatagramNet, frame: &Frame<'_>, bytes: Vec<u8>) {
     let IpRepr::V4 { tos, .. } = frame.repr.ip else { panic!("the capture is of IPv4") };
     let (repr, segment_size) = (&frame.repr, bytes.len());
-    let carried = Carried::new(repr.src.ip(), repr.dst.ip(), bytes, segment_size);
-    net.deliver(&Carried { from_port: repr.src.port(), traffic_class: tos, ..carried });
+    let carried = PacketRun::new(repr.src.ip(), repr.dst.ip(), bytes, segment_size);
+    net.deliver(&PacketRun { from_port: repr.src.port(), traffic_class: tos, ..carried });
     assert!(net.on_the_wire().is_empty(), "nothing is answered");
 }
 
@@ -115,11 +115,11 @@ fn taken(
 fn ip_header(frame: &[u8], ttl: u8) -> Vec<u8> {
     let mut header = frame[ETHERNET_LEN..ETHERNET_LEN + 20].to_vec();
     let sum = u32::from(u16::from_be_bytes([header[10], header[11]]));
-    let more = sum + (u32::from(ttl) << 8) + 0xffff - (u32::from(HOPS) << 8);
+    let more = sum + (u32::from(ttl) << 8) + 0xffff - (u32::from(HOP_LIMIT) << 8);
     let folded = (more & 0xffff) + (more >> 16);
     header[10..12]
         .copy_from_slice(&((folded & 0xffff) as u16 + (folded >> 16) as u16).to_be_bytes());
-    header[8] = HOPS;
+    header[8] = HOP_LIMIT;
     header
 }
 

@@ -4,8 +4,8 @@ use urxe_stack::cq::WcStatus::Success;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::QpType;
 use urxe_test_support::lab::{
-    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, Packet, Setup, TARGET, ack, answered, lab,
-    read_request, read_response, send_only, write_only,
+    LANDING, Lab, MILLISECOND, MTU, PACKET, Packet, REORDER_WAIT_NS, Setup, TARGET, ack, answered,
+    lab, read_request, read_response, send_only, write_only,
 };
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Ext, NakCode, Opcode, Syndrome};
@@ -170,6 +170,6 @@ fn a_notification_among_requests_leaves_their_order_alone() {
     lab.deliver_marked(send_only(103, b"d"));
     lab.expect([cnp()]);
     // What was marked is kept for what it overtook, or what is lost.
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.expect([answered(102, Syndrome::Nak(NakCode::PsnSequence), 2)]);
 }

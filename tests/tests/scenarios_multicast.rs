@@ -12,7 +12,7 @@ use urxe_stack::port::groups::JoinError;
 use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::work_request::{PostError, RecvRequest};
 use urxe_stack::time::Time;
-use urxe_test_support::net::{Carried, DatagramNet, HOPS, QKEY, another, payload, to_qp};
+use urxe_test_support::net::{DatagramNet, HOP_LIMIT, PacketRun, QKEY, another, payload, to_qp};
 use urxe_test_support::qp::{address_vector, init};
 use urxe_wire::{Gid, PacketView, QKey, Qpn};
 
@@ -71,7 +71,7 @@ fn a_message_to_a_group_reaches_all_members_behind_a_header_that_names_the_group
             // An answer goes to the sender alone, from the own address.
             let back = net.hosts[at].device.ah_from_wc(&completion, &bytes).unwrap();
             assert_eq!((back.dgid, back.sgid_index), (Gid::from_ip(net.hosts[0].address), 0));
-            assert_eq!(back.hop_limit, HOPS);
+            assert_eq!(back.hop_limit, HOP_LIMIT);
         }
     }
 }
@@ -85,7 +85,7 @@ fn on_the_wire_it_goes_to_the_groups_address_and_queue_pair_with_the_senders_hop
     net.post_send(0, 1, to_qp(ah, Qpn::MULTICAST, QKEY), b"x").unwrap();
     send(&net, 0, group(1), b"y");
     let runs = net.on_the_wire();
-    let qpn = |run: &Carried| PacketView::parse(&run.bytes).unwrap().dest_qp();
+    let qpn = |run: &PacketRun| PacketView::parse(&run.bytes).unwrap().dest_qp();
     let seen: Vec<_> = runs.iter().map(|run| (run.to, run.hop_limit, qpn(run))).collect();
     // Different hop limits are different ways; without one the system chooses.
     assert_eq!(seen, [(group(1), 3, Qpn::MULTICAST), (group(1), 0, Qpn::MULTICAST)]);

@@ -6,7 +6,7 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::work_request::{FlushRange, PostError, Remote, SendFlags, SendOp, Sge};
 use urxe_test_support::lab::{
-    Lab, MEMORY, MILLISECOND, OVERTAKEN, Packet, SOURCE, Setup, TARGET, ack, answered,
+    Lab, MEMORY, MILLISECOND, Packet, REORDER_WAIT_NS, SOURCE, Setup, TARGET, ack, answered,
     atomic_write, flush, lab, nak, no_lkey, read_response, remote, request, reth, write_only,
 };
 use urxe_wire::{NakCode, Opcode, PlacementType, ReservedLevel, Rkey, SelectivityLevel, Syndrome};
@@ -195,7 +195,7 @@ fn an_ack_past_an_unanswered_one_is_an_implied_nak() {
         lab.post(2, SendOp::Write { remote: remote() }, 4);
         lab.expect_sent([(opcode, 500), (RcWriteOnly, 501)]);
         lab.deliver(ack(501));
-        lab.wait(OVERTAKEN);
+        lab.wait(REORDER_WAIT_NS);
         lab.expect_sends([]);
         lab.expect_sent([(opcode, 500), (RcWriteOnly, 501)]);
         lab.deliver(executed(500, 1));

@@ -6,7 +6,7 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::work_request::SendOp;
 use urxe_test_support::lab::{
-    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, Packet, Setup, TARGET, ack, answered,
+    LANDING, Lab, MEMORY, MILLISECOND, MTU, Packet, REORDER_WAIT_NS, Setup, TARGET, ack, answered,
     atomic_response, atomic_write, fetch_add, flush, lab, nak, part as part_of, read_request,
     read_response, remote, reth, send_only, write_only,
 };
@@ -119,7 +119,7 @@ fn what_does_not_come_for_a_moment_is_asked_for_in_any_state_that_receives() {
         lab.post_recv(1, 64);
         lab.post_recv(2, 64);
         lab.deliver(send_only(101, b"b"));
-        lab.wait(OVERTAKEN - 1);
+        lab.wait(REORDER_WAIT_NS - 1);
         lab.expect([]);
         lab.wait(1);
         lab.expect([answered(100, SEQUENCE, 0)]);
@@ -144,11 +144,11 @@ fn the_time_begins_anew_with_what_is_missing() {
     }
     // One place in order, then the gap before 102 is filled: of 103 nothing was known before.
     for psn in [100, 101] {
-        lab.wait(OVERTAKEN / 2);
+        lab.wait(REORDER_WAIT_NS / 2);
         lab.deliver(write_only(psn, TARGET, rkey, b"a"));
         lab.sent();
     }
-    lab.wait(OVERTAKEN - 1);
+    lab.wait(REORDER_WAIT_NS - 1);
     lab.expect([]);
     lab.wait(1);
     lab.expect([answered(103, SEQUENCE, 3)]);
@@ -254,7 +254,7 @@ fn nothing_is_kept_behind_an_rnr_nak() {
             lab.post_recv(wr_id, 64);
         }
         lab.deliver(send_only(refused + 1, b"x"));
-        lab.wait(OVERTAKEN);
+        lab.wait(REORDER_WAIT_NS);
         lab.expect([]);
         for psn in refused..=102 {
             lab.deliver(send_only(psn, b"y"));
@@ -315,7 +315,7 @@ fn what_is_missing_may_come_while_sends_are_drained() {
     lab.deliver(write_only(103, TARGET + 3, rkey, b"d"));
     lab.deliver(write_only(100, TARGET, rkey, b"a"));
     lab.expect([answered(101, ACK, 2)]);
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.expect([answered(102, SEQUENCE, 2)]);
     assert_eq!(lab.memory(TARGET, 2), b"ab");
 }

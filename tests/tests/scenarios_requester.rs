@@ -5,8 +5,9 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::work_request::{SendFlags, SendOp, Sge};
 use urxe_test_support::lab::{
-    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PEER, Packet, Setup, ack, answer, atomic_response,
-    lab, nak, no_lkey, part, read_request, read_response, remote, request, reth, rnr_nak,
+    LANDING, Lab, MILLISECOND, MTU, PEER, Packet, REORDER_WAIT_NS, Setup, ack, answer,
+    atomic_response, lab, nak, no_lkey, part, read_request, read_response, remote, request, reth,
+    rnr_nak,
 };
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Ext, ImmDt, NakCode, Opcode, Rkey, Syndrome};
@@ -105,7 +106,7 @@ fn an_ack_past_an_unanswered_read_is_an_implied_nak() {
     lab.post_send(2, 8);
     lab.expect_sent([(RcReadRequest, 500), (RcSendOnly, 501)]);
     lab.deliver(ack(501));
-    lab.wait(OVERTAKEN - 1);
+    lab.wait(REORDER_WAIT_NS - 1);
     lab.expect([]);
     lab.wait(1);
     lab.expect_sends([]);
@@ -125,7 +126,7 @@ fn an_ack_past_an_unanswered_atomic_is_an_implied_nak() {
     lab.post_send(2, 8);
     lab.expect_sent([(RcFetchAdd, 500), (RcSendOnly, 501)]);
     lab.deliver(ack(501));
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.expect_sends([]);
     lab.expect_sent([(RcFetchAdd, 500), (RcSendOnly, 501)]);
     lab.deliver(atomic_response(500, 1, 77));
@@ -141,7 +142,7 @@ fn a_later_read_response_is_an_implied_nak_for_an_earlier_read() {
     lab.post_read(2, 8);
     lab.expect_sent([(RcReadRequest, 500), (RcReadRequest, 501)]);
     lab.deliver(read_response(RcReadResponseOnly, 501, 2, &[2; 8]));
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.expect_sends([]);
     lab.expect_sent([(RcReadRequest, 500), (RcReadRequest, 501)]);
     lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[1; 8]));
@@ -170,7 +171,7 @@ fn a_read_resumes_at_the_first_missing_packet() {
     lab.deliver(read_response(RcReadResponseMiddle, 501, 1, &[2; MTU]));
     // 502 is lost.
     lab.deliver(read_response(RcReadResponseLast, 503, 1, &[4; MTU]));
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     let missing = remote().addr + 2 * MTU as u64;
     lab.expect([read_request(502, missing, remote().rkey, 2 * MTU)]);
     lab.deliver(read_response(RcReadResponseFirst, 502, 1, &[3; MTU]));
@@ -189,7 +190,7 @@ fn a_resumed_read_may_go_on_with_middle() {
     lab.flush();
     lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[1; MTU]));
     lab.deliver(read_response(RcReadResponseLast, 502, 1, &[3; MTU]));
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.deliver(read_response(RcReadResponseMiddle, 501, 1, &[2; MTU]));
     lab.deliver(read_response(RcReadResponseLast, 502, 1, &[3; MTU]));
     lab.expect_sends([(1, Success)]);

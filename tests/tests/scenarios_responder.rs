@@ -7,7 +7,7 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::work_request::Sge;
 use urxe_test_support::lab::{
-    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, Packet, Setup, TARGET, answered,
+    LANDING, Lab, MEMORY, MILLISECOND, MTU, Packet, REORDER_WAIT_NS, Setup, TARGET, answered,
     atomic_response, compare_swap, fetch_add, lab, no_lkey, part, read_request, read_response,
     request, reth, send_only, write_only,
 };
@@ -174,7 +174,7 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
     lab.deliver(send_only(100, b"a"));
     lab.sent();
     lab.deliver(send_only(102, b"c"));
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.expect([answered(101, SEQUENCE, 1)]);
     for psn in 103..120 {
         lab.deliver(send_only(psn, b"x"));
@@ -184,7 +184,7 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
     lab.deliver(send_only(101, b"b"));
     lab.expect([answered(101, ACK, 2)]);
     lab.deliver(send_only(103, b"d"));
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.expect([answered(102, SEQUENCE, 2)]);
 }
 
@@ -194,7 +194,7 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
 fn a_sequence_nak_is_repeated_only_for_a_peer_that_went_back() {
     let lab = lab();
     lab.deliver(send_only(103, b"d"));
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.expect([answered(100, SEQUENCE, 0)]);
     for psn in [105, 104, 102, 106, 101] {
         lab.deliver(send_only(psn, b"x"));
@@ -557,7 +557,7 @@ fn expected_psns_wrap() {
     lab.deliver(write_only(0xff_ffff, TARGET, rkey, b"x"));
     lab.expect([answered(0, ACK, 2)]);
     lab.deliver(write_only(2, TARGET, rkey, b"x"));
-    lab.wait(OVERTAKEN);
+    lab.wait(REORDER_WAIT_NS);
     lab.expect([answered(1, SEQUENCE, 2)]);
     assert_eq!(lab.memory(TARGET, 2), b"ab");
 }

@@ -10,7 +10,7 @@ use urxe_stack::qp::work_request::{
     Destination, PostError, Remote, SendFlags, SendOp, SendRequest,
 };
 use urxe_stack::time::Time;
-use urxe_test_support::net::{DatagramNet, HOPS, MEMORY, QKEY, another, payload, to_qp};
+use urxe_test_support::net::{DatagramNet, HOP_LIMIT, MEMORY, QKEY, another, payload, to_qp};
 use urxe_test_support::qp::{address_vector as address, init, request};
 use urxe_wire::{Deth, Ext, Gid, Opcode, QKey, Qpn};
 
@@ -44,7 +44,7 @@ fn a_datagram_arrives_behind_forty_bytes_that_say_from_where() {
         assert_eq!(ip[0] >> 4, version);
         let back = net.hosts[1].device.ah_from_wc(&completion, &bytes).unwrap();
         assert_eq!(back.dgid, Gid::from_ip(net.hosts[0].address));
-        assert_eq!((back.hop_limit, back.is_global), (HOPS, true));
+        assert_eq!((back.hop_limit, back.is_global), (HOP_LIMIT, true));
         assert_eq!((back.port_num, back.sgid_index), (1, 0));
         // The answer goes where the attributes say.
         net.post_recv(0, 8, 200);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use urxe_test_support::wire::Carried;
+use urxe_test_support::wire::PacketRun;
 use urxe_wire::packet::{ICRC_LEN, MAX_PACKET_LEN, MAX_PAYLOAD};
 use urxe_wire::{
     Aeth, Bth, Deth, Ext, HeaderSet, IcrcSeed, Kind, Msn, Opcode, PKey, PacketRepr, PacketView,
@@ -38,11 +38,11 @@ pub fn with_icrc(
     mut bytes: Vec<u8>,
     identification: u16,
     broken: bool,
-) -> Carried {
+) -> PacketRun {
     let end = bytes.len();
     bytes.resize(end + ICRC_LEN, 0);
     let segment_size = bytes.len();
-    let mut packet = Carried::new(from, to, bytes, segment_size);
+    let mut packet = PacketRun::new(from, to, bytes, segment_size);
     packet.icrc_seed().append(identification, &mut packet.bytes, end).expect("there is room");
     if broken {
         packet.bytes[end] ^= 1;
@@ -58,7 +58,7 @@ fn emit(
     payload: &[u8],
     identification: u16,
     broken: bool,
-) -> Carried {
+) -> PacketRun {
     let mut bytes = vec![0; MAX_PACKET_LEN];
     let end = repr.emit(payload, &mut bytes).expect("headers are the opcode's");
     bytes.truncate(end);
@@ -67,7 +67,7 @@ fn emit(
 
 /// A packet of the plan. Its flags: 0 A, 1 SE, 2 F, 3 B, 4 M; all of 5 to 7 break the ICRC, of 8 to
 /// 10 the P_Key, of 11 to 13 the source address, 14 and 15 the QPN.
-pub fn build(scenario: &Scenario, packet: &Packet, identification: u16) -> Carried {
+pub fn build(scenario: &Scenario, packet: &Packet, identification: u16) -> PacketRun {
     let qp = scenario.qp_of(packet.qp);
     static ALL: LazyLock<Vec<Opcode>> = LazyLock::new(|| Opcode::all().collect());
     static BY_SERVICE: LazyLock<[Vec<Opcode>; 4]> = LazyLock::new(|| {
@@ -150,7 +150,7 @@ pub fn answers(
     request: &Request,
     acknowledge: bool,
     skip: u32,
-) -> Vec<Carried> {
+) -> Vec<PacketRun> {
     let qp = &scenario.qps[request.qp];
     let Request { psn, dma_len, .. } = *request;
     let values = crate::headers::Values {
@@ -187,7 +187,7 @@ pub fn answers(
 }
 
 /// An acknowledgement with this syndrome.
-pub fn acknowledgement(scenario: &Scenario, request: &Request, syndrome: u8) -> Carried {
+pub fn acknowledgement(scenario: &Scenario, request: &Request, syndrome: u8) -> PacketRun {
     let qp = &scenario.qps[request.qp];
     let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::masked(0) };
     let bth = Bth::new(Opcode::RcAcknowledge, qp.qpn, request.psn);

@@ -17,7 +17,7 @@ use urxe_stack::qp::work_request::{Remote, Sge};
 use urxe_stack::rng::{Probability, Rng};
 use urxe_stack::time::Time;
 use urxe_test_support::qp::{self, REMOTE, bring_up};
-use urxe_test_support::wire::Carried;
+use urxe_test_support::wire::PacketRun;
 use urxe_wire::{Gid, PacketView, Psn, Qpn};
 
 use super::keys::{self, Window};
@@ -202,7 +202,7 @@ impl Host {
             }
             for bytes in std::iter::once(bytes).chain(again) {
                 let (is_other, segment_size) = (bytes != packet, bytes.len());
-                let mut run = Carried::new(datagrams.from, datagrams.to, bytes, segment_size);
+                let mut run = PacketRun::new(datagrams.from, datagrams.to, bytes, segment_size);
                 run.from_port = datagrams.from_port;
                 if is_other {
                     run.seal();

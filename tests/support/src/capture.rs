@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
 use urxe_wire::{Frame, ROCE_PORT};
 
-use crate::wire::Carried;
+use crate::wire::PacketRun;
 
 /// The datagrams to the RoCE port of a capture of `wire/testdata`, each a run of one packet. Their
 /// hop limits and traffic classes are not read.
@@ -14,7 +14,7 @@ use crate::wire::Carried;
 /// # Panics
 /// If the capture cannot be read.
 #[must_use]
-pub fn packets(name: &str) -> Vec<Carried> {
+pub fn packets(name: &str) -> Vec<PacketRun> {
     let mut packets = Vec::new();
     frames(name, |data| {
         if let Ok(frame) = Frame::parse(data)
@@ -24,7 +24,7 @@ pub fn packets(name: &str) -> Vec<Carried> {
             let bytes = frame.udp_payload.to_vec();
             let segment_size = bytes.len();
             let from_port = frame.repr.src.port();
-            packets.push(Carried { from_port, ..Carried::new(from, to, bytes, segment_size) });
+            packets.push(PacketRun { from_port, ..PacketRun::new(from, to, bytes, segment_size) });
         }
     });
     packets

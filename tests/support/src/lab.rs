@@ -35,7 +35,7 @@ use urxe_wire::{Gid, Lkey, Opcode, Psn, Qpn, Rkey};
 use crate::host::{A, B, Host, HostOptions, poll};
 pub use crate::packet::*;
 use crate::qp::{CAP, REMOTE, attributes};
-use crate::wire::{Carried, Wire};
+use crate::wire::{PacketRun, Wire};
 
 /// The device's address.
 pub const OWN: IpAddr = IpAddr::V4(A);
@@ -57,7 +57,7 @@ pub const MTU: usize = 256;
 pub const MILLISECOND: u64 = 1_000_000;
 /// A packet may be overtaken for so many nanoseconds before it counts as lost, while no longer
 /// round trip is known.
-pub const OVERTAKEN: u64 = 100_000;
+pub const REORDER_WAIT_NS: u64 = 100_000;
 
 /// Attributes of the queue pair under test.
 #[derive(Clone, Copy, Debug)]
@@ -293,13 +293,13 @@ impl Lab {
 
     /// Hands bytes to the device, and lets it send.
     pub fn deliver_bytes(&self, from: IpAddr, bytes: &[u8], segment_size: usize) {
-        self.deliver_run(&Carried::new(from, OWN, bytes.to_vec(), segment_size));
+        self.deliver_run(&PacketRun::new(from, OWN, bytes.to_vec(), segment_size));
     }
 
     /// Hands a packet of the peer to the device that a router has marked (CE), and lets it send.
     pub fn deliver_marked(&self, packet: Packet) {
         let run = Packet::merge(PEER, OWN, [(self.qp.qpn(), packet)]);
-        self.deliver_run(&Carried { traffic_class: 3, ..run });
+        self.deliver_run(&PacketRun { traffic_class: 3, ..run });
     }
 
     /// Hands a packet of the peer to the device in which a bit of this byte has flipped, and lets
@@ -311,7 +311,7 @@ impl Lab {
         self.deliver_bytes(PEER, &bytes, bytes.len());
     }
 
-    fn deliver_run(&self, run: &Carried) {
+    fn deliver_run(&self, run: &PacketRun) {
         self.wire.deliver(&self.device, self.clock.now(), run);
         self.flush();
     }

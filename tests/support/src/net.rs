@@ -30,7 +30,7 @@ use urxe_wire::{Gid, Psn, QKey, Qpn};
 use crate::host::{Host, HostOptions, run_all};
 use crate::qp::{self, CAP};
 use crate::wire::Wire;
-pub use crate::wire::{Carried, HOPS};
+pub use crate::wire::{HOP_LIMIT, PacketRun};
 
 /// The Q_Key of every queue pair.
 pub const QKEY: QKey = QKey(0x1111_1111);
@@ -151,14 +151,14 @@ impl DatagramNet {
 
     /// What is on the wire now; taken off it.
     #[must_use]
-    pub fn on_the_wire(&self) -> Vec<Carried> {
+    pub fn on_the_wire(&self) -> Vec<PacketRun> {
         self.hosts.iter().for_each(|host| host.transmit(&self.wire));
         self.wire.take()
     }
 
     /// Delivers a run to the devices that it is for: a group's packets reach every device, as on a
     /// wire.
-    pub fn deliver(&self, run: &Carried) {
+    pub fn deliver(&self, run: &PacketRun) {
         for host in self.hosts.iter().filter(|h| run.to.is_multicast() || h.address == run.to) {
             self.wire.deliver(&host.device, Time::ZERO, run);
         }

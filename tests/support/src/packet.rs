@@ -9,7 +9,7 @@ use urxe_wire::{
     SelectivityLevel, Syndrome,
 };
 
-use crate::wire::Carried;
+use crate::wire::PacketRun;
 
 /// A packet from BTH to payload; lengths, pad and ICRC follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,14 +77,14 @@ impl Packet {
         from: IpAddr,
         to: IpAddr,
         packets: impl IntoIterator<Item = (Qpn, Self)>,
-    ) -> Carried {
+    ) -> PacketRun {
         let packets: Vec<Vec<u8>> = (0..)
             .zip(packets)
             .map(|(place, (dest_qp, packet))| packet.bytes(from, to, dest_qp, place))
             .collect();
         let segment_size = packets[0].len();
         assert!(packets.iter().all(|packet| packet.len() == segment_size));
-        Carried::new(from, to, packets.concat(), segment_size)
+        PacketRun::new(from, to, packets.concat(), segment_size)
     }
 
     /// What a device sent in one run, each with the queue pair that it is for. Their ICRCs are
@@ -92,7 +92,7 @@ impl Packet {
     ///
     /// # Panics
     /// If a packet is malformed or its ICRC is wrong.
-    pub fn sent(run: &Carried) -> impl Iterator<Item = (Qpn, Self)> {
+    pub fn sent(run: &PacketRun) -> impl Iterator<Item = (Qpn, Self)> {
         let seed = run.icrc_seed();
         run.segments().enumerate().map(move |(index, bytes)| {
             let identification = index as u16;

@@ -11,11 +11,11 @@ use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{IcrcSeed, PacketView, Qpn, ROCE_PORT};
 
 /// The hop limit of everything that arrives.
-pub const HOPS: u8 = 63;
+pub const HOP_LIMIT: u8 = 63;
 
 /// A run of packets on the wire.
 #[derive(Clone, Debug)]
-pub struct Carried {
+pub struct PacketRun {
     /// The sender.
     pub from: IpAddr,
     /// Its UDP port.
@@ -32,7 +32,7 @@ pub struct Carried {
     pub traffic_class: u8,
 }
 
-impl Carried {
+impl PacketRun {
     /// Packets of this size from the usual port.
     #[must_use]
     pub fn new(from: IpAddr, to: IpAddr, bytes: Vec<u8>, segment_size: usize) -> Self {
@@ -50,7 +50,7 @@ impl Carried {
             bytes: &self.bytes,
             segment_size: self.segment_size,
             traffic_class: self.traffic_class,
-            hop_limit: HOPS,
+            hop_limit: HOP_LIMIT,
         }
     }
 
@@ -108,7 +108,7 @@ impl Carried {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Carried>,
+    waiting: VecDeque<PacketRun>,
     /// Buffers to be used again, so that the wire allocates nothing in the long run.
     spare: Vec<Vec<u8>>,
 }
@@ -125,7 +125,7 @@ impl Transmit for Wire {
         let mut state = self.state();
         let mut bytes = state.spare.pop().unwrap_or_else(|| Vec::with_capacity(1 << 16));
         bytes.extend_from_slice(run.bytes);
-        state.waiting.push_back(Carried {
+        state.waiting.push_back(PacketRun {
             from: run.from,
             from_port: run.from_port,
             to: run.to,
@@ -145,18 +145,18 @@ impl Wire {
 
     /// Takes the oldest run off the wire.
     #[must_use]
-    pub fn pop(&self) -> Option<Carried> {
+    pub fn pop(&self) -> Option<PacketRun> {
         self.state().waiting.pop_front()
     }
 
     /// Takes everything off the wire.
     #[must_use]
-    pub fn take(&self) -> Vec<Carried> {
+    pub fn take(&self) -> Vec<PacketRun> {
         self.state().waiting.drain(..).collect()
     }
 
     /// Puts a run behind the others.
-    pub fn push(&self, run: Carried) {
+    pub fn push(&self, run: PacketRun) {
         self.state().waiting.push_back(run);
     }
 
@@ -176,13 +176,13 @@ impl Wire {
     ///
     /// # Panics
     /// If a test panicked meanwhile.
-    pub fn deliver(&self, device: &Device, now: Time, run: &Carried) {
+    pub fn deliver(&self, device: &Device, now: Time, run: &PacketRun) {
         let mut scratch = self.scratch.lock().expect("no test panics in here");
         device.receive(now, &run.datagrams(), &mut scratch);
     }
 
     /// Gives the buffer of a delivered run back.
-    pub fn recycle(&self, run: Carried) {
+    pub fn recycle(&self, run: PacketRun) {
         let mut bytes = run.bytes;
         bytes.clear();
         self.state().spare.push(bytes);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use urxe_test_support::wire::Carried;
+use urxe_test_support::wire::PacketRun;
 
 use super::{OWN, Scenario};
 use crate::device::packets::{self, Request};
@@ -14,13 +14,13 @@ impl Scenario {
         self.requests.len().checked_sub(from_end).map(|at| self.requests[at])
     }
 
-    pub(super) fn receive(&mut self, run: &Carried) {
+    pub(super) fn receive(&mut self, run: &PacketRun) {
         self.wire.deliver(&self.device, self.now, run);
     }
 
     /// Packets of one source to one address that arrive together, as far as they are equally long.
     pub(super) fn receive_run(&mut self, list: &[Packet]) {
-        let mut run: Option<Carried> = None;
+        let mut run: Option<PacketRun> = None;
         let mut count = 0;
         for packet in list.iter().take(16) {
             let built = packets::build(self, packet, count);

@@ -45,7 +45,7 @@ impl Sender {
     }
 
     /// What is sent now.
-    pub fn take(&self) -> Vec<Carried> {
+    pub fn take(&self) -> Vec<PacketRun> {
         self.end.transmit(&self.wire);
         self.wire.take()
     }

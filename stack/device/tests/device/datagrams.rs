@@ -11,15 +11,15 @@ use super::*;
 fn the_positions_of_unmatched_packets_are_those_of_the_last_call() {
     let end = Host::new(A, 1);
     let mut scratch = ReceiveScratch::collecting_unmatched();
-    let mut receive = |run: &Carried| {
+    let mut receive = |run: &PacketRun| {
         end.device.receive(Time::ZERO, &run.datagrams(), &mut scratch);
         scratch.unmatched.as_ref().unwrap().segments().to_vec()
     };
     let management = Packet::merge(B.into(), A.into(), [(Qpn::masked(1), send_only(0, &[]))]);
     assert_eq!(receive(&management), [0]);
-    assert_eq!(receive(&Carried { bytes: Vec::new(), ..management.clone() }), [], "an empty one");
+    assert_eq!(receive(&PacketRun { bytes: Vec::new(), ..management.clone() }), [], "an empty one");
     assert_eq!(receive(&management), [0]);
-    let mixed = Carried { from: Ipv6Addr::LOCALHOST.into(), ..management };
+    let mixed = PacketRun { from: Ipv6Addr::LOCALHOST.into(), ..management };
     assert_eq!(receive(&mixed), [], "from an address of another IP version");
     assert_eq!(end.device.counters().value(Counter::DropMalformed), 1);
 }
@@ -31,7 +31,7 @@ fn the_mark_of_a_packet_that_is_dropped_is_not_told_to_the_peer() {
     let receive = |from: Ipv4Addr, pkey| {
         let write = Packet { pkey, ..write_only(qp::FIRST_PSN.value(), addr, rkey, &[1; 4]) };
         let run = Packet::merge(from.into(), A.into(), [(sender.qps[0].qpn(), write)]);
-        let marked = Carried { traffic_class: 3, ..run };
+        let marked = PacketRun { traffic_class: 3, ..run };
         sender.wire.deliver(&sender.end.device, sender.end.clock.now(), &marked);
         sender.take().len()
     };
@@ -61,7 +61,7 @@ fn datagrams_of_several_peers_each_meet_their_own_seed() {
             wire.deliver(&a.device, Time::ZERO, &packets);
             assert_eq!(values(), [before[0] + 1, before[1]], "round {nr}");
             // The same bytes from another port have another ICRC, whatever was received last.
-            let other = Carried { from_port: ROCE_PORT + 1, ..packets.clone() };
+            let other = PacketRun { from_port: ROCE_PORT + 1, ..packets.clone() };
             assert_ne!(packets.icrc_seed(), other.icrc_seed());
             wire.deliver(&a.device, Time::ZERO, &other);
             assert_eq!(values()[0], before[0] + 1, "round {nr}");

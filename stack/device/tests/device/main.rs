@@ -20,7 +20,7 @@ use urxe_test_support::host::{
 use urxe_test_support::net::{start, to_qp};
 use urxe_test_support::packet::Packet;
 use urxe_test_support::qp::{self, REMOTE, address_vector, request, state};
-use urxe_test_support::wire::{Carried, Wire};
+use urxe_test_support::wire::{PacketRun, Wire};
 use urxe_types::time::Time;
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 

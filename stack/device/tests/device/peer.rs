@@ -50,7 +50,7 @@ impl Peer {
         self.end.transmit(&self.wire);
         let runs = self.wire.take();
         runs.iter()
-            .flat_map(Carried::packets)
+            .flat_map(PacketRun::packets)
             .map(|view| {
                 (view.opcode(), view.psn().steps_from(PSN), view.aeth().map(|aeth| aeth.syndrome))
             })

@@ -202,7 +202,7 @@ fn more_reads_than_agreed_on_are_never_sent_and_never_served() {
     }
     a.transmit(&wire);
     let runs = wire.take();
-    assert_eq!(runs.iter().flat_map(Carried::segments).count(), 4);
+    assert_eq!(runs.iter().flat_map(PacketRun::segments).count(), 4);
     runs.into_iter().for_each(|run| wire.push(run));
     run(&a, &b, &wire);
     assert_eq!(a.completions().len(), 10);

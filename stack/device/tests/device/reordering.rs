@@ -37,7 +37,7 @@ pub(super) fn run_overtaking(a: &Host, b: &Host, wire: &Wire, rng: &mut Rng, pla
         }
         for end in ends {
             let packets = runs.iter().filter(|run| run.to == end.address).flat_map(|run| {
-                run.segments().map(|bytes| Carried {
+                run.segments().map(|bytes| PacketRun {
                     bytes: bytes.to_vec(),
                     segment_size: bytes.len(),
                     ..run.clone()

@@ -278,7 +278,7 @@ fn a_destroyed_queue_takes_the_receives_that_were_under_way_with_it() {
     let rest = all.bytes.split_off(all.segment_size);
     xrc.wire.deliver(&xrc.b.device, Time::ZERO, &all);
     xrc.b.device.destroy_srq(&inbox.srq).unwrap();
-    xrc.wire.push(Carried { bytes: rest, ..all });
+    xrc.wire.push(PacketRun { bytes: rest, ..all });
     xrc.run();
     assert_eq!(xrc.sent(), [WcStatus::Success]);
     assert!(inbox.completions().is_empty());
@@ -426,7 +426,7 @@ fn a_target_asks_for_what_does_not_come() {
     let runs: Vec<_> = xrc.wire.take();
     let last = runs.last().unwrap();
     let bytes = last.segments().last().unwrap().to_vec();
-    let last = Carried::new(last.from, last.to, bytes.clone(), bytes.len());
+    let last = PacketRun::new(last.from, last.to, bytes.clone(), bytes.len());
     xrc.wire.deliver(&xrc.b.device, Time::ZERO, &last);
     let due = xrc.b.device.next_deadline().unwrap();
     assert!(due > Time::ZERO && due <= Time::from_ns(1_000_000), "{due:?}");
