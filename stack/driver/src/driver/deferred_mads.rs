@@ -144,48 +144,44 @@ mod tests {
         hop_limit: 0,
     };
 
+    /// Looks at the only MAD of `deferred` until it expires; the times of the looks.
+    fn looks(deferred: &DeferredMads) -> Vec<Time> {
+        let mut looks = Vec::new();
+        let mut now = Time::ZERO;
+        while let Some(next) = deferred.next_look() {
+            assert!(deferred.due(now).is_empty(), "too early");
+            now = next;
+            looks.push(now);
+            let mad = deferred.due(now).remove(0);
+            assert_eq!(*mad.packet.bytes, [7; 9]);
+            if !mad.is_expired() {
+                deferred.put_back(now, mad);
+            }
+        }
+        looks
+    }
+
     #[test]
     fn what_another_process_has_no_room_for_is_tried_each_millisecond() {
         let deferred = DeferredMads::default();
-        let taken =
-            (0..10_000).filter(|_| deferred.defer_for_process(Time::ZERO, AT, &DATAGRAMS)).count();
-        assert_eq!(taken, CAPACITY_FOR_OTHERS);
+        assert!(deferred.defer_for_process(Time::ZERO, AT, &DATAGRAMS));
+        let each_ms: Vec<_> = (1..=64).map(|ms| Time::from_ns(ms * FIRST_NS)).collect();
+        assert_eq!(looks(&deferred), each_ms);
+        let defer = |_: &i32| deferred.defer_for_process(Time::ZERO, AT, &DATAGRAMS);
+        assert_eq!((0..10_000).filter(defer).count(), CAPACITY_FOR_OTHERS);
         assert!(
             !deferred.defer(Time::ZERO, AT, &DATAGRAMS),
             "the others do not wait beside so many"
         );
-        let (mut looks, mut now) = (0, Time::ZERO);
-        while let Some(next) = deferred.next_look() {
-            assert_eq!(next, now.plus_ns(FIRST_NS));
-            now = next;
-            looks += 1;
-            deferred
-                .due(now)
-                .into_iter()
-                .filter(|mad| !mad.is_expired())
-                .for_each(|mad| deferred.put_back(now, mad));
-        }
-        assert_eq!(looks, 64);
     }
 
     #[test]
     fn a_request_is_looked_at_six_times_and_few_wait() {
         let deferred = DeferredMads::default();
-        let (at, datagrams) = (AT, DATAGRAMS);
-        assert!(deferred.defer(Time::ZERO, at, &datagrams));
-        let (mut looks, mut now) = (0, Time::ZERO);
-        while let Some(next) = deferred.next_look() {
-            assert!(deferred.due(now).is_empty(), "too early");
-            now = next;
-            let mad = deferred.due(now).pop().unwrap();
-            assert_eq!(*mad.packet.bytes, [7; 9]);
-            looks += 1;
-            if !mad.is_expired() {
-                deferred.put_back(now, mad);
-            }
-        }
-        assert_eq!((looks, now), (6, Time::from_ns(63_000_000)));
-        let taken = (0..100).filter(|_| deferred.defer(now, at, &datagrams)).count();
+        assert!(deferred.defer(Time::ZERO, AT, &DATAGRAMS));
+        let looks = looks(&deferred);
+        assert_eq!((looks.len(), looks[5]), (6, Time::from_ns(63_000_000)));
+        let taken = (0..100).filter(|_| deferred.defer(Time::ZERO, AT, &DATAGRAMS)).count();
         assert_eq!(taken, CAPACITY);
     }
 }

@@ -120,13 +120,14 @@ impl Desk {
                 return false;
             }
             let hop_limit = if run.hop_limit == 0 { OWN_HOP_LIMIT } else { run.hop_limit };
+            let Run { from, from_port, to: at, bytes, segment_size, traffic_class, .. } = *run;
             let datagrams = Datagrams {
-                from: run.from,
-                from_port: run.from_port,
-                to: run.to,
-                bytes: run.bytes,
-                segment_size: run.segment_size,
-                traffic_class: run.traffic_class,
+                from,
+                from_port,
+                to: at,
+                bytes,
+                segment_size,
+                traffic_class,
                 hop_limit,
             };
             receiver.take_over(&datagrams);

@@ -91,7 +91,7 @@ impl Engine {
             port_active: link.is_active(),
             process_slot: ports.slot(),
             source_ports: Box::new(Arc::clone(&ports)),
-            groups: Box::new(Arc::clone(&ports)),
+            groups: Box::new(Arc::clone(&ports.groups)),
             max_run_segments: ports.max_run_segments(),
             read_budget: (buffer * READ_BUDGET_EIGHTHS / 8).min(READ_BUDGET_MAX),
             early_timeout_min: config.early_timeout_min,

@@ -17,7 +17,6 @@
 //! | sockets of processes that ended | [`Ports::sweep`] | MADs to one or all processes; dropped |
 //! | listen, unlisten | `services` | claims in the table of each address |
 //! | runs to send | [`Transmit`] | sends through the port whose address is `run.from` |
-//! | groups to join or leave | [`JoinGroups`] | sockets of `groups` |
 //!
 //! A MAD for this process goes to QP1 if that exists, else to the inbox. Each drop has a counter.
 
@@ -40,12 +39,11 @@ use super::groups::GroupPorts;
 use super::management::Inbox;
 use crate::device::SourcePorts;
 use crate::port::faults::BadLink;
-use crate::port::groups::{JoinError, JoinGroups};
 use crate::port::sharing::{self, Joined, Member};
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::port::{Run, SendOutcome, Transmit};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use crate::sync::{Arc, Mutex};
 
 /// All sockets of a device.
 #[derive(Debug)]
@@ -62,7 +60,7 @@ pub(super) struct Ports {
     /// Such requests, until they are refused, and MADs for processes without room.
     pub deferred: DeferredMads,
     pub inbox: Inbox,
-    pub groups: GroupPorts,
+    pub groups: Arc<GroupPorts>,
     /// The socket that gave the last batch: one of the addresses', or after those one of the
     /// groups'.
     hot: AtomicUsize,
@@ -99,7 +97,7 @@ impl Ports {
             refuses: AtomicBool::new(false),
             deferred: DeferredMads::default(),
             inbox: Inbox::default(),
-            groups,
+            groups: Arc::new(groups),
             hot: AtomicUsize::new(0),
             round: AtomicU32::new(0),
             common_backoff_ns: AtomicU64::new(0),
@@ -151,16 +149,6 @@ impl SourcePorts for Ports {
     fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16 {
         let port = self.iter().find(|port| port.address() == local);
         port.map_or(ROCE_PORT, |port| port.port_towards(peer_slot))
-    }
-}
-
-impl JoinGroups for Ports {
-    fn join(&self, group: IpAddr) -> Result<(), JoinError> {
-        self.groups.join(group)
-    }
-
-    fn leave(&self, group: IpAddr) {
-        self.groups.leave(group);
     }
 }
 

@@ -21,10 +21,12 @@ use urxe_types::owner::MAX_SERVICES;
 
 /// The lock that who changes the group holds.
 const GROUP_LOCK: u64 = 64;
-const RECORD_LEN: usize = 32;
+/// Bytes of a number of the table, all in the machine's byte order.
+const WORD: usize = 8;
+const RECORD_WORDS: usize = 4;
 const SERVICES_AT: u64 = 2048;
-const SERVICE_LEN: usize = 24;
-const TABLE_LEN: u64 = SERVICES_AT + (MAX_SERVICES * SERVICE_LEN) as u64;
+const SERVICE_WORDS: usize = 3;
+const TABLE_LEN: u64 = SERVICES_AT + (MAX_SERVICES * SERVICE_WORDS * WORD) as u64;
 
 /// A process as others can recognise it: its number and when it started, in clock ticks since the
 /// machine did.
@@ -113,40 +115,33 @@ impl Table {
     }
 
     pub fn record(&self, slot: u8) -> Result<Record, Errno> {
-        let mut bytes = [0; RECORD_LEN];
-        self.read(u64::from(slot) * RECORD_LEN as u64, &mut bytes)?;
-        let process = Process { pid: word(&bytes, 0) as u32, started: word(&bytes, 8) };
-        Ok(Record { process, claim: word(&bytes, 16) })
+        let mut words = [[0; 8]; RECORD_WORDS];
+        self.read(record_at(slot), words.as_flattened_mut())?;
+        let [pid, started, claim, _] = words.map(u64::from_ne_bytes);
+        Ok(Record { process: Process { pid: pid as u32, started }, claim })
     }
 
     pub fn set_record(&self, slot: u8, record: Record) -> Result<(), Errno> {
-        let mut bytes = [0; RECORD_LEN];
-        bytes[..8].copy_from_slice(&u64::from(record.process.pid).to_ne_bytes());
-        bytes[8..16].copy_from_slice(&record.process.started.to_ne_bytes());
-        bytes[16..24].copy_from_slice(&record.claim.to_ne_bytes());
-        self.write(u64::from(slot) * RECORD_LEN as u64, &bytes)
+        let Record { process: Process { pid, started }, claim } = record;
+        self.write(record_at(slot), [pid.into(), started, claim, 0])
     }
 
     /// All places for services, in order. The caller holds the group's lock.
     pub fn services(&self) -> Result<Vec<Option<Service>>, Errno> {
-        let mut bytes = vec![0; MAX_SERVICES * SERVICE_LEN];
-        self.read(SERVICES_AT, &mut bytes)?;
-        let parse = |entry: &[u8]| {
-            let claim = word(entry, 8);
-            (claim != 0).then(|| Service { id: word(entry, 0), claim, slot: word(entry, 16) as u8 })
+        let mut entries = vec![[[0; 8]; SERVICE_WORDS]; MAX_SERVICES];
+        self.read(SERVICES_AT, entries.as_flattened_mut().as_flattened_mut())?;
+        let parse = |entry: [_; SERVICE_WORDS]| {
+            let [id, claim, slot] = entry.map(u64::from_ne_bytes);
+            (claim != 0).then_some(Service { id, claim, slot: slot as u8 })
         };
-        Ok(bytes.chunks_exact(SERVICE_LEN).map(parse).collect())
+        Ok(entries.into_iter().map(parse).collect())
     }
 
     /// Fills or empties a place for a service. The caller holds the group's lock.
     pub fn set_service(&self, place: usize, service: Option<Service>) -> Result<(), Errno> {
-        let mut bytes = [0; SERVICE_LEN];
-        if let Some(service) = service {
-            bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
-            bytes[8..16].copy_from_slice(&service.claim.to_ne_bytes());
-            bytes[16..].copy_from_slice(&u64::from(service.slot).to_ne_bytes());
-        }
-        self.write(SERVICES_AT + (place * SERVICE_LEN) as u64, &bytes)
+        let words = service
+            .map_or([0; SERVICE_WORDS], |Service { id, claim, slot }| [id, claim, slot.into()]);
+        self.write(SERVICES_AT + (place * SERVICE_WORDS * WORD) as u64, words)
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Errno> {
@@ -155,12 +150,13 @@ impl Table {
         if read == wanted { Ok(()) } else { Err(Errno::IO) }
     }
 
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let written = rustix::io::pwrite(&self.file, bytes, at)?;
-        if written == bytes.len() { Ok(()) } else { Err(Errno::IO) }
+    fn write<const WORDS: usize>(&self, at: u64, words: [u64; WORDS]) -> Result<(), Errno> {
+        let bytes = words.map(u64::to_ne_bytes);
+        let written = rustix::io::pwrite(&self.file, bytes.as_flattened(), at)?;
+        if written == bytes.as_flattened().len() { Ok(()) } else { Err(Errno::IO) }
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(std::array::from_fn(|n| bytes[at + n]))
+fn record_at(slot: u8) -> u64 {
+    u64::from(slot) * (RECORD_WORDS * WORD) as u64
 }
