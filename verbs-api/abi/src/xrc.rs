@@ -5,7 +5,7 @@ use std::mem::zeroed;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use urxe_stack::driver::claim::claim_xrcd;
+use urxe_stack::driver::xrcd_lock::claim_xrcd;
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::srq::xrcd::{CloseXrcdError, Inode, Xrcd, XrcdFlags};
 use urxe_wire::Qpn;

@@ -8,8 +8,8 @@ use std::thread::ThreadId;
 
 use rustix::io::Errno;
 use urxe_stack::cq::Wake;
-use urxe_stack::driver::alarm::Alarm;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::thread_waker::ThreadWaker;
 use urxe_stack::time::Time;
 
 use crate::node::Node;
@@ -25,7 +25,7 @@ thread_local! {
 pub(crate) struct Bell {
     thread: ThreadId,
     rung: AtomicBool,
-    alarm: Alarm<EventFd>,
+    waker: ThreadWaker<EventFd>,
 }
 
 /// The calling thread's bell for one wait.
@@ -46,7 +46,7 @@ impl Sleeper {
             None => Arc::new(Bell {
                 thread: std::thread::current().id(),
                 rung: AtomicBool::new(false),
-                alarm: Alarm::new(EventFd::new()?),
+                waker: ThreadWaker::new(EventFd::new()?),
             }),
         };
         bell.rung.store(false, Ordering::Relaxed);
@@ -63,14 +63,14 @@ impl Sleeper {
     /// # Errors
     /// The system's.
     pub(crate) fn sleep(&self, node: &Node, deadline: Time) -> Result<bool, Errno> {
-        let Bell { rung, alarm, .. } = &*self.bell;
+        let Bell { rung, waker, .. } = &*self.bell;
         let mut slept = Ok(false);
         let wait = |()| {
             slept = node
-                .wait(alarm.descriptor().as_fd(), deadline, &mut || rung.load(Ordering::Acquire))
+                .wait(waker.descriptor().as_fd(), deadline, &mut || rung.load(Ordering::Acquire))
         };
-        alarm.sleep(|| (), wait);
-        while alarm.descriptor().try_take()? {}
+        waker.sleep(|| (), wait);
+        while waker.descriptor().try_take()? {}
         // Before the caller looks at what it waits for, so that what comes after that look rings
         // anew.
         rung.store(false, Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl std::task::Wake for Bell {
         self.rung.store(true, Ordering::Release);
         // The thread itself looks before it sleeps again.
         if self.thread != std::thread::current().id() {
-            self.alarm.wake();
+            self.waker.wake();
         }
     }
 }

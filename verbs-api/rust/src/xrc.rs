@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use urxe_stack::device::{CreateQpError, ModifyError, OpenQpError, QpHandle};
-use urxe_stack::driver::claim::claim_xrcd;
+use urxe_stack::driver::xrcd_lock::claim_xrcd;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::srq::xrcd::{Inode, OpenXrcdError, Xrcd, XrcdFlags};
 use urxe_wire::{Psn, Qpn};

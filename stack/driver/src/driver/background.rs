@@ -94,7 +94,7 @@ impl BackgroundThread<'_> {
         self.serve_shared();
         self.sweep();
         shared.call_hook();
-        while shared.alarm.descriptor().try_take().unwrap_or(false) {}
+        while shared.waker.descriptor().try_take().unwrap_or(false) {}
     }
 
     fn sleep(&mut self, wait: Wait) {
@@ -121,7 +121,7 @@ impl BackgroundThread<'_> {
                 shared.transmit(now);
                 timeout_ns(now)
             };
-            shared.alarm.sleep(last_look, |timeout_ns| poll_set.sleep(wait.entries(), timeout_ns));
+            shared.waker.sleep(last_look, |timeout_ns| poll_set.sleep(wait.entries(), timeout_ns));
         }
         // An error in a socket's queue makes it readable without a packet: it must be taken, or
         // this thread never sleeps again. In each state this thread sleeps on the common sockets,

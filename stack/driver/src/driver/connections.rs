@@ -67,14 +67,14 @@ impl Connections {
         let mut core = lock(&self.core);
         let result = call(&mut core.cma, now);
         let has_mads = self.put_out(&mut core);
-        let alarm = self.take_deadline(&core);
+        let engine = self.take_deadline(&core);
         let notifications: Vec<_> = std::iter::from_fn(|| core.cma.poll_notification()).collect();
         drop(core);
         if has_mads {
             self.send();
         }
         notifications.iter().for_each(Wake::notify);
-        if let Some(engine) = alarm {
+        if let Some(engine) = engine {
             engine.wake();
         }
         result

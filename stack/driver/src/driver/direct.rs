@@ -182,11 +182,11 @@ impl Shared {
             // calls in any case.
             let is_callers = self.shares_hook_with(&engine);
             if !is_callers && engine.is_hook_due() || engine.has_management() {
-                engine.alarm.descriptor().wake();
+                engine.waker.descriptor().wake();
             }
         }
         while let Some(engine) = take_touched() {
-            engine.alarm.descriptor().wake();
+            engine.waker.descriptor().wake();
         }
     }
 }

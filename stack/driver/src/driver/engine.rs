@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use urxe_wire::Gid;
 use urxe_wire::mad::{Guid, ServiceId};
 
-use super::alarm::Alarm;
 use super::background;
 use super::config::{EngineConfig, OpenEngineError, limits_here};
 use super::connections::Connections;
@@ -22,6 +21,7 @@ use super::management::ReceivedMad;
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, Receiver};
 use super::shared::{Attached, Shared};
+use super::thread_waker::ThreadWaker;
 use crate::cm::CmConfig;
 use crate::cma::{DeviceKey, LocalDevice};
 use crate::cq::{Completion, Cq, CqError, Wake};
@@ -81,7 +81,7 @@ impl Engine {
         let bad_link = |slot| bad_link(&config.faults, seed, &link, slot);
         let ports = Arc::new(Ports::open(&configs, groups, bad_link, || claims.next_u64())?);
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
-        let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
+        let waker = Arc::new(ThreadWaker::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let watchdog = PollWatchdog::new().map_err(OpenEngineError::EventFd)?;
         let leader = LeaderElection::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
@@ -103,14 +103,14 @@ impl Engine {
                 descriptor: Arc::clone(&events),
                 hook: config.hooks.events,
             }),
-            timer_wake: alarm.clone(),
+            timer_wake: waker.clone(),
             ..DeviceConfig::new(gids, seed)
         });
         let shared = Arc::new(Shared {
             device,
             ports,
             receiver: Mutex::new(Receiver::new()),
-            alarm,
+            waker,
             leader,
             watchdog,
             polled_at_ns: AtomicU64::new(0),
@@ -345,7 +345,7 @@ impl Drop for Engine {
         self.shared.transmit(clock::now());
         direct::delist(&self.shared);
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.alarm.descriptor().wake();
+        self.shared.waker.descriptor().wake();
         if self.shared.ports.has_bad_link() {
             let value = |counter| self.device().counters().value(counter);
             tracing::warn!(

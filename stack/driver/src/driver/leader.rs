@@ -58,7 +58,7 @@ impl<D: Wake> LeaderElection<D> {
     }
 
     /// Sleeps in `sleep` as a follower, if there is a leader.
-    pub fn follow<T>(&self, sleep: impl FnOnce() -> T) -> Option<T> {
+    pub fn wait_as_follower<T>(&self, sleep: impl FnOnce() -> T) -> Option<T> {
         self.followers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let slept = self.has_leader.load(Ordering::Relaxed).then(sleep);
@@ -70,7 +70,7 @@ impl<D: Wake> LeaderElection<D> {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::driver::alarm::loom_tests::Count;
+    use crate::driver::thread_waker::loom_tests::Count;
     use crate::sync::Arc;
 
     /// A follower that sleeps while the leader goes finds the handoff.
@@ -83,7 +83,7 @@ mod loom_tests {
                 let lead = Arc::clone(&lead);
                 loom::thread::spawn(move || lead.resign())
             };
-            let handoff = lead.follow(|| {
+            let handoff = lead.wait_as_follower(|| {
                 leader.join().unwrap();
                 lead.handoff.0.load(Ordering::Relaxed)
             });

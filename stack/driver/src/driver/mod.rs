@@ -23,7 +23,7 @@
 //! | `direct` | packets between devices of one process, over no socket |
 //! | `background` | the thread |
 //! | `poll_watchdog` | how it sleeps beside a thread that polls |
-//! | [`alarm`] | how it is woken, and only while it sleeps |
+//! | [`thread_waker`] | how it is woken, and only while it sleeps |
 //! | `leader`, `wait` | which of the waiting threads receives, and how they wait |
 //! | [`management`] | datagrams to QP1 that are for this process |
 //! | [`connections`] | connections over the engines of a process |
@@ -33,13 +33,11 @@
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
 //! | `added_ports` | those of addresses that came while it was open |
-//! | [`claim`] | which process has the XRC domain of a file |
+//! | [`xrcd_lock`] | which process has the XRC domain of a file |
 //! | [`eventfd`] | descriptors that count events |
 
 mod added_ports;
-pub mod alarm;
 mod background;
-pub mod claim;
 mod config;
 pub mod connections;
 mod deferred_mads;
@@ -54,7 +52,9 @@ pub mod management;
 mod poll_watchdog;
 mod ports;
 mod shared;
+pub mod thread_waker;
 mod wait;
+pub mod xrcd_lock;
 
 pub use config::{AfterProgress, EngineConfig, Hooks, OpenEngineError, limits_here};
 pub use connections::Connections;

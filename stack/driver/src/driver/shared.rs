@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 use urxe_wire::Gid;
 
-use super::alarm::Alarm;
 use super::config::{AfterProgress, OpenEngineError};
 use super::connections::Connections;
 use super::eventfd::EventFd;
@@ -14,6 +13,7 @@ use super::leader::LeaderElection;
 use super::management::{self, OutgoingMad, Uplink};
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, ReceiveScope, Receiver};
+use super::thread_waker::ThreadWaker;
 use crate::cma::{DeviceKey, Listing};
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub ports: Arc<Ports>,
     /// Held by the one thread that receives.
     pub receiver: Mutex<Receiver>,
-    pub alarm: Arc<Alarm<EventFd>>,
+    pub waker: Arc<ThreadWaker<EventFd>>,
     /// Which of the threads that wait receives.
     pub leader: LeaderElection<EventFd>,
     /// Wakes the background thread when polling stops.
@@ -245,14 +245,14 @@ impl Shared {
         self.empty_polls.store(0, Ordering::Relaxed);
         self.serve_management();
         if !self.ports.deferred.is_empty() {
-            self.alarm.wake();
+            self.waker.wake();
         }
         self.transmit_urgent(clock::now());
         if self.device.has_pending() || self.ports.next_due().is_some() {
             // Acknowledgements wait for a reply to take them along. None may come, and this thread
             // may not poll again: then the background thread sends them, which must not sleep until
             // something else happens. Likewise what a simulated bad network holds.
-            self.alarm.wake();
+            self.waker.wake();
         }
     }
 }
@@ -263,6 +263,6 @@ impl Uplink for Shared {
     }
 
     fn wake(&self) {
-        self.alarm.wake();
+        self.waker.wake();
     }
 }

@@ -47,7 +47,7 @@ impl Drop for Leader<'_> {
         shared.polled_at_ns.store(clock::now().as_ns(), Ordering::Relaxed);
         shared.leader.resign();
         // It does not tick while there is a leader.
-        shared.alarm.wake();
+        shared.waker.wake();
     }
 }
 
@@ -68,13 +68,13 @@ impl Shared {
         loop {
             let woken = if self.leader.try_lead() {
                 let _leader = Leader(self);
-                self.wait_leading(descriptor, deadline, is_done)?
+                self.wait_as_leader(descriptor, deadline, is_done)?
             } else if is_done() {
                 WaitOutcome::Done
             } else {
                 self.transmit_urgent(clock::now());
-                let sleep = || self.wait_following(descriptor, deadline);
-                self.leader.follow(sleep).transpose()?.unwrap_or(WaitOutcome::Again)
+                let sleep = || self.sleep_as_follower(descriptor, deadline);
+                self.leader.wait_as_follower(sleep).transpose()?.unwrap_or(WaitOutcome::Again)
             };
             match woken {
                 WaitOutcome::Done => return Ok(true),
@@ -84,7 +84,7 @@ impl Shared {
         }
     }
 
-    fn wait_leading(
+    fn wait_as_leader(
         &self,
         descriptor: BorrowedFd<'_>,
         deadline: Time,
@@ -110,7 +110,7 @@ impl Shared {
                 self.ports.drain_errors();
             }
             for _ in 0..MAX_BATCHES {
-                if self.receive_leading() == 0 || is_done() {
+                if self.receive_as_leader() == 0 || is_done() {
                     break;
                 }
             }
@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// Receives a batch; how many datagrams it was.
-    fn receive_leading(&self) -> usize {
+    fn receive_as_leader(&self) -> usize {
         let received = match try_lock(&self.receiver) {
             Some(mut receiver) => {
                 self.ports.receive(&mut receiver, &self.device, ReceiveScope::All)
@@ -137,7 +137,7 @@ impl Shared {
         received
     }
 
-    fn wait_following(
+    fn sleep_as_follower(
         &self,
         descriptor: BorrowedFd<'_>,
         deadline: Time,

@@ -36,7 +36,7 @@ impl<'a> PollSet<'a> {
     pub fn new(shared: &'a Shared, has_common: bool) -> Self {
         let mut set = Self { entries: Vec::new(), descriptors: Vec::new(), has_common };
         set.push(Entry::Watchdog, [shared.watchdog.as_fd()]);
-        set.push(Entry::Waker, [shared.alarm.descriptor().as_fd()]);
+        set.push(Entry::Waker, [shared.waker.descriptor().as_fd()]);
         set.push(Entry::Changes, shared.changes.as_ref().map(AsFd::as_fd));
         for member in shared.ports.members() {
             set.push(Entry::Shared, member.desk());

@@ -17,12 +17,12 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Wakes a thread, if it sleeps.
 #[derive(Debug)]
-pub struct Alarm<D> {
+pub struct ThreadWaker<D> {
     descriptor: D,
     asleep: AtomicBool,
 }
 
-impl<D: Wake> Alarm<D> {
+impl<D: Wake> ThreadWaker<D> {
     /// `descriptor` is what the thread sleeps on.
     pub fn new(descriptor: D) -> Self {
         Self { descriptor, asleep: AtomicBool::new(false) }
@@ -43,7 +43,7 @@ impl<D: Wake> Alarm<D> {
     }
 }
 
-impl<D: Wake> Wake for Alarm<D> {
+impl<D: Wake> Wake for ThreadWaker<D> {
     /// Work was left.
     fn wake(&self) {
         fence(Ordering::SeqCst);
@@ -73,18 +73,18 @@ pub(super) mod loom_tests {
     #[test]
     fn loom_no_work_is_left_with_a_sleeping_thread() {
         loom::model(|| {
-            let alarm = Arc::new(Alarm::new(Count(AtomicU32::new(0))));
+            let waker = Arc::new(ThreadWaker::new(Count(AtomicU32::new(0))));
             let work = Arc::new(AtomicU32::new(0));
             let leaves = {
-                let (alarm, work) = (Arc::clone(&alarm), Arc::clone(&work));
+                let (waker, work) = (Arc::clone(&waker), Arc::clone(&work));
                 loom::thread::spawn(move || {
                     work.store(1, Ordering::Relaxed);
-                    alarm.wake();
+                    waker.wake();
                 })
             };
             let mut found = 0;
-            alarm.sleep(|| found = work.load(Ordering::Relaxed), |()| leaves.join().unwrap());
-            let woken = alarm.descriptor().0.load(Ordering::Relaxed);
+            waker.sleep(|| found = work.load(Ordering::Relaxed), |()| leaves.join().unwrap());
+            let woken = waker.descriptor().0.load(Ordering::Relaxed);
             assert!(found == 1 || woken == 1, "the work was neither seen nor announced");
         });
     }
