@@ -205,7 +205,7 @@ impl UdpPort {
         for _ in 0..MAX_STALE_ERRORS {
             match buffers.fill(socket, self.address, &self.counters) {
                 Ok(count) => {
-                    self.record_received(buffers);
+                    self.tap_received(buffers);
                     return Ok(count);
                 }
                 // A forked child has no socket here any more ([`crate::sys::fork`]).
@@ -235,7 +235,7 @@ impl UdpPort {
 
     /// Notes that `run` is sent from here to a port of this process without the socket; whether
     /// that would have taken it.
-    pub fn hand_over(&self, run: &Run<'_>) -> bool {
+    pub fn record_sent(&self, run: &Run<'_>) -> bool {
         let Some(segments) = segments_within_limits(run) else { return false };
         if run.from != self.address || run.to.is_ipv4() != self.address.is_ipv4() || self.is_gone()
         {
@@ -251,7 +251,7 @@ impl UdpPort {
     }
 
     /// Notes that `datagrams` come from a port of this process without the socket.
-    pub fn take_over(&self, datagrams: &Datagrams<'_>) {
+    pub fn record_received(&self, datagrams: &Datagrams<'_>) {
         self.counters.received_datagrams.add(1);
         self.counters.received_packets.add(datagrams.segments().len() as u64);
         self.counters.received_bytes.add(datagrams.bytes.len() as u64);
@@ -260,7 +260,7 @@ impl UdpPort {
         }
     }
 
-    fn record_received(&self, buffers: &ReceiveBuffers) {
+    fn tap_received(&self, buffers: &ReceiveBuffers) {
         if let Some(tap) = &self.tap {
             let now_ns = clock::wall_ns();
             for datagrams in buffers.iter() {

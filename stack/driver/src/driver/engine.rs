@@ -12,11 +12,11 @@ use urxe_wire::mad::{Guid, ServiceId};
 use super::background;
 use super::config::{EngineConfig, OpenEngineError, limits_here};
 use super::connections::Connections;
-use super::direct;
 use super::eventfd::{EventFd, EventWake};
 use super::groups::GroupPorts;
 use super::host::Namespace;
 use super::leader::LeaderElection;
+use super::loopback;
 use super::management::ReceivedMad;
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, Receiver};
@@ -133,7 +133,7 @@ impl Engine {
         let builder = Builder::new().name(format!("urxe-{}", link.spec.name));
         let thread = thread::spawn_without_signals(builder, move || background::run(&for_thread));
         let thread = Some(thread.map_err(OpenEngineError::Thread)?);
-        direct::enlist(&shared);
+        loopback::register(&shared);
         Ok(Self { shared, link, events, thread, maker: Maker::this() })
     }
 
@@ -343,7 +343,7 @@ impl Drop for Engine {
             connections.detach(*key);
         }
         self.shared.transmit(clock::now());
-        direct::delist(&self.shared);
+        loopback::unregister(&self.shared);
         self.shared.stop.store(true, Ordering::Release);
         self.shared.waker.descriptor().wake();
         if self.shared.ports.has_bad_link() {

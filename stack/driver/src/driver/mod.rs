@@ -20,7 +20,7 @@
 //! | [`engine`] | a device with its ports and its thread: open, post, poll |
 //! | `config` | how it is opened, and whom it tells what happens |
 //! | `shared` | what its threads share, and what each does with it |
-//! | `direct` | packets between devices of one process, over no socket |
+//! | `loopback` | packets between devices of one process, over no socket |
 //! | `background` | the thread |
 //! | `poll_watchdog` | how it sleeps beside a thread that polls |
 //! | [`thread_waker`] | how it is woken, and only while it sleeps |
@@ -41,12 +41,12 @@ mod background;
 mod config;
 pub mod connections;
 mod deferred_mads;
-mod direct;
 pub mod engine;
 pub mod eventfd;
 mod groups;
 mod host;
 mod leader;
+mod loopback;
 mod mad_burst;
 pub mod management;
 mod poll_watchdog;

@@ -64,19 +64,19 @@ impl Shared {
     /// Sends what can be sent now.
     pub fn transmit(&self, now: Time) {
         self.device.transmit_pending(now, self);
-        self.follow_up();
+        self.flush_loopback();
     }
 
     /// Sends what can be sent now, unless it is nothing but acknowledgements.
     pub fn transmit_urgent(&self, now: Time) {
         self.device.transmit_urgent(now, self);
-        self.follow_up();
+        self.flush_loopback();
     }
 
     /// Sends what a queue pair has ready, when no other thread is at it.
     pub fn transmit_of(&self, qp: QpHandle, now: Time) {
         self.device.transmit_of(qp, now, self);
-        self.follow_up();
+        self.flush_loopback();
     }
 
     /// Returns when a thread last polled.

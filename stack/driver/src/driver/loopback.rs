@@ -40,7 +40,7 @@ use crate::sys::fork::{Maker, PerProcess};
 
 /// Devices that a call serves in turn before it leaves the rest to their threads: some ten
 /// megabytes, or a long chain of answers.
-const MAX_TURNS: usize = 64;
+const MAX_REPLIES: usize = 64;
 
 /// The devices of this process. A forked child has none of its parent's.
 static DEVICES: PerProcess<Mutex<Vec<Entry>>> = PerProcess::new(Mutex::default);
@@ -48,7 +48,7 @@ static DEVICES: PerProcess<Mutex<Vec<Entry>>> = PerProcess::new(Mutex::default);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static DESK: RefCell<Desk> = RefCell::new(Desk::new());
+    static SCRATCH: RefCell<LoopbackScratch> = RefCell::new(LoopbackScratch::new());
 }
 
 /// A device that packets may be handed to.
@@ -60,7 +60,7 @@ struct Entry {
 }
 
 /// Lets others of this process find `engine`, if it wants that.
-pub(super) fn enlist(engine: &Arc<Shared>) {
+pub(super) fn register(engine: &Arc<Shared>) {
     let Some(namespace) = engine.namespace else { return };
     let mut devices = devices();
     devices.push(Entry { slot: engine.ports.slot(), namespace, engine: Arc::downgrade(engine) });
@@ -68,7 +68,7 @@ pub(super) fn enlist(engine: &Arc<Shared>) {
 }
 
 /// The engine goes.
-pub(super) fn delist(engine: &Arc<Shared>) {
+pub(super) fn unregister(engine: &Arc<Shared>) {
     let mut devices = devices();
     devices.retain(|entry| entry.engine.as_ptr() != Arc::as_ptr(engine));
     CHANGES.fetch_add(1, Ordering::Release);
@@ -79,28 +79,33 @@ fn devices() -> MutexGuard<'static, Vec<Entry>> {
 }
 
 /// What a thread needs to hand packets over.
-struct Desk {
+struct LoopbackScratch {
     /// The process and the state of the list that `devices` is a copy of.
-    copied: Option<(Maker, u64)>,
+    snapshot_of: Option<(Maker, u64)>,
     devices: Vec<Entry>,
-    scratch: ReceiveScratch,
+    receive_scratch: ReceiveScratch,
     /// Devices that got something and may have to answer.
-    touched: Vec<Arc<Shared>>,
+    pending_replies: Vec<Arc<Shared>>,
 }
 
-impl Desk {
+impl LoopbackScratch {
     fn new() -> Self {
-        let scratch = ReceiveScratch::collecting_unmatched();
-        Self { copied: None, devices: Vec::new(), scratch, touched: Vec::new() }
+        let receive_scratch = ReceiveScratch::collecting_unmatched();
+        Self {
+            snapshot_of: None,
+            devices: Vec::new(),
+            receive_scratch,
+            pending_replies: Vec::new(),
+        }
     }
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         let changes = CHANGES.load(Ordering::Acquire);
-        if self.copied.is_some_and(|(process, of)| of == changes && !process.is_other()) {
+        if self.snapshot_of.is_some_and(|(process, of)| of == changes && !process.is_other()) {
             return;
         }
         self.devices.clone_from(&devices());
-        self.copied = Some((Maker::this(), changes));
+        self.snapshot_of = Some((Maker::this(), changes));
     }
 
     /// Hands `run` over, if it is for a device of this process; whether it was.
@@ -109,14 +114,14 @@ impl Desk {
         let Some(sender) = from.ports.iter().find(|port| port.address() == run.from) else {
             return false;
         };
-        self.look();
-        let Self { devices, scratch, touched, .. } = self;
+        self.refresh();
+        let Self { devices, receive_scratch, pending_replies, .. } = self;
         for entry in
             devices.iter().filter(|entry| entry.slot == slot && entry.namespace == namespace)
         {
             let Some(to) = entry.engine.upgrade() else { continue };
             let Some(receiver) = receiver_of(&to, sender, run) else { continue };
-            if !sender.hand_over(run) {
+            if !sender.record_sent(run) {
                 return false;
             }
             let hop_limit = if run.hop_limit == 0 { OWN_HOP_LIMIT } else { run.hop_limit };
@@ -130,10 +135,10 @@ impl Desk {
                 traffic_class,
                 hop_limit,
             };
-            receiver.take_over(&datagrams);
-            to.ports.dispatch(clock::now(), run.to, &datagrams, &to.device, scratch);
-            if !touched.iter().any(|engine| Arc::ptr_eq(engine, &to)) {
-                touched.push(to);
+            receiver.record_received(&datagrams);
+            to.ports.dispatch(clock::now(), run.to, &datagrams, &to.device, receive_scratch);
+            if !pending_replies.iter().any(|engine| Arc::ptr_eq(engine, &to)) {
+                pending_replies.push(to);
             }
             return true;
         }
@@ -164,19 +169,19 @@ fn receiver_of<'e>(engine: &'e Shared, sender: &UdpPort, run: &Run<'_>) -> Optio
 }
 
 /// The next device that has to be asked what it answers.
-fn take_touched() -> Option<Arc<Shared>> {
-    DESK.try_with(|desk| desk.try_borrow_mut().ok()?.touched.pop()).ok().flatten()
+fn take_pending_reply() -> Option<Arc<Shared>> {
+    SCRATCH.try_with(|scratch| scratch.try_borrow_mut().ok()?.pending_replies.pop()).ok().flatten()
 }
 
 impl Shared {
     /// Sends what the devices of this process answer to what was handed to them by this thread, and
     /// what is answered to that.
-    pub(super) fn follow_up(&self) {
+    pub(super) fn flush_loopback(&self) {
         if self.namespace.is_none() {
             return;
         }
-        for _ in 0..MAX_TURNS {
-            let Some(engine) = take_touched() else { return };
+        for _ in 0..MAX_REPLIES {
+            let Some(engine) = take_pending_reply() else { return };
             engine.device.transmit_pending(clock::now(), &*engine);
             // Its own thread has to call what waits to be called, but for what the caller here
             // calls in any case.
@@ -185,7 +190,7 @@ impl Shared {
                 engine.waker.descriptor().wake();
             }
         }
-        while let Some(engine) = take_touched() {
+        while let Some(engine) = take_pending_reply() {
             engine.waker.descriptor().wake();
         }
     }
@@ -196,11 +201,13 @@ impl Transmit for Shared {
         if let Some(namespace) = self.namespace
             && self.device.is_port_active()
         {
-            let deliver = |desk: &RefCell<Desk>| {
-                desk.try_borrow_mut().is_ok_and(|mut desk| desk.deliver(self, namespace, run))
+            let deliver = |scratch: &RefCell<LoopbackScratch>| {
+                scratch
+                    .try_borrow_mut()
+                    .is_ok_and(|mut scratch| scratch.deliver(self, namespace, run))
             };
-            // At the end of a thread it has no desk any more.
-            if DESK.try_with(deliver).unwrap_or(false) {
+            // At the end of a thread it has no scratch any more.
+            if SCRATCH.try_with(deliver).unwrap_or(false) {
                 return SendOutcome::Sent;
             }
         }
