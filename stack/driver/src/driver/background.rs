@@ -8,7 +8,7 @@
 //! | news of interfaces | `Shared::follow_changes` | ports, a new [`poll_set`] |
 //! | joining processes, handed-in packets | `Ports::serve_peers` | replies, packets to the device |
 //! | the common sockets, their backoff | `Ports::receive_common` | packets to the device |
-//! | sockets of ended processes | `Ports::sweep`, once a second | replies to MADs, drops |
+//! | sockets of ended processes | `Ports::clean_up_orphans`, once a second | replies to MADs, drops |
 //! | MADs in the inbox | `Shared::serve_management` | MADs to the connection manager |
 
 mod decision;
@@ -27,8 +27,8 @@ use crate::time::Time;
 
 /// The sockets are watched so long after a polling thread left packets in them.
 const WATCHED_NS: u64 = 10_000_000;
-/// How often the sockets of processes that ended are swept.
-const SWEEP_NS: u64 = 1_000_000_000;
+/// How often the sockets of processes that ended are discarded.
+const ORPHAN_CLEANUP_NS: u64 = 1_000_000_000;
 /// So many management datagrams are handed on at once while more come.
 const MADS_TOGETHER: usize = 64;
 
@@ -40,7 +40,7 @@ pub(super) fn run(shared: &Shared) {
         common_receiver: Receiver::new(),
         mad_burst: MadBurstDetector::new(),
         watched_until: Time::ZERO,
-        sweep_at: Time::ZERO,
+        cleanup_at: Time::ZERO,
     };
     while !shared.stop.load(Ordering::Acquire) {
         thread.round();
@@ -56,8 +56,8 @@ struct BackgroundThread<'a> {
     mad_burst: MadBurstDetector,
     /// Until when the sockets are watched although a thread polls.
     watched_until: Time,
-    /// When the sockets of processes that ended are swept next.
-    sweep_at: Time,
+    /// When the sockets of processes that ended are discarded next.
+    cleanup_at: Time,
 }
 
 impl BackgroundThread<'_> {
@@ -92,17 +92,17 @@ impl BackgroundThread<'_> {
             // The new set has not been polled: its `Entry::Shared` is served after the next sleep.
         }
         self.serve_shared();
-        self.sweep();
+        self.clean_up_orphans();
         shared.call_hook();
         while shared.waker.descriptor().try_take().unwrap_or(false) {}
     }
 
     fn sleep(&mut self, wait: Wait) {
-        let Self { shared, poll_set, sweep_at, .. } = self;
+        let Self { shared, poll_set, cleanup_at, .. } = self;
         let timeout_ns = |now: Time| {
             let due = Due {
                 protocol: shared.next_deadline(),
-                sweep: shared.ports.is_shared().then_some(*sweep_at),
+                orphan_cleanup: shared.ports.is_shared().then_some(*cleanup_at),
                 delayed: shared.ports.next_due(),
             };
             let has_leader = shared.leader.has_leader();
@@ -186,13 +186,13 @@ impl BackgroundThread<'_> {
     }
 
     /// Empties the sockets of processes that ended, if that is due.
-    fn sweep(&mut self) {
-        let Self { shared, common_receiver: receiver, sweep_at, .. } = self;
-        if shared.ports.is_shared() && clock::now() >= *sweep_at {
-            shared.ports.sweep(receiver, &shared.device);
+    fn clean_up_orphans(&mut self) {
+        let Self { shared, common_receiver: receiver, cleanup_at, .. } = self;
+        if shared.ports.is_shared() && clock::now() >= *cleanup_at {
+            shared.ports.clean_up_orphans(receiver, &shared.device);
             // Not recorded as a burst: these MADs arrived over the last second, and waited.
             shared.serve_management();
-            *sweep_at = clock::now().plus_ns(SWEEP_NS);
+            *cleanup_at = clock::now().plus_ns(ORPHAN_CLEANUP_NS);
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | packets not matched by the device | `route` | to one or all processes; deferred; dropped |
 //! | deferred MADs that are due | `route` | the same |
 //! | packets handed in by other processes | `unmatched` | packets to the device; dropped |
-//! | sockets of processes that ended | [`Ports::sweep`] | MADs to one or all processes; dropped |
+//! | sockets of processes that ended | [`Ports::clean_up_orphans`] | MADs to one or all processes; dropped |
 //! | listen, unlisten | `services` | claims in the table of each address |
 //! | runs to send | [`Transmit`] | sends through the port whose address is `run.from` |
 //!
@@ -132,7 +132,7 @@ impl Ports {
     }
 
     /// Returns whether other processes have used an address at any time, so that
-    /// [`sweep`](Self::sweep) is due from time to time. They may all have ended.
+    /// [`clean_up_orphans`](Self::clean_up_orphans) is due from time to time. They may all have ended.
     pub fn is_shared(&self) -> bool {
         self.members().any(Member::has_company)
     }

@@ -4,7 +4,7 @@
 //!                      SO_REUSEPORT group of 127.0.0.1:4791, steered by QPN (sys/steering.rs)
 //!  packets ──────────> | 0: common | 1: slot 0 | 2: slot 1 | 3: slot 2 | ...
 //!                           |           |           |           |
-//!                      all processes  process A   process B   no process: swept, MADs get a reply
+//!                      all processes  process A   process B   no process: discarded, MADs get a reply
 //! ```
 //! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the
 //! kernel's group must never move, so its sockets are never closed while any process uses the
@@ -69,9 +69,9 @@ use urxe_types::sync::atomic::Ordering;
 pub use self::shared_address::{Sharer, listing_of, sharers};
 pub use urxe_types::owner::{ListenError, Owner};
 
-/// Batches read from the socket of a dead process in one sweep. A stream of data ends sooner, since
+/// Batches read from the socket of a dead process at a time. A stream of data ends sooner, since
 /// no process acknowledges it.
-const SWEPT_BATCHES: usize = 256;
+const MAX_ORPHANED_BATCHES: usize = 256;
 /// How long between two tries.
 const RETRY: Duration = Duration::from_millis(2);
 /// How often all slots are tried: that of a process that is just dying may have its name a little
@@ -412,34 +412,34 @@ impl Member {
     /// number dropped. Keeps the group locked: no slot can be claimed meanwhile, and `keeps` must
     /// not look at the group.
     #[must_use]
-    pub fn sweep(
+    pub fn discard_orphaned(
         &self,
         buffers: &mut ReceiveBuffers,
         mut keeps: impl FnMut(&Datagrams<'_>) -> bool,
     ) -> usize {
         let group = self.group();
         let (Some(port), Ok(locked)) = (&self.common, group.locked()) else { return 0 };
-        let mut swept = 0;
+        let mut discarded = 0;
         for slot in (0..MAX_PROCESS_SLOTS).filter(|slot| *slot != self.slot) {
             if locked.is_taken(slot) {
                 continue;
             }
             let Ok(Some(socket)) = locked.peek(steering::slot_socket(slot)) else { break };
-            for _ in 0..SWEPT_BATCHES {
+            for _ in 0..MAX_ORPHANED_BATCHES {
                 if !port.receive_from(&socket, buffers).is_ok_and(|received| received > 0) {
                     break;
                 }
                 for datagrams in buffers.iter() {
                     for bytes in datagrams.segments() {
                         let packet = Datagrams { bytes, segment_size: bytes.len(), ..datagrams };
-                        swept += usize::from(!keeps(&packet));
+                        discarded += usize::from(!keeps(&packet));
                     }
                 }
             }
-            // The packets beyond `SWEPT_BATCHES`, and errors that the former process left queued.
-            swept += discard_received(&*socket);
+            // The packets beyond `MAX_ORPHANED_BATCHES`, and errors that the former process left queued.
+            discarded += discard_received(&*socket);
         }
-        swept
+        discarded
     }
 }
 

@@ -88,8 +88,8 @@ fn a_slot_keeps_its_socket_whoever_leaves_before_and_is_used_again_empty() {
     let again = joined(at);
     assert_eq!(again.slot, 0, "the lowest free slot");
     assert_eq!(marks(&again.ports[0]), [0; 0], "what was for its former owner is gone");
-    let swept = again.members[0].sweep(&mut ReceiveBuffers::default(), |_| false);
-    assert_eq!(swept, 1, "and what is for the other dead slot is swept");
+    let discarded = again.members[0].discard_orphaned(&mut ReceiveBuffers::default(), |_| false);
+    assert_eq!(discarded, 1, "and what is for the other dead slot is discarded");
     send(at, &packet(qpn_of(0), 5));
     assert_eq!(marks(&again.ports[0]), [5]);
 }

@@ -52,7 +52,7 @@ pub(super) struct Due {
     /// Queue pairs, connections, deferred MADs, the end of the common sockets' backoff.
     pub protocol: Option<Time>,
     /// The sockets of processes that ended.
-    pub sweep: Option<Time>,
+    pub orphan_cleanup: Option<Time>,
     /// Packets that a simulated impairment delays.
     pub delayed: Option<Time>,
 }
@@ -82,15 +82,15 @@ impl Wait {
     /// Returns when to wake up at the latest; [`Time::ZERO`] stands for no sleep. `has_leader`: a
     /// thread still leads right before the sleep.
     pub fn deadline(self, due: &Due, has_leader: bool) -> Option<Time> {
-        let Due { protocol, sweep, delayed } = *due;
+        let Due { protocol, orphan_cleanup, delayed } = *due;
         match self {
             // The leader left before this thread slept, and wakes it no more.
             Self::Led if !has_leader => Some(Time::ZERO),
             // The leader delivers delayed packets.
-            Self::Led => earliest([protocol, sweep, None]),
+            Self::Led => earliest([protocol, orphan_cleanup, None]),
             // The watchdog keeps the other deadlines.
-            Self::Polled => sweep,
-            Self::Idle => earliest([protocol, sweep, delayed]),
+            Self::Polled => orphan_cleanup,
+            Self::Idle => earliest([protocol, orphan_cleanup, delayed]),
         }
     }
 
@@ -176,13 +176,13 @@ mod tests {
 
     #[test]
     fn each_wait_keeps_the_deadlines_that_no_other_thread_keeps() {
-        let due = Due { protocol: Some(ms(3)), sweep: Some(ms(4)), delayed: Some(ms(2)) };
+        let due = Due { protocol: Some(ms(3)), orphan_cleanup: Some(ms(4)), delayed: Some(ms(2)) };
         assert_eq!(Wait::Led.deadline(&due, true), Some(ms(3)));
         assert_eq!(Wait::Polled.deadline(&due, false), Some(ms(4)));
         assert_eq!(Wait::Idle.deadline(&due, false), Some(ms(2)));
         let without_leader = Wait::Led.deadline(&due, false);
         assert_eq!(without_leader, Some(Time::ZERO), "no leader wakes this thread");
-        let none = Due { protocol: None, sweep: None, delayed: None };
+        let none = Due { protocol: None, orphan_cleanup: None, delayed: None };
         for wait in [Wait::Led, Wait::Polled, Wait::Idle] {
             assert_eq!(wait.deadline(&none, true), None);
         }

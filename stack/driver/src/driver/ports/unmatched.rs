@@ -33,7 +33,7 @@ use crate::time::Time;
 const HANDED_IN: usize = 128;
 
 /// Management datagrams that get a reply at a time; the senders repeat the rest.
-const SWEPT_MADS: usize = 1024;
+const MAX_ORPHANED_MADS: usize = 1024;
 
 /// The processes of an address, as this one sees them.
 struct AddressView<'p> {
@@ -196,14 +196,14 @@ impl Ports {
 
     /// Drops the packets that wait for processes that ended. If this process has a connection
     /// manager, that gets the management datagrams: it knows no such connection and replies so.
-    pub fn sweep(&self, receiver: &mut Receiver, device: &Device) {
+    pub fn clean_up_orphans(&self, receiver: &mut Receiver, device: &Device) {
         let Receiver { buffers, scratch, .. } = receiver;
         let refuses = self.refuses.load(Ordering::Relaxed);
         for member in self.members().filter(|member| member.has_company()) {
             let mut kept = Vec::new();
-            let dropped = member.sweep(buffers, |packet| {
+            let dropped = member.discard_orphaned(buffers, |packet| {
                 let is_kept = refuses
-                    && kept.len() < SWEPT_MADS
+                    && kept.len() < MAX_ORPHANED_MADS
                     && management::destination(packet.bytes).is_some();
                 if is_kept {
                     kept.push(KeptPacket::new(packet, packet.bytes.into()));
