@@ -46,7 +46,7 @@ impl Link {
 
     /// The copies of an IP packet of `ip_bytes` and `traffic_class` sent at `now` that will arrive:
     /// none, one or two.
-    pub(crate) fn carry(
+    pub(crate) fn apply(
         &mut self,
         now: Time,
         ip_bytes: usize,

@@ -456,7 +456,7 @@ impl State {
             }
             let (now, mut counters) = (self.now, self.counters);
             let link = self.link(sender, receiver);
-            let copies = link.carry(
+            let copies = link.apply(
                 now,
                 payload.len() + header_bytes,
                 run.traffic_class,

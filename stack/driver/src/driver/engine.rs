@@ -29,7 +29,7 @@ use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, QpHandle};
 use crate::link::{Changes, GidEntry, LinkSpec, LivePort, OperState, ResolvedLink};
 use crate::port::Transmit;
-use crate::port::faults::{BadLink, FaultSpec};
+use crate::port::faults::{FaultSpec, Impairment};
 use crate::port::sharing::ListenError;
 use crate::port::udp::{UdpConfig, UdpPort};
 use crate::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState};
@@ -78,8 +78,8 @@ impl Engine {
         let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
         let groups = GroupPorts::new(&configs).map_err(OpenEngineError::EventFd)?;
         let seed = config.seed.map_or_else(random, Ok)?;
-        let bad_link = |slot| bad_link(&config.faults, seed, &link, slot);
-        let ports = Arc::new(Ports::open(&configs, groups, bad_link, || claims.next_u64())?);
+        let impairment = |slot| impairment(&config.faults, seed, &link, slot);
+        let ports = Arc::new(Ports::open(&configs, groups, impairment, || claims.next_u64())?);
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let waker = Arc::new(ThreadWaker::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let watchdog = PollWatchdog::new().map_err(OpenEngineError::EventFd)?;
@@ -346,7 +346,7 @@ impl Drop for Engine {
         loopback::unregister(&self.shared);
         self.shared.stop.store(true, Ordering::Release);
         self.shared.waker.descriptor().wake();
-        if self.shared.ports.has_bad_link() {
+        if self.shared.ports.is_impaired() {
             let value = |counter| self.device().counters().value(counter);
             tracing::warn!(
                 device = %self.link.spec,
@@ -432,7 +432,7 @@ fn watch() -> Option<Changes> {
 
 /// The simulated bad network of a device, if one was asked for. Devices of one seed differ by
 /// address and slot.
-fn bad_link(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Option<BadLink> {
+fn impairment(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Option<Impairment> {
     if faults.is_harmless() {
         return None;
     }
@@ -443,7 +443,7 @@ fn bad_link(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Opt
         IpAddr::V6(v6) => v6.to_bits() as u64,
     };
     let stream = link.addresses.first().map_or(0, low).rotate_left(8) ^ u64::from(slot);
-    Some(BadLink::new(faults.link, faults.seed.unwrap_or(seed), stream))
+    Some(Impairment::new(faults.link, faults.seed.unwrap_or(seed), stream))
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ fn slot_of(run: &Run<'_>) -> Option<u8> {
 /// The port of `engine` where what `sender` sends to the address of `run` arrives, if it is there.
 fn receiver_of<'e>(engine: &'e Shared, sender: &UdpPort, run: &Run<'_>) -> Option<&'e UdpPort> {
     let is_open = engine.device.is_port_active()
-        && !engine.ports.has_bad_link()
+        && !engine.ports.is_impaired()
         && !engine.stop.load(SharedOrdering::Acquire);
     let has_address = |port: &&UdpPort| {
         // Without an interface a link-local address means nothing.

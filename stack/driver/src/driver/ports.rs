@@ -10,7 +10,7 @@
 //! | in | decided by | out |
 //! |---|---|---|
 //! | batches of address, group and common sockets | `receive` | packets to the device |
-//! | delayed packets | `BadLink` | packets to the device |
+//! | delayed packets | `Impairment` | packets to the device |
 //! | packets not matched by the device | `route` | to one or all processes; deferred; dropped |
 //! | deferred MADs that are due | `route` | the same |
 //! | packets handed in by other processes | `unmatched` | packets to the device; dropped |
@@ -38,7 +38,7 @@ use super::deferred_mads::DeferredMads;
 use super::groups::GroupPorts;
 use super::management::Inbox;
 use crate::device::SourcePorts;
-use crate::port::faults::BadLink;
+use crate::port::faults::Impairment;
 use crate::port::sharing::{self, Joined, Member};
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::port::{Run, SendOutcome, Transmit};
@@ -68,18 +68,18 @@ pub(super) struct Ports {
     /// Until when the other processes alone read the common sockets; 0: this one reads them too.
     common_backoff_ns: AtomicU64,
     /// A simulated impairment. Its lock comes before all of the core's.
-    bad_link: Option<Mutex<BadLink>>,
+    impairment: Option<Mutex<Impairment>>,
 }
 
 impl Ports {
     /// Opens a port for each of `configs`, of which there is at least one; multicast groups that
-    /// are joined later are received through `groups`. `bad_link` gets the process slot; packets
+    /// are joined later are received through `groups`. `impairment` gets the process slot; packets
     /// from own, group and common sockets go through the link that it returns. Packets handed in by
     /// other processes do not: they went through the link of the process that received them.
     pub fn open(
         configs: &[UdpConfig],
         groups: GroupPorts,
-        bad_link: impl FnOnce(u8) -> Option<BadLink>,
+        impairment: impl FnOnce(u8) -> Option<Impairment>,
         random: impl FnMut() -> u64,
     ) -> Result<Self, OpenPortError> {
         let template = match configs.first() {
@@ -101,7 +101,7 @@ impl Ports {
             hot: AtomicUsize::new(0),
             round: AtomicU32::new(0),
             common_backoff_ns: AtomicU64::new(0),
-            bad_link: bad_link(slot).map(Mutex::new),
+            impairment: impairment(slot).map(Mutex::new),
         })
     }
 

@@ -42,7 +42,7 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// The link in front of a device's sockets, and the packets that are on it.
 #[derive(Debug)]
-pub struct BadLink {
+pub struct Impairment {
     link: Link,
     faults: LinkFaults,
     done: SimCounters,
@@ -88,7 +88,7 @@ impl PartialEq for Held {
 
 impl Eq for Held {}
 
-impl BadLink {
+impl Impairment {
     /// A link that behaves as `faults` say; `stream` tells devices of one seed apart.
     /// Returns a link with `faults`, which follow from `seed` and `stream`.
     #[must_use]
@@ -121,7 +121,7 @@ impl BadLink {
 
     /// Takes what arrived at `now` on the socket of address `at`. Hands on what is on time, in as
     /// few and as long pieces as are left, and keeps what is late.
-    pub fn carry<'a>(
+    pub fn apply<'a>(
         &mut self,
         now: Time,
         at: IpAddr,
@@ -135,7 +135,7 @@ impl BadLink {
             end += packet.len();
             let (ip_bytes, traffic_class) = (packet.len() + HEADERS_BYTES, datagrams.traffic_class);
             let copies =
-                self.link.carry(now, ip_bytes, traffic_class, &self.faults, &mut self.done);
+                self.link.apply(now, ip_bytes, traffic_class, &self.faults, &mut self.done);
             if let [Some(copy), None] = copies
                 && copy.arrival <= now
                 && copy.flips == 0

@@ -19,20 +19,20 @@ fn packets() -> Vec<u8> {
     bytes
 }
 
-fn bad_link(faults: &str, seed: u64) -> BadLink {
-    BadLink::new(faults.parse::<FaultSpec>().unwrap().link, seed, 0)
+fn impairment(faults: &str, seed: u64) -> Impairment {
+    Impairment::new(faults.parse::<FaultSpec>().unwrap().link, seed, 0)
 }
 
 /// The packets that come out at once, one by one.
-fn carry(link: &mut BadLink, now: Time, bytes: &[u8]) -> Vec<Vec<u8>> {
+fn apply(link: &mut Impairment, now: Time, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
-    link.carry(now, HERE, &datagrams(bytes), |rest| {
+    link.apply(now, HERE, &datagrams(bytes), |rest| {
         out.extend(rest.segments().map(<[u8]>::to_vec))
     });
     out
 }
 
-fn release(link: &mut BadLink, now: Time) -> Vec<u8> {
+fn release(link: &mut Impairment, now: Time) -> Vec<u8> {
     let mut out = Vec::new();
     link.release(now, |at, packet| {
         assert_eq!((at, packet.from_port, packet.hop_limit), (HERE, 1, 64));
@@ -45,10 +45,10 @@ fn release(link: &mut BadLink, now: Time) -> Vec<u8> {
 #[test]
 fn what_is_not_lost_arrives_in_order_and_whole() {
     let bytes = packets();
-    let mut link = bad_link("loss=30%", 7);
+    let mut link = impairment("loss=30%", 7);
     let mut arrived = 0;
     for _ in 0..1000 {
-        let out = carry(&mut link, Time::ZERO, &bytes);
+        let out = apply(&mut link, Time::ZERO, &bytes);
         for packet in &out {
             assert!(packet.iter().all(|byte| *byte == packet[0]), "one packet is one piece");
             assert_eq!(packet.len(), if packet[0] == 9 { 30 } else { SIZE });
@@ -64,8 +64,8 @@ fn what_is_not_lost_arrives_in_order_and_whole() {
 fn the_same_seed_does_the_same() {
     let bytes = packets();
     let run = |seed| {
-        let mut link = bad_link("loss=20%,duplicate=10%,corrupt=20%", seed);
-        (0..20).map(|_| carry(&mut link, Time::ZERO, &bytes)).collect::<Vec<_>>()
+        let mut link = impairment("loss=20%,duplicate=10%,corrupt=20%", seed);
+        (0..20).map(|_| apply(&mut link, Time::ZERO, &bytes)).collect::<Vec<_>>()
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
@@ -74,12 +74,12 @@ fn the_same_seed_does_the_same() {
 #[test]
 fn a_duplicate_comes_twice_and_a_corrupted_packet_differs_by_few_bits() {
     let bytes = packets();
-    let mut twice = bad_link("duplicate=100%", 1);
+    let mut twice = impairment("duplicate=100%", 1);
     let numbers: Vec<u8> =
-        carry(&mut twice, Time::ZERO, &bytes).iter().map(|packet| packet[0]).collect();
+        apply(&mut twice, Time::ZERO, &bytes).iter().map(|packet| packet[0]).collect();
     assert_eq!(numbers, (0..10).flat_map(|nr| [nr; 2]).collect::<Vec<_>>());
-    let mut corrupting = bad_link("corrupt=100%", 1);
-    for (nr, packet) in carry(&mut corrupting, Time::ZERO, &bytes).iter().enumerate() {
+    let mut corrupting = impairment("corrupt=100%", 1);
+    for (nr, packet) in apply(&mut corrupting, Time::ZERO, &bytes).iter().enumerate() {
         let flipped: u32 = packet.iter().map(|byte| (byte ^ nr as u8).count_ones()).sum();
         assert!((1..=3).contains(&flipped), "{flipped} bits of packet {nr}");
     }
@@ -89,8 +89,8 @@ fn a_duplicate_comes_twice_and_a_corrupted_packet_differs_by_few_bits() {
 #[test]
 fn delayed_packets_come_when_they_are_due_and_in_order() {
     let bytes = packets();
-    let mut link = bad_link("delay=50us,jitter=20us", 3);
-    assert!(carry(&mut link, Time::from_ns(1_000), &bytes).is_empty());
+    let mut link = impairment("delay=50us,jitter=20us", 3);
+    assert!(apply(&mut link, Time::from_ns(1_000), &bytes).is_empty());
     let due = link.next_due().unwrap();
     assert!((51_000..=71_000).contains(&due.as_ns()));
     assert!(release(&mut link, Time::from_ns(due.as_ns() - 1)).is_empty());
@@ -104,9 +104,9 @@ fn delayed_packets_come_when_they_are_due_and_in_order() {
 #[test]
 fn reordered_packets_come_behind_later_ones() {
     let bytes = packets();
-    let mut link = bad_link("reorder=50%,late=10us", 3);
+    let mut link = impairment("reorder=50%,late=10us", 3);
     let mut all: Vec<u8> =
-        carry(&mut link, Time::ZERO, &bytes).iter().map(|packet| packet[0]).collect();
+        apply(&mut link, Time::ZERO, &bytes).iter().map(|packet| packet[0]).collect();
     assert!(all.is_sorted() && (1..10).contains(&all.len()));
     all.extend(release(&mut link, Time::from_ns(10_000)));
     assert!(!all.is_sorted());
@@ -118,9 +118,9 @@ fn reordered_packets_come_behind_later_ones() {
 fn no_more_is_held_than_fits() {
     let bytes = vec![7; HELD_BYTES_MAX / 16];
     let big = Datagrams { segment_size: bytes.len(), ..datagrams(&bytes) };
-    let mut link = bad_link("delay=1s", 1);
+    let mut link = impairment("delay=1s", 1);
     for _ in 0..20 {
-        link.carry(Time::ZERO, HERE, &big, |_| panic!("nothing is on time"));
+        link.apply(Time::ZERO, HERE, &big, |_| panic!("nothing is on time"));
     }
     assert_eq!((link.held.len(), link.done.overload), (16, 4));
     let counters = Counters::default();

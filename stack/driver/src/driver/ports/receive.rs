@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`ReceiveScope`], the last batch's socket | [`Ports::receive`] | one batch of one socket |
 //! | the sizes of a batch | [`Receiver::look_for_stream`] | whether the next one is close behind |
-//! | a simulated impairment | `BadLink` | packets now, or at [`Ports::next_due`] |
+//! | a simulated impairment | `Impairment` | packets now, or at [`Ports::next_due`] |
 //! | listeners and sharers of the addresses | [`CommonRead`] | batches of the common sockets |
 //!
 //! A *datagram* is one unit of a socket read: one packet, or several that the kernel merged. A
@@ -201,15 +201,15 @@ impl Ports {
                 receiver.look_for_stream(now);
                 let Receiver { buffers, scratch, .. } = receiver;
                 for datagrams in buffers.iter() {
-                    let Some(bad_link) = &self.bad_link else {
+                    let Some(impairment) = &self.impairment else {
                         self.dispatch(now, port.address(), &datagrams, device, scratch);
                         continue;
                     };
-                    let mut bad_link = lock(bad_link);
-                    bad_link.carry(now, port.address(), &datagrams, |datagrams| {
+                    let mut impairment = lock(impairment);
+                    impairment.apply(now, port.address(), &datagrams, |datagrams| {
                         self.dispatch(now, port.address(), datagrams, device, scratch);
                     });
-                    bad_link.count(device.counters());
+                    impairment.count(device.counters());
                 }
                 count
             }
@@ -240,9 +240,9 @@ impl Ports {
 
     /// Delivers the packets that the simulated impairment delayed until now; returns their number.
     fn deliver_delayed(&self, receiver: &mut Receiver, device: &Device) -> usize {
-        let Some(bad_link) = &self.bad_link else { return 0 };
+        let Some(impairment) = &self.impairment else { return 0 };
         let (now, mut delivered) = (clock::now(), 0);
-        lock(bad_link).release(now, |at, packet| {
+        lock(impairment).release(now, |at, packet| {
             delivered += 1;
             self.dispatch(now, at, packet, device, &mut receiver.scratch);
         });
@@ -250,13 +250,13 @@ impl Ports {
     }
 
     /// Returns whether received packets suffer a simulated impairment.
-    pub fn has_bad_link(&self) -> bool {
-        self.bad_link.is_some()
+    pub fn is_impaired(&self) -> bool {
+        self.impairment.is_some()
     }
 
     /// Returns when the next delayed packet is due.
     pub fn next_due(&self) -> Option<Time> {
-        self.bad_link.as_ref().and_then(|bad_link| lock(bad_link).next_due())
+        self.impairment.as_ref().and_then(|impairment| lock(impairment).next_due())
     }
 
     /// Reads the common sockets, or leaves them to the other processes for a while. Only the
