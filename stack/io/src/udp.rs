@@ -47,7 +47,7 @@ pub(super) use config::{bind_shared, check_address, failed};
 
 use crate::sys::address::RawAddress;
 use crate::sys::control::Control;
-use crate::sys::fork::Guarded;
+use crate::sys::fork::CloseOnFork;
 use crate::sys::{clock, message, socket};
 use counters::Counters;
 use errors::LogLimit;
@@ -74,7 +74,7 @@ const MAX_STALE_ERRORS: usize = 4;
 /// A UDP socket on port 4791 that carries RoCEv2. See the [module](self).
 #[derive(Debug)]
 pub struct UdpPort {
-    socket: Guarded<Socket>,
+    socket: CloseOnFork<Socket>,
     senders: Senders,
     address: IpAddr,
     scope_id: u32,

@@ -73,7 +73,7 @@ impl Net {
         })
     }
 
-    /// Sends `count` packets that apply their number, one by one.
+    /// Sends `count` packets that carry their number, one by one.
     fn send_numbered(&self, from: usize, to: u8, count: u32) {
         for number in 0..count {
             assert_eq!(self.send(from, to, &numbered(number), 64), SendOutcome::Sent);

@@ -27,7 +27,7 @@ use crate::cma::{DeviceKey, LocalDevice};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, QpHandle};
-use crate::link::{Changes, GidEntry, LinkSpec, LivePort, OperState, ResolvedLink};
+use crate::link::{Changes, GidEntry, LinkSpec, OperState, PortState, ResolvedLink};
 use crate::port::Transmit;
 use crate::port::faults::{FaultSpec, Impairment};
 use crate::port::sharing::ListenError;
@@ -37,7 +37,7 @@ use crate::qp::work_request::{PostError, RecvRequest, SendRequest};
 use crate::rng::Rng;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};
-use crate::sys::fork::Maker;
+use crate::sys::fork::ProcessId;
 use crate::sys::{self, clock, thread};
 use crate::time::Time;
 
@@ -53,7 +53,7 @@ pub struct Engine {
     link: ResolvedLink,
     events: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
-    maker: Maker,
+    process: ProcessId,
 }
 
 impl Engine {
@@ -120,7 +120,7 @@ impl Engine {
             after_progress: config.hooks.after_progress,
             namespace: config.direct.then(Namespace::current).flatten(),
             changes,
-            port: Mutex::new(LivePort::new(&link)),
+            port: Mutex::new(PortState::new(&link)),
             attached: OnceLock::new(),
         });
         if let Some(connections) = &config.connections {
@@ -134,7 +134,7 @@ impl Engine {
         let thread = thread::spawn_without_signals(builder, move || background::run(&for_thread));
         let thread = Some(thread.map_err(OpenEngineError::Thread)?);
         loopback::register(&shared);
-        Ok(Self { shared, link, events, thread, maker: Maker::this() })
+        Ok(Self { shared, link, events, thread, process: ProcessId::this() })
     }
 
     /// The device itself. Work posted to it directly is sent with the next call here.
@@ -147,7 +147,7 @@ impl Engine {
     /// engine's threads and sockets, and locks that other threads held at the fork stay locked.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
-        self.maker.is_other()
+        self.process.is_other()
     }
 
     /// Whether the interface carries packets now.

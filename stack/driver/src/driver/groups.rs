@@ -16,7 +16,7 @@ use crate::port::groups::{JoinError, JoinGroups};
 use crate::port::udp::{UdpConfig, UdpPort};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
-use crate::sys::fork::{Guarded, guard};
+use crate::sys::fork::{CloseOnFork, close_on_fork};
 
 /// Sockets that one look finds ready at most.
 const READY: usize = 8;
@@ -26,7 +26,7 @@ const NO_GROUP: u64 = u64::MAX;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct GroupPorts {
-    epoll: Guarded<OwnedFd>,
+    epoll: CloseOnFork<OwnedFd>,
     /// One for each address, the oldest first.
     configs: Mutex<Vec<UdpConfig>>,
     joined: Mutex<Vec<Option<Group>>>,
@@ -61,7 +61,7 @@ impl GroupPorts {
     /// machine still has.
     pub fn new(configs: &[UdpConfig]) -> Result<Self, Errno> {
         Ok(Self {
-            epoll: guard(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
+            epoll: close_on_fork(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
             configs: Mutex::new(configs.to_vec()),
             joined: Mutex::default(),
             count: AtomicUsize::new(0),

@@ -36,7 +36,7 @@ use crate::port::udp::UdpPort;
 use crate::port::{Datagrams, OWN_HOP_LIMIT, Run, SendOutcome, Transmit};
 use crate::sync::atomic::Ordering as SharedOrdering;
 use crate::sys::clock;
-use crate::sys::fork::{Maker, PerProcess};
+use crate::sys::fork::{PerProcess, ProcessId};
 
 /// Devices that a call serves in turn before it leaves the rest to their threads: some ten
 /// megabytes, or a long chain of answers.
@@ -81,7 +81,7 @@ fn devices() -> MutexGuard<'static, Vec<Entry>> {
 /// What a thread needs to hand packets over.
 struct LoopbackScratch {
     /// The process and the state of the list that `devices` is a copy of.
-    snapshot_of: Option<(Maker, u64)>,
+    snapshot_of: Option<(ProcessId, u64)>,
     devices: Vec<Entry>,
     receive_scratch: ReceiveScratch,
     /// Devices that got something and may have to answer.
@@ -105,7 +105,7 @@ impl LoopbackScratch {
             return;
         }
         self.devices.clone_from(&devices());
-        self.snapshot_of = Some((Maker::this(), changes));
+        self.snapshot_of = Some((ProcessId::this(), changes));
     }
 
     /// Hands `run` over, if it is for a device of this process; whether it was.

@@ -18,7 +18,7 @@ use crate::cma::{DeviceKey, Listing};
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
 use crate::link::interface::interfaces;
-use crate::link::{Changes, LivePort, OperState};
+use crate::link::{Changes, OperState, PortState};
 use crate::port::udp::UdpPort;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     pub namespace: Option<Namespace>,
     /// Tells of changes of interfaces and addresses, where the system allows it.
     pub changes: Option<Changes>,
-    pub port: Mutex<LivePort>,
+    pub port: Mutex<PortState>,
     pub attached: OnceLock<Attached>,
 }
 
@@ -119,7 +119,7 @@ impl Shared {
             Err(error) => return tracing::warn!(%error, "cannot tell how the interface changed"),
         };
         let mut port = lock(&self.port);
-        let changed = port.look(&interfaces, |address| self.add_port(address));
+        let changed = port.refresh(&interfaces, |address| self.add_port(address));
         let (active, gids) = (port.state() == OperState::Up, port.gids().to_vec());
         drop(port);
         if changed.active {

@@ -12,14 +12,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::srq::xrcd::{Claim, Inode, OpenXrcdError};
-use crate::sys::fork::{Guarded, PerProcess, guard};
+use crate::sys::fork::{CloseOnFork, PerProcess, close_on_fork};
 use urxe_wire::Gid;
 
 /// The claims of this process: it may have opened a device several times, each with a domain of the
 /// same file.
 static CLAIMS: PerProcess<Mutex<Claims>> = PerProcess::new(Mutex::default);
 
-type Claims = Vec<(Gid, Inode, Weak<Guarded<UnixDatagram>>)>;
+type Claims = Vec<(Gid, Inode, Weak<CloseOnFork<UnixDatagram>>)>;
 
 /// Claims the domain that the device with this first GID has of a file for this process, for
 /// [`Device::open_xrcd`](crate::device::Device::open_xrcd).
@@ -36,7 +36,7 @@ pub fn claim_xrcd(gid: Gid, inode: Inode) -> Result<Option<Claim>, OpenXrcdError
     }
     let name = SocketAddr::from_abstract_name(name(gid, inode))?;
     // A forked child's copy would keep the name after this process.
-    match guard(|| UnixDatagram::bind_addr(&name)) {
+    match close_on_fork(|| UnixDatagram::bind_addr(&name)) {
         Ok(socket) => {
             let claim = Arc::new(socket);
             claims.push((gid, inode, Arc::downgrade(&claim)));

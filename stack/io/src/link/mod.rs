@@ -22,23 +22,23 @@
 //! | [`config`] | the user's file: read, add, remove |
 //! | [`interface`] | what the system has: interfaces, addresses, MTU, MAC, state, speed |
 //! | [`gid`] | [`Guid`], and the table of GIDs |
-//! | [`changes`] | being told that an interface or address changed |
-//! | [`live`] | a link's state and GIDs while its device is open |
+//! | [`netlink`] | being told that an interface or address changed |
+//! | [`port_state`] | a link's state and GIDs while its device is open |
 //! | [`resolve`](mod@resolve) | a link's [`ResolvedLink`] on this machine |
 
-pub mod changes;
 pub mod config;
 pub mod gid;
 pub mod interface;
-pub mod live;
+pub mod netlink;
+pub mod port_state;
 pub mod resolve;
 pub mod spec;
 
-pub use changes::Changes;
 pub use config::{Configured, Origin, configured};
 pub use gid::{GidEntry, Guid};
 pub use interface::{Interface, LaneSpeed, LinkWidth, OperState, width_and_speed};
-pub use live::LivePort;
+pub use netlink::Changes;
+pub use port_state::PortState;
 pub use resolve::{ResolvedLink, path_mtu_for, resolve, resolve_on};
 pub use spec::{LinkName, LinkSpec, ParseError, ParseReason, Source};
 

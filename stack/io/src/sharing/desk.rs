@@ -22,7 +22,7 @@ use rustix::process::geteuid;
 use super::forward::{self, FORWARD, VERSION};
 use super::group::Group;
 use super::shared_address::{Place, owner_of};
-use crate::sys::fork::{Guarded, guard};
+use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};
 use urxe_types::owner::Owner;
@@ -49,7 +49,7 @@ const WELCOME_PATIENCE: Duration = Duration::from_millis(250);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Desk {
-    listener: Guarded<OwnedFd>,
+    listener: CloseOnFork<OwnedFd>,
 }
 
 impl Desk {
@@ -59,7 +59,7 @@ impl Desk {
     /// `EADDRINUSE` while somebody has the name, such as a child of a dead process that kept its
     /// descriptors.
     pub fn open(place: Place, slot: u8) -> Result<Self, Errno> {
-        Ok(Self { listener: guard(|| unix::listen_at(&place.desk(slot)))? })
+        Ok(Self { listener: close_on_fork(|| unix::listen_at(&place.desk(slot)))? })
     }
 
     /// Serves who waits: newcomers, packets, which go to `sink`, and who wants what `listing`
@@ -73,7 +73,9 @@ impl Desk {
     ) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..MAX_CONNECTIONS {
-            let Ok(connection) = guard(|| accept_with(&self.listener, flags)) else { return };
+            let Ok(connection) = close_on_fork(|| accept_with(&self.listener, flags)) else {
+                return;
+            };
             let is_own_user =
                 unix::peer(&*connection).is_ok_and(|peer| peer.uid == geteuid().as_raw());
             if is_own_user {
@@ -131,7 +133,7 @@ fn serve_one(
 /// It goes in a memory file: it may be longer than any message, and who asks reads it when it
 /// likes.
 fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
-    let file = guard(|| memfd_create("urxe-listing", MemfdFlags::CLOEXEC))?;
+    let file = close_on_fork(|| memfd_create("urxe-listing", MemfdFlags::CLOEXEC))?;
     let mut written = 0;
     while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
         written += rustix::io::pwrite(&file, rest, written as u64)?;
@@ -208,10 +210,11 @@ fn request<const COUNT: usize>(
     slot: u8,
     question: u8,
     expected: u8,
-) -> Result<[Guarded<OwnedFd>; COUNT], Refusal> {
+) -> Result<[CloseOnFork<OwnedFd>; COUNT], Refusal> {
     let deadline = clock::now() + WELCOME_PATIENCE;
     loop {
-        let connection = guard(|| unix::connect_to(&place.desk(slot))).map_err(Refusal::Nobody)?;
+        let connection =
+            close_on_fork(|| unix::connect_to(&place.desk(slot))).map_err(Refusal::Nobody)?;
         let peer = unix::peer(&*connection).map_err(Refusal::Nobody)?;
         if peer.uid != geteuid().as_raw() {
             return Err(Refusal::Stranger(peer));
@@ -244,13 +247,13 @@ fn exchange(
     question: u8,
     expected: u8,
     deadline: Time,
-) -> Result<Vec<Guarded<OwnedFd>>, Errno> {
+) -> Result<Vec<CloseOnFork<OwnedFd>>, Errno> {
     unix::send(connection, &[&[question, VERSION]], &[])?;
     if !wait_readable(connection, deadline) {
         return Err(Errno::TIMEDOUT);
     }
     let mut answer = [0; 2];
-    let passed = crate::sys::fork::guard_all(|| {
+    let passed = crate::sys::fork::close_all_on_fork(|| {
         let mut descriptors = Vec::with_capacity(unix::MAX_DESCRIPTORS);
         unix::receive(connection, &mut answer, &mut descriptors, false)?;
         Ok::<_, Errno>(descriptors)
@@ -269,7 +272,7 @@ pub(super) fn hand_in<'a>(
     taken: &mut usize,
 ) -> Result<(), Errno> {
     let connect = || {
-        let connection = guard(|| unix::connect_to(&place.desk(slot)))?;
+        let connection = close_on_fork(|| unix::connect_to(&place.desk(slot)))?;
         let is_own_user = unix::peer(&*connection)?.uid == geteuid().as_raw();
         is_own_user.then_some(connection).ok_or(Errno::ACCESS)
     };

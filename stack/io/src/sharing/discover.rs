@@ -26,7 +26,7 @@ use super::RETRY;
 use super::desk::{self, Reply};
 use super::group::{CreateGroupError, Group};
 use super::shared_address::{self, Place};
-use crate::sys::fork::guard;
+use crate::sys::fork::close_on_fork;
 use crate::sys::{clock, unix};
 use crate::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
 use urxe_types::owner::Owner;
@@ -130,7 +130,7 @@ pub(super) fn discover_or_create(
 
 /// Creates the group under the creation lock, unless another process has it.
 fn try_create(place: Place, config: &UdpConfig) -> Result<Attempt, CreateGroupError> {
-    let _lock = match guard(|| unix::listen_at(&place.creation_lock_name())) {
+    let _lock = match close_on_fork(|| unix::listen_at(&place.creation_lock_name())) {
         Ok(lock) => lock,
         Err(Errno::ADDRINUSE) => return Ok(Attempt::Blocked(Obstacle::CreationLocked)),
         Err(errno) => {

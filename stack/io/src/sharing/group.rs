@@ -14,7 +14,7 @@ use socket2::Socket;
 use super::shared_address::Place;
 use super::stash::Stash;
 use super::table::{Process, Record, Service, Table};
-use crate::sys::fork::{Guarded, PerProcess};
+use crate::sys::fork::{CloseOnFork, PerProcess};
 use crate::sys::{clock, steering};
 use crate::udp::{OpenPortError, UdpConfig, bind_shared, failed};
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +135,7 @@ impl Group {
     }
 
     /// The group that another process passed on: table, and both ends of the stash.
-    pub fn passed(place: Place, [table, end_in, end_out]: [Guarded<OwnedFd>; 3]) -> Self {
+    pub fn passed(place: Place, [table, end_in, end_out]: [CloseOnFork<OwnedFd>; 3]) -> Self {
         Self::new(place, Table::passed(table), Stash::passed(end_in, end_out), true)
     }
 
@@ -209,12 +209,16 @@ impl Group {
 
 impl Locked<'_> {
     /// The socket at `index`, if the group has so many.
-    pub fn peek(&self, index: u32) -> Result<Option<Guarded<Socket>>, Errno> {
+    pub fn peek(&self, index: u32) -> Result<Option<CloseOnFork<Socket>>, Errno> {
         self.group.stash.peek(index)
     }
 
     /// The socket at `index`; the group grows until it has it.
-    pub fn socket(&self, index: u32, config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
+    pub fn socket(
+        &self,
+        index: u32,
+        config: &UdpConfig,
+    ) -> Result<CloseOnFork<Socket>, OpenPortError> {
         let peek = |index| self.peek(index).map_err(failed(config.address, "MSG_PEEK"));
         if let Some(socket) = peek(index)? {
             return Ok(socket);

@@ -55,7 +55,7 @@ use self::discover::discover_or_create;
 use self::group::{CreateGroupError, Group, REGISTRY, Services};
 use self::shared_address::{Place, owner_of};
 use self::table::Service;
-use crate::sys::fork::{Guarded, Maker};
+use crate::sys::fork::{CloseOnFork, ProcessId};
 use crate::sys::{socket, steering, unix};
 use crate::udp::{
     OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, check_address, discard_received, failed,
@@ -102,8 +102,8 @@ pub struct Member {
     /// The common socket, which all processes of the address read.
     common: Option<UdpPort>,
     /// The sockets of other slots, of those that were looked at. They never change.
-    others: Box<[OnceLock<Guarded<Socket>>]>,
-    maker: Maker,
+    others: Box<[OnceLock<CloseOnFork<Socket>>]>,
+    process: ProcessId,
 }
 
 /// The result of looking up an address.
@@ -252,7 +252,7 @@ impl Member {
             desk: None,
             common: None,
             others: (0..MAX_PROCESS_SLOTS).map(|_| OnceLock::new()).collect(),
-            maker: Maker::this(),
+            process: ProcessId::this(),
         };
         match Desk::open(group.place, slot) {
             Ok(desk) => member.desk = Some(desk),
@@ -446,7 +446,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let Some(group) = self.group.take() else { return };
-        if self.maker.is_other() {
+        if self.process.is_other() {
             // A forked child: nothing here is its own, and locks may be held by threads that it
             // does not have.
             std::mem::forget(group);

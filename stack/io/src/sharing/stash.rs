@@ -12,19 +12,19 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use socket2::Socket;
 
-use crate::sys::fork::{Guarded, guard, guard_all};
+use crate::sys::fork::{CloseOnFork, close_all_on_fork, close_on_fork};
 use crate::sys::unix;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Stash {
-    end_in: Guarded<OwnedFd>,
-    end_out: Guarded<OwnedFd>,
+    end_in: CloseOnFork<OwnedFd>,
+    end_out: CloseOnFork<OwnedFd>,
 }
 
 impl Stash {
     pub fn new() -> Result<Self, Errno> {
-        let mut ends = guard_all(|| {
+        let mut ends = close_all_on_fork(|| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
                 .map(|(a, b)| vec![a, b])
@@ -34,7 +34,7 @@ impl Stash {
     }
 
     /// The stash that another process passed on.
-    pub fn passed(end_in: Guarded<OwnedFd>, end_out: Guarded<OwnedFd>) -> Self {
+    pub fn passed(end_in: CloseOnFork<OwnedFd>, end_out: CloseOnFork<OwnedFd>) -> Self {
         Self { end_in, end_out }
     }
 
@@ -50,9 +50,9 @@ impl Stash {
 
     /// The socket at `index`, if there are so many. The caller holds the group's lock: where to
     /// peek is a property of the socket that all processes share.
-    pub fn peek(&self, index: u32) -> Result<Option<Guarded<Socket>>, Errno> {
+    pub fn peek(&self, index: u32) -> Result<Option<CloseOnFork<Socket>>, Errno> {
         unix::set_peek_offset(&self.end_out, index as i32)?;
-        let peeked = guard(|| {
+        let peeked = close_on_fork(|| {
             let mut descriptors = Vec::with_capacity(unix::MAX_DESCRIPTORS);
             unix::receive(&self.end_out, &mut [0], &mut descriptors, true)?;
             // A message without a descriptor: this process may have no more of them.

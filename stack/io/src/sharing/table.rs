@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
-use crate::sys::fork::{Guarded, guard};
+use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::record_lock;
 use urxe_types::owner::MAX_SERVICES;
 
@@ -71,20 +71,20 @@ pub(super) struct Service {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Table {
-    file: Guarded<OwnedFd>,
+    file: CloseOnFork<OwnedFd>,
 }
 
 impl Table {
     pub fn new() -> Result<Self, Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = guard(|| memfd_create("urxe-sharing", flags))?;
+        let file = close_on_fork(|| memfd_create("urxe-sharing", flags))?;
         ftruncate(&file, TABLE_LEN)?;
         fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
         Ok(Self { file })
     }
 
     /// The table that another process passed on.
-    pub fn passed(file: Guarded<OwnedFd>) -> Self {
+    pub fn passed(file: CloseOnFork<OwnedFd>) -> Self {
         Self { file }
     }
 

@@ -2,13 +2,13 @@
 //!
 //! A child after `fork` holds copies of its parent's descriptors. A copy of a socket keeps its port
 //! taken, its abstract name bound and, in a SO_REUSEPORT group, its place, after the parent died.
-//! So every descriptor that other processes can notice is [`Guarded`]: a handler that runs in the
+//! So every descriptor that other processes can notice is [`CloseOnFork`]: a handler that runs in the
 //! child before `fork` returns there puts an eventfd that nobody else knows in its place. The
 //! number stays taken, since objects that the child inherited still own it: what they do with it
 //! fails, and they close it in the end.
 //!
 //! ```text
-//!   guard(): lock, create, note the number, unlock
+//!   close_on_fork(): lock, create, note the number, unlock
 //!   fork():  lock | copy the process | parent: unlock
 //!                                    | child:  replace what is noted, forget it, unlock
 //! ```
@@ -24,42 +24,42 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, Once};
 
 /// The guarded descriptors of this process.
-static NOTED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+static DESCRIPTORS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 /// What `prepare` locked for the two handlers after it.
-static HELD: Held = Held(UnsafeCell::new(None));
+static FORK_GUARD: ForkGuard = ForkGuard(UnsafeCell::new(None));
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static HANDLERS: Once = Once::new();
 
-struct Held(UnsafeCell<Option<MutexGuard<'static, Vec<RawFd>>>>);
+struct ForkGuard(UnsafeCell<Option<MutexGuard<'static, Vec<RawFd>>>>);
 
-// SAFETY: only the handlers touch the cell, each while it holds the mutex NOTED: `prepare` writes
+// SAFETY: only the handlers touch the cell, each while it holds the mutex DESCRIPTORS: `prepare` writes
 // it after locking, and of the two others the one that runs in a process takes it out before
 // unlocking, on the thread that locked.
-unsafe impl Sync for Held {}
+unsafe impl Sync for ForkGuard {}
 
-fn noted() -> MutexGuard<'static, Vec<RawFd>> {
-    match NOTED.lock() {
+fn descriptors() -> MutexGuard<'static, Vec<RawFd>> {
+    match DESCRIPTORS.lock() {
         Ok(guard) => guard,
         Err(poisoned) => poisoned.into_inner(),
     }
 }
 
 extern "C" fn prepare() {
-    let guard = noted();
-    // SAFETY: the mutex is held, see `Held`.
-    unsafe { *HELD.0.get() = Some(guard) };
+    let guard = descriptors();
+    // SAFETY: the mutex is held, see `ForkGuard`.
+    unsafe { *FORK_GUARD.0.get() = Some(guard) };
 }
 
 extern "C" fn in_parent() {
-    // SAFETY: `prepare` on this thread holds the mutex, see `Held`.
-    drop(unsafe { (*HELD.0.get()).take() });
+    // SAFETY: `prepare` on this thread holds the mutex, see `ForkGuard`.
+    drop(unsafe { (*FORK_GUARD.0.get()).take() });
 }
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     // SAFETY: `prepare` locked on the thread that this one is the copy of, and there is no other
-    // thread, see `Held`.
-    let guard = unsafe { (*HELD.0.get()).take() };
+    // thread, see `ForkGuard`.
+    let guard = unsafe { (*FORK_GUARD.0.get()).take() };
     if let Some(mut list) = guard {
         replace(&list);
         list.clear();
@@ -69,7 +69,7 @@ extern "C" fn in_child() {
 /// Puts one new eventfd in the place of all of `descriptors`.
 fn replace(descriptors: &[RawFd]) {
     let Some((&first, rest)) = descriptors.split_first() else { return };
-    // SAFETY: the numbers are those of descriptors that `Guarded` values own, which know that a
+    // SAFETY: the numbers are those of descriptors that `CloseOnFork` values own, which know that a
     // fork replaces what they refer to. The first is closed before the eventfd is made, so that one
     // is to be had even when the table is full. All calls are async-signal-safe, as needed between
     // fork and exec.
@@ -102,47 +102,49 @@ fn install_handlers() {
 
 /// A descriptor that a forked child loses. See the [module](self).
 #[derive(Debug)]
-pub struct Guarded<T: AsFd>(T);
+pub struct CloseOnFork<T: AsFd>(T);
 
 /// Makes one descriptor, or several, under the guard. `create` should be one system call or few:
 /// `fork` in another thread waits for it.
 ///
 /// # Errors
 /// Those of `create`.
-pub fn guard<T: AsFd, E>(create: impl FnOnce() -> Result<T, E>) -> Result<Guarded<T>, E> {
+pub fn close_on_fork<T: AsFd, E>(
+    create: impl FnOnce() -> Result<T, E>,
+) -> Result<CloseOnFork<T>, E> {
     install_handlers();
-    let mut list = noted();
-    create().map(|owned| note(&mut list, owned))
+    let mut list = descriptors();
+    create().map(|owned| register(&mut list, owned))
 }
 
-/// As [`guard`], for several that one call makes.
+/// As [`close_on_fork`], for several that one call makes.
 ///
 /// # Errors
 /// Those of `create`.
-pub fn guard_all<T: AsFd, E>(
+pub fn close_all_on_fork<T: AsFd, E>(
     create: impl FnOnce() -> Result<Vec<T>, E>,
-) -> Result<Vec<Guarded<T>>, E> {
+) -> Result<Vec<CloseOnFork<T>>, E> {
     install_handlers();
-    let mut list = noted();
-    Ok(create()?.into_iter().map(|owned| note(&mut list, owned)).collect())
+    let mut list = descriptors();
+    Ok(create()?.into_iter().map(|owned| register(&mut list, owned)).collect())
 }
 
-fn note<T: AsFd>(list: &mut Vec<RawFd>, owned: T) -> Guarded<T> {
+fn register<T: AsFd>(list: &mut Vec<RawFd>, owned: T) -> CloseOnFork<T> {
     list.push(owned.as_fd().as_raw_fd());
-    Guarded(owned)
+    CloseOnFork(owned)
 }
 
-impl<T: AsFd> Drop for Guarded<T> {
+impl<T: AsFd> Drop for CloseOnFork<T> {
     fn drop(&mut self) {
         let number = self.0.as_fd().as_raw_fd();
-        let mut list = noted();
-        if let Some(position) = list.iter().position(|&noted| noted == number) {
+        let mut list = descriptors();
+        if let Some(position) = list.iter().position(|&listed| listed == number) {
             list.swap_remove(position);
         }
     }
 }
 
-impl<T: AsFd> Deref for Guarded<T> {
+impl<T: AsFd> Deref for CloseOnFork<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -150,7 +152,7 @@ impl<T: AsFd> Deref for Guarded<T> {
     }
 }
 
-impl<T: AsFd> AsFd for Guarded<T> {
+impl<T: AsFd> AsFd for CloseOnFork<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -159,12 +161,12 @@ impl<T: AsFd> AsFd for Guarded<T> {
 /// The process that made an object: whether the one that uses it is a forked child that merely
 /// inherited it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Maker {
+pub struct ProcessId {
     forks: u32,
     pid: u32,
 }
 
-impl Maker {
+impl ProcessId {
     /// This process.
     #[must_use]
     pub fn this() -> Self {
@@ -183,7 +185,7 @@ impl Maker {
 /// locks another thread may have held. What was the parent's stays allocated in the child.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
-    current: AtomicPtr<(Maker, T)>,
+    current: AtomicPtr<(ProcessId, T)>,
     make: fn() -> T,
 }
 
@@ -200,12 +202,12 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
             let current = self.current.load(Ordering::Acquire);
             // SAFETY: a pointer that is not null came from a box that was leaked below, and is
             // never freed.
-            if let Some((maker, value)) = unsafe { current.as_ref() }
-                && !maker.is_other()
+            if let Some((process, value)) = unsafe { current.as_ref() }
+                && !process.is_other()
             {
                 return value;
             }
-            let made = Box::into_raw(Box::new((Maker::this(), (self.make)())));
+            let made = Box::into_raw(Box::new((ProcessId::this(), (self.make)())));
             let swapped =
                 self.current.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire);
             if swapped.is_err() {

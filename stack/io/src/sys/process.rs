@@ -4,20 +4,20 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// The number as this process has learned it, in a page that is empty in every child, however it
 /// was forked; null until it is mapped.
-static KEPT: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+static CACHED: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 /// The system has no such pages.
-static CANNOT_KEEP: AtomicBool = AtomicBool::new(false);
+static IS_UNSUPPORTED: AtomicBool = AtomicBool::new(false);
 
 /// The number of this process.
 #[must_use]
 pub fn own_id() -> u32 {
-    // SAFETY: what is not null was mapped by `keep`, is as long as a word and stays mapped; all use
+    // SAFETY: what is not null was mapped by `cache`, is as long as a word and stays mapped; all use
     // it as an atomic.
-    let Some(kept) = (unsafe { KEPT.load(Ordering::Acquire).as_ref() }) else { return keep() };
-    match kept.load(Ordering::Relaxed) {
+    let Some(cached) = (unsafe { CACHED.load(Ordering::Acquire).as_ref() }) else { return cache() };
+    match cached.load(Ordering::Relaxed) {
         0 => {
             let id = std::process::id();
-            kept.store(id, Ordering::Relaxed);
+            cached.store(id, Ordering::Relaxed);
             id
         }
         id => id,
@@ -26,11 +26,11 @@ pub fn own_id() -> u32 {
 
 /// Asks for the number, and makes a place for it if there is none yet.
 #[cold]
-fn keep() -> u32 {
-    if !CANNOT_KEEP.load(Ordering::Relaxed) {
+fn cache() -> u32 {
+    if !IS_UNSUPPORTED.load(Ordering::Relaxed) {
         match wiped_page() {
             Some(page) => {
-                let others = KEPT.compare_exchange(
+                let others = CACHED.compare_exchange(
                     std::ptr::null_mut(),
                     page,
                     Ordering::AcqRel,
@@ -41,7 +41,7 @@ fn keep() -> u32 {
                     unsafe { libc::munmap(page.cast(), size_of::<AtomicU32>()) };
                 }
             }
-            None => CANNOT_KEEP.store(true, Ordering::Relaxed),
+            None => IS_UNSUPPORTED.store(true, Ordering::Relaxed),
         }
     }
     std::process::id()

@@ -12,7 +12,7 @@ use urxe_wire::ROCE_PORT;
 use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
 use crate::link::gid;
-use crate::sys::fork::{Guarded, guard};
+use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::socket::{self, IntOption};
 use urxe_types::owner::Owner;
 use urxe_types::port::PacketTap;
@@ -145,7 +145,7 @@ impl UdpPort {
     /// [`OpenPortError`] says what was wrong and what to do.
     pub fn open(config: UdpConfig) -> Result<Self, OpenPortError> {
         let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
-        let socket = guarded_socket(address)?;
+        let socket = socket_closed_on_fork(address)?;
         configure(&socket, address, &config)?;
         bind(&socket, address, scope_id, ROCE_PORT)?;
         assemble(socket, (address, scope_id), &config)
@@ -154,7 +154,7 @@ impl UdpPort {
     /// The port of a socket on the address of `config` that [`bind_shared`] made, here or in
     /// another process.
     pub(crate) fn adopt(
-        socket: Guarded<Socket>,
+        socket: CloseOnFork<Socket>,
         config: &UdpConfig,
     ) -> Result<Self, OpenPortError> {
         let address = config.address.to_canonical();
@@ -184,7 +184,7 @@ impl UdpPort {
         };
         let system_io =
             |call| move |error| JoinError::System { group, call, errno: errno_of(&error) };
-        let socket = guarded_socket(group).map_err(because)?;
+        let socket = socket_closed_on_fork(group).map_err(because)?;
         // With SO_REUSEPORT, all would have to be of one user.
         socket.set_reuse_address(true).map_err(system_io("SO_REUSEADDR"))?;
         configure(&socket, config.address.to_canonical(), config).map_err(because)?;
@@ -236,9 +236,9 @@ impl UdpPort {
 }
 
 /// A socket that others may join on its address and port (SO_REUSEPORT).
-pub(crate) fn bind_shared(config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
+pub(crate) fn bind_shared(config: &UdpConfig) -> Result<CloseOnFork<Socket>, OpenPortError> {
     let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
-    let socket = guarded_socket(address)?;
+    let socket = socket_closed_on_fork(address)?;
     socket.set_reuse_port(true).map_err(failed(address, "SO_REUSEPORT"))?;
     configure(&socket, address, config)?;
     bind(&socket, address, scope_id, ROCE_PORT)?;
@@ -246,9 +246,9 @@ pub(crate) fn bind_shared(config: &UdpConfig) -> Result<Guarded<Socket>, OpenPor
 }
 
 /// A socket to send from, on a port that the system chooses. It receives nothing but errors.
-pub(super) fn bind_sender(port: &UdpPort) -> Result<(Guarded<Socket>, u16), OpenPortError> {
+pub(super) fn bind_sender(port: &UdpPort) -> Result<(CloseOnFork<Socket>, u16), OpenPortError> {
     let address = port.address;
-    let socket = guarded_socket(address)?;
+    let socket = socket_closed_on_fork(address)?;
     // The buffer is for the error queue alone.
     let config = UdpConfig {
         gro: false,
@@ -264,8 +264,8 @@ pub(super) fn bind_sender(port: &UdpPort) -> Result<(Guarded<Socket>, u16), Open
     Ok((socket, number))
 }
 
-fn guarded_socket(address: IpAddr) -> Result<Guarded<Socket>, OpenPortError> {
-    guard(|| new_socket(address)).map_err(|errno| match errno {
+fn socket_closed_on_fork(address: IpAddr) -> Result<CloseOnFork<Socket>, OpenPortError> {
+    close_on_fork(|| new_socket(address)).map_err(|errno| match errno {
         Errno::AFNOSUPPORT => OpenPortError::FamilyMissing { address },
         Errno::ACCESS | Errno::PERM => OpenPortError::NotPermitted { address },
         errno => failed(address, "socket")(errno),
@@ -334,7 +334,7 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
 }
 
 fn assemble(
-    socket: Guarded<Socket>,
+    socket: CloseOnFork<Socket>,
     (address, scope_id): (IpAddr, u32),
     config: &UdpConfig,
 ) -> Result<UdpPort, OpenPortError> {

@@ -7,7 +7,7 @@
 //! They are opened as they are needed, unconnected like the port's own (see the [port](super)), and
 //! refuse whatever is sent to them.
 
-use crate::sys::fork::Guarded;
+use crate::sys::fork::CloseOnFork;
 use socket2::Socket;
 use std::sync::OnceLock;
 use urxe_types::qpn::MANAGEMENT_SLOT;
@@ -27,7 +27,7 @@ pub(super) struct Senders {
 struct Sender {
     peer_slot: u8,
     port: u16,
-    socket: Guarded<Socket>,
+    socket: CloseOnFork<Socket>,
 }
 
 impl Default for Senders {

@@ -9,7 +9,7 @@ use urxe_stack::cma::{ChannelId, Cma, CmaError, CmaEvent, CmaId, DeviceKey};
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::Connections;
 use urxe_stack::qp::attr::QpType;
-use urxe_stack::sys::fork::{Maker, PerProcess};
+use urxe_stack::sys::fork::{PerProcess, ProcessId};
 use urxe_stack::time::Time;
 use urxe_wire::mad::PortSpace;
 
@@ -23,7 +23,7 @@ pub(crate) struct Service {
     /// Wakers of all its devices: what one thread receives may be for who waits at another device.
     ready: Arc<ReadyWakers>,
     devices: Mutex<Vec<(DeviceKey, Weak<Inner>)>>,
-    maker: Maker,
+    process: ProcessId,
 }
 
 /// A service, and the devices that it is over.
@@ -40,7 +40,7 @@ impl Service {
             connections: Arc::new(Connections::new(seed)),
             ready: Arc::default(),
             devices: Mutex::default(),
-            maker: Maker::this(),
+            process: ProcessId::this(),
         })
     }
 
@@ -75,7 +75,7 @@ impl Service {
 
     /// Whether this process is a fork of the one that made it, and has none of its threads.
     pub fn is_inherited(&self) -> bool {
-        self.maker.is_other()
+        self.process.is_other()
     }
 }
 

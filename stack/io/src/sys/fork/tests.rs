@@ -72,21 +72,22 @@ impl<F: Fn() + 'static> tracing::Subscriber for AtStep<F> {
 #[test]
 fn a_child_has_something_else_in_the_place_of_a_guarded_descriptor() {
     let inode = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
-    let many: Vec<Guarded<std::net::UdpSocket>> =
-        (0..5).map(|_| guard(|| std::net::UdpSocket::bind("127.0.0.1:0")).unwrap()).collect();
+    let many: Vec<CloseOnFork<std::net::UdpSocket>> = (0..5)
+        .map(|_| close_on_fork(|| std::net::UdpSocket::bind("127.0.0.1:0")).unwrap())
+        .collect();
     let numbers: Vec<RawFd> = many.iter().map(|socket| socket.as_raw_fd()).collect();
     let before: Vec<_> = numbers.iter().map(|&fd| inode(fd)).collect();
-    let maker = Maker::this();
+    let process = ProcessId::this();
     let child = forked(|| {
         let changed = numbers.iter().zip(&before).all(|(&fd, before)| inode(fd) != *before);
         drop(many);
         // They were this process's to close, once.
         let closed =
             numbers.iter().all(|fd| !std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists());
-        i32::from(changed) | i32::from(closed) << 1 | i32::from(maker.is_other()) << 2
+        i32::from(changed) | i32::from(closed) << 1 | i32::from(process.is_other()) << 2
     });
     assert_eq!(status_of(child), Some(0b111));
-    assert!(!maker.is_other());
+    assert!(!process.is_other());
 }
 
 #[test]

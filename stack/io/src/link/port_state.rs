@@ -20,7 +20,7 @@ const MAX_GIDS: usize = 255;
 
 /// A link as it is now.
 #[derive(Clone, Debug)]
-pub struct LivePort {
+pub struct PortState {
     source: Source,
     index: u32,
     places: Vec<Place>,
@@ -56,7 +56,7 @@ pub struct Changed {
     pub gids: bool,
 }
 
-impl LivePort {
+impl PortState {
     /// As the link was resolved.
     #[must_use]
     pub fn new(link: &ResolvedLink) -> Self {
@@ -88,7 +88,7 @@ impl LivePort {
 
     /// Looks at the machine's interfaces. `open`: opens a port for a new address; whether it has
     /// one then. What changed.
-    pub fn look(
+    pub fn refresh(
         &mut self,
         interfaces: &[Interface],
         mut open: impl FnMut(IpAddr) -> bool,

@@ -2,7 +2,7 @@
 //! (rtnetlink(7)).
 //!
 //! What is told is not read, but for its being there: whoever is told looks at the interfaces anew
-//! ([`live`](super::live)). So a message that got lost for want of room costs nothing, as the
+//! ([`port_state`](super::port_state)). So a message that got lost for want of room costs nothing, as the
 //! kernel says that one did. Only the kernel sends to these groups, or root.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
