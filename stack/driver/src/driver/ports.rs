@@ -39,7 +39,7 @@ use super::groups::GroupPorts;
 use super::management::Inbox;
 use crate::device::SourcePorts;
 use crate::port::faults::Impairment;
-use crate::port::sharing::{self, Joined, Member};
+use crate::port::sharing::{self, Member, PortSet};
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::port::{Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -86,7 +86,7 @@ impl Ports {
             Some(config) => config.clone(),
             None => unreachable!("a link has an address"),
         };
-        let Joined { slot, ports, members, alone } = sharing::join(configs, random)?;
+        let PortSet { slot, ports, members, alone } = sharing::join(configs, random)?;
         Ok(Self {
             added: AddedPorts::new(template),
             ports,
@@ -134,7 +134,7 @@ impl Ports {
     /// Returns whether other processes have used an address at any time, so that
     /// [`clean_up_orphans`](Self::clean_up_orphans) is due from time to time. They may all have ended.
     pub fn is_shared(&self) -> bool {
-        self.members().any(Member::has_company)
+        self.members().any(Member::has_been_shared)
     }
 
     /// Takes the errors that ICMP and the own interface reported; the port counts and logs them.

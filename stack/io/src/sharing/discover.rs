@@ -4,9 +4,9 @@
 //!
 //! | in | out |
 //! |---|---|
-//! | [`Reply::Joined`] | the group |
+//! | [`Reply::PortSet`] | the group |
 //! | [`Reply::OtherOwner`] | the address is in use |
-//! | [`Reply::Silent`], [`Reply::NoListener`] | an [`Attempt`] to create the group |
+//! | [`Reply::NoReply`], [`Reply::NoListener`] | an [`Attempt`] to create the group |
 //! | [`Attempt::Found`] | the group |
 //! | [`Attempt::Blocked`] | [`FailedRound::verdict`]: another round, or the address is in use |
 //! | [`CreateGroupError::Refused`]: by the system | the address is for this process alone |
@@ -23,16 +23,16 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::RETRY;
-use super::desk::{self, Reply};
 use super::group::{CreateGroupError, Group};
-use super::shared_address::{self, Place};
+use super::rendezvous::{self, Reply};
+use super::shared_address::{self, SharedAddress};
 use crate::sys::fork::close_on_fork;
 use crate::sys::{clock, unix};
 use crate::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
 use urxe_types::owner::Owner;
 
 /// How long a joining process tries, since its first round, while a silent process has the port or
-/// another one has the creation lock. Each [`desk::ask`] blocks for up to 250 ms at each silent
+/// another one has the creation lock. Each [`rendezvous::request_group`] blocks for up to 250 ms at each silent
 /// desk.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a joining process tries, since its first round, while the port is taken and no process
@@ -65,7 +65,7 @@ enum Obstacle {
 struct FailedRound {
     obstacle: Obstacle,
     /// A process of the address listens, but does not reply.
-    has_silent_listener: bool,
+    has_unresponsive_listener: bool,
     /// The process that has the desk, the lock or the port, as far as it can be told.
     holder: Option<Owner>,
     /// Since the first round.
@@ -86,7 +86,7 @@ impl FailedRound {
     fn verdict(&self, own_uid: u32) -> Verdict {
         let timeout = match self.obstacle {
             Obstacle::CreationLocked => REPLY_TIMEOUT,
-            Obstacle::PortTaken if self.has_silent_listener => REPLY_TIMEOUT,
+            Obstacle::PortTaken if self.has_unresponsive_listener => REPLY_TIMEOUT,
             // A silent listener does not matter once the trial bind succeeded: the port was free.
             Obstacle::PortTaken | Obstacle::Overtaken => ORPHAN_TIMEOUT,
         };
@@ -95,51 +95,51 @@ impl FailedRound {
     }
 }
 
-/// Returns the group of `place`: that of the processes that have it, or a new one.
+/// Returns the group of `address`: that of the processes that have it, or a new one.
 pub(super) fn discover_or_create(
-    place: Place,
+    address: SharedAddress,
     config: &UdpConfig,
 ) -> Result<Group, CreateGroupError> {
     let start = clock::now();
     loop {
-        let silent = match desk::ask(place) {
-            Reply::Joined(group) => return Ok(*group),
-            Reply::OtherOwner(owner) => return Err(in_use(place, Some(owner))),
-            Reply::Silent(owner) => Some(owner),
+        let silent = match rendezvous::request_group(address) {
+            Reply::PortSet(group) => return Ok(*group),
+            Reply::OtherOwner(owner) => return Err(in_use(address, Some(owner))),
+            Reply::NoReply(owner) => Some(owner),
             Reply::NoListener => None,
         };
-        tracing::debug!(%place, "looked for processes");
-        let obstacle = match try_create(place, config)? {
+        tracing::debug!(%address, "looked for processes");
+        let obstacle = match try_create(address, config)? {
             Attempt::Found(group) => return Ok(*group),
             Attempt::Blocked(obstacle) => obstacle,
         };
         let holder = silent.or_else(|| match obstacle {
-            Obstacle::CreationLocked => shared_address::at_name(&place.creation_lock_name()),
-            Obstacle::PortTaken => shared_address::of_port(place),
+            Obstacle::CreationLocked => shared_address::at_name(&address.creation_lock_name()),
+            Obstacle::PortTaken => shared_address::of_port(address),
             Obstacle::Overtaken => None,
         });
         let waited = clock::now() - start;
-        let has_silent_listener = silent.is_some();
-        let failed = FailedRound { obstacle, has_silent_listener, holder, waited };
+        let has_unresponsive_listener = silent.is_some();
+        let failed = FailedRound { obstacle, has_unresponsive_listener, holder, waited };
         match failed.verdict(geteuid().as_raw()) {
             Verdict::Retry => std::thread::sleep(RETRY),
-            Verdict::InUse => return Err(in_use(place, holder)),
+            Verdict::InUse => return Err(in_use(address, holder)),
         }
     }
 }
 
 /// Creates the group under the creation lock, unless another process has it.
-fn try_create(place: Place, config: &UdpConfig) -> Result<Attempt, CreateGroupError> {
-    let _lock = match close_on_fork(|| unix::listen_at(&place.creation_lock_name())) {
+fn try_create(address: SharedAddress, config: &UdpConfig) -> Result<Attempt, CreateGroupError> {
+    let _lock = match close_on_fork(|| unix::listen_at(&address.creation_lock_name())) {
         Ok(lock) => lock,
         Err(Errno::ADDRINUSE) => return Ok(Attempt::Blocked(Obstacle::CreationLocked)),
         Err(errno) => {
             return Err(CreateGroupError::Refused { call: "an abstract local socket", errno });
         }
     };
-    tracing::debug!(%place, "may create the group");
+    tracing::debug!(%address, "may create the group");
     // It may have been created since the look for processes. After other replies the bind decides.
-    if let Reply::Joined(group) = desk::ask(place) {
+    if let Reply::PortSet(group) = rendezvous::request_group(address) {
         return Ok(Attempt::Found(group));
     }
     // Without SO_REUSEPORT: succeeds only if no socket of an older group is left.
@@ -150,8 +150,8 @@ fn try_create(place: Place, config: &UdpConfig) -> Result<Attempt, CreateGroupEr
         }
         Err(error) => return Err(CreateGroupError::Port(error)),
     }
-    let created = Group::create(place, config);
-    tracing::debug!(%place, is_created = created.is_ok(), "tried to create the group");
+    let created = Group::create(address, config);
+    tracing::debug!(%address, is_created = created.is_ok(), "tried to create the group");
     match created {
         Ok(group) => Ok(Attempt::Found(Box::new(group))),
         Err(CreateGroupError::Port(OpenPortError::AddressInUse { .. })) => {
@@ -161,9 +161,9 @@ fn try_create(place: Place, config: &UdpConfig) -> Result<Attempt, CreateGroupEr
     }
 }
 
-fn in_use(place: Place, owner: Option<Owner>) -> CreateGroupError {
+fn in_use(address: SharedAddress, owner: Option<Owner>) -> CreateGroupError {
     CreateGroupError::Port(OpenPortError::AddressInUse {
-        address: place.address,
+        address: address.ip,
         owner,
         free: free_loopback_address().map(IpAddr::V4),
     })
@@ -178,7 +178,7 @@ mod tests {
         const OWN: u32 = 1000;
         let own = Some(Owner::new(OWN, None, b""));
         let other = Some(Owner::new(OWN + 1, None, b""));
-        for (obstacle, has_silent_listener, holder, timeout) in [
+        for (obstacle, has_unresponsive_listener, holder, timeout) in [
             (Obstacle::CreationLocked, false, None, REPLY_TIMEOUT),
             (Obstacle::CreationLocked, false, own, REPLY_TIMEOUT),
             (Obstacle::CreationLocked, true, own, REPLY_TIMEOUT),
@@ -190,7 +190,8 @@ mod tests {
             (Obstacle::CreationLocked, false, other, Duration::ZERO),
             (Obstacle::PortTaken, false, other, Duration::ZERO),
         ] {
-            let failed = FailedRound { obstacle, has_silent_listener, holder, waited: timeout };
+            let failed =
+                FailedRound { obstacle, has_unresponsive_listener, holder, waited: timeout };
             assert_eq!(failed.verdict(OWN), Verdict::InUse, "{failed:?}");
             let Some(waited) = timeout.checked_sub(Duration::from_nanos(1)) else { continue };
             let earlier = FailedRound { waited, ..failed };

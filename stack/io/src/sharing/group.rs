@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::Socket;
 
-use super::shared_address::Place;
-use super::stash::Stash;
+use super::shared_address::SharedAddress;
+use super::socket_pool::SocketPool;
 use super::table::{Process, Record, Service, Table};
 use crate::sys::fork::{CloseOnFork, PerProcess};
 use crate::sys::{clock, steering};
@@ -22,7 +22,7 @@ use urxe_types::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 
 /// How long the group's lock is tried for. It is held for microseconds, unless its holder is
 /// stopped.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The groups that this process uses.
 pub(super) static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::default);
@@ -31,19 +31,19 @@ pub(super) static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::def
 /// dropped. A search may last seconds; those for other addresses do not wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    entries: Mutex<Vec<(Place, Entry)>>,
+    entries: Mutex<Vec<(SharedAddress, Entry)>>,
 }
 
 type Entry = Arc<Mutex<Weak<Group>>>;
 
 impl Registry {
-    /// The group of `place`, found by `find` if this process does not use it yet.
+    /// The group of `address`, found by `find` if this process does not use it yet.
     pub fn group<E>(
         &self,
-        place: Place,
+        address: SharedAddress,
         find: impl FnOnce() -> Result<Group, E>,
     ) -> Result<Arc<Group>, E> {
-        let entry = self.entry(place);
+        let entry = self.entry(address);
         let mut known = lock(&entry);
         if let Some(group) = known.upgrade() {
             return Ok(group);
@@ -56,29 +56,29 @@ impl Registry {
     /// Lets go of a group. Were it dropped without the lock, another thread could find it again
     /// through another process and take a slot, whose lock the kernel would release when this one's
     /// descriptor is closed.
-    pub fn let_go(&self, group: Arc<Group>) {
-        let entry = self.entry(group.place);
+    pub fn release(&self, group: Arc<Group>) {
+        let entry = self.entry(group.address);
         let _known = lock(&entry);
         match Arc::into_inner(group) {
             // Another copy of this library in the process has locks of its own on the table: it
             // must stay open.
-            Some(group) if group.has_strangers_of_this_process() => std::mem::forget(group),
+            Some(group) if group.has_foreign_claims() => std::mem::forget(group),
             _ => {}
         }
     }
 
-    /// The entry of `place`. Those that no thread uses and that have no group are removed.
-    fn entry(&self, place: Place) -> Entry {
+    /// The entry of `address`. Those that no thread uses and that have no group are removed.
+    fn entry(&self, address: SharedAddress) -> Entry {
         let mut entries = lock(&self.entries);
         entries.retain(|(_, entry)| {
             let is_used = Arc::strong_count(entry) > 1;
             is_used || try_lock(entry).is_none_or(|group| group.strong_count() > 0)
         });
-        if let Some((_, entry)) = entries.iter().find(|(of, _)| *of == place) {
+        if let Some((_, entry)) = entries.iter().find(|(of, _)| *of == address) {
             return Arc::clone(entry);
         }
         let entry = Entry::default();
-        entries.push((place, Arc::clone(&entry)));
+        entries.push((address, Arc::clone(&entry)));
         entry
     }
 }
@@ -86,11 +86,11 @@ impl Registry {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub place: Place,
+    pub address: SharedAddress,
     pub table: Table,
-    pub stash: Stash,
+    pub pool: SocketPool,
     /// Other processes use the address, or did.
-    pub has_company: AtomicBool,
+    pub has_been_shared: AtomicBool,
     process: Process,
     /// What this process's devices have, by slot: the number of the claim, or 0.
     claims: Mutex<[u64; 64]>,
@@ -98,9 +98,9 @@ pub(super) struct Group {
 
 /// What stands in the table of services.
 pub(super) struct Services {
-    /// Those of living processes, each with its place.
+    /// Those of living processes, each with its index in the table.
     pub alive: Vec<(usize, Service)>,
-    /// A place that is free.
+    /// An index that is free.
     pub free: Option<usize>,
 }
 
@@ -118,14 +118,14 @@ impl Drop for Locked<'_> {
 
 impl Group {
     /// A new group, with everybody's socket and the steering. The port must be free.
-    pub fn create(place: Place, config: &UdpConfig) -> Result<Self, CreateGroupError> {
+    pub fn create(address: SharedAddress, config: &UdpConfig) -> Result<Self, CreateGroupError> {
         let refused = |call| move |errno| CreateGroupError::Refused { call, errno };
         let table = Table::new().map_err(refused("memfd_create"))?;
-        let stash = Stash::new().map_err(refused("socketpair"))?;
+        let pool = SocketPool::new().map_err(refused("socketpair"))?;
         let common = bind_shared(config).map_err(CreateGroupError::Port)?;
         steering::attach(&*common).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
-        stash.put(&common).map_err(refused("SCM_RIGHTS"))?;
-        let group = Self::new(place, table, stash, false);
+        pool.put(&common).map_err(refused("SCM_RIGHTS"))?;
+        let group = Self::new(address, table, pool, false);
         // Whether a peek makes new descriptors; not all that call themselves Linux do that.
         match group.locked().and_then(|locked| locked.peek(steering::COMMON_SOCKET)) {
             Ok(Some(again)) if again.local_addr().ok() == common.local_addr().ok() => Ok(group),
@@ -134,18 +134,21 @@ impl Group {
         }
     }
 
-    /// The group that another process passed on: table, and both ends of the stash.
-    pub fn passed(place: Place, [table, end_in, end_out]: [CloseOnFork<OwnedFd>; 3]) -> Self {
-        Self::new(place, Table::passed(table), Stash::passed(end_in, end_out), true)
+    /// The group that another process passed on: table, and both ends of the pool.
+    pub fn passed(
+        address: SharedAddress,
+        [table, end_in, end_out]: [CloseOnFork<OwnedFd>; 3],
+    ) -> Self {
+        Self::new(address, Table::passed(table), SocketPool::passed(end_in, end_out), true)
     }
 
-    fn new(place: Place, table: Table, stash: Stash, has_company: bool) -> Self {
-        let has_company = AtomicBool::new(has_company);
+    fn new(address: SharedAddress, table: Table, pool: SocketPool, has_been_shared: bool) -> Self {
+        let has_been_shared = AtomicBool::new(has_been_shared);
         Self {
-            place,
+            address,
             table,
-            stash,
-            has_company,
+            pool,
+            has_been_shared,
             process: Process::this(),
             claims: Mutex::new([0; 64]),
         }
@@ -160,7 +163,7 @@ impl Group {
     /// Locks the group.
     pub fn locked(&self) -> Result<Locked<'_>, Errno> {
         let claims = lock(&self.claims);
-        let deadline = clock::now() + LOCK_PATIENCE;
+        let deadline = clock::now() + LOCK_TIMEOUT;
         while !self.table.try_lock_group()? {
             if clock::now() >= deadline {
                 return Err(Errno::BUSY);
@@ -190,7 +193,7 @@ impl Group {
     }
 
     /// Gives a slot back.
-    pub fn release(&self, slot: u8) {
+    pub fn release_slot(&self, slot: u8) {
         let mut claims = lock(&self.claims);
         claims[usize::from(slot)] = 0;
         // What remains if it cannot be written is what a killed process leaves.
@@ -198,7 +201,7 @@ impl Group {
         self.table.unlock_slot(slot);
     }
 
-    fn has_strangers_of_this_process(&self) -> bool {
+    fn has_foreign_claims(&self) -> bool {
         (0..64).any(|slot| {
             self.table
                 .record(slot)
@@ -210,7 +213,7 @@ impl Group {
 impl Locked<'_> {
     /// The socket at `index`, if the group has so many.
     pub fn peek(&self, index: u32) -> Result<Option<CloseOnFork<Socket>>, Errno> {
-        self.group.stash.peek(index)
+        self.group.pool.peek(index)
     }
 
     /// The socket at `index`; the group grows until it has it.
@@ -229,7 +232,7 @@ impl Locked<'_> {
         }
         loop {
             let socket = bind_shared(config)?;
-            self.group.stash.put(&socket).map_err(failed(config.address, "SCM_RIGHTS"))?;
+            self.group.pool.put(&socket).map_err(failed(config.address, "SCM_RIGHTS"))?;
             if count == index {
                 return Ok(socket);
             }
@@ -241,18 +244,18 @@ impl Locked<'_> {
     /// of this process takes it; another may.
     pub fn is_taken(&self, slot: u8) -> bool {
         // Without other processes no lock need be asked for, which costs a system call a slot.
-        let has_company = || self.group.has_company.load(Ordering::Relaxed);
+        let has_been_shared = || self.group.has_been_shared.load(Ordering::Relaxed);
         self.claims[usize::from(slot)] != 0
-            || has_company() && self.group.table.is_slot_held_elsewhere(slot)
+            || has_been_shared() && self.group.table.is_slot_held_elsewhere(slot)
     }
 
     /// The services that are listened on.
     pub fn services(&self) -> Result<Services, Errno> {
         let mut services = Services { alive: Vec::new(), free: None };
-        for (place, service) in self.group.table.services()?.into_iter().enumerate() {
+        for (index, service) in self.group.table.services()?.into_iter().enumerate() {
             match service {
-                Some(service) if self.is_alive(&service)? => services.alive.push((place, service)),
-                _ => services.free = services.free.or(Some(place)),
+                Some(service) if self.is_alive(&service)? => services.alive.push((index, service)),
+                _ => services.free = services.free.or(Some(index)),
             }
         }
         Ok(services)

@@ -8,35 +8,35 @@
 //! ```
 //! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the
 //! kernel's group must never move, so its sockets are never closed while any process uses the
-//! address: they lie in a `stash` that all processes have, from which each takes those it reads. A
-//! joining process asks at the `desk`s, one after the other, and gets stash and `table`. It claims
-//! the lowest free slot by a lock that ends with the process. It drops the packets that a dead
-//! process left in the slot's socket before it uses the slot. So any process may die at any moment
-//! without a cleanup: the kernel frees abstract names, memory files, locks and sockets with their
-//! last user.
+//! address: they lie in a `socket_pool` that all processes have, from which each takes those it
+//! reads. A joining process asks the `rendezvous` servers, one after the other, and gets
+//! `socket_pool` and `table`. It claims the lowest free slot by a lock that ends with the process.
+//! It drops the packets that a dead process left in the slot's socket before it uses the slot. So
+//! any process may die at any moment without a cleanup: the kernel frees abstract names, memory
+//! files, locks and sockets with their last user.
 //!
 //! A packet that arrives in the wrong process (merged with another's by the kernel, or sent by hash
-//! to a slot that does not exist yet) is handed in at the right desk. Where the system lacks one of
-//! these features, an address is for one process alone ([`Joined::alone`]).
+//! to a slot that does not exist yet) is handed in at the right rendezvous. Where the system lacks one of
+//! these features, an address is for one process alone ([`PortSet::alone`]).
 //!
 //! | file | subject |
 //! |---|---|
 //! | `shared_address` | an address, its names, and the processes that share or hold it |
 //! | `table` | slots and services: the memory file and its locks |
-//! | `stash` | the sockets |
+//! | `socket_pool` | the sockets |
 //! | `group` | both, as one process uses them |
 //! | `discover` | how a process finds the group, or creates it |
-//! | `desk` | joining processes, and packets from other processes |
+//! | `rendezvous` | joining processes, and packets from other processes |
 //! | `forward` | how such a packet is passed on |
 //!
 //! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
 
-mod desk;
 mod discover;
 mod forward;
 mod group;
+mod rendezvous;
 mod shared_address;
-mod stash;
+mod socket_pool;
 mod table;
 
 #[cfg(all(test, not(loom)))]
@@ -50,10 +50,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::Socket;
 
-use self::desk::Desk;
 use self::discover::discover_or_create;
 use self::group::{CreateGroupError, Group, REGISTRY, Services};
-use self::shared_address::{Place, owner_of};
+use self::rendezvous::RendezvousServer;
+use self::shared_address::{SharedAddress, owner_of};
 use self::table::Service;
 use crate::sys::fork::{CloseOnFork, ProcessId};
 use crate::sys::{socket, steering, unix};
@@ -66,7 +66,8 @@ use urxe_types::qpn::MAX_PROCESS_SLOTS;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::Ordering;
 
-pub use self::shared_address::{Sharer, listing_of, sharers};
+pub use self::rendezvous::listing_of;
+pub use self::shared_address::{Sharer, sharers};
 pub use urxe_types::owner::{ListenError, Owner};
 
 /// Batches read from the socket of a dead process at a time. A stream of data ends sooner, since
@@ -80,7 +81,7 @@ const CLAIM_ROUNDS: usize = 50;
 
 /// A device's place among the processes of its addresses.
 #[derive(Debug)]
-pub struct Joined {
+pub struct PortSet {
     /// The process slot, the same on all addresses.
     pub slot: u8,
     /// For each address in order: the port.
@@ -98,7 +99,7 @@ pub struct Member {
     group: Option<Arc<Group>>,
     slot: u8,
     claim: u64,
-    desk: Option<Desk>,
+    rendezvous: Option<RendezvousServer>,
     /// The common socket, which all processes of the address read.
     common: Option<UdpPort>,
     /// The sockets of other slots, of those that were looked at. They never change.
@@ -130,7 +131,7 @@ impl Lookup {
 pub fn join(
     configs: &[UdpConfig],
     mut random: impl FnMut() -> u64,
-) -> Result<Joined, OpenPortError> {
+) -> Result<PortSet, OpenPortError> {
     let mut found = Vec::new();
     let result = configs
         .iter()
@@ -141,7 +142,7 @@ pub fn join(
         .and_then(|()| join_found(configs, &found, &mut random));
     for found in found {
         if let Lookup::Shared(group) = found {
-            REGISTRY.get().let_go(group);
+            REGISTRY.get().release(group);
         }
     }
     result
@@ -151,10 +152,10 @@ fn join_found(
     configs: &[UdpConfig],
     found: &[Lookup],
     random: &mut impl FnMut() -> u64,
-) -> Result<Joined, OpenPortError> {
+) -> Result<PortSet, OpenPortError> {
     let groups: Vec<&Arc<Group>> = found.iter().filter_map(Lookup::group).collect();
     let (slot, mut members) = claim(&groups, random)?;
-    let mut joined = Joined { slot, ports: Vec::new(), members: Vec::new(), alone: None };
+    let mut joined = PortSet { slot, ports: Vec::new(), members: Vec::new(), alone: None };
     let mut rest = members.iter_mut();
     for (config, found) in configs.iter().zip(found) {
         let port = match *found {
@@ -188,7 +189,7 @@ pub fn join_late(
         let mut member = member.ok_or(taken)?;
         Ok((member.open(config)?, Some(member)))
     });
-    REGISTRY.get().let_go(group);
+    REGISTRY.get().release(group);
     joined
 }
 
@@ -197,8 +198,8 @@ pub fn join_late(
 /// process of the address does not reply.
 fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
     let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
-    let place = Place { address, scope_id };
-    match REGISTRY.get().group(place, || discover_or_create(place, config)) {
+    let shared = SharedAddress::new(address, scope_id);
+    match REGISTRY.get().group(shared, || discover_or_create(shared, config)) {
         Ok(group) => Ok(Lookup::Shared(group)),
         Err(CreateGroupError::Port(error)) => Err(error),
         Err(CreateGroupError::Refused { call, errno }) => {
@@ -229,7 +230,7 @@ fn claim(
         }
         std::thread::sleep(RETRY);
     }
-    let address = groups.first().map_or(IpAddr::from([127, 0, 0, 1]), |group| group.place.address);
+    let address = groups.first().map_or(IpAddr::from([127, 0, 0, 1]), |group| group.address.ip);
     Err(OpenPortError::TooManyProcesses {
         address,
         allowed: MAX_PROCESS_SLOTS,
@@ -238,9 +239,9 @@ fn claim(
 }
 
 impl Member {
-    /// Takes a slot and opens its desk; `None` if it is taken.
+    /// Takes a slot and opens its rendezvous; `None` if it is taken.
     fn claim(group: &Arc<Group>, slot: u8, claim: u64) -> Result<Option<Self>, OpenPortError> {
-        let address = group.place.address;
+        let address = group.address.ip;
         let taken = group.try_claim(slot, claim);
         if !taken.map_err(failed(address, "F_SETLK"))? {
             return Ok(None);
@@ -249,13 +250,13 @@ impl Member {
             group: Some(Arc::clone(group)),
             slot,
             claim,
-            desk: None,
+            rendezvous: None,
             common: None,
             others: (0..MAX_PROCESS_SLOTS).map(|_| OnceLock::new()).collect(),
             process: ProcessId::this(),
         };
-        match Desk::open(group.place, slot) {
-            Ok(desk) => member.desk = Some(desk),
+        match RendezvousServer::open(group.address, slot) {
+            Ok(rendezvous) => member.rendezvous = Some(rendezvous),
             Err(Errno::ADDRINUSE) => return Ok(None),
             Err(errno) => return Err(failed(address, "listen")(errno)),
         }
@@ -274,7 +275,7 @@ impl Member {
         tracing::debug!(slot = self.slot, "took the sockets");
         let port = UdpPort::adopt(own, config)?;
         let stale = discard_received(&port);
-        tracing::debug!(slot = self.slot, stale, "joined {}", group.place);
+        tracing::debug!(slot = self.slot, stale, "joined {}", group.address);
         self.common = Some(UdpPort::adopt(common, config)?);
         Ok(port)
     }
@@ -289,7 +290,7 @@ impl Member {
     /// The address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
-        self.group().place.address
+        self.group().address.ip
     }
 
     /// The slot.
@@ -305,23 +306,23 @@ impl Member {
     }
 
     /// Serves joining processes, gives packets that other processes hand in to `sink`, and sends
-    /// the result of `listing` to tools that ask. Due when [`desk`](Self::desk) is readable.
+    /// the result of `listing` to tools that ask. Due when [`rendezvous`](Self::rendezvous) is readable.
     pub fn serve(
         &self,
         buffer: &mut Vec<u8>,
         sink: impl FnMut(&Datagrams<'_>),
         listing: impl Fn() -> Vec<u8>,
     ) {
-        if let Some(desk) = &self.desk {
-            desk.serve(self.group(), buffer, sink, listing);
+        if let Some(rendezvous) = &self.rendezvous {
+            rendezvous.serve(self.group(), buffer, sink, listing);
         }
     }
 
     /// Whether other processes have shared the address at any time. [`others`](Self::others) tells
     /// which do now.
     #[must_use]
-    pub fn has_company(&self) -> bool {
-        self.group().has_company.load(Ordering::Relaxed)
+    pub fn has_been_shared(&self) -> bool {
+        self.group().has_been_shared.load(Ordering::Relaxed)
     }
 
     /// The slots of the other devices that have the address now, in this process and in others.
@@ -337,31 +338,35 @@ impl Member {
     /// waits: false if this process does not have that socket yet and the group is locked.
     #[must_use]
     pub fn is_receiver_congested(&self, slot: u8) -> bool {
-        let Some(place) = self.others.get(usize::from(slot)).filter(|_| slot != self.slot) else {
+        let Some(cell) = self.others.get(usize::from(slot)).filter(|_| slot != self.slot) else {
             return false;
         };
-        if place.get().is_none()
+        if cell.get().is_none()
             && let Ok(Some(locked)) = self.group().try_locked()
             && let Ok(Some(socket)) = locked.peek(steering::slot_socket(slot))
         {
             // If another thread set it first, it is the same socket.
-            let _ = place.set(socket);
+            let _ = cell.set(socket);
         }
-        let memory = place.get().and_then(|socket| socket::memory(&**socket).ok());
+        let memory = cell.get().and_then(|socket| socket::memory(&**socket).ok());
         memory.is_some_and(|memory| memory.receive_queued > memory.receive_limit / 2)
     }
 
     /// Readable when there is something to [`serve`](Self::serve).
     #[must_use]
-    pub fn desk(&self) -> Option<BorrowedFd<'_>> {
-        self.desk.as_ref().map(AsFd::as_fd)
+    pub fn rendezvous(&self) -> Option<BorrowedFd<'_>> {
+        self.rendezvous.as_ref().map(AsFd::as_fd)
     }
 
     /// Hands packets to the process with `slot`; returns how many it took, which are the first
     /// ones.
-    pub fn hand_in<'a>(&self, slot: u8, packets: impl Iterator<Item = Datagrams<'a>>) -> usize {
+    pub fn forward_packets<'a>(
+        &self,
+        slot: u8,
+        packets: impl Iterator<Item = Datagrams<'a>>,
+    ) -> usize {
         let mut taken = 0;
-        match desk::hand_in(self.group().place, slot, packets, &mut taken) {
+        match rendezvous::forward_packets(self.group().address, slot, packets, &mut taken) {
             Ok(()) => {}
             Err(errno) => tracing::debug!(%errno, slot, taken, "could not hand in all packets"),
         }
@@ -378,13 +383,15 @@ impl Member {
         let locked = self.group().locked().map_err(system)?;
         let Services { alive, free } = locked.services().map_err(system)?;
         if let Some((_, taken)) = alive.iter().find(|(_, service)| service.id == service_id) {
-            let desk = unix::connect_to(&self.group().place.desk(taken.slot)).ok();
-            let owner = desk.and_then(|desk| unix::peer(&desk).ok()).map(owner_of);
+            let rendezvous =
+                unix::connect_to(&self.group().address.rendezvous_name(taken.slot)).ok();
+            let owner =
+                rendezvous.and_then(|rendezvous| unix::peer(&rendezvous).ok()).map(owner_of);
             return Err(ListenError::InUse { address, service_id, owner });
         }
-        let place = free.ok_or(ListenError::TooMany { address })?;
+        let index = free.ok_or(ListenError::TooMany { address })?;
         let service = Service { id: service_id, claim: self.claim, slot: self.slot };
-        self.group().table.set_service(place, Some(service)).map_err(system)
+        self.group().table.set_service(index, Some(service)).map_err(system)
     }
 
     /// Gives a service id back; whether this device had it.
@@ -394,7 +401,7 @@ impl Member {
         let Ok(Services { alive, .. }) = locked.services() else { return false };
         let is_own = |service: &Service| service.id == service_id && service.claim == self.claim;
         let own = alive.iter().find(|(_, service)| is_own(service));
-        own.is_some_and(|(place, _)| self.group().table.set_service(*place, None).is_ok())
+        own.is_some_and(|(index, _)| self.group().table.set_service(*index, None).is_ok())
     }
 
     /// The slot of the process that listens on a service id.
@@ -453,9 +460,9 @@ impl Drop for Member {
             return;
         }
         self.common = None;
-        // The desk goes before the slot, whose next owner opens it anew.
-        self.desk = None;
-        group.release(self.slot);
-        REGISTRY.get().let_go(group);
+        // The rendezvous goes before the slot, whose next owner opens it anew.
+        self.rendezvous = None;
+        group.release_slot(self.slot);
+        REGISTRY.get().release(group);
     }
 }

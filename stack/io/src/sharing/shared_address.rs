@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use rustix::io::Errno;
 use urxe_types::owner::Owner;
 use urxe_wire::ROCE_PORT;
 
@@ -12,17 +11,22 @@ use urxe_types::qpn::MAX_PROCESS_SLOTS;
 
 /// An address that processes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct SharedAddress {
     /// The address.
-    pub address: IpAddr,
+    pub ip: IpAddr,
     /// The interface index of a link-local address, else 0.
     pub scope_id: u32,
 }
 
-impl Place {
+impl SharedAddress {
+    /// The address with this interface index, which counts for link-local ones only.
+    pub(super) fn new(ip: IpAddr, scope_id: u32) -> Self {
+        Self { ip: ip.to_canonical(), scope_id }
+    }
+
     /// The abstract name of the desk of `slot`. It tells the address, so that people find it in `ss
     /// -x`.
-    pub(super) fn desk(self, slot: u8) -> String {
+    pub(super) fn rendezvous_name(self, slot: u8) -> String {
         format!("{self}/{slot}")
     }
 
@@ -32,9 +36,9 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SharedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "urxe/{ROCE_PORT}/{}", self.address)?;
+        write!(f, "urxe/{ROCE_PORT}/{}", self.ip)?;
         if self.scope_id != 0 {
             write!(f, "%{}", self.scope_id)?;
         }
@@ -66,24 +70,13 @@ pub struct Sharer {
 /// as well.
 #[must_use]
 pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
-    let place = Place { address: address.to_canonical(), scope_id };
+    let address = SharedAddress::new(address, scope_id);
     let at = |slot: u8| {
-        let desk = unix::connect_to(&place.desk(slot)).ok()?;
+        let desk = unix::connect_to(&address.rendezvous_name(slot)).ok()?;
         let process = owner_of(unix::peer(&desk).ok()?);
         Some(Sharer { slot, process })
     };
     (0..MAX_PROCESS_SLOTS).filter_map(at).collect()
-}
-
-/// What the process with `slot` tells of its connections on the address: the bytes of a
-/// `Listing` of the connection manager.
-///
-/// # Errors
-/// `ECONNREFUSED` if nobody has the slot, `EACCES` if the process is another user's, `ETIMEDOUT` if
-/// it does not answer within a quarter of a second, such as one that is stopped, `ECONNRESET` or
-/// `EPROTO` if it is of a version that tells nothing.
-pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, Errno> {
-    super::desk::ask_listing(Place { address: address.to_canonical(), scope_id }, slot)
 }
 
 /// Who listens under an abstract name.
@@ -92,14 +85,14 @@ pub(super) fn at_name(name: &str) -> Option<Owner> {
     unix::peer(&connection).ok().map(owner_of)
 }
 
-/// Who holds the UDP port of `place` without sharing it, as far as /proc/net tells.
-pub(super) fn of_port(place: Place) -> Option<Owner> {
-    let list = match place.address {
+/// Who holds the UDP port of `address` without sharing it, as far as /proc/net tells.
+pub(super) fn of_port(address: SharedAddress) -> Option<Owner> {
+    let list = match address.ip {
         IpAddr::V4(_) => "/proc/net/udp",
         IpAddr::V6(_) => "/proc/net/udp6",
     };
     let text = std::fs::read_to_string(list).ok()?;
-    let (uid, inode) = text.lines().skip(1).find_map(|line| holder_in_line(line, place.address))?;
+    let (uid, inode) = text.lines().skip(1).find_map(|line| holder_in_line(line, address.ip))?;
     Some(owner(uid, process_with_socket(inode)))
 }
 

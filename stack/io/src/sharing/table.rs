@@ -138,10 +138,10 @@ impl Table {
     }
 
     /// Fills or empties a place for a service. The caller holds the group's lock.
-    pub fn set_service(&self, place: usize, service: Option<Service>) -> Result<(), Errno> {
+    pub fn set_service(&self, index: usize, service: Option<Service>) -> Result<(), Errno> {
         let words = service
             .map_or([0; SERVICE_WORDS], |Service { id, claim, slot }| [id, claim, slot.into()]);
-        self.write(SERVICES_AT + (place * SERVICE_WORDS * WORD) as u64, words)
+        self.write(SERVICES_AT + (index * SERVICE_WORDS * WORD) as u64, words)
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Errno> {

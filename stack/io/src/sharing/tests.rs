@@ -17,7 +17,7 @@ fn address(of_test: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 64 + of_test, high, low.max(1)))
 }
 
-fn joined(address: IpAddr) -> Joined {
+fn joined(address: IpAddr) -> PortSet {
     static CLAIMS: AtomicU64 = AtomicU64::new(1);
     let seed = CLAIMS.fetch_add(1, Ordering::Relaxed);
     let mut rng = Rng::stream(seed, u64::from(std::process::id()));
@@ -56,7 +56,7 @@ fn marks(port: &UdpPort) -> Vec<u8> {
 #[test]
 fn devices_on_one_address_get_slots_and_each_its_own_packets() {
     let at = address(0);
-    let devices: Vec<Joined> = (0..5).map(|_| joined(at)).collect();
+    let devices: Vec<PortSet> = (0..5).map(|_| joined(at)).collect();
     assert_eq!(devices.iter().map(|device| device.slot).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     for (device, mark) in devices.iter().zip(10..) {
         send(at, &packet(qpn_of(device.slot), mark));
@@ -72,7 +72,7 @@ fn devices_on_one_address_get_slots_and_each_its_own_packets() {
 #[test]
 fn a_slot_keeps_its_socket_whoever_leaves_before_and_is_used_again_empty() {
     let at = address(1);
-    let mut devices: Vec<Option<Joined>> = (0..4).map(|_| Some(joined(at))).collect();
+    let mut devices: Vec<Option<PortSet>> = (0..4).map(|_| Some(joined(at))).collect();
     // In this order a group of plain sockets would be renumbered twice.
     devices[0] = None;
     devices[2] = None;
@@ -122,7 +122,7 @@ fn a_receiver_is_congested_before_anything_is_lost_and_no_longer_when_it_has_rea
 #[test]
 fn the_address_is_free_again_when_the_last_one_leaves() {
     let at = address(2);
-    let devices: Vec<Joined> = (0..3).map(|_| joined(at)).collect();
+    let devices: Vec<PortSet> = (0..3).map(|_| joined(at)).collect();
     assert_eq!(sharers(at, 0).iter().map(|sharer| sharer.slot).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(matches!(UdpPort::open(UdpConfig::new(at)), Err(OpenPortError::AddressInUse { .. })));
     drop(devices);
@@ -155,7 +155,7 @@ fn whoever_holds_the_port_for_itself_is_named() {
 #[test]
 fn as_many_devices_as_there_are_slots_share_an_address_and_no_more() {
     let at = address(4);
-    let mut devices: Vec<Joined> = (0..64).map(|_| joined(at)).collect();
+    let mut devices: Vec<PortSet> = (0..64).map(|_| joined(at)).collect();
     let error = join(&[UdpConfig::new(at)], || 1).unwrap_err();
     assert!(matches!(error, OpenPortError::TooManyProcesses { allowed: 64, .. }), "{error:?}");
     send(at, &packet(qpn_of(63), 63));
@@ -208,10 +208,10 @@ fn a_packet_in_the_wrong_process_is_handed_in_at_the_right_desk() {
         }
         taken
     });
-    assert_eq!(here.members[0].hand_in(1, [datagrams, datagrams].into_iter()), 2);
+    assert_eq!(here.members[0].forward_packets(1, [datagrams, datagrams].into_iter()), 2);
     assert_eq!(serving.join().unwrap(), [format!("{datagrams:?}"), format!("{datagrams:?}")]);
     assert_eq!(
-        here.members[0].hand_in(1, std::iter::once(datagrams)),
+        here.members[0].forward_packets(1, std::iter::once(datagrams)),
         0,
         "nobody has the slot any more"
     );
@@ -245,7 +245,7 @@ fn who_looks_is_told_what_a_process_has() {
 fn who_was_held_up_before_asking_asks_again() {
     let at = address(11);
     let there = joined(at);
-    let desk = there.members[0].desk().unwrap();
+    let desk = there.members[0].rendezvous().unwrap();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| listing_of(at, 0, there.slot));
         // The desk's patience is over, three times, before it has read the question.
@@ -316,7 +316,7 @@ fn a_service_is_claimed_once_and_goes_with_its_process() {
 fn the_search_for_one_address_does_not_hold_up_another() {
     use std::sync::mpsc::channel;
     let (slow, fast) = (address(12), address(13));
-    let place = Place { address: slow, scope_id: 0 };
+    let shared = SharedAddress::new(slow, 0);
     let ((started, has_started), (done, is_done)) = (channel(), channel());
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -327,7 +327,7 @@ fn the_search_for_one_address_does_not_hold_up_another() {
                     .map_err(|_| "the other one waited")?;
                 Err("found none")
             };
-            assert_eq!(REGISTRY.get().group(place, find).map(drop), Err("found none"));
+            assert_eq!(REGISTRY.get().group(shared, find).map(drop), Err("found none"));
         });
         has_started.recv().unwrap();
         drop(joined(fast));
@@ -345,7 +345,7 @@ fn ipv6_is_shared_as_well() {
         return;
     }
     drop(free);
-    let devices: Vec<Joined> = (0..3).map(|_| joined(at)).collect();
+    let devices: Vec<PortSet> = (0..3).map(|_| joined(at)).collect();
     for device in &devices {
         send(at, &packet(qpn_of(device.slot), device.slot));
     }

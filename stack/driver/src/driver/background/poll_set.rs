@@ -17,7 +17,7 @@ pub(super) enum Entry {
     Waker,
     /// Interfaces or addresses changed.
     Changes,
-    /// The desk of this process, and the common socket of all processes of an address.
+    /// The rendezvous socket of this process, and the common socket of all processes of an address.
     Shared,
     /// A socket of this engine alone.
     Socket,
@@ -39,7 +39,7 @@ impl<'a> PollSet<'a> {
         set.push(Entry::Waker, [shared.waker.descriptor().as_fd()]);
         set.push(Entry::Changes, shared.changes.as_ref().map(AsFd::as_fd));
         for member in shared.ports.members() {
-            set.push(Entry::Shared, member.desk());
+            set.push(Entry::Shared, member.rendezvous());
             set.push(Entry::Shared, member.common().filter(|_| has_common).map(AsFd::as_fd));
         }
         set.push(Entry::Socket, shared.ports.iter().map(AsFd::as_fd));

@@ -29,7 +29,7 @@ use crate::sys::clock;
 use crate::time::Time;
 
 /// Deferred MADs handed to a process at one look. The process reads 256 packets of a connection
-/// (`MAX_MESSAGES` of the desk) and closes it then.
+/// (`MAX_MESSAGES` of the rendezvous server) and closes it then.
 const HANDED_IN: usize = 128;
 
 /// Management datagrams that get a reply at a time; the senders repeat the rest.
@@ -71,7 +71,7 @@ impl Processes for AddressView<'_> {
     }
 
     fn has_others(&self) -> bool {
-        self.member.is_some_and(|member| member.has_company() && !member.others().is_empty())
+        self.member.is_some_and(|member| member.has_been_shared() && !member.others().is_empty())
     }
 }
 
@@ -199,7 +199,7 @@ impl Ports {
     pub fn clean_up_orphans(&self, receiver: &mut Receiver, device: &Device) {
         let Receiver { buffers, scratch, .. } = receiver;
         let refuses = self.refuses.load(Ordering::Relaxed);
-        for member in self.members().filter(|member| member.has_company()) {
+        for member in self.members().filter(|member| member.has_been_shared()) {
             let mut kept = Vec::new();
             let dropped = member.discard_orphaned(buffers, |packet| {
                 let is_kept = refuses
@@ -245,7 +245,7 @@ fn forward<'a>(
     slot: u8,
     packets: impl Iterator<Item = Datagrams<'a>>,
 ) -> usize {
-    let taken = member.map_or(0, |member| member.hand_in(slot, packets));
+    let taken = member.map_or(0, |member| member.forward_packets(slot, packets));
     device.counters().add_many(Counter::Forwarded, taken as u64);
     taken
 }

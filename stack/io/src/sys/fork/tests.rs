@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::*;
-use crate::sharing::{Joined, join, sharers};
+use crate::sharing::{PortSet, join, sharers};
 use crate::udp::{OpenPortError, UdpConfig};
 
 fn address(of_test: u8) -> IpAddr {
@@ -18,7 +18,7 @@ fn address(of_test: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 112 + of_test, high, low.max(1)))
 }
 
-fn joined(at: IpAddr) -> Result<Joined, OpenPortError> {
+fn joined(at: IpAddr) -> Result<PortSet, OpenPortError> {
     let mut claims = u64::from(std::process::id()) << 32;
     join(&[UdpConfig::new(at)], || {
         claims += 1;

@@ -201,7 +201,7 @@ fn groups_are_apart_and_who_left_hears_nothing() {
     a.say(groups[2], 4..5);
     assert_eq!(b.hear(1), [[4]]);
     assert_eq!(b.counter(Counter::RcvdPkts), 4, "it did not even arrive");
-    // Joined again, it hears again, and a place that was left is used anew.
+    // PortSet again, it hears again, and a place that was left is used anew.
     b.attach(groups[1]).unwrap();
     a.say(groups[1], 5..6);
     assert_eq!(b.hear(1), [[5]]);

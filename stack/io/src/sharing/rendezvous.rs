@@ -2,7 +2,7 @@
 //! are handed in, and where who looks is told what connections the process has.
 //!
 //! ```text
-//!   newcomer ── 'J' ──> desk ── table, stash ──> newcomer
+//!   newcomer ── 'J' ──> desk ── table, pool ──> newcomer
 //!   another process ── 'F' packets ──> desk       (and no answer)
 //!   who looks ── 'C' ──> desk ── a memory file with a listing ──> who looks
 //! ```
@@ -10,6 +10,7 @@
 //! nobody has to take over from a dead one. Who connects must be of the same effective user; of all
 //! others nothing is read.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use rustix::process::geteuid;
 
 use super::forward::{self, FORWARD, VERSION};
 use super::group::Group;
-use super::shared_address::{Place, owner_of};
+use super::shared_address::{SharedAddress, owner_of};
 use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};
@@ -32,7 +33,7 @@ use urxe_types::sync::atomic::Ordering;
 use urxe_types::time::Time;
 
 const JOIN: u8 = b'J';
-const WELCOME: u8 = b'W';
+const JOIN_REPLY: u8 = b'W';
 /// Asks for what connections there are, and answers it.
 const CONNECTIONS: u8 = b'C';
 /// A listing has at most so many bytes.
@@ -42,24 +43,24 @@ const MAX_CONNECTIONS: usize = 16;
 /// Messages of one connection.
 const MAX_MESSAGES: usize = 256;
 /// How long a connection may take to say what it wants. Who connects says it at once.
-const REQUEST_PATIENCE: Duration = Duration::from_millis(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(2);
 /// How long a newcomer waits for one desk before it goes to another.
-const WELCOME_PATIENCE: Duration = Duration::from_millis(250);
+const JOIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct RendezvousServer {
     listener: CloseOnFork<OwnedFd>,
 }
 
-impl Desk {
+impl RendezvousServer {
     /// Opens the desk of a slot that was claimed.
     ///
     /// # Errors
     /// `EADDRINUSE` while somebody has the name, such as a child of a dead process that kept its
     /// descriptors.
-    pub fn open(place: Place, slot: u8) -> Result<Self, Errno> {
-        Ok(Self { listener: close_on_fork(|| unix::listen_at(&place.desk(slot)))? })
+    pub fn open(address: SharedAddress, slot: u8) -> Result<Self, Errno> {
+        Ok(Self { listener: close_on_fork(|| unix::listen_at(&address.rendezvous_name(slot)))? })
     }
 
     /// Serves who waits: newcomers, packets, which go to `sink`, and who wants what `listing`
@@ -85,7 +86,7 @@ impl Desk {
     }
 }
 
-impl AsFd for Desk {
+impl AsFd for RendezvousServer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -99,7 +100,7 @@ fn serve_one(
     listing: &impl Fn() -> Vec<u8>,
 ) {
     buffer.resize(forward::HEADER_LEN + 65_536, 0);
-    let deadline = clock::now() + REQUEST_PATIENCE;
+    let deadline = clock::now() + REQUEST_TIMEOUT;
     for _ in 0..MAX_MESSAGES {
         // Descriptors that nobody asked for are closed with the vector.
         match unix::receive(connection, buffer, &mut Vec::new(), false) {
@@ -110,17 +111,18 @@ fn serve_one(
                 }
             }
             Ok(length) if buffer[..length] == [JOIN, VERSION] => {
-                group.has_company.store(true, Ordering::Relaxed);
-                let [end_in, end_out] = group.stash.descriptors();
+                group.has_been_shared.store(true, Ordering::Relaxed);
+                let [end_in, end_out] = group.pool.descriptors();
                 let descriptors = [group.table.descriptor(), end_in, end_out];
-                if let Err(errno) = unix::send(connection, &[&[WELCOME, VERSION]], &descriptors) {
-                    tracing::warn!(%errno, "could not let a process join {}", group.place);
+                if let Err(errno) = unix::send(connection, &[&[JOIN_REPLY, VERSION]], &descriptors)
+                {
+                    tracing::warn!(%errno, "could not let a process join {}", group.address);
                 }
                 return;
             }
             Ok(length) if buffer[..length] == [CONNECTIONS, VERSION] => {
                 if let Err(errno) = answer_listing(connection, &listing()) {
-                    tracing::warn!(%errno, "could not tell the connections on {}", group.place);
+                    tracing::warn!(%errno, "could not tell the connections on {}", group.address);
                 }
                 return;
             }
@@ -141,12 +143,19 @@ fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     unix::send(connection, &[&[CONNECTIONS, VERSION]], &[file.as_fd()])
 }
 
-/// Asks the process with `slot` for the listing of its connections.
-pub(super) fn ask_listing(place: Place, slot: u8) -> Result<Vec<u8>, Errno> {
+/// What the process with `slot` tells of its connections on the address: the bytes of a
+/// `Listing` of the connection manager.
+///
+/// # Errors
+/// `ECONNREFUSED` if nobody has the slot, `EACCES` if the process is another user's, `ETIMEDOUT` if
+/// it does not answer within a quarter of a second, such as one that is stopped, `ECONNRESET` or
+/// `EPROTO` if it is of a version that tells nothing.
+pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, Errno> {
+    let address = SharedAddress::new(address, scope_id);
     let [file] =
-        request(place, slot, CONNECTIONS, CONNECTIONS).map_err(|refusal| match refusal {
-            Refusal::Nobody(errno) | Refusal::Silent(_, errno) => errno,
-            Refusal::Stranger(_) => Errno::ACCESS,
+        request(address, slot, CONNECTIONS, CONNECTIONS).map_err(|refusal| match refusal {
+            Refusal::NoListener(errno) | Refusal::NoReply(_, errno) => errno,
+            Refusal::OtherOwner(_) => Errno::ACCESS,
         })?;
     let length =
         usize::try_from(fstat(&file)?.st_size).ok().filter(|length| *length <= MAX_LISTING);
@@ -164,9 +173,9 @@ pub(super) fn ask_listing(place: Place, slot: u8) -> Result<Vec<u8>, Errno> {
 /// What came of asking at the desks.
 pub(super) enum Reply {
     /// The group.
-    Joined(Box<Group>),
+    PortSet(Box<Group>),
     /// A process of this user listens, but does not reply.
-    Silent(Owner),
+    NoReply(Owner),
     /// A process of another user listens.
     OtherOwner(Owner),
     /// No process listens.
@@ -174,30 +183,32 @@ pub(super) enum Reply {
 }
 
 /// Asks for the group at one desk after the other.
-pub(super) fn ask(place: Place) -> Reply {
+pub(super) fn request_group(address: SharedAddress) -> Reply {
     let mut silent = None;
     for slot in 0..MAX_PROCESS_SLOTS {
-        match request(place, slot, JOIN, WELCOME) {
-            Ok(descriptors) => return Reply::Joined(Box::new(Group::passed(place, descriptors))),
-            Err(Refusal::Nobody(_)) => {}
-            Err(Refusal::Stranger(peer)) => return Reply::OtherOwner(owner_of(peer)),
-            Err(Refusal::Silent(peer, errno)) => {
-                tracing::debug!(%errno, slot, "no answer at a desk of {place}");
+        match request(address, slot, JOIN, JOIN_REPLY) {
+            Ok(descriptors) => {
+                return Reply::PortSet(Box::new(Group::passed(address, descriptors)));
+            }
+            Err(Refusal::NoListener(_)) => {}
+            Err(Refusal::OtherOwner(peer)) => return Reply::OtherOwner(owner_of(peer)),
+            Err(Refusal::NoReply(peer, errno)) => {
+                tracing::debug!(%errno, slot, "no answer at a desk of {address}");
                 silent = silent.or(Some(owner_of(peer)));
             }
         }
     }
-    silent.map_or(Reply::NoListener, Reply::Silent)
+    silent.map_or(Reply::NoListener, Reply::NoReply)
 }
 
 /// Why a desk did not give what it was asked for.
 enum Refusal {
     /// Nobody is there.
-    Nobody(Errno),
+    NoListener(Errno),
     /// Who is there is another user.
-    Stranger(Peer),
+    OtherOwner(Peer),
     /// Who is there does not answer (`ETIMEDOUT`), or something else.
-    Silent(Peer, Errno),
+    NoReply(Peer, Errno),
 }
 
 /// Asks `question` at the desk of `slot`; the `COUNT` descriptors that come with `expected`.
@@ -206,42 +217,44 @@ enum Refusal {
 /// machine with more to do than processors that is nothing special. It has hung up then and not
 /// heard the question, and is asked again.
 fn request<const COUNT: usize>(
-    place: Place,
+    address: SharedAddress,
     slot: u8,
     question: u8,
     expected: u8,
 ) -> Result<[CloseOnFork<OwnedFd>; COUNT], Refusal> {
-    let deadline = clock::now() + WELCOME_PATIENCE;
+    let deadline = clock::now() + JOIN_TIMEOUT;
     loop {
-        let connection =
-            close_on_fork(|| unix::connect_to(&place.desk(slot))).map_err(Refusal::Nobody)?;
-        let peer = unix::peer(&*connection).map_err(Refusal::Nobody)?;
+        let connection = close_on_fork(|| unix::connect_to(&address.rendezvous_name(slot)))
+            .map_err(Refusal::NoListener)?;
+        let peer = unix::peer(&*connection).map_err(Refusal::NoListener)?;
         if peer.uid != geteuid().as_raw() {
-            return Err(Refusal::Stranger(peer));
+            return Err(Refusal::OtherOwner(peer));
         }
         match exchange(&connection, question, expected, deadline) {
-            Err(errno) if hung_up(errno) && clock::now() < deadline => {
-                std::thread::sleep(REQUEST_PATIENCE)
+            Err(errno) if is_disconnected(errno) && clock::now() < deadline => {
+                std::thread::sleep(REQUEST_TIMEOUT)
             }
-            Err(errno) if hung_up(errno) => return Err(Refusal::Silent(peer, Errno::TIMEDOUT)),
-            Err(errno) => return Err(Refusal::Silent(peer, errno)),
+            Err(errno) if is_disconnected(errno) => {
+                return Err(Refusal::NoReply(peer, Errno::TIMEDOUT));
+            }
+            Err(errno) => return Err(Refusal::NoReply(peer, errno)),
             // Fewer: this process may have no more descriptors.
             Ok(passed) => {
-                return passed.try_into().map_err(|_| Refusal::Silent(peer, Errno::MFILE));
+                return passed.try_into().map_err(|_| Refusal::NoReply(peer, Errno::MFILE));
             }
         }
     }
 }
 
 /// Whether a desk hung up before it heard all that it was told.
-fn hung_up(errno: Errno) -> bool {
+fn is_disconnected(errno: Errno) -> bool {
     matches!(errno, Errno::PIPE | Errno::CONNRESET)
 }
 
 /// One question and its answer.
 ///
 /// # Errors
-/// `ETIMEDOUT` if the desk does not answer, `EPIPE` or `ECONNRESET` if it [hung up](hung_up).
+/// `ETIMEDOUT` if the desk does not answer, `EPIPE` or `ECONNRESET` if it [hung up](is_disconnected).
 fn exchange(
     connection: &OwnedFd,
     question: u8,
@@ -265,14 +278,14 @@ fn exchange(
 ///
 /// # Errors
 /// `ECONNREFUSED` if nobody has the slot, `EAGAIN` if its queue is full.
-pub(super) fn hand_in<'a>(
-    place: Place,
+pub(super) fn forward_packets<'a>(
+    address: SharedAddress,
     slot: u8,
     packets: impl Iterator<Item = Datagrams<'a>>,
     taken: &mut usize,
 ) -> Result<(), Errno> {
     let connect = || {
-        let connection = close_on_fork(|| unix::connect_to(&place.desk(slot)))?;
+        let connection = close_on_fork(|| unix::connect_to(&address.rendezvous_name(slot)))?;
         let is_own_user = unix::peer(&*connection)?.uid == geteuid().as_raw();
         is_own_user.then_some(connection).ok_or(Errno::ACCESS)
     };
@@ -281,7 +294,7 @@ pub(super) fn hand_in<'a>(
         let header = forward::header(&datagrams);
         let message = [&header[..], datagrams.bytes];
         match unix::send(&*connection, &message, &[]) {
-            Err(errno) if hung_up(errno) => {
+            Err(errno) if is_disconnected(errno) => {
                 connection = connect()?;
                 unix::send(&*connection, &message, &[])?;
             }

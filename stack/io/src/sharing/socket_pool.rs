@@ -4,7 +4,7 @@
 //! group lies in it as the descriptor of a message of one byte, in the order of the group; who
 //! wants one peeks at its message, which makes a new descriptor for the same socket and leaves the
 //! message. So a process has open what it uses, not all sockets of the group, and the sockets live
-//! exactly as long as some process has the stash.
+//! exactly as long as some process has the socket_pool.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -17,12 +17,12 @@ use crate::sys::unix;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Stash {
+pub(super) struct SocketPool {
     end_in: CloseOnFork<OwnedFd>,
     end_out: CloseOnFork<OwnedFd>,
 }
 
-impl Stash {
+impl SocketPool {
     pub fn new() -> Result<Self, Errno> {
         let mut ends = close_all_on_fork(|| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -33,7 +33,7 @@ impl Stash {
         Ok(Self { end_in, end_out })
     }
 
-    /// The stash that another process passed on.
+    /// The socket_pool that another process passed on.
     pub fn passed(end_in: CloseOnFork<OwnedFd>, end_out: CloseOnFork<OwnedFd>) -> Self {
         Self { end_in, end_out }
     }
