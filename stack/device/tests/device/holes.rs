@@ -3,7 +3,7 @@
 
 use urxe_wire::{Msn, NakCode, Opcode, Psn, Syndrome};
 
-use super::xrc::{Inbox, Xrc};
+use super::xrc::Xrc;
 use super::*;
 
 /// A multiple of every page size there is.
@@ -127,8 +127,7 @@ fn an_unreliable_write_to_a_page_that_is_gone_is_dropped_and_the_next_one_is_mad
 
 #[test]
 fn an_xrc_target_refuses_a_page_that_is_gone() {
-    let xrc = Xrc::new();
-    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    let (xrc, inbox) = Xrc::with_inbox();
     let (mr, memory) = with_a_hole(&xrc.b, inbox.pd, Access::ON_DEMAND);
     xrc.a.write(0, &pattern(16));
     for addr in [GONE - 16, GONE - 8] {

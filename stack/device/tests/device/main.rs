@@ -24,6 +24,15 @@ use urxe_test_support::wire::{PacketRun, Wire};
 use urxe_types::time::Time;
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
+/// Asserts that a call is refused with an error that matches a pattern, and with this errno.
+macro_rules! assert_refused {
+    ($result:expr, $error:pat $(if $guard:expr)?, $errno:ident) => {
+        let error = $result.unwrap_err();
+        assert!(matches!(error, $error $(if $guard)?), "{error}");
+        assert_eq!(error.errno(), libc::$errno);
+    };
+}
+
 mod acks;
 mod bursts;
 mod completions;

@@ -40,29 +40,22 @@ fn sizes_are_what_was_asked_for_and_nothing_is_a_size_too() {
         for _ in 0..cap.max_send_wr {
             a.post_on(qp, SendOp::Send, &sges);
         }
-        let full = a.post_request(qp, &request(SendOp::Send, &[])).unwrap_err();
-        assert_eq!(
-            (full, full.errno()),
-            (PostError::QueueFull { capacity: cap.max_send_wr }, libc::ENOMEM)
-        );
+        let full = PostError::QueueFull { capacity: cap.max_send_wr };
+        let posted = a.post_request(qp, &request(SendOp::Send, &[]));
+        assert_refused!(posted, error if error == full, ENOMEM);
         for wr_id in 0..u64::from(cap.max_recv_wr) {
             a.post_recv_on(qp, wr_id, &[]);
         }
         let one_more = [RecvRequest { wr_id: 0, sges: &[] }];
-        let full = a.device.post_recv(Time::ZERO, qp, &one_more).unwrap_err().1;
-        assert_eq!(
-            (full, full.errno()),
-            (PostError::QueueFull { capacity: cap.max_recv_wr }, libc::ENOMEM)
-        );
+        let full = PostError::QueueFull { capacity: cap.max_recv_wr };
+        let posted = a.device.post_recv(Time::ZERO, qp, &one_more).map_err(|(_, error)| error);
+        assert_refused!(posted, error if error == full, ENOMEM);
     }
     let cap = QpCap { max_send_wr: 1, max_inline_data: 33, ..QpCap::default() };
     let qp = a.create(&init(&a, cap, false));
     a.connect_qp(qp, b.qp.qpn(), B);
-    let error = post_inline(&a, qp, SendOp::Send, &[&[0; 30], &[0; 4]]).unwrap_err();
-    assert_eq!(
-        (error, error.errno()),
-        (PostError::TooMuchInline { given: 34, allowed: 33 }, libc::EINVAL)
-    );
+    let too_much = post_inline(&a, qp, SendOp::Send, &[&[0; 30], &[0; 4]]);
+    assert_refused!(too_much, PostError::TooMuchInline { given: 34, allowed: 33 }, EINVAL);
     post_inline(&a, qp, SendOp::Send, &[&[0; 30], &[0; 3]]).unwrap();
 }
 

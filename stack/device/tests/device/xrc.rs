@@ -68,6 +68,13 @@ impl Xrc {
         Self { a, b, wire: Wire::default(), xrcd, from, to }
     }
 
+    /// Returns the connection and one queue of its domain.
+    pub fn with_inbox() -> (Self, Inbox) {
+        let xrc = Self::new();
+        let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+        (xrc, inbox)
+    }
+
     pub fn post(&self, to: &Inbox, op: SendOp, sges: &[Sge]) {
         self.post_to(to.srq.id(), op, sges);
     }
@@ -96,8 +103,7 @@ fn initiator(end: &Host) -> QpHandle {
 
 #[test]
 fn every_operation_of_a_reliable_connection() {
-    let xrc = Xrc::new();
-    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    let (xrc, inbox) = Xrc::with_inbox();
     let data = pattern(5000);
     xrc.a.write(0, &data);
     inbox.post(1, 0, 6000);
@@ -193,8 +199,7 @@ fn a_key_is_checked_against_the_named_queues_protection_domain() {
 #[test]
 fn a_queue_that_the_domain_does_not_have_is_an_invalid_request() {
     for case in 0..4 {
-        let xrc = Xrc::new();
-        let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+        let (xrc, inbox) = Xrc::with_inbox();
         let elsewhere = new_xrcd(&xrc.b.device);
         let stranger = Inbox::new(&xrc.b, &elsewhere);
         let plain = xrc.b.create_srq(xrc.b.pd, 1, None);
@@ -225,8 +230,7 @@ fn a_queue_that_the_domain_does_not_have_is_an_invalid_request() {
 
 #[test]
 fn an_empty_queue_makes_the_peer_wait() {
-    let xrc = Xrc::new();
-    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    let (xrc, inbox) = Xrc::with_inbox();
     xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 10)]);
     xrc.run();
     assert_eq!(xrc.b.counter(Counter::SrqEmpty), 1);
@@ -250,27 +254,21 @@ fn a_target_is_shared_and_goes_with_its_last_user() {
     xrc.run();
     assert_eq!(inbox.completions().len(), 1);
 
-    let busy = device.close_xrcd(&xrc.xrcd).unwrap_err();
-    assert_eq!((busy, busy.errno()), (CloseXrcdError::Busy { users: 2 }, libc::EBUSY));
-    let busy = inbox.cq.destroy().unwrap_err();
-    assert_eq!(busy.errno(), libc::EBUSY);
+    assert_refused!(device.close_xrcd(&xrc.xrcd), CloseXrcdError::Busy { users: 2 }, EBUSY);
+    assert_refused!(inbox.cq.destroy(), _, EBUSY);
     device.destroy_qp(Time::ZERO, again).unwrap();
     assert!(device.query_qp(again).is_none());
     device.destroy_srq(&inbox.srq).unwrap();
     inbox.cq.destroy().unwrap();
     device.close_xrcd(&xrc.xrcd).unwrap();
     assert_eq!(device.close_xrcd(&xrc.xrcd), Err(CloseXrcdError::NoXrcd));
-    let error = device.create_xrc_target(&xrc.xrcd).unwrap_err();
-    assert_eq!(
-        (error.to_string().as_str(), error.errno()),
-        ("the XRC domain was closed", libc::EINVAL)
-    );
+    let created = device.create_xrc_target(&xrc.xrcd);
+    assert_refused!(created, ref error if error.to_string() == "the XRC domain was closed", EINVAL);
 }
 
 #[test]
 fn a_destroyed_queue_takes_the_receives_that_were_under_way_with_it() {
-    let xrc = Xrc::new();
-    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    let (xrc, inbox) = Xrc::with_inbox();
     inbox.post(1, 0, 5000);
     xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 3000)]);
     xrc.a.transmit(&xrc.wire);
@@ -287,8 +285,7 @@ fn a_destroyed_queue_takes_the_receives_that_were_under_way_with_it() {
 
 #[test]
 fn each_end_has_one_queue_and_says_so() {
-    let xrc = Xrc::new();
-    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    let (xrc, inbox) = Xrc::with_inbox();
     let recv = [RecvRequest { wr_id: 1, sges: &[] }];
     let send = |to| SendRequest { to, ..request(SendOp::Send, &[]) };
     let none = |qp_type, queue| Err((0, PostError::NoQueue { qp_type, queue }));
@@ -307,11 +304,9 @@ fn each_end_has_one_queue_and_says_so() {
     assert_eq!(error, Err((0, PostError::SrqNumber { given })));
     let cap = a.query_qp(xrc.from).unwrap().cap;
     assert_eq!((cap.max_send_wr, cap.max_recv_wr, cap.max_recv_sge), (16, 0, 0));
-    let error = b.open_xrc_target(&xrc.xrcd, xrc.b.qp.qpn()).unwrap_err();
-    assert_eq!(
-        (error, error.errno()),
-        (OpenQpError::NotOfDomain { given: xrc.b.qp.qpn() }, libc::EINVAL)
-    );
+    let not_of_domain = OpenQpError::NotOfDomain { given: xrc.b.qp.qpn() };
+    let opened = b.open_xrc_target(&xrc.xrcd, xrc.b.qp.qpn());
+    assert_refused!(opened, error if error == not_of_domain, EINVAL);
     let error = b.open_xrc_target(&new_xrcd(b), xrc.to.qpn()).unwrap_err();
     assert_eq!(error, OpenQpError::NotOfDomain { given: xrc.to.qpn() });
     let error = a.create_xrc_target(&xrc.xrcd).unwrap_err();
@@ -319,9 +314,8 @@ fn each_end_has_one_queue_and_says_so() {
 
     // A queue of a domain is for targets alone, and no end of a connection takes one of its own.
     let init = |qp_type| QpInit { qp_type, srq: Some(Arc::clone(&inbox.srq)), ..xrc.b.init() };
-    let error = b.create_qp(&init(QpType::Rc)).unwrap_err();
-    assert!(matches!(error, CreateQpError::Srq(SrqError::Xrc { .. })), "{error}");
-    assert_eq!(error.errno(), libc::EINVAL);
+    let created = b.create_qp(&init(QpType::Rc));
+    assert_refused!(created, CreateQpError::Srq(SrqError::Xrc { .. }), EINVAL);
     let error = b.create_qp(&init(QpType::XrcSend)).unwrap_err();
     assert!(matches!(error, CreateQpError::NoReceives { .. }), "{error}");
     let xrc_init = Some(XrcSrqInit { xrcd: Arc::clone(&xrc.xrcd), cq: Arc::clone(&xrc.a.cq) });
@@ -337,18 +331,15 @@ fn a_file_names_a_domain() {
     let open = |inode, flags| device.open_xrcd(inode, flags, |_| Ok(None));
     let other = Inode { number: 3, ..FILE };
     let (create, exclusive) = (XrcdFlags::CREATE, XrcdFlags::EXCLUSIVE);
-    let error = open(Some(FILE), XrcdFlags::empty()).unwrap_err();
-    assert!(matches!(error, OpenXrcdError::NotThere { given: FILE }));
-    assert_eq!(error.errno(), libc::EAGAIN);
-    let error = open(None, XrcdFlags::empty()).unwrap_err();
-    assert_eq!(error.errno(), libc::EINVAL);
+    let opened = open(Some(FILE), XrcdFlags::empty());
+    assert_refused!(opened, OpenXrcdError::NotThere { given: FILE }, EAGAIN);
+    assert_refused!(open(None, XrcdFlags::empty()), _, EINVAL);
     let first = open(Some(FILE), create | exclusive).unwrap();
     for flags in [create, XrcdFlags::empty()] {
         assert!(Arc::ptr_eq(&first, &open(Some(FILE), flags).unwrap()));
     }
-    let error = open(Some(FILE), create | exclusive).unwrap_err();
-    assert!(matches!(error, OpenXrcdError::Exists { given: FILE }));
-    assert_eq!(error.errno(), libc::EINVAL);
+    let opened = open(Some(FILE), create | exclusive);
+    assert_refused!(opened, OpenXrcdError::Exists { given: FILE }, EINVAL);
     assert!(!Arc::ptr_eq(&first, &open(Some(other), create).unwrap()));
     assert!(!Arc::ptr_eq(&open(None, create).unwrap(), &open(None, create).unwrap()));
     // Opened three times, closed three times; then the file has none.
@@ -375,11 +366,8 @@ fn a_file_names_a_domain() {
     let own = device.open_xrcd(Some(third), create, claim).unwrap();
     // What the other process made in its own is not here.
     let theirs = Qpn::masked(63 << 18 | 5);
-    let error = device.open_xrc_target(&own, theirs).unwrap_err();
-    assert_eq!(
-        (error, error.errno()),
-        (OpenQpError::OtherProcess { given: theirs }, libc::EOPNOTSUPP)
-    );
+    let opened = device.open_xrc_target(&own, theirs);
+    assert_refused!(opened, OpenQpError::OtherProcess { given } if given == theirs, EOPNOTSUPP);
 }
 
 /// The target is a responder like any other: what came before its turn is executed in it, each
@@ -419,8 +407,7 @@ fn messages_that_overtake_each_other_reach_their_queues_in_order() {
 /// A target stays in RTR, where its clock must run too.
 #[test]
 fn a_target_asks_for_what_does_not_come() {
-    let xrc = Xrc::new();
-    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    let (xrc, inbox) = Xrc::with_inbox();
     xrc.post(&inbox, SendOp::Write { remote: inbox.remote(0) }, &[xrc.a.sge(0, 2000)]);
     xrc.a.transmit(&xrc.wire);
     let runs: Vec<_> = xrc.wire.take();
