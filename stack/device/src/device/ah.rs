@@ -68,21 +68,13 @@ impl Device {
             return Err(CreateAhError::NotGlobal);
         }
         let key = self.path_key(attr, Peers::HostsAndGroups, 0)?;
+        let (handle, base) = self.take_ah(&mut lock(&self.control), pd)?;
         let path = self.take_path_with(key);
-        let taken = self.take_ah(&mut lock(&self.control), pd);
-        match taken {
-            Ok((handle, base)) => {
-                let (generation, attr, to_slots) = (handle.generation, *attr, Vec::new());
-                let ah = Ah { generation, pd, base, attr, key, path, to_slots };
-                let slot = self.ahs.slots.ensure(handle.index, |_| Mutex::new(None));
-                *lock(slot.expect("the table holds max_ah")) = Some(ah);
-                Ok(handle)
-            }
-            Err(error) => {
-                self.release_path(Some((path, key.peer)));
-                Err(error)
-            }
-        }
+        let (generation, attr, to_slots) = (handle.generation, *attr, Vec::new());
+        let ah = Ah { generation, pd, base, attr, key, path, to_slots };
+        let slot = self.ahs.slots.ensure(handle.index, |_| Mutex::new(None));
+        *lock(slot.expect("the table holds max_ah")) = Some(ah);
+        Ok(handle)
     }
 
     /// A free handle, and the protection domain that it belongs to.

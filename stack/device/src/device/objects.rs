@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use urxe_wire::Qpn;
 
+use super::multicast::Changing;
 use super::paths::{AddressError, Peers, index_of};
 use super::qpn;
 use super::{Control, Device, QpHandle, QpSlot};
@@ -106,22 +107,6 @@ urxe_types::errors! {
         #[error("the queue pair is attached to {groups} multicast groups: detach it first")]
         Attached { groups: u32 } = EBUSY,
     }
-}
-
-/// What is left of a queue pair that was destroyed once.
-#[derive(PartialEq, Eq)]
-enum Removed {
-    Gone,
-    /// It was opened more often.
-    StillOpen,
-}
-
-/// What destroying does about multicast groups.
-enum Attachments {
-    /// Nothing is destroyed that is attached (uverbs_std_types_qp.c of the kernel).
-    Refuse,
-    /// They end.
-    Detach,
 }
 
 impl Device {
@@ -360,7 +345,13 @@ impl Device {
     /// # Errors
     /// [`DestroyQpError`].
     pub fn destroy_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
-        if self.remove_qp(now, handle, Attachments::Refuse)? == Removed::Gone {
+        let changing = self.groups.change();
+        // As in uverbs_std_types_qp.c of the kernel.
+        match changing.groups_of(handle).len() {
+            0 => {}
+            groups => return Err(DestroyQpError::Attached { groups: groups as u32 }),
+        }
+        if self.remove_qp(now, handle, changing)? {
             self.events.retire(EventObject::Qp(handle.qpn));
         }
         Ok(())
@@ -376,27 +367,23 @@ impl Device {
         now: Time,
         handle: QpHandle,
     ) -> Result<(), DestroyQpError> {
-        if self.remove_qp(now, handle, Attachments::Detach)? == Removed::Gone {
+        let changing = self.groups.change();
+        changing.detach_all(handle);
+        if self.remove_qp(now, handle, changing)? {
             self.events.retire_without_wait(EventObject::Qp(handle.qpn));
         }
         Ok(())
     }
 
+    /// Removes a queue pair that is attached to no group. Returns whether it is gone: the receiving
+    /// end of an XRC connection stays while it is open elsewhere.
     fn remove_qp(
         &self,
         now: Time,
         handle: QpHandle,
-        attachments: Attachments,
-    ) -> Result<Removed, DestroyQpError> {
+        changing: Changing<'_>,
+    ) -> Result<bool, DestroyQpError> {
         let slot = self.qps.at(handle.index).ok_or(DestroyQpError::NoQp)?;
-        let changing = self.groups.change();
-        match attachments {
-            Attachments::Detach => changing.detach_all(handle),
-            Attachments::Refuse => match changing.groups_of(handle).len() {
-                0 => {}
-                groups => return Err(DestroyQpError::Attached { groups: groups as u32 }),
-            },
-        }
         let mut guard = lock(&slot.qp);
         if guard.as_ref().is_none_or(|qp| qp.core.qpn != handle.qpn) {
             return Err(DestroyQpError::NoQp);
@@ -405,7 +392,7 @@ impl Device {
             && target.opens > 1
         {
             target.opens -= 1;
-            return Ok(Removed::StillOpen);
+            return Ok(false);
         }
         let Some(mut qp) = guard.take() else { return Err(DestroyQpError::NoQp) };
         drop(guard);
@@ -426,7 +413,7 @@ impl Device {
         }
         let generation = self.generation_of(handle);
         control.free_qps.push_back((handle.index, generation + 1));
-        Ok(Removed::Gone)
+        Ok(true)
     }
 
     fn generation_of(&self, handle: QpHandle) -> u32 {
