@@ -59,11 +59,8 @@ impl AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        if self.pd.device().inner.node.is_inherited() {
-            return;
-        }
-        let gone = self.pd.device().core().destroy_ah(self.handle);
-        debug_assert_eq!(gone, Ok(()), "only this value destroys the handle");
+        let device = self.pd.device();
+        device.destroy("only this value destroys it", |core| core.destroy_ah(self.handle));
     }
 }
 

@@ -8,14 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use urxe_stack::cq::CompletionChannel as CoreChannel;
 use urxe_stack::device::counters::Counter;
-use urxe_stack::device::{CreateCqError, IcrcPolicy, Limits};
+use urxe_stack::device::{IcrcPolicy, Limits};
 use urxe_stack::driver::{Engine, EngineConfig, Hooks, OpenEngineError};
 use urxe_stack::link::{
     self, GidEntry, Guid, LinkError, LinkName, LinkSpec, ParseError, ResolvedLink, Source,
 };
-use urxe_stack::memory::{CopyMode, DmError};
+use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
 #[cfg(feature = "capture")]
 use urxe_stack::port::tap::Tap;
@@ -24,11 +23,8 @@ use urxe_stack::rng::Probability;
 use urxe_wire::Gid;
 
 use crate::cm::Service;
-use crate::cq::{CompletionQueue, Reports};
 use crate::domain::KnownDomains;
-use crate::memory::DeviceMemory;
 use crate::node::Node;
-use crate::pd::{AllocPdError, ProtectionDomain};
 use crate::waiters::{ReadyWakers, Waiters};
 
 urxe_stack::errors! {
@@ -461,36 +457,21 @@ impl Device {
         self.core().counters().value(counter)
     }
 
-    /// Makes a protection domain (`ibv_alloc_pd`).
-    ///
-    /// # Errors
-    /// [`AllocPdError`]: the device has no more.
-    pub fn alloc_pd(&self) -> Result<ProtectionDomain, AllocPdError> {
-        ProtectionDomain::new(self)
-    }
-
-    /// Makes a completion queue of `capacity` entries (`ibv_create_cq`). Its own
-    /// [`wait`](CompletionQueue::wait) and [`next`](CompletionQueue::next) wait for completions.
-    ///
-    /// # Errors
-    /// [`CreateCqError`]: the capacity is 0 or more than the device allows, or there is no memory.
-    pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CreateCqError> {
-        let waiters = Arc::new(Waiters::new(Arc::clone(&self.inner.ready)));
-        let channel = Arc::new(CoreChannel::new(Box::new(Arc::clone(&waiters))));
-        CompletionQueue::new(self, capacity, channel, Reports::Own(waiters))
-    }
-
-    /// Allocates `len` zeroed bytes of device memory, aligned to 2^`log_align` bytes
-    /// (`ibv_alloc_dm`).
-    ///
-    /// # Errors
-    /// [`DmError`]: none or more than is left, an alignment that is not offered.
-    pub fn alloc_device_memory(&self, len: usize, log_align: u32) -> Result<DeviceMemory, DmError> {
-        DeviceMemory::new(self, len, log_align)
-    }
-
     pub(crate) fn core(&self) -> &urxe_stack::device::Device {
         self.inner.node.core()
+    }
+
+    /// Destroys an object whose last handle goes, which `kept` says cannot fail. Leaves alone what
+    /// a child inherited by `fork`.
+    pub(crate) fn destroy<E: fmt::Debug + PartialEq>(
+        &self,
+        kept: &str,
+        destroy: impl FnOnce(&urxe_stack::device::Device) -> Result<(), E>,
+    ) {
+        if !self.inner.node.is_inherited() {
+            let gone = destroy(self.core());
+            debug_assert_eq!(gone, Ok(()), "{kept}");
+        }
     }
 
     /// Calls whom the last call woke. Not under any lock: a waker may do anything.

@@ -61,11 +61,7 @@ struct TdInner {
 
 impl Drop for TdInner {
     fn drop(&mut self) {
-        if self.device.inner.node.is_inherited() {
-            return;
-        }
-        let freed = self.device.core().dealloc_td(self.id);
-        debug_assert_eq!(freed, Ok(()), "parent domains keep their thread domain");
+        self.device.destroy("parent domains keep it", |core| core.dealloc_td(self.id));
     }
 }
 
@@ -182,22 +178,9 @@ impl ProtectionDomain {
 /// and its length as they were then, without its memory. Dropping it deregisters nothing
 /// (`ibv_unimport_mr`), and it keeps nothing alive: a work request with it ends with a protection
 /// error when the region is gone or has changed.
-#[derive(Debug)]
 pub struct ImportedRegion {
     pd: ProtectionDomain,
     mr: Mr,
-}
-
-impl ImportedRegion {
-    /// Its protection domain.
-    #[must_use]
-    pub fn pd(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
-    fn mr(&self) -> &Mr {
-        &self.mr
-    }
 }
 
 region!(ImportedRegion);

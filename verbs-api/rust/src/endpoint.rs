@@ -1,4 +1,5 @@
-//! What two queue pairs tell each other to connect.
+//! What two queue pairs tell each other to connect, and reading the texts that programs exchange.
+//! Numbers in them are stricter than the standard library's, which take a sign.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,18 +48,9 @@ impl FromStr for QpEndpoint {
     type Err = EndpointParseError;
 
     fn from_str(text: &str) -> Result<Self, EndpointParseError> {
-        let mut fields = text.trim().split(',');
-        let mut field = |name| {
-            let (found, value) = fields.next()?.trim().split_once('=')?;
-            (found == name).then_some(value)
-        };
-        let gid = field("gid").ok_or(EndpointParseError::Shape)?;
-        let qpn = field("qpn").ok_or(EndpointParseError::Shape)?;
-        let psn = field("psn").ok_or(EndpointParseError::Shape)?;
-        if fields.next().is_some() {
-            return Err(EndpointParseError::Shape);
-        }
-        let u24 = |text| crate::text::hex(text).and_then(|number| u32::try_from(number).ok());
+        let named = fields(text, ["gid", "qpn", "psn"]);
+        let [gid, qpn, psn] = named.ok_or(EndpointParseError::Shape)?;
+        let u24 = |text| hex(text).and_then(|number| u32::try_from(number).ok());
         Ok(Self {
             gid: gid.parse()?,
             qpn: u24(qpn).and_then(Qpn::new).ok_or(EndpointParseError::Qpn)?,
@@ -67,4 +59,54 @@ impl FromStr for QpEndpoint {
     }
 }
 
-crate::text::serde_as_text!(QpEndpoint);
+/// The values of a text `NAME=VALUE,NAME=VALUE,…` with these names in this order.
+pub(crate) fn fields<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[&'a str; N]> {
+    let mut fields = text.trim().split(',');
+    let mut values = [""; N];
+    for (value, name) in values.iter_mut().zip(names) {
+        let (found, given) = fields.next()?.trim().split_once('=')?;
+        *value = (found == name).then_some(given)?;
+    }
+    fields.next().is_none().then_some(values)
+}
+
+/// `0x` and one to sixteen hexadecimal digits.
+pub(crate) fn hex(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x")?;
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// Decimal digits.
+pub(crate) fn decimal(text: &str) -> Option<u64> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Makes a type whose text is its value one of serde's strings.
+macro_rules! serde_as_text {
+    ($type:ty) => {
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+pub(crate) use serde_as_text;
+
+serde_as_text!(QpEndpoint);

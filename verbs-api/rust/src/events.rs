@@ -12,9 +12,8 @@ use urxe_stack::cq::AsyncEvent;
 
 use crate::cq::WaitError;
 use crate::device::Device;
-use crate::sim::Advance;
-use crate::wait::Wait;
-use crate::waiters::Place;
+use crate::wait::{Wait, poll_next};
+use crate::waiters::{Place, Waiters};
 
 /// The asynchronous events of a device (`ibv_get_async_event`), in the order in which they came;
 /// made by [`Device::events`]. They need not be acknowledged. Events about an object go away with
@@ -100,31 +99,15 @@ impl fmt::Debug for DeviceEvents<'_> {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct NextEvent<'a> {
     events: DeviceEvents<'a>,
-    place: Option<Place<'a>>,
+    place: Option<Place<&'a Waiters>>,
 }
 
 impl Future for NextEvent<'_> {
     type Output = Result<AsyncEvent, WaitError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let device = self.events.device;
-        if let Some(event) = self.events.try_next() {
-            return Poll::Ready(Ok(event));
-        }
-        self.place.get_or_insert_with(|| Place::new(&device.inner.events)).register(cx.waker());
-        let advanced = device.inner.node.advance_task();
-        if let Some(event) = self.events.try_next() {
-            self.place = None;
-            return Poll::Ready(Ok(event));
-        }
-        match advanced {
-            Err(stalled) => Poll::Ready(Err(stalled.into())),
-            Ok(advance) => {
-                if advance == Advance::Moved {
-                    cx.waker().wake_by_ref();
-                }
-                Poll::Pending
-            }
-        }
+        let Self { events, place } = &mut *self;
+        let (device, take) = (events.device, || Ok(events.try_next()));
+        poll_next(device, &device.inner.events, place, cx, take, || false)
     }
 }

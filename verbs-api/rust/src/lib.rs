@@ -91,7 +91,6 @@ mod qp;
 pub mod sim;
 mod sleeper;
 mod srq;
-mod text;
 mod wait;
 mod waiters;
 mod xrc;

@@ -166,11 +166,6 @@ impl Node {
             Self::Simulated(node) => node.advance(limit),
         }
     }
-
-    /// The same for a task, which waits without a limit.
-    pub(crate) fn advance_task(&self) -> Result<Advance, Stalled> {
-        self.advance(Time::NEVER)
-    }
 }
 
 fn sleep(descriptor: BorrowedFd<'_>, deadline: Time) -> Result<bool, Errno> {

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use urxe_stack::cq::SrqId;
-use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv};
+use urxe_stack::qp::work_request::PostError;
 use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
 use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit, XrcSrqInit};
 
 use crate::cq::CompletionQueue;
 use crate::pd::ProtectionDomain;
-use crate::qp::{BATCH, BatchError, RecvRequest};
+use crate::qp::{BatchError, RecvRequest, post_recv_batch};
 use crate::xrc::XrcDomain;
 
 /// A shared receive queue (`struct ibv_srq`), made by [`ProtectionDomain::shared_receive_queue`].
@@ -67,11 +67,9 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.pd.device().inner.node.is_inherited() {
-            return;
-        }
-        let gone = self.pd.device().core().destroy_srq_without_wait(&self.srq);
-        debug_assert_eq!(gone, Ok(()), "queue pairs keep their shared receive queue");
+        self.pd
+            .device()
+            .destroy("queue pairs keep it", |core| core.destroy_srq_without_wait(&self.srq));
     }
 }
 
@@ -199,14 +197,7 @@ impl SharedReceiveQueue {
     /// # Errors
     /// [`BatchError`]: those before the one it names were posted.
     pub fn post_recv_batch(&self, requests: &[RecvRequest<'_>]) -> Result<(), BatchError> {
-        requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
-            let mut core: [CoreRecv<'_>; BATCH] = [CoreRecv { wr_id: 0, sges: &[] }; BATCH];
-            for (place, request) in core.iter_mut().zip(requests) {
-                *place = request.as_core();
-            }
-            let posted = self.inner.srq.post(&core[..requests.len()]);
-            posted.map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
-        })
+        post_recv_batch(requests, |requests| self.inner.srq.post(requests))
     }
 
     /// Arms the limit: when a message leaves fewer than `limit` receives, the device reports

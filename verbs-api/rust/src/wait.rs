@@ -1,13 +1,15 @@
 //! Waiting in a thread, in real or virtual time.
 
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
 
 use crate::cq::WaitError;
 use crate::device::Device;
+use crate::node::Node;
 use crate::sim::Advance;
 use crate::sleeper::Sleeper;
 use crate::waiters::{Place, Waiters};
@@ -35,15 +37,43 @@ impl<'a> Wait<'a> {
     pub(crate) fn until<T>(
         &self,
         waiters: &Waiters,
-        mut take: impl FnMut() -> Result<Option<T>, WaitError>,
+        take: impl FnMut() -> Result<Option<T>, WaitError>,
         mut missed: impl FnMut() -> bool,
     ) -> Result<T, WaitError> {
-        let mut sleeping: Option<(Sleeper, Waker, Place<'_>)> = None;
+        let mut sleeping: Option<(Sleeper, Waker, Place<&Waiters>)> = None;
+        let mut is_armed = false;
+        self.until_with(take, |node, deadline| {
+            let (sleeper, waker, place) = match &mut sleeping {
+                Some(sleeping) => sleeping,
+                None => {
+                    let sleeper = Sleeper::new()?;
+                    let waker = Waker::from(sleeper.bell());
+                    sleeping.insert((sleeper, waker, Place::new(waiters)))
+                }
+            };
+            if std::mem::take(&mut is_armed) {
+                return sleeper.sleep(node, deadline);
+            }
+            place.register(waker);
+            // What came before that is found by looking once more.
+            is_armed = !missed();
+            Ok(true)
+        })
+    }
+
+    /// Waits until `take` finds something. In between, `sleep` waits for a reason to look again;
+    /// `false` if its deadline came first.
+    pub(crate) fn until_with<T>(
+        &self,
+        mut take: impl FnMut() -> Result<Option<T>, WaitError>,
+        mut sleep: impl FnMut(&Node, Time) -> Result<bool, Errno>,
+    ) -> Result<T, WaitError> {
+        let node = &self.device.inner.node;
         loop {
             if let Some(taken) = take()? {
                 return Ok(taken);
             }
-            match self.device.inner.node.advance(self.limit)? {
+            match node.advance(self.limit)? {
                 Advance::Moved => continue,
                 // What needs no packet (a bind, a request that fails at once) is done when others
                 // look for packets to send.
@@ -51,28 +81,43 @@ impl<'a> Wait<'a> {
                 Advance::Quiet => return take()?.ok_or(WaitError::Quiet),
                 Advance::Real => {}
             }
-            if sleeping.is_none() {
-                let sleeper = Sleeper::new().map_err(|errno| WaitError::Descriptor { errno })?;
-                let waker = Waker::from(sleeper.bell());
-                sleeping = Some((sleeper, waker, Place::new(waiters)));
-            }
-            let Some((sleeper, waker, place)) = &mut sleeping else {
-                unreachable!("it was just made")
-            };
-            place.register(waker);
-            if missed() {
-                continue;
-            }
-            if let Some(taken) = take()? {
-                return Ok(taken);
-            }
-            let rung = sleeper
-                .sleep(&self.device.inner.node, self.deadline)
-                .map_err(|errno| WaitError::Descriptor { errno })?;
-            if !rung {
+            let woken = sleep(node, self.deadline);
+            if !woken.map_err(|errno| WaitError::Descriptor { errno })? {
                 // It may have come at the last moment.
                 return take()?.ok_or(WaitError::TimedOut);
             }
         }
+    }
+}
+
+/// What a future that waits among `waiters` comes to, in real or virtual time: what `take` finds,
+/// or a wake-up when it may find something. `missed` as in [`Wait::until`].
+pub(crate) fn poll_next<'a, T>(
+    device: &Device,
+    waiters: &'a Waiters,
+    place: &mut Option<Place<&'a Waiters>>,
+    cx: &Context<'_>,
+    take: impl Fn() -> Result<Option<T>, WaitError>,
+    missed: impl Fn() -> bool,
+) -> Poll<Result<T, WaitError>> {
+    loop {
+        if let Some(ready) = take().transpose() {
+            *place = None;
+            return Poll::Ready(ready);
+        }
+        place.get_or_insert_with(|| Place::new(waiters)).register(cx.waker());
+        if missed() {
+            continue;
+        }
+        let advanced = device.inner.node.advance(Time::NEVER);
+        if let Some(ready) = take().transpose() {
+            *place = None;
+            return Poll::Ready(ready);
+        }
+        if advanced? == Advance::Moved {
+            // Other tasks' turn, then the next step.
+            cx.waker().wake_by_ref();
+        }
+        return Poll::Pending;
     }
 }

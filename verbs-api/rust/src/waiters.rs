@@ -12,6 +12,7 @@
 //! No wake-up is lost: whoever waits registers, then arms, then looks once more.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -129,14 +130,18 @@ impl Wake for Waiters {
 
 /// A place that is given back when its owner goes.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
-    waiters: &'a Waiters,
+pub(crate) struct Place<W: Deref<Target = Waiters>> {
+    waiters: W,
     ticket: Option<Ticket>,
 }
 
-impl<'a> Place<'a> {
-    pub(crate) const fn new(waiters: &'a Waiters) -> Self {
+impl<W: Deref<Target = Waiters>> Place<W> {
+    pub(crate) const fn new(waiters: W) -> Self {
         Self { waiters, ticket: None }
+    }
+
+    pub(crate) fn waiters(&self) -> &W {
+        &self.waiters
     }
 
     pub(crate) fn register(&mut self, waker: &Waker) {
@@ -155,7 +160,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl<W: Deref<Target = Waiters>> Drop for Place<W> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.waiters.leave(ticket);

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use urxe_stack::device::{CreateQpError, ModifyError, OpenQpError, QpHandle};
 use urxe_stack::driver::xrcd_lock::claim_xrcd;
-use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
+use urxe_stack::qp::attr::QpType;
 use urxe_stack::srq::xrcd::{Inode, OpenXrcdError, Xrcd, XrcdFlags};
 use urxe_wire::{Psn, Qpn};
 
 use crate::device::Device;
 use crate::endpoint::QpEndpoint;
-use crate::qp::{ConnectOptions, End};
+use crate::qp::{ConnectOptions, End, end_calls};
 
 /// An XRC domain (`struct ibv_xrcd`): which targets reach which shared receive queues. Cheap to
 /// clone; it is closed when the last clone and the last target and shared receive queue made with
@@ -71,11 +71,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.device.inner.node.is_inherited() {
-            return;
-        }
-        let closed = self.device.core().close_xrcd(&self.xrcd);
-        debug_assert_eq!(closed, Ok(()), "what is in a domain keeps it open");
+        self.device.destroy("what is in it keeps it open", |core| core.close_xrcd(&self.xrcd));
     }
 }
 
@@ -184,30 +180,6 @@ impl XrcTarget {
         &self.domain
     }
 
-    /// Its number.
-    #[must_use]
-    pub fn qpn(&self) -> Qpn {
-        self.handle.qpn()
-    }
-
-    /// What the peer needs to connect to it.
-    #[must_use]
-    pub fn endpoint(&self) -> QpEndpoint {
-        self.end().endpoint()
-    }
-
-    /// All its attributes as they are.
-    #[must_use]
-    pub fn query(&self) -> QpAttr {
-        self.domain.device().core().query_qp(self.handle).unwrap_or_default()
-    }
-
-    /// Its state.
-    #[must_use]
-    pub fn state(&self) -> QpState {
-        self.query().qp_state
-    }
-
     /// Connects to `peer`, whose type is [`XrcSend`](QpType::XrcSend).
     ///
     /// # Errors
@@ -215,33 +187,12 @@ impl XrcTarget {
     pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
         self.end().connect(peer, options)
     }
-
-    /// Changes the attributes of `mask` (`ibv_modify_qp`).
-    ///
-    /// # Errors
-    /// [`ModifyError`]; nothing was changed then.
-    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
-        self.end().modify(attr, mask)
-    }
 }
 
 impl Drop for XrcTarget {
     fn drop(&mut self) {
-        let node = &self.domain.device().inner.node;
-        if node.is_inherited() {
-            return;
-        }
-        node.send_owed(self.handle);
-        let gone = node.core().destroy_qp_without_wait(node.now(), self.handle);
-        debug_assert_eq!(gone, Ok(()), "as often destroyed as opened");
+        self.end().destroy("as often destroyed as opened");
     }
 }
 
-impl fmt::Debug for XrcTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("XrcTarget")
-            .field("qpn", &self.qpn())
-            .field("state", &self.state())
-            .finish_non_exhaustive()
-    }
-}
+end_calls!(XrcTarget);

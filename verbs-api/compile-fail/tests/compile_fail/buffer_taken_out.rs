@@ -2,8 +2,8 @@
 use urxe::MemoryRegion;
 
 fn take(region: MemoryRegion) {
-    let MemoryRegion { registration, .. } = region;
-    drop(registration);
+    let MemoryRegion { buffer, .. } = region;
+    drop(buffer);
 }
 
 fn main() {}

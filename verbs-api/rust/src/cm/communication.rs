@@ -17,7 +17,6 @@ use std::task::Waker;
 use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam};
 use urxe_stack::cq::Wake;
-use urxe_stack::device::ModifyError;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_wire::mad::RejReason;
@@ -63,10 +62,10 @@ impl std::task::Wake for Attendant {
 }
 
 /// READs and atomics at a time, where this end has its own mind of what was agreed on.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Depths {
-    pub initiator: Option<u8>,
-    pub responder: Option<u8>,
+    pub initiator: u8,
+    pub responder: u8,
 }
 
 /// See the module.
@@ -75,7 +74,7 @@ pub(super) struct Communication {
     pub id: CmId,
     pub qp: QueuePair,
     pub peer_addr: SocketAddr,
-    pub waiters: Waiters,
+    pub waiters: Arc<Waiters>,
     pub min_rnr_timer: u8,
     state: Mutex<State>,
     /// Events are acted upon in their order.
@@ -151,11 +150,11 @@ impl Communication {
         peer_addr: SocketAddr,
         min_rnr_timer: u8,
     ) -> Result<Arc<Self>, ConnectError> {
-        let waiters = Waiters::new(Arc::clone(id.service.ready()));
+        let waiters = Arc::new(Waiters::new(Arc::clone(id.service.ready())));
         let state = Mutex::new(State { phase: Phase::Making, peer, events: VecDeque::new() });
         let serving = Mutex::default();
         let made = Arc::new(Self { qp, id, peer_addr, waiters, min_rnr_timer, state, serving });
-        made.to_state(QpState::Init, Depths::default())?;
+        made.to_state(QpState::Init, None)?;
         // An attendant serves one communication.
         let _ = attendant.serves.set(Arc::downgrade(&made));
         Ok(made)
@@ -183,7 +182,7 @@ impl Communication {
                 if let EventParam::Conn(param) = event.param {
                     lock(&self.state).peer = param;
                 }
-                self.finish(self.to_rts(Depths::default()).and_then(|()| self.establish()));
+                self.finish(self.to_rts(None).and_then(|()| self.establish()));
             }
             On::Established => self.finish(Ok(())),
             On::Rejected => {
@@ -259,49 +258,44 @@ impl Communication {
     }
 
     /// To RTS, as the connection is.
-    pub fn to_rts(&self, depths: Depths) -> Result<(), ConnectError> {
+    pub fn to_rts(&self, depths: Option<Depths>) -> Result<(), ConnectError> {
         [QpState::Init, QpState::Rtr, QpState::Rts]
             .into_iter()
             .try_for_each(|to| self.to_state(to, depths))
     }
 
-    fn to_state(&self, to: QpState, depths: Depths) -> Result<(), ConnectError> {
-        let attributes = self.id.service.call(|cma, _| cma.qp_attr(self.id.core, to));
-        let (mut attr, mask) = attributes.map_err(ConnectError::Cm)?;
+    fn to_state(&self, to: QpState, depths: Option<Depths>) -> Result<(), ConnectError> {
+        let (mut attr, mask) = self.id.call(|cma, _, id| cma.qp_attr(id, to))?;
         match to {
             // What a kernel that knows FLUSH allows beside.
             QpState::Init => attr.access_flags |= Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT,
             QpState::Rtr => {
                 attr.min_rnr_timer = self.min_rnr_timer;
-                attr.max_dest_rd_atomic = depths.responder.unwrap_or(attr.max_dest_rd_atomic);
+                attr.max_dest_rd_atomic =
+                    depths.map_or(attr.max_dest_rd_atomic, |depths| depths.responder);
             }
-            _ => attr.max_rd_atomic = depths.initiator.unwrap_or(attr.max_rd_atomic),
+            _ => attr.max_rd_atomic = depths.map_or(attr.max_rd_atomic, |depths| depths.initiator),
         }
-        Ok(self.modify(&attr, mask)?)
-    }
-
-    /// Changes the queue pair. Whom that wakes is called by who called this: it may be one of them
-    /// itself.
-    fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
-        self.qp.modify_quietly(attr, mask)
+        // Whom that wakes is called by who called this: it may be one of them itself.
+        Ok(self.qp.modify_quietly(&attr, mask)?)
     }
 
     fn establish(&self) -> Result<(), ConnectError> {
-        self.id.service.call(|cma, now| cma.establish(now, self.id.core)).map_err(ConnectError::Cm)
+        self.id.call(|cma, now, id| cma.establish(now, id))
     }
 
     /// All work of the queue pair ends.
     fn to_error(&self) {
         let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
         // From RESET there is no way and no need.
-        let _ = self.modify(&attr, QpAttrMask::STATE);
+        let _ = self.qp.modify_quietly(&attr, QpAttrMask::STATE);
     }
 
     /// Ends the connection, or agrees to its end.
     pub fn end(&self) {
         self.to_error();
         // Where there is nothing to end, nothing is done.
-        let _ = self.id.service.call(|cma, now| cma.disconnect(now, self.id.core));
+        let _ = self.id.call(|cma, now, id| cma.disconnect(now, id));
     }
 }
 

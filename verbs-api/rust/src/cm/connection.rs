@@ -13,7 +13,7 @@ use urxe_stack::cma::ConnEvent;
 use super::communication::{Communication, accessors};
 use crate::cq::WaitError;
 use crate::wait::Wait;
-use crate::waiters::Place;
+use crate::waiters::{Place, Waiters};
 
 /// What happened to a connection (`enum rdma_cm_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl<'a> ConnectionEvents<'a> {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct NextConnectionEvent<'a> {
     communication: &'a Communication,
-    place: Place<'a>,
+    place: Place<&'a Waiters>,
 }
 
 impl Future for NextConnectionEvent<'_> {

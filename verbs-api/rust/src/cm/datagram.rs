@@ -23,7 +23,7 @@ use crate::cq::WaitError;
 use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
 use crate::wait::Wait;
-use crate::waiters::{Ticket, Waiters};
+use crate::waiters::{Place, Waiters};
 
 /// The Q_Key of datagram services (`RDMA_UDP_QKEY`): what their queue pairs begin with
 /// ([`QueuePair::start_datagrams`]).
@@ -50,7 +50,8 @@ pub struct DatagramService {
 /// # Errors
 /// [`ResolveError`].
 pub fn resolve(addr: impl ToSocketAddrs, options: &Options) -> Result<Resolving, ResolveError> {
-    super::each(addr, |addr| ask(addr, options))
+    let no_address = |error| ConnectError::Address(error).into();
+    super::each(addr, no_address, |addr| ask(addr, options))
 }
 
 fn ask(peer: SocketAddr, options: &Options) -> Result<Resolving, ResolveError> {
@@ -62,21 +63,20 @@ fn ask(peer: SocketAddr, options: &Options) -> Result<Resolving, ResolveError> {
     let device = id.device().ok_or(ConnectError::DeviceRemoved)?;
     let pd = options.pd_on(&device, peer)?;
     let param = ConnParam { private_data: &options.private_data, ..ConnParam::default() };
-    let asked = id.service.call(|cma, now| cma.connect(now, id.core, &param));
+    let asked = id.call(|cma, now, id| cma.connect(now, id, &param));
     id.service.wake_ready();
-    asked.map_err(ConnectError::Cm)?;
-    Ok(Resolving { id, waiters, pd, peer, timeout: options.timeout, ticket: None })
+    asked?;
+    Ok(Resolving { id, place: Place::new(waiters), pd, peer, timeout: options.timeout })
 }
 
 /// A datagram service that is being looked for: [`wait`](Self::wait), or await it.
 #[must_use = "the answer is wanted"]
 pub struct Resolving {
     id: CmId,
-    waiters: Arc<Waiters>,
+    place: Place<Arc<Waiters>>,
     pd: ProtectionDomain,
     peer: SocketAddr,
     timeout: Option<Duration>,
-    ticket: Option<Ticket>,
 }
 
 impl Resolving {
@@ -86,14 +86,8 @@ impl Resolving {
     /// [`ResolveError`].
     pub fn wait(self) -> Result<DatagramService, ResolveError> {
         let wait = Wait::new(self.pd.device(), self.timeout);
-        let event = wait.until(&self.waiters, || Ok(self.id.next_event()), || false);
-        match (event, self.timeout) {
-            (Ok(event), _) => self.answer(event),
-            (Err(WaitError::TimedOut), Some(after)) => {
-                Err(ConnectError::TimedOut { peer: self.peer, after }.into())
-            }
-            (Err(error), _) => Err(ConnectError::Wait(error).into()),
-        }
+        let event = wait.until(self.place.waiters(), || Ok(self.id.next_event()), || false);
+        self.answer(event.map_err(|error| ConnectError::of_wait(error, self.peer, self.timeout))?)
     }
 
     fn answer(&self, event: CmaEvent) -> Result<DatagramService, ResolveError> {
@@ -114,20 +108,8 @@ impl Future for Resolving {
     type Output = Result<DatagramService, ResolveError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Registered before looking, so that nothing comes in between.
-        self.ticket = Some(self.waiters.register(self.ticket, cx.waker()));
-        match self.id.next_event() {
-            Some(event) => Poll::Ready(self.answer(event)),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Resolving {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.waiters.leave(ticket);
-        }
+        let Self { id, place, .. } = &mut *self;
+        place.poll(cx, || id.next_event()).map(|event| self.answer(event))
     }
 }
 
@@ -222,7 +204,7 @@ impl DatagramRequest {
             return Err(ConnectError::OtherDevice { object: "queue pair", peer: peer.ip() });
         }
         let param = ConnParam { private_data, qpn: qp.qpn(), ..ConnParam::default() };
-        id.service.call(|cma, now| cma.accept(now, id.core, &param)).map_err(ConnectError::Cm)
+        id.call(|cma, now, id| cma.accept(now, id, &param))
     }
 
     /// Answers that no queue pair serves, with up to 136 bytes for the peer's program.

@@ -130,6 +130,16 @@ urxe_stack::errors! {
     }
 }
 
+impl ConnectError {
+    /// Why waiting for `peer` ended, for which there was `timeout`.
+    pub(super) fn of_wait(error: WaitError, peer: SocketAddr, timeout: Option<Duration>) -> Self {
+        match (error, timeout) {
+            (WaitError::TimedOut, Some(after)) => Self::TimedOut { peer, after },
+            (error, _) => Self::Wait(error),
+        }
+    }
+}
+
 fn hint(peer: SocketAddr, reason: RejReason) -> String {
     match reason {
         RejReason::INVALID_SERVICE_ID => format!("; nobody listens on port {} there", peer.port()),

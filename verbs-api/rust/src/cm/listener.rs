@@ -81,14 +81,7 @@ impl ListenerBuilder {
         space: PortSpace,
         qp_type: QpType,
     ) -> Result<Listener, ListenError> {
-        let mut failed = ListenError::Address(std::io::ErrorKind::NotFound.into());
-        for addr in addr.to_socket_addrs().map_err(ListenError::Address)? {
-            match self.bind_one(addr, space, qp_type) {
-                Ok(listener) => return Ok(listener),
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
+        super::each(addr, ListenError::Address, |addr| self.bind_one(addr, space, qp_type))
     }
 
     fn bind_one(
@@ -207,7 +200,7 @@ impl Listener {
         Incoming { listener: self }
     }
 
-    pub(super) fn place(&self) -> Place<'_> {
+    pub(super) fn place(&self) -> Place<&Waiters> {
         Place::new(&self.waiters)
     }
 
@@ -250,12 +243,11 @@ pub(super) struct Requester {
 impl Requester {
     /// Refuses what it asks for.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let service = &self.id.service;
-        let refused = service.call(|cma, now| {
-            cma.reject(now, self.id.core, RejReason::CONSUMER_DEFINED, private_data)
-        });
-        service.wake_ready();
-        refused.map_err(ConnectError::Cm)
+        let refused = self
+            .id
+            .call(|cma, now, id| cma.reject(now, id, RejReason::CONSUMER_DEFINED, private_data));
+        self.id.service.wake_ready();
+        refused
     }
 }
 
@@ -299,7 +291,7 @@ pub(super) use request_accessors;
 #[derive(Debug)]
 pub struct NextRequest<'a> {
     listener: &'a Listener,
-    place: Place<'a>,
+    place: Place<&'a Waiters>,
 }
 
 impl Future for NextRequest<'_> {

@@ -56,6 +56,7 @@ mod options;
 mod pending;
 mod service;
 
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 pub use self::connection::{Connection, ConnectionEvent, ConnectionEvents, NextConnectionEvent};
@@ -76,7 +77,8 @@ pub use urxe_wire::mad::{RejReason, SidrStatus};
 /// # Errors
 /// [`ConnectError`]; of several addresses that a name has, the last one's.
 pub fn connect(addr: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
-    each(addr, |addr| pending::prepare(addr, &Options::new())?.establish())
+    let attempt = |addr| pending::prepare(addr, &Options::new())?.establish();
+    each(addr, ConnectError::Address, attempt)
 }
 
 /// Looks for the way to `addr`, and makes what a connection needs: a queue pair that takes
@@ -86,16 +88,17 @@ pub fn connect(addr: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
 /// # Errors
 /// [`ConnectError`].
 pub fn prepare(addr: impl ToSocketAddrs, options: &Options) -> Result<Pending, ConnectError> {
-    each(addr, |addr| pending::prepare(addr, options))
+    each(addr, ConnectError::Address, |addr| pending::prepare(addr, options))
 }
 
 /// What `attempt` makes of the first address with which it succeeds, or says of the last.
-fn each<T, E: From<ConnectError>>(
+fn each<T, E>(
     addr: impl ToSocketAddrs,
+    no_address: impl Fn(io::Error) -> E,
     attempt: impl Fn(SocketAddr) -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut failed = E::from(ConnectError::Address(std::io::ErrorKind::NotFound.into()));
-    for addr in addr.to_socket_addrs().map_err(ConnectError::Address)? {
+    let mut failed = no_address(io::ErrorKind::NotFound.into());
+    for addr in addr.to_socket_addrs().map_err(&no_address)? {
         match attempt(addr) {
             Ok(made) => return Ok(made),
             Err(error) => failed = error,

@@ -10,7 +10,7 @@ use super::error::ConnectError;
 use crate::cq::CompletionQueue;
 use crate::device::Device;
 use crate::pd::ProtectionDomain;
-use crate::qp::QueuePair;
+use crate::qp::{DEFAULT_CAP, QueuePair};
 use crate::srq::SharedReceiveQueue;
 
 /// Bytes of private data that go with [`prepare`](super::prepare) and [`connect`](super::connect).
@@ -71,13 +71,7 @@ impl Default for Options {
             send_cq: None,
             recv_cq: None,
             srq: None,
-            cap: QpCap {
-                max_send_wr: 128,
-                max_recv_wr: 128,
-                max_send_sge: 4,
-                max_recv_sge: 4,
-                max_inline_data: 64,
-            },
+            cap: DEFAULT_CAP,
             signal_all: false,
             source: None,
             private_data: Vec::new(),
@@ -275,12 +269,7 @@ impl Options {
             ("min_rnr_timer", self.min_rnr_timer, 31),
             ("ack_timeout", self.ack_timeout, 31),
         ];
-        match numbers.into_iter().find(|(_, given, max)| given > max) {
-            Some((option, given, max)) => {
-                Err(ConnectError::Option { option, given: given.into(), max: max.into() })
-            }
-            None => Ok(()),
-        }
+        check(numbers)
     }
 
     /// The protection domain, on `device`.
@@ -330,6 +319,18 @@ impl Options {
             builder = builder.shared_receive_queue(srq);
         }
         Ok(builder.create()?)
+    }
+}
+
+/// Checks options with their values and the most that is allowed.
+pub(super) fn check<const N: usize>(
+    numbers: [(&'static str, u8, u8); N],
+) -> Result<(), ConnectError> {
+    match numbers.into_iter().find(|(_, given, max)| given > max) {
+        Some((option, given, max)) => {
+            Err(ConnectError::Option { option, given: given.into(), max: max.into() })
+        }
+        None => Ok(()),
     }
 }
 

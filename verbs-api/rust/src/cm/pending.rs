@@ -19,10 +19,9 @@ use super::connection::Connection;
 use super::error::ConnectError;
 use super::options::{ACCEPT_DATA_MAX, CONNECT_DATA_MAX, Options};
 use super::service::{self, CmId, Service};
-use crate::cq::WaitError;
 use crate::device::Device;
 use crate::wait::Wait;
-use crate::waiters::Ticket;
+use crate::waiters::{Place, Waiters};
 
 /// A connection that is about to be made, by [`prepare`](super::prepare) or
 /// [`ConnectRequest::prepare`](super::ConnectRequest::prepare): with its queue pair, which takes
@@ -126,33 +125,21 @@ impl Pending {
         options: &Options,
     ) -> Result<Self, ConnectError> {
         let limits = device.core().limits();
-        let depths = match side {
-            Side::Active => Depths {
-                initiator: Some(options.initiator_depth.unwrap_or(limits.max_qp_init_rd_atom)),
-                responder: Some(options.responder_resources.unwrap_or(limits.max_qp_rd_atom)),
-            },
-            Side::Passive => Depths {
-                initiator: Some(
-                    options
-                        .initiator_depth
-                        .unwrap_or(peer.initiator_depth.min(limits.max_qp_init_rd_atom)),
-                ),
-                responder: Some(
-                    options
-                        .responder_resources
-                        .unwrap_or(peer.responder_resources.min(limits.max_qp_rd_atom)),
-                ),
-            },
+        let (initiator, responder) = match side {
+            Side::Active => (u8::MAX, u8::MAX),
+            Side::Passive => (peer.initiator_depth, peer.responder_resources),
+        };
+        let initiator = initiator.min(limits.max_qp_init_rd_atom);
+        let responder = responder.min(limits.max_qp_rd_atom);
+        let depths = Depths {
+            initiator: options.initiator_depth.unwrap_or(initiator),
+            responder: options.responder_resources.unwrap_or(responder),
         };
         let numbers = [
             ("initiator_depth", depths.initiator, limits.max_qp_init_rd_atom),
             ("responder_resources", depths.responder, limits.max_qp_rd_atom),
         ];
-        for (option, given, max) in numbers {
-            if let Some(given) = given.filter(|given| *given > max) {
-                return Err(ConnectError::Option { option, given: given.into(), max: max.into() });
-            }
-        }
+        super::options::check(numbers)?;
         let (given, max) = (options.private_data.len(), side.private_data_max());
         if given > max {
             return Err(ConnectError::Cm(CmaError::PrivateData { given, max }));
@@ -195,14 +182,9 @@ impl Pending {
         let establishing = self.start()?;
         let communication = &establishing.communication;
         let wait = Wait::new(communication.qp.pd().device(), timeout);
-        let outcome = wait.until(&communication.waiters, || Ok(communication.outcome()), || false);
-        match (outcome, timeout) {
-            (Ok(outcome), _) => outcome.map(|()| Connection::new(Arc::clone(communication))),
-            (Err(WaitError::TimedOut), Some(after)) => {
-                Err(ConnectError::TimedOut { peer: communication.peer_addr, after })
-            }
-            (Err(error), _) => Err(ConnectError::Wait(error)),
-        }
+        wait.until(&communication.waiters, || Ok(communication.outcome()), || false)
+            .map_err(|error| ConnectError::of_wait(error, communication.peer_addr, timeout))??;
+        Ok(Connection::new(Arc::clone(communication)))
     }
 
     /// Asks the peer, or accepts its request; the future is ready when the connection is made.
@@ -217,14 +199,15 @@ impl Pending {
         };
         self.communication.id.service.wake_ready();
         started?;
-        Ok(Establishing { communication: self.communication, ticket: None })
+        let place = Place::new(Arc::clone(&self.communication.waiters));
+        Ok(Establishing { communication: self.communication, place })
     }
 
     fn param(&self) -> ConnParam<'_> {
         ConnParam {
             private_data: &self.private_data,
-            responder_resources: self.depths.responder.unwrap_or_default(),
-            initiator_depth: self.depths.initiator.unwrap_or_default(),
+            responder_resources: self.depths.responder,
+            initiator_depth: self.depths.initiator,
             retry_count: self.retry_count,
             rnr_retry_count: self.rnr_retry_count,
             srq: self.qp().shared_receive_queue().is_some(),
@@ -234,17 +217,12 @@ impl Pending {
     }
 
     fn ask(&self) -> Result<(), ConnectError> {
-        let id = &self.communication.id;
-        id.service
-            .call(|cma, now| cma.connect(now, id.core, &self.param()))
-            .map_err(ConnectError::Cm)
+        self.communication.id.call(|cma, now, id| cma.connect(now, id, &self.param()))
     }
 
     fn accept(&self) -> Result<(), ConnectError> {
-        let id = &self.communication.id;
-        let accepted = self.communication.to_rts(self.depths).and_then(|()| {
-            let param = self.param();
-            id.service.call(|cma, now| cma.accept(now, id.core, &param)).map_err(ConnectError::Cm)
+        let accepted = self.communication.to_rts(Some(self.depths)).and_then(|()| {
+            self.communication.id.call(|cma, now, id| cma.accept(now, id, &self.param()))
         });
         match accepted {
             Err(ConnectError::Cm(CmaError::Cm(_) | CmaError::NoConnection { .. })) => {
@@ -298,29 +276,16 @@ impl Future for Establish {
 #[must_use = "dropping it gives the connection up"]
 pub struct Establishing {
     communication: Arc<Communication>,
-    ticket: Option<Ticket>,
+    place: Place<Arc<Waiters>>,
 }
 
 impl Future for Establishing {
     type Output = Result<Connection, ConnectError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        // Registered before looking, so that nothing comes in between.
-        this.ticket = Some(this.communication.waiters.register(this.ticket, cx.waker()));
-        match this.communication.outcome() {
-            Some(outcome) => {
-                Poll::Ready(outcome.map(|()| Connection::new(Arc::clone(&this.communication))))
-            }
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Establishing {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.communication.waiters.leave(ticket);
-        }
+        let Self { communication, place } = &mut *self;
+        place
+            .poll(cx, || communication.outcome())
+            .map(|outcome| outcome.map(|()| Connection::new(Arc::clone(communication))))
     }
 }

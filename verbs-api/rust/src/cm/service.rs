@@ -13,7 +13,7 @@ use urxe_stack::sys::fork::{PerProcess, ProcessId};
 use urxe_stack::time::Time;
 use urxe_wire::mad::PortSpace;
 
-use super::error::NoServiceError;
+use super::error::{ConnectError, NoServiceError};
 use crate::device::{Device, Inner, OpenError, devices};
 use crate::waiters::{ReadyWakers, lock};
 
@@ -154,6 +154,14 @@ impl CmId {
 
     pub fn next_event(&self) -> Option<CmaEvent> {
         self.service.call(|cma, _| cma.next_event(self.channel, |_, _| 0))
+    }
+
+    /// Calls the core about this identifier.
+    pub fn call<T>(
+        &self,
+        call: impl FnOnce(&mut Cma, Time, CmaId) -> Result<T, CmaError>,
+    ) -> Result<T, ConnectError> {
+        self.service.call(|cma, now| call(cma, now, self.core)).map_err(ConnectError::Cm)
     }
 
     /// The device it is bound to, if that is still open.

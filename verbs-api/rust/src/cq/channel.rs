@@ -9,12 +9,10 @@ use rustix::io::Errno;
 use urxe_stack::cq::{CompletionChannel as CoreChannel, CqId};
 use urxe_stack::device::CreateCqError;
 use urxe_stack::driver::eventfd::EventFd;
-use urxe_stack::sys::clock;
-use urxe_stack::time::Time;
 
 use super::{CompletionQueue, Reports, WaitError};
 use crate::device::Device;
-use crate::sim::Advance;
+use crate::wait::Wait;
 
 /// No channel was made: no descriptor is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,25 +88,10 @@ impl CompletionChannel {
     /// [`WaitError::TimedOut`], [`WaitError::Descriptor`], and in a simulated network
     /// [`WaitError::Quiet`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<CqEvent, WaitError> {
-        let node = &self.device.inner.node;
-        let limit = timeout.map_or(Time::NEVER, |timeout| node.now() + timeout);
-        let deadline = timeout.map_or(Time::NEVER, |timeout| clock::now() + timeout);
-        loop {
-            if let Some(event) = self.try_next() {
-                return Ok(event);
-            }
-            match node.advance(limit)? {
-                Advance::Moved => continue,
-                // What needs no packet is done when others look for packets to send.
-                Advance::Limit => return self.try_next().ok_or(WaitError::TimedOut),
-                Advance::Quiet => return self.try_next().ok_or(WaitError::Quiet),
-                Advance::Real => {}
-            }
-            let waited = node.wait(self.as_fd(), deadline, &mut || self.core.has_events());
-            if !waited.map_err(|errno| WaitError::Descriptor { errno })? {
-                return self.try_next().ok_or(WaitError::TimedOut);
-            }
-        }
+        Wait::new(&self.device, timeout).until_with(
+            || Ok(self.try_next()),
+            |node, deadline| node.wait(self.as_fd(), deadline, &mut || self.core.has_events()),
+        )
     }
 }
 

@@ -9,11 +9,13 @@
 //! | [`CompletionChannel`] | sleeps in the program's own `poll` or `epoll`, on a descriptor |
 
 mod channel;
-mod next;
 mod poller;
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -24,12 +26,11 @@ use urxe_stack::device::CreateCqError;
 use urxe_stack::port::sim::Stalled;
 
 pub use self::channel::{ChannelError, CompletionChannel, CqEvent};
-pub use self::next::Next;
 pub use self::poller::Poller;
 
 use crate::device::Device;
-use crate::wait::Wait;
-use crate::waiters::Waiters;
+use crate::wait::{Wait, poll_next};
+use crate::waiters::{Place, Waiters};
 
 /// Completions taken at a time by [`CompletionQueue::drain`].
 const DRAIN: usize = 16;
@@ -76,8 +77,21 @@ struct Inner {
     reports: Reports,
 }
 
+impl Device {
+    /// Makes a completion queue of `capacity` entries (`ibv_create_cq`). Its own
+    /// [`wait`](CompletionQueue::wait) and [`next`](CompletionQueue::next) wait for completions.
+    ///
+    /// # Errors
+    /// [`CreateCqError`]: the capacity is 0 or more than the device allows, or there is no memory.
+    pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CreateCqError> {
+        let waiters = Arc::new(Waiters::new(Arc::clone(&self.inner.ready)));
+        let channel = Arc::new(CoreChannel::new(Box::new(Arc::clone(&waiters))));
+        CompletionQueue::new(self, capacity, channel, Reports::Own(waiters))
+    }
+}
+
 impl CompletionQueue {
-    pub(crate) fn new(
+    fn new(
         device: &Device,
         capacity: u32,
         channel: Arc<CoreChannel>,
@@ -195,7 +209,7 @@ impl CompletionQueue {
     /// # Errors
     /// The output's: [`WaitError`], never [`WaitError::TimedOut`].
     pub fn next(&self) -> Next<'_> {
-        Next::new(self)
+        Next { cq: self, place: None }
     }
 
     /// Asks for one event on the queue's channel (`ibv_req_notify_cq`). Returns whether completions
@@ -303,5 +317,30 @@ impl Iterator for Drain<'_> {
         }
         self.next += 1;
         Some(Ok(self.taken[self.next - 1]))
+    }
+}
+
+/// Future of [`CompletionQueue::next`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Next<'a> {
+    cq: &'a CompletionQueue,
+    place: Option<Place<&'a Waiters>>,
+}
+
+impl Future for Next<'_> {
+    type Output = Result<Completion, WaitError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { cq, place } = &mut *self;
+        let cq: &CompletionQueue = cq;
+        let Reports::Own(waiters) = &cq.inner.reports else {
+            return Poll::Ready(Err(WaitError::HasChannel));
+        };
+        let take = || {
+            let mut out = [Completion::default()];
+            Ok((cq.inner.cq.poll(&mut out)? == 1).then_some(out[0]))
+        };
+        poll_next(&cq.inner.device, waiters, place, cx, take, || cq.arm_own())
     }
 }

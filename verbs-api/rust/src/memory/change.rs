@@ -2,6 +2,7 @@
 //! (`ibv_rereg_mr`).
 
 use std::io;
+use std::sync::Arc;
 
 use urxe_stack::memory::{Access, Buffer, ReregMrError};
 
@@ -91,6 +92,28 @@ impl MemoryRegion {
             Err(error) => Err(ChangeRegionError::Memory { len, error }),
         };
         let place = change.memory.map(allocate).transpose()?;
-        Ok(self.registration.change(place, change.pd, change.access)?)
+        Ok(self.change_to(place, change.pd, change.access)?)
+    }
+
+    /// Gives it another place, domain or access, each if given. The former memory goes if nobody
+    /// else has it.
+    pub(super) fn change_to(
+        &mut self,
+        place: Option<(Buffer, u64)>,
+        pd: Option<&ProtectionDomain>,
+        access: Option<Access>,
+    ) -> Result<(), ReregMrError> {
+        let memory = self.pd.device().core().memory();
+        let place = place.map(|(buffer, iova)| (Arc::new(buffer), iova));
+        let range = place.as_ref().map(|(buffer, iova)| (buffer, 0..buffer.len(), *iova));
+        let pd_id = pd.map(ProtectionDomain::memory_id);
+        self.mr = memory.reregister_buffer(self.mr.lkey, range, pd_id, access)?;
+        if let Some((buffer, _)) = place {
+            self.buffer = buffer;
+        }
+        if let Some(pd) = pd {
+            self.pd = pd.clone();
+        }
+        Ok(())
     }
 }

@@ -26,22 +26,25 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.device.inner.node.is_inherited() {
-            return;
-        }
-        let freed = self.device.core().memory().free_dm(self.id);
         // Regions keep their memory, and none lingers for windows: they are zero-based, to which no
         // window is bound.
-        debug_assert_eq!(freed, Ok(()), "only its handle frees device memory");
+        self.device.destroy("only its handle frees it", |core| core.memory().free_dm(self.id));
+    }
+}
+
+impl Device {
+    /// Allocates `len` zeroed bytes of device memory, aligned to 2^`log_align` bytes
+    /// (`ibv_alloc_dm`).
+    ///
+    /// # Errors
+    /// [`DmError`]: none or more than is left, an alignment that is not offered.
+    pub fn alloc_device_memory(&self, len: usize, log_align: u32) -> Result<DeviceMemory, DmError> {
+        let id = self.core().memory().alloc_dm(len, log_align)?;
+        Ok(DeviceMemory { inner: Arc::new(Inner { device: self.clone(), id, len }) })
     }
 }
 
 impl DeviceMemory {
-    pub(crate) fn new(device: &Device, len: usize, log_align: u32) -> Result<Self, DmError> {
-        let id = device.core().memory().alloc_dm(len, log_align)?;
-        Ok(Self { inner: Arc::new(Inner { device: device.clone(), id, len }) })
-    }
-
     /// Length in bytes, at least 1.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "none is empty")]
@@ -82,35 +85,46 @@ pub struct DeviceMemoryRegion {
     memory: DeviceMemory,
 }
 
-impl DeviceMemoryRegion {
-    pub(crate) fn new(
-        pd: &ProtectionDomain,
+impl ProtectionDomain {
+    /// Registers bytes `range` of device memory (`ibv_reg_dm_mr`), which peers name by addresses
+    /// from 0 on.
+    ///
+    /// ```
+    /// # use urxe::{Access, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// # let pd = device.alloc_pd()?;
+    /// let memory = device.alloc_device_memory(4096, 0)?;
+    /// memory.write(64, &7u32.to_ne_bytes())?;
+    /// let region = pd.register_device_memory(&memory, 64..128, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+    /// assert_eq!(region.remote().len, 64);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`DmError`]: a range that is not inside, memory of another device, and those of registering.
+    pub fn register_device_memory(
+        &self,
         memory: &DeviceMemory,
         range: Range<usize>,
         access: Access,
-    ) -> Result<Self, DmError> {
+    ) -> Result<DeviceMemoryRegion, DmError> {
         // Another device does not know it, whatever has the same number there.
-        if !pd.device().is_same(&memory.inner.device) {
+        if !self.device().is_same(&memory.inner.device) {
             return Err(DmError::Unknown);
         }
-        let access = access | Access::ZERO_BASED;
-        let mr = pd.device().core().memory().register_dm(
-            pd.memory_id(),
-            memory.inner.id,
-            range,
-            access,
-        )?;
-        Ok(Self { pd: pd.clone(), mr, memory: memory.clone() })
+        let (core, id) = (self.device().core().memory(), memory.inner.id);
+        let mr = core.register_dm(self.memory_id(), id, range, access | Access::ZERO_BASED)?;
+        Ok(DeviceMemoryRegion { pd: self.clone(), mr, memory: memory.clone() })
     }
+}
 
+impl DeviceMemoryRegion {
     /// The device memory.
     #[must_use]
     pub fn memory(&self) -> &DeviceMemory {
         &self.memory
-    }
-
-    fn mr(&self) -> &Mr {
-        &self.mr
     }
 }
 
@@ -119,11 +133,5 @@ region!(DeviceMemoryRegion);
 impl Drop for DeviceMemoryRegion {
     fn drop(&mut self) {
         self.pd.deregister(self.mr.lkey);
-    }
-}
-
-impl fmt::Debug for DeviceMemoryRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceMemoryRegion").field("mr", &self.mr).finish_non_exhaustive()
     }
 }

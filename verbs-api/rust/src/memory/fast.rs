@@ -59,12 +59,18 @@ pub struct FastRegion {
     len: usize,
 }
 
-impl FastRegion {
-    pub(crate) fn new(pd: &ProtectionDomain, max_pages: u32) -> Result<Self, AllocMrError> {
-        let key = pd.device().core().memory().alloc_fast(pd.memory_id(), max_pages)?;
-        Ok(Self { pd: pd.clone(), key, start: 0, len: 0 })
+impl ProtectionDomain {
+    /// Allocates a fast-registration region of up to `max_pages` pages of 4 KiB (`ib_alloc_mr`).
+    ///
+    /// # Errors
+    /// [`AllocMrError`]: no pages or more than the device allows, too many regions.
+    pub fn alloc_fast_region(&self, max_pages: u32) -> Result<FastRegion, AllocMrError> {
+        let key = self.device().core().memory().alloc_fast(self.memory_id(), max_pages)?;
+        Ok(FastRegion { pd: self.clone(), key, start: 0, len: 0 })
     }
+}
 
+impl FastRegion {
     /// Maps bytes `range` of a region's memory (`ib_map_mr_sg`), in pages of 4 KiB. Peers will name
     /// them by addresses from `iova` on, which has the offset in a page that `range` starts at.
     /// What is registered now stays so: the mapping counts from the next registration on, which
@@ -94,7 +100,7 @@ impl FastRegion {
         iova: u64,
     ) -> Result<(), MapError> {
         let buffers: Vec<_> =
-            parts.iter().map(|(region, range)| (region.shared_buffer(), range.clone())).collect();
+            parts.iter().map(|(region, range)| (&region.buffer, range.clone())).collect();
         let len = parts.iter().map(|(_, range)| range.len()).sum();
         self.map_with(iova, len, |memory, key, page| {
             memory.map_fast_buffers(key, &buffers, page, iova)

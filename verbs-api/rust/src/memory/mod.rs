@@ -20,7 +20,6 @@ mod remote;
 mod slice;
 mod window;
 
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -38,7 +37,6 @@ pub use self::slice::{RegionSlice, SliceError};
 pub use self::window::MemoryWindow;
 
 pub(crate) use self::region::region;
-use self::registration::OwnedRegistration;
 use crate::pd::ProtectionDomain;
 
 urxe_stack::errors! {
@@ -91,31 +89,89 @@ urxe_stack::errors! {
 /// Memory that somebody else owns can be registered by [`ProtectionDomain::register`], which is
 /// `unsafe`.
 pub struct MemoryRegion {
-    registration: OwnedRegistration,
+    pd: ProtectionDomain,
+    mr: Mr,
+    /// Kept mapped until the deregistration returned.
+    buffer: Arc<Buffer>,
 }
 
-impl MemoryRegion {
-    pub(crate) fn allocate(
-        pd: &ProtectionDomain,
+impl ProtectionDomain {
+    /// Allocates `len` zeroed bytes and registers them (`ibv_reg_mr`). Peers name them by addresses
+    /// from 0 on.
+    ///
+    /// # Errors
+    /// [`AllocateError`]: no memory, a length of 0, rights that do not go together, too many
+    /// regions.
+    pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, AllocateError> {
+        self.allocate_at(len, 0, access)
+    }
+
+    /// The same; peers name the bytes by addresses from `iova` on, which is a multiple of the page
+    /// size (`ibv_reg_mr_iova`).
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and an `iova` that is no such multiple or leaves 64 bits.
+    pub fn allocate_at(
+        &self,
         len: usize,
         iova: u64,
         access: Access,
-    ) -> Result<Self, AllocateError> {
+    ) -> Result<MemoryRegion, AllocateError> {
         let buffer = Buffer::new(len).map_err(|error| AllocateError::Memory { len, error })?;
-        let registration = OwnedRegistration::new(pd, buffer, iova, access)?;
-        Ok(Self { registration })
+        Ok(MemoryRegion::new(self, buffer, iova, access)?)
     }
 
-    pub(crate) fn of_file(
-        pd: &ProtectionDomain,
+    /// Registers `len` bytes at `offset` of a file or memfd that is open for reading and writing,
+    /// and shares them with it: what peers write stands in the file. `offset` is a multiple of the
+    /// page size. Peers name the bytes by addresses from 0 on.
+    ///
+    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work
+    /// requests. A memfd that is sealed against shrinking is used faster, atomic operations above
+    /// all: while their page may go, a helper process carries them out.
+    ///
+    /// ```
+    /// # use std::io::Read;
+    /// # use urxe::{Access, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+    /// # let path = std::env::temp_dir().join(format!("urxe-map-file-{}", std::process::id()));
+    /// # let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+    /// # std::fs::remove_file(&path)?;
+    /// file.set_len(4096)?;
+    /// let region = pd.map_file(&file, 0, 4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// region.write(0, b"what a peer writes, too")?;
+    /// let mut start = [0; 11];
+    /// file.read_exact(&mut start)?;
+    /// assert_eq!(&start, b"what a peer");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`MapFileError`]: an offset that is no such multiple, a range that is not inside the file, a
+    /// file that cannot be mapped, and those of registering.
+    pub fn map_file(
+        &self,
         file: impl AsFd,
         offset: u64,
         len: usize,
         access: Access,
-    ) -> Result<Self, MapFileError> {
-        let buffer = Buffer::of_file(file, offset, len)?;
-        let registration = OwnedRegistration::new(pd, buffer, 0, access)?;
-        Ok(Self { registration })
+    ) -> Result<MemoryRegion, MapFileError> {
+        Ok(MemoryRegion::new(self, Buffer::of_file(file, offset, len)?, 0, access)?)
+    }
+}
+
+impl MemoryRegion {
+    fn new(
+        pd: &ProtectionDomain,
+        buffer: Buffer,
+        iova: u64,
+        access: Access,
+    ) -> Result<Self, RegMrError> {
+        let (memory, buffer) = (pd.device().core().memory(), Arc::new(buffer));
+        let range = 0..buffer.len();
+        let mr = memory.register_buffer(pd.memory_id(), &buffer, range, iova, access)?;
+        Ok(Self { pd: pd.clone(), mr, buffer })
     }
 
     /// Changes what it grants (`ibv_rereg_mr`), as [`change`](Self::change) does for more; its keys
@@ -126,7 +182,7 @@ impl MemoryRegion {
     /// [`ReregMrError`]: rights that do not go together, windows that are bound to it. It is then
     /// as it was.
     pub fn reregister(&mut self, access: Access) -> Result<(), ReregMrError> {
-        self.registration.reregister(access)
+        self.change_to(None, None, Some(access))
     }
 
     /// Its number within its device, by which [`ProtectionDomain::import_region`] finds it
@@ -152,25 +208,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`AdviseError`].
     pub fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
-        self.registration.prefetch(offset, len)
-    }
-
-    fn buffer(&self) -> &Buffer {
-        self.registration.buffer()
-    }
-
-    fn shared_buffer(&self) -> &Arc<Buffer> {
-        self.registration.buffer()
-    }
-
-    fn mr(&self) -> &Mr {
-        self.registration.mr()
-    }
-
-    /// Its protection domain.
-    #[must_use]
-    pub fn pd(&self) -> &ProtectionDomain {
-        self.registration.pd()
+        registration::prefetch(&self.pd, &self.mr, offset, len)
     }
 
     /// Copies `dst.len()` bytes from `offset` on into `dst`.
@@ -178,7 +216,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`BufferError::OutOfBounds`].
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), BufferError> {
-        self.buffer().read(offset, dst)
+        self.buffer.read(offset, dst)
     }
 
     /// Copies `len` bytes from `offset` on into a new vector.
@@ -199,7 +237,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`BufferError::OutOfBounds`].
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), BufferError> {
-        self.buffer().write(offset, src)
+        self.buffer.write(offset, src)
     }
 
     /// Reads one byte, as a program that waits for a peer's write polls it: whoever sees the last
@@ -208,7 +246,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`BufferError::OutOfBounds`].
     pub fn load_u8(&self, offset: usize) -> Result<u8, BufferError> {
-        self.buffer().load_u8(offset)
+        self.buffer.load_u8(offset)
     }
 
     /// Reads the 8 bytes at `offset` at once, in the host's byte order.
@@ -216,7 +254,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
     pub fn load_u64(&self, offset: usize) -> Result<u64, BufferError> {
-        self.buffer().load_u64(offset)
+        self.buffer.load_u64(offset)
     }
 
     /// Writes the 8 bytes at `offset` at once, in the host's byte order.
@@ -224,7 +262,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), BufferError> {
-        self.buffer().store_u64(offset, value)
+        self.buffer.store_u64(offset, value)
     }
 
     /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations
@@ -233,7 +271,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
     pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, BufferError> {
-        self.buffer().fetch_add_u64(offset, add)
+        self.buffer.fetch_add_u64(offset, add)
     }
 
     /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers'
@@ -247,14 +285,15 @@ impl MemoryRegion {
         compare: u64,
         swap: u64,
     ) -> Result<u64, BufferError> {
-        self.buffer().compare_swap_u64(offset, compare, swap)
+        self.buffer.compare_swap_u64(offset, compare, swap)
     }
 }
 
 region!(MemoryRegion);
 
-impl fmt::Debug for MemoryRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryRegion").field("mr", self.mr()).finish_non_exhaustive()
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // Waits for copies in progress.
+        self.pd.deregister(self.mr.lkey);
     }
 }

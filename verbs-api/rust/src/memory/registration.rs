@@ -5,100 +5,24 @@
 
 mod everything;
 
-use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use urxe_stack::memory::{
-    Access, Advice, AdviseError, AdviseRange, Buffer, MapError, Mr, Piece, RegMrError, ReregMrError,
+    Access, Advice, AdviseError, AdviseRange, MapError, Mr, Piece, RegMrError,
 };
 
 pub use self::everything::AddressSpace;
 use super::{FastRegion, region};
 use crate::pd::ProtectionDomain;
 
-/// A buffer and its registration. The core keeps the buffer mapped until the deregistration
-/// returned.
-pub(super) struct OwnedRegistration {
-    pd: ProtectionDomain,
-    mr: Mr,
-    buffer: Arc<Buffer>,
-}
-
-impl OwnedRegistration {
-    pub(super) fn new(
-        pd: &ProtectionDomain,
-        buffer: Buffer,
-        iova: u64,
-        access: Access,
-    ) -> Result<Self, RegMrError> {
-        let buffer = Arc::new(buffer);
-        let mr = pd.device().core().memory().register_buffer(
-            pd.memory_id(),
-            &buffer,
-            0..buffer.len(),
-            iova,
-            access,
-        )?;
-        Ok(Self { pd: pd.clone(), mr, buffer })
-    }
-
-    /// Changes what it grants. The keys stay.
-    pub(super) fn reregister(&mut self, access: Access) -> Result<(), ReregMrError> {
-        let memory = self.pd.device().core().memory();
-        self.mr = memory.reregister_buffer(self.mr.lkey, None, None, Some(access))?;
-        Ok(())
-    }
-
-    /// Gives it another place, domain or access, each if given. The keys stay; the former memory
-    /// goes if nobody else has it.
-    pub(super) fn change(
-        &mut self,
-        place: Option<(Buffer, u64)>,
-        pd: Option<&ProtectionDomain>,
-        access: Option<Access>,
-    ) -> Result<(), ReregMrError> {
-        let memory = self.pd.device().core().memory();
-        let buffer = place.map(|(buffer, iova)| (Arc::new(buffer), iova));
-        let place = buffer.as_ref().map(|(buffer, iova)| (buffer, 0..buffer.len(), *iova));
-        let pd_id = pd.map(ProtectionDomain::memory_id);
-        self.mr = memory.reregister_buffer(self.mr.lkey, place, pd_id, access)?;
-        if let Some((buffer, _)) = buffer {
-            self.buffer = buffer;
-        }
-        if let Some(pd) = pd {
-            self.pd = pd.clone();
-        }
-        Ok(())
-    }
-
-    /// Makes `len` bytes from `offset` on present.
-    pub(super) fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
-        prefetch(&self.pd, &self.mr, offset, len)
-    }
-
-    pub(super) fn pd(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
-    pub(super) fn buffer(&self) -> &Arc<Buffer> {
-        &self.buffer
-    }
-
-    pub(super) fn mr(&self) -> &Mr {
-        &self.mr
-    }
-}
-
-impl Drop for OwnedRegistration {
-    fn drop(&mut self) {
-        // Waits for copies in progress.
-        self.pd.deregister(self.mr.lkey);
-    }
-}
-
-fn prefetch(pd: &ProtectionDomain, mr: &Mr, offset: usize, len: usize) -> Result<(), AdviseError> {
+/// Makes `len` bytes from `offset` of a region on present.
+pub(super) fn prefetch(
+    pd: &ProtectionDomain,
+    mr: &Mr,
+    offset: usize,
+    len: usize,
+) -> Result<(), AdviseError> {
     let writes = mr.access.contains(Access::LOCAL_WRITE);
     let advice = if writes { Advice::PrefetchWrite } else { Advice::Prefetch };
     let addr = mr.iova.wrapping_add(offset as u64);
@@ -174,12 +98,6 @@ impl ProtectionDomain {
 }
 
 impl ForeignRegion {
-    /// Its protection domain.
-    #[must_use]
-    pub fn pd(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
     /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), as
     /// [`MemoryRegion::prefetch`](super::MemoryRegion::prefetch) does. Only for a region with
     /// [`Access::ON_DEMAND`].
@@ -188,10 +106,6 @@ impl ForeignRegion {
     /// [`AdviseError`]; EFAULT where nothing is mapped.
     pub fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
         prefetch(&self.pd, &self.mr, offset, len)
-    }
-
-    fn mr(&self) -> &Mr {
-        &self.mr
     }
 }
 
@@ -202,12 +116,6 @@ impl Drop for ForeignRegion {
         // The program may free the memory next, so unlike a region of its own it cannot stay until
         // its windows are gone.
         self.pd.revoke(self.mr.lkey);
-    }
-}
-
-impl fmt::Debug for ForeignRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ForeignRegion").field("mr", &self.mr).finish_non_exhaustive()
     }
 }
 

@@ -1,11 +1,14 @@
 //! A peer's memory: what one side tells the other so that it can read and write there.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::str::FromStr;
 
 use urxe_stack::qp::work_request::Remote;
 use urxe_wire::Rkey;
+
+use super::slice::ends;
+use crate::endpoint::{decimal, fields, hex, serde_as_text};
 
 /// A region of a peer: address, length and key, told by the peer's
 /// [`MemoryRegion::remote`](crate::MemoryRegion::remote).
@@ -40,16 +43,7 @@ impl RemoteRegion {
     /// # Errors
     /// [`RemoteSliceError`] if it is not inside.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RemoteSliceError> {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(last) => last.saturating_add(1),
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.len,
-        };
+        let (start, end) = ends(&range, 0..self.len, |byte| byte.saturating_add(1));
         if start > end || end > self.len {
             return Err(RemoteSliceError { start, end, region_len: self.len });
         }
@@ -90,23 +84,14 @@ impl FromStr for RemoteRegion {
     type Err = RemoteParseError;
 
     fn from_str(text: &str) -> Result<Self, RemoteParseError> {
-        let mut fields = text.trim().split(',');
-        let mut field = |name| {
-            let (found, value) = fields.next()?.trim().split_once('=')?;
-            (found == name).then_some(value)
-        };
-        let addr = field("addr").ok_or(RemoteParseError::Shape)?;
-        let len = field("len").ok_or(RemoteParseError::Shape)?;
-        let rkey = field("rkey").ok_or(RemoteParseError::Shape)?;
-        if fields.next().is_some() {
-            return Err(RemoteParseError::Shape);
-        }
-        let addr = crate::text::hex(addr).ok_or(RemoteParseError::Addr)?;
-        let len = crate::text::decimal(len).ok_or(RemoteParseError::Len)?;
-        let rkey = crate::text::hex(rkey).ok_or(RemoteParseError::Rkey)?;
+        let named = fields(text, ["addr", "len", "rkey"]);
+        let [addr, len, rkey] = named.ok_or(RemoteParseError::Shape)?;
+        let addr = hex(addr).ok_or(RemoteParseError::Addr)?;
+        let len = decimal(len).ok_or(RemoteParseError::Len)?;
+        let rkey = hex(rkey).ok_or(RemoteParseError::Rkey)?;
         let rkey = u32::try_from(rkey).map_err(|_| RemoteParseError::Rkey)?;
         Ok(Self { addr, len, rkey: Rkey(rkey) })
     }
 }
 
-crate::text::serde_as_text!(RemoteRegion);
+serde_as_text!(RemoteRegion);

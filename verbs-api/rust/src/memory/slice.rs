@@ -1,7 +1,7 @@
 //! Parts of regions, as work requests name them.
 
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 
 use urxe_stack::memory::Mr;
 use urxe_stack::qp::work_request::Sge;
@@ -17,6 +17,25 @@ pub enum SliceError {
     /// It is longer than a scatter-gather entry can say.
     #[error("{len} bytes; a scatter-gather entry has at most {}", u32::MAX)]
     TooLong { len: usize },
+}
+
+/// Where `range` starts and ends, of `whole` if it does not say.
+pub(super) fn ends<T: Copy>(
+    range: &impl RangeBounds<T>,
+    whole: Range<T>,
+    next: impl Fn(T) -> T,
+) -> (T, T) {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => next(*before),
+        Bound::Unbounded => whole.start,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => next(*last),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => whole.end,
+    };
+    (start, end)
 }
 
 /// Part of a region: one scatter-gather entry (`struct ibv_sge`). It borrows the region, so that
@@ -44,16 +63,7 @@ impl<'a> RegionSlice<'a> {
         lkey: Lkey,
         range: impl RangeBounds<usize>,
     ) -> Result<Self, SliceError> {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(last) => last.saturating_add(1),
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => region_len,
-        };
+        let (start, end) = ends(&range, 0..region_len, |byte| byte.saturating_add(1));
         if start > end || end > region_len {
             return Err(SliceError::OutOfBounds { start, end, region_len });
         }

@@ -60,12 +60,26 @@ pub struct MemoryWindow {
     bound: Option<(u64, u64)>,
 }
 
-impl MemoryWindow {
-    pub(crate) fn new(pd: &ProtectionDomain, kind: MwType) -> Result<Self, AllocMwError> {
-        let key = pd.device().core().memory().alloc_mw_by_handle(pd.memory_id(), kind)?;
-        Ok(Self { pd: pd.clone(), kind, key, bound: None })
+impl ProtectionDomain {
+    /// Allocates a type 2 memory window (`ibv_alloc_mw`).
+    ///
+    /// # Errors
+    /// [`AllocMwError`]: the device has no more.
+    pub fn alloc_window(&self) -> Result<MemoryWindow, AllocMwError> {
+        self.alloc_window_of_type(MwType::Type2)
     }
 
+    /// Allocates a memory window of either type (`ibv_alloc_mw`).
+    ///
+    /// # Errors
+    /// [`AllocMwError`]: the device has no more.
+    pub fn alloc_window_of_type(&self, kind: MwType) -> Result<MemoryWindow, AllocMwError> {
+        let key = self.device().core().memory().alloc_mw_by_handle(self.memory_id(), kind)?;
+        Ok(MemoryWindow { pd: self.clone(), kind, key, bound: None })
+    }
+}
+
+impl MemoryWindow {
     /// The bind of a request, which gives the window its next key if it succeeds. If it is not
     /// posted, or fails, the key after it is as good: the core takes this window's binds whichever
     /// key it has.
@@ -115,12 +129,11 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        if self.pd.device().inner.node.is_inherited() {
-            return;
-        }
-        let gone = self.pd.device().core().memory().dealloc_mw(self.key);
-        debug_assert_eq!(gone, Ok(()), "only its handle deallocates a window");
-        self.pd.sweep();
+        self.pd.device().destroy("only its handle deallocates it", |core| {
+            let gone = core.memory().dealloc_mw(self.key);
+            self.pd.sweep();
+            gone
+        });
     }
 }
 

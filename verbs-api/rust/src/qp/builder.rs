@@ -11,6 +11,15 @@ use crate::cq::CompletionQueue;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 
+/// The sizes that a queue pair has unless others are asked for.
+pub(crate) const DEFAULT_CAP: QpCap = QpCap {
+    max_send_wr: 128,
+    max_recv_wr: 128,
+    max_send_sge: 4,
+    max_recv_sge: 4,
+    max_inline_data: 64,
+};
+
 /// What a queue pair shall be; made by [`ProtectionDomain::queue_pair`]. Without further ado: a
 /// reliable connection with 128 sends, 128 receives, 4 scatter-gather entries each, 64 bytes of
 /// inline data, one completion queue.
@@ -26,26 +35,24 @@ pub struct QueuePairBuilder {
     sgid_index: Option<u8>,
 }
 
-impl QueuePairBuilder {
-    pub(crate) fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {
-        Self {
-            pd: pd.clone(),
+impl ProtectionDomain {
+    /// Begins a queue pair whose sends and receives complete in `cq`.
+    #[must_use]
+    pub fn queue_pair(&self, cq: &CompletionQueue) -> QueuePairBuilder {
+        QueuePairBuilder {
+            pd: self.clone(),
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
             srq: None,
             qp_type: QpType::Rc,
-            cap: QpCap {
-                max_send_wr: 128,
-                max_recv_wr: 128,
-                max_send_sge: 4,
-                max_recv_sge: 4,
-                max_inline_data: 64,
-            },
+            cap: DEFAULT_CAP,
             sq_sig_all: false,
             sgid_index: None,
         }
     }
+}
 
+impl QueuePairBuilder {
     /// Its service. A connection, reliable ([`QpType::Rc`], the default) or not ([`QpType::Uc`]),
     /// is joined by [`QueuePair::connect`]; a datagram queue pair ([`QpType::Ud`]) begins with
     /// [`QueuePair::start_datagrams`]. The receiving end of an XRC connection is an

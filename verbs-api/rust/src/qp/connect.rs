@@ -4,7 +4,7 @@ use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::transition;
-use urxe_wire::{Psn, QKey};
+use urxe_wire::Psn;
 
 use super::QueuePair;
 use crate::device::Device;
@@ -120,10 +120,78 @@ pub(crate) struct End<'a> {
     pub sgid_index: u8,
 }
 
+/// Defines the calls that both kinds of ends have, from `end(&self) -> End<'_>` of each.
+macro_rules! end_calls {
+    ($end:ident) => {
+        impl $end {
+            /// Its number.
+            #[must_use]
+            pub fn qpn(&self) -> urxe_wire::Qpn {
+                self.handle.qpn()
+            }
+
+            /// What the peer needs to connect to it.
+            #[must_use]
+            pub fn endpoint(&self) -> $crate::QpEndpoint {
+                self.end().endpoint()
+            }
+
+            /// All its attributes as they are (`ibv_query_qp`).
+            #[must_use]
+            pub fn query(&self) -> $crate::QpAttr {
+                self.end().query()
+            }
+
+            /// Its state.
+            #[must_use]
+            pub fn state(&self) -> $crate::QpState {
+                self.query().qp_state
+            }
+
+            /// Changes the attributes of `mask` (`ibv_modify_qp`); [`connect`](Self::connect) does
+            /// it for the usual case.
+            ///
+            /// # Errors
+            /// [`ModifyError`](crate::ModifyError): the present state, the next, and the bits that
+            /// are missing or not allowed, or the value and its range. Nothing was changed then.
+            pub fn modify(
+                &self,
+                attr: &$crate::QpAttr,
+                mask: $crate::QpAttrMask,
+            ) -> Result<(), $crate::ModifyError> {
+                self.end().modify(attr, mask)
+            }
+        }
+
+        impl std::fmt::Debug for $end {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($end))
+                    .field("qpn", &self.qpn())
+                    .field("state", &self.state())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use end_calls;
+
 impl End<'_> {
     pub fn endpoint(&self) -> QpEndpoint {
         let gid = self.device.gid(self.sgid_index).unwrap_or_default();
         QpEndpoint { gid, qpn: self.handle.qpn(), psn: self.psn }
+    }
+
+    pub fn query(&self) -> QpAttr {
+        // It lives as long as its handle, so there is always an answer.
+        self.device.core().query_qp(self.handle).unwrap_or_default()
+    }
+
+    pub fn destroy(&self, kept: &str) {
+        let node = &self.device.inner.node;
+        self.device.destroy(kept, |core| {
+            node.send_owed(self.handle);
+            core.destroy_qp_without_wait(node.now(), self.handle)
+        });
     }
 
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
@@ -133,8 +201,7 @@ impl End<'_> {
     }
 
     pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
-        let attr = self.device.core().query_qp(self.handle);
-        if attr.is_none_or(|attr| attr.qp_state != QpState::Init) {
+        if self.query().qp_state != QpState::Init {
             self.init(options)?;
         }
         self.ready_to_receive(peer, options)?;
@@ -208,39 +275,5 @@ impl End<'_> {
             | QpAttrMask::RNR_RETRY
             | QpAttrMask::MAX_QP_RD_ATOMIC;
         self.step(QpState::Rtr, &attr, mask)
-    }
-}
-
-impl QueuePair {
-    /// Brings a datagram queue pair from RESET to RTS: it receives what comes with `qkey`, and
-    /// sends to whom each request says.
-    ///
-    /// # Errors
-    /// [`ModifyError`]: the queue pair is not in RESET, or of another service, or the Q_Key is
-    /// privileged (its highest bit is set).
-    ///
-    /// ```
-    /// use urxe::{Device, QKey, QpType};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let device = Device::open_address("127.49.9.1".parse::<std::net::Ipv4Addr>()?)?;
-    /// let pd = device.alloc_pd()?;
-    /// let cq = device.create_cq(16)?;
-    /// let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create()?;
-    /// qp.start_datagrams(QKey(0x1111_1111))?;
-    /// let there = pd.address_handle(qp.endpoint().gid)?;
-    /// # let _ = there;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn start_datagrams(&self, qkey: QKey) -> Result<(), ModifyError> {
-        let attr = QpAttr { port_num: 1, qkey, sq_psn: self.psn, ..QpAttr::default() };
-        for (qp_state, mask) in [
-            (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY),
-            (QpState::Rtr, QpAttrMask::empty()),
-            (QpState::Rts, QpAttrMask::SQ_PSN),
-        ] {
-            self.modify(&QpAttr { qp_state, ..attr }, QpAttrMask::STATE | mask)?;
-        }
-        Ok(())
     }
 }

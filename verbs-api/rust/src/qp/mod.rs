@@ -7,29 +7,27 @@
 
 mod builder;
 mod connect;
+mod datagram;
 mod drain;
-mod multicast;
 mod request;
-
-use std::fmt;
 
 use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
-use urxe_wire::{Psn, Qpn};
+use urxe_wire::Psn;
 
+pub(crate) use self::builder::DEFAULT_CAP;
 pub use self::builder::QueuePairBuilder;
 pub use self::connect::ConnectOptions;
-pub(crate) use self::connect::End;
+pub(crate) use self::connect::{End, end_calls};
 pub use self::request::{Data, Gather, RecvRequest, SendRequest};
 
 use crate::cq::CompletionQueue;
-use crate::endpoint::QpEndpoint;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 
 /// Requests of a batch that are handed to the device in one call.
-pub(crate) const BATCH: usize = 16;
+const BATCH: usize = 16;
 
 /// Why a batch of work requests was not taken whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,18 +87,6 @@ impl QueuePair {
         self.qp_type
     }
 
-    /// Its number.
-    #[must_use]
-    pub fn qpn(&self) -> Qpn {
-        self.handle.qpn()
-    }
-
-    /// What the peer needs to connect to it.
-    #[must_use]
-    pub fn endpoint(&self) -> QpEndpoint {
-        self.end().endpoint()
-    }
-
     fn end(&self) -> End<'_> {
         let Self { handle, qp_type, psn, sgid_index, .. } = *self;
         End { device: self.pd.device(), handle, qp_type, psn, sgid_index }
@@ -110,29 +96,6 @@ impl QueuePair {
     #[must_use]
     pub fn shared_receive_queue(&self) -> Option<&SharedReceiveQueue> {
         self.srq.as_ref()
-    }
-
-    /// All its attributes as they are (`ibv_query_qp`).
-    #[must_use]
-    pub fn query(&self) -> QpAttr {
-        // It lives as long as this handle, so there is always an answer.
-        self.pd.device().core().query_qp(self.handle).unwrap_or_default()
-    }
-
-    /// Its state.
-    #[must_use]
-    pub fn state(&self) -> QpState {
-        self.query().qp_state
-    }
-
-    /// Changes the attributes of `mask` (`ibv_modify_qp`); [`connect`](Self::connect) does it for
-    /// the usual case.
-    ///
-    /// # Errors
-    /// [`ModifyError`]: the present state, the next, and the bits that are missing or not allowed,
-    /// or the value and its range. Nothing was changed then.
-    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
-        self.end().modify(attr, mask)
     }
 
     /// The same, without calling whom that woke.
@@ -221,38 +184,37 @@ impl QueuePair {
     /// [`BatchError`]: those before the one it names were posted.
     pub fn post_recv_batch(&self, requests: &[RecvRequest<'_>]) -> Result<(), BatchError> {
         let device = self.pd.device();
-        let result = requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
-            let mut core: [CoreRecv<'_>; BATCH] = [CoreRecv { wr_id: 0, sges: &[] }; BATCH];
-            for (place, request) in core.iter_mut().zip(requests) {
-                *place = request.as_core();
-            }
-            let posted = device.inner.node.post_recv(self.handle, &core[..requests.len()]);
-            posted.map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
+        let result = post_recv_batch(requests, |requests| {
+            device.inner.node.post_recv(self.handle, requests)
         });
         device.wake_ready();
         result
     }
 }
 
+/// Hands `requests` to `post` in parts, in order.
+pub(crate) fn post_recv_batch(
+    requests: &[RecvRequest<'_>],
+    post: impl Fn(&[CoreRecv<'_>]) -> Result<(), (usize, PostError)>,
+) -> Result<(), BatchError> {
+    requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
+        let mut core: [CoreRecv<'_>; BATCH] = [CoreRecv { wr_id: 0, sges: &[] }; BATCH];
+        for (place, request) in core.iter_mut().zip(requests) {
+            *place = request.as_core();
+        }
+        let posted = post(&core[..requests.len()]);
+        posted.map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
+    })
+}
+
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        let node = &self.pd.device().inner.node;
-        if node.is_inherited() {
-            return;
+        self.end().destroy("only its handle destroys it");
+        if !self.pd.device().inner.node.is_inherited() {
+            // Its windows are unbound.
+            self.pd.sweep();
         }
-        node.send_owed(self.handle);
-        let gone = node.core().destroy_qp_without_wait(node.now(), self.handle);
-        debug_assert_eq!(gone, Ok(()), "only its handle destroys a queue pair");
-        // Its windows are unbound.
-        self.pd.sweep();
     }
 }
 
-impl fmt::Debug for QueuePair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuePair")
-            .field("qpn", &self.qpn())
-            .field("state", &self.state())
-            .finish_non_exhaustive()
-    }
-}
+end_calls!(QueuePair);

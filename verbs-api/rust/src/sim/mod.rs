@@ -53,11 +53,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use urxe_stack::cq::Wake;
-use urxe_stack::device::{Device as Core, DeviceConfig, ReceiveScratch};
+use urxe_stack::device::{Device as Core, DeviceConfig};
 use urxe_stack::driver::EventWake;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::link::Guid;
-use urxe_stack::port::sim::{Fabric as CoreFabric, SimNetwork};
+use urxe_stack::port::sim::{DeviceMachine, Fabric as CoreFabric, SimNetwork};
 use urxe_wire::Gid;
 
 pub use urxe_stack::port::sim::{
@@ -68,7 +68,7 @@ pub use urxe_stack::time::Time;
 
 pub(crate) use self::node::{Advance, SimNode};
 
-use self::node::{Machine, Shared};
+use self::node::Shared;
 use crate::device::{About, Device, Inner};
 use crate::domain::KnownDomains;
 use crate::node::Node;
@@ -191,15 +191,12 @@ impl Fabric {
                 Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64(),
             )
         }));
-        let machine = Machine { core: Arc::clone(&core), scratch: ReceiveScratch::default() };
-        let id = fabric.add(machine, addresses)?;
+        let id = fabric.add(DeviceMachine::new(Arc::clone(&core)), addresses)?;
         drop(fabric);
         self.network().set_node_config(id, options.node);
         let about = About {
             name: format!("sim{index}"),
-            guid: addresses
-                .first()
-                .map_or_else(Guid::default, |address| Guid::from_address(*address)),
+            guid: addresses.first().copied().map(Guid::from_address).unwrap_or_default(),
             link: None,
         };
         let node =

@@ -4,12 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use urxe_stack::cq::{Completion, Cq, CqError};
-use urxe_stack::device::{Device as Core, ReceiveScratch};
+use urxe_stack::device::Device as Core;
 use urxe_stack::driver::eventfd::EventFd;
-use urxe_stack::port::Datagrams;
-use urxe_stack::port::sim::{
-    Fabric as CoreFabric, Machine as CoreMachine, NodeId, SimNetwork, SimPort, Stalled,
-};
+use urxe_stack::port::sim::{DeviceMachine, Fabric as CoreFabric, NodeId, SimNetwork, Stalled};
 use urxe_stack::time::Time;
 
 use crate::waiters::{ReadyWakers, lock};
@@ -17,7 +14,7 @@ use crate::waiters::{ReadyWakers, lock};
 /// What the fabric's devices share.
 pub(super) struct Shared {
     /// Locked for each step. Nothing that runs under it calls the program.
-    pub(super) fabric: Mutex<CoreFabric<Machine>>,
+    pub(super) fabric: Mutex<CoreFabric<DeviceMachine>>,
     pub(super) network: SimNetwork,
     /// A step of one device may wake who waits on another, so they have one list.
     pub(super) ready: Arc<ReadyWakers>,
@@ -40,31 +37,6 @@ impl fmt::Debug for Shared {
             .field("now", &self.network.now())
             .field("manual", &self.manual)
             .finish_non_exhaustive()
-    }
-}
-
-/// What the fabric moves.
-#[derive(Debug)]
-pub(super) struct Machine {
-    pub(super) core: Arc<Core>,
-    pub(super) scratch: ReceiveScratch,
-}
-
-impl CoreMachine for Machine {
-    fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>) {
-        self.core.receive(now, datagrams, &mut self.scratch);
-    }
-
-    fn handle_timeouts(&mut self, now: Time) {
-        self.core.handle_timeouts(now);
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.core.next_deadline()
-    }
-
-    fn transmit_pending(&mut self, now: Time, port: &SimPort) {
-        self.core.transmit_pending(now, port);
     }
 }
 

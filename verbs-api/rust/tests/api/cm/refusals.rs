@@ -1,0 +1,151 @@
+//! Connections that are not made, and what is said about it.
+
+use std::time::Duration;
+
+use urxe::cm::{self, ConnectError, ListenError, Listener, NoServiceError, Options, RejReason};
+use urxe::*;
+
+use crate::cm::support::{address, client, connecting, device, listener};
+use crate::common::{LONG, says};
+
+#[test]
+fn nobody_listens() {
+    let _there = device(20, 1);
+    let error = cm::prepare((address(20, 1), 9), &client(20)).unwrap().establish().unwrap_err();
+    assert!(
+        matches!(&error, ConnectError::Rejected { reason: RejReason::INVALID_SERVICE_ID, .. }),
+        "{error:?}"
+    );
+    assert_eq!(error.errno(), libc::ECONNREFUSED);
+    assert_eq!(
+        error.to_string(),
+        "127.50.20.1:9 refused the connection: invalid service id; nobody listens on port 9 there"
+    );
+}
+
+#[test]
+fn a_refusal_brings_private_data() {
+    let listener = listener(21);
+    let connecting = connecting(listener.local_addr(), client(21));
+    listener.wait(LONG).unwrap().reject(b"not today").unwrap();
+    match connecting.join().unwrap().unwrap_err() {
+        ConnectError::Rejected { reason: RejReason::CONSUMER_DEFINED, private_data, peer } => {
+            assert_eq!(private_data.len(), cm::REJECT_DATA_MAX);
+            assert!(private_data.starts_with(b"not today\0"));
+            assert_eq!(peer, listener.local_addr());
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_dropped_is_refused() {
+    // Without a device, nobody would answer who comes after the listener.
+    let kept = device(22, 1);
+    let listener = Listener::builder().device(&kept).bind((address(22, 1), 0)).unwrap();
+    let options = client(22);
+    let to = listener.local_addr();
+    let is_refusal = |error: ConnectError| {
+        matches!(error, ConnectError::Rejected { reason: RejReason::CONSUMER_DEFINED, .. })
+    };
+    let first = connecting(to, options.clone());
+    drop(listener.wait(LONG).unwrap());
+    assert!(is_refusal(first.join().unwrap().unwrap_err()));
+    let second = connecting(to, options.clone());
+    drop(listener.wait(LONG).unwrap().prepare(&Options::new()).unwrap());
+    assert!(is_refusal(second.join().unwrap().unwrap_err()));
+    // One that waits, when the listener goes.
+    let third = cm::prepare(to, &options).unwrap().start().unwrap();
+    while listener.try_next().map(drop).is_none() {}
+    let fourth = cm::prepare(to, &options).unwrap().start().unwrap();
+    drop(listener);
+    assert!(is_refusal(pollster::block_on(third).unwrap_err()));
+    assert!(pollster::block_on(fourth).is_err());
+}
+
+#[test]
+fn nobody_answers() {
+    // The address is this host's, but no device has it.
+    let options = client(23).timeout(Duration::from_millis(300));
+    let error = cm::prepare((address(23, 9), 7471), &options).unwrap().establish().unwrap_err();
+    assert_eq!(error.errno(), libc::ETIMEDOUT, "{error}");
+    // A task learns of it from the connection manager alone.
+    let error =
+        pollster::block_on(cm::prepare((address(23, 9), 7471), &options).unwrap().into_future());
+    let error = error.unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
+    says(&error, "127.50.23.9:7471 does not answer");
+}
+
+#[test]
+fn no_device_leads_there() {
+    // A documentation address (RFC 5737): whichever way leads there, it does not begin at the
+    // loopback device.
+    let error = cm::prepare("192.0.2.1:7471", &client(24)).unwrap_err();
+    assert!(
+        matches!(error, ConnectError::NoDevice { .. } | ConnectError::NoRoute { .. }),
+        "{error:?}"
+    );
+    let other_family =
+        cm::prepare("[::1]:7471", &client(25).source_ip(address(25, 2))).unwrap_err();
+    assert_eq!(other_family.errno(), libc::EINVAL, "{other_family}");
+}
+
+#[test]
+fn a_port_is_taken_by_one() {
+    let (first, second) = (device(26, 1), device(26, 1));
+    let port = Listener::builder().device(&first).bind((address(26, 1), 0)).unwrap();
+    // In the same process on the same device, and on another as another process would have it.
+    for device in [&first, &second] {
+        let error = Listener::builder().device(device).bind(port.local_addr()).unwrap_err();
+        assert!(matches!(error, ListenError::InUse { .. }), "{error:?}");
+        assert_eq!(error.errno(), libc::EADDRINUSE);
+        says(&error, "choose another, or 0 for any");
+    }
+    let addr = port.local_addr();
+    drop(port);
+    Listener::builder().device(&second).bind(addr).unwrap();
+}
+
+#[test]
+fn addresses_to_listen_on_are_a_devices() {
+    let device = device(27, 1);
+    let of = |addr: &str| Listener::builder().device(&device).bind(addr).unwrap_err();
+    let error = of("127.50.27.77:7471");
+    assert!(matches!(error, ListenError::NoDevice { .. }), "{error:?}");
+    assert_eq!(error.errno(), libc::ENODEV);
+    says(&error, "urxe link add");
+    assert_eq!(of("192.0.2.1:7471").errno(), libc::EADDRNOTAVAIL);
+    assert!(matches!(of("nothing"), ListenError::Address(_)));
+}
+
+#[test]
+fn options_out_of_range_are_named() {
+    let there = (address(28, 1), 7471);
+    let options = client(28);
+    let of = |options: Options| cm::prepare(there, &options).unwrap_err().to_string();
+    assert_eq!(of(options.clone().retry_count(8)), "retry_count is 8, at most 7 is allowed");
+    assert_eq!(of(options.clone().min_rnr_timer(32)), "min_rnr_timer is 32, at most 31 is allowed");
+    assert_eq!(
+        of(options.clone().initiator_depth(200)),
+        "initiator_depth is 200, at most 128 is allowed"
+    );
+    assert_eq!(
+        of(options.clone().private_data(&[0; cm::CONNECT_DATA_MAX + 1])),
+        "57 bytes of private data, at most 56 are allowed"
+    );
+    let other = device(28, 3).alloc_pd().unwrap();
+    assert_eq!(
+        of(options.pd(&other)),
+        "the protection domain is of another device than the one towards 127.50.28.1"
+    );
+}
+
+#[test]
+fn simulated_networks_have_no_connection_manager() {
+    let device = sim::Fabric::new(1).device([10, 0, 0, 1]).unwrap();
+    let error = cm::prepare("10.0.0.2:7471", &Options::new().device(&device)).unwrap_err();
+    assert!(matches!(error, ConnectError::Service(NoServiceError::Simulated)), "{error:?}");
+    let error = Listener::builder().device(&device).bind("10.0.0.1:7471").unwrap_err();
+    assert_eq!(error.errno(), libc::EOPNOTSUPP);
+}

@@ -1,0 +1,54 @@
+//! A port that goes down and up.
+
+use urxe::sim::Fabric;
+use urxe::*;
+
+use crate::common::simulated_pair;
+
+#[test]
+fn a_port_tells_when_it_goes_down_and_up_and_only_then() {
+    let fabric = Fabric::new(21);
+    let (a, b) = simulated_pair(&fabric);
+    assert!(a.device.query_port().is_active);
+    for (active, event) in [(false, PortEventType::PortErr), (true, PortEventType::PortActive)] {
+        fabric.set_port_active(&a.device, active).unwrap();
+        fabric.set_port_active(&a.device, active).unwrap();
+        assert_eq!(a.device.events().wait(None), Ok(AsyncEvent::Port(event, 1)));
+        assert_eq!(a.device.events().try_next(), None, "told once");
+        assert_eq!(a.device.query_port().is_active, active);
+    }
+    assert_eq!(b.device.events().try_next(), None, "the other port is another's");
+    let other = Fabric::new(22);
+    assert!(other.set_port_active(&a.device, false).is_err());
+}
+
+#[test]
+fn who_reads_late_ends_with_the_state_that_the_port_has() {
+    let fabric = Fabric::new(23);
+    let (a, _b) = simulated_pair(&fabric);
+    for active in [false, true, false] {
+        fabric.set_port_active(&a.device, active).unwrap();
+    }
+    let told: Vec<_> = std::iter::from_fn(|| a.device.events().try_next()).collect();
+    let due = [PortEventType::PortErr, PortEventType::PortActive, PortEventType::PortErr];
+    assert_eq!(told, due.map(|event| AsyncEvent::Port(event, 1)));
+}
+
+#[test]
+fn another_gid_table_is_told_and_connections_go_on() {
+    let fabric = Fabric::new(24);
+    let (a, b) = simulated_pair(&fabric);
+    let mut gids: Vec<Gid> = a.device.query_port().gids.iter().map(|entry| entry.gid).collect();
+    gids.push(Gid::from_ip([10, 0, 0, 9].into()));
+    for _ in 0..2 {
+        fabric.set_gids(&a.device, &gids).unwrap();
+    }
+    for event in [PortEventType::GidChange, PortEventType::ClientReregister] {
+        assert_eq!(a.device.events().wait(None), Ok(AsyncEvent::Port(event, 1)));
+    }
+    assert_eq!(a.device.events().try_next(), None, "the same table is no change");
+    assert_eq!(a.device.query_port().gids.len(), gids.len());
+    let there = b.region.remote();
+    a.perform(SendRequest::write(a.slice(..64), there));
+    assert!(Fabric::new(25).set_gids(&a.device, &gids).is_err());
+}

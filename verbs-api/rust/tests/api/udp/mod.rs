@@ -1,0 +1,12 @@
+//! Devices over UDP, two in this process, each pair on addresses of its own.
+
+mod channel;
+mod errors;
+mod memory;
+mod own_memory;
+mod reordering;
+mod shared;
+mod tasks;
+mod traffic;
+mod waits;
+mod windows;

@@ -1,0 +1,264 @@
+//! Memory that the program owns: under one key for everything, under fast-registration regions, and
+//! with pages that are gone.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use urxe::*;
+
+use crate::common::{ALL, End, LONG, connect, datagram_qp, pair, pattern};
+
+const PAGE: usize = 4096;
+
+/// Pages of nobody's, which any thread may write.
+struct Pages(NonNull<u8>, usize);
+
+impl Pages {
+    fn new(count: usize) -> Self {
+        let (len, rights) = (count * PAGE, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { mmap_anonymous(null_mut(), len, rights, MapFlags::PRIVATE) }.unwrap();
+        Self(NonNull::new(base.cast()).unwrap(), len)
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.1);
+        // SAFETY: inside the mapping, or at its end.
+        unsafe { self.0.add(offset) }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.1);
+        // SAFETY: inside the mapping, aligned, and reached by nobody but through atomics or the
+        // device.
+        unsafe { self.at(offset).cast().as_ref() }
+    }
+
+    fn unmap(&self, page: usize) {
+        assert!((page + 1) * PAGE <= self.1);
+        // SAFETY: the caller uses these bytes no more.
+        unsafe { munmap(self.at(page * PAGE).as_ptr().cast(), PAGE) }.unwrap();
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: whoever has pages keeps them until nothing uses them. What is unmapped already
+        // does no harm.
+        unsafe { munmap(self.0.as_ptr().cast(), self.1) }.unwrap();
+    }
+}
+
+#[test]
+fn a_local_dma_key_takes_messages_from_anywhere_and_lets_no_peer_in() {
+    let (a, b) = pair(190);
+    let (here, there) = (a.pd.local_dma_key().unwrap(), b.pd.local_dma_key().unwrap());
+    assert_eq!(here.access(), Access::LOCAL_WRITE | Access::ON_DEMAND);
+    let (from, to) = (Pages::new(1), Pages::new(1));
+    from.word(16).store(77, Ordering::Relaxed);
+    // SAFETY: the pages stay until the requests have completed, and are read and written as
+    // atomics.
+    let (source, target) = unsafe { (here.slice(from.at(16), 8), there.slice(to.at(24), 8)) };
+    b.post_recv(target, 0);
+    a.perform(SendRequest::send(source));
+    b.complete();
+    assert_eq!(to.word(24).load(Ordering::Acquire), 77);
+    // Only by unsafe slices: a number that anybody can guess does not give safe ones.
+    assert!(matches!(b.pd.import_region(there.lkey().0), Err(ImportError::NoRegion { .. })));
+    assert_eq!(
+        a.status(SendRequest::write(a.slice(..8), there.remote(to.at(24), 8))),
+        WcStatus::RemAccessErr
+    );
+    assert_eq!(to.word(24).load(Ordering::Acquire), 77);
+}
+
+#[test]
+fn everything_mapped_is_reached_by_the_addresses_of_the_process() {
+    let (a, b) = pair(191);
+    let pages = Pages::new(3);
+    // SAFETY: the peer is this test, and touches the pages alone.
+    let everything = unsafe { b.pd.register_everything(ALL) }.unwrap();
+    let there = |offset| everything.remote(pages.at(offset), 8);
+    let from = |value: u64| {
+        a.region.store_u64(0, value).unwrap();
+        a.slice(..8)
+    };
+    a.perform(SendRequest::write(from(5), there(8)));
+    a.perform(SendRequest::fetch_add(from(0), there(8), 2));
+    assert_eq!(a.region.load_u64(0).unwrap(), 5);
+    assert_eq!(pages.word(8).load(Ordering::Acquire), 7);
+    a.perform(SendRequest::atomic_write(from(9), there(16)));
+    assert_eq!(pages.word(16).load(Ordering::Acquire), 9);
+    pages.unmap(1);
+    // Three pages, of which the middle one is gone.
+    assert_eq!(
+        a.status(SendRequest::read(a.slice(..3 * PAGE), everything.remote(pages.at(0), 0))),
+        WcStatus::RemAccessErr
+    );
+    assert_eq!(a.region.load_u64(8).unwrap(), 7, "what came before the hole");
+    assert_eq!(b.device.counter(Counter::AccessNotMapped), 1);
+}
+
+#[test]
+fn a_fast_region_takes_parts_of_several_regions_and_own_requests_go_from_and_to_it() {
+    let (a, b) = pair(192);
+    let parts = [b.pd.allocate(2 * PAGE, ALL).unwrap(), b.pd.allocate(PAGE, ALL).unwrap()];
+    let mut region = b.pd.alloc_fast_region(4).unwrap();
+    let gap = region.map_parts(&[(&parts[0], 0..PAGE + 1), (&parts[1], 0..PAGE)], 0x8000);
+    assert!(matches!(gap, Err(MapError::Gap { .. })), "{gap:?}");
+    region.map_parts(&[(&parts[0], 4000..2 * PAGE), (&parts[1], 0..100)], 0x8000 + 4000).unwrap();
+    let len = 2 * PAGE - 4000 + 100;
+    assert_eq!(region.remote().len, len as u64);
+    b.perform(SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE));
+    // A peer's WRITE lands in both.
+    let bytes = pattern(len, 3);
+    a.region.write(0, &bytes).unwrap();
+    a.perform(SendRequest::write(a.slice(..len), region.remote()));
+    let landed =
+        [parts[0].read_vec(4000, 2 * PAGE - 4000).unwrap(), parts[1].read_vec(0, 100).unwrap()]
+            .concat();
+    assert_eq!(landed, bytes);
+    // The owner's READ, too, and its SEND goes from both.
+    let other = pattern(len, 4);
+    a.region.write(0, &other).unwrap();
+    b.perform(SendRequest::read(region.slice(..).unwrap(), a.region.remote()));
+    assert_eq!(parts[1].read_vec(0, 100).unwrap(), other[len - 100..]);
+    a.post_recv(a.slice(8192..16384), 0);
+    b.perform(SendRequest::send(region.slice(len - 200..).unwrap()));
+    a.complete();
+    assert_eq!(a.bytes(8192, 200), other[len - 200..]);
+    assert!(matches!(region.slice(..len + 1), Err(SliceError::OutOfBounds { .. })));
+}
+
+#[test]
+fn a_fast_region_takes_memory_of_the_program() {
+    let (a, b) = pair(193);
+    let pages = Pages::new(2);
+    // SAFETY: the pages outlive the regions, and are read and written as atomics.
+    let (first, second) = unsafe {
+        let register = |page| b.pd.register(pages.at(page * PAGE), PAGE, 0, ALL);
+        (register(1).unwrap(), register(0).unwrap())
+    };
+    let mut region = b.pd.alloc_fast_region(2).unwrap();
+    // SAFETY: as above.
+    unsafe { region.map_foreign(&[(&first, 0..PAGE), (&second, 0..16)], 0x1_0000) }.unwrap();
+    // SAFETY: as above.
+    let outside = unsafe { region.map_foreign(&[(&first, 0..PAGE + 1)], 0) };
+    assert!(matches!(outside, Err(MapError::OutsideBuffer { index: 0, .. })), "{outside:?}");
+    b.perform(SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE));
+    a.region.store_u64(0, 1).unwrap();
+    a.region.store_u64(8, 2).unwrap();
+    let there = region.remote().slice(PAGE as u64 - 8..).unwrap();
+    a.perform(SendRequest::write(a.slice(..16), there));
+    assert_eq!(pages.word(2 * PAGE - 8).load(Ordering::Acquire), 1);
+    assert_eq!(pages.word(0).load(Ordering::Acquire), 2);
+}
+
+#[test]
+fn a_device_with_checked_copies_outlives_memory_that_was_unmapped_while_it_was_registered() {
+    let checked = |net| {
+        let device =
+            Device::builder().checked_copies(true).open_address([127, 48, 194, net]).unwrap();
+        End::on(device)
+    };
+    let (a, b) = (checked(1), checked(2));
+    connect(&a.qp, &b.qp);
+    let pages = Pages::new(2);
+    // SAFETY: but for the mistake that is tested, and that such a device bears: a page is unmapped.
+    let region = unsafe { b.pd.register(pages.at(0), 2 * PAGE, 0, ALL) }.unwrap();
+    let write = |at: usize| {
+        let there = region.remote().slice(at as u64..at as u64 + 8).unwrap();
+        a.status(SendRequest::write(a.slice(..8), there))
+    };
+    assert_eq!(write(PAGE), WcStatus::Success);
+    pages.unmap(1);
+    assert_eq!(write(PAGE), WcStatus::RemAccessErr);
+}
+
+#[test]
+fn prefetching_what_is_not_mapped_is_told() {
+    let (_a, b) = pair(195);
+    let pages = Pages::new(3);
+    // SAFETY: the pages outlive the region, which is on demand, so that one of them may go.
+    let region =
+        unsafe { b.pd.register(pages.at(0), 3 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
+    region.prefetch(0, 3 * PAGE).unwrap();
+    pages.unmap(1);
+    let refused = region.prefetch(0, 3 * PAGE).unwrap_err();
+    assert_eq!(refused.errno(), 14, "{refused}");
+    region.prefetch(2 * PAGE, PAGE).unwrap();
+}
+
+#[test]
+fn a_datagram_for_a_page_that_is_gone_fails_its_receive_alone() {
+    const QKEY: QKey = QKey(0x5151);
+    let end = |host| {
+        let pd = Device::open_address([127, 48, 196, host]).unwrap().alloc_pd().unwrap();
+        let cq = pd.device().create_cq(16).unwrap();
+        let qp = datagram_qp(&pd, &cq, QKEY);
+        (pd, cq, qp)
+    };
+    let ((pd, cq, qp), (their_pd, their_cq, their_qp)) = (end(1), end(2));
+    let pages = Pages::new(2);
+    // SAFETY: the pages outlive the region, which is on demand, so that one of them may go.
+    let region =
+        unsafe { their_pd.register(pages.at(0), 2 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
+    pages.unmap(1);
+    their_qp.post_recv(&RecvRequest::new(region.slice(PAGE..).unwrap()).wr_id(1)).unwrap();
+    let way = pd.address_handle(Gid::from_ip([127, 48, 196, 2].into())).unwrap();
+    let send = SendRequest::send(Data::inline(b"hello")).to(&way, their_qp.qpn(), QKEY).signaled();
+    qp.post_send(&send).unwrap();
+    assert_eq!(cq.wait_one(LONG).unwrap().status, WcStatus::Success, "the sender learns nothing");
+    let failed = their_cq.wait_one(LONG).unwrap();
+    assert_eq!((failed.wr_id, failed.status), (1, WcStatus::LocProtErr));
+    assert_eq!(their_qp.state(), QpState::Err);
+}
+
+#[test]
+fn a_flush_for_persistence_has_the_bytes_in_the_file_when_it_completes() {
+    let (a, b) = pair(197);
+    // Beside the program: build folders are on disks.
+    let path =
+        std::env::current_exe().unwrap().with_extension(format!("log{}", std::process::id()));
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.set_len(4 * PAGE as u64).unwrap();
+    let rights = ALL | Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT | Access::MW_BIND;
+    let log = match b.pd.map_file(&file, 0, 4 * PAGE, rights) {
+        Ok(log) => log,
+        Err(error @ MapFileError::Register(RegMrError::NotPersistent { .. })) => {
+            eprintln!("skipped: needs a folder on a disk beside the test: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let there = log.remote();
+    let mut found = vec![0; 5000];
+    for (round, placement) in
+        [PlacementType::GLOBAL_VISIBILITY, PlacementType::PERSISTENCE, PlacementType::PERSISTENCE]
+            .into_iter()
+            .enumerate()
+    {
+        let bytes = pattern(5000, round as u8 + 1);
+        a.region.write(0, &bytes).unwrap();
+        let at = there.slice(100..5100).unwrap();
+        a.qp.post_send(&SendRequest::write(a.slice(..5000), at)).unwrap();
+        let flush = match round {
+            2 => SendRequest::flush_region(there, placement),
+            _ => SendRequest::flush(at, 5000, placement),
+        };
+        assert_eq!(a.status(flush), WcStatus::Success, "{placement:?}");
+        file.seek(SeekFrom::Start(100)).unwrap();
+        file.read_exact(&mut found).unwrap();
+        assert_eq!(found, bytes);
+    }
+    // A part of it through a window, with the same promise.
+    let mut window = b.pd.alloc_window().unwrap();
+    let access = Access::REMOTE_WRITE | Access::FLUSH_PERSISTENT;
+    b.perform(SendRequest::bind(&mut window, log.slice(PAGE..2 * PAGE).unwrap(), access));
+    a.perform(SendRequest::flush(window.remote().unwrap(), 10, PlacementType::PERSISTENCE));
+    assert_eq!(b.device.counter(Counter::FlushFailed), 0);
+}
