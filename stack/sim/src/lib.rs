@@ -18,13 +18,13 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod delay_queue;
 mod fabric;
 pub mod impairment;
 mod link;
 mod link_faults;
 mod network;
 mod receive;
-mod trace;
 
 #[cfg(test)]
 mod tests;

@@ -1,25 +1,19 @@
 //! The network itself: nodes, links, packets on the way, and the virtual clock.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 
 use thiserror::Error;
 
-mod groups;
-
-pub use groups::SimGroups;
-
-use groups::Membership;
-
-use super::counters::SimCounters;
+use super::counters::{Event, SimCounters, Trace};
+use super::delay_queue::{DelayQueue, Delayed};
 use super::link::{Link, flip_bits};
 use super::link_faults::{LinkFaults, NodeConfig, NodeId, Pause, PauseScope, PausedPackets};
 use super::receive::{MAX_RUN_BYTES, Packet, Read, ReceiveBuffer};
-use super::trace::{Event, Trace};
-use urxe_types::port::MAX_RUN_SEGMENTS;
-use urxe_types::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
+use urxe_types::port::{
+    Datagrams, JoinError, JoinGroups, MAX_RUN_SEGMENTS, PacketTap, Run, SendOutcome, Transmit,
+};
 use urxe_types::rng::Rng;
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::time::Time;
@@ -68,9 +62,8 @@ struct State {
     links: BTreeMap<(NodeId, NodeId), Link>,
     default_faults: LinkFaults,
     pauses: Vec<Pause>,
-    in_flight: BinaryHeap<Reverse<Flight>>,
-    /// Numbers the copies, so that those of one arrival time keep the order of sending.
-    next_serial: u64,
+    /// By arrival; those of one time in the order of sending.
+    in_flight: DelayQueue<Packet>,
     counters: SimCounters,
     trace: Trace,
     tap: Option<SimTap>,
@@ -98,34 +91,6 @@ struct Node {
     buffer: ReceiveBuffer,
 }
 
-/// A packet on the way, ordered by arrival.
-#[derive(Debug)]
-struct Flight {
-    arrival: Time,
-    serial: u64,
-    packet: Packet,
-}
-
-impl PartialEq for Flight {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Flight {}
-
-impl PartialOrd for Flight {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Flight {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.arrival, self.serial).cmp(&(other.arrival, other.serial))
-    }
-}
-
 impl SimNetwork {
     /// An empty network at [`Time::ZERO`]. Everything random in it follows from `seed`.
     #[must_use]
@@ -140,8 +105,7 @@ impl SimNetwork {
                 links: BTreeMap::new(),
                 default_faults: LinkFaults::default(),
                 pauses: Vec::new(),
-                in_flight: BinaryHeap::new(),
-                next_serial: 0,
+                in_flight: DelayQueue::default(),
                 counters: SimCounters::default(),
                 trace: Trace::default(),
                 tap: None,
@@ -178,12 +142,12 @@ impl SimNetwork {
     /// group reaches all nodes that joined it, the sender included, each over the link to it.
     #[must_use]
     pub fn groups_at(&self, address: IpAddr) -> SimGroups {
-        SimGroups::new(self.clone(), address)
+        SimGroups { network: self.clone(), address }
     }
 
     /// The node with this address joins a group, or leaves it. Whether there is such a node, with
     /// an address of the group's IP version.
-    pub(super) fn change_group(&self, address: IpAddr, group: IpAddr, joins: bool) -> bool {
+    fn change_group(&self, address: IpAddr, group: IpAddr, joins: bool) -> bool {
         let mut state = lock(&self.state);
         let Some(&node) = state.addresses.get(&address) else { return false };
         let same_version = |address: &IpAddr| address.is_ipv4() == group.is_ipv4();
@@ -270,20 +234,17 @@ impl SimNetwork {
     #[must_use]
     pub fn next_event(&self) -> Option<Time> {
         let state = lock(&self.state);
-        let arrival = state.in_flight.peek().map(|Reverse(flight)| flight.arrival);
         let reads = (0..state.nodes.len()).filter_map(|node| state.read_at(NodeId(node)));
-        reads.chain(arrival).min()
+        reads.chain(state.in_flight.next_due()).min()
     }
 
     /// Moves the time to `to` and lets arrive what arrives up to then, `to` included. A time in the
     /// past changes nothing.
     pub fn advance(&self, to: Time) {
         let mut state = lock(&self.state);
-        while state.in_flight.peek().is_some_and(|Reverse(flight)| flight.arrival <= to) {
-            if let Some(Reverse(flight)) = state.in_flight.pop() {
-                state.now = state.now.max(flight.arrival);
-                state.arrive(flight);
-            }
+        while let Some(flight) = state.in_flight.pop_due(to) {
+            state.now = state.now.max(flight.due);
+            state.arrive(flight);
         }
         state.now = state.now.max(to);
     }
@@ -334,7 +295,7 @@ impl SimNetwork {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let state = lock(&self.state);
-        state.in_flight.is_empty() && state.nodes.iter().all(|node| node.buffer.is_empty())
+        state.in_flight.len() == 0 && state.nodes.iter().all(|node| node.buffer.is_empty())
     }
 
     /// What became of the packets up to now.
@@ -491,33 +452,26 @@ impl State {
             self.counters.overload += 1;
             return;
         }
-        let serial = self.next_serial;
-        self.next_serial += 1;
-        self.in_flight.push(Reverse(Flight { arrival, serial, packet }));
+        self.in_flight.push(arrival, packet);
     }
 
     /// A packet has come to the end of its link at `self.now`.
-    fn arrive(&mut self, flight: Flight) {
-        let Packet { sender, receiver, .. } = flight.packet;
+    fn arrive(&mut self, flight: Delayed<Packet>) {
+        let Packet { sender, receiver, .. } = flight.item;
         if self.dropping(sender, receiver) {
             self.counters.paused += 1;
-            self.trace.record(
-                self.now,
-                Event::Dropped,
-                sender.0,
-                receiver.0,
-                &flight.packet.payload,
-            );
+            let payload = &flight.item.payload;
+            self.trace.record(self.now, Event::Dropped, sender.0, receiver.0, payload);
             return;
         }
         if let Some(until) = self.held_until(sender, receiver) {
             self.counters.held += 1;
-            self.trace.record(self.now, Event::Held, sender.0, receiver.0, &flight.packet.payload);
-            self.in_flight.push(Reverse(Flight { arrival: until, ..flight }));
+            self.trace.record(self.now, Event::Held, sender.0, receiver.0, &flight.item.payload);
+            self.in_flight.put_back(flight, until);
             return;
         }
         let Some(node) = self.nodes.get_mut(receiver.0) else { return };
-        let (event, overflow) = match node.buffer.push(flight.packet, self.now, &node.config) {
+        let (event, overflow) = match node.buffer.push(flight.item, self.now, &node.config) {
             Ok(()) => (Event::Arrived, None),
             Err(packet) => (Event::Overflowed, Some(packet)),
         };
@@ -587,5 +541,49 @@ impl State {
                 && pause.covers(self.now)
         };
         self.pauses.iter().filter(holds).map(|pause| pause.until).max()
+    }
+}
+
+/// Which nodes have joined which groups.
+#[derive(Debug, Default)]
+pub(super) struct Membership {
+    of: BTreeMap<IpAddr, BTreeSet<NodeId>>,
+}
+
+impl Membership {
+    fn change(&mut self, node: NodeId, group: IpAddr, joins: bool) {
+        let nodes = self.of.entry(group).or_default();
+        match joins {
+            true => nodes.insert(node),
+            false => nodes.remove(&node),
+        };
+        if nodes.is_empty() {
+            self.of.remove(&group);
+        }
+    }
+
+    /// The nodes that get what is sent to `group`, in order.
+    fn of(&self, group: IpAddr) -> Vec<NodeId> {
+        self.of.get(&group).into_iter().flatten().copied().collect()
+    }
+}
+
+/// How one node joins groups; made by [`SimNetwork::groups_at`].
+#[derive(Clone, Debug)]
+pub struct SimGroups {
+    network: SimNetwork,
+    address: IpAddr,
+}
+
+impl JoinGroups for SimGroups {
+    fn join(&self, group: IpAddr) -> Result<(), JoinError> {
+        match self.network.change_group(self.address, group, true) {
+            true => Ok(()),
+            false => Err(JoinError::NoAddress { group }),
+        }
+    }
+
+    fn leave(&self, group: IpAddr) {
+        self.network.change_group(self.address, group, false);
     }
 }

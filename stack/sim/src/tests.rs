@@ -62,15 +62,7 @@ impl Net {
     }
 
     fn send(&self, from: usize, to: u8, bytes: &[u8], segment_size: usize) -> SendOutcome {
-        self.ports[from].transmit(&Run {
-            from: address(from as u8),
-            from_port: 4791,
-            to: address(to),
-            bytes,
-            segment_size,
-            traffic_class: 0,
-            hop_limit: 0,
-        })
+        self.ports[from].transmit(&run(address(from as u8), address(to), bytes, segment_size))
     }
 
     /// Sends `count` packets that carry their number, one by one.
@@ -116,6 +108,10 @@ impl Net {
     }
 }
 
+fn run(from: IpAddr, to: IpAddr, bytes: &[u8], segment_size: usize) -> Run<'_> {
+    Run { from, from_port: 4791, to, bytes, segment_size, traffic_class: 0, hop_limit: 0 }
+}
+
 /// A packet of 64 bytes that carries its number.
 fn numbered(number: u32) -> [u8; 64] {
     let mut bytes = [0xa5; 64];
@@ -159,15 +155,7 @@ fn a_node_may_send_to_itself_and_have_several_addresses() {
     let mut net = Net::new(1, 1);
     let v6: IpAddr = "fd00::1".parse().unwrap();
     let port = net.network.add_node(&[address(200), v6]).unwrap();
-    let run = Run {
-        from: v6,
-        from_port: 1,
-        to: v6,
-        bytes: &[1; 20],
-        segment_size: 20,
-        traffic_class: 3,
-        hop_limit: 0,
-    };
+    let run = Run { traffic_class: 3, ..run(v6, v6, &[1; 20], 20) };
     assert_eq!(port.transmit(&run), SendOutcome::Sent);
     net.run();
     assert_eq!((net.reads[0].node, net.reads[0].from), (1, v6));
@@ -187,15 +175,7 @@ fn runs_that_a_socket_would_refuse_are_refused() {
     assert_eq!(net.send(0, 1, &[0; 65], 1), SendOutcome::Dropped, "too many segments");
     let v6 = "fd00::1".parse().unwrap();
     for (from, to) in [(address(1), address(1)), (address(0), v6)] {
-        let run = Run {
-            from,
-            from_port: 1,
-            to,
-            bytes: &[1],
-            segment_size: 1,
-            traffic_class: 0,
-            hop_limit: 0,
-        };
+        let run = run(from, to, &[1], 1);
         assert_eq!(net.ports[0].transmit(&run), SendOutcome::Dropped, "{from} to {to}");
     }
     assert_eq!(net.network.counters(), SimCounters { bad_run: 6, ..SimCounters::default() });

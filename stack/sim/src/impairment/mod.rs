@@ -18,12 +18,11 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::net::IpAddr;
 
 pub use spec::{FaultError, FaultSpec};
 
+use crate::delay_queue::{DelayQueue, Delayed};
 use crate::link::{Link, flip_bits};
 use crate::{LinkFaults, SimCounters};
 use urxe_types::counters::{Counter, Counters};
@@ -46,47 +45,10 @@ pub struct Impairment {
     link: Link,
     faults: LinkFaults,
     done: SimCounters,
-    held: BinaryHeap<Held>,
+    /// Packets that are late, with the address of the socket that they came to.
+    held: DelayQueue<(IpAddr, KeptPacket)>,
     held_bytes: usize,
-    /// Of the next packet that is held: those that are due at the same time keep their order.
-    number: u64,
 }
-
-/// A packet that is due later. The greatest is due first.
-#[derive(Debug)]
-struct Held {
-    due: Time,
-    number: u64,
-    /// The address of the socket that it came to.
-    at: IpAddr,
-    packet: KeptPacket,
-}
-
-impl Held {
-    fn key(&self) -> (Time, u64) {
-        (self.due, self.number)
-    }
-}
-
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Held {}
 
 impl Impairment {
     /// A link that behaves as `faults` say; `stream` tells devices of one seed apart.
@@ -97,25 +59,23 @@ impl Impairment {
             link: Link::new(Rng::stream(seed, STREAM ^ stream)),
             faults,
             done: SimCounters::default(),
-            held: BinaryHeap::new(),
+            held: DelayQueue::default(),
             held_bytes: 0,
-            number: 0,
         }
     }
 
     /// When the first packet that is held is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
-        self.held.peek().map(|held| held.due)
+        self.held.next_due()
     }
 
     /// Hands on what has become due by `now`: each packet with the address of the socket that it
     /// came to.
     pub fn release(&mut self, now: Time, mut hand_on: impl FnMut(IpAddr, &Datagrams<'_>)) {
-        while self.next_due().is_some_and(|due| due <= now) {
-            let Some(held) = self.held.pop() else { return };
-            self.held_bytes -= held.packet.bytes.len();
-            hand_on(held.at, &held.packet.datagrams());
+        while let Some(Delayed { item: (at, packet), .. }) = self.held.pop_due(now) {
+            self.held_bytes -= packet.bytes.len();
+            hand_on(at, &packet.datagrams());
         }
     }
 
@@ -170,9 +130,7 @@ impl Impairment {
             return;
         }
         self.held_bytes += bytes.len();
-        self.number += 1;
-        let packet = KeptPacket::new(datagrams, bytes);
-        self.held.push(Held { due, number: self.number, at, packet });
+        self.held.push(due, (at, KeptPacket::new(datagrams, bytes)));
     }
 
     /// Adds to a device's counters what was done since the last time.

@@ -21,11 +21,29 @@ use urxe_types::rng::Probability;
 /// The longest time that may be asked for: longer than any timeout of a queue pair.
 const TIME_MAX_NS: u64 = 60_000_000_000;
 /// Units of time with their nanoseconds, the longest first.
-const TIMES: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+const TIME_UNITS: [(&str, u64); 4] =
+    [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 /// Units of the rate with their bits a second, the largest first.
-const RATES: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)];
+const RATE_UNITS: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)];
 /// Parts of a million in a percent.
 const PPM_PER_PERCENT: u32 = 10_000;
+
+/// A field of a link's faults.
+type Place<T> = fn(&mut LinkFaults) -> &mut T;
+/// The faults that are a share of the packets.
+const SHARES: [(&str, Place<Probability>); 5] = [
+    ("loss", |link| &mut link.loss),
+    ("mark", |link| &mut link.mark),
+    ("duplicate", |link| &mut link.duplicate),
+    ("reorder", |link| &mut link.reorder),
+    ("corrupt", |link| &mut link.corrupt),
+];
+/// The faults that are a time.
+const TIMES: [(&str, Place<u64>); 3] = [
+    ("late", |link| &mut link.reorder_delay_ns),
+    ("delay", |link| &mut link.delay_ns),
+    ("jitter", |link| &mut link.jitter_ns),
+];
 
 /// What a device does to the packets that arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,35 +137,22 @@ impl FaultSpec {
         let link = &mut self.link;
         let wrong =
             |name, expected| move || FaultError::Value { name, given: value.to_owned(), expected };
-        let mut chance = |name, place: fn(&mut LinkFaults) -> &mut Probability| {
+        if let Some((name, place)) = SHARES.iter().find(|(known, _)| *known == name) {
             *place(link) = share(value).ok_or_else(wrong(name, SHARE))?;
-            Ok(name)
-        };
+            return Ok(name);
+        }
+        if let Some((name, place)) = TIMES.iter().find(|(known, _)| *known == name) {
+            *place(link) = time_ns(value).ok_or_else(wrong(name, TIME))?;
+            return Ok(name);
+        }
         match name {
-            "loss" => chance("loss", |link| &mut link.loss),
-            "mark" => chance("mark", |link| &mut link.mark),
-            "duplicate" => chance("duplicate", |link| &mut link.duplicate),
-            "reorder" => chance("reorder", |link| &mut link.reorder),
-            "corrupt" => chance("corrupt", |link| &mut link.corrupt),
-            "delay" => {
-                link.delay_ns = time_ns(value).ok_or_else(wrong("delay", TIME))?;
-                Ok("delay")
-            }
-            "jitter" => {
-                link.jitter_ns = time_ns(value).ok_or_else(wrong("jitter", TIME))?;
-                Ok("jitter")
-            }
-            "late" => {
-                link.reorder_delay_ns = time_ns(value).ok_or_else(wrong("late", TIME))?;
-                Ok("late")
-            }
             "burst" => {
                 let burst = value.parse::<u16>().ok().filter(|burst| *burst > 0);
                 link.loss_burst_max = burst.ok_or_else(wrong("burst", BURST))?.into();
                 Ok("burst")
             }
             "rate" => {
-                let rate = with_unit(value, &RATES).filter(|rate| *rate > 0);
+                let rate = with_unit(value, &RATE_UNITS).filter(|rate| *rate > 0);
                 link.bandwidth_bps = Some(rate.ok_or_else(wrong("rate", RATE))?);
                 Ok("rate")
             }
@@ -178,7 +183,7 @@ fn share(text: &str) -> Option<Probability> {
 }
 
 fn time_ns(text: &str) -> Option<u64> {
-    with_unit(text, &TIMES).filter(|ns| *ns <= TIME_MAX_NS)
+    with_unit(text, &TIME_UNITS).filter(|ns| *ns <= TIME_MAX_NS)
 }
 
 /// A whole number with one of these units, in the smallest.
@@ -199,36 +204,28 @@ fn in_units(value: u64, units: &[(&str, u64)]) -> String {
 
 impl fmt::Display for FaultSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (link, usual) = (&self.link, Self::default().link);
+        let (mut link, mut usual) = (self.link.clone(), Self::default().link);
         let mut parts = Vec::new();
-        let chances = [
-            ("loss", link.loss),
-            ("mark", link.mark),
-            ("duplicate", link.duplicate),
-            ("reorder", link.reorder),
-            ("corrupt", link.corrupt),
-        ];
-        for (name, chance) in
-            chances.into_iter().filter(|(_, chance)| *chance != Probability::NEVER)
-        {
-            let (percent, parts_of) =
-                (chance.as_ppm() / PPM_PER_PERCENT, chance.as_ppm() % PPM_PER_PERCENT);
-            let number = format!("{percent}.{parts_of:04}");
-            parts.push(format!("{name}={}%", number.trim_end_matches('0').trim_end_matches('.')));
+        for (name, place) in SHARES {
+            let ppm = place(&mut link).as_ppm();
+            if ppm > 0 {
+                let number = format!("{}.{:04}", ppm / PPM_PER_PERCENT, ppm % PPM_PER_PERCENT);
+                let number = number.trim_end_matches('0').trim_end_matches('.');
+                parts.push(format!("{name}={number}%"));
+            }
         }
         if link.loss != Probability::NEVER && link.loss_burst_max > 1 {
             parts.push(format!("burst={}", link.loss_burst_max));
         }
-        if link.reorder != Probability::NEVER && link.reorder_delay_ns != usual.reorder_delay_ns {
-            parts.push(format!("late={}", in_units(link.reorder_delay_ns, &TIMES)));
-        }
-        for (name, ns) in [("delay", link.delay_ns), ("jitter", link.jitter_ns)] {
-            if ns > 0 {
-                parts.push(format!("{name}={}", in_units(ns, &TIMES)));
+        let has_late = link.reorder != Probability::NEVER;
+        for (name, place) in TIMES.into_iter().filter(|(name, _)| *name != "late" || has_late) {
+            let ns = *place(&mut link);
+            if ns != *place(&mut usual) {
+                parts.push(format!("{name}={}", in_units(ns, &TIME_UNITS)));
             }
         }
         if let Some(rate) = link.bandwidth_bps {
-            parts.push(format!("rate={}", in_units(rate, &RATES)));
+            parts.push(format!("rate={}", in_units(rate, &RATE_UNITS)));
         }
         if let Some(seed) = self.seed {
             parts.push(format!("seed={seed}"));

@@ -80,15 +80,7 @@ impl Machine for StopAndWait {
             let mut bytes = vec![kind];
             bytes.extend(number.to_le_bytes());
             let (from, to) = (self.own, self.peer);
-            port.transmit(&Run {
-                from,
-                from_port: 1,
-                to,
-                bytes: &bytes,
-                segment_size: 5,
-                traffic_class: 0,
-                hop_limit: 0,
-            });
+            port.transmit(&run(from, to, &bytes, 5));
         }
         if self.send_now {
             self.retry_at = Some(now.plus_ns(RETRY_NS));

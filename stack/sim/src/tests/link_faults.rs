@@ -136,15 +136,7 @@ fn mtu_counts_the_headers() {
     net.network.add_node(&[b]).unwrap();
     for (len, outcome) in [(1_452, SendOutcome::Sent), (1_453, SendOutcome::Dropped)] {
         let bytes = vec![0; len];
-        let run = Run {
-            from: a,
-            from_port: 1,
-            to: b,
-            bytes: &bytes,
-            segment_size: len,
-            traffic_class: 0,
-            hop_limit: 0,
-        };
+        let run = run(a, b, &bytes, len);
         assert_eq!(port.transmit(&run), outcome);
     }
     net.run();
