@@ -4,5 +4,38 @@ mod cm;
 mod common;
 mod sim;
 mod text;
-mod threads;
 mod udp;
+
+/// What may be sent to and shared by threads.
+fn sent_and_shared<T: Send + Sync>() {}
+
+#[test]
+fn everything_is_sent_and_shared() {
+    sent_and_shared::<urxe::Device>();
+    sent_and_shared::<urxe::DeviceEvents<'_>>();
+    sent_and_shared::<urxe::ProtectionDomain>();
+    sent_and_shared::<urxe::MemoryRegion>();
+    sent_and_shared::<urxe::ForeignRegion>();
+    sent_and_shared::<urxe::RegionSlice<'_>>();
+    sent_and_shared::<urxe::RemoteRegion>();
+    sent_and_shared::<urxe::CompletionQueue>();
+    sent_and_shared::<urxe::CompletionChannel>();
+    sent_and_shared::<urxe::Next<'_>>();
+    sent_and_shared::<urxe::NextEvent<'_>>();
+    sent_and_shared::<urxe::QueuePair>();
+    sent_and_shared::<urxe::SendRequest<'_>>();
+    sent_and_shared::<urxe::RecvRequest<'_>>();
+    sent_and_shared::<urxe::sim::Fabric>();
+    sent_and_shared::<urxe::cm::Connection>();
+    sent_and_shared::<urxe::cm::ConnectRequest>();
+    sent_and_shared::<urxe::cm::ConnectionEvents<'_>>();
+    sent_and_shared::<urxe::cm::DatagramListener>();
+    sent_and_shared::<urxe::cm::DatagramRequest>();
+    sent_and_shared::<urxe::cm::Establish>();
+    sent_and_shared::<urxe::cm::Establishing>();
+    sent_and_shared::<urxe::cm::Listener>();
+    sent_and_shared::<urxe::cm::NextRequest<'_>>();
+    sent_and_shared::<urxe::cm::Options>();
+    sent_and_shared::<urxe::cm::Pending>();
+    sent_and_shared::<urxe::cm::Resolving>();
+}

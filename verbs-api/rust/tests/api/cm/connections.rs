@@ -3,7 +3,7 @@
 use urxe::cm::{self, ConnectionEvent, Options};
 use urxe::*;
 
-use crate::cm::support::{client, connecting, device, listener, pair};
+use crate::cm::{client, connecting, device, listener, pair};
 use crate::common::{LONG, success};
 
 #[test]
@@ -128,7 +128,7 @@ fn who_is_left_gets_flushes_and_an_event() {
 fn one_device_connects_to_itself() {
     let device = device(6, 1);
     let listener = cm::Listener::builder().device(&device).bind("0.0.0.0:0").unwrap();
-    let to = (crate::cm::support::address(6, 1), listener.local_addr().port()).into();
+    let to = (crate::cm::address(6, 1), listener.local_addr().port()).into();
     let connecting = connecting(to, Options::new().device(&device));
     let accepted = listener.wait(LONG).unwrap().accept().unwrap();
     let connected = connecting.join().unwrap().unwrap();
@@ -142,7 +142,7 @@ fn one_device_connects_to_itself() {
 fn objects_of_the_program_are_used_and_outlive_the_connections() {
     let (here, there) = (device(7, 1), device(7, 2));
     let listener = cm::Listener::builder().device(&here).bind("0.0.0.0:0").unwrap();
-    let to = (crate::cm::support::address(7, 1), listener.local_addr().port()).into();
+    let to = (crate::cm::address(7, 1), listener.local_addr().port()).into();
     let (pd, cq) = (here.alloc_pd().unwrap(), here.create_cq(64).unwrap());
     let srq = pd.shared_receive_queue(16).create().unwrap();
     let inbox = pd.allocate(64, Access::LOCAL_WRITE).unwrap();

@@ -3,7 +3,7 @@
 use urxe::cm::{self, DatagramListener, Listener, Options, ResolveError, SidrStatus};
 use urxe::*;
 
-use crate::cm::support::{address, client, device};
+use crate::cm::{address, client, device};
 use crate::common::{LONG, datagram_qp, success};
 
 #[test]

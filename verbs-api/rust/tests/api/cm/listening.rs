@@ -3,7 +3,7 @@
 use urxe::cm::{self, Listener, Options};
 use urxe::*;
 
-use crate::cm::support::{address, client, connecting, device, listener};
+use crate::cm::{address, client, connecting, device, listener};
 use crate::common::LONG;
 
 #[test]

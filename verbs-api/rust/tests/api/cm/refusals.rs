@@ -5,7 +5,7 @@ use std::time::Duration;
 use urxe::cm::{self, ConnectError, ListenError, Listener, NoServiceError, Options, RejReason};
 use urxe::*;
 
-use crate::cm::support::{address, client, connecting, device, listener};
+use crate::cm::{address, client, connecting, device, listener};
 use crate::common::{LONG, says};
 
 #[test]

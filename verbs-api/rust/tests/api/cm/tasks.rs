@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 use urxe::cm::{self, ConnectionEvent, Listener, Options};
 use urxe::*;
 
-use crate::cm::support::{client, listener};
+use crate::cm::{client, listener};
 use crate::common::{LONG, WakeCount};
 
 async fn serve(listener: Listener, clients: usize) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use urxe::sim::{Fabric, PausedPackets};
 use urxe::*;
 
-use crate::common::{connected, simulated_pair};
+use crate::common::{End, connected, simulated_pair};
 
 #[test]
 fn a_wait_ends_at_its_virtual_deadline_or_says_that_nothing_will_come() {
@@ -94,4 +94,41 @@ fn channels_move_the_time_as_well() {
     assert_eq!(channel.wait(None).unwrap().cq, cq.id());
     assert_eq!(cq.poll_one().unwrap().unwrap().status, WcStatus::Success);
     assert_eq!(cq.wait_one(None), Err(WaitError::HasChannel));
+}
+
+async fn serve(end: &End, rounds: u64) {
+    for round in 0..rounds {
+        end.post_recv(end.slice(..64), 0);
+        assert_eq!(end.cq.next().await.unwrap().opcode, WcOpcode::Recv);
+        assert_eq!(end.region.load_u64(0).unwrap(), round);
+        end.post(SendRequest::send(end.slice(..64)));
+        assert_eq!(end.cq.next().await.unwrap().opcode, WcOpcode::Send);
+    }
+}
+
+async fn ask(end: &End, rounds: u64) {
+    for round in 0..rounds {
+        end.post_recv(end.slice(64..128), 0);
+        end.region.store_u64(0, round).unwrap();
+        end.qp.post_send(&SendRequest::send(end.slice(..64))).unwrap();
+        assert_eq!(end.cq.next().await.unwrap().opcode, WcOpcode::Recv);
+        assert_eq!(end.region.load_u64(64).unwrap(), round);
+    }
+}
+
+fn both(seed: u64) -> (u64, u64) {
+    let fabric = Fabric::new(seed);
+    let (a, b) = simulated_pair(&fabric);
+    let executor = smol::LocalExecutor::new();
+    smol::future::block_on(executor.run(async {
+        let server = executor.spawn(serve(&b, 30));
+        ask(&a, 30).await;
+        server.await;
+    }));
+    (fabric.now().as_ns(), fabric.trace_hash())
+}
+
+#[test]
+fn two_tasks_of_one_thread_play_ping_pong_the_same_way_every_time() {
+    assert_eq!(both(7), both(7));
 }

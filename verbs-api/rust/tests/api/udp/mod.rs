@@ -4,7 +4,6 @@ mod channel;
 mod errors;
 mod memory;
 mod own_memory;
-mod reordering;
 mod shared;
 mod tasks;
 mod traffic;

@@ -1,6 +1,8 @@
-//! A port that goes down and up.
+//! Asynchronous events: of a port that goes down and up, and in a task.
 
-use urxe::sim::Fabric;
+use std::time::Duration;
+
+use urxe::sim::{Fabric, PausedPackets};
 use urxe::*;
 
 use crate::common::simulated_pair;
@@ -51,4 +53,19 @@ fn another_gid_table_is_told_and_connections_go_on() {
     let there = b.region.remote();
     a.perform(SendRequest::write(a.slice(..64), there));
     assert!(Fabric::new(25).set_gids(&a.device, &gids).is_err());
+}
+
+#[test]
+fn events_can_be_awaited() {
+    let fabric = Fabric::new(8);
+    let (a, b) = simulated_pair(&fabric);
+    assert_eq!(a.device.events().try_next(), None);
+    // Without the right to write, the peer's write ends b's queue pair.
+    let closed = b.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
+    a.qp.post_send(&SendRequest::write(a.slice(..8), closed.remote())).unwrap();
+    let event = pollster::block_on(b.device.events().next()).unwrap();
+    assert_eq!(event.event_type(), AsyncEventType::QpAccessErr, "{event}");
+    assert_eq!(a.cq.wait_one(None).unwrap().status, WcStatus::RemAccessErr);
+    fabric.pause(&a.device, PausedPackets::Drop, Duration::from_secs(1)).unwrap();
+    assert_eq!(b.device.events().wait(Some(Duration::from_secs(2))), Err(WaitError::TimedOut));
 }
