@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_a_group_is_for_its_members() {
+    fn a_group_packet_reaches_members_only() {
         let mut scenario = Scenario::new(&setup(23));
         let place = Place { region: 0, offset: 0, length: 500 };
         // 20 bytes with the first opcode of UD, to the first group.

@@ -34,7 +34,7 @@ fn window(lab: &Lab, wr_id: u64) -> usize {
 }
 
 #[test]
-fn the_sender_of_marked_data_is_told_once_in_fifty_microseconds() {
+fn marked_data_causes_one_cnp_in_fifty_microseconds() {
     let lab = lab();
     let rkey = lab.mr.rkey;
     for psn in 100..110 {
@@ -52,7 +52,7 @@ fn the_sender_of_marked_data_is_told_once_in_fifty_microseconds() {
 }
 
 #[test]
-fn nobody_is_told_of_what_is_not_marked_carries_nothing_or_comes_from_elsewhere() {
+fn unmarked_empty_and_damaged_packets_cause_no_cnp() {
     let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(100, TARGET, rkey, b"plain"));
@@ -68,7 +68,7 @@ fn nobody_is_told_of_what_is_not_marked_carries_nothing_or_comes_from_elsewhere(
 
 /// They are what is congested, and the own requests ask for them.
 #[test]
-fn marked_read_responses_are_told_and_ask_for_less_at_once() {
+fn marked_read_responses_cause_cnps_and_reduce_outstanding_reads() {
     let asked = |mark: bool| {
         let lab = lab();
         for nr in 0..64 {
@@ -131,7 +131,7 @@ fn a_notification_halves_the_window_once_a_round_trip_and_it_grows_again() {
 }
 
 #[test]
-fn a_window_that_is_always_told_of_never_closes() {
+fn repeated_notifications_never_close_the_window() {
     let lab = lab();
     for _ in 0..100 {
         lab.wait(MILLISECOND);
@@ -141,7 +141,7 @@ fn a_window_that_is_always_told_of_never_closes() {
 }
 
 #[test]
-fn notifications_that_are_for_nobody_change_nothing() {
+fn notifications_without_a_matching_connection_change_nothing() {
     let unmarked = window(&lab(), 0);
     let unreliable = Lab::new(Setup { qp_type: QpType::Uc, ..Setup::default() });
     unreliable.deliver(cnp());

@@ -41,7 +41,7 @@ fn waits(lab: Lab, answer: impl Fn(Packet) -> Packet) -> usize {
 }
 
 #[test]
-fn as_many_waits_are_borne_as_the_last_change_allows() {
+fn rnr_retries_follow_the_last_change() {
     for (qp_type, answer) in [
         (QpType::Rc, (|packet| packet) as fn(Packet) -> Packet),
         (QpType::XrcSend, |packet| Packet { opcode: XrcAcknowledge, ..packet }),
@@ -55,7 +55,7 @@ fn as_many_waits_are_borne_as_the_last_change_allows() {
 }
 
 #[test]
-fn another_change_brings_no_new_waits() {
+fn another_change_does_not_restart_rnr_retries() {
     let lab = Lab::new(Setup { rnr_retry: 1, ..Setup::default() });
     lab.post_send(1, 8);
     lab.flush();
@@ -145,7 +145,7 @@ fn rights_are_those_of_the_last_change() {
 }
 
 #[test]
-fn another_way_to_the_peer_keeps_what_is_posted() {
+fn another_path_to_the_peer_keeps_posted_requests() {
     let lab = Lab::new(Setup::default());
     lab.post_send(1, 8);
     lab.expect_sent([(RcSendOnly, 500)]);

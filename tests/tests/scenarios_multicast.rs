@@ -187,7 +187,7 @@ fn the_port_joins_for_the_first_and_leaves_after_the_last() {
 }
 
 #[test]
-fn a_queue_pair_that_is_attached_is_busy_and_one_that_is_forgotten_leaves() {
+fn an_attached_queue_pair_is_busy_and_leaves_when_destroyed_without_wait() {
     let net = DatagramNet::new(1);
     let host = &net.hosts[0];
     attach(&net, 0, group(1));
@@ -210,7 +210,7 @@ fn a_queue_pair_that_is_attached_is_busy_and_one_that_is_forgotten_leaves() {
 }
 
 #[test]
-fn what_is_no_group_or_no_datagram_queue_pair_is_refused() {
+fn addresses_without_a_group_and_other_services_are_refused() {
     let net = DatagramNet::new(1);
     let host = &net.hosts[0];
     for (not_a_group, text) in [
@@ -265,7 +265,7 @@ fn limits_hold_and_free_again() {
 }
 
 #[test]
-fn a_group_that_the_port_cannot_join_is_attached_to_nobody() {
+fn a_group_that_the_port_cannot_join_has_no_members() {
     let net = DatagramNet::new(1);
     net.hosts[0].joined.refuses.store(true, Ordering::Relaxed);
     let host = &net.hosts[0];
@@ -282,7 +282,7 @@ fn a_group_that_the_port_cannot_join_is_attached_to_nobody() {
 }
 
 #[test]
-fn a_multicast_to_nobody_is_counted_and_answered_by_nobody() {
+fn a_multicast_without_members_is_counted_and_not_answered() {
     let net = DatagramNet::new(2);
     net.post_recv(1, 1, 100);
     attach(&net, 1, group(2));

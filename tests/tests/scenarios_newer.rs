@@ -74,7 +74,7 @@ fn a_flush_of_a_range_or_of_a_whole_region_is_answered_after_the_writes_before_i
 }
 
 #[test]
-fn what_must_be_refused_is_refused_with_a_reason_and_changes_nothing() {
+fn bad_requests_are_refused_with_a_reason_and_change_nothing() {
     type Case = (&'static str, fn(&Lab) -> Packet);
     fn word(lab: &Lab, va: u64) -> Packet {
         atomic_write(100, va, lab.mr.rkey, [1; 8])
@@ -234,7 +234,7 @@ fn errors_of_the_peer_and_of_the_own_memory_end_in_their_status() {
 }
 
 #[test]
-fn an_answer_with_data_to_what_asks_for_none_is_a_bad_response() {
+fn unexpected_data_in_a_response_is_a_bad_response() {
     for (op, len) in [(ATOMIC_WRITE, 8), (FLUSH, 0)] {
         let lab = lab();
         lab.post(1, op, len);

@@ -113,7 +113,7 @@ fn as_many_as_are_kept_may_overtake_one_and_one_more_is_a_loss() {
 }
 
 #[test]
-fn what_does_not_come_for_a_moment_is_asked_for_in_any_state_that_receives() {
+fn a_persistent_gap_causes_a_nak_in_every_receiving_state() {
     for rtr_only in [false, true] {
         let lab = Lab::new(Setup { rtr_only, ..Setup::default() });
         lab.post_recv(1, 64);
@@ -136,7 +136,7 @@ fn what_does_not_come_for_a_moment_is_asked_for_in_any_state_that_receives() {
 }
 
 #[test]
-fn the_time_begins_anew_with_what_is_missing() {
+fn the_reorder_wait_restarts_with_each_gap() {
     let lab = lab();
     let rkey = lab.mr.rkey;
     for psn in [102, 104] {
@@ -155,7 +155,7 @@ fn the_time_begins_anew_with_what_is_missing() {
 }
 
 #[test]
-fn a_copy_of_what_is_kept_is_dropped() {
+fn a_copy_of_a_buffered_packet_is_dropped() {
     let lab = lab();
     let rkey = lab.mr.rkey;
     for _ in 0..20 {
@@ -288,7 +288,7 @@ fn nothing_is_executed_behind_a_request_that_is_refused() {
 }
 
 #[test]
-fn a_queue_pair_that_was_reset_has_forgotten_what_it_kept() {
+fn a_reset_discards_the_reorder_buffer() {
     for state in [QpState::Err, QpState::Reset] {
         let lab = lab();
         lab.post_recv(1, 64);
@@ -307,7 +307,7 @@ fn a_queue_pair_that_was_reset_has_forgotten_what_it_kept() {
 
 /// While its sends are drained a queue pair receives as ever.
 #[test]
-fn what_is_missing_may_come_while_sends_are_drained() {
+fn a_gap_may_close_while_sends_are_drained() {
     let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(101, TARGET + 1, rkey, b"b"));
@@ -334,7 +334,7 @@ fn a_packet_longer_than_the_path_mtu_is_not_kept() {
 }
 
 #[test]
-fn what_the_peer_did_not_send_is_not_kept() {
+fn packets_of_another_source_are_not_buffered() {
     let lab = lab();
     let request = write_only(101, TARGET, lab.mr.rkey, b"no");
     lab.deliver_from([10, 0, 0, 9].into(), request.clone());

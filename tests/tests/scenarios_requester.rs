@@ -152,7 +152,7 @@ fn a_later_read_response_is_an_implied_nak_for_an_earlier_read() {
 
 /// An answer to a READ or atomic acknowledges everything before it.
 #[test]
-fn a_read_response_acknowledges_what_stands_before() {
+fn a_read_response_acknowledges_earlier_requests() {
     let lab = lab();
     lab.post_send(1, 8);
     lab.post_read(2, 8);
@@ -229,7 +229,7 @@ fn read_responses_of_a_wrong_length_or_kind_end_the_connection() {
 }
 
 #[test]
-fn max_rd_atomic_bounds_what_is_asked_for_at_once() {
+fn max_rd_atomic_bounds_outstanding_requests() {
     let lab = Lab::new(Setup { max_rd_atomic: 2, ..Setup::default() });
     lab.post_read(1, 8);
     lab.post(2, add(), 8);
@@ -278,7 +278,7 @@ fn rnr_then_success() {
 }
 
 #[test]
-fn an_rnr_nak_acknowledges_what_stands_before() {
+fn an_rnr_nak_acknowledges_earlier_requests() {
     let lab = lab();
     lab.post_send(1, 8);
     lab.post_send(2, 8);
@@ -376,7 +376,7 @@ fn a_timeout_of_zero_never_gives_up() {
 }
 
 #[test]
-fn a_sequence_nak_goes_back_and_acknowledges_what_stands_before() {
+fn a_sequence_nak_goes_back_and_acknowledges_earlier_requests() {
     let lab = lab();
     for wr_id in 1..=4 {
         lab.post_send(wr_id, 8);
@@ -415,7 +415,7 @@ fn naks_within_a_round_trip_go_back_once() {
 /// A network that is fast and then slow makes the usual round trip long. What was sent again may be
 /// answered in the shortest.
 #[test]
-fn a_nak_of_what_was_sent_again_goes_back_at_once() {
+fn a_nak_of_a_retransmission_is_obeyed_at_once() {
     let lab = lab();
     let round_trips_ns = [MILLISECOND / 10, 20 * MILLISECOND, 20 * MILLISECOND];
     for (psn, round_trip_ns) in (500..).zip(round_trips_ns) {
@@ -555,7 +555,7 @@ fn a_bad_local_key_completes_in_its_turn_and_ends_the_connection() {
 }
 
 #[test]
-fn what_is_answered_after_all_need_not_be_sent_again_and_those_behind_it_go_on() {
+fn a_late_acknowledgement_cancels_the_retransmission() {
     let lab = lab();
     let lost = lab.mr_with(urxe_stack::memory::Access::empty());
     lab.post_send(1, 8);
@@ -618,7 +618,7 @@ fn unsignalled_requests_flush_with_a_completion() {
 }
 
 #[test]
-fn a_draining_queue_finishes_what_it_began_tells_it_and_begins_nothing() {
+fn a_draining_queue_finishes_its_messages_reports_it_and_starts_none() {
     let lab = lab();
     lab.post_send(1, 2 * MTU);
     lab.sent();

@@ -331,7 +331,7 @@ fn memory_that_may_not_be_used_is_a_remote_access_error() {
 }
 
 #[test]
-fn what_the_queue_pair_does_not_allow_is_refused() {
+fn operations_without_the_access_flag_of_the_queue_pair_are_refused() {
     for (name, access) in [
         ("WRITE", Access::REMOTE_READ | Access::REMOTE_ATOMIC),
         ("READ", Access::REMOTE_WRITE | Access::REMOTE_ATOMIC),
@@ -563,7 +563,7 @@ fn expected_psns_wrap() {
 }
 
 #[test]
-fn the_first_packet_in_rtr_says_that_communication_is_established() {
+fn the_first_packet_in_rtr_raises_communication_established() {
     let lab = Lab::new(Setup { rtr_only: true, ..Setup::default() });
     lab.post_recv(1, 64);
     lab.post_recv(2, 64);

@@ -71,7 +71,7 @@ fn writes_carry_their_address_first_and_their_immediate_last() {
 }
 
 #[test]
-fn what_the_service_does_not_have_is_refused_when_it_is_posted() {
+fn operations_of_another_service_are_refused_at_posting() {
     let lab = lab();
     let sge = lab.sge(LANDING, 8);
     for op in [
@@ -181,7 +181,7 @@ fn a_copy_or_a_straggler_is_never_delivered() {
 }
 
 #[test]
-fn a_peer_that_was_not_heard_for_long_is_heard_again() {
+fn a_message_after_a_gap_of_half_the_psns_is_received() {
     let lab = lab();
     lab.post_recv(1, 64);
     // Half the PSN space and more were lost.

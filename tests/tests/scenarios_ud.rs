@@ -135,7 +135,7 @@ fn a_wrong_q_key_is_dropped_and_counted() {
 
 /// IBTA 9.8.3.2.
 #[test]
-fn what_does_not_fit_or_finds_no_receive_is_dropped_and_the_receive_stays() {
+fn a_datagram_that_does_not_fit_or_finds_no_receive_is_dropped() {
     let net = DatagramNet::new(2);
     net.send(0, 1, b"nobody waits");
     net.run();
@@ -339,7 +339,7 @@ fn a_device_has_one_queue_pair_one_and_can_have_it_again() {
 }
 
 #[test]
-fn nobody_is_queue_pair_zero_and_without_one_nobody_is_queue_pair_one() {
+fn packets_to_queue_pair_zero_and_to_a_missing_gsi_are_dropped() {
     let net = DatagramNet::new(2);
     let ah = net.hosts[0].ah(net.hosts[1].address);
     for (qpn, drops) in [(0, 1), (1, 2)] {
@@ -351,7 +351,7 @@ fn nobody_is_queue_pair_zero_and_without_one_nobody_is_queue_pair_one() {
 }
 
 #[test]
-fn a_completion_of_no_datagram_says_nothing_about_its_sender() {
+fn a_completion_without_a_grh_gives_no_address() {
     let net = DatagramNet::new(1);
     let device = &net.hosts[0].device;
     let none = device.ah_from_wc(&Completion::default(), &[0; 40]);

@@ -448,7 +448,7 @@ fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_t
 /// difference.
 #[test]
 #[ignore = "prints times: cargo test -p urxe-tests --test sharing -- --ignored --nocapture joining"]
-fn what_joining_and_leaving_costs_the_others() {
+fn cost_of_joining_and_leaving_for_other_processes() {
     const ROUNDS: usize = 5;
     const VISITORS: usize = 40;
     let mut party = Party::new(address(7), 2);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_answer_or_time_is_told() {
+    fn another_answer_or_time_is_found() {
         let state = states().find(|state| state.name == "p-dreq-received").unwrap();
         let said = |status: i32, ms: u32| {
             format!("here, process 7\nhears\tRDMA_CM_EVENT_DISCONNECTED {status}\t{ms}\n")

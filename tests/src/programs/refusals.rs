@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_other_missing_or_new_is_told() {
+    fn other_missing_and_new_answers_are_reported() {
         let due = || [("a", "0"), ("b", "EINVAL")].into_iter();
         assert_eq!(judge("a\t0\nb\tEINVAL\n", due()), Ok(()));
         for wrong in ["a\t0\n", "a\t0\nb\t0\n", "a\t0\nb\tEINVAL\nc\t0\n"] {

@@ -50,7 +50,7 @@ fn run(seed: u64, forgets: Option<Forgets>) -> Result<(u64, BTreeMap<&'static st
 }
 
 #[test]
-fn the_implementation_does_what_the_model_says() {
+fn the_implementation_agrees_with_the_model() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let one = number("URXE_SEED");
     let wanted = number("URXE_MODEL_OPERATIONS").unwrap_or(OPERATIONS);

@@ -87,7 +87,7 @@ fn each_process_records_all_its_packets_in_a_file_of_its_own() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_and_the_device_does_not_open() {
+fn a_capture_that_cannot_be_written_is_reported_and_the_device_does_not_open() {
     for (file, why) in [
         (
             "/nowhere/packets.pcapng",

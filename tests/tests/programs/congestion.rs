@@ -77,7 +77,7 @@ fn counters(output: &str) -> [u64; 4] {
 }
 
 #[test]
-fn what_the_network_marks_the_receiver_tells_and_the_sender_obeys() {
+fn the_receiver_reports_marked_packets_and_the_sender_slows_down() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not tried: rules of the packet filter take root");
         return;

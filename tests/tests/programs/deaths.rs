@@ -106,7 +106,7 @@ fn all(dying: &str, staying: &str, left: Left) {
 
 /// Whoever is left on the address answers for the dead, that it knows nothing of it.
 #[test]
-fn a_process_that_is_left_tells_the_peers_of_a_dead_one() {
+fn a_surviving_process_answers_the_peers_of_a_dead_one() {
     all("127.79.0.31", "127.79.0.32", Left::Process);
 }
 

@@ -3,7 +3,7 @@
 use crate::install::{install, ok, said};
 
 #[test]
-fn ibv_devices_lists_what_is_configured() {
+fn ibv_devices_lists_the_configured_devices() {
     let said = ok(&mut install().run("-- ibv_devices"));
     assert!(said.contains("rxe0") && said.contains("00005efe7f000001"), "{said}");
     let two = "--link rxe0=127.0.0.2 --link mine=127.0.0.3";
@@ -59,14 +59,14 @@ fn ibv_devinfo_agrees_with_urxe_devinfo() {
 }
 
 #[test]
-fn a_mistake_in_the_list_is_told() {
+fn a_mistake_in_the_list_is_reported() {
     let output = install().run("-- ibv_devices").env("URXE_DEVICES", "rxe0").output().unwrap();
     let told = said(&output);
     assert!(told.contains("URXE_DEVICES") && told.contains("column"), "{told}");
 }
 
 #[test]
-fn a_device_that_is_not_there_is_told_and_left_out() {
+fn a_missing_interface_is_reported_and_left_out() {
     let links = "--link rxe0=127.0.0.2 --link rxe1=nosuch0";
     let output = install().run(&format!("{links} -- ibv_devices")).output().unwrap();
     let told = said(&output);

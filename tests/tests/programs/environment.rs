@@ -15,7 +15,7 @@ fn shell(words: &str, script: &str) -> Command {
 }
 
 #[test]
-fn what_a_shell_starts_runs_over_urxe() {
+fn programs_of_a_shell_run_over_urxe() {
     let _turn = turn();
     let said = ok(&mut shell(
         "--link rxe7=127.79.1.1",
@@ -55,7 +55,7 @@ fn all_options_reach_the_shell_whatever_characters_they_have() {
 }
 
 #[test]
-fn what_the_loader_was_told_before_stays_after_it() {
+fn earlier_loader_variables_are_kept() {
     let mut urxe = install().user(install().path("bin/urxe"));
     urxe.args(["env", "--sysfs"]).env("LD_LIBRARY_PATH", "/opt/a:/opt/b");
     let told = ok(&mut urxe);

@@ -68,7 +68,7 @@ impl Watch {
 }
 
 #[test]
-fn ibv_asyncwatch_hears_of_the_port_and_of_the_gid_table() {
+fn ibv_asyncwatch_reports_events_of_port_and_gid_table() {
     let veth = Veth::with(&["10.99.0.1/24"]);
     let mut watch = Watch::start(veth.run("--link rxe0=here -- ibv_asyncwatch"));
     let first = watch.line();
@@ -99,7 +99,7 @@ fn ibv_asyncwatch_hears_of_the_port_and_of_the_gid_table() {
 }
 
 #[test]
-fn the_port_and_its_gids_are_new_by_the_time_that_their_event_is_told() {
+fn port_and_gids_are_updated_before_their_event() {
     let veth = Veth::with(&["10.99.0.1/24"]);
     let mut watch = Watch::start(
         veth.run(&format!("--link rxe0=here -- {}", compile("port_events").display())),

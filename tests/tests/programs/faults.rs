@@ -31,7 +31,7 @@ fn a_ping_pong_arrives_whole_over_a_bad_network() {
 }
 
 #[test]
-fn a_seed_is_chosen_and_told() {
+fn a_seed_is_chosen_and_logged() {
     let output = install().run("--fault delay=1us -- ibv_devices").output().unwrap();
     let told = said(&output);
     assert!(
@@ -41,7 +41,7 @@ fn a_seed_is_chosen_and_told() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_reported() {
     let output = install().run("--fault los=1% -- ibv_devices").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(

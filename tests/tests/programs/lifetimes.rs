@@ -24,12 +24,12 @@ fn lives(address: &str, before: &str, what: &str) {
 }
 
 #[test]
-fn what_a_context_leaves_behind_ends_with_it() {
+fn objects_of_a_context_end_with_it() {
     lives("127.79.0.9", "", "leftovers");
 }
 
 #[test]
-fn a_child_uses_what_it_inherited_for_what_moves_no_data() {
+fn a_child_uses_inherited_objects_for_calls_that_move_no_data() {
     lives("127.79.0.10", "", "inherited");
 }
 
@@ -42,7 +42,7 @@ fn nothing_is_left_of_a_closed_device() {
 }
 
 #[test]
-fn identifiers_and_channels_wait_for_whoever_has_their_events() {
+fn destroying_identifiers_and_channels_waits_for_unacknowledged_events() {
     let _turn = turn();
     passes("--link rxe0=127.79.0.12", &compile("cm_lifetimes"), "127.79.0.12");
 }

@@ -30,7 +30,7 @@ fn every_refusal_has_the_errno_that_is_expected() {
 }
 
 #[test]
-fn what_is_destroyed_twice_or_used_after_closing_is_refused() {
+fn objects_destroyed_twice_or_used_after_closing_are_refused() {
     let _turn = turn();
     let output = refusals("127.79.0.22", "twice", "warn");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), EXPECTED);
@@ -42,7 +42,7 @@ fn what_is_destroyed_twice_or_used_after_closing_is_refused() {
 }
 
 #[test]
-fn a_refused_verb_says_why_if_it_is_asked() {
+fn a_refused_verb_logs_the_reason_on_request() {
     let _turn = turn();
     let log = |level| String::from_utf8(refusals("127.79.0.23", "", level).stderr).unwrap();
     assert_eq!(log(""), "");
@@ -88,7 +88,7 @@ fn a_refused_verb_says_why_if_it_is_asked() {
 }
 
 #[test]
-fn an_address_that_another_user_holds_is_told_and_what_to_do() {
+fn an_address_of_another_user_is_refused_with_a_remedy() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can be two users");
         return;

@@ -7,7 +7,7 @@ const FOLDER: &str = "/sys/class/infiniband";
 const LINK: &str = "--link rxe0=127.79.0.8";
 
 #[test]
-fn files_and_folders_are_there_for_whoever_asks() {
+fn files_and_folders_are_there_for_every_program() {
     let said = ok(&mut install().run(&format!("--sysfs {LINK} -- ls -lL {FOLDER}/rxe0/ports/1")));
     for name in ["state", "gid_attrs", "gids", "hw_counters", "pkeys"] {
         assert!(said.contains(name), "{said}");

@@ -53,7 +53,7 @@ fn an_address_handle_is_its_protection_domains_and_its_devices_alone() {
 }
 
 #[test]
-fn a_group_is_heard_by_all_who_attached_and_left_again() {
+fn a_group_message_reaches_every_attached_queue_pair() {
     let _turn = turn();
     let program = compile_as("../kernel/guest/group", "bin/group", &["-libverbs"]);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -75,7 +75,7 @@ fn a_group_is_heard_by_all_who_attached_and_left_again() {
 }
 
 #[test]
-fn children_leave_what_they_inherit_alone_and_open_the_device_for_themselves() {
+fn children_leave_inherited_objects_alone_and_open_their_own_device() {
     let _turn = turn();
     passes("--link rxe0=127.79.0.6", compiled(), "fork");
 }
@@ -87,7 +87,7 @@ fn threads_take_turns_at_completions_and_moderation_holds_back_the_event() {
 }
 
 #[test]
-fn what_is_of_another_device_or_in_use_is_refused() {
+fn objects_of_another_device_or_in_use_are_refused() {
     let _turn = turn();
     passes("--link rxe0=127.79.0.26 --link rxe1=127.79.0.27", &compile("two_devices"), "");
 }

@@ -118,6 +118,6 @@ fn a_key_that_outlives_its_invalidation_is_found() {
 }
 
 #[test]
-fn a_flush_that_nobody_promised_is_found() {
+fn a_flush_to_a_region_without_the_right_is_found() {
     assert_is_found(InjectedBug::EmptyPromise);
 }

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pattern_tells_messages_and_places_apart() {
+    fn the_pattern_distinguishes_messages_and_places() {
         // The values of peer.c's pattern().
         assert_eq!([pattern(0, 0), pattern(0, 1), pattern(1, 0), pattern(7, 1000)], PATTERN);
         assert!((0..4096).filter(|&byte| pattern(3, byte) == pattern(4, byte)).count() < 64);

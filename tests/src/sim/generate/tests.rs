@@ -220,7 +220,7 @@ const WANTED: &[&str] = &[
 
 /// What must occur somewhere in 80 plans, and does so more than once.
 #[test]
-fn plans_contain_what_is_to_be_tried() {
+fn plans_contain_all_wanted_situations() {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut hits = 0;
     for plan in plans() {

@@ -48,7 +48,7 @@ use Queue::{Recv, Send};
 use WcStatus::{RemAccessErr, RetryExcErr, Success, WrFlushErr};
 
 #[test]
-fn what_may_happen_passes() {
+fn permitted_completions_pass() {
     let none: Vec<String> = Vec::new();
     assert_eq!(judge(&[], late(), 0, 3), none, "a receiver never learns");
     assert_eq!(
@@ -77,7 +77,7 @@ fn what_may_happen_passes() {
 type Case = (&'static str, &'static [(Queue, usize, WcStatus)], Time, usize, usize);
 
 #[test]
-fn what_may_not_happen_is_found() {
+fn forbidden_completions_are_found() {
     const FAILED: (Queue, usize, WcStatus) = (Send, 0, RetryExcErr);
     let cases: [Case; 12] = [
         ("too early", &[FAILED], Time::from_ns(late().as_ns() - 2 * ROUND_TRIP_NS), 1, 0),
