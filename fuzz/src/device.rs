@@ -16,9 +16,9 @@
 //! each, in order, errors only followed by flushes; nothing stays charged to a window when
 //! everything is destroyed; what is sent parses with a right ICRC.
 
-mod judge;
 mod packets;
 mod plan;
+mod posted;
 mod scenario;
 mod services;
 

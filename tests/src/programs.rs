@@ -2,7 +2,7 @@
 //! should: played between two processes of urxe (`tests/tests/programs`), and between one and a
 //! real kernel (`tests/tests/kernel_peers`).
 //!
-//! The programs judge themselves by their exit status. [`Pair::judge`] looks further, at what they
+//! The programs judge themselves by their exit status. [`Pair::check`] looks further, at what they
 //! say: that each size was measured with as many messages as were asked for, that no byte was
 //! wrong.
 
@@ -60,7 +60,7 @@ impl Pair {
     ///
     /// # Errors
     /// What was missed, or wrong.
-    pub fn judge(&self, server: &str, client: &str) -> Result<(), String> {
+    pub fn check(&self, server: &str, client: &str) -> Result<(), String> {
         let both = [("server", server), ("client", client)];
         let each = |what: &str, fine: &dyn Fn(&str) -> bool| {
             both.iter().find(|(_, said)| !fine(said)).map_or(Ok(()), |(end, said)| {
@@ -194,9 +194,9 @@ mod tests {
 
     #[test]
     fn each_size_must_have_its_row_with_all_messages() {
-        assert_eq!(rows(&[2], 100).judge("", ROWS), Ok(()));
+        assert_eq!(rows(&[2], 100).check("", ROWS), Ok(()));
         for wrong in [rows(&[2, 4], 100), rows(&[2], 200), rows(&[4], 100), rows(&[], 100)] {
-            assert!(wrong.judge("", ROWS).is_err(), "{wrong:?}");
+            assert!(wrong.check("", ROWS).is_err(), "{wrong:?}");
         }
     }
 
@@ -204,12 +204,12 @@ mod tests {
     fn both_ends_must_say_it() {
         let figures = "8192 bytes in 0.01 seconds\n10 iters in 0.01 seconds = 1.00 usec/iter\n";
         let pair = pingpong::Pingpong::new("ibv_rc_pingpong").pair();
-        assert_eq!(pair.judge(figures, figures), Ok(()));
-        assert!(pair.judge("", figures).is_err() && pair.judge(figures, "").is_err());
-        assert!(pair.judge(figures, &format!("{figures}invalid data in page 0\n")).is_err());
+        assert_eq!(pair.check(figures, figures), Ok(()));
+        assert!(pair.check("", figures).is_err() && pair.check(figures, "").is_err());
+        assert!(pair.check(figures, &format!("{figures}invalid data in page 0\n")).is_err());
         let pair = pingpong::Pingpong::new("ibv_xsrq_pingpong").pair();
-        assert_eq!(pair.judge("success\n", "success\n"), Ok(()));
-        assert!(pair.judge("success\n", "no success\n").is_err());
+        assert_eq!(pair.check("success\n", "success\n"), Ok(()));
+        assert!(pair.check("success\n", "no success\n").is_err());
     }
 
     #[test]

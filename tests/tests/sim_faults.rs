@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::port::sim::LinkFaults;
 use urxe_stack::rng::{Probability, Rng};
+use urxe_tests::sim::checker::Difference;
 use urxe_tests::sim::generate::{Profile, generate};
 use urxe_tests::sim::host::InjectedBug;
-use urxe_tests::sim::judge::Difference;
 use urxe_tests::sim::run::{Options, Outcome, Silence, run};
 
 /// Seeds of an ordinary `cargo test`.

@@ -127,11 +127,11 @@ impl Scenario for Multicast {
                 }
             }
             say(self.fabric.run_for(STEP))?;
-            self.judge()?;
+            self.check()?;
         }
         self.fabric.set_faults(LinkFaults::default());
         say(self.fabric.run_for(STEP * 100))?;
-        self.judge()?;
+        self.check()?;
         self.tally.missed = self.sent.iter().filter(|sent| sent.came_to.is_empty()).count();
         for _ in 0..LAST {
             self.change()?;
@@ -141,7 +141,7 @@ impl Scenario for Multicast {
                 (0..GROUPS).try_for_each(|group| self.send(nr, group))?;
             }
             say(self.fabric.run_for(STEP * 100))?;
-            self.judge()?;
+            self.check()?;
             self.each_has_each(first)?;
         }
         Ok(())
@@ -208,7 +208,7 @@ impl Multicast {
         Ok(())
     }
 
-    fn judge(&mut self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         for nr in 0..self.ends.len() {
             while let Some(wc) = say(self.ends[nr].cq.poll_one())? {
                 self.received(nr, &wc).map_err(|what| format!("end {nr}: {what}: {wc:?}"))?;

@@ -157,17 +157,17 @@ impl Scenario for Unreliable {
                 }
             }
             say(self.fabric.run_for(STEP))?;
-            self.judge()?;
+            self.check()?;
         }
         // A good network: what is still on the way arrives late, then everything new arrives.
         self.fabric.set_faults(LinkFaults::default());
         say(self.fabric.run_for(STEP * 100))?;
-        self.judge()?;
+        self.check()?;
         for _ in 0..LAST {
             self.hand_in(true)?;
             (0..self.ends.len()).try_for_each(|nr| self.send(nr, true))?;
             say(self.fabric.run_for(STEP * 100))?;
-            self.judge()?;
+            self.check()?;
         }
         self.conclude()
     }
@@ -255,7 +255,7 @@ impl Unreliable {
         Ok(())
     }
 
-    fn judge(&mut self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         for nr in 0..self.ends.len() {
             while let Some(wc) = say(self.ends[nr].cq.poll_one())? {
                 let verdict = if wc.opcode.is_receive() {

@@ -18,9 +18,9 @@ use urxe_test_support::wire::Wire;
 use urxe_wire::{Gid, Psn, Qpn};
 
 use self::memory::{GAP, PATTERN, REGIONS, REMOTE};
-use super::judge::Posted;
 use super::packets::{self, Request};
 use super::plan::{Setup, Step};
+use super::posted::Posted;
 use super::services::{self, GROUPS, Kind, QKEY, Shared};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);

@@ -56,7 +56,7 @@ impl State {
     ///
     /// # Errors
     /// What was said and what was due.
-    pub fn judge(&self, left: Left, said: &str) -> Result<(), String> {
+    pub fn check(&self, left: Left, said: &str) -> Result<(), String> {
         let steps = match left {
             Left::Kernel => self.steps[0],
             Left::Nobody => self.steps[1],
@@ -101,13 +101,13 @@ mod tests {
         let said = |status: i32, ms: u32| {
             format!("here, process 7\nhears\tRDMA_CM_EVENT_DISCONNECTED {status}\t{ms}\n")
         };
-        assert_eq!(state.judge(Left::Kernel, &said(0, 0)), Ok(()));
-        assert_eq!(state.judge(Left::Nobody, &said(-110, 77_000)), Ok(()));
+        assert_eq!(state.check(Left::Kernel, &said(0, 0)), Ok(()));
+        assert_eq!(state.check(Left::Nobody, &said(-110, 77_000)), Ok(()));
         for (status, ms) in [(-110, 0), (-110, 20_000), (-110, 200_000), (0, 77_000)] {
-            assert!(state.judge(Left::Nobody, &said(status, ms)).is_err(), "{status} {ms}");
+            assert!(state.check(Left::Nobody, &said(status, ms)).is_err(), "{status} {ms}");
         }
-        assert!(state.judge(Left::Kernel, "").is_err());
-        assert!(state.judge(Left::Kernel, &format!("{0}{0}", said(0, 0))).is_err());
+        assert!(state.check(Left::Kernel, "").is_err());
+        assert!(state.check(Left::Kernel, &format!("{0}{0}", said(0, 0))).is_err());
         assert_eq!(process_of(&said(0, 0)), Some(7));
     }
 

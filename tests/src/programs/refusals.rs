@@ -24,19 +24,19 @@ fn expected() -> impl Iterator<Item = Case<'static>> {
 ///
 /// # Errors
 /// The cases whose answers are others, missing or unexpected.
-pub fn judge_urxe(said: &str) -> Result<(), String> {
-    judge(said, expected().map(|case| (case.name, case.urxe)))
+pub fn check_urxe(said: &str) -> Result<(), String> {
+    check(said, expected().map(|case| (case.name, case.urxe)))
 }
 
 /// Compares what the program has said over a kernel's device.
 ///
 /// # Errors
-/// As [`judge_urxe`].
-pub fn judge_original(said: &str) -> Result<(), String> {
-    judge(said, expected().map(|case| (case.name, case.original)))
+/// As [`check_urxe`].
+pub fn check_original(said: &str) -> Result<(), String> {
+    check(said, expected().map(|case| (case.name, case.original)))
 }
 
-fn judge<'a>(said: &str, expected: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
+fn check<'a>(said: &str, expected: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
     let said: Vec<(&str, &str)> = said.lines().filter_map(|line| line.split_once('\t')).collect();
     let expected: Vec<(&str, &str)> = expected.collect();
     let mut wrong = String::new();
@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn other_missing_and_new_answers_are_reported() {
         let due = || [("a", "0"), ("b", "EINVAL")].into_iter();
-        assert_eq!(judge("a\t0\nb\tEINVAL\n", due()), Ok(()));
+        assert_eq!(check("a\t0\nb\tEINVAL\n", due()), Ok(()));
         for wrong in ["a\t0\n", "a\t0\nb\t0\n", "a\t0\nb\tEINVAL\nc\t0\n"] {
-            assert!(judge(wrong, due()).is_err(), "{wrong}");
+            assert!(check(wrong, due()).is_err(), "{wrong}");
         }
     }
 }

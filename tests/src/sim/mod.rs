@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   seed ─→ generate ─→ Plan ─┬─→ run (devices, simulated network, virtual time) ─→ completions, memory ─┐
-//!                             └─→ Model (replay in post order, no network) ─→ what must come out ────────┴─→ Judge
+//!                             └─→ Model (replay in post order, no network) ─→ what must come out ────────┴─→ Checker
 //! ```
 //!
 //! | module | subject |
@@ -13,7 +13,7 @@
 //! | [`run`] | carries a plan out |
 //! | [`host`] | one device with its program's memory, queue pairs and saboteur |
 //! | [`keys`] | keys that a peer takes away or is done with, and their successors |
-//! | [`judge`] | compares what happened with the model; tells each difference |
+//! | [`checker`] | compares what happened with the model; tells each difference |
 //! | [`peer_loss`] | judges the ends whose connection must break |
 //!
 //! The plan is made so that its outcome is one: each direction of a connection has memory of its
@@ -21,9 +21,9 @@
 //! leaves the outcome open (a READ and a later WRITE of the same bytes without a fence), the model
 //! knows all permitted values.
 
+pub mod checker;
 pub mod generate;
 pub mod host;
-pub mod judge;
 pub mod keys;
 pub mod model;
 pub mod peer_loss;

@@ -1,4 +1,4 @@
-//! Carries a plan out: devices on the simulated network, their programs, the faults, and the judge.
+//! Carries a plan out: devices on the simulated network, their programs, the faults, and the checker.
 //!
 //! The program of each end posts as soon as its queue has room and its pauses allow, polls after
 //! every event, and never runs while its node is stopped. Everything happens in one thread and in
@@ -19,8 +19,8 @@ use urxe_stack::qp::work_request::{
 use urxe_stack::time::Time;
 use urxe_wire::PlacementType;
 
+use super::checker::{Checker, Difference};
 use super::host::{Host, InjectedBug, address};
-use super::judge::{Difference, Judge};
 use super::keys::Renewed;
 use super::model::Model;
 use super::peer_loss::PeerLossChecker;
@@ -106,7 +106,7 @@ impl fmt::Display for Outcome {
 
 struct Run<'a> {
     plan: &'a Plan,
-    judge: Judge<'a>,
+    checker: Checker<'a>,
     silence: Option<Silence>,
     /// The ends that lose their peer by that.
     losses: BTreeMap<EndId, PeerLossChecker>,
@@ -165,21 +165,21 @@ impl<'a> Run<'a> {
             host(end.device).connect(plan, id, peer);
         }
         let rkeys = |device| host(device).mrs.iter().map(|mr| mr.rkey.value()).collect();
-        let mut judge = Judge::new(plan, model, (0..plan.devices.len()).map(rkeys).collect());
+        let mut checker = Checker::new(plan, model, (0..plan.devices.len()).map(rkeys).collect());
         let silence = options.silence;
         let mut losses = BTreeMap::new();
         if let Some(Silence { device, from_ns }) = silence {
             let loses =
                 |id: EndId| plan.end(id).device == device || plan.end(id.peer()).device == device;
             for (id, _) in plan.ends().filter(|(id, _)| loses(*id)) {
-                judge.exempt(id);
+                checker.exempt(id);
                 losses.insert(id, PeerLossChecker::new(id, Time::from_ns(from_ns)));
             }
         }
         let ends = plan.ends().map(|(id, _)| (id, Posted::default())).collect();
         let run = Self {
             plan,
-            judge,
+            checker,
             silence,
             losses,
             fabric,
@@ -236,10 +236,10 @@ impl<'a> Run<'a> {
             self.switch_faults(now);
             let next = self.run_programs(now);
             // Connections that break need their time, whoever else is done.
-            let done = self.judge.all_complete() && self.losses.is_empty();
+            let done = self.checker.all_complete() && self.losses.is_empty();
             if done
                 || now >= deadline
-                || !self.judge.differences().is_empty()
+                || !self.checker.differences().is_empty()
                 || !self.faults.is_empty()
             {
                 return now;
@@ -338,7 +338,7 @@ impl<'a> Run<'a> {
                     }
                 };
                 for completion in &completions[..count] {
-                    self.judge_completion(device, completion);
+                    self.check_completion(device, completion);
                 }
                 if count < batch {
                     break;
@@ -348,7 +348,7 @@ impl<'a> Run<'a> {
         self.completions = completions;
     }
 
-    fn judge_completion(&mut self, device: usize, completion: &Completion) {
+    fn check_completion(&mut self, device: usize, completion: &Completion) {
         let host = self.fabric.machine(self.nodes[device]).expect("a node of this fabric");
         // Queue pairs may share the completion queue.
         let owner = host.qps.iter().find(|(_, qp)| qp.handle.qpn() == completion.qp_num);
@@ -367,7 +367,7 @@ impl<'a> Run<'a> {
         let is_next = completion.wr_id == self.plan.wr_id(end, Queue::Recv, index);
         if is_next
             && completion.status.is_success()
-            && let Some(region) = self.judge.released(end, index)
+            && let Some(region) = self.checker.released(end, index)
         {
             match host.rebind(end, region) {
                 Ok(renewed) => self.renewed.push((device, renewed)),
@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
         if let Some(loss) = self.losses.get_mut(&end) {
             return loss.completion(self.plan, completion, self.fabric.now());
         }
-        self.judge.completion(end, completion, &mut |other, range| {
+        self.checker.completion(end, completion, &mut |other, range| {
             assert_eq!(other, device, "completions show the memory of their own device");
             host.read(range)
         });
@@ -386,13 +386,13 @@ impl<'a> Run<'a> {
     fn sends_complete(&self, end: EndId) -> usize {
         self.losses
             .get(&end)
-            .map_or_else(|| self.judge.sends_complete(end), PeerLossChecker::sends_complete)
+            .map_or_else(|| self.checker.sends_complete(end), PeerLossChecker::sends_complete)
     }
 
     fn recvs_complete(&self, end: EndId) -> usize {
         self.losses
             .get(&end)
-            .map_or_else(|| self.judge.recvs_complete(end), PeerLossChecker::recvs_complete)
+            .map_or_else(|| self.checker.recvs_complete(end), PeerLossChecker::recvs_complete)
     }
 
     fn post_recvs(&mut self, end: EndId, posted: &mut Posted, now: Time) -> Option<Time> {
@@ -506,7 +506,7 @@ impl<'a> Run<'a> {
         let images: Vec<Vec<u8>> = (0..self.nodes.len())
             .map(|device| self.host(device).read(0..self.plan.devices[device].memory_bytes))
             .collect();
-        self.judge.finish(&images);
+        self.checker.finish(&images);
         let snapshots =
             self.fabric.machines().map(|host| host.device().counters().snapshot().collect());
         let counters = snapshots.reduce(|sum: Vec<(Counter, u64)>, next| {
@@ -517,7 +517,7 @@ impl<'a> Run<'a> {
             self.faults.push(format!("the network refused runs: {packets:?}"));
         }
         Outcome {
-            differences: self.judge.differences().to_vec(),
+            differences: self.checker.differences().to_vec(),
             faults: self.faults,
             finished,
             packets,

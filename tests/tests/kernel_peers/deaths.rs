@@ -78,7 +78,7 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
         let said = stays
             .finish(END_LIMIT)
             .map_or_else(|error| error.to_string(), |finished| finished.output);
-        failed.extend(state.judge(left, &said).err());
+        failed.extend(state.check(left, &said).err());
     }
     if let Some(silence) = silence {
         silence.heal()?;

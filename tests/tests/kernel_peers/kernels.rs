@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use urxe_tests::kernel::{Guest, Impairment, Lab, Series};
-use urxe_tests::programs::refusals::judge_original;
+use urxe_tests::programs::refusals::check_original;
 
 use crate::{
     case::{Case, Failure, GuestBody, said},
@@ -97,7 +97,7 @@ fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failu
 /// The errors of the original: what urxe's are compared with.
 fn refusals(_: &Lab, guest: &Guest) -> Result<(), Failure> {
     let said = guest.run("refusals")?.ok()?;
-    judge_original(&said).map_err(Failure::Program)
+    check_original(&said).map_err(Failure::Program)
 }
 
 /// What a kernel tells when an interface and its addresses come and go, which urxe's `events` (of

@@ -165,7 +165,7 @@ impl Pingpong {
     }
 
     /// What an end that ended with 0 has said.
-    fn judge(&self, node: Node<'_>, output: String) -> Result<Option<Counters>, Failure> {
+    fn check(&self, node: Node<'_>, output: String) -> Result<Option<Counters>, Failure> {
         match node {
             // ibv_rc_pingpong says this and exits with 0.
             Node::Kernel(_) if output.contains("invalid data") => {
@@ -234,7 +234,7 @@ impl Running<'_> {
             if matches!(node, Node::Urxe(_)) {
                 ended.said.push_str(&output);
             }
-            ended.counters.extend(run.judge(node, output)?);
+            ended.counters.extend(run.check(node, output)?);
         }
         Ok(ended)
     }

@@ -94,7 +94,7 @@ fn play(lab: &Lab, pair: &Pair, server: Node<'_>, client: Node<'_>) -> Result<()
         Err(error) => return Err(Failure::Program(format!("{error}\nserver: {}", serving.stop()))),
     };
     let server = serving.finish_while(END_LIMIT, is_alive)?.ok()?;
-    pair.judge(&server, &client).map_err(Failure::Program)
+    pair.check(&server, &client).map_err(Failure::Program)
 }
 
 fn start(pair: &Pair, node: Node<'_>, port: u16, server: Option<IpAddr>) -> Result<Job, Failure> {

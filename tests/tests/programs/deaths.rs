@@ -98,7 +98,7 @@ fn all(dying: &str, staying: &str, left: Left) {
     pairs.iter().for_each(|(_, _, stays)| stays.signal(Signal::USR1));
     let failed: Vec<String> = pairs
         .into_iter()
-        .filter_map(|(state, _, stays)| state.judge(left, &stays.rest()).err())
+        .filter_map(|(state, _, stays)| state.check(left, &stays.rest()).err())
         .collect();
     drop(witness);
     assert!(failed.is_empty(), "{}", failed.join("\n"));

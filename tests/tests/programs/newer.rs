@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::install::{install, ok, said};
-use crate::suite::judge;
+use crate::suite::check;
 
 /// Not the default address, which others on this machine may have.
 const LINK: &str = "--link rxe0=127.79.0.13";
@@ -82,5 +82,5 @@ fn debian_13s_programs_play_over_urxe() {
 fn the_tests_of_rdma_core_56_pass() {
     // The default device, since the tests of librdmacm ask `ip` for the interface's address.
     let words = "--sysfs -- timeout 300 python3 -B /opt/suite/run.py /opt/suite --dev rxe0";
-    judge(&run(words).output().unwrap(), "passed-56.txt");
+    check(&run(words).output().unwrap(), "passed-56.txt");
 }

@@ -38,7 +38,7 @@ pub fn play(pair: &Pair, links: [&str; 2]) -> Result<(), String> {
     let own = install().path("bin").join(pair.program);
     let program = if own.exists() { own.display().to_string() } else { pair.program.to_owned() };
     let both = run(links, &format!("{program} {}", pair.options))?;
-    pair.judge(&both.server, &both.client)
+    pair.check(&both.server, &both.client)
 }
 
 /// Runs `words`, a ping-pong, as server and as client, each on an address of its own, both with

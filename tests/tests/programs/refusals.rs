@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 use urxe_tests::process::KillOnDrop;
-use urxe_tests::programs::refusals::judge_urxe;
+use urxe_tests::programs::refusals::check_urxe;
 
 use crate::install::{EXPECTED, compile, install, ok, said};
 use crate::pair::turn;
@@ -26,7 +26,7 @@ fn refusals(link: &str, what: &str, log: &str) -> Output {
 fn every_refusal_has_the_errno_that_is_expected() {
     let _turn = turn();
     let output = refusals("127.79.0.21", "", "");
-    judge_urxe(&String::from_utf8(output.stdout).unwrap()).unwrap();
+    check_urxe(&String::from_utf8(output.stdout).unwrap()).unwrap();
 }
 
 #[test]

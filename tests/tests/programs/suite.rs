@@ -50,12 +50,12 @@ fn the_tests_of_rdma_core_pass() {
     let place = place.display();
     // The default device, since the tests of librdmacm ask `ip` for the interface's address.
     let words = format!("--sysfs -- timeout 300 python3 -B {place}/run.py {place} --dev rxe0");
-    judge(&install().run(&words).output().unwrap(), "passed-44.txt");
+    check(&install().run(&words).output().unwrap(), "passed-44.txt");
 }
 
 /// That no test failed, that those pass which passed before, and that every skip is explained.
 #[track_caller]
-pub fn judge(output: &Output, passed_before: &str) {
+pub fn check(output: &Output, passed_before: &str) {
     let told = said(output);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let lines: Vec<[&str; 3]> = text

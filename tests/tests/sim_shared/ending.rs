@@ -4,7 +4,7 @@
 use urxe::*;
 
 use super::InjectedBug;
-use super::judge::{Check, Due};
+use super::checker::{Check, Due};
 use super::lent_part::State;
 use super::scenario::{Connection, PART, Pool, ServerEnd, SharedQueues};
 

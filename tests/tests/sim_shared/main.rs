@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `scenario` | the devices, what is posted to the queues, a run from its begin to its end |
 //! | `send` | what a connection sends: messages, chains of operations on a cell, records that are flushed, the end of a lent |
-//! | `judge` | completions, cells and memory, compared with what was sent |
+//! | `checker` | completions, cells and memory, compared with what was sent |
 //! | `lent_part` | keys that a SEND with invalidate takes away |
 //! | `ending` | how connections end before their time |
 //!
@@ -14,8 +14,8 @@
 //! each by its `wr_id`, and each message by its queue pair and its place there. `URXE_SEED` runs
 //! one seed alone, `URXE_SIM_SEEDS` sets how many there are.
 
+mod checker;
 mod ending;
-mod judge;
 mod lent_part;
 mod scenario;
 mod send;

@@ -12,8 +12,8 @@ use urxe_test_support::simulation::{Scenario, address, device, percent, say};
 use urxe_test_support::tally;
 
 use super::InjectedBug;
+use super::checker::{Cell, Due, Message, Record};
 use super::ending::Ending;
-use super::judge::{Cell, Due, Message, Record};
 use super::lent_part::{LentPart, State};
 
 pub const PART: usize = 8192;
@@ -301,14 +301,14 @@ impl Scenario for SharedQueues {
                 self.end_one()?;
             }
             say(self.fabric.run_for(STEP))?;
-            self.judge()?;
+            self.check()?;
         }
         // No more faults: everything ends.
         self.fabric.set_faults(LinkFaults::default());
         for _ in 0..4000 {
             self.hand_in(true);
             say(self.fabric.run_for(STEP * 10))?;
-            self.judge()?;
+            self.check()?;
             if self.connections.iter().all(Connection::is_done) {
                 break;
             }
@@ -316,7 +316,7 @@ impl Scenario for SharedQueues {
         if let Some(nr) = self.connections.iter().position(|connection| !connection.is_done()) {
             return Err(format!("connection {nr} is not done"));
         }
-        self.judge_memory()?;
+        self.check_memory()?;
         // Every receive that did not complete is still in its queue, and every limit was told once
         // or is still armed.
         let mut told = 0;

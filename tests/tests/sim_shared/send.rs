@@ -4,7 +4,7 @@ use urxe::*;
 use urxe_test_support::simulation::percent;
 
 use super::InjectedBug;
-use super::judge::{Check, Due, Message, Record};
+use super::checker::{Check, Due, Message, Record};
 use super::lent_part::State;
 use super::scenario::{PART, ServerEnd, SharedQueues};
 

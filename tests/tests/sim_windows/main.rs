@@ -18,7 +18,7 @@
 //!
 //! `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets how many there are.
 
-mod judge;
+mod checker;
 mod keys;
 mod scenario;
 

@@ -355,7 +355,7 @@ impl Windows {
         self.take_away(&mut carried_key, &granted, end, base + 1)?;
         let after = self.image()?;
         self.nothing_changes_any_more(&granted, carried_key.carried.as_ref(), &after, is_plain)?;
-        self.judge(&granted.part, &before, &after, end, (is_patient, is_plain))?;
+        self.check(&granted.part, &before, &after, end, (is_patient, is_plain))?;
         // What is still on its way may do that yet.
         self.settle()?;
         self.look_at_states()?;

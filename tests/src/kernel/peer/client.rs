@@ -132,7 +132,7 @@ fn run(
             outcome = Err(Wrong::Completion { field: "opcode", message: done });
         }
         if outcome.is_ok() {
-            outcome = judge(station, operation, completion.wr_id, done, (depth, slots), size)?;
+            outcome = check(station, operation, completion.wr_id, done, (depth, slots), size)?;
         }
         done += 1;
     }
@@ -171,7 +171,7 @@ fn write_by_stale_key(
 }
 
 /// What message `done` brought back.
-fn judge(
+fn check(
     station: &Station,
     operation: Operation,
     found: u64,

@@ -125,7 +125,7 @@ impl Serving {
             Ok(())
         };
         if control.hear()? != "done" {
-            // A failed operation leaves nothing to judge.
+            // A failed operation leaves nothing to checker.
             return Ok(Ok(()));
         }
         let left = self.check_memory(station)?;
@@ -193,7 +193,7 @@ impl Serving {
                 }));
             }
             if outcome.is_ok() {
-                outcome = self.judge(station, &completion, done, windows)?;
+                outcome = self.check(station, &completion, done, windows)?;
             }
             done += 1;
             if posted < self.count {
@@ -204,7 +204,7 @@ impl Serving {
         Ok(outcome)
     }
 
-    fn judge(
+    fn check(
         &self,
         station: &Station,
         completion: &Completion,

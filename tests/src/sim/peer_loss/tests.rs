@@ -29,7 +29,7 @@ fn late() -> Time {
 
 /// The faults after these completions of queue, index and status, at `now`, with so many sends and
 /// receives posted.
-fn judge(seen: &[(Queue, usize, WcStatus)], now: Time, sends: usize, recvs: usize) -> Vec<String> {
+fn check(seen: &[(Queue, usize, WcStatus)], now: Time, sends: usize, recvs: usize) -> Vec<String> {
     let plan = plan();
     let mut loss = PeerLossChecker::new(END, SILENT_FROM);
     for &(queue, index, status) in seen {
@@ -50,14 +50,14 @@ use WcStatus::{RemAccessErr, RetryExcErr, Success, WrFlushErr};
 #[test]
 fn permitted_completions_pass() {
     let none: Vec<String> = Vec::new();
-    assert_eq!(judge(&[], late(), 0, 3), none, "a receiver never learns");
+    assert_eq!(check(&[], late(), 0, 3), none, "a receiver never learns");
     assert_eq!(
-        judge(&[(Send, 0, Success)], late(), 2, 0),
+        check(&[(Send, 0, Success)], late(), 2, 0),
         none,
         "an unsignalled send that was acknowledged"
     );
     assert_eq!(
-        judge(&[(Send, 0, Success), (Send, 2, Success), (Send, 3, Success)], late(), 4, 0),
+        check(&[(Send, 0, Success), (Send, 2, Success), (Send, 3, Success)], late(), 4, 0),
         none
     );
     let broken = [
@@ -69,8 +69,8 @@ fn permitted_completions_pass() {
         (Recv, 2, WrFlushErr),
         (Send, 3, WrFlushErr),
     ];
-    assert_eq!(judge(&broken, late(), 4, 3), none);
-    assert_eq!(judge(&[(Send, 0, Success), (Send, 2, RetryExcErr)], late(), 3, 0), none);
+    assert_eq!(check(&broken, late(), 4, 3), none);
+    assert_eq!(check(&[(Send, 0, Success), (Send, 2, RetryExcErr)], late(), 3, 0), none);
 }
 
 /// A name, what was seen, when, and how many sends and receives were posted.
@@ -94,6 +94,6 @@ fn forbidden_completions_are_found() {
         ("receives out of order", &[(Recv, 1, Success)], late(), 0, 2),
     ];
     for (name, seen, now, sends, recvs) in cases {
-        assert!(!judge(seen, now, sends, recvs).is_empty(), "{name}");
+        assert!(!check(seen, now, sends, recvs).is_empty(), "{name}");
     }
 }

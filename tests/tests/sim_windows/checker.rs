@@ -108,7 +108,7 @@ impl Windows {
 
     /// What succeeded was carried out, what failed perhaps, and nothing else changed. `is_patient`:
     /// the key was valid until all was done; `is_plain`: nothing was lost on the way, either.
-    pub fn judge(
+    pub fn check(
         &mut self,
         part: &Range<usize>,
         before: &[u8],

@@ -117,7 +117,7 @@ impl ServerEnd {
 
 impl SharedQueues {
     /// Takes what has completed and compares it, and looks at what may change meanwhile.
-    pub fn judge(&mut self) -> Result<(), String> {
+    pub fn check(&mut self) -> Result<(), String> {
         for queue in 0..self.pools.len() {
             while let Some(wc) = self.pools[queue].cq.poll_one().unwrap() {
                 let verdict = match wc.wr_id & LOCAL {
@@ -297,7 +297,7 @@ impl SharedQueues {
     }
 
     /// The end: who was refused has changed nothing.
-    pub fn judge_memory(&self) -> Result<(), String> {
+    pub fn check_memory(&self) -> Result<(), String> {
         let changed = |connection: &Connection| {
             let Some(Ending::Refused { queue, image }) = &connection.ending else { return false };
             self.pools[*queue].region.read_vec(connection.target(), PART).unwrap() != *image

@@ -18,7 +18,7 @@ const MAX_DIFFERENCES: usize = 20;
 
 /// The judge of one run.
 #[derive(Debug)]
-pub struct Judge<'a> {
+pub struct Checker<'a> {
     plan: &'a Plan,
     model: &'a Model,
     /// Remote keys of all regions, by device and region.
@@ -147,11 +147,11 @@ impl fmt::Display for Queue {
     }
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Checker<'a> {
     /// A judge of `plan`, whose regions have these remote keys (by device and region).
     #[must_use]
     pub fn new(plan: &'a Plan, model: &'a Model, rkeys: Vec<Vec<u32>>) -> Self {
-        let mut judge = Self {
+        let mut checker = Self {
             plan,
             model,
             rkeys,
@@ -161,9 +161,9 @@ impl<'a> Judge<'a> {
             differences: Vec::new(),
         };
         for (end, _) in plan.ends() {
-            judge.progress_mut(end).send = judge.next_signaled(end, 0);
+            checker.progress_mut(end).send = checker.next_signaled(end, 0);
         }
-        judge
+        checker
     }
 
     /// Leaves out an end, and the memory that it and its peer change.

@@ -45,19 +45,19 @@ impl Run {
     }
 
     fn differences(&self) -> Vec<Difference> {
-        let mut judge = Judge::new(&self.plan, &self.model, rkeys(&self.plan));
+        let mut checker = Checker::new(&self.plan, &self.model, rkeys(&self.plan));
         for (end, completion) in &self.completions {
-            judge.completion(*end, completion, &mut |device, range| {
+            checker.completion(*end, completion, &mut |device, range| {
                 self.images[device][range].to_vec()
             });
         }
-        let complete = judge.all_complete();
-        judge.finish(&self.images);
+        let complete = checker.all_complete();
+        checker.finish(&self.images);
         let missing =
-            judge.differences().iter().any(|found| matches!(found, Difference::Missing { .. }));
+            checker.differences().iter().any(|found| matches!(found, Difference::Missing { .. }));
         // A full list has no room for what is missing.
-        assert!(complete != missing || judge.differences.len() == MAX_DIFFERENCES);
-        judge.differences.clone()
+        assert!(complete != missing || checker.differences.len() == MAX_DIFFERENCES);
+        checker.differences.clone()
     }
 
     /// Seeds whose run has what `pick` looks for, and what it found.
@@ -209,9 +209,9 @@ fn bytes_are_judged_when_a_read_completes_not_only_at_the_end() {
         })
     };
     for (run, (wr_id, read_device, address)) in Run::with(a_read) {
-        let mut judge = Judge::new(&run.plan, &run.model, rkeys(&run.plan));
+        let mut checker = Checker::new(&run.plan, &run.model, rkeys(&run.plan));
         for (end, completion) in &run.completions {
-            judge.completion(*end, completion, &mut |device, range| {
+            checker.completion(*end, completion, &mut |device, range| {
                 let mut bytes = run.images[device][range.clone()].to_vec();
                 if completion.wr_id == wr_id && device == read_device && range.contains(&address) {
                     bytes[address - range.start] = !bytes[address - range.start];
@@ -219,9 +219,9 @@ fn bytes_are_judged_when_a_read_completes_not_only_at_the_end() {
                 bytes
             });
         }
-        judge.finish(&run.images);
+        checker.finish(&run.images);
         let late = |found: &Difference| matches!(found, Difference::Byte { when, .. } if *when != "at the end");
-        assert!(judge.differences().iter().any(late));
+        assert!(checker.differences().iter().any(late));
     }
 }
 
