@@ -14,7 +14,7 @@
 //!   └─────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! [`Lab::open`] makes all of it and drops all of it; it needs root and what
+//! [`Testbed::open`] makes all of it and drops all of it; it needs root and what
 //! `tests/kernel/setup.sh` installs. The calling process itself enters the namespace, so open it
 //! first and on the main thread. What is missing is an [`Error::Missing`] with the remedy, never a
 //! test left out.
@@ -36,10 +36,10 @@ mod faults;
 mod guest;
 mod image;
 mod job;
-mod lab;
 mod network;
 pub mod peer;
 mod requirements;
+mod testbed;
 
 pub use counters::Counters;
 pub use error::Error;
@@ -47,6 +47,6 @@ pub use faults::Impairment;
 pub use guest::Guest;
 pub use image::{Image, Kernel};
 pub use job::{Finished, HostCommand, Job};
-pub use lab::Lab;
 pub use network::{Capture, HOST_V4, HOST_V6, Network};
 pub use requirements::{Requirements, Series};
+pub use testbed::Testbed;

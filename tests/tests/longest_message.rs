@@ -14,7 +14,7 @@ use urxe::{
 
 const PIECES: usize = 32;
 const PIECE: usize = (1 << 31) / PIECES;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(120));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(120));
 
 struct End {
     qp: QueuePair,
@@ -64,9 +64,9 @@ fn moves_the_longest_message(path_mtu: PathMtu, hosts: [u8; 2]) {
 
     to.qp.post_recv(&RecvRequest::new(to.pieces())).unwrap();
     from.qp.post_send(&SendRequest::send(from.pieces()).signaled()).unwrap();
-    let received = to.cq.wait_one(PATIENCE).unwrap();
+    let received = to.cq.wait_one(TIMEOUT).unwrap();
     assert_eq!((received.status, received.byte_len), (WcStatus::Success, 1 << 31));
-    assert_eq!(from.cq.wait_one(PATIENCE).unwrap().status, WcStatus::Success);
+    assert_eq!(from.cq.wait_one(TIMEOUT).unwrap().status, WcStatus::Success);
     for region in [0, 1] {
         let bytes = to.regions[region].read_vec(0, PIECE).unwrap();
         let wrong = bytes.iter().enumerate().position(|(at, byte)| *byte != pattern(region, at));

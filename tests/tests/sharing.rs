@@ -19,7 +19,7 @@ use urxe_stack::port::sharing::sharers;
 use urxe_stack::rng::Rng;
 use urxe_tests::process::KillOnDrop;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A process that `urxe-member` runs in.
 struct Member {
@@ -32,7 +32,7 @@ struct Member {
 impl Member {
     fn start(address: IpAddr) -> Self {
         let mut member = Self::spawn(address);
-        member.slot = member.hear("slot").parse().unwrap();
+        member.slot = member.read_reply("slot").parse().unwrap();
         member
     }
 
@@ -53,29 +53,29 @@ impl Member {
             }
         });
         let mut member = Self { child, commands, answers, slot: u8::MAX };
-        member.say(&format!("open {address}"));
+        member.send(&format!("open {address}"));
         member
     }
 
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         writeln!(self.commands, "{line}").unwrap();
     }
 
     /// The next answer, which must begin with `word`; what follows it.
-    fn hear(&self, word: &str) -> String {
-        let line = self.answers.recv_timeout(PATIENCE).expect("the member says nothing");
+    fn read_reply(&self, word: &str) -> String {
+        let line = self.answers.recv_timeout(TIMEOUT).expect("the member says nothing");
         let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("{line:?} instead of {word}"));
         rest.trim_start().to_owned()
     }
 
-    fn ask(&mut self, line: &str, word: &str) -> String {
-        self.say(line);
-        self.hear(word)
+    fn request(&mut self, line: &str, word: &str) -> String {
+        self.send(line);
+        self.read_reply(word)
     }
 
     /// Messages of these pairs, whatever became of others, from an answer to `status`.
     fn living(&self, names: &[u64]) -> Vec<(u64, u64)> {
-        let status = self.hear("status");
+        let status = self.read_reply("status");
         let pairs = status.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
         let pairs = pairs.map(|(name, messages)| (name.parse().unwrap(), messages));
         let living = pairs.filter(|(name, _)| names.contains(name));
@@ -84,14 +84,14 @@ impl Member {
     }
 
     fn counter(&mut self, name: &str) -> u64 {
-        let counters = self.ask("counters", "counters");
+        let counters = self.request("counters", "counters");
         let of = |word: &str| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
         counters.split_ascii_whitespace().find_map(of).unwrap_or(0)
     }
 }
 
 /// All members and the pairs between them.
-struct Party {
+struct Processes {
     address: IpAddr,
     members: Vec<Option<Member>>,
     /// The name of the pair of two members, the lower one first.
@@ -99,17 +99,17 @@ struct Party {
     names: u64,
 }
 
-impl Party {
+impl Processes {
     /// Each paired with each.
     fn new(address: IpAddr, members: usize) -> Self {
-        let mut party = Self::of_strangers(address, members);
+        let mut processes = Self::without_pairs(address, members);
         let pairs: Vec<_> = (0..members).flat_map(|b| (0..b).map(move |a| (a, b))).collect();
-        party.pair(&pairs);
-        party
+        processes.pair(&pairs);
+        processes
     }
 
     /// None paired with any.
-    fn of_strangers(address: IpAddr, members: usize) -> Self {
+    fn without_pairs(address: IpAddr, members: usize) -> Self {
         let start = |_| Some(Member::start(address));
         let members = (0..members).map(start).collect();
         Self { address, members, pairs: BTreeMap::new(), names: 1 }
@@ -119,14 +119,14 @@ impl Party {
         self.members[index].as_mut().unwrap()
     }
 
-    fn present(&self) -> Vec<usize> {
+    fn running(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|&index| self.members[index].is_some()).collect()
     }
 
     /// A member starts and is paired with all that are there.
-    fn arrive(&mut self, index: usize) {
+    fn start_again(&mut self, index: usize) {
         self.members[index] = Some(Member::start(self.address));
-        let others = self.present().into_iter().filter(|&other| other != index);
+        let others = self.running().into_iter().filter(|&other| other != index);
         self.pair(&others.map(|other| (other, index)).collect::<Vec<_>>());
     }
 
@@ -137,21 +137,21 @@ impl Party {
         self.names += pairs.len() as u64;
         let ends = || named.iter().flat_map(|&(name, (a, b))| [(name, a), (name, b)]);
         for (name, end) in ends() {
-            self.member(end).say(&format!("qp {name}"));
+            self.member(end).send(&format!("qp {name}"));
         }
         let mut endpoints: Vec<String> =
-            ends().map(|(_, end)| self.member(end).hear("endpoint")).collect();
+            ends().map(|(_, end)| self.member(end).read_reply("endpoint")).collect();
         for two in endpoints.chunks_exact_mut(2) {
             two.swap(0, 1);
         }
         for ((name, end), peer) in ends().zip(&endpoints) {
-            self.member(end).say(&format!("connect {name} {peer}"));
+            self.member(end).send(&format!("connect {name} {peer}"));
         }
-        ends().for_each(|(_, end)| drop(self.member(end).hear("ok")));
+        ends().for_each(|(_, end)| drop(self.member(end).read_reply("ok")));
         for &(name, (_, second)) in &named {
-            self.member(second).say(&format!("start {name}"));
+            self.member(second).send(&format!("start {name}"));
         }
-        named.iter().for_each(|&(_, (_, second))| drop(self.member(second).hear("ok")));
+        named.iter().for_each(|&(_, (_, second))| drop(self.member(second).read_reply("ok")));
         self.pairs.extend(named.iter().map(|&(name, (a, b))| ((a.min(b), a.max(b)), name)));
     }
 
@@ -160,7 +160,7 @@ impl Party {
         self.members[index] = None;
     }
 
-    fn forget(&mut self, index: usize) {
+    fn drop_pairs_of(&mut self, index: usize) {
         let (gone, rest): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.pairs)
             .into_iter()
             .partition(|((a, b), _)| *a == index || *b == index);
@@ -168,34 +168,34 @@ impl Party {
         let ends = gone.into_iter().flat_map(|((a, b), name)| [(a, name), (b, name)]);
         let alive: Vec<_> = ends.filter(|(end, _)| self.members[*end].is_some()).collect();
         for (end, name) in &alive {
-            self.member(*end).say(&format!("drop {name}"));
+            self.member(*end).send(&format!("drop {name}"));
         }
-        alive.iter().for_each(|(end, _)| drop(self.member(*end).hear("ok")));
+        alive.iter().for_each(|(end, _)| drop(self.member(*end).read_reply("ok")));
     }
 
     /// Waits until every pair has exchanged more messages; each was verified by the one who got it.
-    fn all_go_on(&mut self, what: &str) {
-        self.all_go_on_but(&[], what);
+    fn wait_for_progress(&mut self, what: &str) {
+        self.wait_for_progress_except(&[], what);
     }
 
     /// The same, while the peers of some are dead and nobody has been told.
-    fn all_go_on_but(&mut self, victims: &[usize], what: &str) {
-        let is_living = |(a, b): &(usize, usize)| !victims.contains(a) && !victims.contains(b);
+    fn wait_for_progress_except(&mut self, killed: &[usize], what: &str) {
+        let is_living = |(a, b): &(usize, usize)| !killed.contains(a) && !killed.contains(b);
         let living: Vec<u64> =
             self.pairs.iter().filter(|(ends, _)| is_living(ends)).map(|(_, name)| *name).collect();
-        assert!(victims.iter().all(|&victim| self.members[victim].is_none()));
-        let messages = |party: &mut Self| -> BTreeMap<(usize, u64), u64> {
-            let present = party.present();
-            present.iter().for_each(|&index| party.member(index).say("status"));
-            let each = present.into_iter().flat_map(|index| {
-                let member = party.member(index).living(&living);
+        assert!(killed.iter().all(|&index| self.members[index].is_none()));
+        let messages = |processes: &mut Self| -> BTreeMap<(usize, u64), u64> {
+            let running = processes.running();
+            running.iter().for_each(|&index| processes.member(index).send("status"));
+            let each = running.into_iter().flat_map(|index| {
+                let member = processes.member(index).living(&living);
                 member.into_iter().map(move |(name, messages)| ((index, name), messages))
             });
             each.collect()
         };
         let (before, start) = (messages(self), Instant::now());
         while messages(self).iter().any(|(end, messages)| *messages < before[end] + 4) {
-            assert!(start.elapsed() < PATIENCE, "{what}: a pair stands still");
+            assert!(start.elapsed() < TIMEOUT, "{what}: a pair stands still");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -242,39 +242,39 @@ fn kill_and_restart(address: IpAddr, usual_kills: u64) {
     let kills = number("URXE_SHARING_KILLS", usual_kills);
     println!("URXE_SHARING_SEED={seed} URXE_SHARING_KILLS={kills}");
     let mut rng = Rng::stream(seed, 0);
-    let mut party = Party::new(address, 16);
-    assert_eq!(party.slots(), (0..16).collect::<Vec<u8>>());
-    party.all_go_on("at first");
+    let mut processes = Processes::new(address, 16);
+    assert_eq!(processes.slots(), (0..16).collect::<Vec<u8>>());
+    processes.wait_for_progress("at first");
     let mut left = kills;
     while left > 0 {
         // Sometimes several at once, the first one as well as any other.
-        let mut victims = party.present();
-        for at in (1..victims.len()).rev() {
-            victims.swap(at, rng.below(at as u64 + 1) as usize);
+        let mut killed = processes.running();
+        for at in (1..killed.len()).rev() {
+            killed.swap(at, rng.below(at as u64 + 1) as usize);
         }
-        victims.truncate((1 + rng.below(3)).min(left) as usize);
-        left -= victims.len() as u64;
-        for &victim in &victims {
-            party.kill(victim);
+        killed.truncate((1 + rng.below(3)).min(left) as usize);
+        left -= killed.len() as u64;
+        for &index in &killed {
+            processes.kill(index);
         }
         if rng.below(2) == 0 {
-            party.all_go_on_but(&victims, "since others died");
+            processes.wait_for_progress_except(&killed, "since others died");
         }
-        for &victim in &victims {
-            party.forget(victim);
+        for &index in &killed {
+            processes.drop_pairs_of(index);
         }
-        for &victim in &victims {
-            party.arrive(victim);
+        for &index in &killed {
+            processes.start_again(index);
         }
     }
-    party.all_go_on("after the last arrival");
-    let slots = party.slots();
+    processes.wait_for_progress("after the last arrival");
+    let slots = processes.slots();
     assert!(slots.windows(2).all(|two| two[0] != two[1]), "{slots:?}");
-    for index in party.present() {
-        let astray = party.member(index).counter("forwarded");
+    for index in processes.running() {
+        let astray = processes.member(index).counter("forwarded");
         assert_eq!(astray, 0, "a packet arrived in the wrong process");
     }
-    party.end();
+    processes.end();
 }
 
 #[test]
@@ -294,22 +294,22 @@ fn both_orders_of_two_deaths_leave_the_others_their_slots_over_ipv6() {
 }
 
 fn two_deaths(address: IpAddr, order: [usize; 2]) {
-    let mut party = Party::new(address, 4);
+    let mut processes = Processes::new(address, 4);
     for deaths in 1..=2 {
-        party.kill(order[deaths - 1]);
-        party.all_go_on_but(&order[..deaths], "since others died");
+        processes.kill(order[deaths - 1]);
+        processes.wait_for_progress_except(&order[..deaths], "since others died");
     }
-    for victim in order {
-        party.forget(victim);
+    for index in order {
+        processes.drop_pairs_of(index);
     }
-    party.all_go_on("after two deaths");
+    processes.wait_for_progress("after two deaths");
     // The lowest free slot first.
-    party.arrive(order[0]);
-    assert_eq!(usize::from(party.member(order[0]).slot), order[0].min(order[1]));
-    party.arrive(order[1]);
-    assert_eq!(party.slots(), [0, 1, 2, 3]);
-    party.all_go_on("after two arrivals");
-    party.end();
+    processes.start_again(order[0]);
+    assert_eq!(usize::from(processes.member(order[0]).slot), order[0].min(order[1]));
+    processes.start_again(order[1]);
+    assert_eq!(processes.slots(), [0, 1, 2, 3]);
+    processes.wait_for_progress("after two arrivals");
+    processes.end();
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn many_at_once_make_one_group() {
         let address = address(8 + round);
         let members: Vec<Member> = (0..8).map(|_| Member::spawn(address)).collect();
         let mut slots: Vec<u8> =
-            members.iter().map(|member| member.hear("slot").parse().unwrap()).collect();
+            members.iter().map(|member| member.read_reply("slot").parse().unwrap()).collect();
         slots.sort_unstable();
         assert_eq!(slots, [0, 1, 2, 3, 4, 5, 6, 7], "round {round}");
     }
@@ -342,46 +342,46 @@ fn an_xrc_domain_of_a_file_belongs_to_one_process_on_each_device() {
     const CREATE: u32 = 0o100;
     const EXCLUSIVE: u32 = 0o200;
     let file = tempfile::NamedTempFile::new().unwrap();
-    let ask = |member: &mut Member, flags: u32| {
-        member.ask(&format!("xrcd {} {flags}", file.path().display()), "xrcd")
+    let request = |member: &mut Member, flags: u32| {
+        member.request(&format!("xrcd {} {flags}", file.path().display()), "xrcd")
     };
     let unsupported = rustix::io::Errno::OPNOTSUPP.raw_os_error().to_string();
     let (mut first, mut second) = (Member::start(address(20)), Member::start(address(20)));
     let mut elsewhere = Member::start(address(21));
-    assert_eq!(ask(&mut first, CREATE | EXCLUSIVE), "open");
-    assert_eq!(ask(&mut second, 0), unsupported);
-    assert_eq!(ask(&mut second, CREATE | EXCLUSIVE), unsupported);
-    assert_eq!(ask(&mut elsewhere, CREATE | EXCLUSIVE), "open");
+    assert_eq!(request(&mut first, CREATE | EXCLUSIVE), "open");
+    assert_eq!(request(&mut second, 0), unsupported);
+    assert_eq!(request(&mut second, CREATE | EXCLUSIVE), unsupported);
+    assert_eq!(request(&mut elsewhere, CREATE | EXCLUSIVE), "open");
     // With O_CREAT alone each has its own, and a target in it.
-    assert_eq!(ask(&mut second, CREATE), "open");
-    let target = first.ask("target", "target");
-    assert_eq!(first.ask(&format!("open_target {target}"), "target"), "open");
-    assert_eq!(second.ask(&format!("open_target {target}"), "target"), unsupported);
+    assert_eq!(request(&mut second, CREATE), "open");
+    let target = first.request("target", "target");
+    assert_eq!(first.request(&format!("open_target {target}"), "target"), "open");
+    assert_eq!(second.request(&format!("open_target {target}"), "target"), unsupported);
     // It goes with its process, however that ends.
     first.child.kill().unwrap();
     first.child.wait().unwrap();
     let mut third = Member::start(address(20));
-    assert_eq!(ask(&mut third, CREATE | EXCLUSIVE), "open");
+    assert_eq!(request(&mut third, CREATE | EXCLUSIVE), "open");
 }
 
 /// Eight pairs, each with four connections, and nobody comes or goes.
 #[test]
 fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
-    let mut party = Party::of_strangers(address(6), 16);
+    let mut processes = Processes::without_pairs(address(6), 16);
     for pair in 0..8 {
         for _ in 0..4 {
-            party.pair(&[(2 * pair, 2 * pair + 1)]);
+            processes.pair(&[(2 * pair, 2 * pair + 1)]);
         }
     }
     for _ in 0..8 {
-        party.all_go_on("in steady traffic");
+        processes.wait_for_progress("in steady traffic");
     }
-    for index in party.present() {
+    for index in processes.running() {
         for counter in ["forwarded", "rcvd_forwarded", "drop_other_process", "drop_orphaned_slot"] {
-            assert_eq!(party.member(index).counter(counter), 0, "{counter} of member {index}");
+            assert_eq!(processes.member(index).counter(counter), 0, "{counter} of member {index}");
         }
     }
-    party.end();
+    processes.end();
 }
 
 /// Brings loopback up, in a namespace where nobody else uses it.
@@ -427,19 +427,19 @@ fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_t
     };
     let owners = [0, 1].map(|n| {
         let member = start(USERS[n], addresses[n]);
-        assert_eq!(member.hear("slot"), "0");
+        assert_eq!(member.read_reply("slot"), "0");
         member
     });
     for (n, other) in [(0, 1), (1, 0)] {
-        assert_eq!(start(USERS[n], addresses[n]).hear("slot"), "1", "one's own address");
-        let error = start(USERS[n], addresses[other]).hear("error");
+        assert_eq!(start(USERS[n], addresses[n]).read_reply("slot"), "1", "one's own address");
+        let error = start(USERS[n], addresses[other]).read_reply("error");
         let owner =
             format!("process {} (urxe-member) of user {}", owners[other].child.id(), USERS[other]);
         assert!(error.contains(&owner) && error.contains("; 127."), "{error}");
         // The address that it names does work.
         let free =
             error.rsplit("; ").next().and_then(|rest| rest.strip_suffix(" is free")).unwrap();
-        assert_eq!(start(USERS[n], free.parse().unwrap()).hear("slot"), "0");
+        assert_eq!(start(USERS[n], free.parse().unwrap()).read_reply("slot"), "0");
     }
 }
 
@@ -451,8 +451,8 @@ fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_t
 fn cost_of_joining_and_leaving_for_other_processes() {
     const ROUNDS: usize = 5;
     const VISITORS: usize = 40;
-    let mut party = Party::new(address(7), 2);
-    let here = party.address;
+    let mut processes = Processes::new(address(7), 2);
+    let here = processes.address;
     let plans = [
         ("nobody comes", None),
         ("others come and go elsewhere", Some(address(18))),
@@ -461,7 +461,7 @@ fn cost_of_joining_and_leaving_for_other_processes() {
     let mut longest = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
         for ((_, at), longest) in plans.iter().zip(&mut longest) {
-            party.member(0).ask("gaps", "gaps");
+            processes.member(0).request("gaps", "gaps");
             for visitor in 0..VISITORS {
                 let Some(at) = *at else {
                     std::thread::sleep(Duration::from_millis(20));
@@ -470,11 +470,11 @@ fn cost_of_joining_and_leaving_for_other_processes() {
                 let mut member = Member::start(at);
                 if visitor % 2 == 0 {
                     // In good order; else it is killed.
-                    member.ask("end", "ok");
+                    member.request("end", "ok");
                     member.child.wait().unwrap();
                 }
             }
-            let gaps = party.member(0).ask("gaps", "gaps");
+            let gaps = processes.member(0).request("gaps", "gaps");
             longest
                 .push(gaps.split(' ').map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>());
         }
@@ -498,5 +498,5 @@ fn cost_of_joining_and_leaving_for_other_processes() {
         );
         assert!(median(0) > 0);
     }
-    party.end();
+    processes.end();
 }

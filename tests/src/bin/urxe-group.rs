@@ -52,7 +52,7 @@ struct Arguments {
     mckey: bool,
 }
 
-struct Station {
+struct Resources {
     device: Device,
     pd: ProtectionDomain,
     cq: CompletionQueue,
@@ -60,7 +60,7 @@ struct Station {
     qkey: QKey,
 }
 
-impl Station {
+impl Resources {
     fn open(arguments: &Arguments) -> Result<Self, Box<dyn Error>> {
         let device = Device::open_address(arguments.address)?;
         let pd = device.alloc_pd()?;
@@ -87,43 +87,43 @@ fn content(message: u32, len: usize) -> Vec<u8> {
 }
 
 fn send(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let station = Station::open(arguments)?;
-    let qp = station.queue_pair()?;
-    let way = station.pd.address_handle_with(&AddressVector {
+    let resources = Resources::open(arguments)?;
+    let qp = resources.queue_pair()?;
+    let way = resources.pd.address_handle_with(&AddressVector {
         dgid: Gid::from_ip(arguments.group),
         is_global: true,
-        sgid_index: station.device.default_gid_index(),
+        sgid_index: resources.device.default_gid_index(),
         hop_limit: HOP_LIMIT,
         port_num: 1,
         ..AddressVector::default()
     })?;
     for message in 0..arguments.count {
-        station.region.write(0, &content(message, arguments.size))?;
-        let data = station.region.slice(..arguments.size)?;
+        resources.region.write(0, &content(message, arguments.size))?;
+        let data = resources.region.slice(..arguments.size)?;
         qp.post_send(
-            &SendRequest::send_imm(data, message).to_group(&way, station.qkey).signaled(),
+            &SendRequest::send_imm(data, message).to_group(&way, resources.qkey).signaled(),
         )?;
-        let completion = station.cq.wait_one(Some(STALL_LIMIT))?;
+        let completion = resources.cq.wait_one(Some(STALL_LIMIT))?;
         if completion.status != WcStatus::Success {
             return Err(format!("{} at message {message}", completion.status).into());
         }
     }
     println!("OK {}", arguments.count);
-    eprintln!("counters: {}", station.counters());
+    eprintln!("counters: {}", resources.counters());
     Ok(())
 }
 
 fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let station = Station::open(arguments)?;
+    let resources = Resources::open(arguments)?;
     let slot = GRH_LEN + arguments.size;
     let all = arguments.count * arguments.queue_pairs;
     let mut listening = Vec::new();
     for _ in 0..arguments.queue_pairs {
-        let qp = station.queue_pair()?;
+        let qp = resources.queue_pair()?;
         qp.attach_mcast(Gid::from_ip(arguments.group))?;
         for message in 0..arguments.count as usize {
             // Messages of several queue pairs are equal, so they may share a place.
-            let place = station.region.slice(message * slot..(message + 1) * slot)?;
+            let place = resources.region.slice(message * slot..(message + 1) * slot)?;
             qp.post_recv(&RecvRequest::new(place).wr_id(message as u64))?;
         }
         listening.push((qp, 0));
@@ -131,8 +131,8 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     println!("joined");
     let mut from = None;
     for done in 0..all {
-        let completion = station.cq.wait_one(Some(STALL_LIMIT)).map_err(|error| {
-            format!("{error} after {done} of {all} messages; counters: {}", station.counters())
+        let completion = resources.cq.wait_one(Some(STALL_LIMIT)).map_err(|error| {
+            format!("{error} after {done} of {all} messages; counters: {}", resources.counters())
         })?;
         let (_, next) = listening
             .iter_mut()
@@ -146,7 +146,7 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         if !as_due {
             return Err(format!("{completion:?} where message {message} was due").into());
         }
-        let bytes = station.region.read_vec(message as usize * slot, slot)?;
+        let bytes = resources.region.read_vec(message as usize * slot, slot)?;
         let header = urxe_stack::qp::ud::network_header::NetworkHeader::parse(&bytes)?;
         if header.to != arguments.group {
             return Err(format!("a header that names {}", header.to).into());
@@ -168,8 +168,8 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     }
     let from = from.map(|from| from.to_string()).unwrap_or_default();
     println!("OK {all} from {from}");
-    eprintln!("counters: {}", station.counters());
-    match station.device.counter(Counter::DropNoGroup) {
+    eprintln!("counters: {}", resources.counters());
+    match resources.device.counter(Counter::DropNoGroup) {
         0 => Ok(()),
         stray => Err(format!("{stray} packets to groups that nobody joined").into()),
     }

@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use urxe_tests::kernel::peer::{PeerConfig, PlayConfig, play, serve};
+use urxe_tests::kernel::peer::{ClientConfig, PeerConfig, run_client, serve};
 
 /// Plays RC operations against another peer, and verifies every byte.
 #[derive(Debug, Parser)]
@@ -17,20 +17,20 @@ struct Arguments {
     /// Serve one client.
     #[arg(short, conflicts_with = "connect")]
     listen: bool,
-    /// Play against the server at this host.
+    /// OperationRun against the server at this host.
     #[arg(short, value_name = "HOST", required_unless_present = "listen")]
     connect: Option<String>,
     #[command(flatten)]
     config: PeerConfig,
     #[command(flatten)]
-    plan: PlayConfig,
+    plan: ClientConfig,
 }
 
 fn main() -> ExitCode {
     let Arguments { connect, config, plan, .. } = Arguments::parse();
     let outcome = match connect {
         None => serve(&config),
-        Some(host) => play(&config, &plan, &host),
+        Some(host) => run_client(&config, &plan, &host),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -67,7 +67,7 @@ impl Guest {
         Ok(impaired)
     }
 
-    fn heal(&self) -> Result<(), Error> {
+    fn remove(&self) -> Result<(), Error> {
         let script = "tc=/usr/bin/tc
             $tc qdisc del dev eth0 root; $tc qdisc del dev eth0 ingress; $tc qdisc del dev ifb0 root
             ! $tc qdisc show | grep netem";
@@ -86,8 +86,8 @@ impl Impaired<'_> {
     ///
     /// # Errors
     /// [`Error::Status`] when a fault is left.
-    pub fn heal(self) -> Result<(), Error> {
-        self.guest.heal()
+    pub fn remove(self) -> Result<(), Error> {
+        self.guest.remove()
     }
 
     /// How many packets netem has lost so far, in both directions: a test of loss that saw none
@@ -112,6 +112,6 @@ impl Impaired<'_> {
 impl Drop for Impaired<'_> {
     fn drop(&mut self) {
         // A guest that does not answer fails the next test by itself.
-        let _ = self.guest.heal();
+        let _ = self.guest.remove();
     }
 }

@@ -24,7 +24,7 @@ const PORT: &str = "/sys/class/infiniband/rxe0/ports/1";
 /// What the kernel's log says of a program, or of itself, whose registers hold nonsense. Of the
 /// emulator it was seen with `peer`, at the register comparison behind a call, which has no operand
 /// that could be refused: what was restored there after an interrupt was refused.
-const STRAY: &str = "general protection fault";
+const CPU_FAULT: &str = "general protection fault";
 
 /// A booted guest. Dropping it ends its emulator.
 #[derive(Debug)]
@@ -73,13 +73,13 @@ impl Guest {
     ///
     /// # Errors
     /// Those of [`Guest::wait_ready`].
-    pub(super) fn revive(&self) -> Result<Option<String>, Error> {
+    pub(super) fn reboot_failed(&self) -> Result<Option<String>, Error> {
         let ended =
             self.emulator().try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
         let (what, shown) = match self.dmesg() {
             _ if ended => ("its emulator has ended", self.console()),
             Err(_) => ("its shell did not answer", self.console()),
-            Ok(log) => match log.lines().find(|line| line.contains(STRAY)) {
+            Ok(log) => match log.lines().find(|line| line.contains(CPU_FAULT)) {
                 Some(line) => ("something in it went astray", line.to_owned()),
                 None => return Ok(None),
             },

@@ -278,7 +278,7 @@ impl Drop for Job {
     }
 }
 
-/// A command of the host, in the lab's namespace: as nobody (uid and gid 65534, no groups), unless
+/// A command of the host, in the testbed's namespace: as nobody (uid and gid 65534, no groups), unless
 /// told otherwise.
 #[derive(Debug)]
 pub struct HostCommand {

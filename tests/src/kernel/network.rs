@@ -1,4 +1,4 @@
-//! The lab's network: a namespace of its own with a bridge, a tap for each guest, and a capture of
+//! The testbed's network: a namespace of its own with a bridge, a tap for each guest, and a capture of
 //! what goes over the bridge. Nothing of it
 //! reaches the machine's own interfaces; user-mode networking would not do, as it rewrites
 //! addresses, which the ICRC covers.

@@ -5,12 +5,12 @@
 //! | file | subject |
 //! |---|---|
 //! | `wire` | the lines, the pattern, the operations |
-//! | `station` | a device with one queue pair and one region, guarded before and behind what the peer may use |
+//! | `resources` | a device with one queue pair and one region, guarded before and behind what the peer may use |
 //! | `client`, `server` | the two roles |
 
 mod client;
+mod resources;
 mod server;
-mod station;
 mod wire;
 
 use std::{io, net::IpAddr, num::ParseIntError, time::Duration};
@@ -21,7 +21,7 @@ use urxe::{
     ModifyError, OpenError, PathMtu, PostError, SliceError, WcStatus,
 };
 
-pub use client::play;
+pub use client::run_client;
 pub use server::serve;
 pub use wire::{Operation, pattern};
 
@@ -65,7 +65,7 @@ pub struct PeerConfig {
 
 /// What the client plays.
 #[derive(Debug, Clone, Args)]
-pub struct PlayConfig {
+pub struct ClientConfig {
     /// Message size in bytes.
     #[arg(short, default_value_t = 4096)]
     pub size: u32,
@@ -150,7 +150,7 @@ pub enum PeerError {
 /// What an operation showed to be wrong. Not an error of the program: the subject of the test.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages name the fields
-pub enum Wrong {
+pub enum Mismatch {
     /// A work request failed. The text is the one of `peer.c`.
     #[error("wc status {} ({status}) at message {message}", status.number())]
     Status { status: WcStatus, message: u64 },

@@ -13,11 +13,11 @@
 
 /// Who is left on the host of the process that was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum Remaining {
     /// A kernel, whose connection manager knows the connection.
     Kernel,
-    /// Nobody: what is sent there is lost.
-    Nobody,
+    /// NoProcess: what is sent there is lost.
+    NoProcess,
     /// Another process of urxe, which knows nothing of the connection.
     Process,
 }
@@ -56,11 +56,11 @@ impl State {
     ///
     /// # Errors
     /// What was said and what was due.
-    pub fn check(&self, left: Left, said: &str) -> Result<(), String> {
+    pub fn check(&self, left: Remaining, said: &str) -> Result<(), String> {
         let steps = match left {
-            Left::Kernel => self.steps[0],
-            Left::Nobody => self.steps[1],
-            Left::Process => self.steps[2],
+            Remaining::Kernel => self.steps[0],
+            Remaining::NoProcess => self.steps[1],
+            Remaining::Process => self.steps[2],
         };
         let due: Vec<&str> = steps.split("; ").collect();
         let heard: Vec<&str> = said.lines().filter(|line| line.contains('\t')).collect();
@@ -101,13 +101,13 @@ mod tests {
         let said = |status: i32, ms: u32| {
             format!("here, process 7\nhears\tRDMA_CM_EVENT_DISCONNECTED {status}\t{ms}\n")
         };
-        assert_eq!(state.check(Left::Kernel, &said(0, 0)), Ok(()));
-        assert_eq!(state.check(Left::Nobody, &said(-110, 77_000)), Ok(()));
+        assert_eq!(state.check(Remaining::Kernel, &said(0, 0)), Ok(()));
+        assert_eq!(state.check(Remaining::NoProcess, &said(-110, 77_000)), Ok(()));
         for (status, ms) in [(-110, 0), (-110, 20_000), (-110, 200_000), (0, 77_000)] {
-            assert!(state.check(Left::Nobody, &said(status, ms)).is_err(), "{status} {ms}");
+            assert!(state.check(Remaining::NoProcess, &said(status, ms)).is_err(), "{status} {ms}");
         }
-        assert!(state.check(Left::Kernel, "").is_err());
-        assert!(state.check(Left::Kernel, &format!("{0}{0}", said(0, 0))).is_err());
+        assert!(state.check(Remaining::Kernel, "").is_err());
+        assert!(state.check(Remaining::Kernel, &format!("{0}{0}", said(0, 0))).is_err());
         assert_eq!(process_of(&said(0, 0)), Some(7));
     }
 

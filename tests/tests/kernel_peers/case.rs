@@ -1,9 +1,9 @@
-//! One test: what it does in the lab, and what is told when it fails.
+//! One test: what it does in the testbed, and what is told when it fails.
 
 use std::{fmt::Write as _, sync::Arc};
 
 use libtest_mimic::{Failed, Trial};
-use urxe_tests::kernel::{Error, Finished, Guest, Lab, Series};
+use urxe_tests::kernel::{Error, Finished, Guest, Series, Testbed};
 
 /// Why a test failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,11 +15,11 @@ pub enum Failure {
     #[error("trouble on a clean link: {counters}")]
     Trouble { counters: String },
     /// Packets did not arrive, or not with an ICRC that holds.
-    #[error("{sent} packets sent, {received} received ({books})")]
-    Lost { sent: u64, received: u64, books: String },
+    #[error("{sent} packets sent, {received} received ({counts})")]
+    Lost { sent: u64, received: u64, counts: String },
     /// An output without what it should contain.
     #[error("`{command}` said\n{output}\nbut not: {wanted}")]
-    Unsaid { command: String, output: String, wanted: String },
+    MissingOutput { command: String, output: String, wanted: String },
     /// A pair of programs did not do what it should.
     #[error("{0}")]
     Program(String),
@@ -29,13 +29,13 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn unsaid(
+    pub fn missing_output(
         command: impl Into<String>,
         output: impl Into<String>,
         wanted: impl Into<String>,
     ) -> Self {
         let (command, output, wanted) = (command.into(), output.into(), wanted.into());
-        Self::Unsaid { command, output, wanted }
+        Self::MissingOutput { command, output, wanted }
     }
 
     /// Fails if some of so many pairs have.
@@ -48,21 +48,25 @@ impl Failure {
 }
 
 /// Fails if an output is without what it should contain.
-pub fn must_say(command: &str, output: &str, wanted: &str) -> Result<(), Failure> {
-    if output.contains(wanted) { Ok(()) } else { Err(Failure::unsaid(command, output, wanted)) }
+pub fn must_contain(command: &str, output: &str, wanted: &str) -> Result<(), Failure> {
+    if output.contains(wanted) {
+        Ok(())
+    } else {
+        Err(Failure::missing_output(command, output, wanted))
+    }
 }
 
 /// The output of a command that must have succeeded and said all of these.
-pub fn said(finished: Finished, wanted: &[&str]) -> Result<String, Failure> {
+pub fn output_with(finished: Finished, wanted: &[&str]) -> Result<String, Failure> {
     let command = finished.command.clone();
     let output = finished.ok()?;
-    wanted.iter().try_for_each(|wanted| must_say(&command, &output, wanted))?;
+    wanted.iter().try_for_each(|wanted| must_contain(&command, &output, wanted))?;
     Ok(output)
 }
 
-type Body = dyn Fn(&Lab) -> Result<(), Failure> + Send;
+type Body = dyn Fn(&Testbed) -> Result<(), Failure> + Send;
 /// A test with one guest.
-pub type GuestBody = fn(&Lab, &Guest) -> Result<(), Failure>;
+pub type GuestBody = fn(&Testbed, &Guest) -> Result<(), Failure>;
 
 /// A named test.
 pub struct Case {
@@ -75,14 +79,14 @@ pub struct Case {
 impl Case {
     pub fn new(
         name: impl Into<String>,
-        body: impl Fn(&Lab) -> Result<(), Failure> + Send + 'static,
+        body: impl Fn(&Testbed) -> Result<(), Failure> + Send + 'static,
     ) -> Self {
         Self { name: name.into(), body: Box::new(body), is_long: false }
     }
 
     /// A test with the guest of a series.
     pub fn with_guest(name: String, series: Series, body: GuestBody) -> Self {
-        Self::new(name, move |lab| body(lab, lab.guest(series)))
+        Self::new(name, move |testbed| body(testbed, testbed.guest(series)))
     }
 
     /// The same, left out unless it is asked for.
@@ -90,39 +94,39 @@ impl Case {
         Self { is_long: true, ..self }
     }
 
-    /// For libtest-mimic; without a lab it can be listed only.
-    pub fn trial(self, lab: Option<Arc<Lab>>) -> Trial {
+    /// For libtest-mimic; without a testbed it can be listed only.
+    pub fn trial(self, testbed: Option<Arc<Testbed>>) -> Trial {
         let is_long = self.is_long;
         let trial = Trial::test(self.name.clone(), move || {
-            let lab = lab.ok_or_else(|| Failed::from("no lab"))?;
-            self.run(&lab)
+            let testbed = testbed.ok_or_else(|| Failed::from("no testbed"))?;
+            self.run(&testbed)
         });
         trial.with_ignored_flag(is_long)
     }
 
     /// A test during which a guest died or went astray is run once more on a new one: emulated
     /// kernels panic now and then of themselves, and one that panics of what we send does so again.
-    fn run(&self, lab: &Lab) -> Result<(), Failed> {
-        let Err(text) = self.attempt(lab) else { return Ok(()) };
-        let dead = lab.revive().map_err(|error| format!("{text}\n{error}"))?;
+    fn run(&self, testbed: &Testbed) -> Result<(), Failed> {
+        let Err(text) = self.attempt(testbed) else { return Ok(()) };
+        let dead = testbed.reboot_failed().map_err(|error| format!("{text}\n{error}"))?;
         if dead.is_empty() {
             return Err(text.into());
         }
         eprintln!("{}: {text}\n{}\nIt is run once more.", self.name, dead.join("\n"));
-        let Err(text) = self.attempt(lab) else { return Ok(()) };
-        let dead = lab.revive().map_err(|error| format!("{text}\n{error}"))?;
+        let Err(text) = self.attempt(testbed) else { return Ok(()) };
+        let dead = testbed.reboot_failed().map_err(|error| format!("{text}\n{error}"))?;
         Err(format!("{text}\n{}", dead.join("\n")).into())
     }
 
     /// Runs it; its failure with what the guests have to say.
-    fn attempt(&self, lab: &Lab) -> Result<(), String> {
-        let capture = lab.capture(&self.name).map_err(|error| error.to_string())?;
-        let Err(failure) = (self.body)(lab) else {
+    fn attempt(&self, testbed: &Testbed) -> Result<(), String> {
+        let capture = testbed.capture(&self.name).map_err(|error| error.to_string())?;
+        let Err(failure) = (self.body)(testbed) else {
             capture.discard();
             return Ok(());
         };
         let mut text = format!("{failure}\npackets: {}\n", capture.keep().display());
-        for guest in lab.guests() {
+        for guest in testbed.guests() {
             // Writing to a String cannot fail.
             let _ = match guest.dmesg() {
                 Ok(log) => {

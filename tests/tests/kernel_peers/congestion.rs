@@ -7,13 +7,13 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use urxe_tests::kernel::{Guest, HOST_V4, Lab, Series};
+use urxe_tests::kernel::{Guest, HOST_V4, Series, Testbed};
 
 use crate::case::{Case, Failure};
-use crate::players::urxe;
+use crate::nodes::urxe;
 
 const LIMIT: Duration = Duration::from_secs(60);
-const HEAD_START: Duration = Duration::from_secs(1);
+const START_DELAY: Duration = Duration::from_secs(1);
 /// Messages of twenty packets, with an IP header that says ECT(0).
 const MESSAGES: &str = "-c 1 -C 100 -S 20000";
 const ECT_0: &str = "-t 2";
@@ -26,12 +26,12 @@ pub fn cases() -> Vec<Case> {
     Series::ALL.map(case).into()
 }
 
-fn notifications(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
-    let capture = lab.capture(&format!("notifications-{}", guest.name()))?;
+fn notifications(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
+    let capture = testbed.capture(&format!("notifications-{}", guest.name()))?;
     let before = guest.counters()?;
     let server = format!("run --fault mark=50%,seed=1 -- ucmatose -b 0.0.0.0 {MESSAGES}");
-    let server = urxe(lab, HOST_V4).words(&server).start()?;
-    sleep(HEAD_START);
+    let server = urxe(testbed, HOST_V4).words(&server).start()?;
+    sleep(START_DELAY);
     let client = format!("ucmatose {ECT_0} {MESSAGES} -s {HOST_V4}");
     let ends = [guest.start(&client)?.finish(LIMIT)?.ok()?, server.finish(LIMIT)?.ok()?];
     let file = capture.keep();

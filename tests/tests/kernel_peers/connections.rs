@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
-use urxe_tests::kernel::{HOST_V4, HOST_V6, Job, Lab, Series};
+use urxe_tests::kernel::{HOST_V4, HOST_V6, Job, Series, Testbed};
 use urxe_tests::programs::is_early;
 
-use crate::case::{Case, Failure, must_say};
-use crate::players::{Family, Node, roles, urxe};
+use crate::case::{Case, Failure, must_contain};
+use crate::nodes::{Family, Node, roles, urxe};
 
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// What a server has before its client comes: nothing outside tells when it listens.
-pub const HEAD_STARTS: [Duration; 4] = [
+pub const START_DELAYS: [Duration; 4] = [
     Duration::from_millis(300),
     Duration::from_secs(1),
     Duration::from_secs(3),
@@ -112,7 +112,7 @@ pub fn cases() -> Vec<Case> {
     for series in Series::ALL {
         let case = |role: &str, pairs: &'static [Pair], serves: bool| {
             let name = format!("connections::{role}_{}", series.name());
-            Case::new(name, move |lab| play_all(lab, series, pairs, serves))
+            Case::new(name, move |testbed| run_all(testbed, series, pairs, serves))
         };
         cases.push(case("serve", &PAIRS, true));
         cases.push(case("clients_of", &PAIRS, false));
@@ -130,23 +130,23 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Plays all, and then tells of each that failed.
-fn play_all(
-    lab: &Lab,
+fn run_all(
+    testbed: &Testbed,
     series: Series,
     pairs: &'static [Pair],
     serves: bool,
 ) -> Result<(), Failure> {
-    let (server, client) = roles(lab, series, serves);
+    let (server, client) = roles(testbed, series, serves);
     let mut failed = Vec::new();
-    let plays = Family::ALL.into_iter().flat_map(|family| {
+    let runs = Family::ALL.into_iter().flat_map(|family| {
         // The other servers bind to all of IPv4, where nobody takes requests of IPv6.
         let fits = move |pair: &&Pair| family == Family::V4 || pair.server.contains("0.0.0.0");
         pairs.iter().filter(fits).map(move |pair| (family, pair))
     });
     let mut of = 0;
-    for (family, pair) in plays {
+    for (family, pair) in runs {
         of += 1;
-        if let Err(failure) = play(pair, family, server, client) {
+        if let Err(failure) = run_pair(pair, family, server, client) {
             failed.push(format!("{} {}: {failure}", family.name(), pair.client));
         }
     }
@@ -154,16 +154,16 @@ fn play_all(
 }
 
 /// Plays one, once somebody listens.
-pub fn play(
+pub fn run_pair(
     pair: &Pair,
     family: Family,
     server: Node<'_>,
     client: Node<'_>,
 ) -> Result<(), Failure> {
     let mut last = String::new();
-    for head_start in HEAD_STARTS {
+    for start_delay in START_DELAYS {
         let serving = start(pair.is_subcommand, pair.server, family, server, None)?;
-        sleep(head_start);
+        sleep(start_delay);
         let host = Some(server.address(family));
         let finished =
             start(pair.is_subcommand, pair.client, family, client, host)?.finish(END_LIMIT)?;
@@ -175,9 +175,9 @@ pub fn play(
         if pair.is_endless {
             serving.stop();
         } else {
-            must_say(pair.server, &serving.finish(END_LIMIT)?.ok()?, pair.says)?;
+            must_contain(pair.server, &serving.finish(END_LIMIT)?.ok()?, pair.says)?;
         }
-        return must_say(pair.client, &client, pair.says);
+        return must_contain(pair.client, &client, pair.says);
     }
     Err(Failure::Program(last))
 }
@@ -197,17 +197,17 @@ pub fn start(
     let host = server.map(|address| address.to_string()).unwrap_or_default();
     match node {
         Node::Kernel(guest) => Ok(guest.start(&format!("{words} {host}"))?),
-        Node::Urxe(lab) => {
+        Node::Urxe(testbed) => {
             let own = if family == Family::V4 { HOST_V4 } else { HOST_V6 };
-            // What was compiled here is in the lab's folder; Debian's programs are in PATH.
-            let installed = lab.installed(words.split(' ').next().unwrap_or_default());
+            // What was compiled here is in the testbed's folder; Debian's programs are in PATH.
+            let installed = testbed.installed(words.split(' ').next().unwrap_or_default());
             let run = match installed.parent().filter(|_| installed.exists()) {
                 _ if is_subcommand => String::new(),
                 Some(folder) => format!("run -- {}/", folder.display()),
                 None => "run -- ".to_owned(),
             };
             let words = format!("{run}{words} {host}");
-            Ok(urxe(lab, own).env("URXE_LOG", "warn").words(&words).start()?)
+            Ok(urxe(testbed, own).env("URXE_LOG", "warn").words(&words).start()?)
         }
     }
 }

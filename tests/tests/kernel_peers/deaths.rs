@@ -5,13 +5,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use urxe_tests::kernel::{Job, Lab, Series};
-use urxe_tests::programs::deaths::{Left, State, process_of, states};
+use urxe_tests::kernel::{Job, Series, Testbed};
+use urxe_tests::programs::deaths::{Remaining, State, process_of, states};
 
 use crate::case::{Case, Failure};
 use crate::connections::start;
 use crate::ends::SILENCE;
-use crate::players::{Family, Node};
+use crate::nodes::{Family, Node};
 
 /// Until both ends of all pairs are where they should be.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -24,18 +24,25 @@ const END_LIMIT: Duration = Duration::from_secs(240);
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for series in Series::ALL {
-        let case = |what: &str, body: fn(&Lab, Node<'_>) -> Result<(), Failure>| {
+        let case = |what: &str, body: fn(&Testbed, Node<'_>) -> Result<(), Failure>| {
             let name = format!("deaths::{what}_{}", series.name());
-            Case::new(name, move |lab| body(lab, Node::Kernel(lab.guest(series))))
+            Case::new(name, move |testbed| body(testbed, Node::Kernel(testbed.guest(series))))
         };
-        cases.push(case("of_and_told_by", |_, kernel| all(kernel, kernel, Left::Kernel)));
-        cases.push(case("of_processes_of", |lab, kernel| {
-            all(kernel, Node::Urxe(lab), Left::Kernel)
+        cases.push(case("of_and_told_by", |_, kernel| all(kernel, kernel, Remaining::Kernel)));
+        cases.push(case("of_processes_of", |testbed, kernel| {
+            all(kernel, Node::Urxe(testbed), Remaining::Kernel)
         }));
-        cases
-            .push(case("told_by", |lab, kernel| all(Node::Urxe(lab), kernel, Left::Nobody)).long());
         cases.push(
-            case("of_hosts_of", |lab, kernel| all(kernel, Node::Urxe(lab), Left::Nobody)).long(),
+            case("told_by", |testbed, kernel| {
+                all(Node::Urxe(testbed), kernel, Remaining::NoProcess)
+            })
+            .long(),
+        );
+        cases.push(
+            case("of_hosts_of", |testbed, kernel| {
+                all(kernel, Node::Urxe(testbed), Remaining::NoProcess)
+            })
+            .long(),
         );
     }
     cases
@@ -50,7 +57,7 @@ struct Pair {
 
 /// All pairs at once, so that those who wait for minutes do so together; all die together, so that
 /// nobody is left over urxe.
-fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
+fn all(dying: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failure> {
     let mut first = start_first(staying, dying)?;
     let mut pairs = Vec::new();
     for (state, port) in states().zip(18_700..) {
@@ -66,7 +73,7 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
     drop(first.take());
     // A host that dies with all that is on it: nothing of RoCE goes in or out any more.
     let silence = match dying {
-        Node::Kernel(guest) if left == Left::Nobody => Some(guest.impair(SILENCE)?),
+        Node::Kernel(guest) if left == Remaining::NoProcess => Some(guest.impair(SILENCE)?),
         _ => None,
     };
     signal(dying, "KILL", pids(|pair| &pair.dies))?;
@@ -81,7 +88,7 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
         failed.extend(state.check(left, &said).err());
     }
     if let Some(silence) = silence {
-        silence.heal()?;
+        silence.remove()?;
     }
     Failure::of_pairs(&failed, of)
 }

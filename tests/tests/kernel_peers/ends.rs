@@ -1,15 +1,15 @@
-//! Connections that end badly, and calls that are refused: what programs hear over urxe when a
+//! Connections that end badly, and calls that are refused: what programs read_line over urxe when a
 //! kernel's program is killed or its host is silent, and when they ask for what cannot be, beside
-//! what they hear over the kernel.
+//! what they read_line over the kernel.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use urxe_tests::kernel::{Guest, HOST_V4, Impairment, Lab, Series};
+use urxe_tests::kernel::{Guest, HOST_V4, Impairment, Series, Testbed};
 
-use crate::case::{Case, Failure, GuestBody, must_say};
+use crate::case::{Case, Failure, GuestBody, must_contain};
 use crate::connections::start;
-use crate::players::{Family, Node, urxe};
+use crate::nodes::{Family, Node, urxe};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// A silent host: nothing of RoCE goes in or out.
@@ -40,33 +40,34 @@ pub fn cases() -> Vec<Case> {
 /// Asserts that rping tells of the disconnection, or of how the kernel answered what came to it
 /// before: it takes regions away before queue pairs, so a message in between finds its buffer gone
 /// (NAK "remote operational error", completion status 11) or, a READ or WRITE, its region (10).
-fn must_tell_the_end(words: &str, output: &str, event: &str) -> Result<(), Failure> {
+fn must_report_the_end(words: &str, output: &str, event: &str) -> Result<(), Failure> {
     let is_refused =
         ["10", "11"].iter().any(|status| output.contains(&format!("failed status {status}\n")));
-    if is_refused { Ok(()) } else { must_say(words, output, event) }
+    if is_refused { Ok(()) } else { must_contain(words, output, event) }
 }
 
 /// The kernel disconnects for a process that is killed; the server over urxe is told.
-fn killed_client(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
-    let mut serving = start(false, "rping -s -a 0.0.0.0 -v", Family::V4, Node::Urxe(lab), None)?;
+fn killed_client(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
+    let mut serving =
+        start(false, "rping -s -a 0.0.0.0 -v", Family::V4, Node::Urxe(testbed), None)?;
     sleep(Duration::from_secs(1));
     let words = "rping -c -v -C 1000000 -a";
     let _client = start(false, words, Family::V4, Node::Kernel(guest), Some(HOST_V4))?;
     serving.wait_for("rdma-ping-20:", LIMIT)?;
     guest.run("kill -KILL $(pidof rping)")?.ok()?;
     let output = serving.finish(Duration::from_secs(20))?.output;
-    must_tell_the_end("rping -s", &output, "server DISCONNECT EVENT")
+    must_report_the_end("rping -s", &output, "server DISCONNECT EVENT")
 }
 
 /// The same with the roles exchanged.
-fn killed_server(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn killed_server(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let _serving = start(false, "rping -s -a 0.0.0.0", Family::V4, Node::Kernel(guest), None)?;
     sleep(Duration::from_secs(2));
     let words = "rping -c -v -C 1000000 -a";
-    let mut client = start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?;
+    let mut client = start(false, words, Family::V4, Node::Urxe(testbed), Some(guest.v4()))?;
     client.wait_for("rdma-ping-20:", LIMIT)?;
     guest.run("kill -KILL $(pidof rping)")?.ok()?;
-    must_tell_the_end(
+    must_report_the_end(
         words,
         &client.finish(Duration::from_secs(20))?.output,
         "client DISCONNECT EVENT",
@@ -75,38 +76,38 @@ fn killed_server(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
 
 /// Whoever sends to a host that is gone runs out of retries: seven, each after twice what a packet
 /// may live (IBTA 12.7.34).
-fn silent_host(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn silent_host(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let words = "ib_write_bw -R -F -D 100";
     let _serving = start(false, words, Family::V4, Node::Kernel(guest), None)?;
     sleep(Duration::from_secs(3));
-    let client = start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?;
+    let client = start(false, words, Family::V4, Node::Urxe(testbed), Some(guest.v4()))?;
     sleep(Duration::from_secs(5));
     let silence = guest.impair(SILENCE)?;
     let output = client.finish(LIMIT)?.output;
     guest.run("kill -KILL $(pidof ib_write_bw); true")?.ok()?;
-    silence.heal()?;
-    must_say(words, &output, "status 12")
+    silence.remove()?;
+    must_contain(words, &output, "status 12")
 }
 
 /// A REQ that nobody answers ends as the kernel's does, and when.
-fn unreachable_host(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn unreachable_host(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let silence = guest.impair(SILENCE)?;
     let began = Instant::now();
     let words = "rping -c -v -C 1 -a";
-    let output = start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?
+    let output = start(false, words, Family::V4, Node::Urxe(testbed), Some(guest.v4()))?
         .finish(UNREACHABLE)?
         .output;
-    silence.heal()?;
+    silence.remove()?;
     let took = began.elapsed();
     println!("{}: unreachable after {took:.1?}", guest.name());
-    must_say(words, &output, "RDMA_CM_EVENT_UNREACHABLE, error -110")
+    must_contain(words, &output, "RDMA_CM_EVENT_UNREACHABLE, error -110")
 }
 
 /// The program of refusals says the same over urxe and over the kernel.
-fn refusals(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn refusals(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let over_kernel = guest.start(&format!("cm_refusals {}", guest.v4()))?.finish(LIMIT)?.ok()?;
-    let program = lab.installed("cm_refusals");
-    let command = urxe(lab, HOST_V4).args(["run", "--"]).arg(program).arg(HOST_V4.to_string());
+    let program = testbed.installed("cm_refusals");
+    let command = urxe(testbed, HOST_V4).args(["run", "--"]).arg(program).arg(HOST_V4.to_string());
     let over_urxe = command.start()?.finish(LIMIT)?.ok()?;
     let (kernels, urxes) = (over_kernel.lines(), over_urxe.lines());
     let differ: Vec<String> = kernels

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use urxe_tests::kernel::{Guest, Impairment, Lab, Series};
+use urxe_tests::kernel::{Guest, Impairment, Series, Testbed};
 use urxe_tests::programs::refusals::check_original;
 
 use crate::{
-    case::{Case, Failure, GuestBody, said},
-    players::{Family, Node, Patience, Pingpong, Play},
+    case::{Case, Failure, GuestBody, output_with},
+    nodes::{Family, Node, OperationRun, Pingpong, RetryTimeout},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -32,34 +32,34 @@ pub fn cases() -> Vec<Case> {
         for family in Family::ALL {
             cases.push(Case::new(
                 format!("kernels::pingpong::{pair}::{}", family.name()),
-                move |lab| {
-                    let (server, client) = (kernel(lab, server), kernel(lab, client));
-                    Pingpong::new(family, 65536, 4096).run(lab, server, client)
+                move |testbed| {
+                    let (server, client) = (kernel(testbed, server), kernel(testbed, client));
+                    Pingpong::new(family, 65536, 4096).run(testbed, server, client)
                 },
             ));
         }
-        cases.push(Case::new(format!("kernels::operations::{pair}"), move |lab| {
-            operations(lab, kernel(lab, server), kernel(lab, client))
+        cases.push(Case::new(format!("kernels::operations::{pair}"), move |testbed| {
+            operations(testbed, kernel(testbed, server), kernel(testbed, client))
         }));
     }
     cases
 }
 
-fn kernel(lab: &Lab, series: Series) -> Node<'_> {
-    Node::Kernel(lab.guest(series))
+fn kernel(testbed: &Testbed, series: Series) -> Node<'_> {
+    Node::Kernel(testbed.guest(series))
 }
 
-fn devices(lab: &Lab) -> Result<(), Failure> {
-    for guest in lab.guests() {
+fn devices(testbed: &Testbed) -> Result<(), Failure> {
+    for guest in testbed.guests() {
         let wanted = ["PORT_ACTIVE", "active_mtu:\t\t4096", "GID[  1]"];
-        said(guest.run("ibv_devinfo -d rxe0 -v")?, &wanted)?;
+        output_with(guest.run("ibv_devinfo -d rxe0 -v")?, &wanted)?;
     }
     Ok(())
 }
 
-fn commands(lab: &Lab) -> Result<(), Failure> {
+fn commands(testbed: &Testbed) -> Result<(), Failure> {
     const LIMIT: Duration = Duration::from_secs(20);
-    let guest = lab.guest(Series::V6_1);
+    let guest = testbed.guest(Series::V6_1);
     let slow = guest.start(r#"echo 'it'"'"'s on'; sleep 0.3; echo end; exit 7"#)?;
     let quick = guest.run("echo quick; ls /nowhere")?;
     let slow = slow.finish(LIMIT)?;
@@ -82,20 +82,21 @@ fn commands(lab: &Lab) -> Result<(), Failure> {
     Ok(())
 }
 
-fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
+fn operations(testbed: &Testbed, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
     const ALL: &[&str] = &["SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ"];
-    let of_size = |size, mtu| Play::new(Family::V4, ALL, size, mtu);
-    of_size(0, 1024).run(lab, server, client)?;
-    of_size(1, 1024).run(lab, server, client)?;
-    Play { more: "-S 4", ..of_size(5000, 256) }.run(lab, server, client)?;
+    let of_size = |size, mtu| OperationRun::new(Family::V4, ALL, size, mtu);
+    of_size(0, 1024).run(testbed, server, client)?;
+    of_size(1, 1024).run(testbed, server, client)?;
+    OperationRun { more: "-S 4", ..of_size(5000, 256) }.run(testbed, server, client)?;
     let operations = &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM"];
-    Play { more: "-I", operations, ..of_size(100, 1024) }.run(lab, server, client)?;
-    Play { count: 8, family: Family::V6, ..of_size(1 << 20, 4096) }.run(lab, server, client)?;
-    Play::new(Family::V4, &["FAA", "CAS", "CAS_MISS"], 8, 1024).run(lab, server, client)
+    OperationRun { more: "-I", operations, ..of_size(100, 1024) }.run(testbed, server, client)?;
+    OperationRun { count: 8, family: Family::V6, ..of_size(1 << 20, 4096) }
+        .run(testbed, server, client)?;
+    OperationRun::new(Family::V4, &["FAA", "CAS", "CAS_MISS"], 8, 1024).run(testbed, server, client)
 }
 
 /// The errors of the original: what urxe's are compared with.
-fn refusals(_: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn refusals(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let said = guest.run("refusals")?.ok()?;
     check_original(&said).map_err(Failure::Program)
 }
@@ -104,7 +105,7 @@ fn refusals(_: &Lab, guest: &Guest) -> Result<(), Failure> {
 /// the programs) are compared with: the same, but that urxe says besides that clients are to
 /// register anew, and tells of the port before the addresses that go with it. On an interface of
 /// its own: the guest is spoken to over the other.
-fn events(_: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn events(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
     const DEVICE: &str = "ip=/usr/bin/ip; $ip link add cable type ifb && $ip link set cable addrgenmode none && \
         $ip address add 10.99.0.1/24 dev cable && $ip link set cable up && rdma link add rxe1 type rxe netdev cable";
     const CHANGES: [(&str, &[&str]); 7] = [
@@ -130,39 +131,47 @@ fn events(_: &Lab, guest: &Guest) -> Result<(), Failure> {
         }
     }
     script += "ibv_devinfo -d rxe1 -v | grep PORT_DOWN; kill $!; cat /tmp/events; rdma link delete rxe1; $ip link del cable";
-    let output = said(guest.run(&script)?, &["PORT_DOWN (1)"])?;
-    if output.ends_with(&due) { Ok(()) } else { Err(Failure::unsaid(script, output, due)) }
+    let output = output_with(guest.run(&script)?, &["PORT_DOWN (1)"])?;
+    if output.ends_with(&due) { Ok(()) } else { Err(Failure::missing_output(script, output, due)) }
 }
 
 /// What the program expects of urxe's librdmacm, the original does.
-fn lifetimes(_: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn lifetimes(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
     guest.start(&format!("cm_lifetimes {}", guest.v4()))?.finish(Duration::from_secs(100))?.ok()?;
     Ok(())
 }
 
 /// Neither the harness's checks nor the kernel's let a wrong key pass.
-fn wrong_key(lab: &Lab) -> Result<(), Failure> {
+fn wrong_key(testbed: &Testbed) -> Result<(), Failure> {
     for operation in [&["WRITE"], &["READ"]] {
-        let play = Play { more: "-k 100", count: 1, ..Play::new(Family::V4, operation, 64, 1024) };
-        let pair = (kernel(lab, Series::V6_1), kernel(lab, Series::V6_12));
-        play.fails_with(lab, pair, "wc status 10 (remote access error)")?;
+        let play = OperationRun {
+            more: "-k 100",
+            count: 1,
+            ..OperationRun::new(Family::V4, operation, 64, 1024)
+        };
+        let pair = (kernel(testbed, Series::V6_1), kernel(testbed, Series::V6_12));
+        play.fails_with(testbed, pair, "wc status 10 (remote access error)")?;
     }
     Ok(())
 }
 
-fn faults(lab: &Lab) -> Result<(), Failure> {
-    let (server, client) = (kernel(lab, Series::V6_1), kernel(lab, Series::V6_12));
-    let impaired = lab.guest(Series::V6_12).impair(Impairment {
+fn faults(testbed: &Testbed) -> Result<(), Failure> {
+    let (server, client) = (kernel(testbed, Series::V6_1), kernel(testbed, Series::V6_12));
+    let impaired = testbed.guest(Series::V6_12).impair(Impairment {
         loss: 2.0,
         duplicate: 2.0,
         reorder: 20.0,
         delay_ms: 2,
     })?;
-    let (patience, count) = (Patience::Usual, 10);
-    Pingpong { patience, count, ..Pingpong::new(Family::V4, 16384, 1024) }
-        .run(lab, server, client)?;
-    Play { patience, count, ..Play::new(Family::V6, &["WRITE", "READ", "SEND"], 20_000, 1024) }
-        .run(lab, server, client)?;
+    let (retry_timeout, count) = (RetryTimeout::Usual, 10);
+    Pingpong { retry_timeout, count, ..Pingpong::new(Family::V4, 16384, 1024) }
+        .run(testbed, server, client)?;
+    OperationRun {
+        retry_timeout,
+        count,
+        ..OperationRun::new(Family::V6, &["WRITE", "READ", "SEND"], 20_000, 1024)
+    }
+    .run(testbed, server, client)?;
     assert!(impaired.lost()? > 0);
-    Ok(impaired.heal()?)
+    Ok(impaired.remove()?)
 }

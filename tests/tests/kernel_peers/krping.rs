@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use urxe_tests::kernel::{Guest, HOST_V4, Job, Lab, Series};
+use urxe_tests::kernel::{Guest, HOST_V4, Job, Series, Testbed};
 
-use crate::case::{Case, Failure, GuestBody, must_say};
+use crate::case::{Case, Failure, GuestBody, must_contain};
 use crate::connections::start;
-use crate::players::{Family, Node, bring};
+use crate::nodes::{Family, Node, copy_to_guest};
 
 /// Names the module's file.
 const MODULE: &str = "URXE_KRPING";
 const LIMIT: Duration = Duration::from_secs(60);
-const HEAD_START: Duration = Duration::from_secs(2);
+const START_DELAY: Duration = Duration::from_secs(2);
 const FOLDER: &str = "/opt/krping";
 /// rping's own port.
 const PORT: u16 = 7174;
@@ -36,10 +36,10 @@ pub fn cases() -> Vec<Case> {
     let Some(module) = std::env::var_os(MODULE).map(PathBuf::from) else { return Vec::new() };
     let case = |what: &str, body: GuestBody| {
         let module = module.clone();
-        Case::new(format!("krping::{what}_6.1"), move |lab| {
-            let guest = lab.guest(Series::V6_1);
+        Case::new(format!("krping::{what}_6.1"), move |testbed| {
+            let guest = testbed.guest(Series::V6_1);
             load(guest, &module)?;
-            body(lab, guest)
+            body(testbed, guest)
         })
     };
     vec![case("serves", serves), case("client_of", client), case("without_urxe", without_urxe)]
@@ -47,7 +47,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Loads the module if it is not there.
 fn load(guest: &Guest, module: &Path) -> Result<(), Failure> {
-    bring(guest, module, FOLDER)?;
+    copy_to_guest(guest, module, FOLDER)?;
     guest.run(&format!("[ -e /proc/krping ] || insmod {FOLDER}/rdma_krping.ko"))?.ok()?;
     Ok(())
 }
@@ -61,18 +61,19 @@ fn krping(guest: &Guest, options: &str) -> Result<Job, Failure> {
 
 /// What it says stands in the kernel's log, one line a ping with the beginning of its data.
 fn must_have_pinged(guest: &Guest, what: &str) -> Result<(), Failure> {
-    must_say("krping", &guest.dmesg()?, &format!("{what} (64B max): |rdma-ping-4:"))
+    must_contain("krping", &guest.dmesg()?, &format!("{what} (64B max): |rdma-ping-4:"))
 }
 
 /// The kernel serves: it READs from and WRITEs to urxe. Both of the clients, the tool and Debian's
 /// program.
-fn serves(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn serves(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     for is_subcommand in [true, false] {
         guest.run("dmesg -c >/dev/null")?.ok()?;
         let serving = krping(guest, &format!("server,addr={}", guest.v4()))?;
-        sleep(HEAD_START);
+        sleep(START_DELAY);
         let words = "rping -c -v -V -C 5 -S 4000 -a";
-        let client = start(is_subcommand, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?;
+        let client =
+            start(is_subcommand, words, Family::V4, Node::Urxe(testbed), Some(guest.v4()))?;
         client.finish(LIMIT)?.ok()?;
         serving.finish(LIMIT)?;
         must_have_pinged(guest, "krping: server ping data")?;
@@ -81,11 +82,11 @@ fn serves(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
 }
 
 /// The other kernel's rping with it: what fails here has nothing to do with urxe.
-fn without_urxe(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn without_urxe(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     guest.run("dmesg -c >/dev/null")?.ok()?;
     let serving = krping(guest, &format!("server,addr={}", guest.v4()))?;
-    sleep(HEAD_START);
-    let other = lab.guests().iter().find(|other| other.name() != guest.name());
+    sleep(START_DELAY);
+    let other = testbed.guests().iter().find(|other| other.name() != guest.name());
     let Some(other) = other else { return Err(Failure::Program("one guest alone".to_owned())) };
     let words = "rping -c -v -V -C 5 -S 4000 -a";
     start(false, words, Family::V4, Node::Kernel(other), Some(guest.v4()))?.finish(LIMIT)?.ok()?;
@@ -94,14 +95,14 @@ fn without_urxe(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
 }
 
 /// The kernel asks; it registers and invalidates what urxe READs and WRITEs.
-fn client(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+fn client(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     for is_subcommand in [true, false] {
         guest.run("dmesg -c >/dev/null")?.ok()?;
         let words = "rping -s -v -C 5 -S 4000 -a 0.0.0.0";
-        let serving = start(is_subcommand, words, Family::V4, Node::Urxe(lab), None)?;
-        sleep(HEAD_START);
+        let serving = start(is_subcommand, words, Family::V4, Node::Urxe(testbed), None)?;
+        sleep(START_DELAY);
         krping(guest, &format!("client,addr={HOST_V4}"))?.finish(LIMIT)?;
-        must_say("rping -s", &serving.finish(LIMIT)?.output, "rdma-ping-4:")?;
+        must_contain("rping -s", &serving.finish(LIMIT)?.output, "rdma-ping-4:")?;
         must_have_pinged(guest, "krping: ping data")?;
     }
     Ok(())

@@ -18,7 +18,7 @@ mod ends;
 mod kernels;
 mod krping;
 mod multicast;
-mod players;
+mod nodes;
 mod programs;
 mod rcopy;
 mod service_type;
@@ -29,7 +29,7 @@ mod urxe;
 use std::{path::Path, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Trial};
-use urxe_tests::kernel::{Error, Lab, Series};
+use urxe_tests::kernel::{Error, Series, Testbed};
 use urxe_tests::process::build;
 
 fn main() -> ExitCode {
@@ -40,33 +40,33 @@ fn main() -> ExitCode {
     if arguments.list {
         return libtest_mimic::run(&arguments, trials(None)).exit_code();
     }
-    let lab = match open() {
-        Ok(lab) => Arc::new(lab),
+    let testbed = match open() {
+        Ok(testbed) => Arc::new(testbed),
         Err(error) => {
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
     };
-    libtest_mimic::run(&arguments, trials(Some(&lab))).exit_code()
+    libtest_mimic::run(&arguments, trials(Some(&testbed))).exit_code()
 }
 
-/// The lab, with the programs under test in it.
-fn open() -> Result<Lab, Error> {
-    // Before the lab: in its namespace, nothing could be downloaded.
+/// The testbed, with the programs under test in it.
+fn open() -> Result<Testbed, Error> {
+    // Before the testbed: in its namespace, nothing could be downloaded.
     let built = build(["urxe", "liburxe.so"])
         .map_err(|source| Error::Io { action: "build urxe and liburxe.so".to_owned(), source })?;
-    let lab = Lab::open(&Series::ALL)?;
+    let testbed = Testbed::open(&Series::ALL)?;
     for file in built {
-        lab.install(&file)?;
+        testbed.install(&file)?;
     }
     // Built together with this test.
-    lab.install(Path::new(env!("CARGO_BIN_EXE_urxe-peer")))?;
-    lab.install(Path::new(env!("CARGO_BIN_EXE_urxe-group")))?;
-    Ok(lab)
+    testbed.install(Path::new(env!("CARGO_BIN_EXE_urxe-peer")))?;
+    testbed.install(Path::new(env!("CARGO_BIN_EXE_urxe-group")))?;
+    Ok(testbed)
 }
 
-/// All tests; without a lab they can be listed only.
-fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
+/// All tests; without a testbed they can be listed only.
+fn trials(testbed: Option<&Arc<Testbed>>) -> Vec<Trial> {
     let cases = [
         kernels::cases(),
         urxe::cases(),
@@ -82,5 +82,5 @@ fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
         krping::cases(),
         speed::cases(),
     ];
-    cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()
+    cases.into_iter().flatten().map(|case| case.trial(testbed.cloned())).collect()
 }

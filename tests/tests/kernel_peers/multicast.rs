@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use urxe_tests::kernel::{Guest, HostCommand, Job, Lab, Series};
+use urxe_tests::kernel::{Guest, HostCommand, Job, Series, Testbed};
 
 use crate::{
-    case::{Case, Failure, said},
-    players::{Family, Node},
+    case::{Case, Failure, output_with},
+    nodes::{Family, Node},
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ impl Session {
                 let gid = guest.gid_index(node.address(self.family))?;
                 Ok(guest.start(&format!("group -d rxe0 -g {gid} {options}"))?)
             }
-            Node::Urxe(lab) => Ok(group(lab, node, self.family).words(&options).start()?),
+            Node::Urxe(testbed) => Ok(group(testbed, node, self.family).words(&options).start()?),
         }
     }
 
@@ -56,30 +56,32 @@ impl Session {
         let wanted =
             format!("OK {} from {}", MESSAGES * self.queue_pairs, sender.address(self.family));
         for job in listening {
-            said(job.finish(END_LIMIT)?, &[&wanted])?;
+            output_with(job.finish(END_LIMIT)?, &[&wanted])?;
         }
         Ok(())
     }
 }
 
-fn group(lab: &Lab, node: Node<'_>, family: Family) -> HostCommand {
+fn group(testbed: &Testbed, node: Node<'_>, family: Family) -> HostCommand {
     let address = node.address(family).to_string();
-    lab.unprivileged(lab.installed("urxe-group")).args(["--address", &address])
+    testbed.unprivileged(testbed.installed("urxe-group")).args(["--address", &address])
 }
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for family in Family::ALL {
         let name = family.name();
-        cases.push(Case::new(format!("multicast::urxe_sends::{name}"), move |lab| {
-            let listeners = Series::ALL.map(|series| Node::Kernel(lab.guest(series)));
-            each_size(family, Node::Urxe(lab), &listeners)
+        cases.push(Case::new(format!("multicast::urxe_sends::{name}"), move |testbed| {
+            let listeners = Series::ALL.map(|series| Node::Kernel(testbed.guest(series)));
+            each_size(family, Node::Urxe(testbed), &listeners)
         }));
         for series in Series::ALL {
             // The other guest has not joined: what it makes of a group's frames is its own.
             cases.push(Case::new(
                 format!("multicast::{}_sends::{name}", series.name()),
-                move |lab| each_size(family, Node::Kernel(lab.guest(series)), &[Node::Urxe(lab)]),
+                move |testbed| {
+                    each_size(family, Node::Kernel(testbed.guest(series)), &[Node::Urxe(testbed)])
+                },
             ));
         }
     }
@@ -105,26 +107,26 @@ const MCKEY: &str = "-m 239.77.3.4 -s 100 --mckey";
 
 /// It ends, and its queue pair with it, as soon as it has posted: of several messages only the
 /// first is sure to leave.
-fn mckey_sends(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
-    let urxe = Node::Urxe(lab);
-    let mut listening = group(lab, urxe, Family::V4).words(MCKEY).words("-n 1 -l").start()?;
+fn mckey_sends(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
+    let urxe = Node::Urxe(testbed);
+    let mut listening = group(testbed, urxe, Family::V4).words(MCKEY).words("-n 1 -l").start()?;
     listening.wait_for("joined", START_LIMIT)?;
     let mckey = guest.start(&format!("mckey -m 239.77.3.4 -b {} -C 1 -s", guest.v4()))?;
-    said(listening.finish(END_LIMIT)?, &[&format!("OK 1 from {}", guest.v4())])?;
+    output_with(listening.finish(END_LIMIT)?, &[&format!("OK 1 from {}", guest.v4())])?;
     mckey.finish(END_LIMIT)?.ok()?;
     Ok(())
 }
 
 /// It waits for ten messages, and does not say from when on: what comes too early for it comes
 /// again.
-fn mckey_listens(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
-    let urxe = Node::Urxe(lab);
+fn mckey_listens(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
+    let urxe = Node::Urxe(testbed);
     let mut mckey = guest.start(&format!("mckey -m 239.77.3.4 -b {}", guest.v4()))?;
     // With its queue pair attached, this Ethernet address is let pass.
     let attached = "for i in $(seq 300); do grep -q 3333ef4d0304 /proc/net/dev_mcast && exit 0; usleep 50000; done; exit 1";
     guest.start(attached)?.finish(START_LIMIT)?.ok()?;
     for _ in 0..8 {
-        let sending = group(lab, urxe, Family::V4).words(MCKEY).words("-n 10").start()?;
+        let sending = group(testbed, urxe, Family::V4).words(MCKEY).words("-n 10").start()?;
         sending.finish(END_LIMIT)?.ok()?;
         if mckey.wait_for("data transfers complete\n", Duration::from_secs(5)).is_ok() {
             break;

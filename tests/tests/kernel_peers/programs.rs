@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use urxe_tests::kernel::{Finished, HOST_V4, Job, Lab, Series};
+use urxe_tests::kernel::{Finished, HOST_V4, Job, Series, Testbed};
 use urxe_tests::programs::{Pair, asked_for, lists, wait_listening};
 
 use crate::case::{Case, Failure};
-use crate::players::{Family, Node, roles};
+use crate::nodes::{Family, Node, roles};
 
 /// Of all sizes up to 8 MiB, both ways, on a machine that is busy with two emulators and other
 /// things.
@@ -21,14 +21,14 @@ pub fn cases() -> Vec<Case> {
     for series in Series::ALL {
         for (serves, role) in [(true, "serve"), (false, "clients_of")] {
             let name = format!("programs::{role}_{}", series.name());
-            cases.push(Case::new(name, move |lab| {
+            cases.push(Case::new(name, move |testbed| {
                 let pairs = lists::with_kernels();
-                play_some(lab, series, &pairs, &(1..=pairs.len()), serves)
+                run_some(testbed, series, &pairs, &(1..=pairs.len()), serves)
             }));
             let name = format!("programs::all_{role}_{}", series.name());
-            let all = Case::new(name, move |lab| {
+            let all = Case::new(name, move |testbed| {
                 let pairs = lists::all_with_kernels();
-                play_some(lab, series, &pairs, &asked_for(pairs.len()), serves)
+                run_some(testbed, series, &pairs, &asked_for(pairs.len()), serves)
             });
             cases.push(all.long());
         }
@@ -37,17 +37,18 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Plays those with these numbers, the first of which is 1, and then tells of each that failed.
-fn play_some(
-    lab: &Lab,
+fn run_some(
+    testbed: &Testbed,
     series: Series,
     pairs: &[Pair],
     numbers: &RangeInclusive<usize>,
     serves: bool,
 ) -> Result<(), Failure> {
-    let (server, client) = roles(lab, series, serves);
+    let (server, client) = roles(testbed, series, serves);
     let mut failed = Vec::new();
     for nr in numbers.clone() {
-        let Err(failure) = play_again_if_one_died(lab, nr, &pairs[nr - 1], server, client) else {
+        let Err(failure) = run_again_after_reboot(testbed, nr, &pairs[nr - 1], server, client)
+        else {
             continue;
         };
         // Of a run of many minutes one wants to know at once.
@@ -59,28 +60,33 @@ fn play_some(
 
 /// A pair during which a guest died is played once more on a new one, as a whole test is elsewhere
 /// ([`Case`] says why): in a list of a hundred the others need not be.
-fn play_again_if_one_died(
-    lab: &Lab,
+fn run_again_after_reboot(
+    testbed: &Testbed,
     nr: usize,
     pair: &Pair,
     server: Node<'_>,
     client: Node<'_>,
 ) -> Result<(), Failure> {
-    let Err(failure) = play(lab, pair, server, client) else { return Ok(()) };
-    let dead = lab.revive()?;
+    let Err(failure) = run_pair(testbed, pair, server, client) else { return Ok(()) };
+    let dead = testbed.reboot_failed()?;
     if dead.is_empty() {
         return Err(failure);
     }
     eprintln!("pair {nr}: {failure}\n{}\nIt is played once more.", dead.join("\n"));
-    let Err(failure) = play(lab, pair, server, client) else { return Ok(()) };
+    let Err(failure) = run_pair(testbed, pair, server, client) else { return Ok(()) };
     // The next pair needs it.
-    let dead = lab.revive()?;
+    let dead = testbed.reboot_failed()?;
     Err(Failure::Program(format!("{failure}\n{}", dead.join("\n"))))
 }
 
-fn play(lab: &Lab, pair: &Pair, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
-    let is_alive = || !lab.has_lost_a_guest();
-    let port = lab.port();
+fn run_pair(
+    testbed: &Testbed,
+    pair: &Pair,
+    server: Node<'_>,
+    client: Node<'_>,
+) -> Result<(), Failure> {
+    let is_alive = || !testbed.has_lost_a_guest();
+    let port = testbed.port();
     let serving = start(pair, server, port, None)?;
     match server {
         Node::Kernel(guest) => guest.wait_listening(port)?,
@@ -108,14 +114,14 @@ fn start(pair: &Pair, node: Node<'_>, port: u16, server: Option<IpAddr>) -> Resu
             let preload = "LD_PRELOAD=/usr/lib/lingering.so ";
             Ok(guest.start(&format!("{preload}{pair} -d rxe0 {flag} {gid} -p {port} {host}"))?)
         }
-        Node::Urxe(lab) => {
-            // What was compiled here is in the lab's folder; Debian's programs are in PATH.
-            let own = lab.installed(pair.program);
+        Node::Urxe(testbed) => {
+            // What was compiled here is in the testbed's folder; Debian's programs are in PATH.
+            let own = testbed.installed(pair.program);
             let program =
                 if own.exists() { own.display().to_string() } else { pair.program.to_owned() };
             let words = format!("{program} {} {flag} 0 -p {port} {host}", pair.options);
             let words = format!("run --link rxe0={HOST_V4} -- {words}");
-            let command = lab.unprivileged(lab.installed("urxe")).env("URXE_LOG", "warn");
+            let command = testbed.unprivileged(testbed.installed("urxe")).env("URXE_LOG", "warn");
             Ok(command.words(&words).start()?)
         }
     }

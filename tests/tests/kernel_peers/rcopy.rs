@@ -4,12 +4,12 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use urxe_tests::kernel::{Lab, Series};
+use urxe_tests::kernel::{Series, Testbed};
 use urxe_tests::programs::is_early;
 
 use crate::case::{Case, Failure};
-use crate::connections::{HEAD_STARTS, start};
-use crate::players::{Family, Node, roles};
+use crate::connections::{START_DELAYS, start};
+use crate::nodes::{Family, Node, roles};
 
 /// Pieces of the file, of 64 KiB: more than an rsocket's buffers hold; and 100 MiB, which take a
 /// dozen seconds.
@@ -23,8 +23,8 @@ pub fn cases() -> Vec<Case> {
         for (size, pieces) in [("", SHORT), ("much_", LONG)] {
             for (role, serves) in [("serves", true), ("client_of", false)] {
                 let case =
-                    Case::new(format!("rcopy::{size}{role}_{}", series.name()), move |lab| {
-                        copy(lab, series, pieces, serves)
+                    Case::new(format!("rcopy::{size}{role}_{}", series.name()), move |testbed| {
+                        copy(testbed, series, pieces, serves)
                     });
                 cases.push(if pieces == LONG { case.long() } else { case });
             }
@@ -34,13 +34,13 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Makes a file at the client, copies it, and compares.
-fn copy(lab: &Lab, series: Series, pieces: usize, serves: bool) -> Result<(), Failure> {
-    let (server, client) = roles(lab, series, serves);
+fn copy(testbed: &Testbed, series: Series, pieces: usize, serves: bool) -> Result<(), Failure> {
+    let (server, client) = roles(testbed, series, serves);
     let make = format!("dd if=/dev/urandom of=copied-from bs=65536 count={pieces} 2>/dev/null");
-    shell(lab, client, &make)?;
+    shell(testbed, client, &make)?;
     carry(server, client)?;
     let [from, to] = [(client, "copied-from"), (server, "copied-to")]
-        .map(|(node, name)| shell(lab, node, &format!("sha256sum <{name} && rm {name}")));
+        .map(|(node, name)| shell(testbed, node, &format!("sha256sum <{name} && rm {name}")));
     let (from, to) = (from?, to?);
     if from == to {
         return Ok(());
@@ -51,9 +51,9 @@ fn copy(lab: &Lab, series: Series, pieces: usize, serves: bool) -> Result<(), Fa
 fn carry(server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
     let words = format!("rcopy copied-from {}:copied-to", server.address(Family::V4));
     let mut early = String::new();
-    for head_start in HEAD_STARTS {
+    for start_delay in START_DELAYS {
         let _serving = start(false, "rcopy", Family::V4, server, None)?;
-        sleep(head_start);
+        sleep(start_delay);
         let finished = start(false, &words, Family::V4, client, None)?.finish(LIMIT)?;
         if !is_early(&finished.output) {
             finished.ok()?;
@@ -65,10 +65,10 @@ fn carry(server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
 }
 
 /// A command where the programs of an end have their files; its output.
-fn shell(lab: &Lab, node: Node<'_>, script: &str) -> Result<String, Failure> {
+fn shell(testbed: &Testbed, node: Node<'_>, script: &str) -> Result<String, Failure> {
     let job = match node {
         Node::Kernel(guest) => guest.start(script)?,
-        Node::Urxe(_) => lab.unprivileged("sh").args(["-c", script]).start()?,
+        Node::Urxe(_) => testbed.unprivileged("sh").args(["-c", script]).start()?,
     };
     Ok(job.finish(LIMIT)?.ok()?)
 }

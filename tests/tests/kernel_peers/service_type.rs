@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use urxe_tests::kernel::{Error, Lab, Series};
+use urxe_tests::kernel::{Error, Series, Testbed};
 
 use crate::case::{Case, Failure};
-use crate::connections::{Pair, pair, play};
-use crate::players::{Family, Node};
+use crate::connections::{Pair, pair, run_pair};
+use crate::nodes::{Family, Node};
 
 /// The class 104, which is 0x68, and a timeout of 2 s.
 const PAIR: Pair =
@@ -24,26 +24,28 @@ const ECN: u8 = 0b11;
 pub fn cases() -> Vec<Case> {
     Family::ALL
         .map(|family| {
-            Case::new(format!("service_type::{}", family.name()), move |lab| all(lab, family))
+            Case::new(format!("service_type::{}", family.name()), move |testbed| {
+                all(testbed, family)
+            })
         })
         .into()
 }
 
-fn all(lab: &Lab, family: Family) -> Result<(), Failure> {
-    let [old, new] = Series::ALL.map(|series| Node::Kernel(lab.guest(series)));
-    let kernels = classes(lab, family, old, new)?;
+fn all(testbed: &Testbed, family: Family) -> Result<(), Failure> {
+    let [old, new] = Series::ALL.map(|series| Node::Kernel(testbed.guest(series)));
+    let kernels = classes(testbed, family, old, new)?;
     if !kernels.contains(&(true, Some(0x68))) {
         return Err(Failure::Program(format!(
             "the client's packets have not the class 0x68: {kernels:?}"
         )));
     }
     for (server, client, which) in [
-        (old, Node::Urxe(lab), "urxe, a client of 6.1"),
-        (new, Node::Urxe(lab), "urxe, a client of 6.12"),
-        (Node::Urxe(lab), old, "urxe, which serves 6.1"),
-        (Node::Urxe(lab), new, "urxe, which serves 6.12"),
+        (old, Node::Urxe(testbed), "urxe, a client of 6.1"),
+        (new, Node::Urxe(testbed), "urxe, a client of 6.12"),
+        (Node::Urxe(testbed), old, "urxe, which serves 6.1"),
+        (Node::Urxe(testbed), new, "urxe, which serves 6.12"),
     ] {
-        let seen = classes(lab, family, server, client)?;
+        let seen = classes(testbed, family, server, client)?;
         if seen != kernels {
             return Err(Failure::Program(format!(
                 "{which}: {seen:?}, between kernels {kernels:?}"
@@ -55,13 +57,13 @@ fn all(lab: &Lab, family: Family) -> Result<(), Failure> {
 
 /// The classes that went over the bridge while the pair was played.
 fn classes(
-    lab: &Lab,
+    testbed: &Testbed,
     family: Family,
     server: Node<'_>,
     client: Node<'_>,
 ) -> Result<Classes, Failure> {
-    let capture = lab.capture("service_type_classes")?;
-    let played = play(&PAIR, family, server, client);
+    let capture = testbed.capture("service_type_classes")?;
+    let played = run_pair(&PAIR, family, server, client);
     let file = capture.keep();
     let io = |source| Error::Io { action: format!("read {} by tcpdump", file.display()), source };
     let read = Command::new("tcpdump").args(["-n", "-v", "-r"]).arg(&file).output().map_err(io)?;

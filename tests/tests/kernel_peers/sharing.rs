@@ -1,11 +1,11 @@
 //! Four processes of urxe on one address, all of them at once in talks with one kernel.
 
-use urxe_tests::kernel::{Lab, Series};
+use urxe_tests::kernel::{Series, Testbed};
 
 use crate::{
     case::{Case, Failure},
     clean::on_clean_link,
-    players::{Ended, Family, Pingpong, Transport, roles},
+    nodes::{Ended, Family, Pingpong, Transport, roles},
 };
 
 const PROCESSES: usize = 4;
@@ -22,22 +22,26 @@ pub fn cases() -> Vec<Case> {
     for (what, transports) in all {
         for family in Family::ALL {
             let name = format!("urxe::four_on_one_address_with_6.12::{what}_{}", family.name());
-            cases.push(Case::new(name, move |lab| at_once(lab, transports, family)));
+            cases.push(Case::new(name, move |testbed| at_once(testbed, transports, family)));
         }
     }
     cases
 }
 
 /// By turns they serve the kernel and are its clients. Each end verifies what it receives.
-fn at_once(lab: &Lab, transports: [Transport; PROCESSES], family: Family) -> Result<(), Failure> {
-    on_clean_link(lab, || {
+fn at_once(
+    testbed: &Testbed,
+    transports: [Transport; PROCESSES],
+    family: Family,
+) -> Result<(), Failure> {
+    on_clean_link(testbed, || {
         let mut opened = Vec::new();
         for (number, transport) in transports.into_iter().enumerate() {
             // A datagram is one packet.
             let mtu = if transport == Transport::Ud { 4096 } else { 1024 };
             let run = Pingpong { transport, count: 200, ..Pingpong::new(family, 2000, mtu) };
-            let (server, client) = roles(lab, Series::V6_12, number % 2 == 0);
-            opened.push(run.open(lab, server, client)?);
+            let (server, client) = roles(testbed, Series::V6_12, number % 2 == 0);
+            opened.push(run.open(testbed, server, client)?);
         }
         let running =
             opened.into_iter().map(|opened| opened.start()).collect::<Result<Vec<_>, _>>()?;
@@ -47,12 +51,12 @@ fn at_once(lab: &Lab, transports: [Transport; PROCESSES], family: Family) -> Res
         let mut slots = ended.iter().map(slot).collect::<Result<Vec<_>, _>>()?;
         slots.sort_unstable();
         if slots != [0, 1, 2, 3] {
-            return Err(unsaid(&ended[0], &format!("slots 0 to 3 instead of {slots:?}")));
+            return Err(missing_output(&ended[0], &format!("slots 0 to 3 instead of {slots:?}")));
         }
         if let Some(astray) =
             ended.iter().find(|ended| ended.counters.iter().any(|c| c.value("forwarded") > 0))
         {
-            return Err(unsaid(astray, "that no packet came to the wrong process"));
+            return Err(missing_output(astray, "that no packet came to the wrong process"));
         }
         Ok(ended.into_iter().flat_map(|ended| ended.counters).collect())
     })
@@ -65,9 +69,10 @@ fn slot(ended: &Ended) -> Result<u32, Failure> {
         .and_then(|line| line.split_once("QPN 0x")?.1.split_once(','))
         .map(|(number, _)| number);
     let qpn = number.and_then(|number| u32::from_str_radix(number, 16).ok());
-    qpn.map(|qpn| qpn >> SLOT_SHIFT).ok_or_else(|| unsaid(ended, "the number of its queue pair"))
+    qpn.map(|qpn| qpn >> SLOT_SHIFT)
+        .ok_or_else(|| missing_output(ended, "the number of its queue pair"))
 }
 
-fn unsaid(ended: &Ended, wanted: &str) -> Failure {
-    Failure::unsaid("urxe pingpong", &ended.said, wanted)
+fn missing_output(ended: &Ended, wanted: &str) -> Failure {
+    Failure::missing_output("urxe pingpong", &ended.said, wanted)
 }

@@ -10,11 +10,11 @@
 
 use std::time::Duration;
 
-use urxe_tests::kernel::{Guest, Lab, Series};
+use urxe_tests::kernel::{Guest, Series, Testbed};
 use urxe_tests::programs::{connected_per_second, whole_per_second};
 
 use crate::case::{Case, Failure};
-use crate::players::bring;
+use crate::nodes::copy_to_guest;
 
 /// Of each of the two; the medians are compared.
 const ROUNDS: usize = 3;
@@ -31,13 +31,13 @@ const LIMIT: Duration = Duration::from_secs(180);
 pub fn cases() -> Vec<Case> {
     let case = |series: Series| {
         let name = format!("speed::connections_in_the_guest_{}", series.name());
-        Case::with_guest(name, series, contest).long()
+        Case::with_guest(name, series, compare).long()
     };
     Series::ALL.map(case).into()
 }
 
-fn contest(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
-    bring_library(lab, guest)?;
+fn compare(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
+    install_library(testbed, guest)?;
     let over_kernel =
         format!("cmtime & sleep 2; cmtime -s {} -c {CONNECTIONS}; kill $!", guest.v4());
     let over_urxe = format!(
@@ -81,7 +81,7 @@ fn exchanges(guest: &Guest) -> Result<f64, Failure> {
     let command = format!("five_datagrams 127.0.0.1 {BARE}");
     let output = guest.start(&command)?.finish(LIMIT)?.ok()?;
     let figure = output.split_whitespace().next().and_then(|figure| figure.parse().ok());
-    figure.ok_or_else(|| Failure::unsaid(command, output, "a figure"))
+    figure.ok_or_else(|| Failure::missing_output(command, output, "a figure"))
 }
 
 /// Connections a second: connecting and disconnecting alone, and all steps.
@@ -91,7 +91,7 @@ fn round(guest: &Guest, command: &str, connections: usize) -> Result<[f64; 2], F
         connected_per_second(&output, connections).zip(whole_per_second(&output, connections));
     match figures {
         Some((connected, whole)) if !output.contains("event:") => Ok([connected, whole]),
-        _ => Err(Failure::unsaid(command, output, "a whole table")),
+        _ => Err(Failure::missing_output(command, output, "a whole table")),
     }
 }
 
@@ -102,8 +102,8 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Copies `liburxe.so` into the guest, under the names of the libraries that it stands for.
-fn bring_library(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
-    bring(guest, &lab.installed("liburxe.so"), "/opt/urxe")?;
+fn install_library(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
+    copy_to_guest(guest, &testbed.installed("liburxe.so"), "/opt/urxe")?;
     let links =
         "cd /opt/urxe && ln -sf liburxe.so libibverbs.so.1 && ln -sf liburxe.so librdmacm.so.1";
     guest.run(links)?.ok()?;

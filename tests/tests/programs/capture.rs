@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::install::{install, ok, said};
-use crate::pair::play_with;
+use crate::install::{install, ok, text_of};
+use crate::pair::run_on_two_addresses;
 
 /// Messages each way.
 const MESSAGES: usize = 40;
@@ -56,7 +56,11 @@ fn others_read_as_many(file: &Path, packets: usize) {
                 .filter_map(|line| line.strip_suffix(" packets"))
                 .fold(0, |_, count| count.parse().unwrap()),
         };
-        assert!(output.status.success() && read == packets, "{packets} packets; {}", said(&output));
+        assert!(
+            output.status.success() && read == packets,
+            "{packets} packets; {}",
+            text_of(&output)
+        );
     }
 }
 
@@ -64,7 +68,7 @@ fn others_read_as_many(file: &Path, packets: usize) {
 fn each_process_records_all_its_packets_in_a_file_of_its_own() {
     let folder = folder("captures");
     // Relative to the folder that `urxe run` is started in, wherever the program opens its device.
-    play_with(
+    run_on_two_addresses(
         "--capture captures/it's-%p.pcapng",
         &format!("env -C / ibv_rc_pingpong -g 0 -s 256 -n {MESSAGES}"),
     );
@@ -97,7 +101,7 @@ fn a_capture_that_cannot_be_written_is_reported_and_the_device_does_not_open() {
         ("/tmp", "cannot write /tmp: Is a directory"),
     ] {
         let output = install().run(&format!("--capture {file} -- ibv_devinfo")).output().unwrap();
-        let told = said(&output);
+        let told = text_of(&output);
         assert_ne!(output.status.code(), Some(0), "{told}");
         assert!(told.contains("URXE_CAPTURE: cannot write /") && told.contains(why), "{told}");
     }

@@ -1,5 +1,5 @@
 //! Programs on a path that is congested: the system's packet filter marks packets as a router
-//! would, and tshark reads what is said of that.
+//! would, and tshark reads what is text of that.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use urxe_tests::process::KillOnDrop;
 
-use crate::install::{install, ok, said};
-use crate::pair::{Said, run};
+use crate::install::{install, ok, text_of};
+use crate::pair::{Outputs, run};
 
 const LINKS: [&str; 2] = ["--sysfs --link rxe0=127.81.0.1", "--sysfs --link rxe0=127.81.0.2"];
 /// As NICs name them.
@@ -62,7 +62,7 @@ fn watch(file: &Path) -> KillOnDrop {
 }
 
 /// `ib_write_bw` between the two addresses. Both ends print the counters.
-fn write() -> Said {
+fn write() -> Outputs {
     let counters = COUNTERS.map(|name| format!("hw_counters/{name}")).join(",");
     run(LINKS, &format!("ib_write_bw -x 0 -F -s 65536 -n 500 -W {counters}")).unwrap()
 }
@@ -106,7 +106,11 @@ fn the_receiver_reports_marked_packets_and_the_sender_slows_down() {
     let output = tshark.arg("-r").arg(&file).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let notifications: Vec<&str> = text.lines().collect();
-    assert!(!notifications.is_empty() && notifications.len() as u64 <= told, "{}", said(&output));
+    assert!(
+        !notifications.is_empty() && notifications.len() as u64 <= told,
+        "{}",
+        text_of(&output)
+    );
     for line in notifications {
         let values: Vec<&str> = line.split('\t').collect();
         let [from, to, opcode, psn, payload] = values[..] else { panic!("{line}") };

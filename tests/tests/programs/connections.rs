@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use urxe_tests::programs::{connected_per_second, is_early, whole_per_second};
 
-use crate::install::{EXPECTED, compile, install, ok, said};
-use crate::pair::turn;
+use crate::install::{EXPECTED, compile, install, ok, text_of};
+use crate::pair::exclusive;
 
 /// How long a program may take. Far more than it needs: it is there to end what hangs.
-const PATIENCE: &str = "60";
+const TIMEOUT: &str = "60";
 /// How often a sender tries whether a receiver has joined.
 const TRIES: u32 = 20;
 
@@ -23,7 +23,7 @@ const TRIES: u32 = 20;
 pub const ADDRESS: &str = "127.79.0.1";
 
 pub fn command(words: &str) -> Command {
-    piped(install().run(&format!("--link rxe0={ADDRESS} -- timeout {PATIENCE} {words}")))
+    piped(install().run(&format!("--link rxe0={ADDRESS} -- timeout {TIMEOUT} {words}")))
 }
 
 /// A command that warns, and whose outputs are read.
@@ -35,29 +35,29 @@ pub fn piped(mut command: Command) -> Command {
 /// Milliseconds that a server has before its client comes: more with each try, since nothing
 /// outside tells when it listens. perftest makes two connections, and its client comes to the
 /// second when it likes.
-const HEAD_STARTS: [u64; 4] = [300, 600, 1_200, 3_000];
+const START_DELAYS: [u64; 4] = [300, 600, 1_200, 3_000];
 
 /// Both programs; both must succeed. Their outputs.
 #[track_caller]
-pub fn play(server: &str, client: &str) -> [String; 2] {
-    play_with(|| command(server), || command(client))
+pub fn run_pair(server: &str, client: &str) -> [String; 2] {
+    run_commands(|| command(server), || command(client))
 }
 
 #[track_caller]
-fn play_with(server: impl Fn() -> Command, client: impl Fn() -> Command) -> [String; 2] {
-    let _turn = turn();
+fn run_commands(server: impl Fn() -> Command, client: impl Fn() -> Command) -> [String; 2] {
+    let _exclusive = exclusive();
     let mut last = String::new();
-    for head_start in HEAD_STARTS {
+    for start_delay in START_DELAYS {
         let running = server().spawn().unwrap();
-        thread::sleep(Duration::from_millis(head_start));
+        thread::sleep(Duration::from_millis(start_delay));
         let client_output = client().output().unwrap();
-        let client_said = said(&client_output);
+        let client_said = text_of(&client_output);
         if is_early(&client_said) {
             last = format!("{:?}\n{client_said}\n{:?}\n{}", client(), server(), end(running));
             continue;
         }
         let output = running.wait_with_output().unwrap();
-        let server_said = said(&output);
+        let server_said = text_of(&output);
         assert!(
             output.status.success() && client_output.status.success(),
             "{:?}\n{server_said}\n{:?}\n{client_said}",
@@ -72,14 +72,14 @@ fn play_with(server: impl Fn() -> Command, client: impl Fn() -> Command) -> [Str
 /// Runs a client until a server that goes on for ever listens.
 #[track_caller]
 pub fn client(words: &str) -> String {
-    for head_start in HEAD_STARTS {
+    for start_delay in START_DELAYS {
         let output = command(words).output().unwrap();
-        let text = said(&output);
+        let text = text_of(&output);
         if !is_early(&text) {
             assert!(output.status.success(), "{words}\n{text}");
             return text;
         }
-        thread::sleep(Duration::from_millis(head_start));
+        thread::sleep(Duration::from_millis(start_delay));
     }
     panic!("{words}: nobody listens");
 }
@@ -88,18 +88,18 @@ pub fn client(words: &str) -> String {
 pub fn end(server: Child) -> String {
     // `timeout` hands the signal on to its program.
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
-    said(&server.wait_with_output().unwrap())
+    text_of(&server.wait_with_output().unwrap())
 }
 
 /// A program that is server without `-s` and client with it.
 #[track_caller]
-fn play_same(program: &str, options: &str) -> [String; 2] {
-    play(&format!("{program} {options}"), &format!("{program} {options} -s {ADDRESS}"))
+fn run_same(program: &str, options: &str) -> [String; 2] {
+    run_pair(&format!("{program} {options}"), &format!("{program} {options} -s {ADDRESS}"))
 }
 
 #[track_caller]
 fn rping(options: &str, server: &str, client: &str) -> [String; 2] {
-    play(
+    run_pair(
         &format!("rping -s -a 0.0.0.0 {options} {server}"),
         &format!("rping -c -a {ADDRESS} {options} {client}"),
     )
@@ -133,8 +133,8 @@ fn the_rping_of_rust_and_that_of_rdma_core_ping_each_other() {
     let client = format!("rping -c -a {ADDRESS} {options}");
     let programs = format!("rping -s -a 0.0.0.0 {options}");
     for [server, client] in [
-        play_with(|| rust(&format!("rping -s {options}")), || command(&client)),
-        play_with(|| command(&programs), || rust(&client)),
+        run_commands(|| rust(&format!("rping -s {options}")), || command(&client)),
+        run_commands(|| command(&programs), || rust(&client)),
     ] {
         assert!(
             server.contains("server ping data: rdma-ping-4: ")
@@ -146,7 +146,7 @@ fn the_rping_of_rust_and_that_of_rdma_core_ping_each_other() {
 /// One after the other: rping itself loses one of two requests that come at once.
 #[test]
 fn rping_with_a_server_for_many() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let server = command(&format!("rping -s -P -a {ADDRESS}")).spawn().unwrap();
     for _ in 0..4 {
         client(&format!("rping -c -V -a {ADDRESS} -C 5"));
@@ -156,7 +156,7 @@ fn rping_with_a_server_for_many() {
 
 #[test]
 fn ucmatose_with_many_connections_and_its_own_events() {
-    for end in play_same("ucmatose", "-c 20 -C 5 -S 3000") {
+    for end in run_same("ucmatose", "-c 20 -C 5 -S 3000") {
         assert!(end.contains("test complete") && end.contains("return status 0"), "{end}");
     }
 }
@@ -170,10 +170,10 @@ fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
         ["server", "client"].map(|end| install().path("home").join(format!("tos-{end}.pcapng")));
     let recorded = |capture: &Path, words: &str| {
         let options = format!("--link rxe0={ADDRESS} --capture {}", capture.display());
-        piped(install().run(&format!("{options} -- timeout {PATIENCE} {words}")))
+        piped(install().run(&format!("{options} -- timeout {TIMEOUT} {words}")))
     };
     let client = format!("ucmatose -C 5 -t 104 -a 19 -s {ADDRESS}");
-    play_with(|| recorded(&captures[0], "ucmatose -C 5"), || recorded(&captures[1], &client));
+    run_commands(|| recorded(&captures[0], "ucmatose -C 5"), || recorded(&captures[1], &client));
     let decoded = captures.map(|capture| {
         let mut decode = install().user(install().path("bin/urxe"));
         ok(decode.args(["decode", "--json"]).arg(&capture))
@@ -209,7 +209,7 @@ fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
 
 #[test]
 fn udaddy_finds_queue_pairs_for_datagrams() {
-    for end in play_same("udaddy", "-c 5 -C 5") {
+    for end in run_same("udaddy", "-c 5 -C 5") {
         assert!(
             end.contains("data transfers complete") && end.contains("return status 0"),
             "{end}"
@@ -219,34 +219,37 @@ fn udaddy_finds_queue_pairs_for_datagrams() {
 
 /// A program of `tests/programs`, which is server with `-s` and client with `-c`.
 #[track_caller]
-fn play_compiled(name: &str) {
+fn run_compiled(name: &str) {
     let program = compile(name).display().to_string();
-    for end in play(&format!("{program} -s 0.0.0.0"), &format!("{program} -c {ADDRESS}")) {
+    for end in run_pair(&format!("{program} -s 0.0.0.0"), &format!("{program} -c {ADDRESS}")) {
         assert!(end.contains(EXPECTED), "{end}");
     }
 }
 
 #[test]
 fn private_data_of_every_kind_goes_both_ways() {
-    play_compiled("private_data");
+    run_compiled("private_data");
 }
 
 #[test]
 fn connections_of_a_server_share_a_receive_queue_that_it_made_itself() {
-    play_compiled("cm_shared");
+    run_compiled("cm_shared");
 }
 
 #[test]
 fn synchronous_identifiers_and_endpoints() {
-    play("rdma_server", &format!("rdma_client -s {ADDRESS}"));
+    run_pair("rdma_server", &format!("rdma_client -s {ADDRESS}"));
     for kind in ["r", "x"] {
-        play(&format!("rdma_xserver -c {kind}"), &format!("rdma_xclient -c {kind} -s {ADDRESS}"));
+        run_pair(
+            &format!("rdma_xserver -c {kind}"),
+            &format!("rdma_xclient -c {kind} -s {ADDRESS}"),
+        );
     }
 }
 
 #[test]
 fn cmtime_connects_and_disconnects_a_hundred_at_once() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let server = command("cmtime").spawn().unwrap();
     let table = client(&format!("cmtime -s {ADDRESS} -c 100"));
     assert!(table.contains("disconnect") && !table.contains("event:"), "{table}");
@@ -266,7 +269,7 @@ fn holds(pid: u32) -> (u64, usize) {
 fn cmtime_rounds(rounds: usize, connections: usize) {
     /// What a table or an allocator may keep for later.
     const SLACK_KIB: u64 = 4 << 10;
-    let _turn = turn();
+    let _exclusive = exclusive();
     let words = format!("--link rxe0={ADDRESS} -- cmtime");
     let server =
         install().run(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -299,7 +302,7 @@ fn cmtime_rounds(rounds: usize, connections: usize) {
 fn connections_are_made_fast() {
     const ROUNDS: usize = 5;
     const CONNECTIONS: usize = 2_000;
-    let _turn = turn();
+    let _exclusive = exclusive();
     let server = command("cmtime").spawn().unwrap();
     thread::sleep(Duration::from_millis(500));
     let mut rounds: Vec<[f64; 2]> = (0..ROUNDS)
@@ -336,19 +339,19 @@ fn every_one_of_ten_thousand_connections_is_open_at_once() {
 
 #[test]
 fn mckey_joins_a_group() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let words = format!("mckey -m 239.79.0.1 -b {ADDRESS} -C 4");
     let mut receiver = command(&words).spawn().unwrap();
     // Who sends too early is heard by nobody: the receiver waits on, and the sender tries again.
     for _ in 0..TRIES {
         let output = command(&format!("{words} -s")).output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", text_of(&output));
         if receiver.try_wait().unwrap().is_some() {
             break;
         }
     }
     let output = receiver.wait_with_output().unwrap();
-    let text = said(&output);
+    let text = text_of(&output);
     assert!(output.status.success() && text.contains("joined dgid: ::ffff:239.79.0.1"), "{text}");
 }
 
@@ -361,7 +364,7 @@ fn perftest_connects_by_rdma_cm() {
         ("ib_send_lat", "-c UD -n 100 -s 64"),
     ] {
         let words = format!("{program} -R -F {options}");
-        let [_, client] = play(&words, &format!("{words} {ADDRESS}"));
+        let [_, client] = run_pair(&words, &format!("{words} {ADDRESS}"));
         assert!(client.contains("#iterations"), "{client}");
     }
 }

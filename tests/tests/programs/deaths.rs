@@ -7,10 +7,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use urxe_tests::programs::deaths::{Left, State, process_of, states};
+use urxe_tests::programs::deaths::{Remaining, State, process_of, states};
 
 use crate::install::{compile, install};
-use crate::pair::turn;
+use crate::pair::exclusive;
 
 /// Until a process is gone.
 const DYING: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const DYING: Duration = Duration::from_secs(1);
 struct Side {
     child: Child,
     output: BufReader<ChildStdout>,
-    said: String,
+    text: String,
 }
 
 impl Side {
@@ -31,27 +31,27 @@ impl Side {
         let mut command = install().run(&words);
         let mut child = command.env("URXE_LOG", "warn").stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, output, said: String::new() }
+        Self { child, output, text: String::new() }
     }
 
-    /// Reads on until it has said this.
+    /// Reads on until it has text this.
     fn wait_for(&mut self, text: &str) {
-        while !self.said.contains(text) {
+        while !self.text.contains(text) {
             assert!(
-                self.output.read_line(&mut self.said).unwrap() > 0,
+                self.output.read_line(&mut self.text).unwrap() > 0,
                 "{text} was due:\n{}",
-                self.said
+                self.text
             );
         }
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(process_of(&self.said).unwrap()).unwrap(), signal).unwrap();
+        kill_process(Pid::from_raw(process_of(&self.text).unwrap()).unwrap(), signal).unwrap();
     }
 
     fn rest(mut self) -> String {
-        self.output.read_to_string(&mut self.said).unwrap();
-        std::mem::take(&mut self.said)
+        self.output.read_to_string(&mut self.text).unwrap();
+        std::mem::take(&mut self.text)
     }
 }
 
@@ -65,8 +65,8 @@ impl Drop for Side {
 
 /// All states at once; those who die share one address, those who stay another.
 #[track_caller]
-fn all(dying: &str, staying: &str, left: Left) {
-    let _turn = turn();
+fn all(dying: &str, staying: &str, left: Remaining) {
+    let _exclusive = exclusive();
     compile("cm_deaths");
     let mut pairs = Vec::new();
     for (state, port) in states().zip(18_700..) {
@@ -88,7 +88,7 @@ fn all(dying: &str, staying: &str, left: Left) {
         stays.wait_for("here, process");
     }
     // One that is there for nothing but to be left.
-    let witness = (left == Left::Process).then(|| {
+    let witness = (left == Remaining::Process).then(|| {
         let mut witness = Side::start("dies", states().next().unwrap(), dying, staying, 18_700);
         witness.wait_for("here, process");
         witness
@@ -107,11 +107,11 @@ fn all(dying: &str, staying: &str, left: Left) {
 /// Whoever is left on the address answers for the dead, that it knows nothing of it.
 #[test]
 fn a_surviving_process_answers_the_peers_of_a_dead_one() {
-    all("127.79.0.31", "127.79.0.32", Left::Process);
+    all("127.79.0.31", "127.79.0.32", Remaining::Process);
 }
 
 #[test]
 #[ignore = "two minutes, mostly waiting: cargo xtask programs all"]
 fn every_peer_of_a_dead_process_gives_up_in_its_time() {
-    all("127.79.0.33", "127.79.0.34", Left::Nobody);
+    all("127.79.0.33", "127.79.0.34", Remaining::NoProcess);
 }

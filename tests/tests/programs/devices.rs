@@ -1,21 +1,21 @@
 //! What programs see of devices.
 
-use crate::install::{install, ok, said};
+use crate::install::{install, ok, text_of};
 
 #[test]
 fn ibv_devices_lists_the_configured_devices() {
-    let said = ok(&mut install().run("-- ibv_devices"));
-    assert!(said.contains("rxe0") && said.contains("00005efe7f000001"), "{said}");
+    let text = ok(&mut install().run("-- ibv_devices"));
+    assert!(text.contains("rxe0") && text.contains("00005efe7f000001"), "{text}");
     let two = "--link rxe0=127.0.0.2 --link mine=127.0.0.3";
-    let said = ok(&mut install().run(&format!("{two} -- ibv_devices")));
+    let text = ok(&mut install().run(&format!("{two} -- ibv_devices")));
     let names: Vec<_> =
-        said.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
+        text.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ["rxe0", "mine"]);
 }
 
 #[test]
 fn ibv_devinfo_shows_every_attribute() {
-    let said = ok(&mut install().run("-- ibv_devinfo -v"));
+    let text = ok(&mut install().run("-- ibv_devinfo -v"));
     for line in [
         "hca_id:\trxe0",
         "transport:\t\t\tInfiniBand (0)",
@@ -29,14 +29,14 @@ fn ibv_devinfo_shows_every_attribute() {
         "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2",
         "GID[  1]:\t\t::ffff:127.0.0.1, RoCE v2",
     ] {
-        assert!(said.contains(line), "{line:?} is not in\n{said}");
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
 }
 
 #[test]
 fn ibv_devinfo_agrees_with_urxe_devinfo() {
-    let values = |said: &str| -> Vec<(String, String)> {
-        let lines = said.lines().filter_map(|line| line.trim().split_once(':'));
+    let values = |text: &str| -> Vec<(String, String)> {
+        let lines = text.lines().filter_map(|line| line.trim().split_once(':'));
         lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
     };
     let flags = |value: &str| u64::from_str_radix(value.trim_start_matches("0x"), 16).unwrap();
@@ -61,7 +61,7 @@ fn ibv_devinfo_agrees_with_urxe_devinfo() {
 #[test]
 fn a_mistake_in_the_list_is_reported() {
     let output = install().run("-- ibv_devices").env("URXE_DEVICES", "rxe0").output().unwrap();
-    let told = said(&output);
+    let told = text_of(&output);
     assert!(told.contains("URXE_DEVICES") && told.contains("column"), "{told}");
 }
 
@@ -69,7 +69,7 @@ fn a_mistake_in_the_list_is_reported() {
 fn a_missing_interface_is_reported_and_left_out() {
     let links = "--link rxe0=127.0.0.2 --link rxe1=nosuch0";
     let output = install().run(&format!("{links} -- ibv_devices")).output().unwrap();
-    let told = said(&output);
+    let told = text_of(&output);
     assert!(told.contains("no network interface nosuch0"), "{told}");
     let listed = String::from_utf8(output.stdout).unwrap();
     assert!(listed.contains("rxe0") && !listed.contains("rxe1"), "{listed}");

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::install::{install, ok, said};
-use crate::pair::turn;
+use crate::install::{install, ok, text_of};
+use crate::pair::exclusive;
 
 /// A shell of the ordinary user's that has taken over what `urxe env` prints with these words, and
 /// goes on with `script`.
@@ -16,8 +16,8 @@ fn shell(words: &str, script: &str) -> Command {
 
 #[test]
 fn programs_of_a_shell_run_over_urxe() {
-    let _turn = turn();
-    let said = ok(&mut shell(
+    let _exclusive = exclusive();
+    let text = ok(&mut shell(
         "--link rxe7=127.79.1.1",
         "ibv_devices
         ibv_rc_pingpong -d rxe7 -g 0 -c -n 100 -p 22600 >server & # The client knocks until it listens.
@@ -30,8 +30,8 @@ fn programs_of_a_shell_run_over_urxe() {
         cat server; rm server",
     ));
     // 22600 is 0x5848.
-    assert_eq!(said.matches("100 iters").count(), 2, "{said}");
-    assert!(said.contains("rxe7") && !said.contains("invalid data"), "{said}");
+    assert_eq!(text.matches("100 iters").count(), 2, "{text}");
+    assert!(text.contains("rxe7") && !text.contains("invalid data"), "{text}");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn all_options_reach_the_shell_whatever_characters_they_have() {
         &format!("capture {}/it's $HOME.pcapng", home.display()),
         "4: ACTIVE",
     ] {
-        assert!(told.lines().any(|said| said == line), "{line}\n{told}");
+        assert!(told.lines().any(|text| text == line), "{line}\n{told}");
     }
 }
 
@@ -67,6 +67,6 @@ fn earlier_loader_variables_are_kept() {
 #[test]
 fn a_mistake_leaves_the_shell_as_it_is() {
     let output = shell("--link rxe0=", "echo \"path ${LD_LIBRARY_PATH-none}\"").output().unwrap();
-    let told = said(&output);
+    let told = text_of(&output);
     assert!(told.contains("path none") && told.contains("--link"), "{told}");
 }

@@ -17,33 +17,33 @@ use urxe_tests::process::KillOnDrop;
 use crate::install::compile;
 use crate::veth::{GID_BY_MAC, Veth};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A program that says a line for each event.
 struct Watch {
     program: KillOnDrop,
-    said: Receiver<String>,
+    lines: Receiver<String>,
 }
 
 impl Watch {
     fn start(mut command: Command) -> Self {
         let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut program = KillOnDrop(program);
-        let (out, (sender, said)) = (program.stdout.take().unwrap(), channel());
+        let (out, (sender, lines)) = (program.stdout.take().unwrap(), channel());
         thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 // The test may have ended.
                 let _ = sender.send(line);
             }
         });
-        Self { program, said }
+        Self { program, lines }
     }
 
     #[track_caller]
     fn line(&mut self) -> String {
-        match self.said.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("nothing was said within {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("nothing was lines within {TIMEOUT:?}"),
             Err(RecvTimeoutError::Disconnected) => {
                 let mut told = String::new();
                 self.program.stderr.take().unwrap().read_to_string(&mut told).unwrap();
@@ -62,7 +62,7 @@ impl Watch {
     /// What happened is told once.
     #[track_caller]
     fn says_no_more(&self) {
-        let more = self.said.recv_timeout(Duration::from_millis(500));
+        let more = self.lines.recv_timeout(Duration::from_millis(500));
         assert_eq!(more, Err(RecvTimeoutError::Timeout));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::install::{install, said};
-use crate::pair::play_with;
+use crate::install::{install, text_of};
+use crate::pair::run_on_two_addresses;
 
 /// What every end is told to suffer: more than a run of some thousand packets can pass by.
 const FAULTS: &str = "loss=1%,reorder=2%,late=300us,duplicate=1%,corrupt=0.5%,seed=7";
@@ -20,7 +20,8 @@ fn counted(log: &str, name: &str) -> u64 {
 
 #[test]
 fn a_ping_pong_arrives_whole_over_a_bad_network() {
-    let pair = play_with(&format!("--fault {FAULTS}"), "ibv_rc_pingpong -g 0 -c -n 1000");
+    let pair =
+        run_on_two_addresses(&format!("--fault {FAULTS}"), "ibv_rc_pingpong -g 0 -c -n 1000");
     for (out, log) in [(pair.server, pair.server_log), (pair.client, pair.client_log)] {
         assert!(out.contains("1000 iters") && !out.contains("invalid data"), "{out}");
         assert!(log.contains("seed=7"), "{log}");
@@ -33,7 +34,7 @@ fn a_ping_pong_arrives_whole_over_a_bad_network() {
 #[test]
 fn a_seed_is_chosen_and_logged() {
     let output = install().run("--fault delay=1us -- ibv_devices").output().unwrap();
-    let told = said(&output);
+    let told = text_of(&output);
     assert!(
         output.status.success() && told.contains("packets that arrive suffer delay=1us,seed="),
         "{told}"
@@ -45,22 +46,22 @@ fn mistakes_are_reported() {
     let output = install().run("--fault los=1% -- ibv_devices").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        said(&output).contains("there is no fault \"los\"; there are loss,"),
+        text_of(&output).contains("there is no fault \"los\"; there are loss,"),
         "{}",
-        said(&output)
+        text_of(&output)
     );
     let mut command: Command = install().run("-- ibv_devinfo");
     let output = command.env("URXE_FAULTS", "loss=2").output().unwrap();
     assert!(
-        said(&output).contains("URXE_FAULTS: loss=2: expected a share of the packets"),
+        text_of(&output).contains("URXE_FAULTS: loss=2: expected a share of the packets"),
         "{}",
-        said(&output)
+        text_of(&output)
     );
     for (variable, value) in
         [("URXE_DIRECT", "no"), ("URXE_ECN", "1"), ("URXE_CHECKED_COPIES", "yes")]
     {
         let output = install().run("-- ibv_devinfo").env(variable, value).output().unwrap();
-        let told = said(&output);
+        let told = text_of(&output);
         assert!(told.contains(&format!("{variable} is \"{value}\"; it is on or off")), "{told}");
     }
 }

@@ -95,7 +95,7 @@ impl Install {
 #[track_caller]
 pub fn ok(command: &mut Command) -> String {
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}\n{}", said(&output));
+    assert!(output.status.success(), "{command:?}\n{}", text_of(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -107,7 +107,7 @@ pub fn passes(links: &str, program: &Path, arguments: &str) {
 }
 
 /// Both outputs, for a message.
-pub fn said(output: &Output) -> String {
+pub fn text_of(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }

@@ -8,32 +8,32 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::install::{install, ok};
-use crate::pair::turn;
+use crate::pair::exclusive;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/libfabric.sh");
 
 #[test]
 fn every_type_of_endpoint_plays() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let mut unshare = Command::new("unshare");
     unshare.arg("--net");
     if !rustix::process::geteuid().is_root() {
         unshare.arg("--map-root-user");
     }
-    let said = ok(unshare.arg(Path::new(SCRIPT)).arg(install().path("bin/urxe")));
+    let text = ok(unshare.arg(Path::new(SCRIPT)).arg(install().path("bin/urxe")));
     for offered in
         ["domain: rxe0\n", "type: FI_EP_MSG", "type: FI_EP_DGRAM", "provider: verbs;ofi_rxm"]
     {
-        assert!(said.contains(offered), "{offered} is not in\n{said}");
+        assert!(text.contains(offered), "{offered} is not in\n{text}");
     }
     // Each end has a row for each of its sizes, of which the first is 64 bytes.
-    let rows = |said: &str| {
-        said.lines().filter(|line| line.starts_with("64 ") && line.contains("=20")).count()
+    let rows = |text: &str| {
+        text.lines().filter(|line| line.starts_with("64 ") && line.contains("=20")).count()
     };
     for endpoint in ["msg", "dgram", "rdm"] {
         let (_, of_it) =
-            said.split_once(&format!("fi_pingpong {endpoint}\n")).expect("it was begun");
+            text.split_once(&format!("fi_pingpong {endpoint}\n")).expect("it was begun");
         let of_it = of_it.split("fi_pingpong").next().unwrap_or_default();
-        assert_eq!(rows(of_it), 2, "of {endpoint} in\n{said}");
+        assert_eq!(rows(of_it), 2, "of {endpoint} in\n{text}");
     }
 }

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::install::{EXPECTED, compile, install, passes, said};
-use crate::pair::turn;
+use crate::install::{EXPECTED, compile, install, passes, text_of};
+use crate::pair::exclusive;
 
 fn compiled() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -16,11 +16,11 @@ fn compiled() -> &'static PathBuf {
 
 #[track_caller]
 fn lives(address: &str, before: &str, what: &str) {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let program = compiled().display();
     let words = format!("--link rxe0={address} -- timeout 120 {before} {program} {what}");
     let output = install().run(&words).env("UNDER_VALGRIND", before).output().unwrap();
-    assert!(output.status.success() && said(&output).contains(EXPECTED), "{}", said(&output));
+    assert!(output.status.success() && text_of(&output).contains(EXPECTED), "{}", text_of(&output));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn nothing_is_left_of_a_closed_device() {
 
 #[test]
 fn destroying_identifiers_and_channels_waits_for_unacknowledged_events() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.12", &compile("cm_lifetimes"), "127.79.0.12");
 }
 
@@ -57,8 +57,8 @@ fn two_copies_of_the_library_are_refused_at_loading() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
     let mut program = install().user("ib_write_bw");
     let output = program.env("LD_LIBRARY_PATH", &folder).arg("--version").output().unwrap();
-    assert_eq!(output.status.code(), Some(127), "{}", said(&output));
-    let told = said(&output);
+    assert_eq!(output.status.code(), Some(127), "{}", text_of(&output));
+    let told = text_of(&output);
     assert!(
         told.contains("copies/libibverbs.so.1 and") && told.contains("are both loaded"),
         "{told}"

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use crate::install::{install, ok, said};
+use crate::install::{install, ok, text_of};
 use crate::suite::check;
 
 /// Not the default address, which others on this machine may have.
@@ -73,7 +73,7 @@ fn debian_13s_programs_play_over_urxe() {
             run(&format!("{LINK} -- timeout 60 {words} {port} localhost")).output().unwrap();
         let server = server.wait_with_output().unwrap();
         let fine = client.status.success() && server.status.success();
-        assert!(fine, "{words}\nserver: {}\nclient: {}", said(&server), said(&client));
+        assert!(fine, "{words}\nserver: {}\nclient: {}", text_of(&server), text_of(&client));
     }
 }
 

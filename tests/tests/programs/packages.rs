@@ -14,11 +14,11 @@ fn packages() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["run", "-q", "-p", "xtask", "--", "package", "--built"]).arg(&install().built);
-    let said = ok(command.current_dir(env!("CARGO_MANIFEST_DIR")));
-    let archive = said
+    let text = ok(command.current_dir(env!("CARGO_MANIFEST_DIR")));
+    let archive = text
         .lines()
         .find_map(|line| line.strip_prefix("packages: "))
-        .unwrap_or_else(|| panic!("{said}"));
+        .unwrap_or_else(|| panic!("{text}"));
     Path::new(archive).parent().unwrap().to_owned()
 }
 

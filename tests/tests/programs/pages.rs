@@ -15,7 +15,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::install::{NOBODY, install, is_root, ok};
-use crate::pair::turn;
+use crate::pair::exclusive;
 
 const PAGES: [&str; 4] = ["README.md", "docs/devices.md", "docs/c-programs.md", "docs/captures.md"];
 
@@ -52,7 +52,7 @@ fn commands(page: &str) -> String {
 
 #[test]
 fn the_commands_of_each_page_run_in_their_order() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     for name in PAGES {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
         let commands = commands(&fs::read_to_string(page).unwrap());

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use urxe_tests::programs::{Pair, wait_listening};
 
 use crate::connections::piped;
-use crate::install::{install, said};
+use crate::install::{install, text_of};
 
 /// Where server and client have their devices: both on the default one, without any configuration.
 pub const ONE: [&str; 2] = ["", ""];
@@ -15,25 +15,25 @@ pub const ONE: [&str; 2] = ["", ""];
 pub const TWO: [&str; 2] = ["--link rxe0=127.78.0.1", "--link rxe0=127.78.0.2"];
 
 /// Both ends' outputs.
-pub struct Said {
+pub struct Outputs {
     pub server: String,
     pub client: String,
-    /// What was said on standard error.
+    /// What was text on standard error.
     pub server_log: String,
     pub client_log: String,
 }
 
 /// One pair at a time: programs that poll take a processor each.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn exclusive() -> MutexGuard<'static, ()> {
+    static EXCLUSIVE: Mutex<()> = Mutex::new(());
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long a pair may take. Far more than it needs: it is there to end what hangs.
-const PATIENCE: &str = "120";
+const TIMEOUT: &str = "120";
 
 /// Runs a pair; both ends must succeed, and say so.
-pub fn play(pair: &Pair, links: [&str; 2]) -> Result<(), String> {
+pub fn run_pair(pair: &Pair, links: [&str; 2]) -> Result<(), String> {
     // What was compiled here is here; Debian's programs are in PATH.
     let own = install().path("bin").join(pair.program);
     let program = if own.exists() { own.display().to_string() } else { pair.program.to_owned() };
@@ -48,7 +48,7 @@ pub fn play(pair: &Pair, links: [&str; 2]) -> Result<(), String> {
 /// and nobody is left to repeat it, over urxe or a kernel. So a pair of which one end was done is
 /// played again, which is needed once in fifty times.
 #[track_caller]
-pub fn play_with(options: &str, words: &str) -> Said {
+pub fn run_on_two_addresses(options: &str, words: &str) -> Outputs {
     const TRIES: usize = 4;
     let is_lossy = options.contains("--fault");
     let options = TWO.map(|link| format!("{link} {options}"));
@@ -71,26 +71,26 @@ pub fn play_with(options: &str, words: &str) -> Said {
 
 /// Runs `words` as server and, with the server's name, as client, with each one's options of `urxe
 /// run`; what they say, if both end with 0. `-p` is every program's option for the TCP port.
-pub fn run(options: [&str; 2], words: &str) -> Result<Said, String> {
+pub fn run(options: [&str; 2], words: &str) -> Result<Outputs, String> {
     static PORT: AtomicU16 = AtomicU16::new(20_000);
-    let _turn = turn();
+    let _exclusive = exclusive();
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let command = |options: &str, server: &str| {
-        piped(install().run(&format!("{options} -- timeout {PATIENCE} {words} -p {port} {server}")))
+        piped(install().run(&format!("{options} -- timeout {TIMEOUT} {words} -p {port} {server}")))
     };
     let mut server = command(options[0], "").spawn().unwrap();
     if let Err(error) = wait_listening(port, || server.try_wait().unwrap().is_some()) {
         server.kill().unwrap();
-        return Err(format!("{words}\n{error}: {}", said(&server.wait_with_output().unwrap())));
+        return Err(format!("{words}\n{error}: {}", text_of(&server.wait_with_output().unwrap())));
     }
     let client = command(options[1], "127.0.0.1").output().unwrap();
     let server = server.wait_with_output().unwrap();
     let fine = |output: &Output| output.status.success();
     if !fine(&server) || !fine(&client) {
-        return Err(format!("{words}\nserver: {}\nclient: {}", said(&server), said(&client)));
+        return Err(format!("{words}\nserver: {}\nclient: {}", text_of(&server), text_of(&client)));
     }
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(Said {
+    Ok(Outputs {
         server: text(server.stdout),
         client: text(client.stdout),
         server_log: text(server.stderr),

@@ -9,18 +9,18 @@ use std::time::Instant;
 
 use urxe_tests::programs::{Pair, asked_for, lists, perftest, pingpong};
 
-use crate::pair::{ONE, TWO, play};
+use crate::pair::{ONE, TWO, run_pair};
 
 /// Plays all, telling of each that fails.
-fn play_all(pairs: &[Pair], addresses: [&str; 2]) {
-    play_some(pairs, 1..=pairs.len(), addresses);
+fn run_all(pairs: &[Pair], addresses: [&str; 2]) {
+    run_some(pairs, 1..=pairs.len(), addresses);
 }
 
 /// Plays those with these numbers, the first of which is 1.
-fn play_some(pairs: &[Pair], numbers: RangeInclusive<usize>, addresses: [&str; 2]) {
+fn run_some(pairs: &[Pair], numbers: RangeInclusive<usize>, addresses: [&str; 2]) {
     let (start, mut failed) = (Instant::now(), 0);
     for nr in numbers.clone() {
-        if let Err(error) = play(&pairs[nr - 1], addresses) {
+        if let Err(error) = run_pair(&pairs[nr - 1], addresses) {
             println!("pair {nr} of {}: {error}", pairs.len());
             failed += 1;
         }
@@ -31,24 +31,24 @@ fn play_some(pairs: &[Pair], numbers: RangeInclusive<usize>, addresses: [&str; 2
 
 #[test]
 fn one_of_each_kind_on_the_default_device() {
-    play_all(&lists::on_one_address(), ONE);
+    run_all(&lists::on_one_address(), ONE);
 }
 
 #[test]
 fn some_on_two_addresses() {
-    play_all(&lists::on_two_addresses(), TWO);
+    run_all(&lists::on_two_addresses(), TWO);
 }
 
 #[test]
 #[ignore = "minutes: cargo xtask programs all"]
 fn every_ping_pong_with_every_option() {
     let pairs = pingpong::all();
-    play_some(&pairs, asked_for(pairs.len()), ONE);
+    run_some(&pairs, asked_for(pairs.len()), ONE);
 }
 
 #[test]
 #[ignore = "minutes: cargo xtask programs all"]
 fn every_perftest_with_every_option() {
     let pairs = perftest::all();
-    play_some(&pairs, asked_for(pairs.len()), ONE);
+    run_some(&pairs, asked_for(pairs.len()), ONE);
 }

@@ -11,27 +11,27 @@ use std::process::{Command, Output, Stdio};
 use urxe_tests::process::KillOnDrop;
 use urxe_tests::programs::refusals::check_urxe;
 
-use crate::install::{EXPECTED, compile, install, ok, said};
-use crate::pair::turn;
+use crate::install::{EXPECTED, compile, install, ok, text_of};
+use crate::pair::exclusive;
 
 fn refusals(link: &str, what: &str, log: &str) -> Output {
     let words =
         format!("--link rxe0={link} -- timeout 60 {} {what}", compile("refusals").display());
     let output = install().run(&words).env("URXE_LOG", log).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     output
 }
 
 #[test]
 fn every_refusal_has_the_errno_that_is_expected() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let output = refusals("127.79.0.21", "", "");
     check_urxe(&String::from_utf8(output.stdout).unwrap()).unwrap();
 }
 
 #[test]
 fn objects_destroyed_twice_or_used_after_closing_are_refused() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let output = refusals("127.79.0.22", "twice", "warn");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), EXPECTED);
     let log = String::from_utf8(output.stderr).unwrap();
@@ -43,7 +43,7 @@ fn objects_destroyed_twice_or_used_after_closing_are_refused() {
 
 #[test]
 fn a_refused_verb_logs_the_reason_on_request() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let log = |level| String::from_utf8(refusals("127.79.0.23", "", level).stderr).unwrap();
     assert_eq!(log(""), "");
     let log = log("warn");
@@ -93,7 +93,7 @@ fn an_address_of_another_user_is_refused_with_a_remedy() {
         eprintln!("skipped: only root can be two users");
         return;
     }
-    let _turn = turn();
+    let _exclusive = exclusive();
     let link = "--link rxe0=127.79.0.24";
     let home = install().path("home-of-another");
     fs::create_dir_all(&home).unwrap();
@@ -108,7 +108,7 @@ fn an_address_of_another_user_is_refused_with_a_remedy() {
     assert!(line.contains("async event FD"), "{line}");
     let output = install().run(&format!("{link} -- ibv_devinfo")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let told = said(&output);
+    let told = text_of(&output);
     for part in ["127.79.0.24", &format!("process {}", holder.id()), "user 65533", "127.0.0."] {
         assert!(told.contains(part), "{part} is not in\n{told}");
     }

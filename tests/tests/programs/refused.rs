@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::install::{install, ok, said};
+use crate::install::{install, ok, text_of};
 
 #[track_caller]
 fn refused(words: &str, why: &str) {
     let output = install().run(words).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains(why), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", text_of(&output));
+    assert!(text_of(&output).contains(why), "{}", text_of(&output));
 }
 
 #[test]
@@ -41,7 +41,11 @@ fn a_library_that_is_not_there() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("URXE_LIBRARY is /nowhere/liburxe.so"), "{}", said(&output));
+    assert!(
+        text_of(&output).contains("URXE_LIBRARY is /nowhere/liburxe.so"),
+        "{}",
+        text_of(&output)
+    );
 }
 
 /// A program in a folder of its own, linked with a library there that calls itself `soname`.

@@ -5,9 +5,9 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::connections::{ADDRESS, client, command, end, play};
+use crate::connections::{ADDRESS, client, command, end, run_pair};
 use crate::install::{compile_as, install};
-use crate::pair::turn;
+use crate::pair::exclusive;
 
 /// Bytes that rcopy copies.
 const FILE: usize = 100_000_000;
@@ -17,13 +17,13 @@ const UDPONG: &str = ":1C06";
 const PORT: &str = "-p 18471";
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 /// How long a server may take until it listens. Far more than it needs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A program that is server without `-s` and client with it; what both print of `size`.
 #[track_caller]
 fn stream(program: &str, options: &str, line: &str) {
     let words = format!("{program} {PORT} -b {ADDRESS} {options}");
-    for end in play(&words, &format!("{program} {PORT} {options} -s {ADDRESS}")) {
+    for end in run_pair(&words, &format!("{program} {PORT} {options} -s {ADDRESS}")) {
         assert!(end.contains(line), "{words}\n{end}");
     }
 }
@@ -48,7 +48,7 @@ fn riostream_writes_mapped_memory() {
 
 #[test]
 fn rcopy_copies_a_file() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let home = install().path("home");
     let (from, to) = (home.join("rcopy-from"), home.join("rcopy-to"));
     // No two pieces of it are alike.
@@ -68,14 +68,14 @@ fn rcopy_copies_a_file() {
 fn wait_for_udp(port: &str) {
     let started = Instant::now();
     while !fs::read_to_string("/proc/net/udp").unwrap().contains(port) {
-        assert!(started.elapsed() < PATIENCE, "nobody listens");
+        assert!(started.elapsed() < TIMEOUT, "nobody listens");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
 fn udpong_sends_datagrams_in_every_mode() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     for mode in ["", "-T a", "-T b", "-T n", "-T e"] {
         let server = command(&format!("udpong -b {ADDRESS} {mode}")).spawn().unwrap();
         wait_for_udp(UDPONG);
@@ -89,7 +89,7 @@ fn udpong_sends_datagrams_in_every_mode() {
 #[test]
 fn the_preload_library_makes_rsockets_of_sockets() {
     let preloaded = format!("env LD_PRELOAD={PRELOAD} iperf3");
-    let [server, client] = play(
+    let [server, client] = run_pair(
         &format!("{preloaded} -s -1 -B {ADDRESS}"),
         &format!("{preloaded} -c {ADDRESS} -n 20M -J"),
     );
@@ -112,7 +112,7 @@ fn preloads() -> String {
 /// Python's HTTP server polls, and has a thread for each client.
 #[test]
 fn pythons_http_server_serves_clients() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let (preload, home) = (preloads(), install().path("home"));
     // More than buffers hold, and no two pieces alike.
     let page: String = (0..200_000).map(|word: u32| format!("{word:x}\n")).collect();
@@ -135,7 +135,7 @@ fn pythons_http_server_serves_clients() {
 /// netcat shuts its side down when its input ends, and goes on reading.
 #[test]
 fn netcat_copies_to_a_listening_netcat() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let (preload, home) = (preloads(), install().path("home"));
     let bytes: Vec<u8> =
         (0..75_000_u32).flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();

@@ -1,5 +1,5 @@
 //! What the C ABI costs: perftest over `liburxe.so` beside `urxe perf`, which does the same work by
-//! the Rust API, in turn and in one run.
+//! the Rust API, in exclusive and in one run.
 //!
 //! The work is made equal by perftest's options: one completion for so many requests (`-Q`), as
 //! many outstanding, the same memory, no clock read at each post (`-N`). `ib_write_lat` looks at
@@ -11,13 +11,13 @@ use urxe_tests::programs::{perftest::Perftest, perftest::figures};
 use crate::install::{install, ok};
 use crate::pair::{ONE, run};
 
-/// Rounds of each contest.
+/// Rounds of each comparison.
 const ROUNDS: usize = 9;
 /// perftest is at least so good, as a part of `urxe perf`.
 const LEAST: f64 = 0.9;
 
-/// One contest.
-struct Contest {
+/// One comparison.
+struct Comparison {
     program: Perftest,
     /// Column of the program's figure.
     column: usize,
@@ -27,8 +27,8 @@ struct Contest {
     is_latency: bool,
 }
 
-fn contests() -> Vec<Contest> {
-    let mut contests = Vec::new();
+fn comparisons() -> Vec<Comparison> {
+    let mut comparisons = Vec::new();
     for (program, operation, own) in [
         ("ib_write_bw", "write", ""),
         ("ib_send_bw", "send", "-r 256 --recv_post_list=16"),
@@ -37,7 +37,7 @@ fn contests() -> Vec<Contest> {
         // Long enough that a round is not one wake-up's luck.
         for (size, messages) in [(64, 1_000_000), (65_536, 16_000), (1 << 20, 1_600)] {
             let options = format!("-N -t 128 -Q 16 --report_gbits {own}");
-            contests.push(Contest {
+            comparisons.push(Comparison {
                 program: Perftest::new(program, "RC").size(size).messages(messages).with(&options),
                 column: 3,
                 perf: format!(
@@ -48,7 +48,7 @@ fn contests() -> Vec<Contest> {
         }
     }
     for (program, operation) in [("ib_write_lat", "write --spin-memory"), ("ib_send_lat", "send")] {
-        contests.push(Contest {
+        comparisons.push(Comparison {
             program: Perftest::new(program, "RC").size(64).messages(20_000),
             // The median, which perftest calls typical.
             column: 4,
@@ -56,10 +56,10 @@ fn contests() -> Vec<Contest> {
             is_latency: true,
         });
     }
-    contests
+    comparisons
 }
 
-impl Contest {
+impl Comparison {
     /// One round of the program.
     fn of_program(&self) -> f64 {
         let client = run(ONE, &self.program.clone().pair().to_string()).unwrap().client;
@@ -101,14 +101,14 @@ impl Contest {
 #[ignore = "a quiet machine, and a release build: cargo xtask programs speed"]
 fn programs_are_about_as_fast_as_the_rust_api() {
     let mut missed = Vec::new();
-    for contest in contests() {
-        let [program, perf, ratio] = contest.run();
-        let unit = if contest.is_latency { "µs" } else { "Gb/s" };
+    for comparison in comparisons() {
+        let [program, perf, ratio] = comparison.run();
+        let unit = if comparison.is_latency { "µs" } else { "Gb/s" };
         let verdict = if ratio >= LEAST { "yes" } else { "NO" };
-        let pair = contest.program.clone().pair();
+        let pair = comparison.program.clone().pair();
         let line = format!(
             "{verdict:<3} {ratio:.3}  {program:>8.3} {unit:<4} {pair}\n           {perf:>8.3} {unit:<4} urxe perf {}",
-            contest.perf
+            comparison.perf
         );
         println!("{line}");
         if ratio < LEAST {

@@ -10,8 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::install::{install, ok, said};
-use crate::pair::turn;
+use crate::install::{install, ok, text_of};
+use crate::pair::exclusive;
 
 /// Where the package has them, most of them compressed.
 const PACKAGED: &str = "/usr/share/doc/rdma-core/tests";
@@ -45,7 +45,7 @@ fn unpack() -> PathBuf {
 
 #[test]
 fn the_tests_of_rdma_core_pass() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let place = unpack();
     let place = place.display();
     // The default device, since the tests of librdmacm ask `ip` for the interface's address.
@@ -56,7 +56,7 @@ fn the_tests_of_rdma_core_pass() {
 /// That no test failed, that those pass which passed before, and that every skip is explained.
 #[track_caller]
 pub fn check(output: &Output, passed_before: &str) {
-    let told = said(output);
+    let told = text_of(output);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let lines: Vec<[&str; 3]> = text
         .lines()

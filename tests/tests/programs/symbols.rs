@@ -17,8 +17,8 @@ fn kept(name: &str) -> BTreeSet<String> {
 /// Names with versions of what a library defines; version nodes themselves have no section.
 fn defined(library: &Path) -> BTreeSet<String> {
     let mut nm = Command::new("nm");
-    let said = ok(nm.args(["-D", "--with-symbol-versions", "--defined-only"]).arg(library));
-    let symbols = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let text = ok(nm.args(["-D", "--with-symbol-versions", "--defined-only"]).arg(library));
+    let symbols = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     symbols.filter(|fields| fields[1] != "A").map(|fields| fields[2].to_owned()).collect()
 }
 

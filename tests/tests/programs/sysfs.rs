@@ -1,16 +1,16 @@
 //! Programs that look into `/sys/class/infiniband` themselves: `urxe run --sysfs`.
 
 use crate::install::{install, ok};
-use crate::pair::play_with;
+use crate::pair::run_on_two_addresses;
 
 const FOLDER: &str = "/sys/class/infiniband";
 const LINK: &str = "--link rxe0=127.79.0.8";
 
 #[test]
 fn files_and_folders_are_there_for_every_program() {
-    let said = ok(&mut install().run(&format!("--sysfs {LINK} -- ls -lL {FOLDER}/rxe0/ports/1")));
+    let text = ok(&mut install().run(&format!("--sysfs {LINK} -- ls -lL {FOLDER}/rxe0/ports/1")));
     for name in ["state", "gid_attrs", "gids", "hw_counters", "pkeys"] {
-        assert!(said.contains(name), "{said}");
+        assert!(text.contains(name), "{text}");
     }
     let files = [
         "node_guid",
@@ -20,9 +20,9 @@ fn files_and_folders_are_there_for_every_program() {
         "ports/1/rate",
     ];
     let files = files.map(|file| format!("{FOLDER}/rxe0/{file}")).join(" ");
-    let said = ok(&mut install().run(&format!("--sysfs {LINK} -- cat {files}")));
+    let text = ok(&mut install().run(&format!("--sysfs {LINK} -- cat {files}")));
     assert_eq!(
-        said,
+        text,
         "0000:5efe:7f4f:0008\n4: ACTIVE\n0000:0000:0000:0000:0000:ffff:7f4f:0008\nRoCE v2\n2.5 Gb/sec (1X SDR)\n"
     );
     let script = format!(
@@ -55,10 +55,10 @@ fn perftest_reads_counters_that_move() {
     let counters =
         ["counters/port_xmit_packets", "hw_counters/rcvd_pkts", "hw_counters/rdma_sends"];
     let words = format!("ib_write_bw -x 0 -F -s 4096 -n 500 -W {}", counters.join(","));
-    let pair = play_with("--sysfs", &words);
-    let value = |said: &str, name: &str| -> u64 {
-        let line = said.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}=")));
-        line.unwrap_or_else(|| panic!("{name} is not in\n{said}")).parse().unwrap()
+    let pair = run_on_two_addresses("--sysfs", &words);
+    let value = |text: &str, name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}=")));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()
     };
     assert_eq!(value(&pair.client, counters[2]), 500, "a WRITE each");
     assert!(value(&pair.client, counters[0]) >= 500 && value(&pair.client, counters[1]) > 0);
@@ -67,14 +67,14 @@ fn perftest_reads_counters_that_move() {
 
 #[test]
 fn ucx_finds_the_device_and_offers_its_transports() {
-    let said = ok(&mut install().run(&format!("--sysfs {LINK} -- timeout 60 ucx_info -d")));
+    let text = ok(&mut install().run(&format!("--sysfs {LINK} -- timeout 60 ucx_info -d")));
     for transport in ["rc_verbs", "ud_verbs"] {
-        let there = said.lines().collect::<Vec<_>>();
+        let there = text.lines().collect::<Vec<_>>();
         let there = there.windows(2).any(|two| {
             two[0].trim_end().ends_with(&format!("Transport: {transport}"))
                 && two[1].ends_with("rxe0:1")
         });
-        assert!(there, "{transport} is not in\n{said}");
+        assert!(there, "{transport} is not in\n{text}");
     }
 }
 
@@ -86,7 +86,7 @@ fn ucx_moves_messages_over_its_transports() {
     for (transport, test) in [("rc_v", "tag_lat"), ("ud_v", "tag_bw"), ("rc_v", "ucp_get")] {
         let words =
             format!("env {check} UCX_TLS={transport},self ucx_perftest -t {test} -n 200 -w 10");
-        let pair = play_with("--sysfs", &words);
+        let pair = run_on_two_addresses("--sysfs", &words);
         assert!(
             pair.client.lines().any(|line| line.starts_with("Final:")),
             "{words}\n{}",

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use urxe_tests::programs::lists;
 
 use crate::install::{EXPECTED, compile, compile_as, install, ok, passes};
-use crate::pair::{ONE, TWO, play, turn};
+use crate::pair::{ONE, TWO, exclusive, run_pair};
 
 fn compiled() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -19,20 +19,20 @@ fn compiled() -> &'static PathBuf {
 fn two_ends_of_a_first_program_send_read_and_write() {
     compile("exchange");
     for pair in lists::exchanges() {
-        play(&pair, ONE).unwrap();
-        play(&pair, TWO).unwrap();
+        run_pair(&pair, ONE).unwrap();
+        run_pair(&pair, TWO).unwrap();
     }
 }
 
 #[test]
 fn errors_events_and_work_requests_are_as_a_c_program_expects() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.2", compiled(), "");
 }
 
 #[test]
 fn an_address_handle_is_its_protection_domains_and_its_devices_alone() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let links = "--link rxe0=127.79.0.25 --link rxe1=127.79.0.26";
     let words = format!("{links} -- timeout 60 {}", compile("datagrams").display());
     let output = install().run(&words).env("URXE_LOG", "warn").output().unwrap();
@@ -54,47 +54,47 @@ fn an_address_handle_is_its_protection_domains_and_its_devices_alone() {
 
 #[test]
 fn a_group_message_reaches_every_attached_queue_pair() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     let program = compile_as("../kernel/guest/group", "bin/group", &["-libverbs"]);
     let [.., high, low] = std::process::id().to_be_bytes();
     let group = format!("{} -i lo -m 239.198.{high}.{low}", program.display());
     let mut listener =
         install().run(&format!("--link rxe0=127.79.0.27 -- timeout 60 {group} -l -q 3"));
     let mut listener = listener.stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(listener.stdout.take().unwrap());
+    let mut text = BufReader::new(listener.stdout.take().unwrap());
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    text.read_line(&mut line).unwrap();
     assert_eq!(line, "joined\n");
     let sent = ok(&mut install().run(&format!("--link rxe0=127.79.0.28 -- timeout 60 {group}")));
     assert_eq!(sent, "OK 32\n");
     // It says this once it has detached its queue pairs.
     line.clear();
-    said.read_line(&mut line).unwrap();
+    text.read_line(&mut line).unwrap();
     assert_eq!(line, "OK 96 from 127.79.0.28\n");
     assert!(listener.wait().unwrap().success());
 }
 
 #[test]
 fn children_leave_inherited_objects_alone_and_open_their_own_device() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.6", compiled(), "fork");
 }
 
 #[test]
 fn threads_take_turns_at_completions_and_moderation_holds_back_the_event() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.25", &compile("completions"), "");
 }
 
 #[test]
 fn objects_of_another_device_or_in_use_are_refused() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.26 --link rxe1=127.79.0.27", &compile("two_devices"), "");
 }
 
 #[test]
 fn send_queues_stop_and_go_on_and_alternate_paths_are_kept() {
-    let _turn = turn();
+    let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.28", &compile("queue_pairs"), "");
 }
 

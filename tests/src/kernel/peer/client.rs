@@ -5,8 +5,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use urxe::{Data, PlacementType, Remote, Rkey, SendRequest, WcOpcode};
 
 use super::{
-    Operation, PeerConfig, PeerError, PlayConfig, Wrong,
-    station::{BUFFER_MAX, DEPTH_MAX, Station},
+    ClientConfig, Mismatch, Operation, PeerConfig, PeerError,
+    resources::{BUFFER_MAX, DEPTH_MAX, Resources},
     wire::{BEFORE_FLUSH, Control, Endpoint, FILL},
 };
 
@@ -24,21 +24,24 @@ struct Region {
 /// # Errors
 /// [`PeerError`]: the play could not go on. What goes wrong with the operations themselves is in
 /// the output.
-pub fn play(config: &PeerConfig, plan: &PlayConfig, host: &str) -> Result<bool, PeerError> {
-    let station = Station::open(config, if plan.inline { plan.size } else { 0 })?;
+pub fn run_client(config: &PeerConfig, plan: &ClientConfig, host: &str) -> Result<bool, PeerError> {
+    let resources = Resources::open(config, if plan.inline { plan.size } else { 0 })?;
     let addresses: Vec<_> = (host, config.port).to_socket_addrs()?.collect();
     let mut control = Control::new(TcpStream::connect(&addresses[..])?)?;
     let (mtu, rd_atomic) = (config.mtu, config.rd_atomic);
-    control.say(format_args!("peer 1 {} mtu {mtu} rd_atomic {rd_atomic}", station.endpoint()))?;
-    let said = control.hear()?;
+    control.write_line(format_args!(
+        "peer 1 {} mtu {mtu} rd_atomic {rd_atomic}",
+        resources.endpoint()
+    ))?;
+    let said = control.read_line()?;
     let peer = said.strip_prefix("peer 1 ").and_then(|endpoint| endpoint.parse::<Endpoint>().ok());
     let peer = peer.ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint>" })?;
-    station.connect(config, &peer, mtu, rd_atomic)?;
+    resources.connect(config, &peer, mtu, rd_atomic)?;
 
     let mut all_right = true;
     for &operation in &plan.operations {
-        let PlayConfig { size, count, .. } = plan;
-        match request(&station, &mut control, plan, operation)? {
+        let ClientConfig { size, count, .. } = plan;
+        match request(&resources, &mut control, plan, operation)? {
             Ok(()) => println!("OK {operation} {size} {count}"),
             Err(wrong) => {
                 println!("FAILED {operation} {size} {count}: {wrong}");
@@ -49,34 +52,34 @@ pub fn play(config: &PeerConfig, plan: &PlayConfig, host: &str) -> Result<bool, 
             }
         }
     }
-    control.say("bye")?;
-    eprintln!("counters: {}", station.counters());
+    control.write_line("bye")?;
+    eprintln!("counters: {}", resources.counters());
     Ok(all_right)
 }
 
 fn request(
-    station: &Station,
+    resources: &Resources,
     control: &mut Control,
-    plan: &PlayConfig,
+    plan: &ClientConfig,
     operation: Operation,
-) -> Result<Result<(), Wrong>, PeerError> {
-    control.say(format_args!("op {operation} {} {}", plan.size, plan.count))?;
-    let said = control.hear()?;
+) -> Result<Result<(), Mismatch>, PeerError> {
+    control.write_line(format_args!("op {operation} {} {}", plan.size, plan.count))?;
+    let said = control.read_line()?;
     if said.starts_with("refuse") {
-        return Ok(Err(Wrong::Other(said)));
+        return Ok(Err(Mismatch::Other(said)));
     }
     let region = parse_go(&said)
         .ok_or(PeerError::Protocol { said, wanted: "go <addr> <length> <rkey>..." })?;
-    match run(station, plan, operation, &region)? {
-        Err(wrong @ Wrong::Status { status, .. }) => {
-            control.say(format_args!("failed {}", status.number()))?;
-            control.hear()?;
+    match run(resources, plan, operation, &region)? {
+        Err(wrong @ Mismatch::Status { status, .. }) => {
+            control.write_line(format_args!("failed {}", status.number()))?;
+            control.read_line()?;
             Ok(Err(wrong))
         }
         outcome => {
-            control.say("done")?;
-            let verdict = control.hear()?;
-            Ok(outcome.and(if verdict == "ok" { Ok(()) } else { Err(Wrong::Other(verdict)) }))
+            control.write_line("done")?;
+            let verdict = control.read_line()?;
+            Ok(outcome.and(if verdict == "ok" { Ok(()) } else { Err(Mismatch::Other(verdict)) }))
         }
     }
 }
@@ -93,12 +96,12 @@ fn parse_go(line: &str) -> Option<Region> {
 
 /// Keeps `depth` messages outstanding until all are completed, or one fails.
 fn run(
-    station: &Station,
-    plan: &PlayConfig,
+    resources: &Resources,
+    plan: &ClientConfig,
     operation: Operation,
     region: &Region,
-) -> Result<Result<(), Wrong>, PeerError> {
-    let PlayConfig { size, count, .. } = *plan;
+) -> Result<Result<(), Mismatch>, PeerError> {
+    let ClientConfig { size, count, .. } = *plan;
     let depth = plan
         .depth
         .clamp(1, DEPTH_MAX)
@@ -113,12 +116,15 @@ fn run(
     let mut outcome = Ok(());
     while done < count {
         while posted < count && posted - done < depth {
-            post(station, plan, operation, region, posted, depth, slots)?;
+            post(resources, plan, operation, region, posted, depth, slots)?;
             posted += 1;
         }
-        let Some(completion) = station.poll()? else { continue };
+        let Some(completion) = resources.poll()? else { continue };
         if !completion.status.is_success() {
-            return Ok(Err(Wrong::Status { status: completion.status, message: completion.wr_id }));
+            return Ok(Err(Mismatch::Status {
+                status: completion.status,
+                message: completion.wr_id,
+            }));
         }
         if completion.wr_id == BEFORE_FLUSH {
             continue;
@@ -129,15 +135,15 @@ fn run(
             _ => None,
         };
         if outcome.is_ok() && opcode.is_some_and(|opcode| opcode != completion.opcode) {
-            outcome = Err(Wrong::Completion { field: "opcode", message: done });
+            outcome = Err(Mismatch::Completion { field: "opcode", message: done });
         }
         if outcome.is_ok() {
-            outcome = check(station, operation, completion.wr_id, done, (depth, slots), size)?;
+            outcome = check(resources, operation, completion.wr_id, done, (depth, slots), size)?;
         }
         done += 1;
     }
     if outcome.is_ok() && operation == Operation::InvThenWrite {
-        return write_by_stale_key(station, plan, region);
+        return write_by_stale_key(resources, plan, region);
     }
     Ok(outcome)
 }
@@ -145,25 +151,25 @@ fn run(
 /// Writes by the key of a window that was invalidated, as message `count`; it is wrong whatever
 /// comes of it.
 fn write_by_stale_key(
-    station: &Station,
-    plan: &PlayConfig,
+    resources: &Resources,
+    plan: &ClientConfig,
     region: &Region,
-) -> Result<Result<(), Wrong>, PeerError> {
+) -> Result<Result<(), Mismatch>, PeerError> {
     let said = String::new();
     let rkey =
         *region.windows.first().ok_or(PeerError::Protocol { said, wanted: "a key a message" })?;
-    let pieces = station.pieces(0, plan.size)?;
+    let pieces = resources.pieces(0, plan.size)?;
     let write = SendRequest::write(&pieces[..], Remote { addr: region.addr, rkey });
-    station.post_send(plan.count, &write.wr_id(plan.count.into()))?;
+    resources.post_send(plan.count, &write.wr_id(plan.count.into()))?;
     loop {
-        match station.poll()? {
+        match resources.poll()? {
             Some(done) if done.status.is_success() => {
-                return Ok(Err(Wrong::Other(
+                return Ok(Err(Mismatch::Other(
                     "the key of an invalidated window was good for a WRITE".to_owned(),
                 )));
             }
             Some(done) => {
-                return Ok(Err(Wrong::Status { status: done.status, message: done.wr_id }));
+                return Ok(Err(Mismatch::Status { status: done.status, message: done.wr_id }));
             }
             None => {}
         }
@@ -172,36 +178,36 @@ fn write_by_stale_key(
 
 /// What message `done` brought back.
 fn check(
-    station: &Station,
+    resources: &Resources,
     operation: Operation,
     found: u64,
     done: u32,
     (depth, slots): (u32, u32),
     size: u32,
-) -> Result<Result<(), Wrong>, PeerError> {
+) -> Result<Result<(), Mismatch>, PeerError> {
     if found != u64::from(done) {
-        return Ok(Err(Wrong::Order { found, wanted: done }));
+        return Ok(Err(Mismatch::Order { found, wanted: done }));
     }
     let offset = ((done % depth) * size) as usize;
     if operation.is_read() {
-        return station.verify(offset, done % slots, size);
+        return resources.verify(offset, done % slots, size);
     }
     if operation.is_atomic() {
-        let bytes = station.read(offset, 8)?;
+        let bytes = resources.read(offset, 8)?;
         let found = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         let wanted = operation.counter_at(done);
         return Ok(if found == wanted {
             Ok(())
         } else {
-            Err(Wrong::Atomic { message: done, found, wanted })
+            Err(Mismatch::Atomic { message: done, found, wanted })
         });
     }
     Ok(Ok(()))
 }
 
 fn post(
-    station: &Station,
-    plan: &PlayConfig,
+    resources: &Resources,
+    plan: &ClientConfig,
     operation: Operation,
     region: &Region,
     k: u32,
@@ -211,9 +217,9 @@ fn post(
     let size = plan.size;
     let offset = ((k % depth) * size) as usize;
     if operation.is_read() || operation.is_atomic() {
-        station.write(offset, &vec![FILL; size as usize])?;
+        resources.write(offset, &vec![FILL; size as usize])?;
     } else {
-        station.fill(offset, k, size)?;
+        resources.fill(offset, k, size)?;
     }
     let key = if operation.is_windowed() {
         let said = String::new();
@@ -227,10 +233,10 @@ fn post(
     let rkey = Rkey(key.value() ^ plan.rkey_flip);
     let slot = Remote { addr: region.addr + u64::from(k % slots) * u64::from(size), rkey };
     let counter = Remote { addr: region.addr, rkey };
-    let pieces = station.pieces(offset, size)?;
+    let pieces = resources.pieces(offset, size)?;
     let copy;
     let data = if plan.inline {
-        copy = station.read(offset, size)?;
+        copy = resources.read(offset, size)?;
         Data::inline(&copy)
     } else {
         Data::from(&pieces[..])
@@ -244,7 +250,7 @@ fn post(
         }
         Operation::WriteImm => SendRequest::write_imm(data, slot, k),
         Operation::Flush => {
-            station.post_send(k, &SendRequest::write(data, slot).wr_id(BEFORE_FLUSH))?;
+            resources.post_send(k, &SendRequest::write(data, slot).wr_id(BEFORE_FLUSH))?;
             let visible = PlacementType::GLOBAL_VISIBILITY;
             if k % 4 == 3 {
                 SendRequest::flush_region(slot, visible)
@@ -262,5 +268,5 @@ fn post(
             SendRequest::compare_swap(&pieces[..], counter, u64::MAX, u64::from(k) + 1)
         }
     };
-    station.post_send(k, &request.wr_id(u64::from(k)))
+    resources.post_send(k, &request.wr_id(u64::from(k)))
 }

@@ -9,8 +9,8 @@ use std::{
 use urxe::{Access, Completion, MemoryWindow, MwType, PathMtu, RegionSlice, WcOpcode};
 
 use super::{
-    Operation, PeerConfig, PeerError, Wrong,
-    station::{BUFFER_MAX, DEPTH_MAX, Station},
+    Mismatch, Operation, PeerConfig, PeerError,
+    resources::{BUFFER_MAX, DEPTH_MAX, Resources},
     wire::{Control, Endpoint, MISS_VALUE, WINDOWS_MAX},
 };
 
@@ -28,36 +28,36 @@ struct Serving {
 /// # Errors
 /// [`PeerError`]: the play could not go on.
 pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
-    let station = Station::open(config, 0)?;
+    let resources = Resources::open(config, 0)?;
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, config.port))?;
     println!("listening {}", config.port);
     let mut control = Control::new(listener.accept()?.0)?;
-    let said = control.hear()?;
+    let said = control.read_line()?;
     let (peer, mtu, rd_atomic) = parse_hello(&said)
         .ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint> mtu rd_atomic" })?;
-    station.connect(config, &peer, mtu, rd_atomic)?;
-    control.say(format_args!("peer 1 {}", station.endpoint()))?;
+    resources.connect(config, &peer, mtu, rd_atomic)?;
+    control.write_line(format_args!("peer 1 {}", resources.endpoint()))?;
 
     let mut all_right = true;
     loop {
-        let line = control.hear()?;
+        let line = control.read_line()?;
         if line == "bye" {
-            eprintln!("counters: {}", station.counters());
+            eprintln!("counters: {}", resources.counters());
             return Ok(all_right);
         }
         let Some(serving) = parse_op(&line) else {
             if line.is_empty() {
                 return Err(PeerError::Protocol { said: line, wanted: "op or bye" });
             }
-            control.say("refuse unknown operation, size or count")?;
+            control.write_line("refuse unknown operation, size or count")?;
             all_right = false;
             continue;
         };
-        match serving.run(config, &station, &mut control)? {
-            Ok(()) => control.say("ok")?,
+        match serving.run(config, &resources, &mut control)? {
+            Ok(()) => control.write_line("ok")?,
             Err(wrong) => {
                 all_right = false;
-                control.say(format_args!("bad {wrong}"))?;
+                control.write_line(format_args!("bad {wrong}"))?;
             }
         }
     }
@@ -94,46 +94,46 @@ impl Serving {
     fn run(
         &self,
         config: &PeerConfig,
-        station: &Station,
+        resources: &Resources,
         control: &mut Control,
-    ) -> Result<Result<(), Wrong>, PeerError> {
-        station.clear()?;
+    ) -> Result<Result<(), Mismatch>, PeerError> {
+        resources.clear()?;
         if self.operation.is_atomic() {
             let start = if self.operation == Operation::CompareMiss { MISS_VALUE } else { 0 };
-            station.write(0, &start.to_ne_bytes())?;
+            resources.write(0, &start.to_ne_bytes())?;
         }
         if self.operation.is_read() {
             for slot in 0..self.slots {
-                station.fill(self.offset(slot), slot, self.size)?;
+                resources.fill(self.offset(slot), slot, self.size)?;
             }
         }
-        let windows = self.bind_windows(station)?;
+        let windows = self.bind_windows(resources)?;
         if config.delay_ms == 0 {
-            self.post_first(station)?;
+            self.post_first(resources)?;
         }
         let used = self.offset(self.slots);
-        let keys = [station.rkey()].into_iter().chain(windows.iter().map(MemoryWindow::rkey));
+        let keys = [resources.rkey()].into_iter().chain(windows.iter().map(MemoryWindow::rkey));
         let keys: String = keys.map(|key| format!(" {:08x}", key.value())).collect();
-        control.say(format_args!("go {:x} {used}{keys}", station.addr()))?;
+        control.write_line(format_args!("go {:x} {used}{keys}", resources.addr()))?;
         if config.delay_ms > 0 {
             thread::sleep(Duration::from_millis(config.delay_ms));
-            self.post_first(station)?;
+            self.post_first(resources)?;
         }
         let received = if self.operation.takes_receive() {
-            self.receive_all(station, control, &windows)?
+            self.receive_all(resources, control, &windows)?
         } else {
             Ok(())
         };
-        if control.hear()? != "done" {
+        if control.read_line()? != "done" {
             // A failed operation leaves nothing to checker.
             return Ok(Ok(()));
         }
-        let left = self.check_memory(station)?;
+        let left = self.check_memory(resources)?;
         Ok(received.and(left))
     }
 
     /// One window a message, over its slot; empty messages have none of their own.
-    fn bind_windows(&self, station: &Station) -> Result<Vec<MemoryWindow>, PeerError> {
+    fn bind_windows(&self, resources: &Resources) -> Result<Vec<MemoryWindow>, PeerError> {
         let access =
             if self.operation.is_read() { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
         let length = if self.size == 0 { BUFFER_MAX } else { self.size };
@@ -142,7 +142,7 @@ impl Serving {
             if self.operation == Operation::Window1Write { MwType::Type1 } else { MwType::Type2 };
         messages
             .map(|message| {
-                station.bind_window(kind, self.offset(message % self.slots), length, access)
+                resources.bind_window(kind, self.offset(message % self.slots), length, access)
             })
             .collect()
     }
@@ -151,53 +151,53 @@ impl Serving {
         slot as usize * self.size as usize
     }
 
-    fn post_first(&self, station: &Station) -> Result<(), PeerError> {
+    fn post_first(&self, resources: &Resources) -> Result<(), PeerError> {
         if !self.operation.takes_receive() {
             return Ok(());
         }
-        (0..self.slots.min(DEPTH_MAX)).try_for_each(|message| self.post(station, message))
+        (0..self.slots.min(DEPTH_MAX)).try_for_each(|message| self.post(resources, message))
     }
 
-    fn post(&self, station: &Station, message: u32) -> Result<(), PeerError> {
+    fn post(&self, resources: &Resources, message: u32) -> Result<(), PeerError> {
         let pieces: Vec<RegionSlice<'_>> = if self.operation.is_send() {
-            station.pieces(self.offset(message % self.slots), self.size)?
+            resources.pieces(self.offset(message % self.slots), self.size)?
         } else {
             Vec::new()
         };
-        station.post_recv(message, &pieces)
+        resources.post_recv(message, &pieces)
     }
 
     /// Polls the completions of the client's messages, and posts receives anew.
     fn receive_all(
         &self,
-        station: &Station,
+        resources: &Resources,
         control: &Control,
         windows: &[MemoryWindow],
-    ) -> Result<Result<(), Wrong>, PeerError> {
+    ) -> Result<Result<(), Mismatch>, PeerError> {
         let (mut done, mut posted) = (0, self.slots.min(DEPTH_MAX));
         let mut outcome = Ok(());
         let mut over = false;
         while done < self.count {
-            let Some(completion) = station.poll()? else {
+            let Some(completion) = resources.poll()? else {
                 if over {
-                    return Ok(outcome.and(Err(Wrong::Missing { done, count: self.count })));
+                    return Ok(outcome.and(Err(Mismatch::Missing { done, count: self.count })));
                 }
                 // One more poll after the client's last word: its messages came before it.
                 over = control.has_line()?;
                 continue;
             };
             if !completion.status.is_success() {
-                return Ok(Err(Wrong::Status {
+                return Ok(Err(Mismatch::Status {
                     status: completion.status,
                     message: completion.wr_id,
                 }));
             }
             if outcome.is_ok() {
-                outcome = self.check(station, &completion, done, windows)?;
+                outcome = self.check(resources, &completion, done, windows)?;
             }
             done += 1;
             if posted < self.count {
-                self.post(station, posted)?;
+                self.post(resources, posted)?;
                 posted += 1;
             }
         }
@@ -206,43 +206,43 @@ impl Serving {
 
     fn check(
         &self,
-        station: &Station,
+        resources: &Resources,
         completion: &Completion,
         done: u32,
         windows: &[MemoryWindow],
-    ) -> Result<Result<(), Wrong>, PeerError> {
+    ) -> Result<Result<(), Mismatch>, PeerError> {
         // Of the operations that take receives, SEND with invalidate alone has windows.
         let invalidated = windows.get(done as usize).map(MemoryWindow::rkey);
         let opcode =
             if self.operation.is_send() { WcOpcode::Recv } else { WcOpcode::RecvRdmaWithImm };
         let imm = self.operation.has_imm().then_some(done);
-        let wrong = |field| Ok(Err(Wrong::Completion { field, message: done }));
+        let wrong = |field| Ok(Err(Mismatch::Completion { field, message: done }));
         match completion {
             _ if completion.wr_id != u64::from(done) => {
-                Ok(Err(Wrong::Order { found: completion.wr_id, wanted: done }))
+                Ok(Err(Mismatch::Order { found: completion.wr_id, wanted: done }))
             }
             _ if completion.opcode != opcode => wrong("opcode"),
             _ if completion.byte_len != self.size => wrong("byte_len"),
             _ if completion.imm_data() != imm => wrong("immediate data"),
             _ if completion.invalidated_rkey() != invalidated => wrong("invalidated rkey"),
             _ if self.operation.is_send() => {
-                station.verify(self.offset(done % self.slots), done, self.size)
+                resources.verify(self.offset(done % self.slots), done, self.size)
             }
             _ => Ok(Ok(())),
         }
     }
 
     /// What the operation left behind in memory.
-    fn check_memory(&self, station: &Station) -> Result<Result<(), Wrong>, PeerError> {
-        if let Err(wrong) = station.verify_outside(self.offset(self.slots))? {
+    fn check_memory(&self, resources: &Resources) -> Result<Result<(), Mismatch>, PeerError> {
+        if let Err(wrong) = resources.verify_outside(self.offset(self.slots))? {
             return Ok(Err(wrong));
         }
         if self.operation.is_atomic() {
-            let (found, wanted) = (station.counter()?, self.operation.counter_at(self.count));
+            let (found, wanted) = (resources.counter()?, self.operation.counter_at(self.count));
             return Ok(if found == wanted {
                 Ok(())
             } else {
-                Err(Wrong::Counter { found, wanted })
+                Err(Mismatch::Counter { found, wanted })
             });
         }
         if self.operation.is_write() || self.operation.is_read() {
@@ -250,7 +250,7 @@ impl Serving {
                 // The last message of a slot is the last one k below count with k % slots == slot.
                 let last = (self.count - 1 - slot) / self.slots * self.slots + slot;
                 let message = if self.operation.is_write() { last } else { slot };
-                if let Err(wrong) = station.verify(self.offset(slot), message, self.size)? {
+                if let Err(wrong) = resources.verify(self.offset(slot), message, self.size)? {
                     return Ok(Err(wrong));
                 }
             }

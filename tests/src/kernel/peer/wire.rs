@@ -196,19 +196,19 @@ impl Control {
         Ok(Self { reader: BufReader::new(stream.try_clone()?), stream })
     }
 
-    pub(super) fn say(&mut self, line: impl fmt::Display) -> Result<(), PeerError> {
+    pub(super) fn write_line(&mut self, line: impl fmt::Display) -> Result<(), PeerError> {
         Ok(self.stream.write_all(format!("{line}\n").as_bytes())?)
     }
 
     /// The next line, without its end; empty when the other end is gone.
-    pub(super) fn hear(&mut self) -> Result<String, PeerError> {
+    pub(super) fn read_line(&mut self) -> Result<String, PeerError> {
         let mut line = String::new();
         self.reader.read_line(&mut line)?;
         line.truncate(line.trim_end().len());
         Ok(line)
     }
 
-    /// Whether there is a line to hear, or the other end is gone.
+    /// Whether there is a line to read_line, or the other end is gone.
     pub(super) fn has_line(&self) -> Result<bool, PeerError> {
         self.stream.set_nonblocking(true)?;
         let peeked = self.stream.peek(&mut [0]);

@@ -8,18 +8,20 @@ use std::{
     time::Duration,
 };
 
-use urxe_tests::kernel::{Counters, Error, Guest, HOST_V4, HOST_V6, HostCommand, Job, Lab, Series};
+use urxe_tests::kernel::{
+    Counters, Error, Guest, HOST_V4, HOST_V6, HostCommand, Job, Series, Testbed,
+};
 
 use crate::{
-    case::{Failure, must_say},
+    case::{Failure, must_contain},
     clean::on_clean_link,
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(30);
 /// Where a guest receives a file, and how long that may take.
-const BRING_PORT: u16 = 9099;
-const BRING_LIMIT: Duration = Duration::from_secs(180);
+const COPY_PORT: u16 = 9099;
+const COPY_LIMIT: Duration = Duration::from_secs(180);
 
 /// Which addresses, and so which GIDs, the RoCE packets have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Transport {
 
 /// How long the ends wait for an acknowledgement before they send again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum RetryTimeout {
     /// 4 s: a retry then has a cause (`tests/kernel/guest/patient.c` says why).
     Long,
     /// 67 ms, as `ibv_rc_pingpong` sets it, and urxe less, by what it measures: for links with
@@ -73,18 +75,18 @@ pub enum Node<'a> {
     /// A guest's kernel.
     Kernel(&'a Guest),
     /// urxe, as an unprivileged user beside the guests.
-    Urxe(&'a Lab),
+    Urxe(&'a Testbed),
 }
 
 /// Server and client: urxe serves a kernel of this series, or is its client.
-pub fn roles(lab: &Lab, series: Series, serves: bool) -> (Node<'_>, Node<'_>) {
-    let (urxe, kernel) = (Node::Urxe(lab), Node::Kernel(lab.guest(series)));
+pub fn roles(testbed: &Testbed, series: Series, serves: bool) -> (Node<'_>, Node<'_>) {
+    let (urxe, kernel) = (Node::Urxe(testbed), Node::Kernel(testbed.guest(series)));
     if serves { (urxe, kernel) } else { (kernel, urxe) }
 }
 
 /// `urxe` as an unprivileged user, with its device on this address.
-pub fn urxe(lab: &Lab, address: IpAddr) -> HostCommand {
-    lab.unprivileged(lab.installed("urxe")).env("URXE_DEVICES", format!("rxe0={address}"))
+pub fn urxe(testbed: &Testbed, address: IpAddr) -> HostCommand {
+    testbed.unprivileged(testbed.installed("urxe")).env("URXE_DEVICES", format!("rxe0={address}"))
 }
 
 /// One run of the exchange of `ibv_rc_pingpong` and its like.
@@ -95,7 +97,7 @@ pub struct Pingpong {
     pub size: u32,
     pub count: u32,
     pub mtu: u16,
-    pub patience: Patience,
+    pub retry_timeout: RetryTimeout,
     /// So many queue pairs on one shared receive queue, as `ibv_srq_pingpong`; the messages are
     /// those of all together.
     pub shared: Option<u32>,
@@ -103,13 +105,13 @@ pub struct Pingpong {
 
 /// One run of `peer`: the operations named, each `count` times.
 #[derive(Debug, Clone, Copy)]
-pub struct Play {
+pub struct OperationRun {
     pub family: Family,
     pub operations: &'static [&'static str],
     pub size: u32,
     pub count: u32,
     pub mtu: u16,
-    pub patience: Patience,
+    pub retry_timeout: RetryTimeout,
     /// As `peer` takes them: `-I`, `-S 4`.
     pub more: &'static str,
 }
@@ -118,25 +120,38 @@ impl Pingpong {
     /// 20 messages each way.
     pub fn new(family: Family, size: u32, mtu: u16) -> Self {
         let transport = Transport::Rc;
-        Self { transport, family, size, count: 20, mtu, patience: Patience::Long, shared: None }
+        Self {
+            transport,
+            family,
+            size,
+            count: 20,
+            mtu,
+            retry_timeout: RetryTimeout::Long,
+            shared: None,
+        }
     }
 
     /// `count` messages each way through `qps` queue pairs on one shared receive queue. An end that
-    /// has seen its share goes while others are still under way, so the books of packets need not
-    /// balance. What they send to it a kernel sends again for ever (for `rdma_rxe` seven retries
+    /// has seen its share goes while others are still under way, so the counters_during of packets need not
+    /// check_all_received. What they send to it a kernel sends again for ever (for `rdma_rxe` seven retries
     /// have no end): of a hundred queue pairs, each 67 ms, that is more than an emulated processor
     /// can send, and its program never gets to see that it may go as well. So the kernel's are
     /// patient here, too.
     pub fn shared(family: Family, size: u32, qps: u32, count: u32) -> Self {
-        let (patience, shared) = (Patience::Usual, Some(qps));
-        Self { count, patience, shared, ..Self::new(family, size, 1024) }
+        let (retry_timeout, shared) = (RetryTimeout::Usual, Some(qps));
+        Self { count, retry_timeout, shared, ..Self::new(family, size, 1024) }
     }
 
-    /// Runs it, on a clean link unless the kernel's [`Patience`] is the usual.
-    pub fn run(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
-        match self.patience {
-            Patience::Long => on_clean_link(lab, || self.once(lab, server, client)),
-            Patience::Usual => self.once(lab, server, client).map(drop),
+    /// Runs it, on a clean link unless the kernel's [`RetryTimeout`] is the usual.
+    pub fn run(
+        &self,
+        testbed: &Testbed,
+        server: Node<'_>,
+        client: Node<'_>,
+    ) -> Result<(), Failure> {
+        match self.retry_timeout {
+            RetryTimeout::Long => on_clean_link(testbed, || self.once(testbed, server, client)),
+            RetryTimeout::Usual => self.once(testbed, server, client).map(drop),
         }
     }
 
@@ -144,21 +159,21 @@ impl Pingpong {
     /// only, a byte of each page of the last one. The counters of urxe's devices.
     fn once(
         &self,
-        lab: &Lab,
+        testbed: &Testbed,
         server: Node<'_>,
         client: Node<'_>,
     ) -> Result<Vec<Counters>, Failure> {
-        Ok(self.open(lab, server, client)?.start()?.finish()?.counters)
+        Ok(self.open(testbed, server, client)?.start()?.finish()?.counters)
     }
 
     /// Starts the server. When it listens, its device is open.
     pub fn open<'a>(
         &self,
-        lab: &Lab,
+        testbed: &Testbed,
         server: Node<'a>,
         client: Node<'a>,
     ) -> Result<Opened<'a>, Failure> {
-        let port = lab.port();
+        let port = testbed.port();
         let mut serving = server.pingpong(self, port, None)?;
         server.wait_listening(&mut serving, port)?;
         Ok(Opened { run: *self, server, client, port, serving })
@@ -169,7 +184,7 @@ impl Pingpong {
         match node {
             // ibv_rc_pingpong says this and exits with 0.
             Node::Kernel(_) if output.contains("invalid data") => {
-                Err(Failure::unsaid("ibv_rc_pingpong -c", output, "valid data"))
+                Err(Failure::missing_output("ibv_rc_pingpong -c", output, "valid data"))
             }
             Node::Kernel(_) => Ok(None),
             Node::Urxe(_) => match Summary::find(&output) {
@@ -179,9 +194,11 @@ impl Pingpong {
                 {
                     Ok(Some(summary.counters))
                 }
-                _ => {
-                    Err(Failure::unsaid("urxe pingpong", output, "that each message was verified"))
-                }
+                _ => Err(Failure::missing_output(
+                    "urxe pingpong",
+                    output,
+                    "that each message was verified",
+                )),
             },
         }
     }
@@ -256,43 +273,56 @@ impl Summary {
     }
 }
 
-impl Play {
+impl OperationRun {
     /// 20 of each.
     pub fn new(family: Family, operations: &'static [&'static str], size: u32, mtu: u16) -> Self {
-        Self { family, operations, size, count: 20, mtu, patience: Patience::Long, more: "" }
+        Self {
+            family,
+            operations,
+            size,
+            count: 20,
+            mtu,
+            retry_timeout: RetryTimeout::Long,
+            more: "",
+        }
     }
 
     /// Runs it and expects the client to say that it failed, and why. Server and client are a pair.
     pub fn fails_with(
         &self,
-        lab: &Lab,
+        testbed: &Testbed,
         pair: (Node<'_>, Node<'_>),
         why: &str,
     ) -> Result<(), Failure> {
-        let output = match self.once(lab, pair.0, pair.1) {
+        let output = match self.once(testbed, pair.0, pair.1) {
             Err(Failure::Harness(Error::Status { output, .. })) => output,
             Err(failure) => return Err(failure),
             Ok(_) => "no error".to_owned(),
         };
-        must_say(&format!("{} {}", self.operations.join(" "), self.more), &output, why)
+        must_contain(&format!("{} {}", self.operations.join(" "), self.more), &output, why)
     }
 
-    /// Runs it, on a clean link unless the kernel's [`Patience`] is the usual.
-    pub fn run(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
-        match self.patience {
-            Patience::Long => on_clean_link(lab, || self.once(lab, server, client)),
-            Patience::Usual => self.once(lab, server, client).map(drop),
+    /// Runs it, on a clean link unless the kernel's [`RetryTimeout`] is the usual.
+    pub fn run(
+        &self,
+        testbed: &Testbed,
+        server: Node<'_>,
+        client: Node<'_>,
+    ) -> Result<(), Failure> {
+        match self.retry_timeout {
+            RetryTimeout::Long => on_clean_link(testbed, || self.once(testbed, server, client)),
+            RetryTimeout::Usual => self.once(testbed, server, client).map(drop),
         }
     }
 
     /// Runs it once; both ends verify. The counters of urxe's devices.
     pub fn once(
         &self,
-        lab: &Lab,
+        testbed: &Testbed,
         server: Node<'_>,
         client: Node<'_>,
     ) -> Result<Vec<Counters>, Failure> {
-        let port = lab.port();
+        let port = testbed.port();
         let mut serving = server.peer(self, port, None)?;
         serving.wait_for("listening", START_LIMIT)?;
         let played =
@@ -304,7 +334,7 @@ impl Play {
             self.operations.iter().map(|name| format!("OK {name} {} {}", self.size, self.count));
         for wanted in wanted {
             if !output.lines().any(|line| line == wanted) {
-                return Err(Failure::unsaid(command, output, wanted));
+                return Err(Failure::missing_output(command, output, wanted));
             }
         }
         let of_urxe = [(client, output), (server, served)];
@@ -328,10 +358,10 @@ impl Node<'_> {
         let transport = transport.name();
         match self {
             Self::Kernel(guest) => {
-                let preload = match (run.patience, run.shared) {
-                    (Patience::Long, _) => "LD_PRELOAD=/usr/lib/patient.so ",
-                    (Patience::Usual, None) => "LD_PRELOAD=/usr/lib/lingering.so ",
-                    (Patience::Usual, Some(_)) => {
+                let preload = match (run.retry_timeout, run.shared) {
+                    (RetryTimeout::Long, _) => "LD_PRELOAD=/usr/lib/patient.so ",
+                    (RetryTimeout::Usual, None) => "LD_PRELOAD=/usr/lib/lingering.so ",
+                    (RetryTimeout::Usual, Some(_)) => {
                         "LD_PRELOAD=/usr/lib/patient.so:/usr/lib/lingering.so "
                     }
                 };
@@ -347,7 +377,7 @@ impl Node<'_> {
                 };
                 Ok(guest.start(&format!("{preload}{program} {options} {host}"))?)
             }
-            Self::Urxe(lab) => {
+            Self::Urxe(testbed) => {
                 let role = match server {
                     None if run.shared.is_some() => "--listen".to_owned(),
                     // The first message must be as ibv_rc_pingpong makes it with -c.
@@ -355,19 +385,20 @@ impl Node<'_> {
                     Some(server) => format!("--connect {server}"),
                 };
                 let shared = run.shared.map(|qps| format!("--srq {qps}")).unwrap_or_default();
-                let patient = if run.patience == Patience::Long { "--patient" } else { "" };
+                let patient =
+                    if run.retry_timeout == RetryTimeout::Long { "--patient" } else { "" };
                 let options = format!("-p {port} -s {size} -n {count} -m {mtu} {shared} {patient}");
                 let words = format!("pingpong --transport {transport} --json {options} {role}");
-                Ok(urxe(lab, self.address(run.family)).words(&words).start()?)
+                Ok(urxe(testbed, self.address(run.family)).words(&words).start()?)
             }
         }
     }
 
-    fn peer(self, play: &Play, port: u16, server: Option<IpAddr>) -> Result<Job, Failure> {
-        let Play { size, count, mtu, more, .. } = play;
-        let timeout = match play.patience {
-            Patience::Long => 20,
-            Patience::Usual => 14,
+    fn peer(self, play: &OperationRun, port: u16, server: Option<IpAddr>) -> Result<Job, Failure> {
+        let OperationRun { size, count, mtu, more, .. } = play;
+        let timeout = match play.retry_timeout {
+            RetryTimeout::Long => 20,
+            RetryTimeout::Usual => 14,
         };
         let role = match server {
             None => "-l".to_owned(),
@@ -381,11 +412,12 @@ impl Node<'_> {
                 let gid = guest.gid_index(self.address(play.family))?;
                 Ok(guest.start(&format!("peer -g {gid} -p {port} -t {timeout} {role}"))?)
             }
-            Self::Urxe(lab) => {
-                let patient = if play.patience == Patience::Long { "--patient" } else { "" };
+            Self::Urxe(testbed) => {
+                let patient =
+                    if play.retry_timeout == RetryTimeout::Long { "--patient" } else { "" };
                 let address = self.address(play.family);
                 let words = format!("--address {address} -p {port} -t {timeout} {patient} {role}");
-                Ok(lab.unprivileged(lab.installed("urxe-peer")).words(&words).start()?)
+                Ok(testbed.unprivileged(testbed.installed("urxe-peer")).words(&words).start()?)
             }
         }
     }
@@ -404,20 +436,20 @@ impl Node<'_> {
 ///
 /// # Errors
 /// [`Failure`]: it cannot be read here, or not all of it has arrived there.
-pub fn bring(guest: &Guest, file: &Path, folder: &str) -> Result<(), Failure> {
+pub fn copy_to_guest(guest: &Guest, file: &Path, folder: &str) -> Result<(), Failure> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let io =
         |source| Error::Io { action: format!("copy {} into the guest", file.display()), source };
     let bytes = std::fs::read(file).map_err(io)?;
     let receiving = guest.start(&format!(
-        "mkdir -p {folder} && cd {folder} && nc -l -p {BRING_PORT} >{name} && wc -c <{name}"
+        "mkdir -p {folder} && cd {folder} && nc -l -p {COPY_PORT} >{name} && wc -c <{name}"
     ))?;
-    guest.wait_listening(BRING_PORT)?;
-    let mut to_guest = TcpStream::connect(SocketAddr::new(guest.v4(), BRING_PORT)).map_err(io)?;
+    guest.wait_listening(COPY_PORT)?;
+    let mut to_guest = TcpStream::connect(SocketAddr::new(guest.v4(), COPY_PORT)).map_err(io)?;
     to_guest.write_all(&bytes).and_then(|()| to_guest.shutdown(Shutdown::Write)).map_err(io)?;
-    let output = receiving.finish(BRING_LIMIT)?.ok()?;
+    let output = receiving.finish(COPY_LIMIT)?.ok()?;
     if output.trim() == bytes.len().to_string() {
         return Ok(());
     }
-    Err(Failure::unsaid("nc", output, format!("{} bytes", bytes.len())))
+    Err(Failure::missing_output("nc", output, format!("{} bytes", bytes.len())))
 }

@@ -12,7 +12,7 @@ use urxe::{
 
 use super::super::Counters;
 use super::{
-    PeerConfig, PeerError, Wrong,
+    Mismatch, PeerConfig, PeerError,
     wire::{Endpoint, FILL, pattern},
 };
 
@@ -32,7 +32,7 @@ const GUARD: usize = 4096;
 const IOVA: u64 = 0x7fed_cba0_0000;
 
 /// See the module.
-pub(super) struct Station {
+pub(super) struct Resources {
     device: Device,
     pd: ProtectionDomain,
     cq: CompletionQueue,
@@ -42,7 +42,7 @@ pub(super) struct Station {
     last_completion: Cell<Instant>,
 }
 
-impl Station {
+impl Resources {
     /// Opens the device, makes everything, brings the queue pair to INIT. `inline`: bytes that a
     /// send may carry inline.
     pub(super) fn open(config: &PeerConfig, inline: u32) -> Result<Self, PeerError> {
@@ -215,20 +215,20 @@ impl Station {
         offset: usize,
         message: u32,
         size: u32,
-    ) -> Result<Result<(), Wrong>, PeerError> {
+    ) -> Result<Result<(), Mismatch>, PeerError> {
         let bytes = self.read(offset, size)?;
         let wrong =
             bytes.iter().enumerate().position(|(byte, &value)| value != pattern(message, byte));
-        Ok(wrong.map_or(Ok(()), |byte| Err(Wrong::Byte { message, byte })))
+        Ok(wrong.map_or(Ok(()), |byte| Err(Mismatch::Byte { message, byte })))
     }
 
     /// Whether nothing but the first `used` bytes of the region has changed since it was cleared.
-    pub(super) fn verify_outside(&self, used: usize) -> Result<Result<(), Wrong>, PeerError> {
+    pub(super) fn verify_outside(&self, used: usize) -> Result<Result<(), Mismatch>, PeerError> {
         for (from, to) in [(0, GUARD), (GUARD + used, self.region.len())] {
             let mut bytes = vec![0; to - from];
             self.region.read(from, &mut bytes)?;
             if let Some(at) = bytes.iter().position(|&byte| byte != FILL) {
-                return Ok(Err(Wrong::Outside { offset: (from + at) as i64 - GUARD as i64 }));
+                return Ok(Err(Mismatch::Outside { offset: (from + at) as i64 - GUARD as i64 }));
             }
         }
         Ok(Ok(()))

@@ -19,7 +19,7 @@ const MTU: u16 = 9000;
 
 /// Guests on one bridge. Dropping it ends them and removes everything but the captures kept.
 #[derive(Debug)]
-pub struct Lab {
+pub struct Testbed {
     // Dropped in this order: guests leave the network before it goes.
     guests: Vec<Guest>,
     network: Network,
@@ -27,7 +27,7 @@ pub struct Lab {
     next_port: AtomicU16,
 }
 
-impl Lab {
+impl Testbed {
     /// Boots a guest of each series, all at once, on one bridge in a new network namespace, which
     /// the calling thread enters. Call it on the main thread, before others start.
     ///
@@ -79,10 +79,10 @@ impl Lab {
     /// The guest with a kernel of this series.
     ///
     /// # Panics
-    /// When the lab was opened without it.
+    /// When the testbed was opened without it.
     pub fn guest(&self, series: Series) -> &Guest {
         let found = self.guests.iter().find(|guest| guest.kernel().series == series);
-        found.expect("the lab was opened with this series")
+        found.expect("the testbed was opened with this series")
     }
 
     /// Boots anew each guest that has died; for each, what it showed before. A kernel dies with a
@@ -90,8 +90,8 @@ impl Lab {
     ///
     /// # Errors
     /// [`Error::Guest`] when one does not come up.
-    pub fn revive(&self) -> Result<Vec<String>, Error> {
-        self.guests.iter().filter_map(|guest| guest.revive().transpose()).collect()
+    pub fn reboot_failed(&self) -> Result<Vec<String>, Error> {
+        self.guests.iter().filter_map(|guest| guest.reboot_failed().transpose()).collect()
     }
 
     /// Whether a guest has died, so that who talks to it waits in vain.
@@ -110,7 +110,7 @@ impl Lab {
     }
 
     /// A command beside the guests, as an unprivileged user. `program` is found in `PATH` or is a
-    /// copy made by [`Lab::install`], named by [`Lab::installed`].
+    /// copy made by [`Testbed::install`], named by [`Testbed::installed`].
     pub fn unprivileged(&self, program: impl Into<OsString>) -> HostCommand {
         HostCommand::unprivileged(program.into(), self.folder.path().join("home").as_os_str())
     }
@@ -125,7 +125,7 @@ impl Lab {
         set_mode(&copy, 0o755)
     }
 
-    /// Where [`Lab::install`] has put the program of this file name.
+    /// Where [`Testbed::install`] has put the program of this file name.
     pub fn installed(&self, program: impl AsRef<Path>) -> PathBuf {
         self.folder.path().join(program.as_ref().file_name().unwrap_or_default())
     }
