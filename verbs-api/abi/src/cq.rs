@@ -229,7 +229,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
             // Who takes a full array and sleeps without another look would never hear of the rest:
             // perftest with --events --bidirectional and several queue pairs. Who takes one for
             // each event, as its latency tests do, must get no event more.
-            object.cq.remind();
+            object.cq.notify_unpolled();
         }
         context.node.settle();
         taken as c_int
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
         let (object, context) = unsafe { CqObject::hot_c(cq) }?;
         context.node.engine.send_held();
         if solicited_only == 0 {
-            let behind = u32::try_from(object.cq.arm_behind(ArmKind::Next)).unwrap_or(u32::MAX);
+            let behind = u32::try_from(object.cq.arm_and_count(ArmKind::Next)).unwrap_or(u32::MAX);
             object.behind.store(behind, Ordering::Relaxed);
         } else {
             object.cq.arm(ArmKind::Solicited);

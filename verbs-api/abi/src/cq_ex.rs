@@ -173,11 +173,11 @@ fn start(object: &CqObject, context: &Context) -> Result<Option<Completion>, CqE
     if object.single_threaded {
         return take(object, context);
     }
-    if let Some(taken) = object.cq.start_turn()? {
+    if let Some(taken) = object.cq.start_unguarded_poll()? {
         return Ok(Some(taken));
     }
     context.node.engine.progress();
-    object.cq.start_turn()
+    object.cq.start_unguarded_poll()
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int {
@@ -231,7 +231,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
         // SAFETY: the ABI's contract: such a queue is the first field of a CqObject.
         let object = unsafe { &*cq.cast::<CqObject>() };
         if !object.single_threaded {
-            object.cq.end_turn();
+            object.cq.end_poll();
         }
     });
 }

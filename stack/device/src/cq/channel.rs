@@ -36,7 +36,7 @@ pub struct CqEvent {
 /// A completion queue's place in its channel. The generation tells the queue from the next one in
 /// that place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct ChannelSlot {
     index: u32,
     generation: u32,
 }
@@ -53,22 +53,22 @@ struct Attached {
 
 #[derive(Default)]
 struct State {
-    seats: Vec<Attached>,
+    slots: Vec<Attached>,
     vacant: Vec<u32>,
-    line: VecDeque<u32>,
-    void: VoidCounts,
+    ready: VecDeque<u32>,
+    void_counts: VoidCounts,
 }
 
 impl State {
-    fn seat(&mut self, seat: Seat) -> Option<&mut Attached> {
-        self.seats
-            .get_mut(seat.index as usize)
-            .filter(|attached| attached.in_use && attached.generation == seat.generation)
+    fn slot(&mut self, slot: ChannelSlot) -> Option<&mut Attached> {
+        self.slots
+            .get_mut(slot.index as usize)
+            .filter(|attached| attached.in_use && attached.generation == slot.generation)
     }
 
     fn take(&mut self) -> Option<CqEvent> {
-        let index = self.line.pop_front()?;
-        let attached = &mut self.seats[index as usize];
+        let index = self.ready.pop_front()?;
+        let attached = &mut self.slots[index as usize];
         debug_assert!(
             attached.in_use && attached.waiting > 0,
             "only queues with events stand in line"
@@ -76,7 +76,7 @@ impl State {
         attached.waiting -= 1;
         attached.unacknowledged += 1;
         if attached.waiting > 0 {
-            self.line.push_back(index);
+            self.ready.push_back(index);
         }
         Some(attached.event)
     }
@@ -102,7 +102,7 @@ impl CompletionChannel {
     pub fn next_event(&self) -> Option<CqEvent> {
         let mut state = lock(&self.state);
         let event = state.take()?;
-        state.void.withdraw(&*self.wake, 1);
+        state.void_counts.withdraw(&*self.wake, 1);
         Some(event)
     }
 
@@ -110,7 +110,7 @@ impl CompletionChannel {
     /// `None`: the event was withdrawn in between, and the reader takes another count.
     pub fn next_event_for_count(&self) -> Option<CqEvent> {
         let mut state = lock(&self.state);
-        if state.void.consume() { state.take() } else { None }
+        if state.void_counts.consume() { state.take() } else { None }
     }
 
     /// Number of completion queues that use this channel. A channel in use is not destroyed
@@ -118,61 +118,61 @@ impl CompletionChannel {
     #[must_use]
     pub fn cq_count(&self) -> usize {
         let state = lock(&self.state);
-        state.seats.len() - state.vacant.len()
+        state.slots.len() - state.vacant.len()
     }
 
     /// Whether there is an event that nobody took yet.
     #[must_use]
     pub fn has_events(&self) -> bool {
-        !lock(&self.state).line.is_empty()
+        !lock(&self.state).ready.is_empty()
     }
 
     /// Number of events that nobody took yet.
     #[must_use]
     pub fn waiting_events(&self) -> u64 {
-        lock(&self.state).seats.iter().map(|attached| u64::from(attached.waiting)).sum()
+        lock(&self.state).slots.iter().map(|attached| u64::from(attached.waiting)).sum()
     }
 
     /// Gives the completion queue `event.cq` a place.
-    pub(super) fn attach(&self, event: CqEvent) -> Seat {
+    pub(super) fn attach(&self, event: CqEvent) -> ChannelSlot {
         let mut state = lock(&self.state);
         if let Some(index) = state.vacant.pop() {
-            let attached = &mut state.seats[index as usize];
+            let attached = &mut state.slots[index as usize];
             attached.event = event;
             attached.in_use = true;
-            return Seat { index, generation: attached.generation };
+            return ChannelSlot { index, generation: attached.generation };
         }
-        let index = u32::try_from(state.seats.len())
+        let index = u32::try_from(state.slots.len())
             .expect("a device has fewer than 2^32 completion queues");
-        state.seats.push(Attached {
+        state.slots.push(Attached {
             event,
             generation: 0,
             in_use: true,
             waiting: 0,
             unacknowledged: 0,
         });
-        let (seats, standing) = (state.seats.len(), state.line.len());
-        state.line.reserve(seats - standing);
-        Seat { index, generation: 0 }
+        let (slots, queued) = (state.slots.len(), state.ready.len());
+        state.ready.reserve(slots - queued);
+        ChannelSlot { index, generation: 0 }
     }
 
     /// Sends one event. Nothing happens if the queue has left in the meantime.
-    pub(super) fn notify(&self, seat: Seat) {
+    pub(super) fn notify(&self, slot: ChannelSlot) {
         let mut state = lock(&self.state);
-        let Some(attached) = state.seat(seat) else { return };
+        let Some(attached) = state.slot(slot) else { return };
         let Some(waiting) = attached.waiting.checked_add(1) else { return };
         attached.waiting = waiting;
         if waiting == 1 {
-            state.line.push_back(seat.index);
+            state.ready.push_back(slot.index);
         }
         // Under the lock, so that nobody can withdraw the event before its wake-up.
         self.wake.wake();
     }
 
     /// Acknowledges `count` events of a queue. More than were taken count as all of them.
-    pub(super) fn acknowledge(&self, seat: Seat, count: u32) {
+    pub(super) fn acknowledge(&self, slot: ChannelSlot, count: u32) {
         let mut state = lock(&self.state);
-        let Some(attached) = state.seat(seat) else { return };
+        let Some(attached) = state.slot(slot) else { return };
         attached.unacknowledged = attached.unacknowledged.saturating_sub(u64::from(count));
         if attached.unacknowledged == 0 {
             drop(state);
@@ -182,14 +182,14 @@ impl CompletionChannel {
 
     /// Takes a queue's place away: withdraws the events that nobody took and, if `wait`, waits
     /// until the others are acknowledged.
-    pub(super) fn detach(&self, seat: Seat, acknowledgements: Acknowledgements) {
+    pub(super) fn detach(&self, slot: ChannelSlot, acknowledgements: Acknowledgements) {
         let mut state = lock(&self.state);
         loop {
-            let Some(attached) = state.seat(seat) else { return };
+            let Some(attached) = state.slot(slot) else { return };
             let withdrawn = std::mem::take(&mut attached.waiting);
             if withdrawn > 0 {
-                state.line.retain(|&index| index != seat.index);
-                state.void.withdraw(&*self.wake, withdrawn);
+                state.ready.retain(|&index| index != slot.index);
+                state.void_counts.withdraw(&*self.wake, withdrawn);
                 continue;
             }
             if attached.unacknowledged > 0 && acknowledgements == Acknowledgements::Await {
@@ -199,7 +199,7 @@ impl CompletionChannel {
             attached.unacknowledged = 0;
             attached.in_use = false;
             attached.generation = attached.generation.wrapping_add(1);
-            state.vacant.push(seat.index);
+            state.vacant.push(slot.index);
             return;
         }
     }

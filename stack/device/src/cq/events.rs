@@ -198,7 +198,7 @@ struct State {
     /// Events taken and not acknowledged, by object; objects without any are not in here.
     unacknowledged: HashMap<EventObject, u32>,
     lost: u64,
-    void: VoidCounts,
+    void_counts: VoidCounts,
 }
 
 impl State {
@@ -261,7 +261,7 @@ impl AsyncEvents {
     pub fn next_event(&self) -> Option<AsyncEvent> {
         let mut state = lock(&self.state);
         let event = state.take()?;
-        state.void.withdraw(&*self.wake, 1);
+        state.void_counts.withdraw(&*self.wake, 1);
         Some(event)
     }
 
@@ -269,7 +269,7 @@ impl AsyncEvents {
     /// `None`: the event was withdrawn in between, and the reader takes another count.
     pub fn next_event_for_count(&self) -> Option<AsyncEvent> {
         let mut state = lock(&self.state);
-        if state.void.consume() { state.take() } else { None }
+        if state.void_counts.consume() { state.take() } else { None }
     }
 
     /// Acknowledges one event that [`next_event`](Self::next_event) returned. Once too often does
@@ -325,7 +325,7 @@ impl AsyncEvents {
         state.waiting.retain(|event| event.object() != Some(object));
         let withdrawn = before - state.waiting.len();
         if withdrawn > 0 {
-            state.void.withdraw(&*self.wake, u32::try_from(withdrawn).unwrap_or(u32::MAX));
+            state.void_counts.withdraw(&*self.wake, u32::try_from(withdrawn).unwrap_or(u32::MAX));
         }
     }
 }

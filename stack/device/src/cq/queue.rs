@@ -26,9 +26,9 @@ use std::fmt;
 use std::ops::Deref;
 
 pub use self::cq_writer::CqWriter;
+use self::poller::PollOwner;
 pub use self::poller::Poller;
-use self::poller::Turn;
-use super::channel::{Acknowledgements, Seat};
+use super::channel::{Acknowledgements, ChannelSlot};
 use super::moderation::{Coalescing, Moderation, ModerationTimers};
 use super::{AsyncEvents, Completion, CompletionChannel, CqEvent, CqId, EventObject};
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
@@ -114,7 +114,7 @@ struct Ring {
     coalescing: Coalescing,
     overrun: bool,
     /// Who polls one by one.
-    turn: Turn,
+    poll_owner: PollOwner,
 }
 
 impl Ring {
@@ -132,7 +132,7 @@ pub struct Cq {
     id: CqId,
     context: u64,
     max_capacity: u32,
-    channel: Option<(Arc<CompletionChannel>, Seat)>,
+    channel: Option<(Arc<CompletionChannel>, ChannelSlot)>,
     events: Option<Arc<AsyncEvents>>,
     moderation_timers: Arc<ModerationTimers>,
     /// Of its device, if it is of one; returned with the queue.
@@ -143,7 +143,7 @@ pub struct Cq {
     /// Sinks that may outlive the queue's users.
     batch_locks: AtomicU32,
     ring: Mutex<Ring>,
-    turn_over: Condvar,
+    poll_ended: Condvar,
 }
 
 impl Cq {
@@ -157,8 +157,8 @@ impl Cq {
         let max_capacity = max_capacity.min(MAX_CAPACITY);
         let entries = entries(capacity, max_capacity)?;
         let channel = channel.map(|channel| {
-            let seat = channel.attach(CqEvent { cq: id, context });
-            (channel, seat)
+            let slot = channel.attach(CqEvent { cq: id, context });
+            (channel, slot)
         });
         let ring = Ring {
             entries,
@@ -166,7 +166,7 @@ impl Cq {
             armed: None,
             coalescing: Coalescing::default(),
             overrun: false,
-            turn: Turn::default(),
+            poll_owner: PollOwner::default(),
         };
         Ok(Self {
             id,
@@ -180,7 +180,7 @@ impl Cq {
             users: AtomicU32::new(0),
             batch_locks: AtomicU32::new(0),
             ring: Mutex::new(ring),
-            turn_over: Condvar::new(),
+            poll_ended: Condvar::new(),
         })
     }
 
@@ -302,12 +302,12 @@ impl Cq {
     /// Asks for one event (`ibv_req_notify_cq`). Returns whether completions were in the queue
     /// already: they make no event, so the caller polls again before it sleeps.
     pub fn arm(&self, kind: ArmKind) -> bool {
-        self.arm_behind(kind) > 0
+        self.arm_and_count(kind) > 0
     }
 
     /// The same; returns how many completions were in the queue already. One that was lost for want
     /// of room counts as well.
-    pub fn arm_behind(&self, kind: ArmKind) -> usize {
+    pub fn arm_and_count(&self, kind: ArmKind) -> usize {
         let mut ring = lock(&self.ring);
         if ring.armed != Some(ArmKind::Next) {
             ring.armed = Some(kind);
@@ -319,7 +319,7 @@ impl Cq {
     /// before: for a caller who took some of them, left the others, and may now sleep. Moderation
     /// does not hold it back: that waits for completions to come, and these are there, of which
     /// nothing else may ever tell. Completions that moderation holds back already are told by it.
-    pub fn remind(&self) {
+    pub fn notify_unpolled(&self) {
         if self.channel.is_none() || self.is_empty() {
             return;
         }
@@ -391,8 +391,8 @@ impl Cq {
 
     /// Acknowledges `count` events of this queue (`ibv_ack_cq_events`).
     pub fn ack_events(&self, count: u32) {
-        if let Some((channel, seat)) = &self.channel {
-            channel.acknowledge(*seat, count);
+        if let Some((channel, slot)) = &self.channel {
+            channel.acknowledge(*slot, count);
         }
     }
 
@@ -412,8 +412,8 @@ impl Cq {
     /// [`CqError::Busy`] while a work queue reports here, [`CqError::Destroyed`] the second time.
     pub fn destroy(&self) -> Result<(), CqError> {
         self.mark_destroyed()?;
-        if let Some((channel, seat)) = &self.channel {
-            channel.detach(*seat, Acknowledgements::Await);
+        if let Some((channel, slot)) = &self.channel {
+            channel.detach(*slot, Acknowledgements::Await);
         }
         if let Some(events) = &self.events {
             events.retire(EventObject::Cq(self.id));
@@ -450,8 +450,8 @@ impl Cq {
 
     /// Its events are nobody's.
     fn detach(&self) {
-        if let Some((channel, seat)) = &self.channel {
-            channel.detach(*seat, Acknowledgements::Forget);
+        if let Some((channel, slot)) = &self.channel {
+            channel.detach(*slot, Acknowledgements::Forget);
         }
         if let Some(events) = &self.events {
             events.retire_without_wait(EventObject::Cq(self.id));

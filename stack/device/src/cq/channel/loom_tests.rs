@@ -32,10 +32,10 @@ fn reader(
 fn loom_every_count_stands_for_an_event() {
     loom::model(|| {
         let (channel, count) = counted();
-        let seats = [channel.attach(event(0)), channel.attach(event(1))];
+        let slots = [channel.attach(event(0)), channel.attach(event(1))];
         let sender = thread::spawn({
             let channel = Arc::clone(&channel);
-            move || seats.map(|seat| channel.notify(seat))
+            move || slots.map(|slot| channel.notify(slot))
         });
         let reader = thread::spawn({
             let (channel, count) = (Arc::clone(&channel), StdArc::clone(&count));
@@ -62,12 +62,12 @@ fn loom_every_count_stands_for_an_event() {
 fn loom_taking_without_a_count_keeps_counts_and_events_together() {
     loom::model(|| {
         let (channel, count) = counted();
-        let seat = channel.attach(event(0));
-        channel.notify(seat);
+        let slot = channel.attach(event(0));
+        channel.notify(slot);
         let reader = reader(&channel, &count);
         let sender = thread::spawn({
             let channel = Arc::clone(&channel);
-            move || channel.notify(seat)
+            move || channel.notify(slot)
         });
         let mut taken = u64::from(channel.next_event().is_some());
         sender.join().unwrap();

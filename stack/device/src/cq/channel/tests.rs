@@ -26,13 +26,13 @@ fn taken(channel: &CompletionChannel) -> Vec<u32> {
 #[test]
 fn queues_take_turns() {
     let (channel, count) = counted();
-    let seats = [1, 2, 3].map(|cq| channel.attach(event(cq)));
+    let slots = [1, 2, 3].map(|cq| channel.attach(event(cq)));
     for _ in 0..3 {
-        channel.notify(seats[1]);
+        channel.notify(slots[1]);
     }
-    channel.notify(seats[0]);
-    channel.notify(seats[2]);
-    channel.notify(seats[0]);
+    channel.notify(slots[0]);
+    channel.notify(slots[2]);
+    channel.notify(slots[0]);
     assert_eq!(channel.waiting_events(), 6);
     assert_eq!(count.count(), 6);
     assert_eq!(taken(&channel), [2, 1, 3, 2, 1, 2]);
@@ -43,16 +43,16 @@ fn queues_take_turns() {
 #[test]
 fn the_line_needs_no_more_room_than_queues() {
     let (channel, _) = counted();
-    let seats: Vec<_> = (0..10).map(|cq| channel.attach(event(cq))).collect();
-    let room = lock(&channel.state).line.capacity();
+    let slots: Vec<_> = (0..10).map(|cq| channel.attach(event(cq))).collect();
+    let room = lock(&channel.state).ready.capacity();
     for _ in 0..100 {
-        for &seat in &seats {
-            channel.notify(seat);
+        for &slot in &slots {
+            channel.notify(slot);
         }
     }
     let state = lock(&channel.state);
-    assert_eq!(state.line.len(), 10);
-    assert_eq!(state.line.capacity(), room);
+    assert_eq!(state.ready.len(), 10);
+    assert_eq!(state.ready.capacity(), room);
 }
 
 #[test]
@@ -81,13 +81,13 @@ fn a_seat_is_used_again_and_its_old_holder_is_a_stranger() {
 #[test]
 fn leaving_takes_only_the_own_events_along() {
     let (channel, count) = counted();
-    let seats = [1, 2].map(|cq| channel.attach(event(cq)));
+    let slots = [1, 2].map(|cq| channel.attach(event(cq)));
     for _ in 0..2 {
-        for seat in seats {
-            channel.notify(seat);
+        for slot in slots {
+            channel.notify(slot);
         }
     }
-    channel.detach(seats[0], Acknowledgements::Forget);
+    channel.detach(slots[0], Acknowledgements::Forget);
     assert_eq!(count.count(), 2);
     assert_eq!(taken(&channel), [2, 2]);
 }
@@ -95,12 +95,12 @@ fn leaving_takes_only_the_own_events_along() {
 #[test]
 fn acknowledging_too_much_is_acknowledging_all() {
     let (channel, _) = counted();
-    let seat = channel.attach(event(1));
-    channel.notify(seat);
-    channel.notify(seat);
+    let slot = channel.attach(event(1));
+    channel.notify(slot);
+    channel.notify(slot);
     assert_eq!(taken(&channel).len(), 2);
-    channel.acknowledge(seat, 7);
-    channel.detach(seat, Acknowledgements::Await);
+    channel.acknowledge(slot, 7);
+    channel.detach(slot, Acknowledgements::Await);
     assert_eq!(channel.cq_count(), 0);
 }
 

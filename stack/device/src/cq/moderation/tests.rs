@@ -189,12 +189,12 @@ fn who_left_completions_in_the_queue_is_told_at_once_or_when_the_period_ends() {
     let queue = Moderated::new(64, after(10, 1000));
     queue.push(0);
     queue.cq.arm(ArmKind::Next);
-    queue.cq.remind();
+    queue.cq.notify_unpolled();
     assert_eq!(queue.events(), 1);
     // Held back: the period tells of them.
     queue.cq.arm(ArmKind::Next);
     queue.push(5);
-    queue.cq.remind();
+    queue.cq.notify_unpolled();
     assert_eq!(queue.events(), 0);
     queue.expire(1005);
     assert_eq!(queue.events(), 1);
@@ -202,7 +202,7 @@ fn who_left_completions_in_the_queue_is_told_at_once_or_when_the_period_ends() {
     queue.cq.moderate(after(10, 0)).unwrap();
     queue.cq.arm(ArmKind::Next);
     queue.push(2000);
-    queue.cq.remind();
+    queue.cq.notify_unpolled();
     assert_eq!(queue.events(), 1);
 }
 

@@ -100,8 +100,8 @@ impl Drop for CqWriter<'_> {
         if let Some(at) = self.ends {
             self.cq.moderation_timers.insert(at, self.cq.id);
         }
-        if let (true, Some((channel, seat))) = (self.notify, &self.cq.channel) {
-            channel.notify(*seat);
+        if let (true, Some((channel, slot))) = (self.notify, &self.cq.channel) {
+            channel.notify(*slot);
         }
         if let (true, Some(events)) = (self.overran, &self.cq.events) {
             events.push(AsyncEvent::Cq(CqEventType::CqErr, self.cq.id));

@@ -21,8 +21,8 @@ use urxe_types::sync::{ThreadId, current_thread, lock, wait};
 
 /// Whose turn it is, under the queue's lock.
 #[derive(Default)]
-pub(super) struct Turn {
-    of: Option<ThreadId>,
+pub(super) struct PollOwner {
+    thread: Option<ThreadId>,
     /// Threads that wait for the end of it.
     waiting: u32,
 }
@@ -50,41 +50,41 @@ impl Cq {
         }
         let thread = current_thread();
         let mut ring = lock(&self.ring);
-        while let Some(of) = ring.turn.of {
+        while let Some(of) = ring.poll_owner.thread {
             if of == thread {
                 return Err(CqError::Polling);
             }
-            ring.turn.waiting += 1;
-            ring = wait(&self.turn_over, ring);
-            ring.turn.waiting -= 1;
+            ring.poll_owner.waiting += 1;
+            ring = wait(&self.poll_ended, ring);
+            ring.poll_owner.waiting -= 1;
         }
         let Some(current) = self.take(&mut ring)? else { return Ok(None) };
-        ring.turn.of = Some(thread);
+        ring.poll_owner.thread = Some(thread);
         Ok(Some(Poller { cq: self, current, of_thread: PhantomData }))
     }
 
     /// Begins a turn as [`start_poll`](Self::start_poll) does, for a caller who can keep no borrow
     /// from call to call, as C: what it takes next it polls, and the turn lasts until this thread
-    /// ends it by [`end_turn`](Self::end_turn).
+    /// ends it by [`end_poll`](Self::end_poll).
     ///
     /// # Errors
     /// Those of [`start_poll`](Self::start_poll).
-    pub fn start_turn(&self) -> Result<Option<Completion>, CqError> {
+    pub fn start_unguarded_poll(&self) -> Result<Option<Completion>, CqError> {
         Ok(self.start_poll()?.map(|poller| ManuallyDrop::new(poller).current))
     }
 
     /// Ends this thread's turn. That of another thread goes on.
-    pub fn end_turn(&self) {
+    pub fn end_poll(&self) {
         let mut ring = lock(&self.ring);
-        if ring.turn.of != Some(current_thread()) {
+        if ring.poll_owner.thread != Some(current_thread()) {
             return;
         }
-        ring.turn.of = None;
-        let wake = ring.turn.waiting > 0;
+        ring.poll_owner.thread = None;
+        let wake = ring.poll_owner.waiting > 0;
         drop(ring);
         if wake {
             // All: the first may find the queue empty and leave without a turn to end.
-            self.turn_over.notify_all();
+            self.poll_ended.notify_all();
         }
     }
 
@@ -124,6 +124,6 @@ impl Poller<'_> {
 
 impl Drop for Poller<'_> {
     fn drop(&mut self) {
-        self.cq.end_turn();
+        self.cq.end_poll();
     }
 }

@@ -119,18 +119,18 @@ fn who_leaves_completions_behind_is_reminded_of_them_once() {
     for wr_id in 0..3 {
         cq.push(done(wr_id), false).unwrap();
     }
-    cq.remind();
+    cq.notify_unpolled();
     assert_eq!(events(&cq), 0, "nobody asked for an event");
-    assert_eq!(cq.arm_behind(ArmKind::Next), 3);
-    cq.remind();
-    cq.remind();
+    assert_eq!(cq.arm_and_count(ArmKind::Next), 3);
+    cq.notify_unpolled();
+    cq.notify_unpolled();
     assert_eq!(events(&cq), 1);
     cq.arm(ArmKind::Solicited);
-    cq.remind();
+    cq.notify_unpolled();
     assert_eq!(events(&cq), 0, "what is there was not solicited");
     cq.poll(&mut [Completion::default(); 3]).unwrap();
-    assert_eq!(cq.arm_behind(ArmKind::Next), 0);
-    cq.remind();
+    assert_eq!(cq.arm_and_count(ArmKind::Next), 0);
+    cq.notify_unpolled();
     assert_eq!(events(&cq), 0, "nothing is left");
     cq.push(done(3), false).unwrap();
     assert_eq!(events(&cq), 1, "it is still armed");
@@ -377,7 +377,7 @@ proptest! {
                     }
                 }
                 Step::Remind => {
-                    cq.remind();
+                    cq.notify_unpolled();
                     if armed == Some(ArmKind::Next) && !inside.is_empty() {
                         armed = None;
                         expected_events += 1;
@@ -446,22 +446,26 @@ fn one_thread_has_its_turn_at_a_time() {
 #[test]
 fn a_turn_without_a_borrow_lasts_until_its_own_thread_ends_it() {
     let cq = Arc::new(cq(4));
-    assert_eq!(cq.start_turn().unwrap().map(|taken| taken.wr_id), None, "ENOENT begins no turn");
+    assert_eq!(
+        cq.start_unguarded_poll().unwrap().map(|taken| taken.wr_id),
+        None,
+        "ENOENT begins no turn"
+    );
     (1..=3).for_each(|wr_id| cq.push(done(wr_id), false).unwrap());
-    assert_eq!(cq.start_turn().unwrap().map(|taken| taken.wr_id), Some(1));
-    assert_eq!(cq.start_turn().unwrap_err(), CqError::Polling);
+    assert_eq!(cq.start_unguarded_poll().unwrap().map(|taken| taken.wr_id), Some(1));
+    assert_eq!(cq.start_unguarded_poll().unwrap_err(), CqError::Polling);
     let other = std::thread::spawn({
         let cq = Arc::clone(&cq);
         move || {
             // It has none.
-            cq.end_turn();
+            cq.end_poll();
             in_hand(&cq)
         }
     });
     std::thread::sleep(Duration::from_millis(20));
     assert!(!other.is_finished());
     assert_eq!(polled(&cq, 1), [2]);
-    cq.end_turn();
+    cq.end_poll();
     assert_eq!(other.join().unwrap(), Some(3));
 }
 
