@@ -401,7 +401,7 @@ impl Device {
         qp.release(&context);
         self.memory.unbind_all_of(qp.core.qpn);
         self.mark_path_ready(qp.path);
-        self.release_path(qp.held_path());
+        self.release_path(qp.counted_path());
         let mut control = lock(&self.control);
         if qp.core.xrc.is_none() {
             control.count(qp.core.created_with_pd, |domain| &mut domain.qps, -1);
@@ -476,7 +476,7 @@ impl Device {
     ) {
         let index = index_of(path);
         if context.path_index != index {
-            context.settle();
+            context.commit();
             context.path = self.path_at(index);
             context.path_index = index;
         }

@@ -255,7 +255,7 @@ impl<'d> Reception<'_, 'd> {
     fn finish(mut self) {
         self.unlock_qp(NextPacket::End);
         self.context.batched_cq.release();
-        self.context.settle();
+        self.context.commit();
         if let Some(path) = self.path {
             self.device.mark_received(path, self.acks, self.has_data);
         }
@@ -443,7 +443,7 @@ impl Device {
             return self.counters.add(Counter::DropNoQp);
         };
         self.dispatch(&mut locked, &mut context, arrival.from, packet);
-        context.settle();
+        context.commit();
         if let Some((path, has_data)) = self.unlock_qp(locked, &context, None) {
             self.mark_received(path, &mut AckBatch::default(), has_data);
         }
@@ -512,7 +512,7 @@ impl Device {
         if packet.info().kind == Kind::ReadResponse {
             context.path.window.on_marked_responses(context.now);
         }
-        qp.notify_peer(context.now)
+        qp.take_cnp(context.now)
             .is_some_and(|cnp| context.path.cnps.add(std::iter::once(cnp)).1 == 0)
     }
 

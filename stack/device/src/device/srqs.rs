@@ -7,7 +7,7 @@ use crate::srq::xrcd::{
     Claim, CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags, XrcdRef,
 };
 use crate::srq::{GENERATIONS, INDEX_BITS, MAX_SRQS};
-use crate::srq::{Srq, SrqInit, SrqRef, Surroundings, XrcPart};
+use crate::srq::{Srq, SrqInit, SrqRef, SrqResources, XrcPart};
 use urxe_types::sync::{Arc, lock};
 
 impl Device {
@@ -30,15 +30,18 @@ impl Device {
         control.count(init.pd, |domain| &mut domain.srqs, 1);
         drop(control);
         let slot = self.srqs.place(id).ok_or_else(none_left)?;
-        let around = Surroundings {
+        let resources = SrqResources {
             id,
             pd,
             max_wr: limits.max_srq_wr,
             events: Arc::clone(&self.events),
             counters: Arc::clone(&self.counters),
         };
-        let srq =
-            Arc::new(Srq::new(init, xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq }), around));
+        let srq = Arc::new(Srq::new(
+            init,
+            xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq }),
+            resources,
+        ));
         *lock(slot) = Some(Arc::clone(&srq));
         Ok(srq)
     }

@@ -222,13 +222,13 @@ impl Device {
             if status == TransmitStatus::RunFull {
                 debug_assert!(!run.is_empty(), "the round would not end");
                 context.pins.clear();
-                context.settle();
+                context.commit();
                 self.send(run, &route, port);
                 check_receiver();
             }
         }
         context.pins.clear();
-        context.settle();
+        context.commit();
         call.budget_bytes = scheduler.end();
         path.acks.take(acks);
         path.cnps.take(cnps);

@@ -8,7 +8,7 @@
 //!   now                 the caller                   the call into the device
 //!   arrival             the port                     one packet that is received
 //!   turn                the scheduler of the path    one queue pair's turn to send
-//!   pins, credit,       the queue pairs themselves   the packets of the call, until `settle`
+//!   pins, credit,       the queue pairs themselves   the packets of the call, until `commit`
 //!   batched_cq, *_writes                                and `release_locks`, or the drop
 //! ```
 
@@ -44,7 +44,7 @@ pub(crate) struct QpContext<'a> {
     // of them. They are no struct of their own because contexts are made in place: a part of this
     // size would be copied into each.
     pub pins: Pins<'a>,
-    /// Charges and releases that the path's window does not know yet. [`settle`](Self::settle) must
+    /// Charges and releases that the path's window does not know yet. [`commit`](Self::commit) must
     /// precede a change of `path`: they are this path's.
     pub credit: WindowCredit,
     /// While acknowledgements of many queue pairs are handled: the completion queue that stays
@@ -94,7 +94,7 @@ impl QpContext<'_> {
 
     /// Adds the charges to the path's window, and the counts of WRITEs to the counters.
     #[inline(always)] // in place, as most often there are none
-    pub fn settle(&mut self) {
+    pub fn commit(&mut self) {
         self.credit.commit(&self.path.window, self.now);
         let writes = [
             (Counter::RdmaSends, &mut self.sent_writes),

@@ -19,10 +19,10 @@ use urxe_types::counters::Counter;
 pub(super) fn execute(op: &SendOp, qp: &QpCore, cx: &mut QpContext<'_>) -> Result<(), WcStatus> {
     // Taking a key away waits for its pins, those of this run included.
     cx.pins.clear();
-    try_to(op, qp, cx).inspect_err(|_| cx.device.counters.add(Counter::LocalOpRefused))
+    dispatch(op, qp, cx).inspect_err(|_| cx.device.counters.add(Counter::LocalOpRefused))
 }
 
-fn try_to(op: &SendOp, qp: &QpCore, cx: &QpContext<'_>) -> Result<(), WcStatus> {
+fn dispatch(op: &SendOp, qp: &QpCore, cx: &QpContext<'_>) -> Result<(), WcStatus> {
     match op {
         SendOp::BindMw(bind) => {
             cx.device.memory.bind(bind, qp.accessor()).map(drop).map_err(|error| {

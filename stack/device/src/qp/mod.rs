@@ -159,7 +159,7 @@ impl Qp {
             xrc: Some(XrcTarget { xrcd, srq: None, opens: 1 }),
             ..QpCore::new(qpn, qp_type, nowhere, cap, limits)
         };
-        let receives = RecvQueue::of_xrc(limits.max_srq_sge);
+        let receives = RecvQueue::xrc(limits.max_srq_sge);
         Self::with(core, AnyService::new(qp_type, &cap, receives))
     }
 
@@ -257,7 +257,7 @@ impl Qp {
     }
 
     /// Stands on the path of the oldest message, for a service whose messages choose theirs.
-    fn follow(&mut self, cx: &QpContext<'_>) {
+    fn select_path(&mut self, cx: &QpContext<'_>) {
         if self.core.qp_type.is_datagram()
             && let Some(path) = self.service.send_half().next_path(cx)
         {
@@ -269,14 +269,14 @@ impl Qp {
     pub fn on_path_closed(&mut self, cx: &QpContext<'_>) -> bool {
         let closed = self.path.take();
         self.service.send_half().on_path_closed(&mut self.core, cx);
-        self.settle(cx);
-        self.follow(cx);
+        self.check_outcome(cx);
+        self.select_path(cx);
         self.path.is_some() && self.path != closed
     }
 
     /// The path that it counts as a user of: a connection's. Datagrams use those of their address
     /// handles.
-    pub fn held_path(&self) -> Option<(u32, IpAddr)> {
+    pub fn counted_path(&self) -> Option<(u32, IpAddr)> {
         self.path.filter(|_| !self.core.qp_type.is_datagram())
     }
 
@@ -289,7 +289,7 @@ impl Qp {
         self.service.send_half().return_credit(cx);
         // The list of the old path may still name this queue pair; it will not be found there.
         self.is_blocked = false;
-        let held = self.held_path();
+        let held = self.counted_path();
         self.path = path;
         held
     }
@@ -328,7 +328,7 @@ impl Qp {
             QpState::Sqe => self.service.send_half().flush(&mut self.core, cx),
             _ => {}
         }
-        self.follow(cx);
+        self.select_path(cx);
         result
     }
 
@@ -339,7 +339,10 @@ impl Qp {
             && self.path.is_some()
             && !self.is_blocked
             && self.core.state == QpState::Rts
-            && self.service.only_data(posted).is_some_and(|bytes| !path.window.admits(bytes))
+            && self
+                .service
+                .first_unsent_bytes(posted)
+                .is_some_and(|bytes| !path.window.admits(bytes))
     }
 
     /// Queues receive work requests, in order, up to the first that is refused. `Err` with its
@@ -387,15 +390,15 @@ impl Qp {
             self.core.raise(QpEventType::CommEst, cx);
         }
         self.service.on_packet(&mut self.core, cx, packet);
-        self.settle(cx);
+        self.check_outcome(cx);
     }
 
     /// Appends packets to `run`.
     #[inline(always)]
     pub fn transmit(&mut self, cx: &mut QpContext<'_>, run: &mut RunBuffer) -> TransmitStatus {
         let sent = self.service.transmit(&mut self.core, cx, run);
-        self.settle(cx);
-        self.follow(cx);
+        self.check_outcome(cx);
+        self.select_path(cx);
         sent
     }
 
@@ -412,12 +415,12 @@ impl Qp {
     }
 
     /// What to tell the peer, whose packets came marked; `None` if it was told a moment ago.
-    pub fn notify_peer(&mut self, now: Time) -> Option<Cnp> {
+    pub fn take_cnp(&mut self, now: Time) -> Option<Cnp> {
         let core = &mut self.core;
-        if now < core.may_notify_at {
+        if now < core.next_cnp_at {
             return None;
         }
-        core.may_notify_at = now.plus_ns(ecn::CNP_PAUSE_NS);
+        core.next_cnp_at = now.plus_ns(ecn::CNP_PAUSE_NS);
         Some(Cnp { to: core.attr.dest_qp_num, pkey: core.pkey })
     }
 
@@ -426,7 +429,7 @@ impl Qp {
         if has_timers(self.core.state) {
             self.service.receive_half().on_timer(cx);
             self.service.send_half().on_timer(&mut self.core, cx);
-            self.settle(cx);
+            self.check_outcome(cx);
         }
     }
 
@@ -462,15 +465,15 @@ impl Qp {
     }
 
     #[inline]
-    fn settle(&mut self, cx: &QpContext<'_>) {
+    fn check_outcome(&mut self, cx: &QpContext<'_>) {
         let core = &self.core;
         if core.cq_overrun | core.fatal | core.send_failed | (core.state == QpState::Sqd) {
-            self.settle_outcome(cx);
+            self.apply_outcome(cx);
         }
     }
 
     #[cold]
-    fn settle_outcome(&mut self, cx: &QpContext<'_>) {
+    fn apply_outcome(&mut self, cx: &QpContext<'_>) {
         let overrun = std::mem::take(&mut self.core.cq_overrun);
         if overrun {
             self.core.raise(QpEventType::QpFatal, cx);

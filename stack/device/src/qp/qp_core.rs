@@ -30,12 +30,12 @@ pub(crate) struct QpCore {
     pub sq_sig_all: bool,
     /// Set M (migrated) in packets, which some NICs want and the kernel's `rdma_rxe` leaves clear.
     pub mig_req: bool,
-    /// A completion found its queue full. `Qp::settle_outcome` reads it and enters the error state.
+    /// A completion found its queue full. `Qp::apply_outcome` reads it and enters the error state.
     pub cq_overrun: bool,
     /// The state machine of a half found that the queue pair must fail, and has made the completion
-    /// or event that tells why. `Qp::settle_outcome` reads it and enters the error state.
+    /// or event that tells why. `Qp::apply_outcome` reads it and enters the error state.
     pub fatal: bool,
-    /// The state machine of the sending half can send no more. `Qp::settle_outcome` reads it and
+    /// The state machine of the sending half can send no more. `Qp::apply_outcome` reads it and
     /// enters SQE; receiving goes on.
     pub send_failed: bool,
     pub attr: QpAttr,
@@ -48,7 +48,7 @@ pub(crate) struct QpCore {
     /// Protection domain of receive buffers: the shared receive queue's, if there is one.
     pub recv_pd: PdId,
     /// No CNP to the peer before this time.
-    pub may_notify_at: Time,
+    pub next_cnp_at: Time,
 }
 
 /// An XRC target's domain, and the queue that the message under way names. That queue's protection
@@ -70,7 +70,7 @@ impl QpCore {
             pd,
             created_with_pd: pd,
             recv_pd: pd,
-            may_notify_at: Time::ZERO,
+            next_cnp_at: Time::ZERO,
             has_srq: false,
             state: QpState::Reset,
             attr: QpAttr { cap, ..QpAttr::default() },

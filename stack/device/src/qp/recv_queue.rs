@@ -22,20 +22,20 @@ pub(crate) enum RecvQueue {
     /// Its own.
     Own(RecvRing),
     /// A shared one, and what was taken from it.
-    Shared(SrqRef, Held),
+    Shared(SrqRef, TakenWqe),
     /// The one that the message under way names, of an XRC domain.
-    Xrc(Option<Arc<Srq>>, Held),
+    Xrc(Option<Arc<Srq>>, TakenWqe),
 }
 
 /// The one entry that a queue pair holds of a shared queue.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct TakenWqe {
     wqe: Option<RecvWqe>,
     /// As many as an entry may have; those of `wqe` stand first.
     sges: Box<[Sge]>,
 }
 
-impl Held {
+impl TakenWqe {
     fn new(max_sge: u32) -> Self {
         Self { wqe: None, sges: vec![Sge::default(); max_sge as usize].into() }
     }
@@ -57,20 +57,20 @@ impl RecvQueue {
 
     /// A shared one.
     pub fn shared(srq: SrqRef) -> Self {
-        let held = Held::new(srq.max_sge());
-        Self::Shared(srq, held)
+        let taken = TakenWqe::new(srq.max_sge());
+        Self::Shared(srq, taken)
     }
 
     /// Those of an XRC domain; `max_sge` is the most that a shared receive queue may have.
-    pub fn of_xrc(max_sge: u32) -> Self {
-        Self::Xrc(None, Held::new(max_sge))
+    pub fn xrc(max_sge: u32) -> Self {
+        Self::Xrc(None, TakenWqe::new(max_sge))
     }
 
     /// The next message is for `srq`.
-    pub fn take_from(&mut self, srq: Arc<Srq>) {
-        if let Self::Xrc(current, held) = self {
+    pub fn select_srq(&mut self, srq: Arc<Srq>) {
+        if let Self::Xrc(current, taken) = self {
             debug_assert!(
-                held.wqe.is_none(),
+                taken.wqe.is_none(),
                 "a message under way holds a receive of another queue"
             );
             *current = Some(srq);
@@ -103,8 +103,8 @@ impl RecvQueue {
     pub fn front(&mut self) -> Option<(&RecvWqe, &[Sge])> {
         match self {
             Self::Own(ring) => ring.front(),
-            Self::Shared(srq, held) => held.front(srq),
-            Self::Xrc(srq, held) => held.front(srq.as_deref()?),
+            Self::Shared(srq, taken) => taken.front(srq),
+            Self::Xrc(srq, taken) => taken.front(srq.as_deref()?),
         }
     }
 
@@ -113,7 +113,7 @@ impl RecvQueue {
     pub fn pop(&mut self) -> Option<RecvWqe> {
         match self {
             Self::Own(ring) => ring.pop(),
-            Self::Shared(_, held) | Self::Xrc(_, held) => held.wqe.take(),
+            Self::Shared(_, taken) | Self::Xrc(_, taken) => taken.wqe.take(),
         }
     }
 
@@ -166,7 +166,7 @@ impl RecvQueue {
     pub fn clear(&mut self) {
         match self {
             Self::Own(ring) => ring.clear(),
-            Self::Shared(_, held) | Self::Xrc(_, held) => held.wqe = None,
+            Self::Shared(_, taken) | Self::Xrc(_, taken) => taken.wqe = None,
         }
     }
 }

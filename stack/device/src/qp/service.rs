@@ -79,13 +79,13 @@ pub(super) trait SendHalf {
 
     /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
     /// what its first packet is charged.
-    fn only_data(&self, _posted: usize) -> Option<u64> {
+    fn first_unsent_bytes(&self, _posted: usize) -> Option<u64> {
         None
     }
 
     /// Whether the message to be sent next is of several packets and the last of them so short that
     /// nothing can follow it in its run.
-    fn ends_short(&self) -> bool {
+    fn has_short_tail(&self) -> bool {
         false
     }
 
@@ -200,8 +200,8 @@ pub(super) trait TransportService {
     /// Queues a send work request, which the state and the type allow.
     fn push_send(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError>;
 
-    /// As [`SendHalf::only_data`], if there are no responses to be sent.
-    fn only_data(&self, posted: usize) -> Option<u64>;
+    /// As [`SendHalf::first_unsent_bytes`], if there are no responses to be sent.
+    fn first_unsent_bytes(&self, posted: usize) -> Option<u64>;
 
     /// Takes the acknowledgement out, if that is all that there is to be sent now.
     fn take_ack(&mut self, qp: &QpCore, now: Time) -> Option<Ack>;
@@ -260,7 +260,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         }
         // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before,
         // as it came first.
-        let rides_behind = !(run.is_empty() && self.send.ends_short());
+        let rides_behind = !(run.is_empty() && self.send.has_short_tail());
         if self.receive.has_data_to_send() || !rides_behind {
             return match self.receive.transmit(qp, cx, run) {
                 TransmitStatus::Idle => self.send.transmit(qp, cx, run),
@@ -281,8 +281,8 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         self.send.push(qp, request)
     }
 
-    fn only_data(&self, posted: usize) -> Option<u64> {
-        if self.receive.has_responses() { None } else { self.send.only_data(posted) }
+    fn first_unsent_bytes(&self, posted: usize) -> Option<u64> {
+        if self.receive.has_responses() { None } else { self.send.first_unsent_bytes(posted) }
     }
 
     #[inline(always)]

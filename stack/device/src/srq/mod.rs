@@ -94,7 +94,7 @@ pub(crate) struct XrcPart {
 }
 
 /// What a device gives each of its shared receive queues.
-pub(crate) struct Surroundings {
+pub(crate) struct SrqResources {
     pub id: SrqId,
     /// The protection domain that the queue is made in, or of whose parent domain.
     pub pd: PdId,
@@ -133,8 +133,8 @@ pub struct Srq {
 
 impl Srq {
     /// The device compared the sizes with its limits.
-    pub(crate) fn new(init: &SrqInit, xrc: Option<XrcPart>, around: Surroundings) -> Self {
-        let Surroundings { id, pd, max_wr, events, counters } = around;
+    pub(crate) fn new(init: &SrqInit, xrc: Option<XrcPart>, resources: SrqResources) -> Self {
+        let SrqResources { id, pd, max_wr, events, counters } = resources;
         let SrqAttr { max_wr: entries, max_sge, srq_limit: limit } = init.attr;
         Self {
             id,

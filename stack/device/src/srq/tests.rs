@@ -10,14 +10,14 @@ fn srq(max_wr: u32, srq_limit: u32) -> Srq {
         xrc: None,
         context: 0,
     };
-    let around = Surroundings {
+    let resources = SrqResources {
         id: SrqId(5),
         pd: PdId(1),
         max_wr: 100,
         events: Arc::new(AsyncEvents::new(Box::new(NoWake))),
         counters: Arc::default(),
     };
-    Srq::new(&init, None, around)
+    Srq::new(&init, None, resources)
 }
 
 fn sge(addr: u64) -> Sge {

@@ -51,7 +51,7 @@ impl Requester {
                 left.min(ACK_EVERY).min(of_longest.max(1) as u32)
             }
         };
-        let bytes = charged(wqe, index, packets, self.mtu);
+        let bytes = credit_bytes(wqe, index, packets, self.mtu);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
         if self.yields(Credit::Send, cx)
             || unacknowledged >= MAX_UNACKNOWLEDGED
@@ -115,14 +115,14 @@ impl Requester {
 
     /// What `packets` packets of the head entry are charged from its packet `index` on, as far as
     /// they are.
-    pub(super) fn charged_of(&self, wqe: &SendWqe, index: u32, packets: u32) -> u64 {
+    pub(super) fn outstanding_credit(&self, wqe: &SendWqe, index: u32, packets: u32) -> u64 {
         let ahead = self.cursor_psn.steps_from(self.una);
-        charged(wqe, index, packets.min(ahead), self.mtu)
+        credit_bytes(wqe, index, packets.min(ahead), self.mtu)
     }
 }
 
 /// Bytes charged for `packets` packets of a SEND or WRITE from its packet `index` on.
-pub(super) fn charged(wqe: &SendWqe, index: u32, packets: u32, mtu: u32) -> u64 {
+pub(super) fn credit_bytes(wqe: &SendWqe, index: u32, packets: u32, mtu: u32) -> u64 {
     let start = (u64::from(index) * u64::from(mtu)).min(u64::from(wqe.length));
     let end = (u64::from(index + packets) * u64::from(mtu)).min(u64::from(wqe.length));
     end - start + u64::from(packets) * PACKET_OVERHEAD

@@ -30,20 +30,20 @@ pub(super) struct Failed;
 
 impl Requester {
     /// Takes an ACK, NAK, READ response or atomic response.
-    pub(super) fn take_response(
+    pub(super) fn receive_response(
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
-        self.on_answer(qp, cx, packet)?;
+        self.handle_response(qp, cx, packet)?;
         if self.reorder_buffer.as_ref().is_some_and(|buffer| !buffer.is_empty()) {
             self.deliver_ready(qp, cx)?;
         }
         self.complete_failed(qp, cx)
     }
 
-    fn on_answer(
+    fn handle_response(
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
@@ -64,7 +64,7 @@ impl Requester {
             return self.on_acknowledge(qp, cx, packet);
         }
         if !self.acknowledge_before(psn, qp, cx) {
-            self.on_ahead(packet, qp, cx);
+            self.on_early_response(packet, qp, cx);
             return Ok(());
         }
         self.on_response_data(qp, cx, packet)
@@ -84,7 +84,7 @@ impl Requester {
                 break;
             }
             cx.device.counters.add(Counter::ReorderDelivered);
-            self.on_answer(qp, cx, &packet)?;
+            self.handle_response(qp, cx, &packet)?;
             buffer.remove_first();
         }
         if buffer.is_empty() || self.una != before {
@@ -107,13 +107,13 @@ impl Requester {
     }
 
     /// The clock says `cx.now`.
-    pub(super) fn look_at_clock(
+    pub(super) fn check_timers(
         &mut self,
         qp: &mut QpCore,
         cx: &QpContext<'_>,
     ) -> Result<(), Failed> {
         if ReorderBuffer::is_due(&mut self.reorder_buffer, cx.now)
-            && let Some(highest) = self.drop_early(cx)
+            && let Some(highest) = self.drop_buffered(cx)
         {
             self.implied_nak(highest, qp, cx);
         }
@@ -201,7 +201,7 @@ impl Requester {
             let index = self.una.steps_from(wqe.first_psn);
             let left = wqe.packets - index;
             let step = left.min(psn.steps_from(self.una));
-            released += self.charged_of(wqe, index, step);
+            released += self.outstanding_credit(wqe, index, step);
             self.move_una(self.una.add(step));
             if step == left {
                 loop {
@@ -251,7 +251,7 @@ impl Requester {
         };
         let complete = self.acknowledge_before(end, qp, cx);
         match aeth.syndrome {
-            Syndrome::Ack(_) if !complete => self.on_ahead(packet, qp, cx),
+            Syndrome::Ack(_) if !complete => self.on_early_response(packet, qp, cx),
             Syndrome::Ack(_) | Syndrome::Reserved(_) => {}
             _ if !complete => self.implied_nak(psn, qp, cx),
             Syndrome::Nak(code) => return self.on_nak(code, qp, cx),
@@ -287,7 +287,7 @@ impl Requester {
 
     /// An answer that is no NAK passed a READ or atomic that was not answered: it waits, or that
     /// counts as lost.
-    fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &QpCore, cx: &QpContext<'_>) {
+    fn on_early_response(&mut self, packet: &PacketView<'_>, qp: &QpCore, cx: &QpContext<'_>) {
         if !self.recovery.rewound_for_responses() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
             match ReorderBuffer::insert(&mut self.reorder_buffer, packet, qp.mtu(), due) {
@@ -300,7 +300,7 @@ impl Requester {
     }
 
     /// Drops what is held, since it will come again; returns the highest PSN of it.
-    fn drop_early(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
+    fn drop_buffered(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
         let (count, highest) = self.reorder_buffer.as_mut()?.clear(cx.now);
         cx.device.counters.add_many(Counter::DropImpliedNak, count as u64);
         highest
@@ -308,7 +308,7 @@ impl Requester {
 
     /// The answer `psn` passed a READ or atomic that was not answered: ask again, once a gap.
     fn implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &QpContext<'_>) {
-        let dropped = self.drop_early(cx).filter(|highest| psn.precedes(*highest));
+        let dropped = self.drop_buffered(cx).filter(|highest| psn.precedes(*highest));
         let psn = dropped.unwrap_or(psn);
         if self.recovery.on_implied_nak(psn, qp, cx) {
             self.retransmit(cx);
@@ -347,7 +347,7 @@ impl Requester {
             tracing::debug!(qp = %qp.qpn, %fault, "response: local protection error");
             return self.fail_head(qp, cx, WcStatus::LocProtErr);
         }
-        self.answered(psn, u64::from(mtu) + PACKET_OVERHEAD, cx);
+        self.record_response(psn, u64::from(mtu) + PACKET_OVERHEAD, cx);
         if index + 1 == wqe.packets {
             self.complete_head(qp, cx, WcStatus::Success);
         }
@@ -356,7 +356,7 @@ impl Requester {
     }
 
     /// The response `psn` arrived, the oldest that was missing.
-    fn answered(&mut self, psn: Psn, cost: u64, cx: &QpContext<'_>) {
+    fn record_response(&mut self, psn: Psn, cost: u64, cx: &QpContext<'_>) {
         self.move_una(psn.next());
         let Some(read) = self.reads.front_mut() else { return };
         let share = read.charged.min(cost);

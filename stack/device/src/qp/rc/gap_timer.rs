@@ -44,7 +44,12 @@ impl GapTimer {
 
     /// `psn` came, which is not the expected one, and `gap_timer` is what is known of that. Whether to
     /// ask for it.
-    pub fn on_early(gap: &mut Option<Self>, psn: Psn, now: Time, round_trip_ns: u64) -> bool {
+    pub fn on_out_of_order(
+        gap: &mut Option<Self>,
+        psn: Psn,
+        now: Time,
+        round_trip_ns: u64,
+    ) -> bool {
         match gap {
             Some(gap) => gap.on_packet(psn, now, round_trip_ns),
             None => {

@@ -21,7 +21,7 @@ use crate::qp::qp_core::QpCore;
 use urxe_types::time::Time;
 
 /// `rnr_retry` of this value means for ever.
-const RNR_FOR_EVER: u8 = 7;
+const INFINITE_RNR_RETRY: u8 = 7;
 /// The early timeout doubles so often at most.
 const MAX_BACKOFF: u32 = 8;
 /// With the timeout switched off, still send again after so long at most.
@@ -191,8 +191,12 @@ impl Recovery {
     /// The answer `psn` came, and one before it did not. Whether to go back for that.
     pub fn on_implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         self.sampled_at = Time::NEVER;
-        let asks =
-            GapTimer::on_early(&mut self.implied, psn, cx.now, cx.path.window.round_trip_ns());
+        let asks = GapTimer::on_out_of_order(
+            &mut self.implied,
+            psn,
+            cx.now,
+            cx.path.window.round_trip_ns(),
+        );
         if asks {
             self.arm(qp, cx);
         }
@@ -201,7 +205,7 @@ impl Recovery {
 
     /// The peer has no receive posted and asks to wait; false when it has asked too often.
     pub fn on_rnr_nak(&mut self, timer: RnrTimer, qp: &QpCore, cx: &QpContext<'_>) -> bool {
-        if qp.attr.rnr_retry != RNR_FOR_EVER {
+        if qp.attr.rnr_retry != INFINITE_RNR_RETRY {
             match self.rnr_left.checked_sub(1) {
                 Some(left) => self.rnr_left = left,
                 None => return false,
@@ -233,7 +237,7 @@ impl Recovery {
             self.sampled_at = Time::NEVER;
             return Due::Probe;
         }
-        if self.gives_up_at(qp).is_some_and(|at| cx.now >= at) {
+        if self.give_up_at(qp).is_some_and(|at| cx.now >= at) {
             return Due::GiveUp;
         }
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
@@ -243,11 +247,11 @@ impl Recovery {
         Due::Retransmit
     }
 
-    fn gives_up_at(&self, qp: &QpCore) -> Option<Time> {
-        qp.timeout_ns().map(|timeout_ns| self.gives_up_after(timeout_ns, qp))
+    fn give_up_at(&self, qp: &QpCore) -> Option<Time> {
+        qp.timeout_ns().map(|timeout_ns| self.give_up_after(timeout_ns, qp))
     }
 
-    fn gives_up_after(&self, timeout_ns: u64, qp: &QpCore) -> Time {
+    fn give_up_after(&self, timeout_ns: u64, qp: &QpCore) -> Time {
         self.progress_at.plus_ns(timeout_ns.saturating_mul(u64::from(qp.attr.retry_cnt) + 1))
     }
 
@@ -263,7 +267,7 @@ impl Recovery {
             None => cx.now.plus_ns(early),
             Some(timeout_ns) => {
                 let at = cx.now.plus_ns(early.min(timeout_ns));
-                at.min(self.gives_up_after(timeout_ns, qp))
+                at.min(self.give_up_after(timeout_ns, qp))
             }
         };
         let probes = !self.has_probed && self.backoff == 0;

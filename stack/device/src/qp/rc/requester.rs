@@ -25,7 +25,7 @@ use urxe_wire::{
     Service,
 };
 
-use super::burst::{Burst, charged};
+use super::burst::{Burst, credit_bytes};
 use super::recovery::Recovery;
 use super::reorder_buffer::ReorderBuffer;
 use super::xrc::xrceth;
@@ -115,7 +115,7 @@ impl Requester {
 
     /// Appends packets to `run` until nothing more can be sent now, or the run or the window is
     /// full.
-    fn send_on(
+    fn send_requests(
         &mut self,
         qp: &QpCore,
         cx: &mut QpContext<'_>,
@@ -369,7 +369,7 @@ impl Requester {
                 cursor = cursor.min(position);
                 if !wqe.op.has_response() {
                     let skip = self.una.add(from).steps_from(wqe.first_psn);
-                    cx.path.window.return_credit(charged(&wqe, skip, stop - from, self.mtu));
+                    cx.path.window.return_credit(credit_bytes(&wqe, skip, stop - from, self.mtu));
                 }
             }
             at = self.una.add(stop);
@@ -486,14 +486,14 @@ impl SendHalf for Requester {
         if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
             return TransmitStatus::Idle;
         }
-        let sent = self.send_on(qp, cx, run);
+        let sent = self.send_requests(qp, cx, run);
         cx.credit.commit_turn(&cx.path.window, cx.turn.more_pending);
         self.complete_executed(qp, cx);
         qp.fatal |= self.complete_failed(qp, cx).is_err();
         sent
     }
 
-    fn ends_short(&self) -> bool {
+    fn has_short_tail(&self) -> bool {
         if self.cursor == self.queue.tail() {
             return false;
         }
@@ -506,21 +506,21 @@ impl SendHalf for Requester {
         self.cursor != self.queue.tail() && self.failed.is_none() && !self.recovery.is_waiting(now)
     }
 
-    fn only_data(&self, posted: usize) -> Option<u64> {
+    fn first_unsent_bytes(&self, posted: usize) -> Option<u64> {
         if posted == 0 || self.queue.tail() - self.cursor != posted as u64 {
             return None;
         }
         let wqe = self.queue.wqe(self.cursor);
         let is_data = !wqe.op.has_response() && !wqe.op.is_local();
-        is_data.then(|| charged(wqe, 0, 1, self.mtu))
+        is_data.then(|| credit_bytes(wqe, 0, 1, self.mtu))
     }
 
     fn on_response(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {
-        qp.fatal |= self.take_response(qp, cx, packet).is_err();
+        qp.fatal |= self.receive_response(qp, cx, packet).is_err();
     }
 
     fn on_timer(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
-        qp.fatal |= self.look_at_clock(qp, cx).is_err();
+        qp.fatal |= self.check_timers(qp, cx).is_err();
     }
 
     #[inline]

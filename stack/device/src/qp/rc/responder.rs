@@ -66,7 +66,7 @@ impl Responder {
     }
 
     /// Takes a request.
-    fn take_request(
+    fn receive_request(
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
@@ -74,7 +74,7 @@ impl Responder {
     ) -> Handled {
         let distance = packet.psn().distance(self.expected_psn);
         if distance > 0 {
-            self.on_early(qp, cx, packet);
+            self.on_out_of_order(qp, cx, packet);
             return Handled::Fine;
         }
         if distance < 0 {
@@ -103,7 +103,7 @@ impl Responder {
                     self.msn = self.msn.add(1);
                     self.message = Message::None;
                 }
-                self.answer(cx, packet, psns);
+                self.acknowledge(cx, packet, psns);
                 Handled::Fine
             }
             Ok(Executed::NotReady) => {
@@ -146,7 +146,7 @@ impl Responder {
         buffer.rearm(cx.now, cx.now.plus_ns(cx.path.window.reordering_ns()));
         self.reorder_buffer = Some(buffer);
         if self.gap.is_some() {
-            self.drop_early(cx);
+            self.drop_buffered(cx);
         }
         handled
     }
@@ -154,7 +154,7 @@ impl Responder {
     /// A PSN beyond the expected one: something was overtaken, or is lost. One NAK for that until
     /// the peer is back in order (9.7.5.2.2), or evidently went back and lost the same packet
     /// again.
-    fn on_early(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
+    fn on_out_of_order(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
         let mut highest = packet.psn();
         if self.gap.is_none() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
@@ -168,13 +168,14 @@ impl Responder {
                     return cx.device.counters.add(Counter::DropDuplicate);
                 }
                 Insert::Full => {
-                    let dropped = self.drop_early(cx);
+                    let dropped = self.drop_buffered(cx);
                     highest = dropped.filter(|psn| highest.precedes(*psn)).unwrap_or(highest);
                 }
             }
         }
         cx.device.counters.add(Counter::OutOfSeqRequest);
-        if GapTimer::on_early(&mut self.gap, highest, cx.now, cx.path.window.round_trip_ns()) {
+        if GapTimer::on_out_of_order(&mut self.gap, highest, cx.now, cx.path.window.round_trip_ns())
+        {
             self.push_sequence_nak(cx);
         } else {
             cx.device.counters.add(Counter::DropOutOfSequence);
@@ -188,7 +189,7 @@ impl Responder {
     }
 
     /// Drops what is held, since it will come again; returns the highest PSN of it.
-    fn drop_early(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
+    fn drop_buffered(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
         let (count, highest) = self.reorder_buffer.as_mut()?.clear(cx.now);
         cx.device.counters.add_many(Counter::DropOutOfSequence, count as u64);
         highest
@@ -221,7 +222,7 @@ impl Responder {
         }
     }
 
-    fn answer(&mut self, cx: &QpContext<'_>, packet: &PacketView<'_>, psns: u32) {
+    fn acknowledge(&mut self, cx: &QpContext<'_>, packet: &PacketView<'_>, psns: u32) {
         if packet.ack_req() && matches!(packet.info().kind, Kind::Send | Kind::Write) {
             self.push_ack(packet.psn().add(psns - 1), cx);
         }
@@ -305,13 +306,13 @@ impl ReceiveHalf for Responder {
     }
 
     fn on_request(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {
-        qp.fatal |= self.take_request(qp, cx, packet) == Handled::Fatal;
+        qp.fatal |= self.receive_request(qp, cx, packet) == Handled::Fatal;
     }
 
     /// What did not come yet may count as lost.
     fn on_timer(&mut self, cx: &QpContext<'_>) {
         if ReorderBuffer::is_due(&mut self.reorder_buffer, cx.now)
-            && let Some(highest) = self.drop_early(cx)
+            && let Some(highest) = self.drop_buffered(cx)
         {
             self.gap = Some(GapTimer::new(highest, cx.now));
             self.push_sequence_nak(cx);

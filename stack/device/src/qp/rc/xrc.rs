@@ -46,7 +46,7 @@ impl Responder {
             return Err(Fault::INVALID_REQUEST);
         };
         (qp.pd, qp.recv_pd) = (srq.pd(), srq.pd());
-        self.queue.take_from(Arc::clone(&srq));
+        self.queue.select_srq(Arc::clone(&srq));
         target.srq = Some(srq);
         Ok(())
     }
