@@ -38,7 +38,7 @@ const WRITE_AFTER_NS: u64 = 100_000_000;
 
 /// What stands in a frame beside addresses and payload.
 #[derive(Clone, Copy, Debug)]
-struct Passing {
+struct FrameFields {
     src: SocketAddr,
     dst: SocketAddr,
     traffic_class: u8,
@@ -120,7 +120,7 @@ impl State {
     fn record(
         &mut self,
         wall_ns: u64,
-        passing: &Passing,
+        fields: &FrameFields,
         packet: &[u8],
         identification: u16,
         comment: &str,
@@ -130,40 +130,40 @@ impl State {
         }
         let frame = FrameRepr {
             link: Some(LinkRepr {
-                src: mac(passing.src.ip()),
-                dst: mac(passing.dst.ip()),
+                src: mac(fields.src.ip()),
+                dst: mac(fields.dst.ip()),
                 vlan: Vec::new(),
             }),
-            ip: match passing.src {
+            ip: match fields.src {
                 SocketAddr::V4(_) => IpRepr::V4 {
-                    tos: passing.traffic_class,
+                    tos: fields.traffic_class,
                     identification,
                     dont_fragment: true,
-                    ttl: passing.hop_limit,
+                    ttl: fields.hop_limit,
                 },
                 SocketAddr::V6(_) => IpRepr::V6 {
-                    traffic_class: passing.traffic_class,
+                    traffic_class: fields.traffic_class,
                     flow_label: 0,
-                    hop_limit: passing.hop_limit,
+                    hop_limit: fields.hop_limit,
                 },
             },
-            src: passing.src,
-            dst: passing.dst,
+            src: fields.src,
+            dst: fields.dst,
             udp_checksum: true,
         };
         // No frame holds a packet of mixed address families or of more than 64 KiB, and no port
         // passes one.
         let Ok(data) = frame.build(packet) else { return };
-        let local = match passing.direction {
-            Direction::Outbound => passing.src.ip(),
-            Direction::Inbound => passing.dst.ip(),
+        let local = match fields.direction {
+            Direction::Outbound => fields.src.ip(),
+            Direction::Inbound => fields.dst.ip(),
         };
         let interface = self.interface(local);
         let record = PacketRecord {
             interface,
             timestamp_ns: wall_ns,
             data: &data,
-            direction: Some(passing.direction),
+            direction: Some(fields.direction),
             comment,
         };
         pcapng::enhanced_packet(&mut self.collected, &record);
@@ -207,7 +207,7 @@ impl State {
 
 impl PacketTap for Tap {
     fn sent(&self, wall_ns: u64, run: &Run<'_>) {
-        let passing = Passing {
+        let fields = FrameFields {
             src: SocketAddr::new(run.from.to_canonical(), run.from_port),
             dst: SocketAddr::new(run.to.to_canonical(), ROCE_PORT),
             traffic_class: run.traffic_class,
@@ -216,20 +216,20 @@ impl PacketTap for Tap {
         };
         let mut state = lock(&self.state);
         for (index, packet) in run.segments().enumerate() {
-            state.record(wall_ns, &passing, packet, index as u16, "");
+            state.record(wall_ns, &fields, packet, index as u16, "");
         }
         state.write_if_due(wall_ns);
     }
 
     fn received(&self, wall_ns: u64, datagrams: &Datagrams<'_>) {
-        let passing = Passing {
+        let fields = FrameFields {
             src: SocketAddr::new(datagrams.from.to_canonical(), datagrams.from_port),
             dst: SocketAddr::new(datagrams.to.to_canonical(), ROCE_PORT),
             traffic_class: datagrams.traffic_class,
             hop_limit: if datagrams.hop_limit == 0 { OWN_HOP_LIMIT } else { datagrams.hop_limit },
             direction: Direction::Inbound,
         };
-        let seed = IcrcSeed::new(passing.src.ip(), passing.src.port(), passing.dst.ip(), ROCE_PORT);
+        let seed = IcrcSeed::new(fields.src.ip(), fields.src.port(), fields.dst.ip(), ROCE_PORT);
         let mut state = lock(&self.state);
         for (index, packet) in datagrams.segments().enumerate() {
             let index = index as u16;
@@ -241,7 +241,7 @@ impl PacketTap for Tap {
                 }
                 IcrcVerdict::Bad => (index, "the ICRC does not hold"),
             };
-            state.record(wall_ns, &passing, packet, identification, comment);
+            state.record(wall_ns, &fields, packet, identification, comment);
         }
         state.write_if_due(wall_ns);
     }

@@ -84,7 +84,7 @@ pub struct UdpPort {
     gso: AtomicBool,
     gro: bool,
     errors_pending: AtomicBool,
-    is_gone: AtomicBool,
+    is_address_missing: AtomicBool,
     counters: Counters,
     log_limit: LogLimit,
     tap: Option<Arc<dyn PacketTap>>,
@@ -224,20 +224,22 @@ impl UdpPort {
 
     /// The address went from its interface, or came back. The socket sends and receives by itself
     /// no longer, or again.
-    pub fn set_gone(&self, is_gone: bool) {
-        self.is_gone.store(is_gone, Ordering::Relaxed);
+    pub fn set_address_missing(&self, is_address_missing: bool) {
+        self.is_address_missing.store(is_address_missing, Ordering::Relaxed);
     }
 
     /// Whether the address went from its interface, as far as the device knows.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
+    pub fn is_address_missing(&self) -> bool {
+        self.is_address_missing.load(Ordering::Relaxed)
     }
 
     /// Notes that `run` is sent from here to a port of this process without the socket; whether
     /// that would have taken it.
     pub fn record_sent(&self, run: &Run<'_>) -> bool {
         let Some(segments) = segments_within_limits(run) else { return false };
-        if run.from != self.address || run.to.is_ipv4() != self.address.is_ipv4() || self.is_gone()
+        if run.from != self.address
+            || run.to.is_ipv4() != self.address.is_ipv4()
+            || self.is_address_missing()
         {
             return false;
         }

@@ -241,7 +241,7 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     border::number("ibv_req_notify_cq", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { CqObject::hot_c(cq) }?;
-        context.node.engine.send_held();
+        context.node.engine.flush_deferred();
         if solicited_only == 0 {
             let behind = u32::try_from(object.cq.arm_and_count(ArmKind::Next)).unwrap_or(u32::MAX);
             object.behind.store(behind, Ordering::Relaxed);

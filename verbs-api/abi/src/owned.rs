@@ -68,7 +68,7 @@ impl Owned {
         for qp in
             self.qps.into_iter().flat_map(|(qp, times)| std::iter::repeat_n(qp, times as usize))
         {
-            engine.send_owed(qp);
+            engine.flush_acks(qp);
             let _ = device.destroy_qp_without_wait(engine.now(), qp);
         }
         for srq in self.srqs.into_values() {

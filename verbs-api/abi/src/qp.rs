@@ -236,7 +236,7 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         if context.is_inherited() {
             return Ok(());
         }
-        context.node.engine.send_owed(object.handle);
+        context.node.engine.flush_acks(object.handle);
         context.device().destroy_qp(context.node.engine.now(), object.handle)?;
         context.owned().release_qp(object.handle);
         context.disown(events::of_qp(object.handle));

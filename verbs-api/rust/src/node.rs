@@ -83,16 +83,16 @@ impl Node {
 
     /// Sends what a queue pair has ready, an acknowledgement that waits for a reply included, since
     /// it goes.
-    pub(crate) fn send_owed(&self, qp: QpHandle) {
+    pub(crate) fn flush_acks(&self, qp: QpHandle) {
         if let Self::Udp(engine) = self {
-            engine.send_owed(qp);
+            engine.flush_acks(qp);
         }
     }
 
     /// Sends requests that wait for others, since the program may sleep next.
-    pub(crate) fn send_held(&self) {
+    pub(crate) fn flush_deferred(&self) {
         if let Self::Udp(engine) = self {
-            engine.send_held();
+            engine.flush_deferred();
         }
     }
 

@@ -5,7 +5,7 @@
 //! | deadlines | `Shared::handle_timeouts` | packets, completions |
 //! | threads that poll or lead | [`decision`] | a sleep on a part of the [`poll_set`] |
 //! | readable sockets | [`decision`] | a row of reads, and the packets sent in reply |
-//! | news of interfaces | `Shared::follow_changes` | ports, a new [`poll_set`] |
+//! | news of interfaces | `Shared::refresh_port_state` | ports, a new [`poll_set`] |
 //! | joining processes, handed-in packets | `Ports::serve_peers` | replies, packets to the device |
 //! | the common sockets, their backoff | `Ports::receive_common` | packets to the device |
 //! | sockets of ended processes | `Ports::clean_up_orphans`, once a second | replies to MADs, drops |
@@ -14,7 +14,7 @@
 mod decision;
 mod poll_set;
 
-use self::decision::{Burst, Due, Look, Situation, Wait};
+use self::decision::{Burst, Due, NextRead, Situation, Wait};
 use self::poll_set::{Entry, PollSet};
 use super::mad_burst::MadBurstDetector;
 use super::ports::{ReceiveScope, Receiver};
@@ -30,7 +30,7 @@ const WATCHED_NS: u64 = 10_000_000;
 /// How often the sockets of processes that ended are discarded.
 const ORPHAN_CLEANUP_NS: u64 = 1_000_000_000;
 /// So many management datagrams are handed on at once while more come.
-const MADS_TOGETHER: usize = 64;
+const MAD_BATCH: usize = 64;
 
 /// Runs until the engine stops.
 pub(super) fn run(shared: &Shared) {
@@ -86,7 +86,7 @@ impl BackgroundThread<'_> {
             self.watched_until = clock::now().plus_ns(WATCHED_NS);
         }
         if self.poll_set.is_ready(Entry::Changes) {
-            shared.follow_changes();
+            shared.refresh_port_state();
             // A new address has a port.
             self.poll_set = PollSet::new(shared, self.poll_set.has_common);
             // The new set has not been polled: its `Entry::Shared` is served after the next sleep.
@@ -145,16 +145,16 @@ impl BackgroundThread<'_> {
             let received = shared.ports.receive(&mut receiver, &shared.device, ReceiveScope::All);
             if received > 0 {
                 // MADs that come together go to the connection manager together.
-                if shared.ports.inbox.len() >= MADS_TOGETHER {
+                if shared.ports.inbox.len() >= MAD_BATCH {
                     mads += shared.serve_management();
                 }
                 shared.transmit(clock::now());
             }
             let is_taken = shared.polled_at() != polled_at || shared.leader.has_leader();
             match burst.next(received, receiver.is_streaming(), is_taken) {
-                Look::Again => {}
-                Look::Yield => yield_now(),
-                Look::Stop => break,
+                NextRead::Again => {}
+                NextRead::Yield => yield_now(),
+                NextRead::Stop => break,
             }
         }
         drop(receiver);

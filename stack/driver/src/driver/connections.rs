@@ -66,8 +66,8 @@ impl Connections {
         let now = clock::now();
         let mut core = lock(&self.core);
         let result = call(&mut core.cma, now);
-        let has_mads = self.put_out(&mut core);
-        let engine = self.take_deadline(&core);
+        let has_mads = self.queue_mads(&mut core);
+        let engine = self.update_deadline(&core);
         let notifications: Vec<_> = std::iter::from_fn(|| core.cma.poll_notification()).collect();
         drop(core);
         if has_mads {
@@ -81,12 +81,12 @@ impl Connections {
     }
 
     /// Looks at the core, which changes nothing there.
-    pub fn look<T>(&self, look: impl FnOnce(&Cma) -> T) -> T {
-        look(&lock(&self.core).cma)
+    pub fn inspect<T>(&self, read: impl FnOnce(&Cma) -> T) -> T {
+        read(&lock(&self.core).cma)
     }
 
     /// Puts the core's MADs into the outbox; whether there are any.
-    fn put_out(&self, core: &mut Core) -> bool {
+    fn queue_mads(&self, core: &mut Core) -> bool {
         let Core { cma, engines } = core;
         let Some(first) = cma.poll_transmit() else { return false };
         let mut outbox = lock(&self.outbox);
@@ -111,7 +111,7 @@ impl Connections {
 
     /// Takes note of when something is due; whose background thread is to be told, if that is
     /// earlier than it knows.
-    fn take_deadline(&self, core: &Core) -> Option<Arc<dyn Uplink>> {
+    fn update_deadline(&self, core: &Core) -> Option<Arc<dyn Uplink>> {
         let deadline_ns = core.cma.next_deadline().unwrap_or(Time::NEVER).as_ns();
         let is_earlier = deadline_ns < self.deadline_ns.swap(deadline_ns, Ordering::AcqRel);
         let (_, engine) = core.engines.first().filter(|_| is_earlier)?;
@@ -125,7 +125,7 @@ impl Connections {
 
     /// What there is on an engine.
     pub(super) fn listing(&self, key: DeviceKey) -> Option<Listing> {
-        self.look(|cma| cma.listing(key))
+        self.inspect(|cma| cma.listing(key))
     }
 
     /// Does what is due.

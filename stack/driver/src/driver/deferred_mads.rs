@@ -23,11 +23,11 @@ const CAPACITY: usize = 64;
 /// Datagrams for other processes that wait at most.
 const CAPACITY_FOR_OTHERS: usize = 4096;
 /// From the first look to the second; then twice as long each time.
-const FIRST_NS: u64 = 1_000_000;
+const FIRST_DELAY_NS: u64 = 1_000_000;
 /// The last wait. Together they are 63 ms.
-const LAST_NS: u64 = 32_000_000;
+const LAST_DELAY_NS: u64 = 32_000_000;
 /// How long another process is tried that has no room: as the others, a look each millisecond.
-const PATIENCE_NS: u64 = 2 * LAST_NS;
+const RETRY_TIMEOUT_NS: u64 = 2 * LAST_DELAY_NS;
 
 /// A MAD that waits.
 #[derive(Debug)]
@@ -37,15 +37,19 @@ pub(super) struct DeferredMad {
     pub at: IpAddr,
     /// At the last look the service had a listener; or the MAD is another process's in any case.
     pub has_listener: bool,
-    look_at: Time,
-    wait_ns: u64,
+    retry_at: Time,
+    delay_ns: u64,
     waited_ns: u64,
 }
 
 impl DeferredMad {
     /// Returns whether it has waited as long as it may.
     pub fn is_expired(&self) -> bool {
-        if self.has_listener { self.waited_ns >= PATIENCE_NS } else { self.wait_ns >= LAST_NS }
+        if self.has_listener {
+            self.waited_ns >= RETRY_TIMEOUT_NS
+        } else {
+            self.delay_ns >= LAST_DELAY_NS
+        }
     }
 }
 
@@ -85,9 +89,9 @@ impl DeferredMads {
             packet: KeptPacket::new(datagrams, datagrams.bytes.into()),
             at,
             has_listener,
-            look_at: now.plus_ns(FIRST_NS),
-            wait_ns: FIRST_NS,
-            waited_ns: FIRST_NS,
+            retry_at: now.plus_ns(FIRST_DELAY_NS),
+            delay_ns: FIRST_DELAY_NS,
+            waited_ns: FIRST_DELAY_NS,
         });
         self.count.store(waiting.len(), Ordering::Release);
         true
@@ -98,11 +102,11 @@ impl DeferredMads {
     }
 
     /// Returns the time of the next look.
-    pub fn next_look(&self) -> Option<Time> {
+    pub fn next_retry(&self) -> Option<Time> {
         if self.is_empty() {
             return None;
         }
-        lock(&self.waiting).iter().map(|mad| mad.look_at).min()
+        lock(&self.waiting).iter().map(|mad| mad.retry_at).min()
     }
 
     /// Takes out the MADs that are due for a look.
@@ -112,17 +116,17 @@ impl DeferredMads {
         }
         let mut waiting = lock(&self.waiting);
         let (due, rest) =
-            std::mem::take(&mut *waiting).into_iter().partition(|mad| mad.look_at <= now);
+            std::mem::take(&mut *waiting).into_iter().partition(|mad| mad.retry_at <= now);
         *waiting = rest;
         self.count.store(waiting.len(), Ordering::Release);
         due
     }
 
     /// Defers one again.
-    pub fn put_back(&self, now: Time, mut mad: DeferredMad) {
-        mad.wait_ns = if mad.has_listener { FIRST_NS } else { 2 * mad.wait_ns };
-        mad.waited_ns += mad.wait_ns;
-        mad.look_at = now.plus_ns(mad.wait_ns);
+    pub fn defer_again(&self, now: Time, mut mad: DeferredMad) {
+        mad.delay_ns = if mad.has_listener { FIRST_DELAY_NS } else { 2 * mad.delay_ns };
+        mad.waited_ns += mad.delay_ns;
+        mad.retry_at = now.plus_ns(mad.delay_ns);
         let mut waiting = lock(&self.waiting);
         waiting.push(mad);
         self.count.store(waiting.len(), Ordering::Release);
@@ -148,14 +152,14 @@ mod tests {
     fn looks(deferred: &DeferredMads) -> Vec<Time> {
         let mut looks = Vec::new();
         let mut now = Time::ZERO;
-        while let Some(next) = deferred.next_look() {
+        while let Some(next) = deferred.next_retry() {
             assert!(deferred.due(now).is_empty(), "too early");
             now = next;
             looks.push(now);
             let mad = deferred.due(now).remove(0);
             assert_eq!(*mad.packet.bytes, [7; 9]);
             if !mad.is_expired() {
-                deferred.put_back(now, mad);
+                deferred.defer_again(now, mad);
             }
         }
         looks
@@ -165,7 +169,7 @@ mod tests {
     fn what_another_process_has_no_room_for_is_tried_each_millisecond() {
         let deferred = DeferredMads::default();
         assert!(deferred.defer_for_process(Time::ZERO, AT, &DATAGRAMS));
-        let each_ms: Vec<_> = (1..=64).map(|ms| Time::from_ns(ms * FIRST_NS)).collect();
+        let each_ms: Vec<_> = (1..=64).map(|ms| Time::from_ns(ms * FIRST_DELAY_NS)).collect();
         assert_eq!(looks(&deferred), each_ms);
         let defer = |_: &i32| deferred.defer_for_process(Time::ZERO, AT, &DATAGRAMS);
         assert_eq!((0..10_000).filter(defer).count(), CAPACITY_FOR_OTHERS);

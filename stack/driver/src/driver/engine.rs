@@ -64,7 +64,7 @@ impl Engine {
     /// [`OpenEngineError`]: what was wrong and what to do.
     pub fn open(link: &LinkSpec, config: EngineConfig) -> Result<Self, OpenEngineError> {
         // Before the first look, so that no change is missed.
-        let changes = watch();
+        let changes = watch_changes();
         let link = crate::link::resolve(link)?;
         let udp = |address: &IpAddr| UdpConfig {
             receive_buffer: config.receive_buffer,
@@ -183,8 +183,8 @@ impl Engine {
     /// What the system refused that sharing an address takes, and how; `None` if other processes
     /// can use the addresses too.
     #[must_use]
-    pub fn alone(&self) -> Option<(&'static str, Errno)> {
-        self.shared.ports.alone()
+    pub fn sharing_error(&self) -> Option<(&'static str, Errno)> {
+        self.shared.ports.sharing_error()
     }
 
     /// Claims a service id ((port space << 16) + port) on all addresses: requests for it come to
@@ -239,7 +239,7 @@ impl Engine {
         if mask.contains(QpAttrMask::STATE)
             && matches!(attr.qp_state, QpState::Err | QpState::Reset)
         {
-            self.send_owed(qp);
+            self.flush_acks(qp);
         }
         self.device().modify_qp(now, qp, attr, mask)?;
         self.shared.transmit(now);
@@ -249,13 +249,13 @@ impl Engine {
     /// Sends what a queue pair has ready, an acknowledgement that waits for a reply to take it
     /// along included. Called before it goes: the program has seen a message complete, and its
     /// sender would wait for its own completion in vain.
-    pub fn send_owed(&self, qp: QpHandle) {
+    pub fn flush_acks(&self, qp: QpHandle) {
         self.shared.transmit_of(qp, clock::now());
     }
 
     /// Sends requests that wait for others to be posted. Called where a program asks for an event,
     /// since it may sleep next.
-    pub fn send_held(&self) {
+    pub fn flush_deferred(&self) {
         self.shared.transmit_urgent(clock::now());
     }
 
@@ -422,7 +422,7 @@ impl LocalDevice for EngineDevice {
 
 /// Asks to be told when interfaces and addresses change. Without that a device works, but tells of
 /// no such change.
-fn watch() -> Option<Changes> {
+fn watch_changes() -> Option<Changes> {
     Changes::watch()
         .inspect_err(|error| {
             tracing::warn!(%error, "netlink is refused: the port's state and GIDs stay as they are now");

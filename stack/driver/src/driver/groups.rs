@@ -76,7 +76,7 @@ impl GroupPorts {
 
     /// An address that came while threads sleep, with its socket, of which
     /// [`descriptor`](Self::descriptor) tells, too: groups can be joined from it.
-    pub fn follow(&self, config: &UdpConfig, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub fn add_address(&self, config: &UdpConfig, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::add(
             &*self.epoll,
             socket,
@@ -93,7 +93,7 @@ impl GroupPorts {
     }
 
     /// Brings `view` up to date.
-    pub fn look(&self, view: &mut View) {
+    pub fn refresh(&self, view: &mut View) {
         let changes = self.changes.load(Ordering::Acquire);
         if view.changes != changes {
             let joined = lock(&self.joined);

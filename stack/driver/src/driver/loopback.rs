@@ -163,7 +163,7 @@ fn receiver_of<'e>(engine: &'e Shared, sender: &UdpPort, run: &Run<'_>) -> Optio
     let has_address = |port: &&UdpPort| {
         // Without an interface a link-local address means nothing.
         let is_same_link = port.scope_id() == 0 || port.scope_id() == sender.scope_id();
-        port.address() == run.to && is_same_link && !port.is_gone()
+        port.address() == run.to && is_same_link && !port.is_address_missing()
     };
     engine.ports.iter().find(has_address).filter(|_| is_open)
 }

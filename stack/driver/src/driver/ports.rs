@@ -52,7 +52,7 @@ pub(super) struct Ports {
     members: Vec<Member>,
     added: AddedPorts,
     slot: u8,
-    alone: Option<(&'static str, Errno)>,
+    sharing_error: Option<(&'static str, Errno)>,
     services: Services,
     /// Requests without a listener are for this process as well: its connection manager refuses
     /// them, and replies to MADs for processes that ended.
@@ -63,7 +63,7 @@ pub(super) struct Ports {
     pub groups: Arc<GroupPorts>,
     /// The socket that gave the last batch: one of the addresses', or after those one of the
     /// groups'.
-    hot: AtomicUsize,
+    active: AtomicUsize,
     round: AtomicU32,
     /// Until when the other processes alone read the common sockets; 0: this one reads them too.
     common_backoff_ns: AtomicU64,
@@ -86,19 +86,19 @@ impl Ports {
             Some(config) => config.clone(),
             None => unreachable!("a link has an address"),
         };
-        let PortSet { slot, ports, members, alone } = sharing::join(configs, random)?;
+        let PortSet { slot, ports, members, sharing_error } = sharing::join(configs, random)?;
         Ok(Self {
             added: AddedPorts::new(template),
             ports,
             members,
             slot,
-            alone,
+            sharing_error,
             services: Services::default(),
             refuses: AtomicBool::new(false),
             deferred: DeferredMads::default(),
             inbox: Inbox::default(),
             groups: Arc::new(groups),
-            hot: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
             round: AtomicU32::new(0),
             common_backoff_ns: AtomicU64::new(0),
             impairment: impairment(slot).map(Mutex::new),
@@ -112,9 +112,9 @@ impl Ports {
 
     /// Opens a port for an address that came while the device was open.
     pub fn add(&self, address: IpAddr, random: u64) -> Result<(), AddPortError> {
-        let follow =
-            |config: &UdpConfig, socket: BorrowedFd<'_>| self.groups.follow(config, socket);
-        self.services.extend_to(|| self.added.open(address, self.slot, random, follow))
+        let add_address =
+            |config: &UdpConfig, socket: BorrowedFd<'_>| self.groups.add_address(config, socket);
+        self.services.extend_to(|| self.added.open(address, self.slot, random, add_address))
     }
 
     /// The addresses that are shared with other processes.
@@ -127,8 +127,8 @@ impl Ports {
     }
 
     /// Returns the call that the system refused, so that no other process can use the addresses.
-    pub fn alone(&self) -> Option<(&'static str, Errno)> {
-        self.alone
+    pub fn sharing_error(&self) -> Option<(&'static str, Errno)> {
+        self.sharing_error
     }
 
     /// Returns whether other processes have used an address at any time, so that

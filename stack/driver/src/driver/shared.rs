@@ -110,7 +110,7 @@ impl Shared {
 
     /// Looks at the interfaces if something was told about them, and opens ports for new addresses.
     /// On one thread.
-    pub fn follow_changes(&self) {
+    pub fn refresh_port_state(&self) {
         if !self.changes.as_ref().is_some_and(Changes::take) {
             return;
         }
@@ -129,7 +129,9 @@ impl Shared {
         if changed.gids {
             tracing::info!("the GID table changed");
             for port in self.ports.iter() {
-                port.set_gone(!gids.iter().any(|entry| entry.gid == Gid::from_ip(port.address())));
+                port.set_address_missing(
+                    !gids.iter().any(|entry| entry.gid == Gid::from_ip(port.address())),
+                );
             }
             self.device.set_gids(gids.iter().map(|entry| entry.gid).collect());
         }
@@ -182,15 +184,14 @@ impl Shared {
 
     /// When [`Shared::handle_timeouts`] is to be called at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadlines =
-            self.device.next_deadline().into_iter().chain(self.deadline_of_connections());
+        let deadlines = self.device.next_deadline().into_iter().chain(self.connection_deadline());
         deadlines.min().filter(|at| *at != Time::NEVER)
     }
 
     /// The same, of what no polling thread does.
-    fn deadline_of_connections(&self) -> Option<Time> {
+    fn connection_deadline(&self) -> Option<Time> {
         let connections = self.attached.get().map(|attached| attached.connections.deadline());
-        let deferred = self.ports.deferred.next_look();
+        let deferred = self.ports.deferred.next_retry();
         connections.into_iter().chain(deferred).chain(self.ports.common_backoff()).min()
     }
 
@@ -200,13 +201,12 @@ impl Shared {
         if self.ports.iter().any(UdpPort::errors_pending) {
             return Time::ZERO;
         }
-        let deadline =
-            self.deadline_of_connections().into_iter().chain(self.ports.next_due()).min();
+        let deadline = self.connection_deadline().into_iter().chain(self.ports.next_due()).min();
         deadline.unwrap_or(Time::NEVER)
     }
 
     /// Does what is due of the queue pairs.
-    fn see_to_deadlines(&self, now: Time) {
+    fn handle_due_timeouts(&self, now: Time) {
         if self.device.next_deadline().is_some_and(|at| at <= now) {
             self.device.handle_timeouts(now);
             self.transmit(now);
@@ -223,7 +223,7 @@ impl Shared {
         }
         let is_extended = self.watchdog.extend(now, has_sent, || self.watchdog_deadline());
         if is_extended {
-            self.see_to_deadlines(now);
+            self.handle_due_timeouts(now);
         }
         // Acknowledgements that the last round left for a reply to take along.
         self.transmit(now);
@@ -238,7 +238,7 @@ impl Shared {
             }
             // What is missing waits in no socket now.
             if looked.is_some() {
-                self.see_to_deadlines(now);
+                self.handle_due_timeouts(now);
             }
             return;
         }

@@ -17,7 +17,7 @@
 //!
 //! A packet that arrives in the wrong process (merged with another's by the kernel, or sent by hash
 //! to a slot that does not exist yet) is handed in at the right rendezvous. Where the system lacks one of
-//! these features, an address is for one process alone ([`PortSet::alone`]).
+//! these features, an address is for one process alone ([`PortSet::sharing_error`]).
 //!
 //! | file | subject |
 //! |---|---|
@@ -90,7 +90,7 @@ pub struct PortSet {
     pub members: Vec<Member>,
     /// The call that the system refused and its error, if an address is therefore this device's
     /// alone; of several such addresses the last one's.
-    pub alone: Option<(&'static str, Errno)>,
+    pub sharing_error: Option<(&'static str, Errno)>,
 }
 
 /// A device's membership in the group of one address. Ends when it is dropped.
@@ -110,14 +110,14 @@ pub struct Member {
 /// The result of looking up an address.
 enum Lookup {
     Shared(Arc<Group>),
-    Alone { call: &'static str, errno: Errno },
+    Unshared { call: &'static str, errno: Errno },
 }
 
 impl Lookup {
     fn group(&self) -> Option<&Arc<Group>> {
         match self {
             Self::Shared(group) => Some(group),
-            Self::Alone { .. } => None,
+            Self::Unshared { .. } => None,
         }
     }
 }
@@ -155,13 +155,13 @@ fn join_found(
 ) -> Result<PortSet, OpenPortError> {
     let groups: Vec<&Arc<Group>> = found.iter().filter_map(Lookup::group).collect();
     let (slot, mut members) = claim(&groups, random)?;
-    let mut joined = PortSet { slot, ports: Vec::new(), members: Vec::new(), alone: None };
+    let mut joined = PortSet { slot, ports: Vec::new(), members: Vec::new(), sharing_error: None };
     let mut rest = members.iter_mut();
     for (config, found) in configs.iter().zip(found) {
         let port = match *found {
             Lookup::Shared(_) => rest.next().map(|member| member.open(config)),
-            Lookup::Alone { call, errno } => {
-                joined.alone = Some((call, errno));
+            Lookup::Unshared { call, errno } => {
+                joined.sharing_error = Some((call, errno));
                 Some(UdpPort::open(config.clone()))
             }
         };
@@ -182,7 +182,7 @@ pub fn join_late(
 ) -> Result<(UdpPort, Option<Member>), OpenPortError> {
     let group = match find(config)? {
         Lookup::Shared(group) => group,
-        Lookup::Alone { .. } => return Ok((UdpPort::open(config.clone())?, None)),
+        Lookup::Unshared { .. } => return Ok((UdpPort::open(config.clone())?, None)),
     };
     let joined = Member::claim(&group, slot, random | 1).and_then(|member| {
         let taken = OpenPortError::SlotTaken { address: config.address, slot };
@@ -204,7 +204,7 @@ fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
         Err(CreateGroupError::Port(error)) => Err(error),
         Err(CreateGroupError::Refused { call, errno }) => {
             tracing::warn!(%address, %errno, "{call} is refused: the address is for this process alone");
-            Ok(Lookup::Alone { call, errno })
+            Ok(Lookup::Unshared { call, errno })
         }
     }
 }

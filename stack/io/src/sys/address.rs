@@ -82,7 +82,7 @@ impl RawAddress {
 
     /// All the room, for the kernel to write to; [`set_length`](Self::set_length) then says how
     /// much it used.
-    pub(super) fn room(&mut self) -> &mut [u8; CAPACITY] {
+    pub(super) fn buffer_mut(&mut self) -> &mut [u8; CAPACITY] {
         &mut self.bytes
     }
 

@@ -50,7 +50,7 @@ fn outgoing(to: &RawAddress, control: &Control, payload: &mut libc::iovec) -> li
 /// arguments, and is only good for as long.
 fn incoming(address: &mut RawAddress, control: &mut Control) -> libc::msghdr {
     let mut header = blank_header();
-    let (address, control) = (address.room(), control.room());
+    let (address, control) = (address.buffer_mut(), control.buffer_mut());
     header.msg_name = address.as_mut_ptr().cast();
     header.msg_namelen = address.len() as libc::socklen_t;
     header.msg_control = control.as_mut_ptr().cast();

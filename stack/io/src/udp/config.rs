@@ -356,7 +356,7 @@ fn assemble(
         gso: AtomicBool::new(gso),
         gro,
         errors_pending: AtomicBool::new(false),
-        is_gone: AtomicBool::new(false),
+        is_address_missing: AtomicBool::new(false),
         counters: Counters::default(),
         log_limit: LogLimit::default(),
         tap: config.tap.clone(),

@@ -64,7 +64,7 @@ unsafe fn put(to: *mut libc::sockaddr_storage, address: Option<SocketAddr>) {
 pub unsafe fn show(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
-    let ((src, dst), (local, remote), device) = connections().look(|cma| {
+    let ((src, dst), (local, remote), device) = connections().inspect(|cma| {
         let device = cma.device_of(object.core);
         Ok::<_, VerbError>((cma.addresses(object.core)?, cma.gids(object.core)?, device))
     })?;
@@ -95,13 +95,14 @@ pub unsafe fn show(id: *mut rdma_cm_id) -> Result<(), VerbError> {
 pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
-    let ((local, remote), mtu, (traffic_class, packet_life_time)) = connections().look(|cma| {
-        Ok::<_, VerbError>((
-            cma.gids(object.core)?,
-            cma.path_mtu(object.core)?,
-            cma.route(object.core)?,
-        ))
-    })?;
+    let ((local, remote), mtu, (traffic_class, packet_life_time)) =
+        connections().inspect(|cma| {
+            Ok::<_, VerbError>((
+                cma.gids(object.core)?,
+                cma.path_mtu(object.core)?,
+                cma.route(object.core)?,
+            ))
+        })?;
     let record = ibv_sa_path_rec {
         dgid: gid::to_c(remote),
         sgid: gid::to_c(local),

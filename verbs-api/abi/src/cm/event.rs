@@ -249,7 +249,9 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
 /// As [`handle`].
 unsafe fn on_request(made: &mut EventObject, listener: &IdObject, event: &CmaEvent) -> Handled {
     let Some(core) = event.new_id else { return Handled::NotForProgram };
-    let Ok(user) = connections().look(|cma| cma.user(core)) else { return Handled::NotForProgram };
+    let Ok(user) = connections().inspect(|cma| cma.user(core)) else {
+        return Handled::NotForProgram;
+    };
     let new = IdObject::of_user(user);
     // SAFETY: it was made by `adopt`, and the program does not know it yet.
     unsafe {

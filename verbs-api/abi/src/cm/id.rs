@@ -76,7 +76,7 @@ impl IdObject {
 
     /// Its device.
     pub fn device(&self) -> Option<CmDevice> {
-        connections().look(|cma| cma.device_of(self.core)).and_then(process::device)
+        connections().inspect(|cma| cma.device_of(self.core)).and_then(process::device)
     }
 
     /// A program gave an event back.

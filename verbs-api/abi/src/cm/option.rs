@@ -101,7 +101,7 @@ pub unsafe extern "C" fn set_option(
                         return Err(VerbError::Null("optval"));
                     }
                     let records = std::slice::from_raw_parts(value.cast::<u8>(), len);
-                    let gids = connections().look(|cma| cma.gids(core))?;
+                    let gids = connections().inspect(|cma| cma.gids(core))?;
                     let route = route_of(records, gids)?;
                     connections().call(|cma, _| cma.set_route(core, route))?;
                 }

@@ -54,7 +54,7 @@ unsafe fn modify(
 }
 
 fn attributes(object: &IdObject, state: QpState) -> Result<(QpAttr, QpAttrMask), VerbError> {
-    Ok(connections().look(|cma| cma.qp_attr(object.core, state))?)
+    Ok(connections().inspect(|cma| cma.qp_attr(object.core, state))?)
 }
 
 /// Moves the identifier's queue pair, if it has one, to RTS as its connection is.
@@ -69,7 +69,7 @@ pub unsafe fn to_rts(id: *mut rdma_cm_id, depths: Depths) -> Result<(), VerbErro
     }
     // What the peer may do is known since the queue pair was made.
     let states = [QpState::Init, QpState::Rtr, QpState::Rts];
-    let all = connections().look(|cma| states.map(|state| cma.qp_attr(object.core, state)));
+    let all = connections().inspect(|cma| states.map(|state| cma.qp_attr(object.core, state)));
     for (state, attributes) in states.into_iter().zip(all) {
         let (mut attr, mask) = attributes?;
         if state == QpState::Rtr && depths.responder != AS_MANY_AS_CAN_BE {
@@ -285,7 +285,7 @@ unsafe fn initialize(
 
 /// The domain of an XRC queue pair or shared queue whose program names none.
 pub fn own_xrcd(object: &IdObject) -> Result<*mut crate::layout::ibv_xrcd, VerbError> {
-    let key = connections().look(|cma| cma.device_of(object.core));
+    let key = connections().inspect(|cma| cma.device_of(object.core));
     process::xrcd(key.ok_or(VerbError::Null("the identifier's device: it is not bound, and it"))?)
 }
 

@@ -56,12 +56,12 @@ impl CmId {
         &self,
         look: impl FnOnce(&Cma, CmaId) -> std::result::Result<T, CmaError>,
     ) -> Result<T> {
-        self.connections.look(|cma| look(cma, self.core)).map_err(errno)
+        self.connections.inspect(|cma| look(cma, self.core)).map_err(errno)
     }
 
     /// Returns the device that it is bound to.
     pub fn device(&self) -> Result<Device> {
-        let key = self.connections.look(|cma| cma.device_of(self.core)).ok_or(Errno::INVAL)?;
+        let key = self.connections.inspect(|cma| cma.device_of(self.core)).ok_or(Errno::INVAL)?;
         Device::find(self.process, key)
     }
 

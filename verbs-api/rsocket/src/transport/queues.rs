@@ -195,7 +195,7 @@ impl Queues {
 
     /// Asks for an event of the completion queue.
     pub fn arm(&self) {
-        self.device.engine.send_held();
+        self.device.engine.flush_deferred();
         self.completions.cq.arm(ArmKind::Next);
     }
 
@@ -231,7 +231,7 @@ impl AsFd for Queues {
 impl Drop for Queues {
     fn drop(&mut self) {
         let engine = self.device.engine;
-        engine.send_owed(self.qp);
+        engine.flush_acks(self.qp);
         if let Err(error) = engine.device().destroy_qp(engine.now(), self.qp) {
             errno(error);
         }

@@ -217,7 +217,7 @@ impl CompletionQueue {
     /// a queue without a channel.
     #[must_use = "completions that are there already make no event"]
     pub fn arm(&self, kind: ArmKind) -> bool {
-        self.inner.device.inner.node.send_held();
+        self.inner.device.inner.node.flush_deferred();
         match &self.inner.reports {
             Reports::Own(_) => !self.is_empty(),
             Reports::Channel(_) => self.inner.cq.arm(kind),
@@ -282,7 +282,7 @@ impl CompletionQueue {
                 self.inner.cq.ack_events(1);
             }
         }
-        self.inner.device.inner.node.send_held();
+        self.inner.device.inner.node.flush_deferred();
         self.inner.cq.arm(ArmKind::Next)
     }
 }

@@ -189,7 +189,7 @@ impl End<'_> {
     pub fn destroy(&self, kept: &str) {
         let node = &self.device.inner.node;
         self.device.destroy(kept, |core| {
-            node.send_owed(self.handle);
+            node.flush_acks(self.handle);
             core.destroy_qp_without_wait(node.now(), self.handle)
         });
     }

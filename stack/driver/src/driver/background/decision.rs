@@ -6,7 +6,7 @@
 //! | [`Situation`]: the threads that poll or lead | [`Wait::choose`] | [`Wait`]: how to sleep |
 //! | [`Due`]: the deadlines | [`Wait::deadline`] | when to wake up at the latest |
 //! | a thread polled during the sleep | [`Wait::receives`] | whether to read the sockets |
-//! | [`Burst`]: the reads so far | [`Burst::next`] | [`Look`]: read on or stop |
+//! | [`Burst`]: the reads so far | [`Burst::next`] | [`NextRead`]: read on or stop |
 
 use std::ops::RangeInclusive;
 
@@ -21,7 +21,7 @@ const MAX_BATCHES: usize = 64;
 /// arrives sooner than a sleep and a wake-up take. Before each look the thread gives the processor
 /// away. After small messages it sleeps at once: the scheduler prefers a thread that sleeps to one
 /// that spins.
-const MAX_EMPTY_LOOKS: usize = 32;
+const MAX_EMPTY_READS: usize = 32;
 
 /// The other threads of the engine, as far as they look at the sockets.
 #[derive(Clone, Copy, Debug)]
@@ -115,12 +115,12 @@ pub(super) struct Burst {
     /// Reads that found packets.
     pub batches: usize,
     /// Reads without a packet since the last batch.
-    empty_looks: usize,
+    empty_reads: usize,
 }
 
 /// Whether to read the sockets once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum NextRead {
     /// At once.
     Again,
     /// After other threads had the processor.
@@ -133,17 +133,17 @@ impl Burst {
     /// Takes note of a read of `received` datagrams and returns the next step. `is_streaming`: the
     /// last batch was part of a stream of data. `is_taken`: another thread polls or waits, and must
     /// find the sockets free.
-    pub fn next(&mut self, received: usize, is_streaming: bool, is_taken: bool) -> Look {
+    pub fn next(&mut self, received: usize, is_streaming: bool, is_taken: bool) -> NextRead {
         if received > 0 {
             self.batches += 1;
-            self.empty_looks = 0;
-            return if self.batches < MAX_BATCHES { Look::Again } else { Look::Stop };
+            self.empty_reads = 0;
+            return if self.batches < MAX_BATCHES { NextRead::Again } else { NextRead::Stop };
         }
-        if self.batches == 0 || !is_streaming || is_taken || self.empty_looks == MAX_EMPTY_LOOKS {
-            return Look::Stop;
+        if self.batches == 0 || !is_streaming || is_taken || self.empty_reads == MAX_EMPTY_READS {
+            return NextRead::Stop;
         }
-        self.empty_looks += 1;
-        Look::Yield
+        self.empty_reads += 1;
+        NextRead::Yield
     }
 }
 
@@ -209,20 +209,24 @@ mod tests {
 
     #[test]
     fn reads_go_on_behind_a_stream_until_enough_were_in_vain() {
-        assert_eq!(Burst::default().next(0, true, false), Look::Stop, "nothing came at all");
+        assert_eq!(Burst::default().next(0, true, false), NextRead::Stop, "nothing came at all");
         let mut burst = Burst::default();
-        assert_eq!(burst.next(4, false, false), Look::Again);
-        assert_eq!({ burst }.next(0, false, false), Look::Stop, "no stream");
-        assert_eq!({ burst }.next(0, true, true), Look::Stop, "another thread reads");
+        assert_eq!(burst.next(4, false, false), NextRead::Again);
+        assert_eq!({ burst }.next(0, false, false), NextRead::Stop, "no stream");
+        assert_eq!({ burst }.next(0, true, true), NextRead::Stop, "another thread reads");
         for _ in 0..2 {
-            for _ in 0..MAX_EMPTY_LOOKS {
-                assert_eq!(burst.next(0, true, false), Look::Yield);
+            for _ in 0..MAX_EMPTY_READS {
+                assert_eq!(burst.next(0, true, false), NextRead::Yield);
             }
-            assert_eq!({ burst }.next(0, true, false), Look::Stop);
-            assert_eq!(burst.next(1, true, false), Look::Again, "a batch starts the count anew");
+            assert_eq!({ burst }.next(0, true, false), NextRead::Stop);
+            assert_eq!(
+                burst.next(1, true, false),
+                NextRead::Again,
+                "a batch starts the count anew"
+            );
         }
         let batches = burst.batches;
-        let more = (batches..).take_while(|_| burst.next(1, true, true) == Look::Again).count();
+        let more = (batches..).take_while(|_| burst.next(1, true, true) == NextRead::Again).count();
         assert_eq!(batches + more + 1, MAX_BATCHES);
     }
 }

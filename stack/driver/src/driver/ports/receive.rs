@@ -3,7 +3,7 @@
 //! | in | decided | out |
 //! |---|---|---|
 //! | [`ReceiveScope`], the last batch's socket | [`Ports::receive`] | one batch of one socket |
-//! | the sizes of a batch | [`Receiver::look_for_stream`] | whether the next one is close behind |
+//! | the sizes of a batch | [`Receiver::detect_stream`] | whether the next one is close behind |
 //! | a simulated impairment | `Impairment` | packets now, or at [`Ports::next_due`] |
 //! | listeners and sharers of the addresses | [`CommonRead`] | batches of the common sockets |
 //!
@@ -32,7 +32,7 @@ use crate::time::Time;
 
 /// A socket where nothing came lately is read once in so many rounds, so that an idle address costs
 /// little.
-const COLD_EVERY: u32 = 16;
+const IDLE_READ_INTERVAL: u32 = 16;
 /// Datagrams read by one call. Bounded, so that one poll of a busy socket does not keep its thread
 /// for long.
 const BATCH: usize = 4;
@@ -91,7 +91,7 @@ impl Receiver {
     }
 
     /// Looks whether the batch received at `now` is part of a stream of data.
-    fn look_for_stream(&mut self, now: Time) {
+    fn detect_stream(&mut self, now: Time) {
         let (mut bytes, mut packets) = (0, 0);
         for datagrams in
             self.buffers.iter().filter(|datagrams| datagrams.segment_size != MANAGEMENT)
@@ -135,21 +135,21 @@ impl Ports {
         if delivered > 0 {
             return delivered;
         }
-        let hot = self.hot.load(Ordering::Relaxed);
-        let received = self.receive_from(hot, receiver, device);
+        let active = self.active.load(Ordering::Relaxed);
+        let received = self.receive_from(active, receiver, device);
         let has_one_socket = || {
             let has_more = !self.added.is_empty() || !self.groups.is_empty();
-            self.ports.len() == 1 && hot == 0 && !has_more
+            self.ports.len() == 1 && active == 0 && !has_more
         };
         if received > 0 || has_one_socket() {
             return received;
         }
         let round = self.round.fetch_add(1, Ordering::Relaxed);
-        if scope == ReceiveScope::Recent && !round.is_multiple_of(COLD_EVERY) {
+        if scope == ReceiveScope::Recent && !round.is_multiple_of(IDLE_READ_INTERVAL) {
             return 0;
         }
-        let cold = (0..self.iter().count()).filter(|index| *index != hot);
-        let received = self.receive_from_first(cold, receiver, device);
+        let idle = (0..self.iter().count()).filter(|index| *index != active);
+        let received = self.receive_from_first(idle, receiver, device);
         if received > 0 || self.groups.is_empty() {
             return received;
         }
@@ -170,7 +170,7 @@ impl Ports {
             (received > 0).then_some((index, received))
         });
         let Some((index, received)) = found else { return 0 };
-        self.hot.store(index, Ordering::Relaxed);
+        self.active.store(index, Ordering::Relaxed);
         received
     }
 
@@ -186,7 +186,7 @@ impl Ports {
         }
         // Taken out for the time, since the rest of the receiver is needed beside it.
         let mut view = std::mem::take(&mut receiver.groups);
-        self.groups.look(&mut view);
+        self.groups.refresh(&mut view);
         let group = index.checked_sub(self.first_group()).and_then(|place| view.at(place));
         let received = group.map_or(0, |port| self.receive_at(port, receiver, device));
         receiver.groups = view;
@@ -198,7 +198,7 @@ impl Ports {
             Ok(0) => 0,
             Ok(count) => {
                 let now = clock::now();
-                receiver.look_for_stream(now);
+                receiver.detect_stream(now);
                 let Receiver { buffers, scratch, .. } = receiver;
                 for datagrams in buffers.iter() {
                     let Some(impairment) = &self.impairment else {

@@ -30,7 +30,7 @@ use crate::time::Time;
 
 /// Deferred MADs handed to a process at one look. The process reads 256 packets of a connection
 /// (`MAX_MESSAGES` of the rendezvous server) and closes it then.
-const HANDED_IN: usize = 128;
+const MAX_FORWARDED: usize = 128;
 
 /// Management datagrams that get a reply at a time; the senders repeat the rest.
 const MAX_ORPHANED_MADS: usize = 1024;
@@ -136,9 +136,9 @@ impl Ports {
         }
         for ((at, slot), mads) in forwards {
             let member = self.view(at).member;
-            let packets = mads.iter().take(HANDED_IN).map(|mad| mad.packet.datagrams());
+            let packets = mads.iter().take(MAX_FORWARDED).map(|mad| mad.packet.datagrams());
             let taken = forward(device, member, slot, packets);
-            let has_room = taken == HANDED_IN;
+            let has_room = taken == MAX_FORWARDED;
             for mad in mads.into_iter().skip(taken) {
                 let others = || member.map(Member::others);
                 let step = DeferredStep::not_taken(slot, has_room, mad.is_expired(), others);
@@ -158,10 +158,10 @@ impl Ports {
             DeferredStep::Deliver => self.deliver_mad(device, &mad.packet.datagrams()),
             DeferredStep::FoundListener => {
                 mad.has_listener = true;
-                self.deferred.put_back(now, mad);
+                self.deferred.defer_again(now, mad);
             }
             // `retry_deferred` has handled `Forward`; only it knows the MADs that go together.
-            DeferredStep::Forward(_) | DeferredStep::Wait => self.deferred.put_back(now, mad),
+            DeferredStep::Forward(_) | DeferredStep::Wait => self.deferred.defer_again(now, mad),
             DeferredStep::Drop(why) => device.counters().add(why),
         }
     }
@@ -176,7 +176,7 @@ impl Ports {
     ) {
         let Receiver { scratch, message, .. } = receiver;
         for member in self.members() {
-            let take_in = |datagrams: &Datagrams<'_>| {
+            let receive_forwarded = |datagrams: &Datagrams<'_>| {
                 device
                     .counters()
                     .add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
@@ -190,7 +190,7 @@ impl Ports {
                     }
                 }
             };
-            member.serve(message, take_in, &listing);
+            member.serve(message, receive_forwarded, &listing);
         }
     }
 

@@ -34,7 +34,7 @@ fn short_and_foreign_addresses_are_none() {
         assert_eq!(RawAddress::parse(&raw.as_bytes()[..length]), None);
     }
     let mut foreign = raw;
-    foreign.room()[0..2].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
+    foreign.buffer_mut()[0..2].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
     assert_eq!(foreign.socket_address(), None);
     let mut claimed = RawAddress::new(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));
     claimed.set_length(10_000);

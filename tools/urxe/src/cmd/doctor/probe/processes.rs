@@ -31,7 +31,7 @@ pub fn probe() -> Probe {
             return NAME.unverified(error.to_string(), "unknown until that is solved");
         }
     };
-    if let Some((call, errno)) = engine.alone() {
+    if let Some((call, errno)) = engine.sharing_error() {
         let detail = format!("the system refuses {call}: {errno}");
         return NAME.limited(detail, WITHOUT).advise(
             "needs Linux with abstract local sockets, memory files and SO_REUSEPORT with BPF",
@@ -69,7 +69,7 @@ pub fn join(address: IpAddr) -> Result<Outcome, CmdError> {
             writeln!(out, "{}", engine.process_slot())?;
             out.flush()?;
             // A device of one's own instead of a shared one is no sharing.
-            Ok(if engine.alone().is_none() { Outcome::Done } else { Outcome::Failed })
+            Ok(if engine.sharing_error().is_none() { Outcome::Done } else { Outcome::Failed })
         }
         Err(error) => {
             output::report(&error);
