@@ -239,22 +239,22 @@ fn what_exceeds_the_mtu_is_refused_and_the_mtu_told() {
     }
 }
 
-/// Both ends of a virtual cable in one namespace. What leaves the one comes in at the other, where
+/// Both ends of a virtual pair in one namespace. What leaves the one comes in at the other, where
 /// a packet socket sees it.
-struct Cable {
+struct Veth {
     _alone: Loopback,
 }
 
-impl Cable {
+impl Veth {
     const ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
 
     fn new() -> Self {
-        let cable = Self { _alone: Loopback::new(65_536) };
+        let pair = Self { _alone: Loopback::new(65_536) };
         ip("link add near type veth peer name far");
         ip("link set far up");
         ip("link set near up gso_max_segs 1");
         ip(&format!("address add {}/64 dev near nodad", Self::ADDRESS));
-        cable
+        pair
     }
 
     fn interface(&self) -> u32 {
@@ -264,7 +264,7 @@ impl Cable {
     }
 }
 
-impl Drop for Cable {
+impl Drop for Veth {
     fn drop(&mut self) {
         ip("link delete near");
     }
@@ -275,14 +275,14 @@ impl Drop for Cable {
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
-    let cable = Cable::new();
-    let interface = cable.interface();
+    let pair = Veth::new();
+    let interface = pair.interface();
     for (from, group) in [
         (A, "239.1.2.3"),
         (A, "224.0.1.200"),
-        (Cable::ADDRESS, "ff02::47"),
-        (Cable::ADDRESS, "ff05::47"),
-        (Cable::ADDRESS, "ff1e::47"),
+        (Veth::ADDRESS, "ff02::47"),
+        (Veth::ADDRESS, "ff05::47"),
+        (Veth::ADDRESS, "ff1e::47"),
     ] {
         let group: IpAddr = group.parse().unwrap();
         let mut watch = watch(from);
@@ -337,7 +337,7 @@ fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
         }
         assert_eq!(members[0].receive(&mut buffers).unwrap(), 0, "{group}: it has left");
     }
-    drop(cable);
+    drop(pair);
 }
 
 /// The group with the next number.

@@ -41,7 +41,7 @@ fn next(engine: &Engine, cq: &Cq) -> Completion {
 
 /// From one queue pair to another of the device, and to itself; how many packets left directly, and
 /// how many over the socket.
-fn talk(address: Ipv4Addr, direct: bool) -> (u64, u64) {
+fn exchange(address: Ipv4Addr, direct: bool) -> (u64, u64) {
     let spec: LinkSpec = format!("rxe0={address}").parse().unwrap();
     let engine = Engine::open(&spec, EngineConfig { direct, ..EngineConfig::default() }).unwrap();
     let device = engine.device();
@@ -88,10 +88,10 @@ fn talk(address: Ipv4Addr, direct: bool) -> (u64, u64) {
 #[test]
 fn datagrams_to_the_own_device_come_back_directly() {
     let all = 2 * MESSAGES;
-    assert_eq!(talk(Ipv4Addr::new(127, 77, 5, 1), true), (all, all));
+    assert_eq!(exchange(Ipv4Addr::new(127, 77, 5, 1), true), (all, all));
 }
 
 #[test]
 fn datagrams_to_the_own_device_come_back_over_its_socket() {
-    assert_eq!(talk(Ipv4Addr::new(127, 77, 5, 2), false), (0, 2 * MESSAGES));
+    assert_eq!(exchange(Ipv4Addr::new(127, 77, 5, 2), false), (0, 2 * MESSAGES));
 }

@@ -7,18 +7,19 @@ use urxe_stack::cq::PortEventType;
 use urxe_stack::link::OperState;
 use urxe_test_support::namespace::ip;
 
-use crate::cable::{
-    Cable, FIRST, FIRST_V6, GONE, NEW_V6, SECOND, SECOND_V6, add, addresses, del, open, told,
+use crate::endpoint::Endpoint;
+use crate::veth::{
+    FIRST, FIRST_V6, GID_CHANGE, NEW_V6, SECOND, SECOND_V6, Veth, add, addresses, del,
+    expect_events, open,
 };
-use crate::talker::Talker;
-use crate::{PATIENCE, comes_goes_and_comes_back};
+use crate::{TIMEOUT, comes_goes_and_comes_back};
 
-const DOWN: [PortEventType; 3] = [PortEventType::PortErr, GONE[0], GONE[1]];
+const DOWN: [PortEventType; 3] = [PortEventType::PortErr, GID_CHANGE[0], GID_CHANGE[1]];
 
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn the_gid_table_follows_addresses_of_ipv6() {
-    let _cable = Cable::of_both_families();
+    let _cable = Veth::of_both_families();
     let engine = open("here");
     let by_mac = addresses(&engine)[0];
     let of_ipv4 = [FIRST, SECOND].map(|address| Some(IpAddr::from(address)));
@@ -27,26 +28,26 @@ fn the_gid_table_follows_addresses_of_ipv6() {
     let table = |of_ipv6: &[Option<IpAddr>]| [&[by_mac], &of_ipv4[..], of_ipv6].concat();
     assert_eq!(addresses(&engine), table(&[first, second]));
     add(NEW_V6);
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     assert_eq!(addresses(&engine), table(&[first, second, new]));
     assert!(engine.gids()[5].assigned);
     del(SECOND_V6);
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     assert_eq!(addresses(&engine), table(&[first, None, new]));
     assert!(!engine.gids()[4].assigned);
     add(SECOND_V6);
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     assert_eq!(addresses(&engine), table(&[first, second, new]));
     ip("link set here down");
-    told(&engine, &DOWN);
+    expect_events(&engine, &DOWN);
     assert_eq!(addresses(&engine), table(&[None; 3]));
     ip("link set here up");
-    told(&engine, &[PortEventType::PortActive]);
+    expect_events(&engine, &[PortEventType::PortActive]);
     assert_eq!(addresses(&engine), table(&[None; 3]), "nobody gave them again");
     // In another order than before: each has its own place.
     for (address, of_ipv6) in [(NEW_V6, [None, None, new]), (FIRST_V6, [first, None, new])] {
         add(address);
-        told(&engine, &GONE);
+        expect_events(&engine, &GID_CHANGE);
         assert_eq!(addresses(&engine), table(&of_ipv6));
     }
     assert_eq!(engine.device().events().next_event(), None);
@@ -55,19 +56,19 @@ fn the_gid_table_follows_addresses_of_ipv6() {
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_new_address_of_ipv6_sends_and_receives_at_once_and_again_when_it_comes_back() {
-    let _cable = Cable::of_both_families();
+    let _cable = Veth::of_both_families();
     comes_goes_and_comes_back([FIRST_V6, SECOND_V6, NEW_V6].map(IpAddr::from));
 }
 
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_device_of_one_address_of_ipv6_loses_it_with_the_interface_and_speaks_from_it_again() {
-    let _cable = Cable::of_both_families();
+    let _cable = Veth::of_both_families();
     ip("link set lo up");
     let (engine, other) = (open(&FIRST_V6.to_string()), open(&SECOND_V6.to_string()));
     ip("link set here down");
     for engine in [&engine, &other] {
-        told(engine, &DOWN);
+        expect_events(engine, &DOWN);
         assert_eq!(engine.port_state(), OperState::Disabled);
         assert!(addresses(engine).iter().all(Option::is_none));
     }
@@ -75,11 +76,14 @@ fn a_device_of_one_address_of_ipv6_loses_it_with_the_interface_and_speaks_from_i
     add(FIRST_V6);
     add(SECOND_V6);
     for (engine, address) in [(&engine, FIRST_V6), (&other, SECOND_V6)] {
-        told(engine, &[PortEventType::PortActive, GONE[0], GONE[1]]);
+        expect_events(engine, &[PortEventType::PortActive, GID_CHANGE[0], GID_CHANGE[1]]);
         assert_eq!(addresses(engine), [Some(address.into()); 2]);
     }
-    let [here, there] = [Talker::new(&engine), Talker::new(&other)];
-    there.listen();
+    let [here, there] = [Endpoint::new(&engine), Endpoint::new(&other)];
+    there.post_recv();
     here.send(0, &there, SECOND_V6, b"again");
-    assert_eq!(there.hear(PATIENCE), Some((FIRST_V6.into(), SECOND_V6.into(), b"again".to_vec())));
+    assert_eq!(
+        there.receive(TIMEOUT),
+        Some((FIRST_V6.into(), SECOND_V6.into(), b"again".to_vec()))
+    );
 }

@@ -11,9 +11,9 @@
 //! A veth pair stands for a cable: its other end has no address, and is taken down to take the
 //! carrier away.
 
-mod cable;
+mod endpoint;
 mod ipv6;
-mod talker;
+mod veth;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
@@ -27,29 +27,30 @@ use urxe_stack::link::OperState;
 use urxe_test_support::namespace::ip;
 use urxe_wire::{Gid, Qpn};
 
-use crate::cable::{
-    Cable, FIRST, GONE, NEW, SECOND, add, addresses, del, index_of, open, open_with, told,
+use crate::endpoint::Endpoint;
+use crate::veth::{
+    FIRST, GID_CHANGE, NEW, SECOND, Veth, add, addresses, del, expect_events, index_of, open,
+    open_with,
 };
-use crate::talker::Talker;
 
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn the_port_follows_the_interface_and_its_carrier() {
-    let _cable = Cable::new();
+    let _cable = Veth::new();
     let engine = open("here");
     assert_eq!(engine.port_state(), OperState::Up);
     assert!(engine.device().is_port_active());
     ip("link set there down");
-    told(&engine, &[PortEventType::PortErr]);
+    expect_events(&engine, &[PortEventType::PortErr]);
     assert_eq!(engine.port_state(), OperState::NoCarrier);
     assert!(!engine.device().is_port_active());
     ip("link set there up");
-    told(&engine, &[PortEventType::PortActive]);
+    expect_events(&engine, &[PortEventType::PortActive]);
     ip("link set here down");
-    told(&engine, &[PortEventType::PortErr]);
+    expect_events(&engine, &[PortEventType::PortErr]);
     assert_eq!(engine.port_state(), OperState::Disabled);
     ip("link set here up");
-    told(&engine, &[PortEventType::PortActive]);
+    expect_events(&engine, &[PortEventType::PortActive]);
     assert!(engine.device().is_port_active());
     assert_eq!(engine.device().events().next_event(), None);
 }
@@ -57,23 +58,23 @@ fn the_port_follows_the_interface_and_its_carrier() {
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn the_gid_table_follows_the_addresses() {
-    let _cable = Cable::new();
+    let _cable = Veth::new();
     let engine = open("here");
     let by_mac = addresses(&engine)[0];
     let (first, second, new) = (Some(FIRST.into()), Some(SECOND.into()), Some(NEW.into()));
     assert_eq!(addresses(&engine), [by_mac, first, second]);
     add(NEW);
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     assert_eq!(addresses(&engine), [by_mac, first, second, new]);
     assert_eq!(
         engine.gids().iter().map(|entry| entry.assigned).collect::<Vec<_>>(),
         [false, true, true, true]
     );
     del(SECOND);
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     assert_eq!(addresses(&engine), [by_mac, first, None, new]);
     add(SECOND);
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     assert_eq!(addresses(&engine), [by_mac, first, second, new]);
     assert!(engine.device().is_port_active());
 }
@@ -81,26 +82,26 @@ fn the_gid_table_follows_the_addresses() {
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_device_of_one_address_is_told_of_that_one_only() {
-    let _cable = Cable::new();
+    let _cable = Veth::new();
     let engine = open(&FIRST.to_string());
     del(SECOND);
     add(NEW);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(engine.device().events().next_event(), None);
     del(FIRST);
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     assert_eq!(addresses(&engine), [None, None]);
     add(FIRST);
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     assert_eq!(addresses(&engine), [Some(FIRST.into()); 2]);
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_new_address_sends_and_receives_at_once_and_again_when_it_comes_back() {
-    let _cable = Cable::new();
+    let _cable = Veth::new();
     comes_goes_and_comes_back([FIRST, SECOND, NEW].map(IpAddr::from));
 }
 
@@ -118,90 +119,90 @@ fn comes_goes_and_comes_back_over(direct: bool, [first, second, new]: [IpAddr; 3
     let open = |source: &str| open_with(source, EngineConfig { direct, ..EngineConfig::default() });
     let (follower, other) = (open("here"), open(&first.to_string()));
     assert_ne!(follower.process_slot(), other.process_slot());
-    let [here, there] = [Talker::new(&follower), Talker::new(&other)];
+    let [here, there] = [Endpoint::new(&follower), Endpoint::new(&other)];
     let both_ways = || {
-        here.listen();
+        here.post_recv();
         there.send(0, &here, new, b"hello");
-        assert_eq!(here.hear(PATIENCE), Some((first, new, b"hello".to_vec())));
-        there.listen();
+        assert_eq!(here.receive(TIMEOUT), Some((first, new, b"hello".to_vec())));
+        there.post_recv();
         here.send(index_of(&follower, new), &there, first, b"welcome");
-        assert_eq!(there.hear(PATIENCE), Some((new, first, b"welcome".to_vec())));
+        assert_eq!(there.receive(TIMEOUT), Some((new, first, b"welcome".to_vec())));
     };
     if direct {
         add(new);
-        told(&follower, &GONE);
+        expect_events(&follower, &GID_CHANGE);
     } else {
         // A thread that sleeps since before the address came receives there.
         std::thread::scope(|threads| {
-            here.listen();
+            here.post_recv();
             let sleeper = threads.spawn(|| {
                 let never = EventFd::new().unwrap();
-                let end = follower.now().plus_ns(PATIENCE.as_nanos() as u64);
+                let end = follower.now().plus_ns(TIMEOUT.as_nanos() as u64);
                 follower.wait(never.as_fd(), end, &mut || !here.cq.is_empty())
             });
             std::thread::sleep(Duration::from_millis(100));
             add(new);
-            told(&follower, &GONE);
+            expect_events(&follower, &GID_CHANGE);
             let sent = Instant::now();
             there.send(0, &here, new, b"good morning");
             assert_eq!(sleeper.join().unwrap(), Ok(true));
             assert!(
-                sent.elapsed() < PATIENCE / 2,
+                sent.elapsed() < TIMEOUT / 2,
                 "it slept on, and found the message at its deadline"
             );
-            assert_eq!(here.hear(PATIENCE), Some((first, new, b"good morning".to_vec())));
+            assert_eq!(here.receive(TIMEOUT), Some((first, new, b"good morning".to_vec())));
         });
     }
     both_ways();
     del(new);
-    told(&follower, &GONE);
+    expect_events(&follower, &GID_CHANGE);
     // Nobody is there now, and everything else goes on.
-    here.listen();
+    here.post_recv();
     there.send(0, &here, new, b"gone");
-    assert_eq!(here.hear(Duration::from_millis(200)), None);
+    assert_eq!(here.receive(Duration::from_millis(200)), None);
     there.send(0, &here, second, b"still here");
-    assert_eq!(here.hear(PATIENCE), Some((first, second, b"still here".to_vec())));
+    assert_eq!(here.receive(TIMEOUT), Some((first, second, b"still here".to_vec())));
     add(new);
-    told(&follower, &GONE);
+    expect_events(&follower, &GID_CHANGE);
     both_ways();
 }
 
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn groups_are_joined_from_an_address_that_came_later() {
-    let _cable = Cable::new();
+    let _cable = Veth::new();
     let engine = open("here");
-    let talker = Talker::new(&engine);
-    let attach = |group: IpAddr| engine.device().attach_mcast(talker.qp, Gid::from_ip(group));
+    let endpoint = Endpoint::new(&engine);
+    let attach = |group: IpAddr| engine.device().attach_mcast(endpoint.qp, Gid::from_ip(group));
     let of_ipv6: IpAddr = "ff15::4d43".parse().unwrap();
     assert_eq!(attach(of_ipv6).unwrap_err().errno(), libc::EINVAL, "it has no address of IPv6");
     ip("address add fd99::1/64 dev here nodad");
-    told(&engine, &GONE);
+    expect_events(&engine, &GID_CHANGE);
     attach(of_ipv6).unwrap();
-    engine.device().detach_mcast(talker.qp, Gid::from_ip(of_ipv6)).unwrap();
+    engine.device().detach_mcast(endpoint.qp, Gid::from_ip(of_ipv6)).unwrap();
     // The addresses that it began with go, so that only the new one is left to join from.
     for (change, address) in [("del", SECOND), ("del", FIRST), ("add", NEW)] {
         ip(&format!("address {change} {address}/24 dev here"));
-        told(&engine, &GONE);
+        expect_events(&engine, &GID_CHANGE);
     }
     let group = Ipv4Addr::new(239, 99, 0, 1);
     attach(group.into()).unwrap();
-    talker.listen();
-    talker.send_to(index_of(&engine, NEW), Qpn::MULTICAST, group, b"to all");
-    assert_eq!(talker.hear(PATIENCE), Some((NEW.into(), group.into(), b"to all".to_vec())));
+    endpoint.post_recv();
+    endpoint.send_to(index_of(&engine, NEW), Qpn::MULTICAST, group, b"to all");
+    assert_eq!(endpoint.receive(TIMEOUT), Some((NEW.into(), group.into(), b"to all".to_vec())));
 }
 
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_new_address_that_another_process_has_with_the_same_slot_is_listed_and_not_assigned() {
-    let _cable = Cable::new();
+    let _cable = Veth::new();
     ip(&format!("address add {NEW}/24 dev lo"));
     ip("link set lo up");
     // Both have slot 0, each on addresses of its own.
     let (follower, other) = (open("here"), open(&NEW.to_string()));
     assert_eq!((follower.process_slot(), other.process_slot()), (0, 0));
     add(NEW);
-    told(&follower, &GONE);
+    expect_events(&follower, &GID_CHANGE);
     assert_eq!(addresses(&follower)[3], Some(NEW.into()));
     assert!(!follower.gids()[3].assigned);
     ip(&format!("address del {NEW}/24 dev lo"));
@@ -223,24 +224,24 @@ fn open_elsewhere(devices: usize) -> Vec<Engine> {
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn hosts_made_of_namespaces_do_not_meet_within_their_process() {
     let (here, there) = (open_elsewhere(2), open_elsewhere(2));
-    fn talkers(engines: &[Engine]) -> Vec<Talker<'_>> {
-        engines.iter().map(Talker::new).collect()
+    fn endpoints(engines: &[Engine]) -> Vec<Endpoint<'_>> {
+        engines.iter().map(Endpoint::new).collect()
     }
-    let (here, there) = (talkers(&here), talkers(&there));
+    let (here, there) = (endpoints(&here), endpoints(&there));
     let address = Ipv4Addr::LOCALHOST;
     for listener in here.iter().chain(&there) {
-        listener.listen();
+        listener.post_recv();
     }
     here[0].send(0, &there[0], address, b"stray");
     here[0].send(0, &there[1], address, b"stray");
     here[0].send(0, &here[1], address, b"neighbour");
-    let heard = here[1].hear(Duration::from_secs(30)).expect("the one next to it");
-    assert_eq!(heard, (address.into(), address.into(), b"neighbour".to_vec()));
+    let received = here[1].receive(Duration::from_secs(30)).expect("the one next to it");
+    assert_eq!(received, (address.into(), address.into(), b"neighbour".to_vec()));
     for host in &there {
-        assert!(host.hear(Duration::from_millis(300)).is_none(), "another host");
+        assert!(host.receive(Duration::from_millis(300)).is_none(), "another host");
     }
-    let directly = |talker: &Talker<'_>| -> u64 {
-        talker.engine.ports().map(|port| port.counters().sent_directly).sum()
+    let directly = |endpoint: &Endpoint<'_>| -> u64 {
+        endpoint.engine.ports().map(|port| port.counters().sent_directly).sum()
     };
     assert_eq!(directly(&here[0]), 1, "to the neighbour");
 }

@@ -80,7 +80,7 @@ impl Member {
     }
 
     /// Sends numbered messages of 16 bytes, several a call.
-    fn say(&self, group: IpAddr, numbers: std::ops::Range<u32>) {
+    fn send(&self, group: IpAddr, numbers: std::ops::Range<u32>) {
         let ah = self.ah(group);
         let to = Destination::Datagram { ah, qpn: Qpn::MULTICAST, qkey: QKEY };
         let start = 1 << 19;
@@ -103,22 +103,22 @@ impl Member {
 
     /// Waits for so many received messages; the numbers of each queue pair, in order of arrival.
     /// Completions of sends are taken too.
-    fn hear(&self, count: usize) -> Vec<Vec<u32>> {
+    fn receive(&self, count: usize) -> Vec<Vec<u32>> {
         let start = Instant::now();
-        let mut heard = vec![Vec::new(); self.qp.len()];
-        while heard.iter().map(Vec::len).sum::<usize>() < count {
+        let mut received = vec![Vec::new(); self.qp.len()];
+        while received.iter().map(Vec::len).sum::<usize>() < count {
             let mut out = [Completion::default(); 8];
             let taken = self.engine.poll(&self.cq, &mut out).unwrap();
             for completion in &out[..taken] {
                 assert_eq!(completion.status, WcStatus::Success);
                 let at = self.qp.iter().position(|qp| qp.qpn() == completion.qp_num).unwrap();
                 if completion.wr_id != u64::MAX {
-                    heard[at].push(self.number(completion));
+                    received[at].push(self.number(completion));
                 }
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "{heard:?} of {count}");
+            assert!(start.elapsed() < Duration::from_secs(20), "{received:?} of {count}");
         }
-        heard
+        received
     }
 
     fn number(&self, completion: &Completion) -> u32 {
@@ -147,10 +147,10 @@ fn every_member_hears_everything_in_order_and_the_sender_itself() {
     let (a, b, outside) = (Member::new(1), Member::new(3), Member::new(1));
     a.listen(group, 100);
     b.listen(group, 100);
-    a.say(group, 0..100);
+    a.send(group, 0..100);
     let all: Vec<u32> = (0..100).collect();
-    assert_eq!(b.hear(300), vec![all.clone(); 3]);
-    assert_eq!(a.hear(100), [all]);
+    assert_eq!(b.receive(300), vec![all.clone(); 3]);
+    assert_eq!(a.receive(100), [all]);
     for member in [&a, &b] {
         assert_eq!(member.counter(Counter::RcvdPkts), 100);
         assert_eq!(
@@ -172,7 +172,7 @@ fn a_member_that_never_polls_is_served() {
     for number in 0..4 {
         // The background threads fall asleep.
         std::thread::sleep(Duration::from_millis(3));
-        a.say(group, number..number + 1);
+        a.send(group, number..number + 1);
         let start = Instant::now();
         let mut out = [Completion::default(); 1];
         while b.cq.poll(&mut out).unwrap() == 0 {
@@ -191,20 +191,20 @@ fn groups_are_apart_and_who_left_hears_nothing() {
         b.listen(group, 10);
     }
     for (group, number) in groups.into_iter().zip(0..) {
-        a.say(group, number..number + 1);
+        a.send(group, number..number + 1);
     }
-    let mut heard = b.hear(3).remove(0);
-    heard.sort_unstable();
-    assert_eq!(heard, [0, 1, 2]);
+    let mut received = b.receive(3).remove(0);
+    received.sort_unstable();
+    assert_eq!(received, [0, 1, 2]);
     b.engine.device().detach_mcast(b.qp[0], Gid::from_ip(groups[1])).unwrap();
-    a.say(groups[1], 3..4);
-    a.say(groups[2], 4..5);
-    assert_eq!(b.hear(1), [[4]]);
+    a.send(groups[1], 3..4);
+    a.send(groups[2], 4..5);
+    assert_eq!(b.receive(1), [[4]]);
     assert_eq!(b.counter(Counter::RcvdPkts), 4, "it did not even arrive");
     // PortSet again, it hears again, and a place that was left is used anew.
     b.attach(groups[1]).unwrap();
-    a.say(groups[1], 5..6);
-    assert_eq!(b.hear(1), [[5]]);
+    a.send(groups[1], 5..6);
+    assert_eq!(b.receive(1), [[5]]);
 }
 
 #[test]
@@ -228,8 +228,8 @@ fn a_capture_has_what_was_sent_and_every_copy_that_came() {
     let tap = Arc::new(Tap::create(&file).unwrap());
     let a = Member::with(1, EngineConfig { tap: Some(tap.clone()), ..over_sockets() });
     a.listen(group, 5);
-    a.say(group, 0..5);
-    a.hear(5);
+    a.send(group, 0..5);
+    a.receive(5);
     tap.flush().unwrap();
     assert_eq!(tap.packets(), 10);
     let IpAddr::V4(v4) = group else { panic!("{group}") };

@@ -1,4 +1,4 @@
-//! A cable for one test at a time, what a device on it tells, and its GID table.
+//! A pair for one test at a time, what a device on it tells, and its GID table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::MutexGuard;
@@ -16,7 +16,7 @@ pub const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 1);
 pub const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2);
 pub const NEW_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 3);
 
-/// Gives an address to this end of the cable. One of IPv6 is used at once, without looking for
+/// Gives an address to this end of the pair. One of IPv6 is used at once, without looking for
 /// others that have it.
 pub fn add(address: impl Into<IpAddr>) {
     match address.into() {
@@ -33,12 +33,12 @@ pub fn del(address: impl Into<IpAddr>) {
     }
 }
 
-/// A cable with the addresses [`FIRST`] and [`SECOND`] at this end, for one test at a time.
-pub struct Cable {
+/// A pair with the addresses [`FIRST`] and [`SECOND`] at this end, for one test at a time.
+pub struct Veth {
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Cable {
+impl Veth {
     pub fn new() -> Self {
         let alone = own_namespace();
         ip("link add here type veth peer name there");
@@ -53,15 +53,15 @@ impl Cable {
 
     /// The same with [`FIRST_V6`] and [`SECOND_V6`] besides.
     pub fn of_both_families() -> Self {
-        let cable = Self::new();
+        let pair = Self::new();
         // The system lists the latest first.
         add(SECOND_V6);
         add(FIRST_V6);
-        cable
+        pair
     }
 }
 
-impl Drop for Cable {
+impl Drop for Veth {
     fn drop(&mut self) {
         ip("link del here");
     }
@@ -74,14 +74,14 @@ pub fn open(source: &str) -> Engine {
 pub fn open_with(source: &str, config: EngineConfig) -> Engine {
     let spec: LinkSpec = format!("rxe0={source}").parse().unwrap();
     let engine = Engine::open(&spec, config).unwrap();
-    // What setting up the cable told may still be under way.
+    // What setting up the pair told may still be under way.
     std::thread::sleep(Duration::from_millis(200));
     while engine.device().events().next_event().is_some() {}
     engine
 }
 
 /// The next events, as many as `expected` has.
-pub fn told(engine: &Engine, expected: &[PortEventType]) {
+pub fn expect_events(engine: &Engine, expected: &[PortEventType]) {
     let end = Instant::now() + Duration::from_secs(30);
     let mut got = Vec::new();
     while got.len() < expected.len() && Instant::now() < end {
@@ -101,7 +101,8 @@ pub fn addresses(engine: &Engine) -> Vec<Option<IpAddr>> {
 }
 
 /// What is told when the GID table changes.
-pub const GONE: [PortEventType; 2] = [PortEventType::GidChange, PortEventType::ClientReregister];
+pub const GID_CHANGE: [PortEventType; 2] =
+    [PortEventType::GidChange, PortEventType::ClientReregister];
 
 /// Where the GID table has an address.
 pub fn index_of(engine: &Engine, address: impl Into<IpAddr>) -> u8 {

@@ -18,7 +18,7 @@ use urxe_test_support::qp::{address_vector, bring_up_by, datagram_attributes, in
 use urxe_wire::{QKey, Qpn};
 
 /// A datagram queue pair with receives of 1 KiB, behind the 40 bytes of header of each.
-pub struct Talker<'e> {
+pub struct Endpoint<'e> {
     pub engine: &'e Engine,
     pd: PdId,
     pub cq: Arc<Cq>,
@@ -30,7 +30,7 @@ pub struct Talker<'e> {
 const QKEY: QKey = QKey(0x1234);
 const ROOM: usize = 1024;
 
-impl<'e> Talker<'e> {
+impl<'e> Endpoint<'e> {
     pub fn new(engine: &'e Engine) -> Self {
         let device = engine.device();
         let pd = device.alloc_pd().unwrap();
@@ -43,8 +43,8 @@ impl<'e> Talker<'e> {
         Self { engine, pd, cq, qp, buffer, mr }
     }
 
-    /// Sends from entry `sgid_index` of the own table to a talker's address.
-    pub fn send(&self, sgid_index: u8, to: &Talker<'_>, address: impl Into<IpAddr>, text: &[u8]) {
+    /// Sends from entry `sgid_index` of the own table to a endpoint's address.
+    pub fn send(&self, sgid_index: u8, to: &Endpoint<'_>, address: impl Into<IpAddr>, text: &[u8]) {
         self.send_to(sgid_index, to.qp.qpn(), address, text);
     }
 
@@ -61,15 +61,15 @@ impl<'e> Talker<'e> {
         self.engine.post_send(self.qp, &[request]).unwrap();
     }
 
-    pub fn listen(&self) {
+    pub fn post_recv(&self) {
         let sges = [Sge { addr: self.mr.iova, length: ROOM as u32, lkey: self.mr.lkey }];
         self.engine.post_recv(self.qp, &[RecvRequest { wr_id: 2, sges: &sges }]).unwrap();
     }
 
     /// Waits for a datagram without receiving: source and destination address by its header, and
     /// its text. `None` if none comes.
-    pub fn hear(&self, patience: Duration) -> Option<(IpAddr, IpAddr, Vec<u8>)> {
-        let end = Instant::now() + patience;
+    pub fn receive(&self, timeout: Duration) -> Option<(IpAddr, IpAddr, Vec<u8>)> {
+        let end = Instant::now() + timeout;
         let mut out = [Completion::default()];
         while self.cq.poll(&mut out).unwrap() == 0 {
             if Instant::now() > end {
