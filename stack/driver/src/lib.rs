@@ -16,6 +16,26 @@
 //! calls, and gives packets, completions and the next deadline. It has no socket, no thread, no
 //! clock and no global, and its randomness is passed in. The same core runs over UDP, in a seeded
 //! network with virtual time, and under a fuzzer.
+//!
+//! # The two ways of a payload
+//!
+//! From `post_send` to the socket:
+//!
+//! 1. [`Engine::post_send`](driver::Engine::post_send) takes the work request and then transmits.
+//! 2. [`Device::post_send`](device::Device::post_send) checks the request and lists the queue pair
+//!    on its path.
+//! 3. [`Device::transmit_pending`](device::Device::transmit_pending) becomes the sender of the
+//!    path. The scheduler chooses queue pairs, and each copies payload into the run.
+//! 4. [`Transmit::transmit`](port::Transmit::transmit) of [`UdpPort`](port::udp::UdpPort) sends the
+//!    run by one `sendmsg` with GSO.
+//!
+//! From the socket to `ibv_poll_cq`:
+//!
+//! 1. [`Engine::poll`](driver::Engine::poll) finds the completion queue empty and receives.
+//! 2. [`UdpPort::receive`](port::udp::UdpPort::receive) reads datagrams by one `recvmmsg` with GRO.
+//! 3. [`Device::receive`](device::Device::receive) checks the ICRC and locks the queue pair. The
+//!    responder checks keys and copies payload into the region.
+//! 4. [`Cq::poll`](cq::Cq::poll) returns the completion.
 #![deny(unsafe_code)]
 
 pub mod driver;
