@@ -11,9 +11,8 @@ use urxe_wire::Grh;
 use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd, ibv_wc};
-use crate::live;
-use crate::object::object;
 use crate::pd::PdObject;
 use crate::qp_attr;
 
@@ -24,7 +23,7 @@ pub struct AhObject {
     pub handle: AhHandle,
 }
 
-object!(pub AhObject, ibv_ah, "ah");
+handle_registry::object!(pub AhObject, ibv_ah, "ah");
 
 impl AhObject {
     /// What a work request to a queue pair of `context` names by its address handle. A handle's
@@ -80,9 +79,7 @@ pub unsafe extern "C" fn init_ah_from_wc(
     attr: *mut ibv_ah_attr,
 ) -> c_int {
     border::minus_one("ibv_init_ah_from_wc", || {
-        if attr.is_null() {
-            return Err(VerbError::Null("ah_attr"));
-        }
+        border::non_null(attr, "ah_attr")?;
         // SAFETY: the ABI's contract: `attr` is a place for the result.
         unsafe { attr.write(answer(Context::from_c(context)?, port_num, wc, grh)?) };
         Ok(())
@@ -91,18 +88,13 @@ pub unsafe extern "C" fn init_ah_from_wc(
 
 /// `ibv_destroy_ah`
 pub unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
-    border::number("ibv_destroy_ah", || {
-        // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { AhObject::from_c(ah) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
+    let end = |object: &AhObject, context: &Context| {
         context.device().destroy_ah(object.handle)?;
         context.owned().ahs.remove(&object.handle);
-        // SAFETY: handed out by `create`; the program does not use it again.
-        unsafe { live::take_back(ah.cast::<AhObject>()) };
         Ok(())
-    })
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { AhObject::destroy("ibv_destroy_ah", ah, end) }
 }
 
 /// # Safety
@@ -114,7 +106,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Ver
     context.owned().ahs.insert(handle);
     // SAFETY: from_c found the protection domain there.
     let c = ibv_ah { context: unsafe { (*pd).context }, pd, handle: context.new_handle() };
-    Ok(live::hand_out(Box::new(AhObject { c, handle })).cast())
+    Ok(handle_registry::hand_out(Box::new(AhObject { c, handle })).cast())
 }
 
 /// Where an answer to the datagram of `wc` goes.
@@ -139,9 +131,7 @@ unsafe fn answer(
     let mut header = [0; Grh::LEN];
     if wc.wc_flags & u32::from(WcFlags::GRH.bits()) != 0 {
         completion = completion.with_grh();
-        if grh.is_null() {
-            return Err(VerbError::Null("grh"));
-        }
+        border::non_null(grh, "grh")?;
         // SAFETY: the ABI's contract: the header is there, in a buffer that belongs to the program
         // again.
         unsafe { ptr::copy_nonoverlapping(grh.cast::<u8>(), header.as_mut_ptr(), Grh::LEN) };

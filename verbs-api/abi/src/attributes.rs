@@ -6,7 +6,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, zeroed};
-use std::ptr;
 
 use urxe_stack::qp::attr::PathMtu;
 
@@ -15,7 +14,7 @@ use crate::context::Context;
 use crate::devices::copy_text;
 use crate::error::VerbError;
 use crate::layout::{
-    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps, ibv_values_ex,
+    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps, ibv_values_ex, set_fields,
 };
 
 /// The vendor of `rdma_rxe`, which is nobody.
@@ -72,27 +71,14 @@ fn attributes(context: &Context) -> ibv_device_attr {
     attr.max_mr_size = limits.max_mr_size;
     attr.page_size_cap = PAGE_SIZE_CAP;
     attr.vendor_id = VENDOR_ID;
-    attr.max_qp = int(limits.max_qp);
-    attr.max_qp_wr = int(limits.max_qp_wr);
     attr.device_cap_flags = CAP_FLAGS;
-    attr.max_sge = int(limits.max_sge);
-    attr.max_sge_rd = int(limits.max_sge);
-    attr.max_cq = int(limits.max_cq);
-    attr.max_cqe = int(limits.max_cqe);
-    attr.max_mr = int(limits.max_mr);
-    attr.max_pd = int(limits.max_pd);
-    attr.max_qp_rd_atom = int(limits.max_qp_rd_atom);
+    set_fields!(attr, limits, int; max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_pd);
+    set_fields!(attr, limits, int; max_qp_rd_atom, max_qp_init_rd_atom, max_mw, max_ah);
+    set_fields!(attr, limits, int; max_mcast_grp, max_mcast_qp_attach, max_total_mcast_qp_attach);
+    set_fields!(attr, limits, int; max_srq, max_srq_wr, max_srq_sge);
+    attr.max_sge_rd = attr.max_sge;
     attr.max_res_rd_atom = int(u64::from(limits.max_qp_rd_atom) * u64::from(limits.max_qp));
-    attr.max_qp_init_rd_atom = int(limits.max_qp_init_rd_atom);
     attr.atomic_cap = ATOMIC_HCA;
-    attr.max_mw = int(limits.max_mw);
-    attr.max_ah = int(limits.max_ah);
-    attr.max_mcast_grp = int(limits.max_mcast_grp);
-    attr.max_mcast_qp_attach = int(limits.max_mcast_qp_attach);
-    attr.max_total_mcast_qp_attach = int(limits.max_total_mcast_qp_attach);
-    attr.max_srq = int(limits.max_srq);
-    attr.max_srq_wr = int(limits.max_srq_wr);
-    attr.max_srq_sge = int(limits.max_srq_sge);
     attr.max_pkeys = limits.max_pkeys;
     attr.local_ca_ack_delay = LOCAL_CA_ACK_DELAY;
     attr.phys_port_cnt = 1;
@@ -107,9 +93,7 @@ pub unsafe extern "C" fn query_device(
     border::number("ibv_query_device", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
-        if attr.is_null() {
-            return Err(VerbError::Null("device_attr"));
-        }
+        border::non_null(attr, "device_attr")?;
         // SAFETY: the ABI's contract: a place for the attributes.
         unsafe { attr.write(attributes(context)) };
         Ok(())
@@ -127,12 +111,10 @@ pub unsafe extern "C" fn query_device_ex(
     border::number("ibv_query_device_ex", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
-        if attr.is_null() {
-            return Err(VerbError::Null("attr"));
-        }
+        border::non_null(attr, "attr")?;
         if attr_size < offset_of!(ibv_device_attr_ex, comp_mask) {
             let allowed = "at least a struct ibv_device_attr is";
-            return Err(VerbError::Value { field: "attr_size", given: attr_size as u64, allowed });
+            return Err(VerbError::value("attr_size", attr_size as u64, allowed));
         }
         // SAFETY: the structure consists of integers, for which zero is valid.
         let mut all: ibv_device_attr_ex = unsafe { zeroed() };
@@ -145,16 +127,8 @@ pub unsafe extern "C" fn query_device_ex(
         all.cq_mod_caps = MODERATION;
         all.max_dm_size = context.device().limits().max_dm_size;
         all.phys_port_cnt_ex = 1;
-        // SAFETY: the ABI's contract: attr_size bytes are the program's; no more than `all` has are
-        // copied.
-        unsafe {
-            ptr::write_bytes(attr.cast::<u8>(), 0, attr_size);
-            ptr::copy_nonoverlapping(
-                (&raw const all).cast::<u8>(),
-                attr.cast::<u8>(),
-                attr_size.min(size_of::<ibv_device_attr_ex>()),
-            );
-        }
+        // SAFETY: the ABI's contract: attr_size bytes are the program's.
+        unsafe { border::write_prefix(attr, attr_size, &all) };
         Ok(())
     })
 }

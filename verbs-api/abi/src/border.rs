@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 
 use crate::error::VerbError;
 
@@ -46,13 +47,32 @@ pub fn minus_one(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError
 
 /// For verbs that return a pointer, or NULL with the error number in `errno`.
 pub fn pointer<T>(verb: &'static str, call: impl FnOnce() -> Result<*mut T, VerbError>) -> *mut T {
-    guard(std::ptr::null_mut(), || match call() {
+    guard(ptr::null_mut(), || match call() {
         Ok(pointer) => pointer,
         Err(error) => {
             refuse(verb, &error);
-            std::ptr::null_mut()
+            ptr::null_mut()
         }
     })
+}
+
+/// Refuses an argument that is NULL.
+pub const fn non_null<T>(argument: *const T, name: &'static str) -> Result<(), VerbError> {
+    if argument.is_null() { Err(VerbError::Null(name)) } else { Ok(()) }
+}
+
+/// Writes `value` where a program has `size` bytes for it, which may know fewer fields of it or
+/// more; those that `value` does not have become zero.
+///
+/// # Safety
+/// `size` bytes at `to` can be written.
+pub unsafe fn write_prefix<T>(to: *mut T, size: usize, value: &T) {
+    // SAFETY: the caller's; no more bytes are copied than both have.
+    unsafe {
+        ptr::write_bytes(to.cast::<u8>(), 0, size);
+        let common = size.min(size_of::<T>());
+        ptr::copy_nonoverlapping(ptr::from_ref(value).cast::<u8>(), to.cast::<u8>(), common);
+    }
 }
 
 /// Tells why a verb was refused, to whoever asked for it (`URXE_LOG=warn`), and sets `errno`, which
@@ -125,9 +145,7 @@ mod tests {
         }
         let logger = tracing_subscriber::fmt().with_writer(|| Unspeakable).finish();
         let answer = tracing::subscriber::with_default(logger, || {
-            number("ibv_number", || {
-                Err(VerbError::System { what: "a call", errno: rustix::io::Errno::NOSPC })
-            })
+            number("ibv_number", || Err(VerbError::system("a call", rustix::io::Errno::NOSPC)))
         });
         assert_eq!((answer, errno()), (libc::EIO, libc::EIO));
     }
@@ -136,10 +154,10 @@ mod tests {
     fn without_a_panic_the_result_is_the_calls_own() {
         set_errno(0);
         assert_eq!((number("ibv_number", || Ok(())), errno()), (0, 0));
-        let full = || Err(VerbError::System { what: "a call", errno: rustix::io::Errno::NOSPC });
+        let full = || Err(VerbError::system("a call", rustix::io::Errno::NOSPC));
         assert_eq!((number("ibv_number", full), errno()), (libc::ENOSPC, libc::ENOSPC));
         set_errno(0);
-        let full = || Err(VerbError::System { what: "a call", errno: rustix::io::Errno::NOSPC });
+        let full = || Err(VerbError::system("a call", rustix::io::Errno::NOSPC));
         assert_eq!((minus_one("ibv_minus_one", full), errno()), (-1, libc::ENOSPC));
     }
 

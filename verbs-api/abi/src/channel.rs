@@ -16,8 +16,8 @@ use crate::border;
 use crate::context::Context;
 use crate::cq::CqObject;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::live;
 
 /// A completion channel, with what C sees of it in front.
 #[repr(C)]
@@ -35,7 +35,7 @@ impl ChannelObject {
     /// used.
     pub unsafe fn from_c<'a>(channel: *mut ibv_comp_channel) -> Result<&'a Self, VerbError> {
         if !channel.is_null() {
-            live::check(channel.cast::<Self>())?;
+            handle_registry::check(channel.cast::<Self>())?;
         }
         // SAFETY: it came from create_comp_channel, so it is the first field of a ChannelObject.
         unsafe { channel.cast::<Self>().as_ref() }.ok_or(VerbError::Null("channel"))
@@ -100,10 +100,10 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
         // SAFETY: the ABI's contract.
         unsafe { Context::from_c(context) }?;
         let made = EventFd::new();
-        let fd = Arc::new(made.map_err(|errno| VerbError::System { what: "a descriptor", errno })?);
+        let fd = Arc::new(made.map_err(|errno| VerbError::system("a descriptor", errno))?);
         let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&fd))));
         let c = UnsafeCell::new(ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 });
-        Ok(live::hand_out(Box::new(ChannelObject { c, channel, fd })).cast())
+        Ok(handle_registry::hand_out(Box::new(ChannelObject { c, channel, fd })).cast())
     })
 }
 
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) ->
         match object.channel.cq_count() {
             0 => {
                 // SAFETY: handed out above; the program does not use it again.
-                unsafe { live::take_back(channel.cast::<ChannelObject>()) };
+                unsafe { handle_registry::take_back(channel.cast::<ChannelObject>()) };
                 Ok(())
             }
             cqs => Err(VerbError::ChannelBusy { cqs }),
@@ -136,8 +136,7 @@ pub unsafe extern "C" fn get_cq_event(
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
         let taken = object.take_event(context);
-        let event =
-            taken.map_err(|errno| VerbError::System { what: "no completion event", errno })?;
+        let event = taken.map_err(|errno| VerbError::system("no completion event", errno))?;
         // The queue was made with the address of its structure as its context.
         let object: *mut CqObject = ptr::with_exposed_provenance_mut(event.context as usize);
         // SAFETY: destroying the queue waits until this event is acknowledged, so it is there. The

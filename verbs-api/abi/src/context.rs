@@ -17,11 +17,12 @@ use urxe_stack::sys::fork::PerProcess;
 
 use crate::devices::{self, DeviceObject};
 use crate::error::VerbError;
-use crate::layout::{ibv_context, ibv_device, verbs_context};
+use crate::layout::{ibv_context, ibv_device, set_functions, verbs_context};
 use crate::node::{Node, lock};
 use crate::owned::Owned;
 use crate::{
-    attributes, border, cq, cq_ex, dm, domain, live, logging, mr, mw, port, post, qp, srq, xrc,
+    attributes, border, cq, cq_ex, dm, environment, handle_registry, mr, mw, pd, port, post, qp,
+    srq, xrc,
 };
 
 /// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
@@ -48,7 +49,7 @@ pub fn open_again(descriptor: BorrowedFd<'_>) -> Result<*mut ibv_context, VerbEr
     // SAFETY: devices stay where they are for the life of the process.
     let known = unsafe { DeviceObject::from_c(device) }?;
     let again = fcntl_dupfd_cloexec(descriptor, 0);
-    open(device, known, again.map_err(|errno| VerbError::System { what: CMD_FD, errno })?)
+    open(device, known, again.map_err(|errno| VerbError::system(CMD_FD, errno))?)
 }
 
 /// Opens a device of the list.
@@ -64,7 +65,7 @@ const CMD_FD: &str = "a descriptor for the context";
 /// A file for a context that shares nothing with others.
 fn new_file(listed: &DeviceObject) -> Result<OwnedFd, VerbError> {
     let made = memfd_create(format!("urxe-{}", listed.spec.name), MemfdFlags::CLOEXEC);
-    made.map_err(|errno| VerbError::System { what: CMD_FD, errno })
+    made.map_err(|errno| VerbError::system(CMD_FD, errno))
 }
 
 /// A context, with what C sees of it in front.
@@ -89,10 +90,8 @@ impl Context {
     /// # Safety
     /// The ABI's contract: `context` is NULL or open, and stays so while the result is used.
     pub unsafe fn from_c<'a>(context: *mut ibv_context) -> Result<&'a Self, VerbError> {
-        if context.is_null() {
-            return Err(VerbError::Null("context"));
-        }
-        live::check(Self::around(context))?;
+        border::non_null(context, "context")?;
+        handle_registry::check(Self::around(context))?;
         // SAFETY: the ABI's contract.
         Ok(unsafe { Self::of_object(context) })
     }
@@ -171,40 +170,32 @@ fn tables() -> verbs_context {
     let mut verbs: verbs_context = unsafe { zeroed() };
     verbs.sz = size_of::<verbs_context>();
     verbs.query_port = Some(port::query_port_ex);
-    verbs.query_device_ex = Some(attributes::query_device_ex);
-    verbs.query_rt_values = Some(attributes::query_rt_values);
-    verbs.create_cq_ex = Some(cq_ex::create_cq_ex);
-    verbs.create_qp_ex = Some(qp::create_qp_ex);
-    verbs.create_srq_ex = Some(srq::create_srq_ex);
-    verbs.get_srq_num = Some(srq::get_srq_num);
-    verbs.open_xrcd = Some(xrc::open_xrcd);
-    verbs.close_xrcd = Some(xrc::close_xrcd);
-    verbs.open_qp = Some(xrc::open_qp);
-    verbs.alloc_td = Some(domain::alloc_td);
-    verbs.dealloc_td = Some(domain::dealloc_td);
-    verbs.alloc_parent_domain = Some(domain::alloc_parent_domain);
-    verbs.modify_cq = Some(cq_ex::modify_cq);
-    verbs.alloc_dm = Some(dm::alloc_dm);
-    verbs.free_dm = Some(dm::free_dm);
-    verbs.reg_dm_mr = Some(dm::reg_dm_mr);
-    verbs.advise_mr = Some(mr::advise_mr);
+    set_functions!(
+        verbs;
+        attributes::{query_device_ex, query_rt_values},
+        cq_ex::{create_cq_ex, modify_cq},
+        dm::{alloc_dm, free_dm, reg_dm_mr},
+        mr::{advise_mr},
+        pd::{alloc_td, dealloc_td, alloc_parent_domain},
+        qp::{create_qp_ex},
+        srq::{create_srq_ex, get_srq_num},
+        xrc::{open_xrcd, close_xrcd, open_qp},
+    );
     let ops = &mut verbs.context.ops;
     ops._compat_query_device = Some(attributes::query_device);
     ops._compat_query_port = Some(port::query_port);
-    ops.alloc_mw = Some(mw::alloc_mw);
-    ops.bind_mw = Some(mw::bind_mw);
-    ops.dealloc_mw = Some(mw::dealloc_mw);
-    ops.poll_cq = Some(cq::poll_cq);
-    ops.req_notify_cq = Some(cq::req_notify_cq);
-    ops.post_srq_recv = Some(post::post_srq_recv);
-    ops.post_send = Some(post::post_send);
-    ops.post_recv = Some(post::post_recv);
+    set_functions!(
+        ops;
+        cq::{poll_cq, req_notify_cq},
+        mw::{alloc_mw, bind_mw, dealloc_mw},
+        post::{post_send, post_recv, post_srq_recv},
+    );
     verbs
 }
 
 /// `ibv_open_device`
 pub unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
-    logging::start();
+    environment::start_logging();
     border::pointer("ibv_open_device", || {
         // SAFETY: the ABI's contract.
         let listed = unsafe { DeviceObject::from_c(device) }?;
@@ -219,7 +210,7 @@ fn open(
     listed: &DeviceObject,
     cmd_fd: OwnedFd,
 ) -> Result<*mut ibv_context, VerbError> {
-    let system = |what| move |errno| VerbError::System { what, errno };
+    let system = |what| move |errno| VerbError::system(what, errno);
     let events_fd =
         Arc::new(EventFd::new().map_err(system("a descriptor for asynchronous events"))?);
     let node = Node::open(&listed.spec)?;
@@ -245,7 +236,7 @@ fn open(
         owned: Mutex::default(),
     });
     // SAFETY: the field is inside the box.
-    Ok(unsafe { &raw mut (*live::hand_out(context)).verbs.context })
+    Ok(unsafe { &raw mut (*handle_registry::hand_out(context)).verbs.context })
 }
 
 /// As many as processors, as the kernel's rxe has them. They are all one here.
@@ -271,7 +262,7 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         drop(open);
         let node = Arc::clone(&context.node);
         // SAFETY: handed out by `open`; the program does not use it again.
-        unsafe { live::take_back(ptr::from_ref(context).cast_mut()) };
+        unsafe { handle_registry::take_back(ptr::from_ref(context).cast_mut()) };
         node.close();
         Ok(())
     })

@@ -14,9 +14,8 @@ use crate::channel::ChannelObject;
 use crate::context::Context;
 use crate::cq_ex::Polling;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
-use crate::live;
-use crate::object::object;
 
 /// Completions moved at a time.
 const BATCH: usize = 16;
@@ -38,7 +37,7 @@ pub struct CqObject {
     parent: Option<PdId>,
 }
 
-object!(pub CqObject, ibv_cq, "cq");
+handle_registry::object!(pub CqObject, ibv_cq, "cq");
 
 /// A queue has at least so many entries, more than the program may have asked for, as the header
 /// allows. Hardware rounds up, and programs have come to lean on it: perftest's latency tests ask
@@ -75,11 +74,7 @@ pub unsafe fn create(
     let vectors = unsafe { (*context).num_comp_vectors };
     if wanted.vector >= vectors.cast_unsigned() {
         let allowed = "it must be less than num_comp_vectors";
-        return Err(VerbError::Value {
-            field: "comp_vector",
-            given: wanted.vector.into(),
-            allowed,
-        });
+        return Err(VerbError::value("comp_vector", wanted.vector, allowed));
     }
     let channel = if wanted.channel.is_null() {
         None
@@ -114,7 +109,7 @@ pub unsafe fn create(
     }
     shared.owned().cqs.insert(object, (Arc::clone(&cq), parent));
     let (c, polling, behind) = (UnsafeCell::new(c), UnsafeCell::new(polling), AtomicU32::new(0));
-    let made = live::hand_out(Box::write(
+    let made = handle_registry::hand_out(Box::write(
         place,
         CqObject { c, cq, polling, behind, single_threaded, parent },
     ));
@@ -165,12 +160,7 @@ pub unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 
 /// `ibv_destroy_cq`: EBUSY while queue pairs use it; waits until its events are acknowledged.
 pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    border::number("ibv_destroy_cq", || {
-        // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { CqObject::from_c(cq) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
+    let end = |object: &CqObject, context: &Context| {
         object.cq.destroy()?;
         if let Some(parent) = object.parent {
             context.device().release_parent_domain(parent);
@@ -183,10 +173,10 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
             // SAFETY: a channel is there as long as its queues.
             unsafe { ChannelObject::count(channel) };
         }
-        // SAFETY: handed out by `create`; the program does not use it again.
-        unsafe { live::take_back(cq.cast::<CqObject>()) };
         Ok(())
-    })
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { CqObject::destroy("ibv_destroy_cq", cq, end) }
 }
 
 /// `ibv_poll_cq`, through `ibv_context.ops`: the number of completions, or a negative number once

@@ -12,7 +12,9 @@ use crate::border;
 use crate::context::Context;
 use crate::cq::{CqObject, Wanted, create, imm_or_rkey};
 use crate::error::VerbError;
-use crate::layout::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr};
+use crate::layout::{
+    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, set_functions,
+};
 use crate::pd::PdObject;
 
 /// `IBV_WC_STANDARD_FLAGS` (byte length, immediate data, both queue pairs, and what has no meaning
@@ -81,16 +83,11 @@ pub unsafe extern "C" fn create_cq_ex(
 /// The ABI's contract.
 unsafe fn parent(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<PdId, VerbError> {
     // SAFETY: the ABI's contract.
-    let (shared, (domain, of_parent)) =
-        unsafe { (Context::from_c(context)?, PdObject::from_c(attr.parent_domain)?) };
-    shared.own("parent_domain", of_parent)?;
+    let domain =
+        unsafe { PdObject::of(Context::from_c(context)?, "parent_domain", attr.parent_domain) }?;
     if domain.id == domain.memory {
         let allowed = "it must be a parent domain's";
-        return Err(VerbError::Value {
-            field: "parent_domain->handle",
-            given: domain.id.0.into(),
-            allowed,
-        });
+        return Err(VerbError::value("parent_domain->handle", domain.id.0, allowed));
     }
     Ok(domain.id)
 }
@@ -120,21 +117,10 @@ pub fn refuse_bits(field: &'static str, given: u64, offered: u64) -> Result<(), 
 }
 
 fn fill(c: &mut ibv_cq_ex) -> Polling {
-    c.start_poll = Some(start_poll);
-    c.next_poll = Some(next_poll);
-    c.end_poll = Some(end_poll);
-    c.read_opcode = Some(read_opcode);
-    c.read_vendor_err = Some(read_vendor_err);
-    c.read_byte_len = Some(read_byte_len);
-    c.read_imm_data = Some(read_imm_data);
-    c.read_qp_num = Some(read_qp_num);
-    c.read_src_qp = Some(read_src_qp);
-    c.read_wc_flags = Some(read_wc_flags);
-    c.read_slid = Some(read_slid);
-    c.read_sl = Some(read_sl);
-    c.read_completion_ts = Some(read_completion_ts);
-    c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
-    c.read_dlid_path_bits = Some(read_dlid_path_bits);
+    set_functions!(c; start_poll, next_poll, end_poll);
+    set_functions!(c; read_opcode, read_vendor_err, read_byte_len, read_imm_data, read_qp_num);
+    set_functions!(c; read_src_qp, read_wc_flags, read_slid, read_sl, read_dlid_path_bits);
+    set_functions!(c; read_completion_ts, read_completion_wallclock_ns);
     Polling::default()
 }
 
@@ -187,7 +173,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int 
             let given = unsafe { attr.cast::<u32>().read() };
             if given != 0 {
                 let allowed = "it must be 0";
-                let error = VerbError::Value { field: "comp_mask", given: given.into(), allowed };
+                let error = VerbError::value("comp_mask", given, allowed);
                 return border::refuse("ibv_start_poll", &error);
             }
         }

@@ -13,9 +13,9 @@ use urxe_stack::link::{LinkSpec, ResolvedLink, configured, resolve};
 use urxe_stack::sys::fork::PerProcess;
 
 use crate::border::{guard, pointer, set_errno};
+use crate::environment;
 use crate::error::VerbError;
 use crate::layout::{ibv_device, verbs_device};
-use crate::logging;
 use crate::node::lock;
 
 /// `IBV_NODE_CA`
@@ -120,7 +120,7 @@ fn find_or_make(known: &mut Vec<Known>, link: &ResolvedLink) -> *mut ibv_device 
 
 /// `ibv_get_device_list`
 pub unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    logging::start();
+    environment::start_logging();
     if !num_devices.is_null() {
         // SAFETY: the ABI's contract: NULL or a place for the number.
         unsafe { num_devices.write(0) };
@@ -139,10 +139,7 @@ pub unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut i
         // SAFETY: allocates; the result is checked.
         let array = unsafe { libc::malloc(bytes) }.cast::<*mut ibv_device>();
         if array.is_null() {
-            return Err(VerbError::System {
-                what: "the list of devices",
-                errno: rustix::io::Errno::NOMEM,
-            });
+            return Err(VerbError::system("the list of devices", rustix::io::Errno::NOMEM));
         }
         // SAFETY: both are as long as `devices`, aligned for pointers, and do not overlap.
         unsafe { ptr::copy_nonoverlapping(devices.as_ptr(), array, devices.len()) };

@@ -9,10 +9,9 @@ use crate::border;
 use crate::context::Context;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
-use crate::live;
 use crate::mr;
-use crate::object::object;
 use crate::pd::PdObject;
 
 /// Device memory, with what C sees of it in front.
@@ -22,7 +21,7 @@ pub struct DmObject {
     id: DmId,
 }
 
-object!(DmObject, ibv_dm, "dm");
+handle_registry::object!(DmObject, ibv_dm, "dm");
 
 /// `ibv_alloc_dm`, through `verbs_context`
 pub unsafe extern "C" fn alloc_dm(
@@ -45,7 +44,7 @@ pub unsafe extern "C" fn alloc_dm(
 fn present(context: *mut ibv_context, id: DmId) -> *mut ibv_dm {
     let (memcpy_to_dm, memcpy_from_dm) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
     let c = ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle: id.0 };
-    live::hand_out(Box::new(DmObject { c, id })).cast()
+    handle_registry::hand_out(Box::new(DmObject { c, id })).cast()
 }
 
 /// What another context allocated.
@@ -68,23 +67,18 @@ pub unsafe fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_
 /// The ABI's contract.
 pub unsafe fn forget(dm: *mut ibv_dm) {
     // SAFETY: handed out by `present`.
-    unsafe { live::take_back(dm.cast::<DmObject>()) };
+    unsafe { handle_registry::take_back(dm.cast::<DmObject>()) };
 }
 
 /// `ibv_free_dm`, through `verbs_context`: EBUSY while regions of it are registered.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    border::number("ibv_free_dm", || {
-        // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { DmObject::from_c(dm) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
+    let end = |object: &DmObject, context: &Context| {
         context.device().memory().free_dm(object.id)?;
         context.owned().dms.remove(&object.id);
-        // SAFETY: handed out by `present`; the program does not use it again.
-        unsafe { live::take_back(dm.cast::<DmObject>()) };
         Ok(())
-    })
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { DmObject::destroy("ibv_free_dm", dm, end) }
 }
 
 /// `ibv_memcpy_to_dm`, through `ibv_dm`
@@ -116,9 +110,7 @@ unsafe extern "C" fn memcpy_from_dm(
         if length == 0 {
             return Ok(());
         }
-        if to.is_null() {
-            return Err(VerbError::Null("host_addr"));
-        }
+        border::non_null(to, "host_addr")?;
         // SAFETY: the ABI's contract: a place of so many bytes, which nobody else uses during the
         // call. They are written below before anybody reads them, and every pattern is a valid
         // byte.
@@ -137,9 +129,9 @@ pub unsafe extern "C" fn reg_dm_mr(
 ) -> *mut ibv_mr {
     border::pointer("ibv_reg_dm_mr", || {
         // SAFETY: the ABI's contract.
-        let ((domain, context), (object, of_dm)) =
-            unsafe { (PdObject::from_c(pd)?, DmObject::from_c(dm)?) };
-        context.own("dm", of_dm)?;
+        let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+        // SAFETY: the ABI's contract.
+        let object = unsafe { DmObject::of(context, "dm", dm) }?;
         let first = start(offset);
         // An end behind the address space is behind the memory as well.
         let range = first..first.saturating_add(length);

@@ -109,6 +109,16 @@ urxe_stack::errors! {
 }
 
 impl VerbError {
+    /// Refuses a number that a field cannot have.
+    pub fn value(field: &'static str, given: impl Into<u64>, allowed: &'static str) -> Self {
+        Self::Value { field, given: given.into(), allowed }
+    }
+
+    /// Says what a call of the system was for, and its error.
+    pub const fn system(what: &'static str, errno: rustix::io::Errno) -> Self {
+        Self::System { what, errno }
+    }
+
     /// What a verb that was just called left in `errno`: `what` could not be made.
     pub fn last(what: &'static str) -> Self {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);

@@ -21,12 +21,9 @@ pub unsafe extern "C" fn get_async_event(
     border::minus_one("ibv_get_async_event", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
-        if event.is_null() {
-            return Err(VerbError::Null("event"));
-        }
+        border::non_null(event, "event")?;
         let taken = context.events_fd.take_event(|| context.events.next_event_for_count());
-        let taken =
-            taken.map_err(|errno| VerbError::System { what: "no asynchronous event", errno })?;
+        let taken = taken.map_err(|errno| VerbError::system("no asynchronous event", errno))?;
         let element = match (taken, taken.object()) {
             (AsyncEvent::Port(_, port), _) => ptr::without_provenance_mut(port.into()),
             (_, None) => ptr::null_mut(),

@@ -2,7 +2,6 @@
 //! entry.
 
 use std::ffi::c_int;
-use std::ptr;
 
 use urxe_wire::Gid;
 
@@ -49,9 +48,7 @@ pub unsafe extern "C" fn query_gid(
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         let found = entry(context, port.into(), index.into())?;
-        if gid.is_null() {
-            return Err(VerbError::Null("gid"));
-        }
+        border::non_null(gid, "gid")?;
         // SAFETY: the ABI's contract: a place for the GID, which need not be aligned.
         unsafe { gid.write_unaligned(to_c(found)) };
         Ok(())
@@ -75,9 +72,7 @@ pub unsafe extern "C" fn query_gid_ex(
         if gid.is_zero() {
             return Err(VerbError::EmptyGid { index });
         }
-        if to.is_null() {
-            return Err(VerbError::Null("entry"));
-        }
+        border::non_null(to, "entry")?;
         // SAFETY: the ABI's contract: entry_size bytes are the program's.
         unsafe { put(to.cast(), entry_size, gid, index, context) };
         Ok(())
@@ -107,11 +102,7 @@ pub unsafe extern "C" fn query_gid_table(
         let count = valid.clone().count();
         if count > max_entries || (entries.is_null() && count > 0) {
             let given = max_entries as u64;
-            return failed(&VerbError::Value {
-                field: "max_entries",
-                given,
-                allowed: "the table has more",
-            });
+            return failed(&VerbError::value("max_entries", given, "the table has more"));
         }
         for (place, (index, gid)) in valid.enumerate() {
             // SAFETY: the ABI's contract: max_entries times entry_size bytes are the program's.
@@ -134,9 +125,7 @@ pub unsafe extern "C" fn query_gid_type(
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         entry(context, port.into(), index.into())?;
-        if gid_type.is_null() {
-            return Err(VerbError::Null("type"));
-        }
+        border::non_null(gid_type, "type")?;
         // SAFETY: the ABI's contract: a place for the type.
         unsafe { gid_type.write(SYSFS_ROCE_V2) };
         Ok(())
@@ -146,9 +135,7 @@ pub unsafe extern "C" fn query_gid_type(
 fn check_flags(flags: u32) -> Result<(), VerbError> {
     match flags {
         0 => Ok(()),
-        given => {
-            Err(VerbError::Value { field: "flags", given: given.into(), allowed: "there are none" })
-        }
+        given => Err(VerbError::value("flags", given, "there are none")),
     }
 }
 
@@ -165,13 +152,6 @@ unsafe fn put(to: *mut u8, size: usize, gid: Gid, index: u32, context: &Context)
         gid_type: ROCE_V2,
         ndev_ifindex,
     };
-    // SAFETY: no more than both have.
-    unsafe {
-        ptr::write_bytes(to, 0, size);
-        ptr::copy_nonoverlapping(
-            (&raw const entry).cast::<u8>(),
-            to,
-            size.min(size_of::<ibv_gid_entry>()),
-        );
-    }
+    // SAFETY: the caller's.
+    unsafe { border::write_prefix(to.cast(), size, &entry) };
 }

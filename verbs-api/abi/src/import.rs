@@ -16,8 +16,8 @@ use crate::border;
 use crate::context::{self, Context};
 use crate::dm;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
-use crate::live;
 use crate::mr;
 use crate::pd::{self, PdObject};
 
@@ -26,11 +26,7 @@ pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
     border::pointer("ibv_import_device", || {
         if cmd_fd < 0 {
             let given = u64::from(cmd_fd.cast_unsigned());
-            return Err(VerbError::Value {
-                field: "cmd_fd",
-                given,
-                allowed: "a descriptor is needed",
-            });
+            return Err(VerbError::value("cmd_fd", given, "a descriptor is needed"));
         }
         // SAFETY: only used during the call; a number that is no open descriptor has no identity.
         context::open_again(unsafe { BorrowedFd::borrow_raw(cmd_fd) })
@@ -52,9 +48,9 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *m
 /// `ibv_unimport_pd`: the domain stays whose it was.
 pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     border::guard((), || {
-        if !pd.is_null() && live::check(pd.cast::<PdObject>()).is_ok() {
+        if !pd.is_null() && handle_registry::check(pd.cast::<PdObject>()).is_ok() {
             // SAFETY: the ABI's contract: it came from import_pd and is not used again.
-            unsafe { live::take_back(pd.cast::<PdObject>()) };
+            unsafe { handle_registry::take_back(pd.cast::<PdObject>()) };
         }
     });
 }
@@ -76,9 +72,9 @@ pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr 
 /// `ibv_unimport_mr`: the region stays whose it was.
 pub unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
     border::guard((), || {
-        if !mr.is_null() && live::check(mr).is_ok() {
+        if !mr.is_null() && handle_registry::check(mr).is_ok() {
             // SAFETY: the ABI's contract: it came from import_mr and is not used again.
-            unsafe { live::take_back(mr) };
+            unsafe { handle_registry::take_back(mr) };
         }
     });
 }

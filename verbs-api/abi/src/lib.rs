@@ -17,19 +17,18 @@
 //! | [`layout`] | the structures of `infiniband/verbs.h` |
 //! | [`border`] | how a verb's result and a panic become a C result |
 //! | [`error`] | why a verb was refused |
-//! | [`absent`] | what answers for a verb that is not offered |
 //! | [`devices`] | the list of devices |
 //! | [`context`], [`owned`] | opening and closing, what a context owns |
 //! | [`node`] | one engine a device and process, shared by its contexts; who gets its asynchronous events |
 //! | [`attributes`], [`port`], [`gid`] | what a device and its port say of themselves |
 //! | [`import`] | what another context of the process made |
-//! | [`pd`], [`domain`], [`mr`], [`mw`], [`dm`], [`ah`], [`multicast`], [`xrc`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | an object each, and its verbs |
-//! | [`live`] | which of them are there |
+//! | [`pd`], [`mr`], [`mw`], [`dm`], [`ah`], [`xrc`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | an object each, and its verbs |
+//! | [`handle_registry`] | which of them are there, and what stands behind a pointer to one |
 //! | [`events`] | asynchronous events |
 //! | [`cm`] | librdmacm |
 //! | [`rsocket`] | the C functions of its sockets |
-//! | [`text`], [`rate`], [`sysfs`] | what needs no device |
-//! | [`logging`] | `URXE_LOG` |
+//! | [`enums`], [`sysfs`] | what needs no device |
+//! | [`environment`] | what the variables `URXE_*` ask for |
 //! | [`loading`] | what is looked for when the library is loaded |
 //!
 //! # Rules
@@ -41,7 +40,8 @@
 //!   signal handler and no exit handler.
 //! - **Pointers** that a program hands in are trusted as in the original: NULL is refused where the
 //!   original refuses or tolerates it, objects that are not there (any more) are refused where that
-//!   costs nothing that matters ([`live`]), anything else is taken for what the header says it is.
+//!   costs nothing that matters
+//!   ([`handle_registry`]), anything else is taken for what the header says it is.
 //!   That is what the SAFETY comments call *the ABI's contract*: a pointer to an object came from
 //!   the verb that makes such objects, which has not been destroyed yet, and a pointer to a
 //!   structure of arguments points to one that no other thread writes during the call.
@@ -49,7 +49,6 @@
 //!   program leaves behind when it closes the device end with it; their few bytes stay allocated,
 //!   since the program may still look at them.
 
-mod absent;
 mod ah;
 mod attributes;
 mod border;
@@ -60,21 +59,19 @@ mod cq;
 mod cq_ex;
 mod devices;
 mod dm;
-mod domain;
+mod enums;
+mod environment;
 mod error;
 mod events;
 mod exports;
 mod gid;
+mod handle_registry;
 mod import;
 mod layout;
-mod live;
 mod loading;
-mod logging;
 mod mr;
-mod multicast;
 mod mw;
 mod node;
-mod object;
 mod owned;
 mod pd;
 mod port;
@@ -82,9 +79,7 @@ mod post;
 mod qp;
 mod qp_attr;
 mod qp_ex;
-mod rate;
 mod rsocket;
 mod srq;
 mod sysfs;
-mod text;
 mod xrc;

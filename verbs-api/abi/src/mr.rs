@@ -9,8 +9,8 @@ use crate::border;
 use crate::context::Context;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{ibv_mr, ibv_pd, ibv_sge};
-use crate::live;
 use crate::pd::PdObject;
 
 /// `IBV_REREG_MR_ERR_INPUT`: the region is as it was.
@@ -25,6 +25,8 @@ const PD: u32 = 1 << 1;
 const ACCESS: u32 = 1 << 2;
 /// `IBV_ADVISE_MR_FLAG_FLUSH`
 const ADVISE_FLUSH: u32 = 1;
+
+handle_registry::object!(@plain ibv_mr, ibv_mr, "mr");
 
 /// A region's `ibv_mr` is all there is of it here: the rest is the stack's, by its key.
 ///
@@ -74,7 +76,15 @@ pub unsafe fn describe(pd: *mut ibv_pd, addr: *mut c_void, length: usize, mr: &M
     // SAFETY: the caller's.
     let context = unsafe { (*pd).context };
     let (lkey, rkey) = (mr.lkey.0, mr.rkey.value());
-    live::hand_out(Box::new(ibv_mr { context, pd, addr, length, handle: lkey, lkey, rkey }))
+    handle_registry::hand_out(Box::new(ibv_mr {
+        context,
+        pd,
+        addr,
+        length,
+        handle: lkey,
+        lkey,
+        rkey,
+    }))
 }
 
 /// `ibv_reg_mr`
@@ -173,14 +183,14 @@ unsafe fn change(
     let has = |bit| flags & bit != 0;
     if flags & !(TRANSLATION | PD | ACCESS) != 0 {
         let allowed = "IBV_REREG_MR_CHANGE_TRANSLATION (1), _PD (2) and _ACCESS (4) are there";
-        return Err(VerbError::Value { field: "flags", given: flags.into(), allowed });
+        return Err(VerbError::value("flags", flags, allowed));
     }
     if has(TRANSLATION) && (addr.is_null() || length == 0) {
         return Err(VerbError::Null("addr, or length,"));
     }
     if access != 0 && !has(ACCESS) {
         let allowed = "without IBV_REREG_MR_CHANGE_ACCESS it must be 0";
-        return Err(VerbError::Value { field: "access", given: access.into(), allowed });
+        return Err(VerbError::value("access", access, allowed));
     }
     let iova = addr.addr() as u64;
     Ok(Change {
@@ -198,13 +208,10 @@ unsafe fn change(
 /// # Safety
 /// The ABI's contract, and what `urxe_stack::memory::Memory::reregister` asks of the memory.
 unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Result<(), VerbError> {
-    if !mr.is_null() {
-        live::check(mr)?;
-    }
-    // SAFETY: the ABI's contract; no other thread uses the structure meanwhile.
-    let region = unsafe { mr.as_mut() }.ok_or(VerbError::Null("mr"))?;
-    // SAFETY: a region's protection domain is there as long as the region.
-    let (_, context) = unsafe { PdObject::from_c(region.pd) }?;
+    // SAFETY: the ABI's contract.
+    let (_, context) = unsafe { ibv_mr::from_c(mr) }?;
+    // SAFETY: it is there, and no other thread uses the structure meanwhile.
+    let region = unsafe { &mut *mr };
     if change.pd.is_some() {
         // SAFETY: the ABI's contract; it was found when the change was read.
         context.own("pd", unsafe { PdObject::from_c(pd) }?.1)?;
@@ -257,22 +264,12 @@ pub unsafe extern "C" fn advise_mr(
 
 /// `ibv_dereg_mr`: when it returns, no peer touches the memory any more.
 pub unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
-    border::number("ibv_dereg_mr", || {
-        if !mr.is_null() {
-            live::check(mr)?;
-        }
-        // SAFETY: the ABI's contract.
-        let region = unsafe { mr.as_ref() }.ok_or(VerbError::Null("mr"))?;
-        // SAFETY: a region's protection domain is there as long as the region.
-        let (_, context) = unsafe { PdObject::from_c(region.pd) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
-        let lkey = Lkey(region.lkey);
+    let end = |object: &ibv_mr, context: &Context| {
+        let lkey = Lkey(object.lkey);
         context.device().memory().deregister(lkey)?;
         context.owned().mrs.remove(&lkey);
-        // SAFETY: handed out by `describe`; the program does not use it again.
-        unsafe { live::take_back(mr) };
         Ok(())
-    })
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { ibv_mr::destroy("ibv_dereg_mr", mr, end) }
 }

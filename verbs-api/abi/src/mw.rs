@@ -11,11 +11,14 @@ use urxe_stack::qp::work_request::{Destination, Payload, SendFlags, SendOp, Send
 use urxe_wire::{Lkey, Rkey};
 
 use crate::border;
+use crate::context::Context;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
-use crate::live;
 use crate::pd::PdObject;
 use crate::qp::QpObject;
+
+handle_registry::object!(@plain ibv_mw, ibv_mw, "mw");
 
 /// The part of a key that stays.
 const fn identity(key: u32) -> u32 {
@@ -33,7 +36,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
             given => {
                 let given = u64::from(given.cast_unsigned());
                 let allowed = "IBV_MW_TYPE_1 (1) and IBV_MW_TYPE_2 (2) are there";
-                return Err(VerbError::Value { field: "type", given, allowed });
+                return Err(VerbError::value("type", given, allowed));
             }
         };
         let key = context.device().memory().alloc_mw(domain.memory, kind)?;
@@ -41,30 +44,26 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
         // SAFETY: from_c found the protection domain there.
         let of = unsafe { (*pd).context };
         let handle = context.new_handle();
-        Ok(live::hand_out(Box::new(ibv_mw { context: of, pd, rkey: key.value(), handle, mw_type })))
+        Ok(handle_registry::hand_out(Box::new(ibv_mw {
+            context: of,
+            pd,
+            rkey: key.value(),
+            handle,
+            mw_type,
+        })))
     })
 }
 
 /// `ibv_dealloc_mw`, through `ibv_context.ops`: when it returns, no peer comes through the window
 /// any more.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    border::number("ibv_dealloc_mw", || {
-        if !mw.is_null() {
-            live::check(mw)?;
-        }
-        // SAFETY: the ABI's contract.
-        let window = unsafe { mw.as_ref() }.ok_or(VerbError::Null("mw"))?;
-        // SAFETY: a window's protection domain is there as long as the window.
-        let (_, context) = unsafe { PdObject::from_c(window.pd) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
-        context.device().memory().dealloc_mw(Rkey(window.rkey))?;
-        context.owned().mws.remove(&identity(window.rkey));
-        // SAFETY: handed out by alloc_mw; the program does not use it again.
-        unsafe { live::take_back(mw) };
+    let end = |object: &ibv_mw, context: &Context| {
+        context.device().memory().dealloc_mw(Rkey(object.rkey))?;
+        context.owned().mws.remove(&identity(object.rkey));
         Ok(())
-    })
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { ibv_mw::destroy("ibv_dealloc_mw", mw, end) }
 }
 
 /// `ibv_bind_mw`, through `ibv_context.ops`: of type 1 windows alone, to regions of the same
@@ -106,7 +105,7 @@ fn check(info: &ibv_mw_bind_info) -> Result<(), VerbError> {
         return Ok(());
     }
     let allowed = "addresses of a type 1 window count like those of its region";
-    Err(VerbError::Value { field: "mw_access_flags", given: info.mw_access_flags.into(), allowed })
+    Err(VerbError::value("mw_access_flags", info.mw_access_flags, allowed))
 }
 
 /// What a bind asks for.

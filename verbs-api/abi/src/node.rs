@@ -10,39 +10,19 @@
 //! of the background thread.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use urxe_stack::cq::{AsyncEvents, EventObject, Wake};
 use urxe_stack::device::Device;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::driver::{AfterProgress, Engine, EngineConfig, Hooks};
 use urxe_stack::link::LinkSpec;
-use urxe_stack::memory::CopyMode;
-use urxe_stack::port::faults::FaultSpec;
-use urxe_stack::port::tap::Tap;
 use urxe_stack::sys::fork::PerProcess;
 
-use crate::border::guard;
 use crate::cm::process::connections;
 use crate::error::VerbError;
-use crate::sysfs;
-
-/// Names the file that all packets are recorded in; `%p` in it stands for the process's number.
-const CAPTURE: &str = "URXE_CAPTURE";
-/// What happens to packets before the devices see them, as in `loss=1%,delay=50us,seed=7`
-/// ([`FaultSpec`]).
-const FAULTS: &str = "URXE_FAULTS";
-
-/// `off`: packets between devices of this process go over sockets as well, where tcpdump and netem
-/// meet them.
-const DIRECT: &str = "URXE_DIRECT";
-/// `off`: packets of reliable connections do not tell routers that their sender heeds marks.
-const ECN: &str = "URXE_ECN";
-/// `on`: bytes of registered memory move by system calls, which find out what the program has
-/// unmapped without deregistering it.
-const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
+use crate::{environment, sysfs};
 
 /// An engine and who gets its events.
 pub struct Node {
@@ -72,20 +52,7 @@ impl Node {
             after_progress: Some(Arc::clone(&router) as Arc<dyn AfterProgress>),
         };
         let connections = Some(Arc::clone(connections()));
-        let (tap, faults) = (tap()?.map(|tap| tap as _), faults()?);
-        let (direct, ecn) = (switch(DIRECT, true)?, switch(ECN, true)?);
-        let copies =
-            if switch(CHECKED_COPIES, false)? { CopyMode::Checked } else { CopyMode::Direct };
-        let config = EngineConfig {
-            tap,
-            faults,
-            direct,
-            ecn,
-            copies,
-            hooks,
-            connections,
-            ..EngineConfig::default()
-        };
+        let config = EngineConfig { hooks, connections, ..environment::engine_config()? };
         let engine = Engine::open(spec, config)?;
         sysfs::offer_counters();
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
@@ -124,63 +91,6 @@ impl Node {
         if self.router.pending.load(Ordering::Relaxed) {
             self.router.route();
         }
-    }
-}
-
-/// A forked child has none of its parent's.
-static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
-
-/// Writes what a capture has collected: devices that librdmacm has opened are never closed, and
-/// with their process the rest would go.
-extern "C" fn write_capture() {
-    guard((), || {
-        let tap = lock(TAP.get()).upgrade();
-        // What fails is told by the capture itself.
-        tap.map(|tap| tap.flush());
-    });
-}
-
-/// The capture that the environment asks for. One a process, shared by its devices.
-fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
-    static AT_EXIT: Once = Once::new();
-    let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else {
-        return Ok(None);
-    };
-    let mut shared = lock(TAP.get());
-    if let Some(tap) = shared.upgrade() {
-        return Ok(Some(tap));
-    }
-    let path = path.to_string_lossy().replace("%p", &std::process::id().to_string());
-    let file = File::create(&path).map_err(|error| VerbError::Capture { path, error })?;
-    let tap = Arc::new(Tap::new(file));
-    *shared = Arc::downgrade(&tap);
-    AT_EXIT.call_once(|| {
-        // SAFETY: the function unwinds nowhere, and the library is never unloaded: its engines'
-        // threads run in it.
-        if unsafe { libc::atexit(write_capture) } != 0 {
-            tracing::warn!(target: "urxe_abi", "the end of the capture may be lost when the process exits");
-        }
-    });
-    Ok(Some(tap))
-}
-
-/// The faults that the environment asks for.
-fn faults() -> Result<FaultSpec, VerbError> {
-    let Some(text) = std::env::var_os(FAULTS).filter(|text| !text.is_empty()) else {
-        return Ok(FaultSpec::default());
-    };
-    text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
-}
-
-/// Whether the environment has something on, which by itself is as `usual` says.
-fn switch(variable: &'static str, usual: bool) -> Result<bool, VerbError> {
-    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
-        return Ok(usual);
-    };
-    match text.to_str() {
-        Some("on") => Ok(true),
-        Some("off") => Ok(false),
-        _ => Err(VerbError::Switch { variable, given: text.to_string_lossy().into_owned() }),
     }
 }
 

@@ -1,15 +1,24 @@
-//! Protection domains.
+//! Protection domains, parent domains and thread domains.
+//!
+//! A parent domain is handed over wherever a protection domain is, so it is a [`PdObject`] like any
+//! other. The allocation functions that a program may give one are for a provider's queues; the
+//! queues here are not the program's to place, so they are not called, as by providers that
+//! allocate nothing.
 
 use std::ffi::c_int;
 
+use urxe_stack::device::TdId;
 use urxe_stack::memory::PdId;
 
 use crate::border;
 use crate::context::Context;
+use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
-use crate::layout::{ibv_context, ibv_pd};
-use crate::live;
-use crate::object::object;
+use crate::handle_registry;
+use crate::layout::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
+
+/// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS`, `IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT`
+const PARENT_ATTRIBUTES: u32 = 1 | 1 << 1;
 
 /// A protection domain, with what C sees of it in front.
 #[repr(C)]
@@ -21,7 +30,7 @@ pub struct PdObject {
     pub memory: PdId,
 }
 
-object!(pub PdObject, ibv_pd, "pd");
+handle_registry::object!(pub PdObject, ibv_pd, "pd");
 
 /// `ibv_alloc_pd`
 pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
@@ -38,21 +47,78 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 /// What the program gets for a domain.
 pub fn present(context: *mut ibv_context, id: PdId, memory: PdId) -> *mut ibv_pd {
     let c = ibv_pd { context, handle: id.0 };
-    live::hand_out(Box::new(PdObject { c, id, memory })).cast()
+    handle_registry::hand_out(Box::new(PdObject { c, id, memory })).cast()
 }
 
 /// `ibv_dealloc_pd`, of parent domains as well
 pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    border::number("ibv_dealloc_pd", || {
-        // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { PdObject::from_c(pd) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
+    let end = |object: &PdObject, context: &Context| {
         context.device().dealloc_pd(object.id)?;
         context.owned().pds.remove(&object.id);
-        // SAFETY: handed out by `present`; the program does not use it again.
-        unsafe { live::take_back(pd.cast::<PdObject>()) };
         Ok(())
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { PdObject::destroy("ibv_dealloc_pd", pd, end) }
+}
+
+/// A thread domain, with what C sees of it in front.
+#[repr(C)]
+pub struct TdObject {
+    c: ibv_td,
+    id: TdId,
+}
+
+handle_registry::object!(TdObject, ibv_td, "td");
+
+/// `ibv_alloc_td`, through `verbs_context`
+pub unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    border::pointer("ibv_alloc_td", || {
+        // SAFETY: the ABI's contract.
+        let shared = unsafe { Context::from_c(context) }?;
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("init_attr"))?;
+        refuse_bits("comp_mask", attr.comp_mask.into(), 0)?;
+        let max = shared.device().limits().max_pd;
+        let id = shared.device().alloc_td().ok_or(VerbError::NoPdLeft { max })?;
+        shared.owned().tds.insert(id);
+        Ok(handle_registry::hand_out(Box::new(TdObject { c: ibv_td { context }, id })).cast())
+    })
+}
+
+/// `ibv_dealloc_td`, through `verbs_context`: EBUSY while a parent domain has it.
+pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    let end = |object: &TdObject, context: &Context| {
+        context.device().dealloc_td(object.id)?;
+        context.owned().tds.remove(&object.id);
+        Ok(())
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { TdObject::destroy("ibv_dealloc_td", td, end) }
+}
+
+/// `ibv_alloc_parent_domain`, through `verbs_context`
+pub unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    border::pointer("ibv_alloc_parent_domain", || {
+        // SAFETY: the ABI's contract.
+        let shared = unsafe { Context::from_c(context) }?;
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
+        refuse_bits("comp_mask", attr.comp_mask.into(), PARENT_ATTRIBUTES.into())?;
+        // SAFETY: the ABI's contract.
+        let domain = unsafe { PdObject::of(shared, "pd", attr.pd) }?;
+        let td = match attr.td.is_null() {
+            true => None,
+            // SAFETY: the ABI's contract.
+            false => Some(unsafe { TdObject::of(shared, "td", attr.td) }?.id),
+        };
+        let id = shared.device().alloc_parent_domain(domain.id, td)?;
+        shared.owned().pds.insert(id);
+        Ok(present(context, id, domain.memory))
     })
 }

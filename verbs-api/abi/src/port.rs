@@ -2,7 +2,6 @@
 
 use std::ffi::c_int;
 use std::mem::{offset_of, zeroed};
-use std::ptr;
 
 use urxe_stack::link::{OperState, width_and_speed};
 
@@ -66,16 +65,9 @@ unsafe fn query(
     // SAFETY: the ABI's contract.
     let context = unsafe { Context::from_c(context) }?;
     check_port(port.into())?;
-    if attr.is_null() {
-        return Err(VerbError::Null("port_attr"));
-    }
-    let all = attributes(context);
-    // SAFETY: `len` bytes are the program's; no more than `all` has are copied.
-    unsafe {
-        ptr::write_bytes(attr.cast::<u8>(), 0, len);
-        let common = len.min(size_of::<ibv_port_attr>());
-        ptr::copy_nonoverlapping((&raw const all).cast::<u8>(), attr.cast::<u8>(), common);
-    }
+    border::non_null(attr, "port_attr")?;
+    // SAFETY: the caller's.
+    unsafe { border::write_prefix(attr, len, &attributes(context)) };
     Ok(())
 }
 
@@ -118,9 +110,7 @@ pub unsafe extern "C" fn query_pkey(
             usize::try_from(index).ok().filter(|_| port == 1).and_then(|index| table.get(index));
         let found =
             found.ok_or(VerbError::NoPkey { port, index: index.into(), len: table.len() })?;
-        if pkey.is_null() {
-            return Err(VerbError::Null("pkey"));
-        }
+        border::non_null(pkey, "pkey")?;
         // SAFETY: the ABI's contract: a place for the P_Key.
         unsafe { pkey.write(found.0.to_be()) };
         Ok(())

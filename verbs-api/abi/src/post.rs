@@ -65,18 +65,12 @@ unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
         return false;
     };
     let has_peer = !matches!(object.qp_type, QpType::Ud | QpType::XrcSend);
-    let Ok(count) = usize::try_from(wr.num_sge) else { return false };
-    if !has_peer || !wr.next.is_null() || is_inline(wr) || (wr.sg_list.is_null() && count > 0) {
+    if !has_peer || !wr.next.is_null() || is_inline(wr) {
         return false;
     }
-    let Some(op) = plain(wr) else { return false };
-    let sges = if count == 0 {
-        &[][..]
-    } else {
-        // SAFETY: the entries are laid out alike (asserted above), and are the program's during the
-        // call.
-        unsafe { slice::from_raw_parts(wr.sg_list.cast::<Sge>(), count) }
-    };
+    // SAFETY: the ABI's contract.
+    let entries = unsafe { entries(wr.sg_list, wr.num_sge) };
+    let (Some(op), Some(sges)) = (plain(wr), entries) else { return false };
     let request = SendRequest {
         wr_id: wr.wr_id,
         op,
@@ -113,21 +107,35 @@ fn plain(wr: &ibv_send_wr) -> Option<SendOp> {
 /// # Safety
 /// The ABI's contract.
 unsafe fn post_list(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-    let mut refused = wr;
-    let result = border::number("ibv_post_send", || {
+    let post = |next: &mut *mut ibv_send_wr| {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::hot_c(qp) }?;
-        if wr.is_null() {
-            return Err(VerbError::Null("wr"));
-        }
+        border::non_null(wr, "wr")?;
         // SAFETY: the ABI's contract: a list that ends with NULL.
-        let result = unsafe { send_list(object, context, &mut refused) };
+        let result = unsafe { send_list(object, context, next) };
         context.node.settle();
         result
-    });
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { reporting_bad_wr("ibv_post_send", wr, bad_wr, post) }
+}
+
+/// Posts the list that begins at `wr` by `post`, which moves its argument to the request that was
+/// refused; writes that to `bad_wr`.
+///
+/// # Safety
+/// The ABI's contract: `bad_wr` is NULL or a place for the pointer.
+unsafe fn reporting_bad_wr<T>(
+    verb: &'static str,
+    wr: *mut T,
+    bad_wr: *mut *mut T,
+    post: impl FnOnce(&mut *mut T) -> Result<(), VerbError>,
+) -> c_int {
+    let mut next = wr;
+    let result = border::number(verb, || post(&mut next));
     if result != 0 && !bad_wr.is_null() {
-        // SAFETY: the ABI's contract: a place for the pointer.
-        unsafe { bad_wr.write(refused) };
+        // SAFETY: the caller's.
+        unsafe { bad_wr.write(next) };
     }
     result
 }
@@ -247,11 +255,7 @@ unsafe fn request<'a>(
         (_, 14) => return Err(VerbError::Unsupported("IBV_WR_FLUSH by ibv_post_send")),
         (_, 15) => SendOp::AtomicWrite { remote },
         (_, given) => {
-            return Err(VerbError::Value {
-                field: "opcode",
-                given: given.into(),
-                allowed: "no such operation",
-            });
+            return Err(VerbError::value("opcode", given, "no such operation"));
         }
     };
     Ok(SendRequest {
@@ -291,23 +295,30 @@ unsafe fn destination(
     }
 }
 
-/// A scatter-gather list, where it lies.
+/// A scatter-gather list, where it lies; `None` if there is none of so many entries.
 ///
 /// # Safety
 /// The ABI's contract: `count` entries at `list`, which nobody writes during the call.
-unsafe fn sges<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], VerbError> {
-    let allowed = "it counts the entries of sg_list";
-    let count = usize::try_from(count).map_err(|_| {
-        let given = u64::from(count.cast_unsigned());
-        VerbError::Value { field: "num_sge", given, allowed }
-    })?;
-    match count {
-        0 => Ok(&[]),
-        _ if list.is_null() => Err(VerbError::Null("sg_list")),
+unsafe fn entries<'a>(list: *mut ibv_sge, count: c_int) -> Option<&'a [Sge]> {
+    match usize::try_from(count).ok()? {
+        0 => Some(&[]),
+        _ if list.is_null() => None,
         // SAFETY: the entries are laid out alike (asserted above), and are the program's during the
         // call.
-        _ => Ok(unsafe { slice::from_raw_parts(list.cast::<Sge>(), count) }),
+        count => Some(unsafe { slice::from_raw_parts(list.cast::<Sge>(), count) }),
     }
+}
+
+/// The same, with the reason why there is none.
+///
+/// # Safety
+/// As [`entries`].
+unsafe fn sges<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], VerbError> {
+    // SAFETY: the caller's.
+    unsafe { entries(list, count) }.ok_or_else(|| match count {
+        0.. => VerbError::Null("sg_list"),
+        _ => VerbError::value("num_sge", count.cast_unsigned(), "it counts the entries of sg_list"),
+    })
 }
 
 /// The pieces of inline data.
@@ -343,24 +354,18 @@ pub unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let mut refused = wr;
-    let result = border::number("ibv_post_recv", || {
+    let post = |next: &mut *mut ibv_recv_wr| {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::hot_c(qp) }?;
-        if wr.is_null() {
-            return Err(VerbError::Null("wr"));
-        }
+        border::non_null(wr, "wr")?;
         let post = |batch: &[RecvRequest<'_>]| context.node.engine.post_recv(object.handle, batch);
         // SAFETY: the ABI's contract: a list that ends with NULL.
-        let result = unsafe { recv_list(&mut refused, post) };
+        let result = unsafe { recv_list(next, post) };
         context.node.settle();
         result
-    });
-    if result != 0 && !bad_wr.is_null() {
-        // SAFETY: the ABI's contract: a place for the pointer.
-        unsafe { bad_wr.write(refused) };
-    }
-    result
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { reporting_bad_wr("ibv_post_recv", wr, bad_wr, post) }
 }
 
 /// Posts the list that begins at `next`, which is left at the request that was refused.
@@ -412,16 +417,12 @@ pub unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let mut refused = wr;
-    let result = border::number("ibv_post_srq_recv", || {
+    let post = |next: &mut *mut ibv_recv_wr| {
         // SAFETY: the ABI's contract.
         let (object, _) = unsafe { SrqObject::hot_c(srq) }?;
         // SAFETY: the ABI's contract: a list that ends with NULL.
-        unsafe { recv_list(&mut refused, |batch| object.srq.post(batch)) }
-    });
-    if result != 0 && !bad_wr.is_null() {
-        // SAFETY: the ABI's contract: a place for the pointer.
-        unsafe { bad_wr.write(refused) };
-    }
-    result
+        unsafe { recv_list(next, |batch| object.srq.post(batch)) }
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { reporting_bad_wr("ibv_post_srq_recv", wr, bad_wr, post) }
 }

@@ -1,4 +1,4 @@
-//! Queue pairs: creating, changing, asking, destroying.
+//! Queue pairs: creating, changing, asking, destroying; their multicast groups.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use urxe_stack::device::QpHandle;
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{QpAttrMask, QpState, QpType};
+use urxe_wire::Gid;
 
 use crate::border;
 use crate::context::Context;
@@ -15,12 +16,11 @@ use crate::cq::CqObject;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::events;
+use crate::handle_registry;
 use crate::layout::{
     ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_sge,
+    ibv_qp_init_attr_ex, ibv_sge, set_fields,
 };
-use crate::live;
-use crate::object::object;
 use crate::pd::PdObject;
 use crate::qp_attr;
 use crate::qp_ex::{self, Build};
@@ -54,7 +54,7 @@ pub struct QpObject {
     _made: Option<Made>,
 }
 
-object!(pub QpObject, ibv_qp, "qp");
+handle_registry::object!(pub QpObject, ibv_qp, "qp");
 
 /// `ibv_create_qp`: writes the sizes that the queues really have into `attr`.
 pub unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
@@ -87,15 +87,9 @@ pub unsafe extern "C" fn create_qp_ex(
             return Err(VerbError::Null("pd"));
         }
         let send_ops = (attr.comp_mask & WITH_SEND_OPS != 0).then_some(attr.send_ops_flags);
-        let mut plain = ibv_qp_init_attr {
-            qp_context: attr.qp_context,
-            send_cq: attr.send_cq,
-            recv_cq: attr.recv_cq,
-            srq: attr.srq,
-            cap: attr.cap,
-            qp_type: attr.qp_type,
-            sq_sig_all: attr.sq_sig_all,
-        };
+        // SAFETY: the structure consists of integers and pointers, for which zero is valid.
+        let mut plain: ibv_qp_init_attr = unsafe { zeroed() };
+        set_fields!(plain, attr; qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all);
         // SAFETY: the ABI's contract.
         let qp = unsafe { create(attr.pd, &mut plain, send_ops) }?;
         attr.cap = plain.cap;
@@ -117,26 +111,22 @@ unsafe fn create(
         (_, given) => {
             let allowed =
                 "an enum ibv_qp_type is needed, and for IBV_QPT_XRC_RECV ibv_create_qp_ex";
-            return Err(VerbError::Value { field: "qp_type", given: given.into(), allowed });
+            return Err(VerbError::value("qp_type", given, allowed));
         }
     };
     // The sending end of an XRC connection receives nothing, and programs give it no queue for
     // that.
     let recv_cq = if qp_type == QpType::XrcSend { attr.send_cq } else { attr.recv_cq };
-    let send_cq = attr.send_cq;
+    // SAFETY: the ABI's contract.
+    let (domain, context) = unsafe { PdObject::from_c(pd) }?;
     // SAFETY: the ABI's contract, for all objects that the arguments name.
-    let objects =
-        unsafe { (PdObject::from_c(pd)?, CqObject::from_c(send_cq)?, CqObject::from_c(recv_cq)?) };
-    let ((domain, context), (send_cq, of_send), (recv_cq, of_recv)) = objects;
-    context.own("send_cq", of_send)?;
-    context.own("recv_cq", of_recv)?;
-    let srq = if attr.srq.is_null() {
-        None
-    } else {
-        // SAFETY: the ABI's contract.
-        let (object, of_srq) = unsafe { SrqObject::from_c(attr.srq) }?;
-        context.own("srq", of_srq)?;
-        Some(Arc::clone(&object.srq))
+    let (send_cq, recv_cq, srq) = unsafe {
+        let srq = match attr.srq.is_null() {
+            true => None,
+            false => Some(Arc::clone(&SrqObject::of(context, "srq", attr.srq)?.srq)),
+        };
+        let send_cq = CqObject::of(context, "send_cq", attr.send_cq)?;
+        (send_cq, CqObject::of(context, "recv_cq", recv_cq)?, srq)
     };
     if let Some(given) = send_ops {
         qp_ex::check(qp_type, given)?;
@@ -164,11 +154,8 @@ unsafe fn create(
     let mut c: ibv_qp = unsafe { zeroed() };
     // SAFETY: from_c found the protection domain there.
     c.context = unsafe { (*pd).context };
-    c.qp_context = attr.qp_context;
+    set_fields!(c, attr; qp_context, send_cq, recv_cq, srq);
     c.pd = pd;
-    c.send_cq = attr.send_cq;
-    c.recv_cq = attr.recv_cq;
-    c.srq = attr.srq;
     Ok(present(context, c, handle, qp_type, attr.sq_sig_all != 0, send_ops.is_some(), None))
 }
 
@@ -184,9 +171,9 @@ unsafe fn create_target(
         return Err(VerbError::Null("xrcd"));
     }
     // SAFETY: the ABI's contract.
-    let (shared, (domain, of_xrcd)) =
-        unsafe { (Context::from_c(context)?, XrcdObject::from_c(attr.xrcd)?) };
-    shared.own("xrcd", of_xrcd)?;
+    let shared = unsafe { Context::from_c(context) }?;
+    // SAFETY: the ABI's contract.
+    let domain = unsafe { XrcdObject::of(shared, "xrcd", attr.xrcd) }?;
     let handle = shared.device().create_xrc_target(&domain.xrcd)?;
     // SAFETY: integers, pointers, a mutex and a condition, for all of which zero is valid.
     let mut c: ibv_qp = unsafe { zeroed() };
@@ -222,7 +209,7 @@ fn present(
     let build = builds.then(|| qp_ex::fill(&mut extended));
     let object =
         QpObject { c: UnsafeCell::new(extended), handle, qp_type, sq_sig_all, build, _made: made };
-    let made = live::hand_out(Box::new(object));
+    let made = handle_registry::hand_out(Box::new(object));
     context.owned().hold_qp(handle);
     context.adopt(events::of_qp(handle), made.cast::<c_void>());
     made.cast()
@@ -230,20 +217,15 @@ fn present(
 
 /// `ibv_destroy_qp`: waits until its events are acknowledged.
 pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    border::number("ibv_destroy_qp", || {
-        // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { QpObject::from_c(qp) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
+    let end = |object: &QpObject, context: &Context| {
         context.node.engine.flush_acks(object.handle);
         context.device().destroy_qp(context.node.engine.now(), object.handle)?;
         context.owned().release_qp(object.handle);
         context.disown(events::of_qp(object.handle));
-        // SAFETY: handed out by `present`; the program does not use it again.
-        unsafe { live::take_back(qp.cast::<QpObject>()) };
         Ok(())
-    })
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { QpObject::destroy("ibv_destroy_qp", qp, end) }
 }
 
 /// Attributes that only the other end of an XRC connection has. The kernel leaves them out before
@@ -359,4 +341,32 @@ pub unsafe extern "C" fn query_qp_data_in_order(
     _flags: u32,
 ) -> c_int {
     0
+}
+
+/// A `union ibv_gid`, as its 16 bytes: a program may have it anywhere.
+type GidBytes = [u8; 16];
+
+/// `ibv_attach_mcast`: the group's LID means nothing on Ethernet.
+pub unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, group: *const GidBytes, _lid: u16) -> c_int {
+    border::number("ibv_attach_mcast", || {
+        // SAFETY: the ABI's contract.
+        let ((object, context), group) = unsafe { (QpObject::from_c(qp)?, group_from_c(group)?) };
+        Ok(context.device().attach_mcast(object.handle, group)?)
+    })
+}
+
+/// `ibv_detach_mcast`
+pub unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, group: *const GidBytes, _lid: u16) -> c_int {
+    border::number("ibv_detach_mcast", || {
+        // SAFETY: the ABI's contract.
+        let ((object, context), group) = unsafe { (QpObject::from_c(qp)?, group_from_c(group)?) };
+        Ok(context.device().detach_mcast(object.handle, group)?)
+    })
+}
+
+/// # Safety
+/// The ABI's contract: NULL or a GID.
+unsafe fn group_from_c(group: *const GidBytes) -> Result<Gid, VerbError> {
+    // SAFETY: as above; bytes have no alignment.
+    unsafe { group.as_ref() }.map(|bytes| Gid(*bytes)).ok_or(VerbError::Null("gid"))
 }

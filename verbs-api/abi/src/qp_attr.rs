@@ -1,14 +1,19 @@
 //! A queue pair's attributes, from C and to C.
 
+use std::mem::zeroed;
+
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{
     AddressVector, PathMigState, PathMtu, QpAttr, QpAttrMask, QpCap, QpState,
 };
+use urxe_stack::srq::SrqAttr;
 use urxe_wire::{Psn, QKey, Qpn};
 
 use crate::error::VerbError;
 use crate::gid;
-use crate::layout::{ibv_ah_attr, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
+use crate::layout::{
+    ibv_ah_attr, ibv_global_route, ibv_qp_attr, ibv_qp_cap, ibv_srq_attr, set_fields,
+};
 
 /// The attributes of `mask`; the others are not looked at, since programs leave them as they are.
 pub fn from_c(c: &ibv_qp_attr, mask: QpAttrMask) -> Result<QpAttr, VerbError> {
@@ -34,9 +39,7 @@ pub fn from_c(c: &ibv_qp_attr, mask: QpAttrMask) -> Result<QpAttr, VerbError> {
     }
     if has(QpAttrMask::ALT_PATH) {
         attr.alt_ah = address_from_c(&c.alt_ah_attr);
-        attr.alt_pkey_index = c.alt_pkey_index;
-        attr.alt_port_num = c.alt_port_num;
-        attr.alt_timeout = c.alt_timeout;
+        set_fields!(attr, c; alt_pkey_index, alt_port_num, alt_timeout);
     }
     if has(QpAttrMask::DEST_QPN) {
         attr.dest_qp_num = Qpn::masked(c.dest_qp_num);
@@ -51,24 +54,16 @@ pub fn from_c(c: &ibv_qp_attr, mask: QpAttrMask) -> Result<QpAttr, VerbError> {
         ));
     }
     attr.access_flags = Access::from_bits_truncate(c.qp_access_flags);
-    attr.pkey_index = c.pkey_index;
-    attr.port_num = c.port_num;
     attr.qkey = QKey(c.qkey);
-    attr.timeout = c.timeout;
-    attr.retry_cnt = c.retry_cnt;
-    attr.rnr_retry = c.rnr_retry;
-    attr.min_rnr_timer = c.min_rnr_timer;
-    attr.rq_psn = Psn::new(c.rq_psn);
-    attr.sq_psn = Psn::new(c.sq_psn);
-    attr.max_rd_atomic = c.max_rd_atomic;
-    attr.max_dest_rd_atomic = c.max_dest_rd_atomic;
-    attr.rate_limit = c.rate_limit;
+    (attr.rq_psn, attr.sq_psn) = (Psn::new(c.rq_psn), Psn::new(c.sq_psn));
+    set_fields!(attr, c; pkey_index, port_num, timeout, retry_cnt, rnr_retry, min_rnr_timer);
+    set_fields!(attr, c; max_rd_atomic, max_dest_rd_atomic, rate_limit);
     attr.cap = cap_from_c(&c.cap);
     Ok(attr)
 }
 
 fn value(field: &'static str, given: u32, allowed: &'static str) -> VerbError {
-    VerbError::Value { field, given: given.into(), allowed }
+    VerbError::value(field, given, allowed)
 }
 
 fn state(number: u32, field: &'static str) -> Result<QpState, VerbError> {
@@ -78,34 +73,23 @@ fn state(number: u32, field: &'static str) -> Result<QpState, VerbError> {
 
 /// All attributes.
 pub fn to_c(attr: &QpAttr) -> ibv_qp_attr {
-    ibv_qp_attr {
-        qp_state: attr.qp_state.number().into(),
-        cur_qp_state: attr.cur_qp_state.number().into(),
-        path_mtu: attr.path_mtu.number().into(),
-        path_mig_state: attr.path_mig_state.number().into(),
-        qkey: attr.qkey.0,
-        rq_psn: attr.rq_psn.value(),
-        sq_psn: attr.sq_psn.value(),
-        dest_qp_num: attr.dest_qp_num.value(),
-        qp_access_flags: attr.access_flags.bits(),
-        cap: cap_to_c(&attr.cap),
-        ah_attr: address_to_c(&attr.ah),
-        alt_ah_attr: address_to_c(&attr.alt_ah),
-        pkey_index: attr.pkey_index,
-        alt_pkey_index: attr.alt_pkey_index,
-        en_sqd_async_notify: attr.en_sqd_async_notify.into(),
-        sq_draining: attr.sq_draining.into(),
-        max_rd_atomic: attr.max_rd_atomic,
-        max_dest_rd_atomic: attr.max_dest_rd_atomic,
-        min_rnr_timer: attr.min_rnr_timer,
-        port_num: attr.port_num,
-        timeout: attr.timeout,
-        retry_cnt: attr.retry_cnt,
-        rnr_retry: attr.rnr_retry,
-        alt_port_num: attr.alt_port_num,
-        alt_timeout: attr.alt_timeout,
-        rate_limit: attr.rate_limit,
-    }
+    // SAFETY: the structure consists of integers, for which zero is valid.
+    let mut c: ibv_qp_attr = unsafe { zeroed() };
+    c.qp_state = attr.qp_state.number().into();
+    c.cur_qp_state = attr.cur_qp_state.number().into();
+    c.path_mtu = attr.path_mtu.number().into();
+    c.path_mig_state = attr.path_mig_state.number().into();
+    c.qkey = attr.qkey.0;
+    (c.rq_psn, c.sq_psn) = (attr.rq_psn.value(), attr.sq_psn.value());
+    c.dest_qp_num = attr.dest_qp_num.value();
+    c.qp_access_flags = attr.access_flags.bits();
+    c.cap = cap_to_c(&attr.cap);
+    (c.ah_attr, c.alt_ah_attr) = (address_to_c(&attr.ah), address_to_c(&attr.alt_ah));
+    set_fields!(c, attr, u8::from; en_sqd_async_notify, sq_draining);
+    set_fields!(c, attr; pkey_index, port_num, timeout, retry_cnt, rnr_retry, min_rnr_timer);
+    set_fields!(c, attr; max_rd_atomic, max_dest_rd_atomic, rate_limit);
+    set_fields!(c, attr; alt_pkey_index, alt_port_num, alt_timeout);
+    c
 }
 
 /// The way to a peer.
@@ -144,24 +128,22 @@ pub fn address_to_c(ah: &AddressVector) -> ibv_ah_attr {
     }
 }
 
-/// Sizes of queues.
-pub fn cap_from_c(c: &ibv_qp_cap) -> QpCap {
-    QpCap {
-        max_send_wr: c.max_send_wr,
-        max_recv_wr: c.max_recv_wr,
-        max_send_sge: c.max_send_sge,
-        max_recv_sge: c.max_recv_sge,
-        max_inline_data: c.max_inline_data,
-    }
+/// Conversions of structures whose fields have the same names and types, both ways.
+macro_rules! alike {
+    ($from_c:ident, $to_c:ident: $stack:ident, $c:ident { $($field:ident),* }) => {
+        pub const fn $from_c(c: &$c) -> $stack {
+            $stack { $($field: c.$field),* }
+        }
+
+        pub const fn $to_c(stack: &$stack) -> $c {
+            $c { $($field: stack.$field),* }
+        }
+    };
 }
 
-/// Sizes of queues.
-pub fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
-    ibv_qp_cap {
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge,
-        max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
+alike! {
+    cap_from_c, cap_to_c: QpCap, ibv_qp_cap {
+        max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data
     }
 }
+alike! { srq_from_c, srq_to_c: SrqAttr, ibv_srq_attr { max_wr, max_sge, srq_limit } }

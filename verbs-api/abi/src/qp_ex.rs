@@ -22,7 +22,9 @@ use crate::ah::AhObject;
 use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
-use crate::layout::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
+use crate::layout::{
+    ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge, set_functions,
+};
 use crate::mw;
 use crate::post::{BATCH, bytes};
 use crate::qp::QpObject;
@@ -59,27 +61,12 @@ pub fn check(qp_type: QpType, given: u64) -> Result<(), VerbError> {
 
 /// Puts the functions in their places.
 pub fn fill(c: &mut ibv_qp_ex) -> Build {
-    c.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
-    c.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
-    c.wr_atomic_write = Some(wr_atomic_write);
-    c.wr_bind_mw = Some(wr_bind_mw);
-    c.wr_flush = Some(wr_flush);
-    c.wr_local_inv = Some(wr_local_inv);
-    c.wr_rdma_read = Some(wr_rdma_read);
-    c.wr_rdma_write = Some(wr_rdma_write);
-    c.wr_rdma_write_imm = Some(wr_rdma_write_imm);
-    c.wr_send = Some(wr_send);
-    c.wr_send_imm = Some(wr_send_imm);
-    c.wr_send_inv = Some(wr_send_inv);
-    c.wr_set_inline_data = Some(wr_set_inline_data);
-    c.wr_set_inline_data_list = Some(wr_set_inline_data_list);
-    c.wr_set_ud_addr = Some(wr_set_ud_addr);
-    c.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
-    c.wr_set_sge = Some(wr_set_sge);
-    c.wr_set_sge_list = Some(wr_set_sge_list);
-    c.wr_start = Some(wr_start);
-    c.wr_complete = Some(wr_complete);
-    c.wr_abort = Some(wr_abort);
+    set_functions!(c; wr_start, wr_complete, wr_abort);
+    set_functions!(c; wr_send, wr_send_imm, wr_send_inv, wr_local_inv, wr_bind_mw, wr_flush);
+    set_functions!(c; wr_rdma_read, wr_rdma_write, wr_rdma_write_imm);
+    set_functions!(c; wr_atomic_cmp_swp, wr_atomic_fetch_add, wr_atomic_write);
+    set_functions!(c; wr_set_ud_addr, wr_set_xrc_srqn, wr_set_sge, wr_set_sge_list);
+    set_functions!(c; wr_set_inline_data, wr_set_inline_data_list);
     Build { busy: AtomicBool::new(false), batch: UnsafeCell::default() }
 }
 
@@ -163,6 +150,20 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     unsafe { with_batch(qp, |batch| batch.requests.push(built(batch))) };
 }
 
+/// Begins a request of the operation, or keeps the reason why there is none.
+///
+/// # Safety
+/// As `with_batch`.
+unsafe fn begin_or_refuse(qp: *mut ibv_qp_ex, op: Result<SendOp, VerbError>) {
+    // SAFETY: the caller's.
+    unsafe {
+        match op {
+            Ok(op) => begin(qp, op),
+            Err(error) => with_batch(qp, |batch| batch.refuse(error)),
+        }
+    }
+}
+
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     border::guard((), || {
         // SAFETY: the ABI's contract.
@@ -228,24 +229,33 @@ fn post(qp: &QpObject, context: &Context, batch: &mut Batch) -> Result<(), VerbE
     Ok(())
 }
 
-unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::Send) };
+/// Functions that begin a request of the operation that their arguments make.
+macro_rules! operations {
+    ($($name:ident($($argument:ident: $type:ty),*) => $op:expr;)*) => {$(
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $type)*) {
+            // SAFETY: the ABI's contract.
+            unsafe { begin(qp, $op) };
+        }
+    )*};
 }
 
-unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) {
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::SendImm { imm: u32::from_be(imm) }) };
+operations! {
+    wr_send() => SendOp::Send;
+    wr_send_imm(imm: u32) => SendOp::SendImm { imm: u32::from_be(imm) };
+    wr_send_inv(rkey: u32) => SendOp::SendInvalidate { rkey: Rkey(rkey) };
+    wr_local_inv(rkey: u32) => SendOp::LocalInv { rkey: Rkey(rkey) };
+    wr_rdma_read(rkey: u32, addr: u64) => SendOp::Read { remote: remote(addr, rkey) };
+    wr_rdma_write(rkey: u32, addr: u64) => SendOp::Write { remote: remote(addr, rkey) };
+    wr_rdma_write_imm(rkey: u32, addr: u64, imm: u32) =>
+        SendOp::WriteImm { remote: remote(addr, rkey), imm: u32::from_be(imm) };
+    wr_atomic_cmp_swp(rkey: u32, addr: u64, compare: u64, swap: u64) =>
+        SendOp::CompareSwap { remote: remote(addr, rkey), compare, swap };
+    wr_atomic_fetch_add(rkey: u32, addr: u64, add: u64) =>
+        SendOp::FetchAdd { remote: remote(addr, rkey), add };
 }
 
-unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::SendInvalidate { rkey: Rkey(rkey) }) };
-}
-
-unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::LocalInv { rkey: Rkey(rkey) }) };
+const fn remote(addr: u64, rkey: u32) -> Remote {
+    Remote { addr, rkey: Rkey(rkey) }
 }
 
 unsafe extern "C" fn wr_bind_mw(
@@ -262,12 +272,8 @@ unsafe extern "C" fn wr_bind_mw(
             (Some(window), Some(info)) => mw::request(window, Rkey(rkey), info),
         }
     };
-    match bind {
-        // SAFETY: the ABI's contract.
-        Ok(bind) => unsafe { begin(qp, SendOp::BindMw(bind)) },
-        // SAFETY: the ABI's contract.
-        Err(error) => unsafe { with_batch(qp, |batch| batch.refuse(error)) },
-    }
+    // SAFETY: the ABI's contract.
+    unsafe { begin_or_refuse(qp, bind.map(SendOp::BindMw)) };
 }
 
 unsafe extern "C" fn wr_atomic_write(
@@ -276,7 +282,7 @@ unsafe extern "C" fn wr_atomic_write(
     addr: u64,
     from: *const c_void,
 ) {
-    let remote = Remote { addr, rkey: Rkey(rkey) };
+    let remote = remote(addr, rkey);
     let fill = |batch: &mut Batch| {
         let Some(built) = batch.requests.last_mut() else { return };
         let start = batch.inline.len();
@@ -300,26 +306,22 @@ unsafe extern "C" fn wr_flush(
     placement: u8,
     level: u8,
 ) {
-    let remote = Remote { addr, rkey: Rkey(rkey) };
     let range = match (level, u32::try_from(length)) {
         (FLUSH_RANGE, Ok(length)) => Ok(FlushRange::Bytes(length)),
         (FLUSH_RANGE, Err(_)) => {
-            Err(("length", length as u64, "a FLUSH covers less than 2^32 bytes"))
+            let allowed = "a FLUSH covers less than 2^32 bytes";
+            Err(VerbError::value("length", length as u64, allowed))
         }
         (FLUSH_REGION, _) => Ok(FlushRange::Region),
-        _ => Err(("level", level.into(), "IBV_FLUSH_RANGE (0) and IBV_FLUSH_MR (1) are there")),
+        _ => {
+            let allowed = "IBV_FLUSH_RANGE (0) and IBV_FLUSH_MR (1) are there";
+            Err(VerbError::value("level", level, allowed))
+        }
     };
-    match range {
-        Ok(range) => {
-            let placement = PlacementType::from_bits_retain(placement);
-            // SAFETY: the ABI's contract.
-            unsafe { begin(qp, SendOp::Flush { remote, placement, range }) };
-        }
-        Err((field, given, allowed)) => {
-            let error = VerbError::Value { field, given, allowed };
-            // SAFETY: the ABI's contract.
-            unsafe { with_batch(qp, |batch| batch.refuse(error)) };
-        }
+    let (remote, placement) = (remote(addr, rkey), PlacementType::from_bits_retain(placement));
+    // SAFETY: the ABI's contract.
+    unsafe {
+        begin_or_refuse(qp, range.map(|range| SendOp::Flush { remote, placement, range }));
     }
 }
 
@@ -356,40 +358,6 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
 unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
     // SAFETY: the ABI's contract.
     unsafe { address(qp, Destination::XrcSrq { srq: SrqId(srqn) }) };
-}
-
-unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::Read { remote: Remote { addr, rkey: Rkey(rkey) } }) };
-}
-
-unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::Write { remote: Remote { addr, rkey: Rkey(rkey) } }) };
-}
-
-unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, imm: u32) {
-    let remote = Remote { addr, rkey: Rkey(rkey) };
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::WriteImm { remote, imm: u32::from_be(imm) }) };
-}
-
-unsafe extern "C" fn wr_atomic_cmp_swp(
-    qp: *mut ibv_qp_ex,
-    rkey: u32,
-    addr: u64,
-    compare: u64,
-    swap: u64,
-) {
-    let remote = Remote { addr, rkey: Rkey(rkey) };
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::CompareSwap { remote, compare, swap }) };
-}
-
-unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
-    let remote = Remote { addr, rkey: Rkey(rkey) };
-    // SAFETY: the ABI's contract.
-    unsafe { begin(qp, SendOp::FetchAdd { remote, add }) };
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {

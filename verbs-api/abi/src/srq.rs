@@ -9,15 +9,16 @@ use urxe_stack::cq::EventObject;
 use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit, XrcSrqInit};
 
 use crate::border;
+use crate::context::Context;
 use crate::cq::CqObject;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use crate::live;
-use crate::object::object;
 use crate::pd::PdObject;
+use crate::qp_attr;
 use crate::xrc::{Made, XrcdObject};
 
 /// `IBV_SRQ_INIT_ATTR_TYPE`
@@ -42,7 +43,7 @@ pub struct SrqObject {
     _made: Option<Made>,
 }
 
-object!(pub SrqObject, ibv_srq, "srq");
+handle_registry::object!(pub SrqObject, ibv_srq, "srq");
 
 /// `ibv_create_srq`: writes the sizes that the queue really has into `attr`.
 pub unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
@@ -76,20 +77,18 @@ pub unsafe extern "C" fn create_srq_ex(
             XRC if !has(WITH_XRCD) => return Err(VerbError::Null("xrcd")),
             XRC if !has(WITH_CQ) => return Err(VerbError::Null("cq")),
             XRC => {
-                // SAFETY: the ABI's contract.
-                let objects =
-                    unsafe { (XrcdObject::from_c(attr.xrcd)?, CqObject::from_c(attr.cq)?) };
-                let ((domain, of_xrcd), (cq, of_cq)) = objects;
-                // SAFETY: the ABI's contract.
-                let (_, context) = unsafe { PdObject::from_c(attr.pd) }?;
-                context.own("xrcd", of_xrcd)?;
-                context.own("cq", of_cq)?;
+                // SAFETY: the ABI's contract, for all objects that the arguments name.
+                let (domain, cq) = unsafe {
+                    let (_, context) = PdObject::from_c(attr.pd)?;
+                    let domain = XrcdObject::of(context, "xrcd", attr.xrcd)?;
+                    (domain, CqObject::of(context, "cq", attr.cq)?)
+                };
                 let xrc = XrcSrqInit { xrcd: Arc::clone(&domain.xrcd), cq: Arc::clone(&cq.cq) };
                 Some((xrc, domain.made()))
             }
             given => {
                 let allowed = "IBV_SRQT_BASIC (0) and IBV_SRQT_XRC (1) are there";
-                return Err(VerbError::Value { field: "srq_type", given: given.into(), allowed });
+                return Err(VerbError::value("srq_type", given, allowed));
             }
         };
         let mut plain = ibv_srq_init_attr { srq_context: attr.srq_context, attr: attr.attr };
@@ -112,11 +111,11 @@ unsafe fn create(
     let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
     // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq;
     // rdma_rxe takes it at once (rxe_srq.c).
-    let sizes = SrqAttr { max_wr: attr_c.max_wr, max_sge: attr_c.max_sge, srq_limit: 0 };
+    let sizes = SrqAttr { srq_limit: 0, ..qp_attr::srq_from_c(attr_c) };
     let (xrc, made) = xrc.unzip();
     let srq =
         context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc })?;
-    *attr_c = to_c(&srq.query());
+    *attr_c = qp_attr::srq_to_c(&srq.query());
     // SAFETY: the structure consists of integers and pointers, for which zero is valid, and of a
     // mutex and a condition, whose initial value is zero on Linux.
     let mut c: ibv_srq = unsafe { zeroed() };
@@ -127,7 +126,8 @@ unsafe fn create(
     c.handle = srq.id().0;
     let object = EventObject::Srq(srq.id());
     context.owned().srqs.insert(object, Arc::clone(&srq));
-    let made = live::hand_out(Box::new(SrqObject { c: UnsafeCell::new(c), srq, _made: made }));
+    let made =
+        handle_registry::hand_out(Box::new(SrqObject { c: UnsafeCell::new(c), srq, _made: made }));
     context.adopt(object, made.cast());
     Ok(made.cast())
 }
@@ -143,8 +143,7 @@ pub unsafe extern "C" fn modify_srq(
         let (object, context) = unsafe { SrqObject::from_c(srq) }?;
         // SAFETY: the ABI's contract.
         let given = unsafe { attr.as_ref() }.ok_or(VerbError::Null("srq_attr"))?;
-        let attr =
-            SrqAttr { max_wr: given.max_wr, max_sge: given.max_sge, srq_limit: given.srq_limit };
+        let attr = qp_attr::srq_from_c(given);
         object.srq.modify(&attr, SrqAttrMask::from_bits_retain(mask.cast_unsigned()))?;
         context.node.settle();
         Ok(())
@@ -156,11 +155,9 @@ pub unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
     border::number("ibv_query_srq", || {
         // SAFETY: the ABI's contract.
         let (object, _) = unsafe { SrqObject::from_c(srq) }?;
-        if attr.is_null() {
-            return Err(VerbError::Null("srq_attr"));
-        }
+        border::non_null(attr, "srq_attr")?;
         // SAFETY: the ABI's contract: a place for the attributes.
-        unsafe { attr.write(to_c(&object.srq.query())) };
+        unsafe { attr.write(qp_attr::srq_to_c(&object.srq.query())) };
         Ok(())
     })
 }
@@ -170,9 +167,7 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_i
     border::number("ibv_get_srq_num", || {
         // SAFETY: the ABI's contract.
         let (object, _) = unsafe { SrqObject::from_c(srq) }?;
-        if number.is_null() {
-            return Err(VerbError::Null("srq_num"));
-        }
+        border::non_null(number, "srq_num")?;
         if !object.srq.is_xrc() {
             return Err(VerbError::Unsupported(
                 "a number of a shared receive queue outside XRC domains",
@@ -186,21 +181,12 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_i
 
 /// `ibv_destroy_srq`: EBUSY while queue pairs use it; waits until its events are acknowledged.
 pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
-    border::number("ibv_destroy_srq", || {
-        // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { SrqObject::from_c(srq) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
+    let end = |object: &SrqObject, context: &Context| {
         context.device().destroy_srq(&object.srq)?;
         context.owned().srqs.remove(&EventObject::Srq(object.srq.id()));
         context.disown(EventObject::Srq(object.srq.id()));
-        // SAFETY: handed out by `create`; the program does not use it again.
-        unsafe { live::take_back(srq.cast::<SrqObject>()) };
         Ok(())
-    })
-}
-
-fn to_c(attr: &SrqAttr) -> ibv_srq_attr {
-    ibv_srq_attr { max_wr: attr.max_wr, max_sge: attr.max_sge, srq_limit: attr.srq_limit }
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { SrqObject::destroy("ibv_destroy_srq", srq, end) }
 }

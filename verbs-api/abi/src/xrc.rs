@@ -14,9 +14,8 @@ use crate::border;
 use crate::context::{Context, identity};
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
+use crate::handle_registry;
 use crate::layout::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr};
-use crate::live;
-use crate::object::object;
 use crate::qp;
 
 /// `IBV_XRCD_INIT_ATTR_FD`, `IBV_XRCD_INIT_ATTR_OFLAGS`: both are needed.
@@ -46,7 +45,7 @@ impl XrcdObject {
     }
 }
 
-object!(pub XrcdObject, ibv_xrcd, "xrcd");
+handle_registry::object!(pub XrcdObject, ibv_xrcd, "xrcd");
 
 /// `ibv_open_xrcd`, through `verbs_context`: -1 as descriptor means a domain that nobody else
 /// opens.
@@ -63,11 +62,7 @@ pub unsafe extern "C" fn open_xrcd(
         if attr.comp_mask & NEEDED != NEEDED {
             let allowed =
                 "both IBV_XRCD_INIT_ATTR_FD (1) and IBV_XRCD_INIT_ATTR_OFLAGS (2) are needed";
-            return Err(VerbError::Value {
-                field: "comp_mask",
-                given: attr.comp_mask.into(),
-                allowed,
-            });
+            return Err(VerbError::value("comp_mask", attr.comp_mask, allowed));
         }
         let inode = match attr.fd {
             -1 => None,
@@ -76,18 +71,14 @@ pub unsafe extern "C" fn open_xrcd(
             fd if fd >= 0 => Some(inode(unsafe { BorrowedFd::borrow_raw(fd) })?),
             fd => {
                 let given = u64::from(fd.cast_unsigned());
-                return Err(VerbError::Value {
-                    field: "fd",
-                    given,
-                    allowed: "a descriptor or -1 is",
-                });
+                return Err(VerbError::value("fd", given, "a descriptor or -1 is"));
             }
         };
         let flags = XrcdFlags::from_bits_truncate(attr.oflags.cast_unsigned());
         let gid = shared.device().gids().first().copied().unwrap_or_default();
         let xrcd = shared.device().open_xrcd(inode, flags, |inode| claim_xrcd(gid, inode))?;
         shared.owned().hold_xrcd(&xrcd);
-        Ok(live::hand_out(Box::new(XrcdObject {
+        Ok(handle_registry::hand_out(Box::new(XrcdObject {
             c: ibv_xrcd { context },
             xrcd,
             made: Made::default(),
@@ -97,29 +88,24 @@ pub unsafe extern "C" fn open_xrcd(
 }
 
 fn inode(file: BorrowedFd<'_>) -> Result<Inode, VerbError> {
-    let found = identity(file)
-        .map_err(|errno| VerbError::System { what: "the XRC domain's file", errno })?;
+    let found =
+        identity(file).map_err(|errno| VerbError::system("the XRC domain's file", errno))?;
     Ok(Inode { device: found.0, number: found.1 })
 }
 
 /// `ibv_close_xrcd`, through `verbs_context`: EBUSY while there is something that was made through
 /// this handle.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    border::number("ibv_close_xrcd", || {
-        // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { XrcdObject::from_c(xrcd) }?;
-        if context.is_inherited() {
-            return Ok(());
-        }
+    let end = |object: &XrcdObject, context: &Context| {
         match Arc::strong_count(&object.made.0) - 1 {
             0 => context.device().close_xrcd(&object.xrcd)?,
             users => return Err(CloseXrcdError::Busy { users: users as u32 }.into()),
         }
         context.owned().release_xrcd(&object.xrcd);
-        // SAFETY: handed out by open_xrcd; the program does not use it again.
-        unsafe { live::take_back(xrcd.cast::<XrcdObject>()) };
         Ok(())
-    })
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { XrcdObject::destroy("ibv_close_xrcd", xrcd, end) }
 }
 
 /// `ibv_open_qp`, through `verbs_context`: a target queue pair that somebody of the domain created.
@@ -135,19 +121,14 @@ pub unsafe extern "C" fn open_qp(
         refuse_bits("comp_mask", attr.comp_mask.into(), (OPEN_NEEDED | OPEN_CONTEXT).into())?;
         if attr.comp_mask & OPEN_NEEDED != OPEN_NEEDED {
             let allowed = "number, XRC domain and type of the queue pair are needed";
-            return Err(VerbError::Value {
-                field: "comp_mask",
-                given: attr.comp_mask.into(),
-                allowed,
-            });
+            return Err(VerbError::value("comp_mask", attr.comp_mask, allowed));
         }
         if attr.qp_type != u32::from(QpType::XrcRecv.number()) {
             let allowed = "IBV_QPT_XRC_RECV (10) alone can be opened";
-            return Err(VerbError::Value { field: "qp_type", given: attr.qp_type.into(), allowed });
+            return Err(VerbError::value("qp_type", attr.qp_type, allowed));
         }
         // SAFETY: the ABI's contract.
-        let (domain, of_xrcd) = unsafe { XrcdObject::from_c(attr.xrcd) }?;
-        shared.own("xrcd", of_xrcd)?;
+        let domain = unsafe { XrcdObject::of(shared, "xrcd", attr.xrcd) }?;
         let handle = shared.device().open_xrc_target(&domain.xrcd, Qpn::masked(attr.qp_num))?;
         let qp_context =
             if attr.comp_mask & OPEN_CONTEXT == 0 { std::ptr::null_mut() } else { attr.qp_context };

@@ -27,14 +27,11 @@ const RATE: u8 = 2;
 /// # Safety
 /// The ABI's contract: NULL, or an address of its family's length.
 pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr, VerbError> {
-    if addr.is_null() {
-        return Err(VerbError::Null("addr"));
-    }
+    border::non_null(addr, "addr")?;
     // SAFETY: the ABI's contract: at least a family is there, wherever it is.
     let family = c_int::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() });
     let allowed = "AF_INET and AF_INET6 are there";
-    let unknown =
-        VerbError::Value { field: "sa_family", given: family.unsigned_abs().into(), allowed };
+    let unknown = VerbError::value("sa_family", family.unsigned_abs(), allowed);
     let len = match family {
         libc::AF_INET => size_of::<libc::sockaddr_in>(),
         libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
@@ -127,7 +124,7 @@ pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: allocates; the result is checked, and freed with the identifier.
     let place = unsafe { libc::malloc(size_of::<ibv_sa_path_rec>()) }.cast::<ibv_sa_path_rec>();
     if place.is_null() {
-        return Err(VerbError::System { what: "a path record", errno: rustix::io::Errno::NOMEM });
+        return Err(VerbError::system("a path record", rustix::io::Errno::NOMEM));
     }
     // SAFETY: as long as a record and aligned for anything; the identifier as in `show`.
     unsafe {
@@ -231,9 +228,5 @@ pub unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
 /// The state a program asks attributes for.
 pub fn qp_state(number: u32) -> Result<QpState, VerbError> {
     let allowed = "IBV_QPS_INIT (1), RTR (2) and RTS (3) have attributes of a connection";
-    QpState::from_number(number).ok_or(VerbError::Value {
-        field: "qp_state",
-        given: number.into(),
-        allowed,
-    })
+    QpState::from_number(number).ok_or(VerbError::value("qp_state", number, allowed))
 }

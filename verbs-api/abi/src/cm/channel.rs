@@ -16,9 +16,9 @@ use urxe_stack::sys::fork::PerProcess;
 use super::process::connections;
 use super::written;
 use crate::border;
+use crate::environment;
 use crate::error::VerbError;
 use crate::layout::rdma_event_channel;
-use crate::logging;
 use crate::node::lock;
 
 /// What belongs to a channel.
@@ -34,16 +34,14 @@ static CHANNELS: PerProcess<Mutex<HashMap<usize, Arc<Channel>>>> = PerProcess::n
 
 /// The channel that a program means.
 pub fn find(channel: *mut rdma_event_channel) -> Result<Arc<Channel>, VerbError> {
-    if channel.is_null() {
-        return Err(VerbError::Null("channel"));
-    }
+    border::non_null(channel, "channel")?;
     let found = lock(CHANNELS.get()).get(&channel.addr()).cloned();
-    found.ok_or(VerbError::System { what: "no such event channel", errno: Errno::BADF })
+    found.ok_or(VerbError::system("no such event channel", Errno::BADF))
 }
 
 /// Makes a channel.
 pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
-    let system = |errno| VerbError::System { what: "a descriptor", errno };
+    let system = |errno| VerbError::system("a descriptor", errno);
     let events = Arc::new(DeferredEventFd::new().map_err(system)?);
     let c = rdma_event_channel { fd: events.fd().as_raw_fd() };
     let core = connections().call(|cma, _| cma.create_channel(Arc::clone(&events) as _));
@@ -66,7 +64,7 @@ pub unsafe fn destroy(channel: *mut rdma_event_channel) {
 
 /// `rdma_create_event_channel`
 pub unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
-    logging::start();
+    environment::start_logging();
     border::pointer("rdma_create_event_channel", create)
 }
 

@@ -82,7 +82,7 @@ impl Said {
                 given => {
                     let allowed =
                         "at most max_qp_rd_atom, or 255 for as many as can be, is allowed";
-                    Err(VerbError::Value { field, given: u64::from(given), allowed })
+                    Err(VerbError::value(field, u64::from(given), allowed))
                 }
             };
             if let Some(conn) = &conn {
@@ -214,11 +214,7 @@ pub unsafe fn accept_request(
         if !is_datagram {
             return id::complete(id);
         }
-        if lock(&object.state).is_sync && !(*id).event.is_null() {
-            event::ack((*id).event)?;
-            (*id).event = std::ptr::null_mut();
-        }
-        Ok(())
+        if lock(&object.state).is_sync { event::ack_held(id) } else { Ok(()) }
     }
 }
 
@@ -270,7 +266,7 @@ pub unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
         let (object, qp) = unsafe { (IdObject::from_c(id)?, (*id).qp) };
         if !qp.is_null() {
             let allowed = "the identifier has a queue pair, which is moved when the event is taken";
-            return Err(VerbError::Value { field: "qp", given: 1, allowed });
+            return Err(VerbError::value("qp", 1_u8, allowed));
         }
         Ok(connections().call(|cma, now| cma.establish(now, object.core))?)
     })
@@ -283,7 +279,7 @@ pub unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: u32) -> c_int {
         let object = unsafe { IdObject::from_c(id) }?;
         if event != COMM_EST {
             let allowed = "IBV_EVENT_COMM_EST (4) is what a connection manager can be told of";
-            return Err(VerbError::Value { field: "event", given: event.into(), allowed });
+            return Err(VerbError::value("event", event, allowed));
         }
         Ok(connections().call(|cma, now| cma.communication_established(now, object.core))?)
     })
@@ -322,7 +318,7 @@ unsafe fn with_ece<'a>(
     // SAFETY: as above.
     if unsafe { !(*id).qp.is_null() } {
         let allowed = "the identifier has a queue pair, whose options are the library's";
-        return Err(VerbError::Value { field: "qp", given: 1, allowed });
+        return Err(VerbError::value("qp", 1_u8, allowed));
     }
     Ok((object, ece))
 }

@@ -27,9 +27,7 @@ pub unsafe extern "C" fn create_ep(
         // SAFETY: the ABI's contract, for all calls below.
         unsafe {
             let res = res.as_ref().ok_or(VerbError::Null("res"))?;
-            if id.is_null() {
-                return Err(VerbError::Null("id"));
-            }
+            border::non_null(id, "id")?;
             let unknown = VerbError::Unsupported("this ai_qp_type");
             let qp_type = QpType::from_number(res.ai_qp_type.cast_unsigned()).ok_or(unknown)?;
             let space = res.ai_port_space.cast_unsigned();
@@ -132,20 +130,14 @@ pub unsafe fn take_request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, V
         let object = IdObject::from_c(listen)?;
         if !lock(&object.state).is_sync {
             let allowed = "the identifier has a program's channel: requests come there";
-            return Err(VerbError::Value { field: "channel", given: 1, allowed });
+            return Err(VerbError::value("channel", 1_u8, allowed));
         }
-        if !(*listen).event.is_null() {
-            event::ack((*listen).event)?;
-            (*listen).event = ptr::null_mut();
-        }
+        event::ack_held(listen)?;
         let taken = event::take((*listen).channel)?;
         let of_request = || {
             event::outcome(&*taken)?;
             if (*taken).event != u32::from(CmaEventType::ConnectRequest.number()) {
-                return Err(VerbError::System {
-                    what: "no request but an event",
-                    errno: Errno::INVAL,
-                });
+                return Err(VerbError::system("no request but an event", Errno::INVAL));
             }
             // A copy, since the sizes that the queue pair really has are written into it.
             let attr = lock(&object.state).qp_init_attr.as_ref().map(|attr| ptr::read(attr));
@@ -175,7 +167,7 @@ pub unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_c
         // SAFETY: allocates; the result is checked.
         let list = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) };
         if list.is_null() {
-            return Err(VerbError::System { what: "the list of devices", errno: Errno::NOMEM });
+            return Err(VerbError::system("the list of devices", Errno::NOMEM));
         }
         let list = list.cast::<*mut ibv_context>();
         // SAFETY: there is room for all and a NULL behind them; a place for the number as above.

@@ -1,7 +1,7 @@
 //! Events: taking them, what the library does about them before the program sees them, giving them
 //! back.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 use std::ptr;
 
@@ -40,9 +40,7 @@ pub unsafe extern "C" fn get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     border::minus_one("rdma_get_cm_event", || {
-        if event.is_null() {
-            return Err(VerbError::Null("event"));
-        }
+        border::non_null(event, "event")?;
         // SAFETY: the ABI's contract: a channel, and a place for the result.
         unsafe { event.write(take(channel)?) };
         Ok(())
@@ -58,9 +56,7 @@ pub unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 /// # Safety
 /// The ABI's contract: NULL, or an event that was taken and not given back.
 pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
-    if event.is_null() {
-        return Err(VerbError::Null("event"));
-    }
+    border::non_null(event, "event")?;
     // SAFETY: made by Box::into_raw in `present`; the program does not use it again.
     let event = unsafe { Box::from_raw(event.cast::<EventObject>()) };
     // SAFETY: destroying the identifier, and leaving the group, wait until this event is given
@@ -72,6 +68,17 @@ pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
         IdObject::from_c(event.of)?.give_back();
     }
     Ok(())
+}
+
+/// Gives back the event that a synchronous identifier holds, if there is one.
+///
+/// # Safety
+/// The ABI's contract: no other thread changes the identifier.
+pub unsafe fn ack_held(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+    // SAFETY: the caller's.
+    let held = unsafe { std::mem::replace(&mut (*id).event, ptr::null_mut()) };
+    // SAFETY: the caller's; it was taken and not given back.
+    if held.is_null() { Ok(()) } else { unsafe { ack(held) } }
 }
 
 /// An event out of a channel.
@@ -110,7 +117,7 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
             event.map(Taken::Core).or_else(|| written::take(&object.written).map(Taken::Written))
         };
         let event = object.events.fd().take_event(redeem);
-        let event = event.map_err(|errno| VerbError::System { what: "no event", errno })?;
+        let event = event.map_err(|errno| VerbError::system("no event", errno))?;
         let presented = match event {
             // SAFETY: destroying the identifier waits until this event is given back.
             Taken::Core(event) => unsafe { present(event) },
@@ -337,50 +344,8 @@ pub fn outcome(event: &rdma_cm_event) -> Result<(), VerbError> {
     match event.status {
         0 => Ok(()),
         _ if event.event == u32::from(CmaEventType::Rejected.number()) => {
-            Err(VerbError::System { what, errno: Errno::CONNREFUSED })
+            Err(VerbError::system(what, Errno::CONNREFUSED))
         }
-        status => Err(VerbError::System {
-            what,
-            errno: Errno::from_raw_os_error(status.saturating_abs()),
-        }),
-    }
-}
-
-/// `rdma_event_str`
-pub extern "C" fn event_str(event: u32) -> *const c_char {
-    NAMES.get(event as usize).copied().unwrap_or(c"UNKNOWN EVENT").as_ptr()
-}
-
-const NAMES: [&std::ffi::CStr; 18] = [
-    c"RDMA_CM_EVENT_ADDR_RESOLVED",
-    c"RDMA_CM_EVENT_ADDR_ERROR",
-    c"RDMA_CM_EVENT_ROUTE_RESOLVED",
-    c"RDMA_CM_EVENT_ROUTE_ERROR",
-    c"RDMA_CM_EVENT_CONNECT_REQUEST",
-    c"RDMA_CM_EVENT_CONNECT_RESPONSE",
-    c"RDMA_CM_EVENT_CONNECT_ERROR",
-    c"RDMA_CM_EVENT_UNREACHABLE",
-    c"RDMA_CM_EVENT_REJECTED",
-    c"RDMA_CM_EVENT_ESTABLISHED",
-    c"RDMA_CM_EVENT_DISCONNECTED",
-    c"RDMA_CM_EVENT_DEVICE_REMOVAL",
-    c"RDMA_CM_EVENT_MULTICAST_JOIN",
-    c"RDMA_CM_EVENT_MULTICAST_ERROR",
-    c"RDMA_CM_EVENT_ADDR_CHANGE",
-    c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
-    c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
-    c"RDMA_CM_EVENT_ADDRINFO_ERROR",
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_stack() {
-        for event in CmaEventType::ALL {
-            let name = NAMES[usize::from(event.number())].to_str().unwrap();
-            assert_eq!(name.strip_prefix("RDMA_CM_EVENT_"), Some(event.name()));
-        }
+        status => Err(VerbError::system(what, Errno::from_raw_os_error(status.saturating_abs()))),
     }
 }

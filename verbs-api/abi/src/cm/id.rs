@@ -14,9 +14,9 @@ use super::process::{self, CmDevice, connections};
 use super::written::{self, Resolving};
 use super::{event, multicast};
 use crate::border;
+use crate::environment;
 use crate::error::VerbError;
 use crate::layout::{ibv_qp_init_attr, rdma_cm_id, rdma_event_channel};
-use crate::logging;
 use crate::node::lock;
 
 /// An identifier, with what C sees of it in front.
@@ -119,9 +119,9 @@ pub unsafe fn create(
     space: u32,
     qp_type: QpType,
 ) -> Result<*mut rdma_cm_id, VerbError> {
-    logging::start();
+    environment::start_logging();
     let allowed = "RDMA_PS_TCP, _UDP, _IB and _IPOIB are there";
-    let wrong = VerbError::Value { field: "ps", given: space.into(), allowed };
+    let wrong = VerbError::value("ps", space, allowed);
     let known = u16::try_from(space).ok().map(PortSpace).filter(|space| space.name().is_some());
     let port_space = known.ok_or(wrong)?;
     let is_sync = channel.is_null();
@@ -162,9 +162,7 @@ pub unsafe extern "C" fn create_id(
     ps: u32,
 ) -> c_int {
     border::minus_one("rdma_create_id", || {
-        if id.is_null() {
-            return Err(VerbError::Null("id"));
-        }
+        border::non_null(id, "id")?;
         let is_datagram =
             [PortSpace::UDP, PortSpace::IPOIB].iter().any(|space| u32::from(space.0) == ps);
         let qp_type = if is_datagram { QpType::Ud } else { QpType::Rc };
@@ -191,10 +189,7 @@ pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
         if let Ok(channel) = channel::find((*id).channel) {
             written::forget(&channel, id);
         }
-        if !(*id).event.is_null() {
-            event::ack((*id).event)?;
-            (*id).event = ptr::null_mut();
-        }
+        event::ack_held(id)?;
     }
     object.wait_for_acknowledgements(|state| state.given_back >= state.taken);
     let is_sync = lock(&object.state).is_sync;
@@ -229,7 +224,7 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
     let (was_sync, becomes_sync) = (lock(&object.state).is_sync, to.is_null());
     if was_sync && becomes_sync {
         let allowed = "the identifier has a channel of its own already";
-        return Err(VerbError::Value { field: "channel", given: 0, allowed });
+        return Err(VerbError::value("channel", 0_u8, allowed));
     }
     let to = if becomes_sync { channel::create()? } else { to };
     let becomes = channel::find(to)?;
@@ -246,10 +241,7 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
             written::migrate(&was, &becomes, id);
         }
         if was_sync {
-            if !(*id).event.is_null() {
-                event::ack((*id).event)?;
-                (*id).event = ptr::null_mut();
-            }
+            event::ack_held(id)?;
             channel::destroy((*id).channel);
         }
         (*id).channel = to;
@@ -271,10 +263,7 @@ pub unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     }
     // SAFETY: the ABI's contract: no other thread changes the identifier.
     unsafe {
-        if !(*id).event.is_null() {
-            event::ack((*id).event)?;
-            (*id).event = ptr::null_mut();
-        }
+        event::ack_held(id)?;
         let taken = event::take((*id).channel)?;
         (*id).event = taken;
         event::outcome(&*taken)

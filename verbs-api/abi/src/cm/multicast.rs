@@ -15,8 +15,8 @@ use super::process::connections;
 use crate::border;
 use crate::error::VerbError;
 use crate::layout::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
-use crate::multicast::{attach_mcast, detach_mcast};
 use crate::node::lock;
+use crate::qp::{attach_mcast, detach_mcast};
 
 /// `RDMA_CM_JOIN_MC_ATTR_ADDRESS`, `_JOIN_FLAGS`
 const WITH_ADDRESS: u32 = 1;
@@ -82,10 +82,7 @@ impl MembershipObject {
             0 => lock(&self.counts).attached = Some(group),
             errno => {
                 let errno = Errno::from_raw_os_error(errno);
-                return Err(VerbError::System {
-                    what: "the queue pair cannot join the group",
-                    errno,
-                });
+                return Err(VerbError::system("the queue pair cannot join the group", errno));
             }
         }
         Ok(())
@@ -144,11 +141,7 @@ pub unsafe extern "C" fn join_multicast_ex(
         }
         if attr.comp_mask != WITH_ADDRESS | WITH_FLAGS || attr.join_flags > SEND_ONLY {
             let allowed = "an address and one of the join flags 0 and 1 are needed";
-            return Err(VerbError::Value {
-                field: "join_flags",
-                given: attr.join_flags.into(),
-                allowed,
-            });
+            return Err(VerbError::value("join_flags", attr.join_flags, allowed));
         }
         // SAFETY: the ABI's contract.
         unsafe { join(id, address::from_c(attr.addr)?, attr.join_flags, context) }
@@ -166,7 +159,7 @@ pub unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::s
                 state.memberships.iter().position(|membership| membership.address == address);
             place.map(|place| state.memberships.remove(place))
         };
-        let absent = VerbError::System { what: "no such membership", errno: Errno::ADDRNOTAVAIL };
+        let absent = VerbError::system("no such membership", Errno::ADDRNOTAVAIL);
         let membership = found.ok_or(absent)?;
         let attached = lock(&membership.counts).attached;
         // SAFETY: the ABI's contract.

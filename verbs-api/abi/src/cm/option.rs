@@ -31,12 +31,10 @@ const MAX_TIMEOUT: u8 = 31;
 /// # Safety
 /// The ABI's contract: `len` bytes are at `value`.
 unsafe fn read<T: Copy>(value: *const c_void, len: usize) -> Result<T, VerbError> {
-    if value.is_null() {
-        return Err(VerbError::Null("optval"));
-    }
+    border::non_null(value, "optval")?;
     if len != size_of::<T>() {
         let allowed = "it must be the size of the option: 1 of a number, 4 of a flag";
-        return Err(VerbError::Value { field: "optlen", given: len as u64, allowed });
+        return Err(VerbError::value("optlen", len as u64, allowed));
     }
     // SAFETY: the caller's; it need not be aligned.
     Ok(unsafe { value.cast::<T>().read_unaligned() })
@@ -70,19 +68,10 @@ pub unsafe extern "C" fn set_option(
                         .contains(&qp_type)
                     {
                         let allowed = "RC (2) and XRC_SEND (9) wait for acknowledgements";
-                        return Err(VerbError::Value {
-                            field: "qp_type",
-                            given: qp_type.into(),
-                            allowed,
-                        });
+                        return Err(VerbError::value("qp_type", qp_type, allowed));
                     }
                     if timeout > MAX_TIMEOUT {
-                        let allowed = "0 to 31 is allowed";
-                        return Err(VerbError::Value {
-                            field: "ACK timeout",
-                            given: timeout.into(),
-                            allowed,
-                        });
+                        return Err(VerbError::value("ACK timeout", timeout, "0 to 31 is allowed"));
                     }
                     connections().call(|cma, _| {
                         cma.options_mut(core).map(|options| options.ack_timeout = Some(timeout))
@@ -97,17 +86,14 @@ pub unsafe extern "C" fn set_option(
                     connections().call(|cma, _| cma.set_af_only(core, only))?;
                 }
                 (LEVEL_IB, PATH) => {
-                    if value.is_null() {
-                        return Err(VerbError::Null("optval"));
-                    }
+                    border::non_null(value, "optval")?;
                     let records = std::slice::from_raw_parts(value.cast::<u8>(), len);
                     let gids = connections().inspect(|cma| cma.gids(core))?;
                     let route = route_of(records, gids)?;
                     connections().call(|cma, _| cma.set_route(core, route))?;
                 }
                 _ => {
-                    let errno = Errno::NOSYS;
-                    return Err(VerbError::System { what: "there is no such option", errno });
+                    return Err(VerbError::system("there is no such option", Errno::NOSYS));
                 }
             }
         }
@@ -136,30 +122,24 @@ fn route_of(records: &[u8], (local, remote): (Gid, Gid)) -> Result<Route, VerbEr
     let Some(record) = records.iter().find(is_fit).filter(|_| rest.is_empty()) else {
         let given = (records.len() * LEN + rest.len()) as u64;
         let allowed = "records of 72 bytes, one of them marked as GMP, PRIMARY and BIDIRECTIONAL";
-        return Err(VerbError::Value { field: "path records", given, allowed });
+        return Err(VerbError::value("path records", given, allowed));
     };
     let gids = [SGID, DGID].map(|at| record[at..].first_chunk().copied().map(Gid));
     if gids != [Some(local), Some(remote)] {
-        let errno = Errno::INVAL;
-        return Err(VerbError::System {
-            what: "the path is between other GIDs than the identifier's",
-            errno,
-        });
+        return Err(VerbError::system(
+            "the path is between other GIDs than the identifier's",
+            Errno::INVAL,
+        ));
     }
     let [class, mtu, life_time] = [CLASS, MTU, LIFE_TIME].map(|at| record[at]);
     let (mtu, packet_life_time) = (mtu & 0x3f, life_time & 0x3f);
-    let path_mtu = PathMtu::from_number(mtu.into()).ok_or(VerbError::Value {
-        field: "mtu of the path",
-        given: mtu.into(),
-        allowed: "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there",
-    })?;
+    let path_mtu = PathMtu::from_number(mtu.into()).ok_or(VerbError::value(
+        "mtu of the path",
+        mtu,
+        "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there",
+    ))?;
     if packet_life_time > MAX_TIMEOUT {
-        let allowed = "0 to 31 is allowed";
-        return Err(VerbError::Value {
-            field: "packet life time",
-            given: packet_life_time.into(),
-            allowed,
-        });
+        return Err(VerbError::value("packet life time", packet_life_time, "0 to 31 is allowed"));
     }
     Ok(Route { traffic_class: class, packet_life_time, path_mtu })
 }

@@ -65,7 +65,7 @@ pub fn open_devices() -> Result<Vec<CmDevice>, VerbError> {
     if !open.is_empty() {
         return Ok(open.clone());
     }
-    let mut failed = VerbError::System { what: "no device", errno: rustix::io::Errno::NODEV };
+    let mut failed = VerbError::system("no device", rustix::io::Errno::NODEV);
     for device in devices::list()? {
         match open_one(device) {
             Ok(device) => open.push(device),

@@ -17,6 +17,7 @@ use crate::border;
 use crate::error::VerbError;
 use crate::layout::{
     ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id,
+    set_fields,
 };
 use crate::{qp, qp_attr};
 
@@ -48,7 +49,7 @@ unsafe fn modify(
         0 => Ok(()),
         errno => {
             let errno = Errno::from_raw_os_error(errno);
-            Err(VerbError::System { what: "the queue pair's state", errno })
+            Err(VerbError::system("the queue pair's state", errno))
         }
     }
 }
@@ -128,9 +129,7 @@ pub unsafe extern "C" fn init_qp_attr(
         let object = unsafe { IdObject::from_c(id) }?;
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("qp_attr"))?;
-        if mask.is_null() {
-            return Err(VerbError::Null("qp_attr_mask"));
-        }
+        border::non_null(mask, "qp_attr_mask")?;
         let (found, bits) = attributes(object, qp_state(attr.qp_state)?)?;
         *attr = qp_attr::to_c(&found);
         // SAFETY: the ABI's contract: a place for the result.
@@ -162,18 +161,11 @@ pub unsafe fn make_plain_qp(
         let attr = attr.as_mut().ok_or(VerbError::Null("qp_init_attr"))?;
         // SAFETY: integers and pointers, for which zero is valid.
         let mut extended: ibv_qp_init_attr_ex = zeroed();
-        extended.qp_context = attr.qp_context;
-        extended.send_cq = attr.send_cq;
-        extended.recv_cq = attr.recv_cq;
-        extended.srq = attr.srq;
-        extended.cap = attr.cap;
-        extended.qp_type = attr.qp_type;
-        extended.sq_sig_all = attr.sq_sig_all;
+        set_fields!(extended, attr; qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all);
         extended.comp_mask = QP_PD;
         extended.pd = if pd.is_null() { (*id).pd } else { pd };
         make_qp(id, &mut extended)?;
-        attr.cap = extended.cap;
-        (attr.send_cq, attr.recv_cq, attr.srq) = (extended.send_cq, extended.recv_cq, extended.srq);
+        set_fields!(attr, extended; cap, send_cq, recv_cq, srq);
     }
     Ok(())
 }
@@ -195,16 +187,14 @@ pub unsafe extern "C" fn create_qp_ex(
 /// # Safety
 /// The ABI's contract.
 unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), VerbError> {
-    let wrong = |field, allowed| VerbError::Value { field, given: 0, allowed };
+    let wrong = |field, allowed| VerbError::value(field, 0_u8, allowed);
     // SAFETY: the ABI's contract, for all objects that the arguments name.
     unsafe {
         let object = IdObject::from_c(id)?;
         if !(*id).qp.is_null() {
             return Err(wrong("qp", "the identifier has one already"));
         }
-        if (*id).verbs.is_null() {
-            return Err(VerbError::Null("the identifier's device: it is not bound, and it"));
-        }
+        border::non_null((*id).verbs, "the identifier's device: it is not bound, and it")?;
         if attr.comp_mask & QP_PD == 0 || attr.pd.is_null() {
             attr.comp_mask |= QP_PD;
             attr.pd = (*id).pd;

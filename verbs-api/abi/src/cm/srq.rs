@@ -65,11 +65,11 @@ pub unsafe extern "C" fn create_srq_ex(
 /// The ABI's contract.
 unsafe fn make_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), VerbError> {
     if attr.comp_mask & SRQ_TYPE == 0 {
-        return Err(VerbError::Value {
-            field: "comp_mask",
-            given: attr.comp_mask.into(),
-            allowed: "IBV_SRQ_INIT_ATTR_TYPE is needed",
-        });
+        return Err(VerbError::value(
+            "comp_mask",
+            attr.comp_mask,
+            "IBV_SRQ_INIT_ATTR_TYPE is needed",
+        ));
     }
     // SAFETY: the ABI's contract, for all objects that the arguments name.
     unsafe {

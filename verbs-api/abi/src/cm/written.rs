@@ -100,7 +100,7 @@ pub unsafe extern "C" fn write_cm_event(
     border::minus_one("rdma_write_cm_event", || {
         if event != USER {
             let allowed = "RDMA_CM_EVENT_USER (18) is what a program writes";
-            return Err(VerbError::Value { field: "event", given: event.into(), allowed });
+            return Err(VerbError::value("event", event, allowed));
         }
         // SAFETY: the ABI's contract.
         unsafe { write(id, event, status, arg) }
@@ -144,10 +144,7 @@ pub unsafe extern "C" fn resolve_addrinfo(
             {
                 let resolving = &mut lock(&object.state).resolving;
                 if !matches!(resolving, Resolving::No) {
-                    return Err(VerbError::System {
-                        what: "it resolves already",
-                        errno: Errno::BUSY,
-                    });
+                    return Err(VerbError::system("it resolves already", Errno::BUSY));
                 }
                 *resolving = Resolving::UnderWay;
             }
@@ -179,7 +176,7 @@ unsafe fn resolve(
         let both = flags & DNS != 0 || !node.is_null();
         let what = "service records of the subnet administration (RAI_SA)";
         let errno = if both || !service.is_null() { Errno::OPNOTSUPP } else { Errno::INVAL };
-        return Err(VerbError::System { what, errno });
+        return Err(VerbError::system(what, errno));
     }
     let mut list = ptr::null_mut();
     // SAFETY: the ABI's contract; a place for the result.
@@ -197,9 +194,7 @@ pub unsafe extern "C" fn query_addrinfo(
     border::minus_one("rdma_query_addrinfo", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { IdObject::from_c(id) }?;
-        if info.is_null() {
-            return Err(VerbError::Null("info"));
-        }
+        border::non_null(info, "info")?;
         let mut state = lock(&object.state);
         match std::mem::take(&mut state.resolving) {
             Resolving::Done(list) => {
@@ -211,7 +206,7 @@ pub unsafe extern "C" fn query_addrinfo(
             }
             other => {
                 state.resolving = other;
-                Err(VerbError::System { what: "nothing was resolved", errno: Errno::NOENT })
+                Err(VerbError::system("nothing was resolved", Errno::NOENT))
             }
         }
     })

@@ -8,12 +8,10 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `verbs` | libibverbs, rdma-core 44 to 56 |
+//! | `verbs` | libibverbs |
 //! | `private` | what rdma-core's own programs and providers import from libibverbs |
 //! | `rdmacm` | librdmacm |
-//! | `newer` | what rdma-core 57 to 65 added |
 
-mod newer;
 mod private;
 mod rdmacm;
 mod verbs;
@@ -56,3 +54,51 @@ macro_rules! export {
     )*)*};
 }
 use export;
+
+/// Exports symbols that share a function: `tag "@@NODE" { function { symbol, … } … }`.
+macro_rules! export_alike {
+    ($($tag:ident $version:literal { $($function:path { $($symbol:ident),* $(,)? })* })*) => {
+        $crate::exports::export! { $($tag $version { $($($symbol => $function,)*)* })* }
+    };
+}
+use export_alike;
+
+/// The functions of verbs that are not offered. Each fails with EOPNOTSUPP, in the form that callers
+/// of the verb expect.
+///
+/// The functions take no arguments: in the C calling conventions of the machines that this library
+/// is built for, a function may ignore arguments that the caller passed.
+mod unsupported {
+    use std::ffi::{c_int, c_void};
+
+    use crate::border;
+    use crate::error::VerbError;
+
+    /// For verbs that return the error number.
+    pub extern "C" fn number() -> c_int {
+        border::number("a verb", || Err(VerbError::Unsupported("it")))
+    }
+
+    /// For verbs that return -1.
+    pub extern "C" fn minus_one() -> c_int {
+        border::minus_one("a verb", || Err(VerbError::Unsupported("it")))
+    }
+
+    /// For verbs that return a pointer.
+    pub extern "C" fn pointer() -> *mut c_void {
+        border::pointer("a verb", || Err(VerbError::Unsupported("it")))
+    }
+
+    /// For verbs that return nothing.
+    pub extern "C" fn nothing() {}
+
+    /// For verbs whose 0 says that nothing needs to be done.
+    pub extern "C" fn zero() -> c_int {
+        0
+    }
+
+    /// `ibv_is_fork_initialized`: `IBV_FORK_UNNEEDED`, since no hardware keeps physical pages.
+    pub extern "C" fn fork_unneeded() -> c_int {
+        2
+    }
+}

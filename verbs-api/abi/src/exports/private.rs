@@ -5,122 +5,72 @@
 //! libefa, which perftest and others are linked against, call `verbs_register_driver_*` when they
 //! are loaded, for devices that do not exist here; the rest they import and never call.
 
-use super::export;
-use crate::{absent, gid, text};
+use super::{export_alike, unsupported};
+use crate::{enums, gid};
 
 /// Exports each symbol in every node: the first is the one that new programs are linked against.
 macro_rules! private {
-    ($($symbol:ident => $function:path,)*) => {
-        export! {
-            p34 "@@IBVERBS_PRIVATE_34" { $($symbol => $function,)* }
-            p57 "@IBVERBS_PRIVATE_57" { $($symbol => $function,)* }
-            p59 "@IBVERBS_PRIVATE_59" { $($symbol => $function,)* }
-            p64 "@IBVERBS_PRIVATE_64" { $($symbol => $function,)* }
-            p65 "@IBVERBS_PRIVATE_65" { $($symbol => $function,)* }
+    ($($symbols:tt)*) => {
+        export_alike! {
+            p34 "@@IBVERBS_PRIVATE_34" { $($symbols)* }
+            p57 "@IBVERBS_PRIVATE_57" { $($symbols)* }
+            p59 "@IBVERBS_PRIVATE_59" { $($symbols)* }
+            p64 "@IBVERBS_PRIVATE_64" { $($symbols)* }
+            p65 "@IBVERBS_PRIVATE_65" { $($symbols)* }
         }
     };
 }
 
 private! {
-    __ioctl_final_num_attrs => absent::zero,
-    __verbs_log => absent::nothing,
-    _verbs_init_and_alloc_context => absent::pointer,
-    execute_ioctl => absent::number,
-    ibv_cmd_advise_mr => absent::number,
-    ibv_cmd_alloc_dm => absent::number,
-    ibv_cmd_alloc_mw => absent::number,
-    ibv_cmd_alloc_pd => absent::number,
-    ibv_cmd_attach_mcast => absent::number,
-    ibv_cmd_close_xrcd => absent::number,
-    ibv_cmd_create_ah => absent::number,
-    ibv_cmd_create_counters => absent::number,
-    ibv_cmd_create_cq => absent::number,
-    ibv_cmd_create_cq_ex => absent::number,
-    ibv_cmd_create_cq_ex2 => absent::number,
-    ibv_cmd_create_flow => absent::number,
-    ibv_cmd_create_flow_action_esp => absent::number,
-    ibv_cmd_create_qp => absent::number,
-    ibv_cmd_create_qp_ex => absent::number,
-    ibv_cmd_create_qp_ex2 => absent::number,
-    ibv_cmd_create_rwq_ind_table => absent::number,
-    ibv_cmd_create_srq => absent::number,
-    ibv_cmd_create_srq_ex => absent::number,
-    ibv_cmd_create_wq => absent::number,
-    ibv_cmd_dealloc_mw => absent::number,
-    ibv_cmd_dealloc_pd => absent::number,
-    ibv_cmd_dereg_mr => absent::number,
-    ibv_cmd_destroy_ah => absent::number,
-    ibv_cmd_destroy_counters => absent::number,
-    ibv_cmd_destroy_cq => absent::number,
-    ibv_cmd_destroy_flow => absent::number,
-    ibv_cmd_destroy_flow_action => absent::number,
-    ibv_cmd_destroy_qp => absent::number,
-    ibv_cmd_destroy_rwq_ind_table => absent::number,
-    ibv_cmd_destroy_srq => absent::number,
-    ibv_cmd_destroy_wq => absent::number,
-    ibv_cmd_detach_mcast => absent::number,
-    ibv_cmd_free_dm => absent::number,
-    ibv_cmd_get_context => absent::number,
-    ibv_cmd_modify_cq => absent::number,
-    ibv_cmd_modify_flow_action_esp => absent::number,
-    ibv_cmd_modify_qp => absent::number,
-    ibv_cmd_modify_qp_ex => absent::number,
-    ibv_cmd_modify_srq => absent::number,
-    ibv_cmd_modify_wq => absent::number,
-    ibv_cmd_open_qp => absent::number,
-    ibv_cmd_open_xrcd => absent::number,
-    ibv_cmd_poll_cq => absent::number,
-    ibv_cmd_post_recv => absent::number,
-    ibv_cmd_post_send => absent::number,
-    ibv_cmd_post_srq_recv => absent::number,
-    ibv_cmd_query_context => absent::number,
-    ibv_cmd_query_device_any => absent::number,
-    ibv_cmd_query_mr => absent::number,
-    ibv_cmd_query_port => absent::number,
-    ibv_cmd_query_qp => absent::number,
-    ibv_cmd_query_srq => absent::number,
-    ibv_cmd_read_counters => absent::number,
-    ibv_cmd_reg_dm_mr => absent::number,
-    ibv_cmd_reg_dmabuf_mr => absent::number,
-    ibv_cmd_reg_mr => absent::number,
-    ibv_cmd_req_notify_cq => absent::number,
-    ibv_cmd_rereg_mr => absent::number,
-    ibv_cmd_resize_cq => absent::number,
-    ibv_query_gid_type => gid::query_gid_type,
-    ibv_read_ibdev_sysfs_file => absent::minus_one,
-    ibv_wr_opcode_str => text::wr_opcode_str,
-    verbs_init_cq => absent::nothing,
-    verbs_open_device => absent::pointer,
-    verbs_set_ops => absent::nothing,
-    verbs_uninit_context => absent::nothing,
+    unsupported::zero { __ioctl_final_num_attrs }
+    unsupported::nothing { __verbs_log, verbs_init_cq, verbs_set_ops, verbs_uninit_context }
+    unsupported::pointer { _verbs_init_and_alloc_context, verbs_open_device }
+    unsupported::number {
+        execute_ioctl, ibv_cmd_advise_mr, ibv_cmd_alloc_dm, ibv_cmd_alloc_mw, ibv_cmd_alloc_pd,
+        ibv_cmd_attach_mcast, ibv_cmd_close_xrcd, ibv_cmd_create_ah, ibv_cmd_create_counters,
+        ibv_cmd_create_cq, ibv_cmd_create_cq_ex, ibv_cmd_create_cq_ex2, ibv_cmd_create_flow,
+        ibv_cmd_create_flow_action_esp, ibv_cmd_create_qp, ibv_cmd_create_qp_ex,
+        ibv_cmd_create_qp_ex2, ibv_cmd_create_rwq_ind_table, ibv_cmd_create_srq,
+        ibv_cmd_create_srq_ex, ibv_cmd_create_wq, ibv_cmd_dealloc_mw, ibv_cmd_dealloc_pd,
+        ibv_cmd_dereg_mr, ibv_cmd_destroy_ah, ibv_cmd_destroy_counters, ibv_cmd_destroy_cq,
+        ibv_cmd_destroy_flow, ibv_cmd_destroy_flow_action, ibv_cmd_destroy_qp,
+        ibv_cmd_destroy_rwq_ind_table, ibv_cmd_destroy_srq, ibv_cmd_destroy_wq,
+        ibv_cmd_detach_mcast, ibv_cmd_free_dm, ibv_cmd_get_context, ibv_cmd_modify_cq,
+        ibv_cmd_modify_flow_action_esp, ibv_cmd_modify_qp, ibv_cmd_modify_qp_ex, ibv_cmd_modify_srq,
+        ibv_cmd_modify_wq, ibv_cmd_open_qp, ibv_cmd_open_xrcd, ibv_cmd_poll_cq, ibv_cmd_post_recv,
+        ibv_cmd_post_send, ibv_cmd_post_srq_recv, ibv_cmd_query_context, ibv_cmd_query_device_any,
+        ibv_cmd_query_mr, ibv_cmd_query_port, ibv_cmd_query_qp, ibv_cmd_query_srq,
+        ibv_cmd_read_counters, ibv_cmd_reg_dm_mr, ibv_cmd_reg_dmabuf_mr, ibv_cmd_reg_mr,
+        ibv_cmd_req_notify_cq, ibv_cmd_rereg_mr, ibv_cmd_resize_cq,
+    }
+    gid::query_gid_type { ibv_query_gid_type }
+    unsupported::minus_one { ibv_read_ibdev_sysfs_file }
+    enums::wr_opcode_str { ibv_wr_opcode_str }
 }
 
-export! {
-    p34 "@@IBVERBS_PRIVATE_34" { verbs_register_driver_34 => absent::nothing, }
-    p57 "@@IBVERBS_PRIVATE_57" { verbs_register_driver_57 => absent::nothing, }
+export_alike! {
+    p34 "@@IBVERBS_PRIVATE_34" { unsupported::nothing { verbs_register_driver_34 } }
+    p57 "@@IBVERBS_PRIVATE_57" { unsupported::nothing { verbs_register_driver_57 } }
     p59 "@@IBVERBS_PRIVATE_59" {
-        verbs_register_driver_59 => absent::nothing,
-        ibv_cmd_alloc_dmah => absent::number,
-        ibv_cmd_export_dmabuf_fd => absent::number,
-        ibv_cmd_free_dmah => absent::number,
-        ibv_cmd_query_port_speed => absent::number,
-        ibv_cmd_reg_mr_ex => absent::number,
+        unsupported::nothing { verbs_register_driver_59 }
+        unsupported::number {
+            ibv_cmd_alloc_dmah, ibv_cmd_export_dmabuf_fd, ibv_cmd_free_dmah,
+            ibv_cmd_query_port_speed, ibv_cmd_reg_mr_ex,
+        }
     }
     p64 "@@IBVERBS_PRIVATE_64" {
-        verbs_register_driver_64 => absent::nothing,
-        ibv_dmabuf_heap_alloc => absent::pointer,
-        ibv_dmabuf_heap_cc_shared_init => absent::pointer,
-        ibv_dmabuf_heap_destroy => absent::nothing,
-        ibv_dmabuf_heap_free => absent::nothing,
+        unsupported::nothing {
+            verbs_register_driver_64, ibv_dmabuf_heap_destroy, ibv_dmabuf_heap_free,
+        }
+        unsupported::pointer { ibv_dmabuf_heap_alloc, ibv_dmabuf_heap_cc_shared_init }
     }
     p64 "@IBVERBS_PRIVATE_64" {
-        ibv_cmd_alloc_dmah => absent::number,
-        ibv_cmd_export_dmabuf_fd => absent::number,
-        ibv_cmd_free_dmah => absent::number,
-        ibv_cmd_query_port_speed => absent::number,
-        ibv_cmd_reg_mr_ex => absent::number,
+        unsupported::number {
+            ibv_cmd_alloc_dmah, ibv_cmd_export_dmabuf_fd, ibv_cmd_free_dmah,
+            ibv_cmd_query_port_speed, ibv_cmd_reg_mr_ex,
+        }
     }
-    p65 "@@IBVERBS_PRIVATE_65" { verbs_register_driver_65 => absent::nothing, }
+    p65 "@@IBVERBS_PRIVATE_65" { unsupported::nothing { verbs_register_driver_65 } }
 }
 
 /// A byte that is 0, which providers look at before they destroy objects of a device that is gone.

@@ -1,9 +1,10 @@
-//! librdmacm: nodes 1.0 to 1.3.
+//! librdmacm of rdma-core 44 to 65: nodes 1.0 to 1.5.
 
 use super::export;
 use crate::cm::{
-    address, addrinfo, channel, connect, endpoint, event, id, multicast, option, qp, srq,
+    address, addrinfo, channel, connect, endpoint, event, id, multicast, option, qp, srq, written,
 };
+use crate::enums;
 use crate::rsocket;
 
 export! {
@@ -29,7 +30,7 @@ export! {
         rdma_destroy_qp => qp::destroy_qp,
         rdma_destroy_srq => srq::destroy_srq,
         rdma_disconnect => connect::disconnect,
-        rdma_event_str => event::event_str,
+        rdma_event_str => enums::event_str,
         rdma_free_devices => endpoint::free_devices,
         rdma_freeaddrinfo => addrinfo::freeaddrinfo,
         rdma_get_cm_event => event::get_cm_event,
@@ -82,5 +83,15 @@ export! {
         rdma_get_remote_ece => connect::get_remote_ece,
         rdma_reject_ece => connect::reject_ece,
         rdma_set_local_ece => connect::set_local_ece,
+    }
+    cm1_4 "@@RDMACM_1.4" {
+        rdma_query_addrinfo => written::query_addrinfo,
+        rdma_resolve_addrinfo => written::resolve_addrinfo,
+        rdma_write_cm_event => written::write_cm_event,
+    }
+    cm1_5 "@@RDMACM_1.5" {
+        repoll_create => rsocket::epoll_create,
+        repoll_ctl => rsocket::epoll_ctl,
+        repoll_wait => rsocket::epoll_wait,
     }
 }

@@ -1,30 +1,26 @@
-//! libibverbs of rdma-core 44 to 56: nodes 1.0 to 1.14.
+//! libibverbs of rdma-core 44 to 65: nodes 1.0 to 1.18.
 
-use super::export;
+use super::{export, export_alike, unsupported};
 use crate::{
-    absent, ah, attributes, channel, context, cq, devices, events, gid, import, mr, multicast, pd,
-    port, qp, rate, srq, sysfs, text,
+    ah, attributes, channel, context, cq, devices, enums, events, gid, import, mr, pd, port, qp,
+    srq, sysfs,
 };
 
 export! {
     v1_0 "@@IBVERBS_1.0" {
-        ibv_copy_path_rec_from_kern => absent::nothing,
-        ibv_copy_path_rec_to_kern => absent::nothing,
-        ibv_copy_qp_attr_from_kern => absent::nothing,
         ibv_create_comp_channel => channel::create_comp_channel,
         ibv_destroy_comp_channel => channel::destroy_comp_channel,
         ibv_get_sysfs_path => sysfs::get_sysfs_path,
-        ibv_rate_to_mult => rate::rate_to_mult,
+        ibv_rate_to_mult => enums::rate_to_mult,
         ibv_read_sysfs_file => sysfs::read_sysfs_file,
-        mult_to_ibv_rate => rate::mult_to_rate,
+        mult_to_ibv_rate => enums::mult_to_rate,
     }
     v1_1 "@@IBVERBS_1.1" {
         ibv_ack_async_event => events::ack_async_event,
         ibv_ack_cq_events => channel::ack_cq_events,
         ibv_alloc_pd => pd::alloc_pd,
-        ibv_attach_mcast => multicast::attach_mcast,
+        ibv_attach_mcast => qp::attach_mcast,
         ibv_close_device => context::close_device,
-        ibv_copy_ah_attr_from_kern => absent::nothing,
         ibv_create_ah => ah::create_ah,
         ibv_create_ah_from_wc => ah::create_ah_from_wc,
         ibv_create_cq => cq::create_cq,
@@ -36,11 +32,8 @@ export! {
         ibv_destroy_cq => cq::destroy_cq,
         ibv_destroy_qp => qp::destroy_qp,
         ibv_destroy_srq => srq::destroy_srq,
-        ibv_detach_mcast => multicast::detach_mcast,
-        ibv_dofork_range => absent::zero,
-        ibv_dontfork_range => absent::zero,
-        ibv_event_type_str => text::event_type_str,
-        ibv_fork_init => absent::zero,
+        ibv_detach_mcast => qp::detach_mcast,
+        ibv_event_type_str => enums::event_type_str,
         ibv_free_device_list => devices::free_device_list,
         ibv_get_async_event => events::get_async_event,
         ibv_get_cq_event => channel::get_cq_event,
@@ -50,25 +43,21 @@ export! {
         ibv_init_ah_from_wc => ah::init_ah_from_wc,
         ibv_modify_qp => qp::modify_qp,
         ibv_modify_srq => srq::modify_srq,
-        ibv_node_type_str => text::node_type_str,
+        ibv_node_type_str => enums::node_type_str,
         ibv_open_device => context::open_device,
-        ibv_port_state_str => text::port_state_str,
+        ibv_port_state_str => enums::port_state_str,
         ibv_query_device => attributes::query_device,
         ibv_query_gid => gid::query_gid,
         ibv_query_pkey => port::query_pkey,
         ibv_query_port => port::query_port,
         ibv_query_qp => qp::query_qp,
         ibv_query_srq => srq::query_srq,
-        ibv_rate_to_mbps => rate::rate_to_mbps,
+        ibv_rate_to_mbps => enums::rate_to_mbps,
         ibv_reg_mr => mr::reg_mr,
         ibv_rereg_mr => mr::rereg_mr,
         ibv_resize_cq => cq::resize_cq,
-        ibv_resolve_eth_l2_from_gid => absent::minus_one,
-        ibv_wc_status_str => text::wc_status_str,
-        mbps_to_ibv_rate => rate::mbps_to_rate,
-    }
-    old_v1_1 "@IBVERBS_1.1" {
-        ibv_register_driver => absent::nothing,
+        ibv_wc_status_str => enums::wc_status_str,
+        mbps_to_ibv_rate => enums::mbps_to_rate,
     }
     v1_5 "@@IBVERBS_1.5" {
         ibv_get_pkey_index => port::get_pkey_index,
@@ -103,7 +92,6 @@ export! {
     }
     v1_13 "@@IBVERBS_1.13" {
         ibv_import_dm => import::import_dm,
-        ibv_is_fork_initialized => absent::fork_unneeded,
         ibv_unimport_dm => import::unimport_dm,
     }
     v1_14 "@@IBVERBS_1.14" {
@@ -111,42 +99,59 @@ export! {
     }
 }
 
+export_alike! {
+    v1_0 "@@IBVERBS_1.0" {
+        unsupported::nothing {
+            ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern, ibv_copy_qp_attr_from_kern,
+        }
+    }
+    v1_1 "@@IBVERBS_1.1" {
+        unsupported::nothing { ibv_copy_ah_attr_from_kern }
+        unsupported::zero { ibv_dofork_range, ibv_dontfork_range, ibv_fork_init }
+        unsupported::minus_one { ibv_resolve_eth_l2_from_gid }
+    }
+    old_v1_1 "@IBVERBS_1.1" { unsupported::nothing { ibv_register_driver } }
+    v1_13 "@@IBVERBS_1.13" { unsupported::fork_unneeded { ibv_is_fork_initialized } }
+    v1_15 "@@IBVERBS_1.15" {
+        unsupported::pointer { ibv_alloc_dmah, ibv_reg_mr_ex }
+        unsupported::number { ibv_dealloc_dmah }
+    }
+    v1_16 "@@IBVERBS_1.16" {
+        unsupported::minus_one { ibv_dm_export_dmabuf_fd }
+        unsupported::number { ibv_query_port_speed }
+    }
+    v1_17 "@@IBVERBS_1.17" {
+        unsupported::pointer { ibv_alloc_buf, ibv_reg_buf_mr }
+        unsupported::nothing { ibv_free_buf }
+    }
+    v1_18 "@@IBVERBS_1.18" {
+        unsupported::number {
+            _ibv_query_comp_cntr_caps, ibv_destroy_comp_cntr, ibv_inc_comp_cntr,
+            ibv_inc_err_comp_cntr, ibv_qp_attach_comp_cntr, ibv_read_comp_cntr,
+            ibv_read_err_comp_cntr, ibv_set_comp_cntr, ibv_set_err_comp_cntr,
+        }
+        unsupported::pointer { ibv_create_comp_cntr }
+        unsupported::minus_one { ibv_export_buf_dmabuf_fd }
+    }
+}
+
 // What libibverbs 1.0 of 2006 had under the same names and with other structures. A program of that
 // age is told that there are no devices, and does not get further.
-export! {
+export_alike! {
     compat "@IBVERBS_1.0" {
-        ibv_ack_async_event => absent::nothing,
-        ibv_ack_cq_events => absent::nothing,
-        ibv_alloc_pd => absent::pointer,
-        ibv_attach_mcast => absent::number,
-        ibv_close_device => absent::minus_one,
-        ibv_create_ah => absent::pointer,
-        ibv_create_cq => absent::pointer,
-        ibv_create_qp => absent::pointer,
-        ibv_create_srq => absent::pointer,
-        ibv_dealloc_pd => absent::number,
-        ibv_dereg_mr => absent::number,
-        ibv_destroy_ah => absent::number,
-        ibv_destroy_cq => absent::number,
-        ibv_destroy_qp => absent::number,
-        ibv_destroy_srq => absent::number,
-        ibv_detach_mcast => absent::number,
-        ibv_free_device_list => absent::nothing,
-        ibv_get_async_event => absent::minus_one,
-        ibv_get_cq_event => absent::minus_one,
-        ibv_get_device_guid => absent::zero,
-        ibv_get_device_list => absent::pointer,
-        ibv_get_device_name => absent::pointer,
-        ibv_modify_qp => absent::number,
-        ibv_modify_srq => absent::number,
-        ibv_open_device => absent::pointer,
-        ibv_query_device => absent::number,
-        ibv_query_gid => absent::minus_one,
-        ibv_query_pkey => absent::minus_one,
-        ibv_query_port => absent::number,
-        ibv_query_qp => absent::number,
-        ibv_query_srq => absent::number,
-        ibv_reg_mr => absent::pointer,
-        ibv_resize_cq => absent::number,
+        unsupported::nothing { ibv_ack_async_event, ibv_ack_cq_events, ibv_free_device_list }
+        unsupported::pointer {
+            ibv_alloc_pd, ibv_create_ah, ibv_create_cq, ibv_create_qp, ibv_create_srq,
+            ibv_get_device_list, ibv_get_device_name, ibv_open_device, ibv_reg_mr,
+        }
+        unsupported::number {
+            ibv_attach_mcast, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_destroy_cq,
+            ibv_destroy_qp, ibv_destroy_srq, ibv_detach_mcast, ibv_modify_qp, ibv_modify_srq,
+            ibv_query_device, ibv_query_port, ibv_query_qp, ibv_query_srq, ibv_resize_cq,
+        }
+        unsupported::minus_one {
+            ibv_close_device, ibv_get_async_event, ibv_get_cq_event, ibv_query_gid, ibv_query_pkey,
+        }
+        unsupported::zero { ibv_get_device_guid }
     }
 }

@@ -22,6 +22,28 @@ pub use extended::*;
 pub use objects::*;
 pub use work::*;
 
+/// Fills in functions of a table by their own names.
+macro_rules! set_functions {
+    ($table:expr; $($module:ident::{$($function:ident),*}),* $(,)?) => {
+        $($($table.$function = Some($module::$function);)*)*
+    };
+    ($table:expr; $($function:ident),* $(,)?) => {
+        $($table.$function = Some($function);)*
+    };
+}
+pub(crate) use set_functions;
+
+/// Sets fields to those of the same names, converted.
+macro_rules! set_fields {
+    ($to:expr, $from:expr; $($field:ident),* $(,)?) => {
+        $($to.$field = $from.$field;)*
+    };
+    ($to:expr, $from:expr, $convert:path; $($field:ident),* $(,)?) => {
+        $($to.$field = $convert($from.$field);)*
+    };
+}
+pub(crate) use set_fields;
+
 /// A function pointer of a table that this library leaves empty or never calls through.
 pub type Slot = Option<unsafe extern "C" fn()>;
 

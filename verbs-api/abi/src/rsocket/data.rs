@@ -8,8 +8,7 @@ use rustix::io::Errno;
 use urxe_rsocket::{MapRequest, Result, ScatterList};
 use urxe_stack::memory::Memory;
 
-use super::answer::{answer, answer_zero, length};
-use super::{given, put_address};
+use super::{answer, answer_zero, given, length, put_address};
 
 /// Pieces of a message at most, as everywhere (`IOV_MAX`).
 const MOST_PIECES: usize = 1024;

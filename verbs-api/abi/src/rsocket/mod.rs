@@ -1,10 +1,10 @@
 //! The C functions of rsockets: they convert arguments and results, and call [`urxe_rsocket`].
 
-mod answer;
 mod data;
 mod sockets;
 mod waiting;
 
+use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{ptr, slice};
@@ -24,6 +24,7 @@ pub use self::sockets::{
     shutdown, socket,
 };
 pub use self::waiting::{epoll_create, epoll_ctl, epoll_wait, poll, select};
+use crate::border::{guard, set_errno};
 use crate::cm::process;
 
 /// This process, whose rsockets use the connections and the devices of librdmacm.
@@ -78,4 +79,47 @@ unsafe fn put_address(address: SocketAddr, addr: *mut sockaddr, len: *mut sockle
         }
         *len = bytes.len() as socklen_t;
     }
+}
+
+/// A type of C's results, of which one value says that `errno` was set.
+trait Answer: Copy {
+    const REFUSED: Self;
+}
+
+impl Answer for c_int {
+    const REFUSED: Self = -1;
+}
+
+impl Answer for isize {
+    const REFUSED: Self = -1;
+}
+
+impl Answer for i64 {
+    const REFUSED: Self = -1;
+}
+
+impl Answer for usize {
+    const REFUSED: Self = Self::MAX;
+}
+
+/// Runs a call. That it would block is no reason to tell, so nothing is logged above `debug`.
+fn answer<T: Answer>(call: &'static str, run: impl FnOnce() -> Result<T>) -> T {
+    guard(T::REFUSED, || match run() {
+        Ok(value) => value,
+        Err(errno) => {
+            tracing::debug!(target: "urxe_abi", %errno, "{call}");
+            set_errno(errno.raw_os_error());
+            T::REFUSED
+        }
+    })
+}
+
+/// Runs a call that answers 0.
+fn answer_zero(call: &'static str, run: impl FnOnce() -> Result<()>) -> c_int {
+    answer(call, || run().map(|()| 0))
+}
+
+/// Returns a length for C; more than it can say cannot be in memory.
+fn length(bytes: usize) -> isize {
+    isize::try_from(bytes).unwrap_or(isize::MAX)
 }

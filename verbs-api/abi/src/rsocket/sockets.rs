@@ -7,14 +7,13 @@ use libc::{sockaddr, socklen_t};
 use rustix::io::Errno;
 use urxe_rsocket::{Result, SOL_RDMA, Shut};
 
-use super::answer::{answer, answer_zero};
 use super::data::bytes;
-use super::{Process, given, put_address};
-use crate::logging;
+use super::{Process, answer, answer_zero, given, put_address};
+use crate::environment;
 
 /// `rsocket`
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    logging::start();
+    environment::start_logging();
     answer("rsocket", || urxe_rsocket::socket(&Process, domain, kind, protocol))
 }
 

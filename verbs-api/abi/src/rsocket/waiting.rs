@@ -7,7 +7,7 @@ use std::time::Duration;
 use libc::{nfds_t, pollfd};
 use rustix::io::Errno;
 
-use super::answer::answer;
+use super::answer;
 use crate::border::guard;
 
 /// `rpoll`

@@ -1,0 +1,129 @@
+//! What the environment variables `URXE_*` ask for: logging, captures, faults and switches.
+//!
+//! Log lines go to standard error, chosen by `URXE_LOG`, as for the `urxe` command. Without it,
+//! errors alone are told: a device that cannot be opened, a list of devices that cannot be read. A
+//! refused verb is a warning, since programs try things out.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::sync::{Arc, Mutex, Once, Weak};
+
+use tracing_subscriber::EnvFilter;
+use urxe_stack::driver::EngineConfig;
+use urxe_stack::memory::CopyMode;
+use urxe_stack::port::faults::FaultSpec;
+use urxe_stack::port::tap::Tap;
+use urxe_stack::sys::fork::PerProcess;
+
+use crate::border::guard;
+use crate::error::VerbError;
+use crate::node::lock;
+
+/// A filter of log lines.
+const LOG: &str = "URXE_LOG";
+const DEFAULT_LOG: &str = "error";
+/// Names the file that all packets are recorded in; `%p` in it stands for the process's number.
+const CAPTURE: &str = "URXE_CAPTURE";
+/// What happens to packets before the devices see them, as in `loss=1%,delay=50us,seed=7`
+/// ([`FaultSpec`]).
+const FAULTS: &str = "URXE_FAULTS";
+/// `off`: packets between devices of this process go over sockets as well, where tcpdump and netem
+/// meet them.
+const DIRECT: &str = "URXE_DIRECT";
+/// `off`: packets of reliable connections do not tell routers that their sender heeds marks.
+const ECN: &str = "URXE_ECN";
+/// `on`: bytes of registered memory move by system calls, which find out what the program has
+/// unmapped without deregistering it.
+const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
+
+/// Starts logging at the first call.
+pub fn start_logging() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let given = std::env::var(LOG).unwrap_or_default();
+        let chosen = if given.trim().is_empty() { DEFAULT_LOG } else { &given };
+        let (filter, bad) = match EnvFilter::try_new(chosen) {
+            Ok(filter) => (filter, None),
+            Err(error) => (EnvFilter::new(DEFAULT_LOG), Some(error)),
+        };
+        let logger = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(io::stderr().is_terminal())
+            .with_writer(io::stderr)
+            .try_init();
+        if let Some(error) = bad {
+            tracing::error!("{LOG}={given:?} is no log filter ({error}); try {LOG}=debug");
+        }
+        debug_assert!(logger.is_ok(), "nobody else starts this library's logging");
+    });
+}
+
+/// How an engine is opened.
+pub fn engine_config() -> Result<EngineConfig, VerbError> {
+    let checked = switch(CHECKED_COPIES, false)?;
+    Ok(EngineConfig {
+        tap: tap()?.map(|tap| tap as _),
+        faults: faults()?,
+        direct: switch(DIRECT, true)?,
+        ecn: switch(ECN, true)?,
+        copies: if checked { CopyMode::Checked } else { CopyMode::Direct },
+        ..EngineConfig::default()
+    })
+}
+
+/// A forked child has none of its parent's.
+static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
+
+/// Writes what a capture has collected: devices that librdmacm has opened are never closed, and
+/// with their process the rest would go.
+extern "C" fn write_capture() {
+    guard((), || {
+        let tap = lock(TAP.get()).upgrade();
+        // What fails is told by the capture itself.
+        tap.map(|tap| tap.flush());
+    });
+}
+
+/// The capture that the environment asks for. One a process, shared by its devices.
+fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
+    static AT_EXIT: Once = Once::new();
+    let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+    let mut shared = lock(TAP.get());
+    if let Some(tap) = shared.upgrade() {
+        return Ok(Some(tap));
+    }
+    let path = path.to_string_lossy().replace("%p", &std::process::id().to_string());
+    let file = File::create(&path).map_err(|error| VerbError::Capture { path, error })?;
+    let tap = Arc::new(Tap::new(file));
+    *shared = Arc::downgrade(&tap);
+    AT_EXIT.call_once(|| {
+        // SAFETY: the function unwinds nowhere, and the library is never unloaded: its engines'
+        // threads run in it.
+        if unsafe { libc::atexit(write_capture) } != 0 {
+            tracing::warn!(target: "urxe_abi", "the end of the capture may be lost when the process exits");
+        }
+    });
+    Ok(Some(tap))
+}
+
+/// The faults that the environment asks for.
+fn faults() -> Result<FaultSpec, VerbError> {
+    let Some(text) = std::env::var_os(FAULTS).filter(|text| !text.is_empty()) else {
+        return Ok(FaultSpec::default());
+    };
+    text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
+}
+
+/// Whether the environment has something on, which by itself is as `usual` says.
+fn switch(variable: &'static str, usual: bool) -> Result<bool, VerbError> {
+    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
+        return Ok(usual);
+    };
+    match text.to_str() {
+        Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        _ => Err(VerbError::Switch { variable, given: text.to_string_lossy().into_owned() }),
+    }
+}
