@@ -77,17 +77,14 @@ impl Memory {
         let places = places.collect::<Result<Vec<_>, _>>()?;
         for (index, (range, place)) in ranges.iter().zip(places).enumerate() {
             let AdviseRange { addr, len, .. } = *range;
-            if len == 0 {
+            if len == 0 || advice == Advice::PrefetchNoFault {
                 continue;
             }
-            let there = match advice {
-                Advice::Prefetch => guarded::make_readable(place, len as usize),
-                Advice::PrefetchWrite => guarded::make_writable(place, len as usize),
-                Advice::PrefetchNoFault => Ok(()),
-            };
-            there.map_err(|(PopulateError::NotMapped | PopulateError::NotAccessible)| {
-                AdviseError::NotMapped { index, addr, len }
-            })?;
+            guarded::make_present(place, len as usize, advice == Advice::PrefetchWrite).map_err(
+                |(PopulateError::NotMapped | PopulateError::NotAccessible)| {
+                    AdviseError::NotMapped { index, addr, len }
+                },
+            )?;
         }
         Ok(())
     }

@@ -84,42 +84,37 @@ pub(super) unsafe fn read(src: *const u8, dst: &mut [u8]) {
     }
 }
 
-/// Reads a word.
-///
-/// # Safety
-/// `word` is aligned and mapped for the whole call, and no reference covers any of it.
-pub(super) unsafe fn load(word: *mut u64) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Acquire)
+/// An access to an aligned word that is one instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operation {
+    Load,
+    FetchAdd(u64),
+    CompareSwap { compare: u64, swap: u64 },
+    Store(u64),
 }
 
-/// Adds to a word, wrapping; returns what was there.
-///
-/// # Safety
-/// `word` is aligned, mapped and writable for the whole call, and no reference covers any of it.
-pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::AcqRel)
-}
-
-/// Stores a word, after everything stored before.
-///
-/// # Safety
-/// As [`fetch_add`].
-pub(super) unsafe fn store(word: *mut u64, value: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Release);
-}
-
-/// Stores `swap` in a word that is `compare`; returns what was there.
-///
-/// # Safety
-/// As [`fetch_add`].
-pub(super) unsafe fn compare_swap(word: *mut u64, compare: u64, swap: u64) -> u64 {
-    // SAFETY: the caller's promise.
-    let word = unsafe { AtomicU64::from_ptr(word) };
-    match word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(before) | Err(before) => before,
+impl Operation {
+    /// Carries it out by one instruction; returns what was there, if it looks. A store comes after
+    /// everything stored before.
+    ///
+    /// # Safety
+    /// `word` is aligned, and no reference covers any of it. Where it is not mapped, or not
+    /// writable, the calling process faults.
+    #[inline]
+    pub(super) unsafe fn execute(self, word: *mut u64) -> u64 {
+        // SAFETY: the caller's promise.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        match self {
+            Self::Load => word.load(Ordering::Acquire),
+            Self::FetchAdd(add) => word.fetch_add(add, Ordering::AcqRel),
+            Self::CompareSwap { compare, swap } => word
+                .compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire)
+                .unwrap_or_else(|before| before),
+            Self::Store(value) => {
+                word.store(value, Ordering::Release);
+                0
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Device memory (`ibv_alloc_dm`): memory of the device, which the program reaches by copying only.
 //! Here it is the process's, like all else; programs that use it run as they would.
 
-use super::object::RegionObject;
+use super::slot::RegionObject;
 use super::table::Dm;
 use super::{Access, Buffer, BufferError, DmId, Memory, Mr, PdId, RegMrError};
 use std::ops::Range;

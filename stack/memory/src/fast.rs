@@ -12,24 +12,16 @@
 use super::error::{AllocMrError, FastRegError, MapError};
 use super::guarded::{self, PopulateError};
 use super::layout::{Region, Users};
-use super::object::{FastObject, Object};
 use super::pages::{PageList, Piece};
+use super::slot::{FastObject, Object};
 use super::table::Class;
-use super::{Access, Buffer, Memory, PdId, persistence};
+use super::{Access, Buffer, Memory, PdId, persistence, window};
 use std::ops::Range;
 use urxe_types::sync::Arc;
 use urxe_wire::Rkey;
 
 /// What a registration may grant.
-const ALLOWED: Access = Access::LOCAL_WRITE
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC)
-    .union(Access::MW_BIND)
-    .union(Access::ZERO_BASED)
-    .union(Access::FLUSH_GLOBAL)
-    .union(Access::FLUSH_PERSISTENT)
-    .union(Access::RELAXED_ORDERING);
+const ALLOWED: Access = window::ALLOWED.union(Access::MW_BIND).union(Access::RELAXED_ORDERING);
 
 impl Memory {
     /// Allocates a fast-registration region of up to `max_pages` pages, free, and returns its first
@@ -104,12 +96,7 @@ impl Memory {
             if end.is_none_or(|end| end.checked_next_multiple_of(guarded::page_size()).is_none()) {
                 return Err(MapError::Wraps { addr: addr.addr(), len });
             }
-            let there = if writable {
-                guarded::make_writable(addr, len)
-            } else {
-                guarded::make_readable(addr, len)
-            };
-            there.map_err(|error| match error {
+            guarded::make_present(addr, len, writable).map_err(|error| match error {
                 PopulateError::NotMapped => MapError::NotMapped { addr: addr.addr(), len },
                 PopulateError::NotAccessible => {
                     MapError::NotAccessible { addr: addr.addr(), len, write: writable }

@@ -31,9 +31,7 @@ impl GuardError {
             Self::Refused(errno) => Fault::Refused { errno },
         }
     }
-}
 
-impl GuardError {
     /// What the last failed call of this thread said.
     fn last() -> Self {
         match io::Error::last_os_error().raw_os_error() {
@@ -192,16 +190,31 @@ pub(super) enum PopulateError {
     NotAccessible,
 }
 
-/// Makes every page that `[addr, addr + len)` touches present for reading. The range, rounded to
-/// pages, is inside the address space.
-pub(super) fn make_readable(addr: *mut u8, len: usize) -> Result<(), PopulateError> {
-    populate(addr, len, libc::MADV_POPULATE_READ, probe_read)
-}
-
-/// Makes every page that `[addr, addr + len)` touches present for writing. The range, rounded to
-/// pages, is inside the address space.
-pub(super) fn make_writable(addr: *mut u8, len: usize) -> Result<(), PopulateError> {
-    populate(addr, len, libc::MADV_POPULATE_WRITE, probe_write)
+/// Makes every page that `[addr, addr + len)` touches present for reading, or for writing. The
+/// range, rounded to pages, is inside the address space.
+pub(super) fn make_present(addr: *mut u8, len: usize, write: bool) -> Result<(), PopulateError> {
+    let (advice, probe): (_, fn(_) -> _) = match write {
+        false => (libc::MADV_POPULATE_READ, probe_read),
+        true => (libc::MADV_POPULATE_WRITE, probe_write),
+    };
+    let page = page_size();
+    let into_page = addr.addr() % page;
+    let (first, len) = (addr.wrapping_sub(into_page), (len + into_page).next_multiple_of(page));
+    loop {
+        // SAFETY: both kinds of advice only fault pages in, as a read or an unchanging write of
+        // each would.
+        if unsafe { libc::madvise(first.cast(), len, advice) } == 0 {
+            return Ok(());
+        }
+        return match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => continue,
+            Some(libc::ENOMEM) => Err(PopulateError::NotMapped),
+            // A mapping whose protection or kind is wrong, an older kernel, an emulated one, or a
+            // filter.
+            Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => probe_pages(first, len, page, probe),
+            _ => Err(PopulateError::NotAccessible),
+        };
+    }
 }
 
 fn probe_read(page: *mut u8) -> Result<(), PopulateError> {
@@ -220,32 +233,6 @@ fn why_not(page: *mut u8) -> PopulateError {
         PopulateError::NotAccessible
     } else {
         PopulateError::NotMapped
-    }
-}
-
-fn populate(
-    addr: *mut u8,
-    len: usize,
-    advice: i32,
-    probe: impl Fn(*mut u8) -> Result<(), PopulateError>,
-) -> Result<(), PopulateError> {
-    let page = page_size();
-    let into_page = addr.addr() % page;
-    let (first, len) = (addr.wrapping_sub(into_page), (len + into_page).next_multiple_of(page));
-    loop {
-        // SAFETY: both kinds of advice only fault pages in, as a read or an unchanging write of
-        // each would.
-        if unsafe { libc::madvise(first.cast(), len, advice) } == 0 {
-            return Ok(());
-        }
-        return match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR | libc::EAGAIN) => continue,
-            Some(libc::ENOMEM) => Err(PopulateError::NotMapped),
-            // A mapping whose protection or kind is wrong, an older kernel, an emulated one, or a
-            // filter.
-            Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => probe_pages(first, len, page, probe),
-            _ => Err(PopulateError::NotAccessible),
-        };
     }
 }
 

@@ -12,17 +12,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-use super::copy;
+use super::copy::Operation;
 use super::guarded::{self, GuardError};
-
-/// An access to an aligned word that is one instruction.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Operation {
-    Load,
-    FetchAdd(u64),
-    CompareSwap { compare: u64, swap: u64 },
-    Store(u64),
-}
 
 impl Operation {
     /// Carries it out; returns what was there, if it looks. `guarded`: the word may be gone, or go
@@ -38,31 +29,10 @@ impl Operation {
     }
 
     /// # Safety
-    /// `word` is aligned, and no reference covers any of it. Where it is not mapped, or not
-    /// writable, the calling process faults.
-    #[inline]
-    unsafe fn execute(self, word: *mut u64) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Self::Load => copy::load(word),
-                Self::FetchAdd(add) => copy::fetch_add(word, add),
-                Self::CompareSwap { compare, swap } => copy::compare_swap(word, compare, swap),
-                Self::Store(value) => {
-                    copy::store(word, value);
-                    0
-                }
-            }
-        }
-    }
-
-    /// # Safety
     /// As [`perform`](Self::perform), `guarded`.
     unsafe fn attempt(self, word: *mut u64) -> Result<u64, GuardError> {
-        let page = match self {
-            Self::Load => guarded::make_readable(word.cast(), size_of::<u64>()),
-            _ => guarded::make_writable(word.cast(), size_of::<u64>()),
-        };
+        let writes = !matches!(self, Self::Load);
+        let page = guarded::make_present(word.cast(), size_of::<u64>(), writes);
         // What is not there most often was not there before either, which is told sooner like this.
         page.map_err(|_| GuardError::NotMapped)?;
         let mut task = Task { operation: self, word, before: 0, is_done: false };

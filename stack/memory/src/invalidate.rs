@@ -6,7 +6,7 @@
 
 use urxe_wire::{Qpn, Rkey};
 
-use super::object::Object;
+use super::slot::Object;
 use super::{Accessor, Memory, MwType, PdId};
 
 urxe_types::errors! {

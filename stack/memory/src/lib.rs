@@ -11,21 +11,20 @@
 //! |---|---|
 //! | `keys` | slot index to key and back |
 //! | `layout` | what a key stands for, and where its bytes lie |
-//! | `slot` | one entry: publication, pin count, drain |
+//! | `slot` | one entry: publication, pin count, drain; the region, fast-registration region or window in it |
 //! | `table` | all entries; they never move |
 //! | `pin` | checks and translation, [`Pin`], [`Pins`] |
 //! | `copy` | the raw copies and atomic operations |
 //! | `guarded` | copies through system calls, for memory that may not be there |
 //! | `helper` | atomic operations there, by a process that may fault |
-//! | `object` | what a slot holds beside that: region, fast-registration region, window |
 //! | `window` | memory windows: bound to part of a region |
 //! | `fast`, `pages` | fast registration: page lists, made valid by a work request |
-//! | `flush`, `persistence` | visibility and persistence |
+//! | `persistence` | which memory survives a power failure |
 //! | `invalidate` | keys that peers and work requests take away |
 //! | `reregister` | another place, domain or access for a region |
 //! | `advise` | prefetching on-demand pages |
 //! | `dm` | device memory |
-//! | `buffer`, `file`, `owned` | [`Buffer`]: memory for the safe API, anonymous or of a file |
+//! | `buffer` | [`Buffer`]: memory for the safe API, anonymous or of a file |
 //! | `error` | errors |
 //!
 //! # Memory is like device memory
@@ -69,15 +68,11 @@ mod copy;
 mod dm;
 mod error;
 mod fast;
-mod file;
-mod flush;
 mod guarded;
 mod helper;
 mod invalidate;
 mod keys;
 mod layout;
-mod object;
-mod owned;
 mod pages;
 mod persistence;
 mod pin;
@@ -87,13 +82,12 @@ mod table;
 mod window;
 
 pub use advise::{Advice, AdviseError, AdviseRange};
-pub use buffer::{Buffer, BufferError};
+pub use buffer::{Buffer, BufferError, FileError};
 pub use dm::DmError;
 pub use error::{
     AccessError, AllocMrError, AllocMwError, BindError, DeallocMwError, DeregMrError, FastRegError,
     Fault, MapError, RegMrError, ReregMrError,
 };
-pub use file::FileError;
 pub use invalidate::{InvalidateError, Invalidator};
 pub use pages::Piece;
 pub use pin::{Pin, Pins};

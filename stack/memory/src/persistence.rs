@@ -1,5 +1,12 @@
 //! Which memory survives a power failure: shared mappings of files on disks.
 //!
+//! *Global visibility* is a fence: peers' writes are stores of this process. *Persistence* is
+//! `msync(MS_SYNC)`, which returns when the file's device has the data. `rdma_rxe` grants it for
+//! memory on persistent-memory modules alone and refuses the registration of any other (`rxe_mr.c`,
+//! `rxe_flush_pmem_iova`); here it is granted for shared mappings of files, and refused where
+//! nothing would last: private and anonymous memory, and files that live in memory themselves
+//! (tmpfs, memfd, huge pages).
+//!
 //! A region with [`Access::FLUSH_PERSISTENT`] is registered over such memory only. `rdma_rxe`
 //! grants the right for memory on persistent-memory modules alone (`rxe_mr.c`,
 //! `rxe_flush_pmem_iova`).
@@ -112,3 +119,6 @@ fn is_volatile(mounts: &str, device: &str) -> bool {
     });
     kind.is_none_or(|kind| VOLATILE.contains(&kind))
 }
+
+#[cfg(test)]
+mod tests;

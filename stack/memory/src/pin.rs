@@ -5,12 +5,14 @@
 //! and every call checks them again, so that nothing outside the region can be reached whatever the
 //! caller computed.
 
+use super::copy::Operation;
 use super::error::{AccessError, Fault};
-use super::helper::Operation;
 use super::layout::{Region, Users};
 use super::slot::Slot;
 use super::table::mr_of;
-use super::{Access, Accessor, Memory, Mr, copy, guarded};
+use super::{Access, Accessor, Memory, Mr, copy, guarded, persistence};
+use rustix::mm::MsyncFlags;
+use std::sync::atomic::{Ordering, fence};
 use urxe_wire::Lkey;
 
 /// A region held in place. Dropping it lets go.
@@ -216,6 +218,36 @@ impl<'m> Pin<'m> {
             return Err(Fault::OutOfBounds { addr, len: src.len() as u64 });
         };
         self.operate(addr, Operation::Store(u64::from_ne_bytes(bytes))).map(|_| ())
+    }
+
+    /// Makes what was written to `len` bytes at an address, or to the whole region, visible to
+    /// every processor, and with `persist` has it survive a power failure: then it blocks until the
+    /// file's device has it.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`]; [`Fault::NotFlushed`] with the `errno` of `msync`, or EINVAL for
+    /// memory that does not last.
+    pub fn flush(&self, range: Option<(u64, u64)>, persist: bool) -> Result<(), Fault> {
+        let region = self.region();
+        let (addr, len) = range.unwrap_or((region.start, region.len));
+        self.inside(addr, len)?;
+        fence(Ordering::SeqCst);
+        if !persist {
+            return Ok(());
+        }
+        // `inside` found the range inside the region, so its length fits.
+        self.each_run(addr, len as usize, |at, _, len| {
+            // What was mapped when it was registered may be another mapping by now.
+            let lasts = persistence::check(at.addr(), len, Access::FLUSH_PERSISTENT);
+            lasts.map_err(|error| Fault::NotFlushed { errno: error.errno() })?;
+            let offset = at.addr() % guarded::page_size();
+            let (from, len) = (at.wrapping_sub(offset).cast(), len + offset);
+            // SAFETY: `msync` without MS_INVALIDATE changes no byte and no mapping; it only has
+            // pages written that are mapped from a file in this range, and answers ENOMEM for what
+            // is not mapped.
+            let synced = unsafe { rustix::mm::msync(from, len, MsyncFlags::SYNC) };
+            synced.map_err(|errno| Fault::NotFlushed { errno: errno.raw_os_error() })
+        })
     }
 
     pub(super) fn inside(&self, addr: u64, len: u64) -> Result<(), Fault> {

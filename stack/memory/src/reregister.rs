@@ -3,7 +3,7 @@
 
 use super::error::{RegMrError, ReregMrError};
 use super::layout::{Layout, Region};
-use super::object::Object;
+use super::slot::Object;
 use super::table::{check_range, mr_of, populate, supported};
 use super::{Access, Buffer, Memory, Mr, PdId, persistence};
 use std::ops::Range;

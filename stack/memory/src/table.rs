@@ -9,11 +9,11 @@ use super::error::{DeregMrError, RegMrError};
 use super::guarded::{self, PopulateError};
 use super::keys::{INDEX_BITS, Keys};
 use super::layout::{Layout, Region, Users};
-use super::object::{Object, RegionObject};
 use super::persistence;
-use super::slot::Slot;
+use super::slot::{Object, RegionObject, Slot};
 use super::{Access, Buffer, DmId, MemoryLimits, Mr, PdId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::OnceLock;
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_wire::Lkey;
@@ -163,6 +163,31 @@ impl Memory {
         access: Access,
     ) -> Result<Mr, RegMrError> {
         self.publish_region(pd, addr, len, iova, access, RegionObject::default(), false)
+    }
+
+    /// Registers the bytes `range` of `buffer`, as [`register`](Self::register) does. The buffer
+    /// stays mapped until the region is deregistered or the table dropped.
+    ///
+    /// # Errors
+    /// [`RegMrError::OutsideBuffer`], and those of [`register`](Self::register).
+    pub fn register_buffer(
+        &self,
+        pd: PdId,
+        buffer: &Arc<Buffer>,
+        range: Range<usize>,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr, RegMrError> {
+        let Range { start, end } = range;
+        if start > end || end > buffer.len() {
+            return Err(RegMrError::OutsideBuffer { start, end, len: buffer.len() });
+        }
+        // The range lies in the buffer, whose mapping stays as long as the object's count of it. A
+        // buffer never hands out references to its bytes; its own methods copy as peers' accesses
+        // do.
+        let addr = buffer.addr().wrapping_add(start);
+        let kept = RegionObject { kept: Some(Arc::clone(buffer)), dm: None };
+        self.publish_region(pd, addr, end - start, iova, access, kept, buffer.is_guarded())
     }
 
     /// Registers what the caller answers for, or `object` keeps. `guard`: the bytes may be missing,
@@ -428,9 +453,7 @@ pub(super) fn check_range(
 
 /// Faults pages in, for what the access needs.
 pub(super) fn populate(addr: *mut u8, len: usize, write: bool) -> Result<(), RegMrError> {
-    let outcome =
-        if write { guarded::make_writable(addr, len) } else { guarded::make_readable(addr, len) };
-    outcome.map_err(|error| match error {
+    guarded::make_present(addr, len, write).map_err(|error| match error {
         PopulateError::NotMapped => RegMrError::NotMapped { addr: addr.addr(), len },
         PopulateError::NotAccessible => RegMrError::NotAccessible { addr: addr.addr(), len, write },
     })

@@ -59,6 +59,17 @@ impl Pages {
         Self { base: base.expect("pages for a test").cast(), count }
     }
 
+    /// Pages of a file that has `file_pages` of them.
+    pub(super) fn of_memfd(count: usize, file_pages: usize) -> Self {
+        let (len, flags) = (count * Self::size(), rustix::fs::MemfdFlags::CLOEXEC);
+        let file = rustix::fs::memfd_create("short", flags).expect("a file");
+        rustix::fs::ftruncate(&file, (file_pages * Self::size()) as u64).expect("its length");
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping touches nothing that exists.
+        let base = unsafe { rustix::mm::mmap(null_mut(), len, rights, flags, &file, 0) };
+        Self { base: base.expect("pages for a test").cast(), count }
+    }
+
     pub(super) fn size() -> usize {
         guarded::page_size()
     }

@@ -15,8 +15,7 @@
 
 use super::error::{AllocMwError, BindError, DeallocMwError, DeregMrError};
 use super::layout::{Layout, Region, Users};
-use super::object::{Bound, Object, WindowObject};
-use super::slot::Slot;
+use super::slot::{Bound, Object, Slot, WindowObject};
 use super::table::Class;
 use super::{Access, Accessor, Bind, Memory, MwType, PdId, persistence};
 use urxe_types::sync::yield_now;
@@ -24,7 +23,7 @@ use urxe_wire::{Lkey, Qpn, Rkey};
 
 /// What a window may grant, and `ZERO_BASED`. `LOCAL_WRITE` means nothing, and is accepted as by
 /// `rdma_rxe`.
-const ALLOWED: Access = Access::LOCAL_WRITE
+pub(super) const ALLOWED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)

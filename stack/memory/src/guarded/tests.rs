@@ -49,8 +49,8 @@ fn probing_page_by_page_agrees_with_populate() {
         (5, Ok(()), Ok(())),
     ] {
         let page = pages.page(index);
-        assert_eq!(make_readable(page, 1), readable, "reading page {index}");
-        assert_eq!(make_writable(page, 1), writable, "writing page {index}");
+        assert_eq!(make_present(page, 1, false), readable, "reading page {index}");
+        assert_eq!(make_present(page, 1, true), writable, "writing page {index}");
         assert_eq!(probe_read(page), readable, "probing page {index} for reading");
         assert_eq!(probe_write(page), writable, "probing page {index} for writing");
     }

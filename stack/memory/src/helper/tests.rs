@@ -1,11 +1,10 @@
 //! The helper where the page is there, where it is not, and while it comes and goes.
 
 use std::mem::MaybeUninit;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::MprotectFlags;
 
 use super::super::tests::Pages;
 use super::*;
@@ -35,14 +34,15 @@ fn the_helper_does_what_this_process_would() {
     for operation in ALL {
         // SAFETY: aligned words of this test's own pages, which stay, and to which nothing refers.
         unsafe {
-            copy::store(here, 40);
-            copy::store(there, 40);
+            Operation::Store(40).execute(here);
+            Operation::Store(40).execute(there);
             assert_eq!(
                 operation.perform(there, true),
                 operation.perform(here, false),
                 "{operation:?}"
             );
-            assert_eq!(copy::load(there), copy::load(here), "{operation:?}");
+            let [there, here] = [there, here].map(|word| Operation::Load.execute(word));
+            assert_eq!(there, here, "{operation:?}");
         }
     }
 }
@@ -52,19 +52,11 @@ fn a_page_that_is_not_there_ends_the_helper_alone() {
     let pages = Pages::new(3);
     pages.unmap(0);
     pages.protect(1, MprotectFlags::READ);
-    let size = Pages::size();
-    let file = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    rustix::fs::ftruncate(&file, size as u64).unwrap();
-    // SAFETY: a new mapping touches nothing that exists.
-    let mapped = unsafe {
-        let (flags, rights) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
-        rustix::mm::mmap(null_mut(), size, rights, flags, &file, 0).unwrap()
-    };
-    rustix::fs::ftruncate(&file, 0).unwrap();
+    let short = Pages::of_memfd(1, 0);
     for operation in ALL {
         let is_load = matches!(operation, Operation::Load);
         for (word, is_there) in
-            [(word_of(&pages, 0), false), (word_of(&pages, 1), is_load), (mapped.cast(), false)]
+            [(word_of(&pages, 0), false), (word_of(&pages, 1), is_load), (short.base.cast(), false)]
         {
             assert_eq!(help_with(operation, word), Ok(is_there), "{operation:?}");
             // SAFETY: an aligned word of this test's own.
@@ -73,8 +65,6 @@ fn a_page_that_is_not_there_ends_the_helper_alone() {
         }
     }
     assert_eq!(help_with(Operation::Store(1), word_of(&pages, 2)), Ok(true));
-    // SAFETY: this test's own mapping, of which nothing is used any more.
-    unsafe { rustix::mm::munmap(mapped, size).unwrap() };
 }
 
 /// A look before the access is not enough for this: with an instruction of this process it ends by

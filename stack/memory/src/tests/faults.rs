@@ -57,14 +57,7 @@ fn registering_against_the_protection_answers_efault() {
 fn registering_behind_the_end_of_a_file_answers_efault() {
     let memory = Memory::new(1, 16);
     let size = Pages::size();
-    let file = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    rustix::fs::ftruncate(&file, size as u64).unwrap();
-    // SAFETY: a new mapping touches nothing that exists.
-    let base = unsafe {
-        let (flags, prot) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
-        rustix::mm::mmap(null_mut(), 2 * size, prot, flags, &file, 0)
-    };
-    let pages = Pages { base: base.unwrap().cast(), count: 2 };
+    let pages = Pages::of_memfd(2, 1);
     outcome(&memory, pages.base, size, ALL).expect("the file's page");
     for access in [Access::REMOTE_READ, ALL] {
         let refused = outcome(&memory, pages.base, 2 * size, access).map_err(|error| error.errno());

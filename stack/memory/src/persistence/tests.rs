@@ -1,6 +1,11 @@
+use std::io::{Read, Seek};
+use std::sync::Arc;
+
 use super::*;
-use crate::error::RegMrError;
-use crate::persistence::{check, lasting};
+use crate::{
+    Accessor, Bind, BindError, Buffer, FastRegError, Fault, Memory, MwType, PdId, ReregMrError,
+    inc_rkey,
+};
 
 const MOUNTS: &str = "\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -37,7 +42,7 @@ fn only_shared_mappings_of_files_that_last_are_persistent() {
 
 #[test]
 fn anonymous_memory_is_refused_by_name() {
-    let buffer = super::super::Buffer::new(4096).expect("a page");
+    let buffer = Buffer::new(4096).expect("a page");
     let addr = buffer.addr().addr();
     let persistent = Access::LOCAL_WRITE | Access::FLUSH_PERSISTENT;
     let refused = RegMrError::NotPersistent { addr, len: 4096, why: "anonymous memory" };
@@ -48,11 +53,6 @@ fn anonymous_memory_is_refused_by_name() {
 
 #[test]
 fn no_verb_and_no_work_request_makes_a_key_that_promises_what_anonymous_memory_cannot_keep() {
-    use super::super::{
-        Accessor, Bind, BindError, Buffer, FastRegError, Memory, MwType, PdId, ReregMrError,
-        inc_rkey,
-    };
-    use std::sync::Arc;
     let memory = Memory::new(1, 8);
     let (pd, plain) = (PdId(1), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     let persistent = plain | Access::FLUSH_PERSISTENT;
@@ -100,20 +100,15 @@ fn no_verb_and_no_work_request_makes_a_key_that_promises_what_anonymous_memory_c
 
 #[test]
 fn a_file_that_is_mapped_shared_is_flushed_to_and_its_file_has_the_bytes() {
-    use std::io::{Read, Seek};
     // Beside the program: build folders are on disks.
     let folder = std::env::current_exe().expect("a path").parent().expect("a folder").to_owned();
     let mut file = tempfile::tempfile_in(folder).expect("a file");
     file.set_len(8192).expect("two pages");
-    let (rights, flags) =
-        (rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE, rustix::mm::MapFlags::SHARED);
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, rights, flags, &file, 0) };
-    let base = base.expect("mapped");
-    let memory = super::super::Memory::new(1, 4);
-    let (pd, access) = (super::super::PdId(1), Access::LOCAL_WRITE | Access::FLUSH_PERSISTENT);
+    let buffer = Buffer::of_file(&file, 0, 8192).expect("mapped");
+    let (base, memory) = (buffer.addr(), Memory::new(1, 4));
+    let (pd, access) = (PdId(1), Access::LOCAL_WRITE | Access::FLUSH_PERSISTENT);
     // SAFETY: mapped until the end of the test, and nobody holds references to it.
-    let mr = unsafe { memory.register(pd, base.cast(), 8192, 0, access | Access::ZERO_BASED) };
+    let mr = unsafe { memory.register(pd, base, 8192, 0, access | Access::ZERO_BASED) };
     let mr = mr.expect("a shared mapping of a file");
     let pin = memory.pin(mr.rkey.0, pd, Access::FLUSH_PERSISTENT, 4090, 12).expect("pinned");
     pin.write(4090, b"across pages").expect("inside");
@@ -126,9 +121,7 @@ fn a_file_that_is_mapped_shared_is_flushed_to_and_its_file_has_the_bytes() {
     assert_eq!(&bytes, b"across pages");
     drop(pin);
     // SAFETY: as above.
-    let demand = unsafe { memory.register(pd, base.cast(), 8192, 0, access | Access::ON_DEMAND) };
+    let demand = unsafe { memory.register(pd, base, 8192, 0, access | Access::ON_DEMAND) };
     assert!(matches!(demand, Err(RegMrError::NotPersistent { .. })), "{demand:?}");
     memory.deregister(mr.lkey).expect("registered");
-    // SAFETY: mapped above, and not used any more.
-    unsafe { rustix::mm::munmap(base, 8192) }.expect("unmapped");
 }
