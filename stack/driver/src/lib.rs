@@ -5,7 +5,7 @@
 //!
 //! | crate | modules here |
 //! |---|---|
-//! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], definitions in the modules below |
+//! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], [`errno`], definitions in the modules below |
 //! | `urxe-memory` | [`memory`] |
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
 //! | `urxe-cm` | [`cm`], [`cma`] |
@@ -44,7 +44,7 @@ pub use urxe_cm::{cm, cma};
 pub use urxe_device::{cq, device, path, qp, srq};
 pub use urxe_io::{link, sys};
 pub use urxe_memory as memory;
-pub use urxe_types::{errors, rng, sync, time};
+pub use urxe_types::{errno, errors, rng, sync, time};
 
 /// Where packets come and go: the traits of a port, and the ports.
 pub mod port {

@@ -9,6 +9,12 @@ pub mod numbers {
     };
 }
 
+/// An error that [`errors!`](crate::errors) defined.
+pub trait ErrorNumber: std::error::Error {
+    /// Returns the `errno` that the C libraries give for this, or else the nearest.
+    fn errno(&self) -> i32;
+}
+
 /// Defines error enums whose variants state message and `errno` side by side.
 ///
 /// Everything but the numbers goes to `thiserror`. The enum derives it itself, because the derived
@@ -103,6 +109,12 @@ macro_rules! errors {
                         @pattern error $variant $({ $($field)* })? $(($inner))? $($bound)?
                     ) => $crate::errors!(@number error $($number)? $($of_bound)?),)*
                 }
+            }
+        }
+
+        impl $crate::errno::ErrorNumber for $name {
+            fn errno(&self) -> i32 {
+                Self::errno(self)
             }
         }
     )*};

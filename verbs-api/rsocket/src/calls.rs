@@ -17,11 +17,11 @@ use crate::descriptors::epoll::Epoll;
 use crate::descriptors::{self, Entry, Socket};
 use crate::error::Result;
 use crate::iovec::{GatherList, ScatterList};
+use crate::options::{Flags, Wait};
 use crate::process::Process;
 use crate::protocol::stream::Shut;
 use crate::stream::Stream;
 use crate::stream::iomap::MapRequest;
-use crate::stream::stream_io::Wait;
 
 /// Flags that a type may carry.
 const TYPE_FLAGS: c_int = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -39,25 +39,20 @@ pub fn socket(
     let is_ip = matches!(domain, libc::AF_INET | libc::AF_INET6);
     let status = if kind & libc::SOCK_NONBLOCK != 0 { libc::O_NONBLOCK } else { 0 };
     let of_fd = if kind & libc::SOCK_CLOEXEC != 0 { libc::FD_CLOEXEC } else { 0 };
-    match (kind & !TYPE_FLAGS, protocol) {
+    let (fd, socket) = match (kind & !TYPE_FLAGS, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) if is_ip => {
             let stream = Stream::new(process, domain)?;
-            stream.status_flags.store(status, Ordering::Relaxed);
-            stream.fd_flags.store(of_fd, Ordering::Relaxed);
-            let fd = stream.fd;
-            descriptors::insert(fd, Entry::Stream(stream));
-            Ok(fd)
+            (stream.fd, Socket::Stream(stream))
         }
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) if is_ip => {
             let datagram = Datagram::new(process, domain)?;
-            datagram.status_flags.store(status, Ordering::Relaxed);
-            datagram.fd_flags.store(of_fd, Ordering::Relaxed);
-            let fd = datagram.fd();
-            descriptors::insert(fd, Entry::Datagram(datagram));
-            Ok(fd)
+            (datagram.fd(), Socket::Datagram(datagram))
         }
-        _ => Err(Errno::OPNOTSUPP),
-    }
+        _ => return Err(Errno::OPNOTSUPP),
+    };
+    socket.flags().set(status, of_fd);
+    descriptors::insert(fd, Entry::Socket(socket));
+    Ok(fd)
 }
 
 fn stream(fd: RawFd) -> Result<Arc<Stream>> {
@@ -100,9 +95,9 @@ pub fn listen(fd: RawFd, backlog: c_int) -> Result<()> {
 /// As accept(2).
 pub fn accept(fd: RawFd) -> Result<(RawFd, Option<SocketAddr>)> {
     let listener = stream(fd)?;
-    let (made, number) = listener.accept(listener.wait(0))?;
+    let (made, number) = listener.accept(listener.flags.wait(0))?;
     let peer = made.id.addresses()?.1;
-    descriptors::insert(number, Entry::Stream(made));
+    descriptors::insert(number, Entry::Socket(Socket::Stream(made)));
     Ok((number, peer))
 }
 
@@ -112,7 +107,7 @@ pub fn accept(fd: RawFd) -> Result<(RawFd, Option<SocketAddr>)> {
 /// As connect(2).
 pub fn connect(fd: RawFd, to: SocketAddr) -> Result<()> {
     match descriptors::socket(fd)? {
-        Socket::Stream(stream) => stream.connect(to, stream.wait(0)),
+        Socket::Stream(stream) => stream.connect(to, stream.flags.wait(0)),
         Socket::Datagram(datagram) => datagram.connect(to),
     }
 }
@@ -139,8 +134,8 @@ pub fn close(fd: RawFd) -> Result<()> {
         return Err(Errno::BUSY);
     }
     match descriptors::remove(fd).ok_or(Errno::BADF)? {
-        Entry::Stream(stream) => stream.close(),
-        Entry::Datagram(datagram) => datagram.close(),
+        Entry::Socket(Socket::Stream(stream)) => stream.close(),
+        Entry::Socket(Socket::Datagram(datagram)) => datagram.close(),
         Entry::Epoll(_) => {}
     }
     Ok(())
@@ -187,11 +182,11 @@ pub fn receive(
     let peeks = flags & libc::MSG_PEEK != 0;
     match descriptors::socket(fd)? {
         Socket::Datagram(datagram) => {
-            let (len, from) = datagram.receive(to, datagram.wait(flags), peeks)?;
+            let (len, from) = datagram.receive(to, datagram.flags.wait(flags), peeks)?;
             Ok((len, Some(from)))
         }
         Socket::Stream(stream) => {
-            let wait = stream.wait(flags);
+            let wait = stream.flags.wait(flags);
             let fills = flags & libc::MSG_WAITALL != 0;
             let got = stream.connected(wait)?.receive(to, wait, peeks, fills)?;
             let peer = if got > 0 { stream.id.addresses()?.1 } else { None };
@@ -209,10 +204,10 @@ pub fn send(fd: RawFd, pieces: &[&[u8]], flags: c_int, to: Option<SocketAddr>) -
     match descriptors::socket(fd)? {
         Socket::Stream(_) if to.is_some() => Err(Errno::ISCONN),
         Socket::Stream(stream) => {
-            let wait = stream.wait(flags);
+            let wait = stream.flags.wait(flags);
             stream.connected(wait)?.send(&pieces, wait)
         }
-        Socket::Datagram(datagram) => datagram.send(&pieces, to, datagram.wait(flags)),
+        Socket::Datagram(datagram) => datagram.send(&pieces, to, datagram.flags.wait(flags)),
     }
 }
 
@@ -247,7 +242,7 @@ pub fn unmap(fd: RawFd, addr: u64, len: usize) -> Result<()> {
 /// As send(2).
 pub fn write_mapped(fd: RawFd, piece: &[u8], offset: u64, flags: c_int) -> Result<usize> {
     let stream = stream(fd)?;
-    let wait = stream.wait(flags);
+    let wait = stream.flags.wait(flags);
     stream.connected(wait)?.write_mapped(&GatherList::new(&[piece]), offset, wait)
 }
 
@@ -287,15 +282,12 @@ pub fn get_option(fd: RawFd, level: c_int, name: c_int) -> Result<Vec<u8>> {
 /// EOPNOTSUPP for other commands.
 pub fn fcntl(fd: RawFd, command: c_int, argument: c_long) -> Result<c_int> {
     let socket = descriptors::socket(fd)?;
-    let (status, of_fd) = match &socket {
-        Socket::Stream(stream) => (&stream.status_flags, &stream.fd_flags),
-        Socket::Datagram(datagram) => (&datagram.status_flags, &datagram.fd_flags),
-    };
+    let Flags { status, descriptor } = socket.flags();
     match command {
         libc::F_GETFL => return Ok(status.load(Ordering::Relaxed)),
         libc::F_SETFL => status.store(argument as c_int, Ordering::Relaxed),
-        libc::F_GETFD => return Ok(of_fd.load(Ordering::Relaxed)),
-        libc::F_SETFD => of_fd.store(argument as c_int, Ordering::Relaxed),
+        libc::F_GETFD => return Ok(descriptor.load(Ordering::Relaxed)),
+        libc::F_SETFD => descriptor.store(argument as c_int, Ordering::Relaxed),
         _ => return Err(Errno::OPNOTSUPP),
     }
     Ok(0)

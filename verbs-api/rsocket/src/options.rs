@@ -2,6 +2,7 @@
 //! SOL_RDMA's.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
 
@@ -21,6 +22,34 @@ const RDMA_IOMAPSIZE: c_int = 3;
 pub const RDMA_ROUTE: c_int = 4;
 /// `TCP_MAXSEG` of who has no route yet.
 const NO_ROUTE_SEGMENT: c_int = 2048;
+/// Whether a call may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    Never,
+    Here,
+}
+
+/// `O_NONBLOCK` and its like, and `FD_CLOEXEC`, as the program set them.
+#[derive(Debug, Default)]
+pub struct Flags {
+    pub status: AtomicI32,
+    pub descriptor: AtomicI32,
+}
+
+impl Flags {
+    /// Whether a call with `flags` of its own may sleep.
+    pub fn wait(&self, flags: c_int) -> Wait {
+        let nonblocking = self.status.load(Ordering::Relaxed) & libc::O_NONBLOCK;
+        if nonblocking != 0 || flags & libc::MSG_DONTWAIT != 0 { Wait::Never } else { Wait::Here }
+    }
+
+    /// Sets the flags.
+    pub fn set(&self, status: c_int, descriptor: c_int) {
+        self.status.store(status, Ordering::Relaxed);
+        self.descriptor.store(descriptor, Ordering::Relaxed);
+    }
+}
+
 /// What is set of a socket.
 #[derive(Clone, Debug)]
 pub struct Options {

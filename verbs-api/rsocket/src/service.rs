@@ -45,6 +45,12 @@ struct State {
     is_running: bool,
 }
 
+impl State {
+    fn is_idle(&self) -> bool {
+        self.watched.is_empty() && self.keepalives.is_empty()
+    }
+}
+
 struct Descriptors {
     epoll: OwnedFd,
     wake: EventFd,
@@ -52,7 +58,7 @@ struct Descriptors {
 
 /// What the thread works on. One a process.
 pub struct Service {
-    descriptors: std::result::Result<Descriptors, Errno>,
+    descriptors: Result<Descriptors>,
     state: Mutex<State>,
     /// Held while the thread works on a socket: who closes one waits for it.
     working: Mutex<()>,
@@ -65,7 +71,7 @@ static SERVICE: PerProcess<Service> = PerProcess::new(|| Service {
 });
 
 impl Descriptors {
-    fn new() -> std::result::Result<Self, Errno> {
+    fn new() -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = EventFd::new()?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
@@ -135,7 +141,7 @@ impl Service {
         } else if !was_keeping {
             return;
         }
-        if state.watched.is_empty() && state.keepalives.is_empty() {
+        if state.is_idle() {
             descriptors.wake.wake();
         }
     }
@@ -155,10 +161,8 @@ impl Service {
         let Ok(descriptors) = self.descriptors() else { return };
         loop {
             let mut events = Vec::with_capacity(BATCH);
-            let wait = self.until_keepalive().map(|wait| Timespec {
-                tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: wait.subsec_nanos().into(),
-            });
+            // A time beyond the system's is no limit.
+            let wait = self.until_keepalive().and_then(|wait| Timespec::try_from(wait).ok());
             let spare = rustix::buffer::spare_capacity(&mut events);
             let waited = epoll::wait(&descriptors.epoll, spare, wait.as_ref());
             if let Err(error) = waited
@@ -175,7 +179,7 @@ impl Service {
             }
             self.keep_all_alive();
             let mut state = lock(&self.state);
-            if state.watched.is_empty() && state.keepalives.is_empty() {
+            if state.is_idle() {
                 state.is_running = false;
                 return;
             }

@@ -4,14 +4,46 @@
 //! on the processors that Linux runs this on (x86-64, AArch64), such arguments are passed like
 //! others, and what the caller did not pass is not looked at.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute_copy;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{DIR, FILE, mode_t, size_t, ssize_t};
 
 use crate::counters;
-use crate::next::Next;
 use crate::path::{Place, leads_to_devices, replaced, root};
+
+/// A function of the libraries behind this one, looked up when it is first needed.
+struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The function; `None` if the C library has none of this name, which then nobody can have
+    /// called.
+    ///
+    /// # Safety
+    /// `F` is the type of a pointer to the function of this name.
+    unsafe fn get<F: Copy>(&self) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let mut found = self.found.load(Ordering::Acquire);
+        if found.is_null() {
+            // SAFETY: the name ends with zero; RTLD_NEXT is what libraries that are preloaded may
+            // ask for.
+            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            self.found.store(found, Ordering::Release);
+        }
+        // SAFETY: not NULL, so it is the function, whose pointer type `F` is by the caller's word;
+        // sizes are compared above.
+        (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
+    }
+}
 
 /// What a function returns when it fails.
 trait Failed {
@@ -60,14 +92,14 @@ macro_rules! opening {
             // SAFETY: the function's own contract.
             match unsafe { counters::Live::open(path, &mut place) } {
                 Some((live, path)) => {
-                    let opened = next!($name($($before: $before_type,)* [path] $(, $after: $after_type)*) -> $result);
+                    let opened = next!($name($($before: $before_type,)* path: *const c_char $(, $after: $after_type)*) -> $result);
                     live.opened(opened.descriptor());
                     opened
                 }
                 None => {
                     // SAFETY: the function's own contract.
                     let path = unsafe { replaced(path, &mut place) };
-                    next!($name($($before: $before_type,)* [path] $(, $after: $after_type)*) -> $result)
+                    next!($name($($before: $before_type,)* path: *const c_char $(, $after: $after_type)*) -> $result)
                 }
             }
         }
@@ -84,24 +116,24 @@ macro_rules! looking {
             let mut place = Place::new();
             // SAFETY: the function's own contract.
             let path = unsafe { replaced(path, &mut place) };
-            next!($name($($before: $before_type,)* [path] $(, $after: $after_type)*) -> $result)
+            next!($name($($before: $before_type,)* path: *const c_char $(, $after: $after_type)*) -> $result)
         }
     )*};
 }
 
-/// Calls the function behind this one.
+/// Calls the function behind this one, by the arguments that stand there.
 macro_rules! next {
-    ($name:ident($($before:ident: $before_type:ty,)* [$path:ident] $(, $after:ident: $after_type:ty)*) -> $result:ty) => {{
-        type Call = unsafe extern "C" fn($($before_type,)* *const c_char $(, $after_type)*) -> $result;
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty) => {{
+        type Call = unsafe extern "C" fn($($type),*) -> $result;
         static NEXT: Next = Next::new(
             // SAFETY: the only zero is the one at the end: a name has none.
-            unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
+            unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
         );
         // SAFETY: the type is the C library's of this name, and the arguments are the caller's but
-        // for the path, which ends with zero.
+        // for a path that was replaced, which ends with zero.
         match unsafe { NEXT.get::<Call>() } {
             // SAFETY: as above.
-            Some(call) => unsafe { call($($before,)* $path $(, $after)*) },
+            Some(call) => unsafe { call($($argument),*) },
             None => <$result as Failed>::FAILED,
         }
     }};
@@ -125,20 +157,10 @@ macro_rules! rewinding {
     ($($name:ident($fd:ident $(, $after:ident: $after_type:ty)*; if $condition:expr) -> $result:ty;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($fd: c_int $(, $after: $after_type)*) -> $result {
-            type Call = unsafe extern "C" fn(c_int $(, $after_type)*) -> $result;
-            static NEXT: Next = Next::new(
-                // SAFETY: as in `next`.
-                unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
-            );
             if $condition {
                 counters::refresh($fd);
             }
-            // SAFETY: the type is the C library's of this name, and the arguments are the caller's.
-            match unsafe { NEXT.get::<Call>() } {
-                // SAFETY: as above.
-                Some(call) => unsafe { call($fd $(, $after)*) },
-                None => <$result as Failed>::FAILED,
-            }
+            next!($name($fd: c_int $(, $after: $after_type)*) -> $result)
         }
     )*};
 }
@@ -189,7 +211,7 @@ looking! {
 unsafe fn put_back(text: *mut c_char) -> *mut c_char {
     let Some(root) = root().filter(|_| !text.is_null()) else { return text };
     // SAFETY: the caller's word.
-    let found = unsafe { std::ffi::CStr::from_ptr(text) }.to_bytes();
+    let found = unsafe { CStr::from_ptr(text) }.to_bytes();
     if let Some(rest) = found.strip_prefix(root).filter(|rest| leads_to_devices(rest)) {
         let (from, len) = (rest.as_ptr(), rest.len() + 1);
         // SAFETY: the rest with its zero moves to the front of the text that it ends.
@@ -198,36 +220,23 @@ unsafe fn put_back(text: *mut c_char) -> *mut c_char {
     text
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn realpath(path: *const c_char, resolved: *mut c_char) -> *mut c_char {
-    let mut place = Place::new();
-    // SAFETY: the function's own contract.
-    let path = unsafe { replaced(path, &mut place) };
-    let found = next!(realpath([path], resolved: *mut c_char) -> *mut c_char);
-    // SAFETY: the function's own contract: NULL, or a text that is the caller's.
-    unsafe { put_back(found) }
+/// Looks up the path of a path, in which the folder does not appear.
+macro_rules! resolving {
+    ($($name:ident([path] $(, $after:ident: $after_type:ty)*);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(path: *const c_char $(, $after: $after_type)*) -> *mut c_char {
+            let mut place = Place::new();
+            // SAFETY: the function's own contract.
+            let path = unsafe { replaced(path, &mut place) };
+            let found = next!($name(path: *const c_char $(, $after: $after_type)*) -> *mut c_char);
+            // SAFETY: the function's own contract: NULL, or a text that is the caller's.
+            unsafe { put_back(found) }
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn __realpath_chk(
-    path: *const c_char,
-    resolved: *mut c_char,
-    room: size_t,
-) -> *mut c_char {
-    let mut place = Place::new();
-    // SAFETY: the function's own contract.
-    let path = unsafe { replaced(path, &mut place) };
-    let found = next!(__realpath_chk([path], resolved: *mut c_char, room: size_t) -> *mut c_char);
-    // SAFETY: the function's own contract: NULL, or a text that is the caller's.
-    unsafe { put_back(found) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
-    let mut place = Place::new();
-    // SAFETY: the function's own contract.
-    let path = unsafe { replaced(path, &mut place) };
-    let found = next!(canonicalize_file_name([path]) -> *mut c_char);
-    // SAFETY: the function's own contract: NULL, or a text that is the caller's.
-    unsafe { put_back(found) }
+resolving! {
+    realpath([path], resolved: *mut c_char);
+    __realpath_chk([path], resolved: *mut c_char, room: size_t);
+    canonicalize_file_name([path]);
 }

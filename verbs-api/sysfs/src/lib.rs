@@ -16,7 +16,6 @@
 //! | [`calls`] | the functions that it stands before |
 //! | [`path`] | which paths are replaced, and by what |
 //! | [`counters`] | files whose contents are made when they are opened |
-//! | [`next`] | the C library's own functions |
 //!
 //! # Rules
 //! It is in every program of the session, in handlers of signals and between `vfork` and `exec`:
@@ -26,5 +25,4 @@
 
 mod calls;
 mod counters;
-mod next;
 mod path;

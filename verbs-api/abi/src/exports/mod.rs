@@ -63,8 +63,8 @@ macro_rules! export_alike {
 }
 use export_alike;
 
-/// The functions of verbs that are not offered. Each fails with EOPNOTSUPP, in the form that callers
-/// of the verb expect.
+/// The functions of verbs that are not offered. Each fails with EOPNOTSUPP, in the form that
+/// callers of the verb expect.
 ///
 /// The functions take no arguments: in the C calling conventions of the machines that this library
 /// is built for, a function may ignore arguments that the caller passed.

@@ -11,28 +11,28 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, epoll};
+use libc::pollfd;
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::sync::lock;
+use urxe_stack::sys::poll::poll;
 use urxe_wire::Gid;
 
 use self::destination::{Arrived, DatagramQp, Peer, SLOT};
 use crate::config::Config;
 use crate::error::Result;
 use crate::iovec::{GatherList, ScatterList};
-use crate::options::Options;
+use crate::options::{Flags, Options, Wait};
 use crate::poll_waiters;
 use crate::process::Process;
 use crate::protocol::datagram::{UdpHeader, UdpOp};
 use crate::service::{Service, Watched};
-use crate::stream::stream_io::Wait;
 
 /// Datagrams that may wait for the program.
 const MOST_WAITING: usize = 1024;
@@ -46,8 +46,7 @@ pub struct Datagram {
     by_udp: EventFd,
     state: Mutex<State>,
     pub options: Mutex<Options>,
-    pub status_flags: AtomicI32,
-    pub fd_flags: AtomicI32,
+    pub flags: Flags,
 }
 
 #[derive(Default)]
@@ -83,8 +82,7 @@ impl Datagram {
             by_udp,
             state: Mutex::default(),
             options: Mutex::new(Options::new(Config::get().sizes)),
-            status_flags: AtomicI32::new(0),
-            fd_flags: AtomicI32::new(0),
+            flags: Flags::default(),
         }))
     }
 
@@ -109,11 +107,6 @@ impl Datagram {
     pub fn bind(self: &Arc<Self>, address: SocketAddr) -> Result<()> {
         self.begin()?;
         rustix::net::bind(&self.udp, &address)
-    }
-
-    pub fn wait(&self, flags: c_int) -> Wait {
-        let nonblocking = self.status_flags.load(Ordering::Relaxed) & libc::O_NONBLOCK;
-        if nonblocking != 0 || flags & libc::MSG_DONTWAIT != 0 { Wait::Never } else { Wait::Here }
     }
 
     /// From now on peers are heard.
@@ -310,13 +303,8 @@ impl Datagram {
         self.arm()?;
         let [has_data, _] = self.look();
         if !has_data {
-            let mut fds = [PollFd::new(&self.ready, PollFlags::IN)];
-            let longest = Config::get().wake_up_interval;
-            let limit = rustix::event::Timespec {
-                tv_sec: longest.as_secs() as i64,
-                tv_nsec: longest.subsec_nanos().into(),
-            };
-            rustix::event::poll(&mut fds, Some(&limit))?;
+            let fd = pollfd { fd: self.ready.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            poll(&mut [fd], Some(Config::get().wake_up_interval))?;
         }
         self.take_events()
     }

@@ -14,13 +14,13 @@ use urxe_stack::sys::fork::PerProcess;
 use self::epoll::Epoll;
 use crate::datagram::Datagram;
 use crate::error::Result;
+use crate::options::Flags;
 use crate::stream::Stream;
 
 /// What a number stands for.
 #[derive(Clone)]
 pub enum Entry {
-    Stream(Arc<Stream>),
-    Datagram(Arc<Datagram>),
+    Socket(Socket),
     Epoll(Arc<Epoll>),
 }
 
@@ -29,6 +29,16 @@ pub enum Entry {
 pub enum Socket {
     Stream(Arc<Stream>),
     Datagram(Arc<Datagram>),
+}
+
+impl Socket {
+    /// The flags that the program set.
+    pub fn flags(&self) -> &Flags {
+        match self {
+            Self::Stream(stream) => &stream.flags,
+            Self::Datagram(datagram) => &datagram.flags,
+        }
+    }
 }
 
 static TABLE: PerProcess<RwLock<HashMap<RawFd, Entry>>> = PerProcess::new(RwLock::default);
@@ -50,8 +60,7 @@ pub fn entry(fd: RawFd) -> Option<Entry> {
 /// The socket of that number, if it is one.
 pub fn find(fd: RawFd) -> Option<Socket> {
     match entry(fd)? {
-        Entry::Stream(stream) => Some(Socket::Stream(stream)),
-        Entry::Datagram(datagram) => Some(Socket::Datagram(datagram)),
+        Entry::Socket(socket) => Some(socket),
         Entry::Epoll(_) => None,
     }
 }

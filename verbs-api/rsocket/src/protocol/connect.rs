@@ -1,6 +1,6 @@
 //! Private data of a connection, the same in REQ and REP (`struct rs_conn_data`).
 
-use super::segment::Segment;
+use super::segment::{Segment, array};
 
 /// What is spoken here.
 pub const VERSION: u8 = 1;
@@ -45,11 +45,7 @@ impl ConnData {
     /// What a peer says; behind it may be more. `None`: too short, or of another version.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.first_chunk()?;
-        let segment = |at: usize| {
-            let mut place = [0; Segment::LEN];
-            place.copy_from_slice(&bytes[at..at + Segment::LEN]);
-            Segment::from_network(&place)
-        };
+        let segment = |at| Segment::from_network(&array(bytes, at));
         (bytes[0] == VERSION).then(|| Self {
             version: bytes[0],
             network_order: bytes[1] & NETWORK_ORDER != 0,

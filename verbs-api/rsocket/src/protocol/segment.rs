@@ -56,10 +56,11 @@ impl Segment {
 
     /// What a peer wrote here, in this machine's order.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
-        let [addr, rest] = halves(bytes);
-        let word =
-            |at: usize| u32::from_ne_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
-        Self { addr: u64::from_ne_bytes(addr), key: word(0), length: word(4) }
+        Self {
+            addr: u64::from_ne_bytes(array(bytes, 0)),
+            key: u32::from_ne_bytes(array(bytes, 8)),
+            length: u32::from_ne_bytes(array(bytes, 12)),
+        }
     }
 
     /// In network order, as private data has it.
@@ -89,11 +90,8 @@ impl Iomap {
     }
 
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
-        let mut offset = [0; 8];
-        let mut memory = [0; Segment::LEN];
-        offset.copy_from_slice(&bytes[..8]);
-        memory.copy_from_slice(&bytes[8..]);
-        Self { offset: u64::from_ne_bytes(offset), memory: Segment::from_bytes(&memory) }
+        let memory = Segment::from_bytes(&array(bytes, 8));
+        Self { offset: u64::from_ne_bytes(array(bytes, 0)), memory }
     }
 
     /// Where `offset` lies in the peer's memory, and how many bytes of it are behind.
@@ -104,9 +102,7 @@ impl Iomap {
     }
 }
 
-fn halves(bytes: &[u8; 16]) -> [[u8; 8]; 2] {
-    let (mut first, mut second) = ([0; 8], [0; 8]);
-    first.copy_from_slice(&bytes[..8]);
-    second.copy_from_slice(&bytes[8..]);
-    [first, second]
+/// The `N` bytes at `at`.
+pub fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[at + index])
 }

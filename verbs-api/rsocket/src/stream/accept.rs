@@ -13,8 +13,9 @@ use urxe_stack::sync::lock;
 
 use super::connect::Phase;
 use super::endpoint::Endpoint;
-use super::stream_io::{StreamIo, Wait};
+use super::stream_io::StreamIo;
 use crate::error::Result;
+use crate::options::Wait;
 use crate::poll_waiters;
 use crate::protocol::connect::ConnData;
 use crate::protocol::stream::Stream as Protocol;
@@ -119,8 +120,7 @@ impl Stream {
     fn admit(self: &Arc<Self>, id: CmId, request: &CmaEvent) -> Result<()> {
         let made = Stream::of_id(id, self.family, lock(&self.options).sizes);
         let inherited = |of: &AtomicI32| of.load(Ordering::Relaxed);
-        made.status_flags.store(inherited(&self.status_flags), Ordering::Relaxed);
-        made.fd_flags.store(inherited(&self.fd_flags), Ordering::Relaxed);
+        made.flags.set(inherited(&self.flags.status), inherited(&self.flags.descriptor));
         made.answer(self, request).inspect_err(|_| made.id.reject())
     }
 

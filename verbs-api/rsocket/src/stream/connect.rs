@@ -10,8 +10,9 @@ use urxe_stack::cma::{CmaEvent, CmaEventType};
 use urxe_stack::sync::lock;
 
 use super::endpoint::Endpoint;
-use super::stream_io::{StreamIo, Wait};
+use super::stream_io::StreamIo;
 use crate::error::Result;
+use crate::options::Wait;
 use crate::protocol::connect::ConnData;
 use crate::protocol::stream::Stream as Protocol;
 use crate::service::Service;

@@ -6,9 +6,10 @@ use rustix::io::Errno;
 use urxe_stack::memory::{Access, Memory, Mr, PdId, RegMrError};
 use urxe_stack::sync::lock;
 
-use super::stream_io::{StreamIo, Wait};
+use super::stream_io::StreamIo;
 use crate::error::{Result, errno};
 use crate::iovec::GatherList;
+use crate::options::Wait;
 use crate::protocol::segment::{Iomap, Segment};
 use crate::protocol::stream::Stream as Protocol;
 use crate::transport::queues::Registration;

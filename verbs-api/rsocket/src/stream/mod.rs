@@ -9,7 +9,7 @@ pub mod stream_io;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::AtomicI32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use rustix::io::Errno;
@@ -20,10 +20,10 @@ use urxe_wire::mad::PortSpace;
 
 use self::accept::Queue;
 use self::connect::Phase;
-use self::stream_io::{StreamIo, Wait};
+use self::stream_io::StreamIo;
 use crate::config::Config;
 use crate::error::Result;
-use crate::options::Options;
+use crate::options::{Flags, Options, Wait};
 use crate::poll_waiters;
 use crate::process::Process;
 use crate::protocol::stream::{Life, Shut, Sizes};
@@ -49,9 +49,7 @@ pub struct Stream {
     /// Of a listener: the connections that may be accepted.
     pub queue: OnceLock<Queue>,
     pub options: Mutex<Options>,
-    /// `O_NONBLOCK` and its like, and `FD_CLOEXEC`, as the program set them.
-    pub status_flags: AtomicI32,
-    pub fd_flags: AtomicI32,
+    pub flags: Flags,
     /// `SO_ERROR`.
     pub error: AtomicI32,
 }
@@ -75,8 +73,7 @@ impl Stream {
             id,
             queue: OnceLock::new(),
             options: Mutex::new(Options::new(sizes)),
-            status_flags: AtomicI32::new(0),
-            fd_flags: AtomicI32::new(0),
+            flags: Flags::default(),
             error: AtomicI32::new(0),
         })
     }
@@ -117,12 +114,6 @@ impl Stream {
             self.wait_connected(wait)?;
         }
         self.io.get().ok_or(Errno::NOTCONN)
-    }
-
-    /// Whether a call with these flags may sleep.
-    pub fn wait(&self, flags: i32) -> Wait {
-        let nonblocking = self.status_flags.load(Ordering::Relaxed) & libc::O_NONBLOCK;
-        if nonblocking != 0 || flags & libc::MSG_DONTWAIT != 0 { Wait::Never } else { Wait::Here }
     }
 
     pub fn bind(&self, address: SocketAddr) -> Result<()> {

@@ -23,6 +23,7 @@ use super::iomap::Iomaps;
 use crate::config::Config;
 use crate::error::Result;
 use crate::iovec::{GatherList, ScatterList};
+use crate::options::Wait;
 use crate::poll_waiters;
 use crate::protocol::connect::ConnData;
 use crate::protocol::message::Control;
@@ -55,13 +56,6 @@ pub struct StreamIo {
 pub struct Inner {
     pub protocol: Protocol,
     is_armed: bool,
-}
-
-/// Whether a call may sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    Never,
-    Here,
 }
 
 impl StreamIo {

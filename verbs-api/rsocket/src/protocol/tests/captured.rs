@@ -9,6 +9,7 @@ use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReade
 use urxe_wire::mad::{CmMessage, Mad};
 use urxe_wire::{Frame, PacketView, Qpn};
 
+use super::two_ends::look;
 use crate::protocol::connect::ConnData;
 use crate::protocol::message::{Control, Message};
 use crate::protocol::segment::Segment;
@@ -81,6 +82,11 @@ fn read() -> Capture {
     Capture { asks: asks.unwrap(), answers: answers.unwrap(), sent }
 }
 
+fn places(own: &ConnData) -> Places {
+    let place = |segment: Segment| (segment.addr, segment.key);
+    Places { list: place(own.targets), recv_buffer: place(own.first_target) }
+}
+
 /// One end, with the memory that its peer writes.
 struct End {
     stream: Stream,
@@ -92,8 +98,7 @@ struct End {
 
 impl End {
     fn new(own: &ConnData, peer: &ConnData) -> Self {
-        let place = |segment: Segment| (segment.addr, segment.key);
-        let places = Places { list: place(own.targets), recv_buffer: place(own.first_target) };
+        let places = places(own);
         let mut stream = Stream::new(SIZES, places, peer);
         let granted = stream.grant().into_iter().collect();
         Self { stream, places, list: [0; 2 * Segment::LEN], granted }
@@ -105,14 +110,7 @@ impl End {
             self.list[at..at + Segment::LEN].copy_from_slice(&sent.payload);
         }
         if self.stream.received(Some(sent.imm)) == Look::Targets {
-            let (first, second) = self.list.split_at(Segment::LEN);
-            let of = |bytes: &[u8]| Segment::from_bytes(bytes.try_into().unwrap());
-            let taken = self.stream.look([of(first), of(second)]);
-            for (place, taken) in self.list.chunks_mut(Segment::LEN).zip(taken) {
-                if taken {
-                    place.fill(0);
-                }
-            }
+            look(&mut self.stream, &mut self.list);
         }
         let there = self.stream.receiver.readable(usize::MAX);
         self.stream.receiver.consume(there.iter().map(std::ops::Range::len).sum());
@@ -126,10 +124,7 @@ fn both_ends_introduce_themselves_as_the_original() {
     for said in [asks, answers] {
         let parsed = ConnData::parse(&said).unwrap();
         assert_eq!(parsed.to_bytes(), said[..ConnData::LEN]);
-        let place = |segment: Segment| (segment.addr, segment.key);
-        let places =
-            Places { list: place(parsed.targets), recv_buffer: place(parsed.first_target) };
-        assert_eq!(Stream::introduction(&SIZES, &places), parsed);
+        assert_eq!(Stream::introduction(&SIZES, &places(&parsed)), parsed);
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::protocol::connect::ConnData;
 use crate::protocol::message::{Control, Message};
-use crate::protocol::segment::{Iomap, Segment};
+use crate::protocol::segment::{Iomap, Segment, array};
 use crate::protocol::sender::{LOW_WATER, TARGETS};
 use crate::protocol::stream::{Bytes, Life, Look, Places, Post, Shut, Sizes, Stream};
 
@@ -122,20 +122,12 @@ impl End {
     }
 
     fn look(&mut self) {
-        let of =
-            |at: usize| Segment::from_bytes(self.list[at..at + Segment::LEN].try_into().unwrap());
-        let taken = self.stream.look([of(0), of(Segment::LEN)]);
-        for (place, taken) in self.list.chunks_mut(Segment::LEN).zip(taken) {
-            if taken {
-                place.fill(0);
-            }
-        }
+        look(&mut self.stream, &mut self.list);
     }
 
     fn look_at(&mut self, index: u16) {
         let at = TARGETS * Segment::LEN + usize::from(index) * Iomap::LEN;
-        let bytes = self.list[at..at + Iomap::LEN].try_into().unwrap();
-        self.stream.mapped(index, Iomap::from_bytes(bytes));
+        self.stream.mapped(index, Iomap::from_bytes(&array(&self.list, at)));
     }
 
     /// The program takes up to so many bytes.
@@ -147,6 +139,16 @@ impl End {
             self.heard.extend_from_slice(&self.recv[range]);
         }
         self.stream.receiver.consume(taken);
+    }
+}
+
+/// An end looks at the list that its peer writes, and notes there what it took.
+pub(super) fn look(stream: &mut Stream, list: &mut [u8]) {
+    let taken = stream.look([0, Segment::LEN].map(|at| Segment::from_bytes(&array(list, at))));
+    for (place, taken) in list.chunks_mut(Segment::LEN).zip(taken) {
+        if taken {
+            place.fill(0);
+        }
     }
 }
 
