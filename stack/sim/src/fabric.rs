@@ -4,7 +4,7 @@
 //!   loop: next of (packet arrival, read, device deadline) → receive → handle_timeouts → transmit_pending
 //! ```
 //!
-//! A machine that a held pause stops neither reads nor runs its timers; what it owes it does when
+//! A host that a held pause stops neither reads nor runs its timers; what it owes it does when
 //! it resumes.
 
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use urxe_types::time::Time;
 const MAX_ROUNDS_AT_ONE_TIME: u32 = 100_000;
 
 /// What the fabric moves: packets and time in, packets and the next deadline out.
-pub trait Machine {
+pub trait SimHost {
     /// Takes packets that arrived.
     fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>);
     /// Does what is due at `now`.
@@ -34,14 +34,14 @@ pub trait Machine {
     fn transmit_pending(&mut self, now: Time, port: &SimPort);
 }
 
-/// A [`Device`] as a machine: with what a receiving thread keeps between datagrams.
+/// A [`Device`] as a host: with what a receiving thread keeps between datagrams.
 #[derive(Debug)]
-pub struct DeviceMachine {
+pub struct DeviceHost {
     device: Arc<Device>,
     scratch: ReceiveScratch,
 }
 
-impl DeviceMachine {
+impl DeviceHost {
     /// `device`, which others may use at the same time.
     #[must_use]
     pub fn new(device: Arc<Device>) -> Self {
@@ -55,7 +55,7 @@ impl DeviceMachine {
     }
 }
 
-impl Machine for DeviceMachine {
+impl SimHost for DeviceHost {
     fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>) {
         self.device.receive(now, datagrams, &mut self.scratch);
     }
@@ -73,7 +73,7 @@ impl Machine for DeviceMachine {
     }
 }
 
-/// The time stood still: some machine or link goes on for ever at one instant.
+/// The time stood still: some host or link goes on for ever at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("time stands still at {at}: {MAX_ROUNDS_AT_ONE_TIME} rounds without an end")]
 pub struct Stalled {
@@ -81,35 +81,35 @@ pub struct Stalled {
     pub at: Time,
 }
 
-/// Machines on a network. A node's machine is found by its [`NodeId`].
+/// Hosts on a network. A node's host is found by its [`NodeId`].
 #[derive(Debug)]
-pub struct Fabric<M> {
+pub struct Fabric<H> {
     network: SimNetwork,
-    members: Vec<Member<M>>,
+    members: Vec<Member<H>>,
     rounds_at_now: u32,
 }
 
 #[derive(Debug)]
-struct Member<M> {
-    machine: M,
+struct Member<H> {
+    host: H,
     port: SimPort,
 }
 
-impl<M: Machine> Fabric<M> {
-    /// A fabric without machines; everything random in it follows from `seed`.
+impl<H: SimHost> Fabric<H> {
+    /// A fabric without hosts; everything random in it follows from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { network: SimNetwork::new(seed), members: Vec::new(), rounds_at_now: 0 }
     }
 
-    /// Connects `machine` with these addresses.
+    /// Connects `host` with these addresses.
     ///
     /// # Errors
-    /// If there is no address, or another machine has one of them.
-    pub fn add(&mut self, machine: M, addresses: &[IpAddr]) -> Result<NodeId, AddNodeError> {
+    /// If there is no address, or another host has one of them.
+    pub fn add(&mut self, host: H, addresses: &[IpAddr]) -> Result<NodeId, AddNodeError> {
         let port = self.network.add_node(addresses)?;
         let node = port.node();
-        self.members.push(Member { machine, port });
+        self.members.push(Member { host, port });
         Ok(node)
     }
 
@@ -132,29 +132,29 @@ impl<M: Machine> Fabric<M> {
         self.network.now()
     }
 
-    /// The machine of `node`, if `node` is of this fabric.
+    /// The host of `node`, if `node` is of this fabric.
     #[must_use]
-    pub fn machine(&self, node: NodeId) -> Option<&M> {
-        self.members.get(node.index()).map(|member| &member.machine)
+    pub fn host(&self, node: NodeId) -> Option<&H> {
+        self.members.get(node.index()).map(|member| &member.host)
     }
 
-    /// The machine of `node`, to use it. What it has to send afterwards, it sends at the next step.
-    pub fn machine_mut(&mut self, node: NodeId) -> Option<&mut M> {
-        self.members.get_mut(node.index()).map(|member| &mut member.machine)
+    /// The host of `node`, to use it. What it has to send afterwards, it sends at the next step.
+    pub fn host_mut(&mut self, node: NodeId) -> Option<&mut H> {
+        self.members.get_mut(node.index()).map(|member| &mut member.host)
     }
 
-    /// All machines, in the order of their nodes.
-    pub fn machines(&self) -> impl ExactSizeIterator<Item = &M> {
-        self.members.iter().map(|member| &member.machine)
+    /// All hosts, in the order of their nodes.
+    pub fn hosts(&self) -> impl ExactSizeIterator<Item = &H> {
+        self.members.iter().map(|member| &member.host)
     }
 
-    /// When something next happens, if ever. What machines can send at once they send with the next
+    /// When something next happens, if ever. What hosts can send at once they send with the next
     /// step.
     #[must_use]
     pub fn next_event(&self) -> Option<Time> {
         let due = self.members.iter().filter_map(|member| {
             let resumes = self.network.stopped_until(member.port.node());
-            match (member.machine.next_deadline(), resumes) {
+            match (member.host.next_deadline(), resumes) {
                 (Some(deadline), Some(resumes)) => Some(deadline.max(resumes)),
                 (deadline, resumes) => deadline.or(resumes),
             }
@@ -162,7 +162,7 @@ impl<M: Machine> Fabric<M> {
         due.chain(self.network.next_event()).min()
     }
 
-    /// Lets all machines send, then moves to the next event if it comes no later than `limit` and
+    /// Lets all hosts send, then moves to the next event if it comes no later than `limit` and
     /// handles it. True if there was one; otherwise the time stays.
     ///
     /// # Errors
@@ -183,12 +183,12 @@ impl<M: Machine> Fabric<M> {
         let Self { network, members, .. } = self;
         network.deliver(|node, datagrams| {
             if let Some(member) = members.get_mut(node.index()) {
-                member.machine.receive(next, datagrams);
+                member.host.receive(next, datagrams);
             }
         });
         for member in self.running() {
-            if member.machine.next_deadline().is_some_and(|deadline| deadline <= next) {
-                member.machine.handle_timeouts(next);
+            if member.host.next_deadline().is_some_and(|deadline| deadline <= next) {
+                member.host.handle_timeouts(next);
             }
         }
         self.transmit_pending();
@@ -225,7 +225,7 @@ impl<M: Machine> Fabric<M> {
         }
     }
 
-    fn running(&mut self) -> impl Iterator<Item = &mut Member<M>> {
+    fn running(&mut self) -> impl Iterator<Item = &mut Member<H>> {
         let Self { network, members, .. } = self;
         members.iter_mut().filter(|member| network.stopped_until(member.port.node()).is_none())
     }
@@ -233,7 +233,7 @@ impl<M: Machine> Fabric<M> {
     fn transmit_pending(&mut self) {
         let now = self.now();
         for member in self.running() {
-            member.machine.transmit_pending(now, &member.port);
+            member.host.transmit_pending(now, &member.port);
         }
     }
 }

@@ -30,7 +30,7 @@ mod receive;
 mod tests;
 
 pub use counters::SimCounters;
-pub use fabric::{DeviceMachine, Fabric, Machine, Stalled};
+pub use fabric::{DeviceHost, Fabric, SimHost, Stalled};
 pub use link_faults::{LinkFaults, NodeConfig, NodeId, Pause, PauseScope, PausedPackets};
 pub use network::{AddNodeError, SimGroups, SimNetwork, SimPort};
 pub use receive::MAX_RUN_BYTES;

@@ -17,7 +17,7 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 
 /// One copy of a packet that will arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Copy {
+pub(crate) struct Delivery {
     pub(crate) arrival: Time,
     /// How many bits flip on the way.
     pub(crate) flips: u32,
@@ -53,23 +53,23 @@ impl Link {
         traffic_class: u8,
         faults: &LinkFaults,
         counters: &mut SimCounters,
-    ) -> [Option<Copy>; 2] {
-        let Some((departure, is_crowded)) = self.departure(now, ip_bytes as u64, faults) else {
+    ) -> [Option<Delivery>; 2] {
+        let Some((departure, is_queue_long)) = self.departure(now, ip_bytes as u64, faults) else {
             counters.queue_overflow += 1;
             return [None; 2];
         };
-        if self.loses(faults) {
+        if self.is_lost(faults) {
             counters.lost += 1;
             return [None; 2];
         }
         let marks =
-            is_crowded || (faults.mark != Probability::NEVER && self.rng.chance(faults.mark));
+            is_queue_long || (faults.mark != Probability::NEVER && self.rng.chance(faults.mark));
         let is_marked = marks && ecn::is_capable(traffic_class);
         counters.marked += u64::from(is_marked);
-        let first = Copy { is_marked, ..self.copy(departure, faults, counters) };
+        let first = Delivery { is_marked, ..self.deliver(departure, faults, counters) };
         let second = self.rng.chance(faults.duplicate).then(|| {
             counters.duplicated += 1;
-            Copy { is_marked, ..self.copy(departure, faults, counters) }
+            Delivery { is_marked, ..self.deliver(departure, faults, counters) }
         });
         [Some(first), second]
     }
@@ -94,7 +94,7 @@ impl Link {
         Some((self.busy_until, waiting_bytes > u128::from(faults.mark_above_bytes)))
     }
 
-    fn loses(&mut self, faults: &LinkFaults) -> bool {
+    fn is_lost(&mut self, faults: &LinkFaults) -> bool {
         if faults.loss.as_ppm() == 0 {
             self.burst_left = 0;
             return false;
@@ -110,7 +110,12 @@ impl Link {
         lost
     }
 
-    fn copy(&mut self, departure: Time, faults: &LinkFaults, counters: &mut SimCounters) -> Copy {
+    fn deliver(
+        &mut self,
+        departure: Time,
+        faults: &LinkFaults,
+        counters: &mut SimCounters,
+    ) -> Delivery {
         let flips = if self.rng.chance(faults.corrupt) {
             counters.corrupted += 1;
             self.rng.between(1, u64::from(faults.corrupt_bits_max.max(1))) as u32
@@ -126,7 +131,7 @@ impl Link {
             self.last_arrival = in_order;
             in_order
         };
-        Copy { arrival, flips, is_marked: false }
+        Delivery { arrival, flips, is_marked: false }
     }
 }
 

@@ -370,12 +370,12 @@ impl State {
         if !run.to.is_multicast() {
             return match self.addresses.get(&run.to) {
                 Some(&receiver) => self.transmit_to(sender, receiver, run),
-                None => self.transmit_to_nobody(sender, run),
+                None => self.count_unroutable(sender, run),
             };
         }
         let receivers = self.groups.of(run.to);
         if receivers.is_empty() {
-            return self.transmit_to_nobody(sender, run);
+            return self.count_unroutable(sender, run);
         }
         let outcomes: Vec<_> =
             receivers.into_iter().map(|receiver| self.transmit_to(sender, receiver, run)).collect();
@@ -386,7 +386,7 @@ impl State {
             .unwrap_or(SendOutcome::Sent)
     }
 
-    fn transmit_to_nobody(&mut self, sender: NodeId, run: &Run<'_>) -> SendOutcome {
+    fn count_unroutable(&mut self, sender: NodeId, run: &Run<'_>) -> SendOutcome {
         self.counters.runs += 1;
         self.counters.sent += run.segments().len() as u64;
         self.counters.unroutable += run.segments().len() as u64;
@@ -411,7 +411,7 @@ impl State {
         for (index, payload) in run.segments().enumerate() {
             self.counters.sent += 1;
             self.trace.record(self.now, Event::Sent, sender.0, receiver.0, payload);
-            if self.dropping(sender, receiver) {
+            if self.drops(sender, receiver) {
                 self.counters.paused += 1;
                 continue;
             }
@@ -429,7 +429,7 @@ impl State {
                 let mut payload = payload.to_vec();
                 // Empty packets do not exist: a run of no bytes is refused.
                 flip_bits(&mut payload, copy.flips, &mut self.link(sender, receiver).rng);
-                self.fly(
+                self.schedule(
                     copy.arrival,
                     Packet {
                         sender,
@@ -447,7 +447,7 @@ impl State {
         SendOutcome::Sent
     }
 
-    fn fly(&mut self, arrival: Time, packet: Packet) {
+    fn schedule(&mut self, arrival: Time, packet: Packet) {
         if self.in_flight.len() >= MAX_IN_FLIGHT {
             self.counters.overload += 1;
             return;
@@ -458,7 +458,7 @@ impl State {
     /// A packet has come to the end of its link at `self.now`.
     fn arrive(&mut self, flight: Delayed<Packet>) {
         let Packet { sender, receiver, .. } = flight.item;
-        if self.dropping(sender, receiver) {
+        if self.drops(sender, receiver) {
             self.counters.paused += 1;
             let payload = &flight.item.payload;
             self.trace.record(self.now, Event::Dropped, sender.0, receiver.0, payload);
@@ -522,7 +522,7 @@ impl State {
         at
     }
 
-    fn dropping(&self, from: NodeId, to: NodeId) -> bool {
+    fn drops(&self, from: NodeId, to: NodeId) -> bool {
         self.pauses.iter().any(|pause| {
             pause.packets == PausedPackets::Drop
                 && pause.covers(self.now)

@@ -10,7 +10,7 @@ use urxe_stack::cq::Cq;
 use urxe_stack::device::{Device, DeviceConfig, IcrcPolicy, QpHandle};
 use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::port::Datagrams;
-use urxe_stack::port::sim::{DeviceMachine, Machine, SimPort};
+use urxe_stack::port::sim::{DeviceHost, SimHost, SimPort};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpCap, QpState, QpType};
 use urxe_stack::qp::work_request::{Remote, Sge};
@@ -43,7 +43,7 @@ pub enum InjectedBug {
 /// A device, its program's memory and its queue pairs.
 #[derive(Debug)]
 pub struct Host {
-    machine: DeviceMachine,
+    host: DeviceHost,
     /// Registered regions, in the plan's order.
     pub mrs: Vec<Mr>,
     /// The queue pairs, by end.
@@ -104,7 +104,7 @@ impl Host {
         let qps = create_qps(plan, device, &core, pd);
         let windows = keys::bind_windows(plan, &core, &qps, &mut mrs);
         Self {
-            machine: DeviceMachine::new(Arc::new(core)),
+            host: DeviceHost::new(Arc::new(core)),
             mrs,
             qps,
             pd,
@@ -118,7 +118,7 @@ impl Host {
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
-        self.machine.device()
+        self.host.device()
     }
 
     /// Its address.
@@ -208,31 +208,31 @@ impl Host {
                     run.seal();
                 }
                 let bytes = &run.bytes;
-                self.machine.receive(now, &Datagrams { bytes, segment_size, ..*datagrams });
+                self.host.receive(now, &Datagrams { bytes, segment_size, ..*datagrams });
             }
         }
     }
 }
 
-impl Machine for Host {
+impl SimHost for Host {
     fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>) {
         if self.bug.is_some() {
             self.tamper(now, datagrams);
         } else {
-            self.machine.receive(now, datagrams);
+            self.host.receive(now, datagrams);
         }
     }
 
     fn handle_timeouts(&mut self, now: Time) {
-        self.machine.handle_timeouts(now);
+        self.host.handle_timeouts(now);
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.machine.next_deadline()
+        self.host.next_deadline()
     }
 
     fn transmit_pending(&mut self, now: Time, port: &SimPort) {
-        self.machine.transmit_pending(now, port);
+        self.host.transmit_pending(now, port);
     }
 }
 

@@ -159,7 +159,7 @@ impl<'a> Run<'a> {
             fabric.network().set_node_config(node, plan.devices[device].socket.clone());
             nodes.push(node);
         }
-        let host = |device: usize| fabric.machine(nodes[device]).expect("a node of this fabric");
+        let host = |device: usize| fabric.host(nodes[device]).expect("a node of this fabric");
         for (id, end) in plan.ends() {
             let peer = host(plan.end(id.peer()).device).qps[&id.peer()].handle.qpn();
             host(end.device).connect(plan, id, peer);
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
     }
 
     fn host(&self, device: usize) -> &Host {
-        self.fabric.machine(self.nodes[device]).expect("a node of this fabric")
+        self.fabric.host(self.nodes[device]).expect("a node of this fabric")
     }
 
     fn break_links(&self) {
@@ -349,7 +349,7 @@ impl<'a> Run<'a> {
     }
 
     fn check_completion(&mut self, device: usize, completion: &Completion) {
-        let host = self.fabric.machine(self.nodes[device]).expect("a node of this fabric");
+        let host = self.fabric.host(self.nodes[device]).expect("a node of this fabric");
         // Queue pairs may share the completion queue.
         let owner = host.qps.iter().find(|(_, qp)| qp.handle.qpn() == completion.qp_num);
         let Some((&end, _)) = owner else {
@@ -493,7 +493,7 @@ impl<'a> Run<'a> {
         }
         self.events();
         // What came late under a former key has not touched the new one.
-        let hosts: Vec<&Host> = self.fabric.machines().collect();
+        let hosts: Vec<&Host> = self.fabric.hosts().collect();
         let stale =
             self.renewed.iter().filter_map(|(device, renewed)| hosts[*device].check(renewed).err());
         self.faults.extend(stale);
@@ -508,7 +508,7 @@ impl<'a> Run<'a> {
             .collect();
         self.checker.finish(&images);
         let snapshots =
-            self.fabric.machines().map(|host| host.device().counters().snapshot().collect());
+            self.fabric.hosts().map(|host| host.device().counters().snapshot().collect());
         let counters = snapshots.reduce(|sum: Vec<(Counter, u64)>, next| {
             sum.into_iter().zip(next).map(|((counter, a), (_, b))| (counter, a + b)).collect()
         });

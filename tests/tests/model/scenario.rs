@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use urxe_stack::cq::{ArmKind, AsyncEvent, Cq as Queue, QpEventType, SrqEventType, SrqId};
 use urxe_stack::device::{Device, QpHandle};
-use urxe_stack::port::sim::{DeviceMachine, Fabric};
+use urxe_stack::port::sim::{DeviceHost, Fabric};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use urxe_stack::qp::work_request::{
@@ -53,7 +53,7 @@ pub struct Scenario {
     mtu: PathMtu,
     pub model: Model,
     pub generator: Generator,
-    fabric: Fabric<DeviceMachine>,
+    fabric: Fabric<DeviceHost>,
     hosts: Vec<Host>,
     qps: Vec<QpHandle>,
     srqs: Vec<Arc<Srq>>,

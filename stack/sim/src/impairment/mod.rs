@@ -37,17 +37,17 @@ const STREAM: u64 = 0x6c6f_7373;
 const HEADERS_BYTES: usize = 28;
 /// The most bytes that are held; what comes beyond is lost. Far more than any receive window, so
 /// only a delay of seconds reaches it.
-const HELD_BYTES_MAX: usize = 64 << 20;
+const MAX_DELAYED_BYTES: usize = 64 << 20;
 
 /// The link in front of a device's sockets, and the packets that are on it.
 #[derive(Debug)]
 pub struct Impairment {
     link: Link,
     faults: LinkFaults,
-    done: SimCounters,
+    counters: SimCounters,
     /// Packets that are late, with the address of the socket that they came to.
-    held: DelayQueue<(IpAddr, KeptPacket)>,
-    held_bytes: usize,
+    delayed: DelayQueue<(IpAddr, KeptPacket)>,
+    delayed_bytes: usize,
 }
 
 impl Impairment {
@@ -58,24 +58,24 @@ impl Impairment {
         Self {
             link: Link::new(Rng::stream(seed, STREAM ^ stream)),
             faults,
-            done: SimCounters::default(),
-            held: DelayQueue::default(),
-            held_bytes: 0,
+            counters: SimCounters::default(),
+            delayed: DelayQueue::default(),
+            delayed_bytes: 0,
         }
     }
 
     /// When the first packet that is held is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
-        self.held.next_due()
+        self.delayed.next_due()
     }
 
     /// Hands on what has become due by `now`: each packet with the address of the socket that it
     /// came to.
-    pub fn release(&mut self, now: Time, mut hand_on: impl FnMut(IpAddr, &Datagrams<'_>)) {
-        while let Some(Delayed { item: (at, packet), .. }) = self.held.pop_due(now) {
-            self.held_bytes -= packet.bytes.len();
-            hand_on(at, &packet.datagrams());
+    pub fn release(&mut self, now: Time, mut deliver: impl FnMut(IpAddr, &Datagrams<'_>)) {
+        while let Some(Delayed { item: (at, packet), .. }) = self.delayed.pop_due(now) {
+            self.delayed_bytes -= packet.bytes.len();
+            deliver(at, &packet.datagrams());
         }
     }
 
@@ -86,7 +86,7 @@ impl Impairment {
         now: Time,
         at: IpAddr,
         datagrams: &Datagrams<'a>,
-        mut hand_on: impl FnMut(&Datagrams<'_>),
+        mut deliver: impl FnMut(&Datagrams<'_>),
     ) {
         let mut whole = 0;
         let mut end = 0;
@@ -95,7 +95,7 @@ impl Impairment {
             end += packet.len();
             let (ip_bytes, traffic_class) = (packet.len() + HEADERS_BYTES, datagrams.traffic_class);
             let copies =
-                self.link.apply(now, ip_bytes, traffic_class, &self.faults, &mut self.done);
+                self.link.apply(now, ip_bytes, traffic_class, &self.faults, &mut self.counters);
             if let [Some(copy), None] = copies
                 && copy.arrival <= now
                 && copy.flips == 0
@@ -104,7 +104,7 @@ impl Impairment {
                 continue;
             }
             if start > whole {
-                hand_on(&Datagrams { bytes: &datagrams.bytes[whole..start], ..*datagrams });
+                deliver(&Datagrams { bytes: &datagrams.bytes[whole..start], ..*datagrams });
             }
             whole = end;
             for copy in copies.into_iter().flatten() {
@@ -113,29 +113,29 @@ impl Impairment {
                 let mark = if copy.is_marked { ecn::CE } else { 0 };
                 let as_it_came = Datagrams { traffic_class: traffic_class | mark, ..*datagrams };
                 if copy.arrival <= now {
-                    hand_on(&Datagrams { bytes: &bytes, segment_size: bytes.len(), ..as_it_came });
+                    deliver(&Datagrams { bytes: &bytes, segment_size: bytes.len(), ..as_it_came });
                 } else {
-                    self.hold(copy.arrival, at, &as_it_came, bytes);
+                    self.delay(copy.arrival, at, &as_it_came, bytes);
                 }
             }
         }
         if whole < end {
-            hand_on(&Datagrams { bytes: &datagrams.bytes[whole..end], ..*datagrams });
+            deliver(&Datagrams { bytes: &datagrams.bytes[whole..end], ..*datagrams });
         }
     }
 
-    fn hold(&mut self, due: Time, at: IpAddr, datagrams: &Datagrams<'_>, bytes: Box<[u8]>) {
-        if self.held_bytes + bytes.len() > HELD_BYTES_MAX {
-            self.done.overload += 1;
+    fn delay(&mut self, due: Time, at: IpAddr, datagrams: &Datagrams<'_>, bytes: Box<[u8]>) {
+        if self.delayed_bytes + bytes.len() > MAX_DELAYED_BYTES {
+            self.counters.overload += 1;
             return;
         }
-        self.held_bytes += bytes.len();
-        self.held.push(due, (at, KeptPacket::new(datagrams, bytes)));
+        self.delayed_bytes += bytes.len();
+        self.delayed.push(due, (at, KeptPacket::new(datagrams, bytes)));
     }
 
     /// Adds to a device's counters what was done since the last time.
     pub fn count(&mut self, counters: &Counters) {
-        let done = std::mem::take(&mut self.done);
+        let done = std::mem::take(&mut self.counters);
         for (counter, count) in [
             (Counter::DropSimulated, done.lost + done.queue_overflow + done.overload),
             (Counter::SimulatedDuplicate, done.duplicated),

@@ -29,9 +29,9 @@ const RATE_UNITS: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("
 const PPM_PER_PERCENT: u32 = 10_000;
 
 /// A field of a link's faults.
-type Place<T> = fn(&mut LinkFaults) -> &mut T;
+type FieldOf<T> = fn(&mut LinkFaults) -> &mut T;
 /// The faults that are a share of the packets.
-const SHARES: [(&str, Place<Probability>); 5] = [
+const SHARES: [(&str, FieldOf<Probability>); 5] = [
     ("loss", |link| &mut link.loss),
     ("mark", |link| &mut link.mark),
     ("duplicate", |link| &mut link.duplicate),
@@ -39,7 +39,7 @@ const SHARES: [(&str, Place<Probability>); 5] = [
     ("corrupt", |link| &mut link.corrupt),
 ];
 /// The faults that are a time.
-const TIMES: [(&str, Place<u64>); 3] = [
+const TIMES: [(&str, FieldOf<u64>); 3] = [
     ("late", |link| &mut link.reorder_delay_ns),
     ("delay", |link| &mut link.delay_ns),
     ("jitter", |link| &mut link.jitter_ns),
@@ -137,12 +137,12 @@ impl FaultSpec {
         let link = &mut self.link;
         let wrong =
             |name, expected| move || FaultError::Value { name, given: value.to_owned(), expected };
-        if let Some((name, place)) = SHARES.iter().find(|(known, _)| *known == name) {
-            *place(link) = share(value).ok_or_else(wrong(name, SHARE))?;
+        if let Some((name, field)) = SHARES.iter().find(|(known, _)| *known == name) {
+            *field(link) = share(value).ok_or_else(wrong(name, SHARE))?;
             return Ok(name);
         }
-        if let Some((name, place)) = TIMES.iter().find(|(known, _)| *known == name) {
-            *place(link) = time_ns(value).ok_or_else(wrong(name, TIME))?;
+        if let Some((name, field)) = TIMES.iter().find(|(known, _)| *known == name) {
+            *field(link) = time_ns(value).ok_or_else(wrong(name, TIME))?;
             return Ok(name);
         }
         match name {
@@ -206,8 +206,8 @@ impl fmt::Display for FaultSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut link, mut usual) = (self.link.clone(), Self::default().link);
         let mut parts = Vec::new();
-        for (name, place) in SHARES {
-            let ppm = place(&mut link).as_ppm();
+        for (name, field) in SHARES {
+            let ppm = field(&mut link).as_ppm();
             if ppm > 0 {
                 let number = format!("{}.{:04}", ppm / PPM_PER_PERCENT, ppm % PPM_PER_PERCENT);
                 let number = number.trim_end_matches('0').trim_end_matches('.');
@@ -218,9 +218,9 @@ impl fmt::Display for FaultSpec {
             parts.push(format!("burst={}", link.loss_burst_max));
         }
         let has_late = link.reorder != Probability::NEVER;
-        for (name, place) in TIMES.into_iter().filter(|(name, _)| *name != "late" || has_late) {
-            let ns = *place(&mut link);
-            if ns != *place(&mut usual) {
+        for (name, field) in TIMES.into_iter().filter(|(name, _)| *name != "late" || has_late) {
+            let ns = *field(&mut link);
+            if ns != *field(&mut usual) {
                 parts.push(format!("{name}={}", in_units(ns, &TIME_UNITS)));
             }
         }

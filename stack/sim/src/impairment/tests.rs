@@ -56,8 +56,8 @@ fn what_is_not_lost_arrives_in_order_and_whole() {
         assert!(out.is_sorted_by(|a, b| a[0] < b[0]));
         arrived += out.len();
     }
-    assert_eq!(link.done.lost + arrived as u64, 10_000);
-    assert!((2700..3300).contains(&link.done.lost), "{} of 10000 lost", link.done.lost);
+    assert_eq!(link.counters.lost + arrived as u64, 10_000);
+    assert!((2700..3300).contains(&link.counters.lost), "{} of 10000 lost", link.counters.lost);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_duplicate_comes_twice_and_a_corrupted_packet_differs_by_few_bits() {
         let flipped: u32 = packet.iter().map(|byte| (byte ^ nr as u8).count_ones()).sum();
         assert!((1..=3).contains(&flipped), "{flipped} bits of packet {nr}");
     }
-    assert_eq!((twice.done.duplicated, corrupting.done.corrupted), (10, 10));
+    assert_eq!((twice.counters.duplicated, corrupting.counters.corrupted), (10, 10));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn delayed_packets_come_when_they_are_due_and_in_order() {
     assert_eq!(all.first(), Some(&0));
     all.extend(release(&mut link, Time::from_ns(71_000)));
     assert_eq!(all, (0..10).collect::<Vec<u8>>());
-    assert_eq!((link.next_due(), link.held_bytes), (None, 0));
+    assert_eq!((link.next_due(), link.delayed_bytes), (None, 0));
 }
 
 #[test]
@@ -116,13 +116,13 @@ fn reordered_packets_come_behind_later_ones() {
 
 #[test]
 fn no_more_is_held_than_fits() {
-    let bytes = vec![7; HELD_BYTES_MAX / 16];
+    let bytes = vec![7; MAX_DELAYED_BYTES / 16];
     let big = Datagrams { segment_size: bytes.len(), ..datagrams(&bytes) };
     let mut link = impairment("delay=1s", 1);
     for _ in 0..20 {
         link.apply(Time::ZERO, HERE, &big, |_| panic!("nothing is on time"));
     }
-    assert_eq!((link.held.len(), link.done.overload), (16, 4));
+    assert_eq!((link.delayed.len(), link.counters.overload), (16, 4));
     let counters = Counters::default();
     link.count(&counters);
     assert_eq!(counters.value(Counter::DropSimulated), 4);

@@ -18,7 +18,7 @@ struct StopAndWait {
     send_now: bool,
     ran_at: Vec<Time>,
     /// Always due, for the test of [`Stalled`].
-    restless: bool,
+    is_always_due: bool,
 }
 
 const DATA: u8 = 1;
@@ -36,7 +36,7 @@ impl StopAndWait {
             retry_at: None,
             send_now: to_send > 0,
             ran_at: Vec::new(),
-            restless: false,
+            is_always_due: false,
         }
     }
 
@@ -45,7 +45,7 @@ impl StopAndWait {
     }
 }
 
-impl Machine for StopAndWait {
+impl SimHost for StopAndWait {
     fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>) {
         self.ran_at.push(now);
         for packet in datagrams.segments() {
@@ -71,7 +71,7 @@ impl Machine for StopAndWait {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        if self.restless { Some(Time::ZERO) } else { self.retry_at }
+        if self.is_always_due { Some(Time::ZERO) } else { self.retry_at }
     }
 
     fn transmit_pending(&mut self, now: Time, port: &SimPort) {
@@ -97,7 +97,7 @@ fn pair(seed: u64, to_send: u32) -> Fabric<StopAndWait> {
 }
 
 fn all_done(fabric: &Fabric<StopAndWait>) -> bool {
-    fabric.machines().all(StopAndWait::is_done)
+    fabric.hosts().all(StopAndWait::is_done)
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn round_trips_take_what_the_links_take() {
     let limit = Time::from_ns(100 * MILLISECOND);
     assert_eq!(fabric.run_while(limit, |fabric| !all_done(fabric)), Ok(true));
     assert_eq!(fabric.now(), Time::from_ns(100 * 20 * MICROSECOND));
-    for machine in fabric.machines() {
-        assert_eq!(machine.received, (0..100).collect::<Vec<_>>());
+    for host in fabric.hosts() {
+        assert_eq!(host.received, (0..100).collect::<Vec<_>>());
     }
 }
 
@@ -127,17 +127,17 @@ fn timers_bring_it_through_loss_the_same_way_every_time() {
 }
 
 #[test]
-fn a_stopped_machine_does_nothing_until_it_resumes() {
+fn a_stopped_host_does_nothing_until_it_resumes() {
     let mut fabric = pair(1, 50);
     let (from, until) = (Time::from_ns(95 * MICROSECOND), Time::from_ns(2_345 * MICROSECOND));
     let scope = PauseScope::Node(NodeId(0));
     fabric.network().pause(Pause { scope, packets: PausedPackets::Hold, from, until });
     let limit = Time::from_ns(100 * MILLISECOND);
     assert_eq!(fabric.run_while(limit, |fabric| !all_done(fabric)), Ok(true));
-    let ran_at = &fabric.machine(NodeId(0)).unwrap().ran_at;
+    let ran_at = &fabric.host(NodeId(0)).unwrap().ran_at;
     assert!(ran_at.iter().all(|&at| at < from || at >= until));
     assert!(ran_at.contains(&until), "what waited is done at once");
-    assert!(fabric.machine(NodeId(1)).unwrap().ran_at.iter().any(|&at| at > from && at < until));
+    assert!(fabric.host(NodeId(1)).unwrap().ran_at.iter().any(|&at| at > from && at < until));
 }
 
 #[test]
@@ -147,13 +147,13 @@ fn time_passes_when_nothing_happens() {
     assert_eq!(fabric.run_until(Time::from_ns(77)), Ok(()));
     assert_eq!(fabric.now(), Time::from_ns(77));
     assert_eq!(fabric.run_while(Time::from_ns(99), |_| true), Ok(false));
-    assert!(fabric.machine(NodeId(2)).is_none() && fabric.machine_mut(NodeId(2)).is_none());
+    assert!(fabric.host(NodeId(2)).is_none() && fabric.host_mut(NodeId(2)).is_none());
 }
 
 #[test]
-fn a_machine_that_is_always_due_is_found_out() {
+fn a_host_that_is_always_due_is_found_out() {
     let mut fabric = pair(1, 0);
     fabric.run_until(Time::from_ns(5)).unwrap();
-    fabric.machine_mut(NodeId(1)).unwrap().restless = true;
+    fabric.host_mut(NodeId(1)).unwrap().is_always_due = true;
     assert_eq!(fabric.run_until(Time::from_ns(6)), Err(Stalled { at: Time::from_ns(5) }));
 }

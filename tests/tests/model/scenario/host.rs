@@ -6,7 +6,7 @@ use std::sync::Arc;
 use urxe_stack::cq::{CompletionChannel, Cq, Wake};
 use urxe_stack::device::{Device, DeviceConfig};
 use urxe_stack::memory::{Buffer, PdId};
-use urxe_stack::port::sim::{DeviceMachine, Fabric};
+use urxe_stack::port::sim::{DeviceHost, Fabric};
 use urxe_stack::qp::attr::{AddressVector, PathMtu};
 use urxe_stack::qp::work_request::AhHandle;
 use urxe_test_support::qp::address_vector;
@@ -40,7 +40,7 @@ impl Host {
         seed: u64,
         mtu: PathMtu,
         image: &[u8],
-        fabric: &mut Fabric<DeviceMachine>,
+        fabric: &mut Fabric<DeviceHost>,
     ) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(address(nr))], seed);
         config.active_mtu = mtu;
@@ -49,8 +49,8 @@ impl Host {
         config.limits.max_mcast_qp_attach = MAX_PER_GROUP;
         config.groups = Box::new(fabric.network().groups_at(address(nr)));
         let device = Arc::new(Device::new(config));
-        let machine = DeviceMachine::new(Arc::clone(&device));
-        fabric.add(machine, &[address(nr)]).expect("an address of its own");
+        let host = DeviceHost::new(Arc::clone(&device));
+        fabric.add(host, &[address(nr)]).expect("an address of its own");
         let pds = [(); 2].map(|()| device.alloc_pd().expect("two domains"));
         let buffer = Arc::new(Buffer::new(MEMORY).expect("little memory"));
         buffer.write(0, image).expect("as long as the memory");

@@ -57,7 +57,7 @@ use urxe_stack::device::{Device as Core, DeviceConfig};
 use urxe_stack::driver::EventWake;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::link::Guid;
-use urxe_stack::port::sim::{DeviceMachine, Fabric as CoreFabric, SimNetwork};
+use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, SimNetwork};
 use urxe_wire::Gid;
 
 pub use urxe_stack::port::sim::{
@@ -177,7 +177,7 @@ impl Fabric {
         let hook = Some(Arc::clone(&events) as Arc<dyn Wake>);
         let gids: Vec<Gid> = addresses.iter().map(|address| Gid::from_ip(*address)).collect();
         let mut fabric = lock(&self.shared.fabric);
-        let index = fabric.machines().len();
+        let index = fabric.hosts().len();
         let core = Arc::new(Core::new(DeviceConfig {
             active_mtu: options.active_mtu,
             icrc_policy: options.icrc_policy,
@@ -191,7 +191,7 @@ impl Fabric {
                 Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64(),
             )
         }));
-        let id = fabric.add(DeviceMachine::new(Arc::clone(&core)), addresses)?;
+        let id = fabric.add(DeviceHost::new(Arc::clone(&core)), addresses)?;
         drop(fabric);
         self.network().set_node_config(id, options.node);
         let about = About {

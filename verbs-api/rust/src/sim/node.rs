@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use urxe_stack::cq::{Completion, Cq, CqError};
 use urxe_stack::device::Device as Core;
 use urxe_stack::driver::eventfd::EventFd;
-use urxe_stack::port::sim::{DeviceMachine, Fabric as CoreFabric, NodeId, SimNetwork, Stalled};
+use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, NodeId, SimNetwork, Stalled};
 use urxe_stack::time::Time;
 
 use crate::waiters::{ReadyWakers, lock};
@@ -14,7 +14,7 @@ use crate::waiters::{ReadyWakers, lock};
 /// What the fabric's devices share.
 pub(super) struct Shared {
     /// Locked for each step. Nothing that runs under it calls the program.
-    pub(super) fabric: Mutex<CoreFabric<DeviceMachine>>,
+    pub(super) fabric: Mutex<CoreFabric<DeviceHost>>,
     pub(super) network: SimNetwork,
     /// A step of one device may wake who waits on another, so they have one list.
     pub(super) ready: Arc<ReadyWakers>,
