@@ -1,4 +1,6 @@
-//! What a packet costs: ICRC, verification, parsing, emission. Run with `cargo bench -p urxe-wire`.
+//! Measures the cost of a packet: ICRC, verification, parsing and emitting.
+//!
+//! Run with `cargo bench -p urxe-wire`.
 #![allow(missing_docs)] // criterion's macros make public items
 
 use std::hint::black_box;
@@ -20,7 +22,7 @@ fn bth(opcode: Opcode) -> Bth {
     Bth::new(opcode, Qpn::masked(0x11), Psn::new(77))
 }
 
-/// A SEND ONLY with this much payload and the ICRC of this identification.
+/// Returns a SEND ONLY with a payload of this length and the ICRC for this identification.
 fn send(payload_len: usize, identification: u16) -> Vec<u8> {
     let mut buf = vec![0; MAX_PACKET_LEN];
     let payload: Vec<u8> = (0..payload_len).map(|i| i as u8).collect();

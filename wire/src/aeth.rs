@@ -1,21 +1,5 @@
-//! ACK extended transport header (IBTA vol. 1, 9.5.2 and 9.7.5): what the responder says about
-//! requests.
-//!
-//! ```text
-//!  0          1          4
-//! +-----------+----------+
-//! | syndrome  |   MSN    |
-//! +-----------+----------+
-//!
-//! syndrome: 0 00 CCCCC  ACK, credit count C
-//!           0 01 TTTTT  RNR NAK, timer T
-//!           0 10 .....  reserved
-//!           0 11 NNNNN  NAK, code N
-//!           1 .. .....  reserved
-//! ```
-//!
-//! The encodings of time that belong to acknowledgement live here too: [`RnrTimer`] (table 45) and
-//! [`AckTimeout`] (9.9.2.1.1).
+//! ACK extended transport header (IBTA vol. 1, 9.5.2 and 9.7.5), and the encodings of time that
+//! belong to acknowledgements: [`RnrTimer`] (table 45) and [`AckTimeout`] (9.9.2.1.1).
 
 use std::fmt;
 
@@ -24,7 +8,7 @@ use crate::bytes::{head, put};
 use crate::error::{Header, ParseError};
 use crate::fields::Value;
 
-/// Defines a newtype over a code of five bits.
+/// Defines a newtype over a five-bit code.
 macro_rules! five_bits {
     ($(#[$doc:meta])* $name:ident, $code:ident) => {
         $(#[$doc])*
@@ -32,7 +16,7 @@ macro_rules! five_bits {
         pub struct $name(u8);
 
         impl $name {
-            /// Returns the value with this code, or `None` beyond five bits.
+            /// Returns the value with this code, or `None` if the code exceeds five bits.
             #[must_use]
             pub const fn new(code: u8) -> Option<Self> {
                 if code > 0x1f { None } else { Some(Self(code)) }
@@ -48,20 +32,20 @@ macro_rules! five_bits {
 }
 
 five_bits! {
-    /// End-to-end flow control credits in an ACK: a code of five bits (IBTA table 46).
+    /// End-to-end flow control credits of an ACK: a five-bit code (IBTA table 46).
     Credits, code
 }
 
 impl Credits {
-    /// Credits are not used: what `rdma_rxe` and RoCE NICs send.
+    /// Credits are not used. `rdma_rxe` and RoCE adapters send this code.
     pub const INVALID: Self = Self(0x1f);
 
-    /// Receive WQEs the code stands for; `None` when credits are not used.
+    /// Returns the number of receive WQEs, or `None` if credits are not used.
     #[must_use]
     pub const fn count(self) -> Option<u32> {
         match self.0 {
             31 => None,
-            // 0, 1, 2, 3, then every power of two and the value halfway to the next.
+            // The counts are 0, 1, 2, 3, then every power of two and the value halfway to the next.
             code @ 0..=3 => Some(code as u32),
             code if code & 1 == 0 => Some(1 << (code / 2)),
             code => Some(3 << (code / 2 - 1)),
@@ -70,27 +54,27 @@ impl Credits {
 }
 
 five_bits! {
-    /// How long a requester waits after an RNR NAK: a code of five bits (IBTA table 45).
+    /// Wait time of a requester after an RNR NAK: a five-bit code (IBTA table 45).
     RnrTimer, code
 }
 
-/// The table, in units of 10 µs. Code 0 is the longest.
+/// The wait times by code, in units of 10 µs. Code 0 is the longest.
 const RNR_UNITS: [u32; 32] = [
     65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024,
     1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
 ];
 
 impl RnrTimer {
-    /// The longest wait, 655.36 ms: code 0.
+    /// Code 0, the longest wait time: 655.36 ms.
     pub const LONGEST: Self = Self(0);
 
-    /// The wait in nanoseconds: 10 µs ..= 655.36 ms.
+    /// Returns the wait time in nanoseconds, 10 µs ..= 655.36 ms.
     #[must_use]
     pub const fn duration_ns(self) -> u64 {
         RNR_UNITS[(self.0 & 0x1f) as usize] as u64 * 10_000
     }
 
-    /// The shortest wait that is at least `duration_ns`, or the longest there is.
+    /// Returns the shortest wait time of at least `duration_ns`, or the longest one.
     #[must_use]
     pub const fn at_least(duration_ns: u64) -> Self {
         let mut code = 1;
@@ -105,15 +89,15 @@ impl RnrTimer {
 }
 
 five_bits! {
-    /// Local ACK timeout: an exponent of five bits, 4.096 µs · 2^n (IBTA 9.9.2.1.1).
+    /// Local ACK timeout: a five-bit exponent, 4.096 µs · 2^n (IBTA 9.9.2.1.1).
     AckTimeout, exponent
 }
 
 impl AckTimeout {
-    /// No timeout at all.
+    /// Exponent 0: there is no timeout.
     pub const OFF: Self = Self(0);
 
-    /// The timeout in nanoseconds, up to 2.4 hours; `None` when it is off.
+    /// Returns the timeout in nanoseconds, at most 2.4 hours, or `None` if there is no timeout.
     #[must_use]
     pub const fn duration_ns(self) -> Option<u64> {
         if self.0 == 0 { None } else { Some(4_096 << (self.0 & 0x1f)) }
@@ -121,42 +105,42 @@ impl AckTimeout {
 }
 
 crate::named_enum! {
-    /// Why a responder refuses (IBTA table 47).
+    /// The reason of a NAK (IBTA table 47).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum NakCode: name, code -> u8, from_code(u8) {
-        /// A packet is missing: send again from the PSN of this NAK.
+        /// A packet is missing. The requester must resend from the PSN of this NAK.
         PsnSequence = 0 => "PSN sequence error",
-        /// The request makes no sense for this queue pair.
+        /// The request is not valid for this queue pair.
         InvalidRequest = 1 => "invalid request",
-        /// Wrong key, range or right.
+        /// The key, the range or the access right is wrong.
         RemoteAccess = 2 => "remote access error",
-        /// The responder failed on its own account.
+        /// The responder failed for a reason of its own.
         RemoteOperational = 3 => "remote operational error",
-        /// Reliable Datagram only.
+        /// Used by Reliable Datagram only.
         InvalidRdRequest = 4 => "invalid RD request",
     }
 }
 
-/// What the first byte of an AETH says.
+/// The meaning of the syndrome byte of an AETH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// Everything up to the PSN has arrived.
+    /// All requests up to the PSN have arrived.
     Ack(Credits),
-    /// No receive WQE: wait, then send again from the PSN.
+    /// The responder had no receive WQE. The requester waits, then resends from the PSN.
     RnrNak(RnrTimer),
-    /// Refused.
+    /// The responder rejected the request.
     Nak(NakCode),
-    /// A byte that means nothing, kept as it came.
+    /// A reserved byte, kept unchanged.
     Reserved(ReservedSyndrome),
 }
 
-/// A syndrome byte that is none of the others: cannot be made from one that is.
+/// A reserved syndrome byte. A byte with a defined meaning cannot be converted to this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReservedSyndrome(u8);
 
 impl ReservedSyndrome {
-    /// The byte.
+    /// Returns the byte.
     #[must_use]
     pub const fn byte(self) -> u8 {
         self.0
@@ -167,7 +151,7 @@ impl Syndrome {
     /// An ACK without credits, as `rdma_rxe` sends it.
     pub const ACK: Self = Self::Ack(Credits::INVALID);
 
-    /// Understands a syndrome byte. Every byte has a meaning, if only "reserved".
+    /// Decodes a syndrome byte. Every byte has a value, because undefined bytes decode as reserved.
     #[must_use]
     #[inline]
     pub const fn from_byte(byte: u8) -> Self {
@@ -183,7 +167,7 @@ impl Syndrome {
         }
     }
 
-    /// The syndrome byte.
+    /// Returns the syndrome byte.
     #[must_use]
     #[inline]
     pub const fn byte(self) -> u8 {
@@ -213,30 +197,44 @@ impl fmt::Display for Syndrome {
     }
 }
 
-/// ACK extended transport header.
+/// ACK extended transport header (IBTA vol. 1, 9.5.2 and 9.7.5): the responder's answer to
+/// requests.
+///
+/// ```text
+///  0          1          4
+/// +-----------+----------+
+/// | syndrome  |   MSN    |
+/// +-----------+----------+
+///
+/// syndrome: 0 00 CCCCC  ACK, credit count C
+///           0 01 TTTTT  RNR NAK, timer T
+///           0 10 .....  reserved
+///           0 11 NNNNN  NAK, code N
+///           1 .. .....  reserved
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
     /// ACK, RNR NAK or NAK.
     pub syndrome: Syndrome,
-    /// Requests completed by the responder, modulo 2^24.
+    /// Number of requests that the responder completed, modulo 2^24.
     pub msn: Msn,
 }
 
 impl Aeth {
-    /// Bytes on the wire.
+    /// The length of the header on the wire, in bytes.
     pub const LEN: usize = Header::Aeth.wire_len();
 
-    /// Reads the header at the front of `bytes`.
+    /// Reads the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`ParseError::ShortHeader`].
+    /// Fails with [`ParseError::ShortHeader`] if `bytes` is shorter than [`LEN`](Self::LEN).
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let [s, a, b, c]: [u8; Self::LEN] = *head(bytes, Header::Aeth)?;
         Ok(Self { syndrome: Syndrome::from_byte(s), msn: Msn::from_be_bytes([a, b, c]) })
     }
 
-    /// Writes the header.
+    /// Writes the header to `buf`.
     #[inline]
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
         let [a, b, c] = self.msn.to_be_bytes();

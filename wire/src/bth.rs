@@ -1,14 +1,4 @@
-//! Base transport header (IBTA vol. 1, 9.2): the first twelve bytes of every packet.
-//!
-//! ```text
-//!  0      1                 2          4                   5        8                 9       12
-//! +------+-----------------+----------+-------------------+--------+-----------------+-------+
-//! |opcode|SE|M|pad|version |  P_Key   |FECN|BECN|reserved | dest QP| A |   reserved  |  PSN  |
-//! |  8   | 1|1| 2 |   4    |   16     |  1 |  1 |   6     |   24   | 1 |      7      |  24   |
-//! +------+-----------------+----------+-------------------+--------+-----------------+-------+
-//! ```
-//!
-//! Reserved bits are sent as zero and ignored when received.
+//! Base transport header (IBTA vol. 1, 9.2).
 
 use std::fmt;
 
@@ -16,21 +6,31 @@ use crate::bytes::{at, be16, head, put};
 use crate::error::{Header, ParseError};
 use crate::{Opcode, PKey, Psn, Qpn};
 
-/// Base transport header.
+/// Base transport header (IBTA vol. 1, 9.2): the first twelve bytes of every packet.
+///
+/// ```text
+///  0      1                 2          4                   5        8                 9       12
+/// +------+-----------------+----------+-------------------+--------+-----------------+-------+
+/// |opcode|SE|M|pad|version |  P_Key   |FECN|BECN|reserved | dest QP| A |   reserved  |  PSN  |
+/// |  8   | 1|1| 2 |   4    |   16     |  1 |  1 |   6     |   24   | 1 |      7      |  24   |
+/// +------+-----------------+----------+-------------------+--------+-----------------+-------+
+/// ```
+///
+/// Reserved bits are sent as zero and ignored on receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is.
+    /// The opcode, which defines the kind of packet.
     pub opcode: Opcode,
     /// SE: the receiver's completion raises a solicited event.
     pub solicited: bool,
-    /// M, MigReq: path migration state. `rdma_rxe` sends 0, some NICs expect 1.
+    /// M, MigReq: path migration state. `rdma_rxe` sends 0, some adapters expect 1.
     pub mig_req: bool,
-    /// Bytes (0 ..= 3) between payload and ICRC that make the payload a multiple of four. Only the
-    /// low two bits exist.
+    /// Number of pad bytes (0 ..= 3) after the payload, which make the payload a multiple of four.
+    /// Only the low two bits are sent.
     pub pad_count: u8,
-    /// TVer, 4 bits: 0 is the only version defined.
+    /// TVer, 4 bits. Only version 0 is defined.
     pub version: u8,
-    /// Partition.
+    /// Partition key.
     pub pkey: PKey,
     /// Forward explicit congestion notification.
     pub fecn: bool,
@@ -38,17 +38,17 @@ pub struct Bth {
     pub becn: bool,
     /// Destination queue pair.
     pub dest_qp: Qpn,
-    /// A: the responder is asked to acknowledge.
+    /// A: the sender requests an acknowledgement.
     pub ack_req: bool,
     /// Packet sequence number.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// Bytes on the wire.
+    /// The length of the header on the wire, in bytes.
     pub const LEN: usize = Header::Bth.wire_len();
 
-    /// A header with the default partition and every flag off.
+    /// Returns a header with the default partition and all flags off.
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qp: Qpn, psn: Psn) -> Self {
         Self {
@@ -66,26 +66,29 @@ impl Bth {
         }
     }
 
-    /// Reads the header at the front of `bytes`. The version is left for the caller to check.
+    /// Reads the header at the start of `bytes`. The caller must check the version.
     ///
     /// # Errors
-    /// [`ParseError::ShortHeader`], [`ParseError::UnknownOpcode`],
-    /// [`ParseError::ReliableDatagram`].
+    /// - [`ParseError::ShortHeader`]: `bytes` is shorter than [`LEN`](Self::LEN).
+    /// - [`ParseError::UnknownOpcode`], [`ParseError::ReliableDatagram`]: the opcode is not
+    ///   supported.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let b = head(bytes, Header::Bth)?;
         Ok(Self::read(Opcode::try_from(b[0])?, b))
     }
 
-    /// Returns the destination queue pair of `packet`, of which nothing else is checked; `None` if
-    /// the packet ends before it.
+    /// Returns the destination queue pair of `packet`, or `None` if the packet ends before that
+    /// field.
+    ///
+    /// Nothing else of the packet is checked.
     #[inline]
     #[must_use]
     pub fn dest_qp_of(packet: &[u8]) -> Option<Qpn> {
         Some(Qpn::from_be_bytes(*packet.get(5..8)?.first_chunk()?))
     }
 
-    /// Reads all but the opcode.
+    /// Reads all fields except the opcode.
     pub(crate) fn read(opcode: Opcode, b: &[u8; Self::LEN]) -> Self {
         Self {
             opcode,
@@ -102,7 +105,7 @@ impl Bth {
         }
     }
 
-    /// Writes the header.
+    /// Writes the header to `buf`.
     #[inline]
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
         buf[0] = self.opcode.byte();

@@ -1,15 +1,17 @@
-//! Big-endian fields in byte slices: what every header file reads and writes with.
+//! Access to big-endian fields in byte slices, for all headers.
 
 use crate::error::{Header, ParseError};
 
-/// The first `N` bytes of a header, or which header is cut short.
+/// Returns the first `N` bytes, or the error that `header` is cut short.
 #[inline]
 pub(crate) fn head<const N: usize>(bytes: &[u8], header: Header) -> Result<&[u8; N], ParseError> {
     bytes.first_chunk().ok_or(ParseError::ShortHeader { header, need: N, have: bytes.len() })
 }
 
-/// `N` bytes at `at`; both are constants within an array of known length, so that the check folds
-/// away.
+/// Returns the `N` bytes that start at `at`.
+///
+/// Callers pass a constant offset into an array of known length, so the compiler removes the bounds
+/// check.
 #[inline]
 pub(crate) fn at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
@@ -32,7 +34,7 @@ pub(crate) fn be64(bytes: &[u8], pos: usize) -> u64 {
     u64::from_be_bytes(at(bytes, pos))
 }
 
-/// Writes `value` at `pos`.
+/// Writes `value` at offset `pos`.
 #[inline]
 pub(crate) fn put<const N: usize>(bytes: &mut [u8], pos: usize, value: [u8; N]) {
     bytes[pos..pos + N].copy_from_slice(&value);

@@ -1,9 +1,9 @@
-//! Packets for people: one line a packet, and its fields one by one.
+//! Packets as text: one line for a packet, or a list of its fields.
 //!
-//! The line's form is `RC RDMA_WRITE_ONLY qp 0x000011 psn 1234 ack len 64 va 0x7f00 rkey 0x00001f2e
-//! dmalen 64`. Words that say nothing (flags that are off, the default partition) are left out.
-//! [`fields`] gives the same packet as a flat list, for verbose and machine-readable output,
-//! without deciding its format.
+//! A line has the form `RC RDMA_WRITE_ONLY qp 0x000011 psn 1234 ack len 64 va 0x7f00 rkey
+//! 0x00001f2e dmalen 64`. It omits flags that are off and the default partition. [`fields`] returns
+//! a flat list of fields for verbose and machine-readable output, and leaves the format to the
+//! caller.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl fmt::Display for PacketView<'_> {
     }
 }
 
-/// Writes a header, if it is there.
+/// Writes a header, if it is present.
 fn header(f: &mut fmt::Formatter<'_>, header: Option<impl fmt::Display>) -> fmt::Result {
     header.map_or(Ok(()), |header| write!(f, " {header}"))
 }
@@ -36,15 +36,15 @@ fn header(f: &mut fmt::Formatter<'_>, header: Option<impl fmt::Display>) -> fmt:
 /// A field of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The header it is in: `bth`, `reth`, `aeth`, ...
+    /// The header that holds the field: `bth`, `reth`, `aeth`, and so on.
     pub header: &'static str,
-    /// Its name there.
+    /// The name of the field within the header.
     pub name: &'static str,
-    /// Its value.
+    /// The value of the field.
     pub value: Value,
 }
 
-/// Every field of every header of a packet in wire order, payload length and ICRC last.
+/// Returns every field of every header in wire order, followed by the payload length and the ICRC.
 #[must_use]
 pub fn fields(packet: &PacketView<'_>) -> Vec<Field> {
     let mut out = Vec::with_capacity(24);

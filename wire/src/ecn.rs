@@ -1,26 +1,26 @@
-//! Explicit congestion notification in the two low bits of a traffic class (RFC 3168, 5).
+//! The explicit congestion notification bits of a traffic class (RFC 3168, section 5).
 
 const MASK: u8 = 0b11;
-/// ECT(0): the sender reacts to marks.
+/// ECT(0): the sender reacts to congestion marks.
 const ECT_0: u8 = 0b10;
-/// CE: a router on the way experienced congestion.
+/// CE: a router on the path experienced congestion.
 pub const CE: u8 = 0b11;
 
-/// Returns `traffic_class` with ECT(0), unless the program chose these bits itself.
+/// Returns `traffic_class` with ECT(0) set. Bits that the program chose itself stay unchanged.
 #[must_use]
 #[inline]
 pub const fn capable(traffic_class: u8) -> u8 {
     if traffic_class & MASK == 0 { traffic_class | ECT_0 } else { traffic_class }
 }
 
-/// Whether a router may mark packets of this traffic class.
+/// Returns whether a router may mark packets of this traffic class.
 #[must_use]
 #[inline]
 pub const fn is_capable(traffic_class: u8) -> bool {
     traffic_class & MASK != 0
 }
 
-/// Whether a router marked packets of this traffic class.
+/// Returns whether a router marked the packet.
 #[must_use]
 #[inline]
 pub const fn is_marked(traffic_class: u8) -> bool {

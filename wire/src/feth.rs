@@ -1,12 +1,4 @@
-//! Flush extended transport header (IBTA vol. 1, A19): how far earlier writes must have got, and
-//! which of them.
-//!
-//! ```text
-//!  31                     6   5 4   3  0
-//! +------------------------+-----+------+
-//! |        reserved        | SEL | PLT  |
-//! +------------------------+-----+------+
-//! ```
+//! Flush extended transport header (IBTA vol. 1, A19).
 
 use std::fmt;
 
@@ -15,31 +7,31 @@ use crate::error::{Header, ParseError};
 use crate::fields::Value;
 
 bitflags::bitflags! {
-    /// PLT, the placement a FLUSH asks for; several may be asked for at once.
+    /// PLT, the requested placement of a FLUSH. A FLUSH may request several placements.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct PlacementType: u8 {
-        /// The data can be seen by the responder's processors.
+        /// The responder's processors can see the data.
         const GLOBAL_VISIBILITY = 1 << 0;
         /// The data survives a power failure.
         const PERSISTENCE = 1 << 1;
-        /// Reserved bits, kept as they came.
+        /// Reserved bits, kept unchanged.
         const _ = 0x0f;
     }
 }
 
-/// SEL, which memory a FLUSH is about.
+/// SEL, the memory that a FLUSH covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SelectivityLevel {
-    /// The range in the RETH.
+    /// The address range in the RETH.
     Range,
-    /// The whole region of the RETH's key.
+    /// The whole memory region of the key in the RETH.
     Region,
-    /// 2 or 3: not defined.
+    /// An undefined level, 2 or 3.
     Reserved(ReservedLevel),
 }
 
 impl SelectivityLevel {
-    /// The two bits on the wire.
+    /// Returns the two bits on the wire.
     #[must_use]
     pub const fn level(self) -> u8 {
         match self {
@@ -51,7 +43,7 @@ impl SelectivityLevel {
     }
 }
 
-/// The selectivity levels that mean nothing.
+/// The selectivity levels without a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum ReservedLevel {
@@ -59,23 +51,31 @@ pub enum ReservedLevel {
     Three,
 }
 
-/// Flush extended transport header.
+/// Flush extended transport header (IBTA vol. 1, A19): the placement that earlier writes must
+/// reach, and the memory that this concerns.
+///
+/// ```text
+///  31                     6   5 4   3  0
+/// +------------------------+-----+------+
+/// |        reserved        | SEL | PLT  |
+/// +------------------------+-----+------+
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feth {
-    /// PLT.
+    /// Placement type.
     pub placement: PlacementType,
-    /// SEL.
+    /// Selectivity level.
     pub selectivity: SelectivityLevel,
 }
 
 impl Feth {
-    /// Bytes on the wire.
+    /// The length of the header on the wire, in bytes.
     pub const LEN: usize = Header::Feth.wire_len();
 
-    /// Reads the header at the front of `bytes`.
+    /// Reads the header at the start of `bytes`. Reserved bits are ignored.
     ///
     /// # Errors
-    /// [`ParseError::ShortHeader`].
+    /// Fails with [`ParseError::ShortHeader`] if `bytes` is shorter than [`LEN`](Self::LEN).
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let b: &[u8; Self::LEN] = head(bytes, Header::Feth)?;
@@ -91,7 +91,7 @@ impl Feth {
         })
     }
 
-    /// Writes the header.
+    /// Writes the header to `buf`.
     #[inline]
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
         put(buf, 0, [0, 0, 0, self.selectivity.level() << 4 | (self.placement.bits() & 0x0f)]);

@@ -1,21 +1,21 @@
-//! The fields of headers: how they stand on the wire, how listings show them, and the macro that
-//! defines the headers whose fields are whole bytes.
+//! Fields of headers: their encoding, their values in listings, and a macro that defines headers of
+//! whole bytes.
 
 use std::fmt;
 
 use crate::bytes::{at, put};
 use crate::id::{QKey, Qpn, Rkey};
 
-/// A field's value.
+/// The value of a field, with the form in which a listing shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number best read in decimal.
+    /// A number in decimal.
     Decimal(u64),
-    /// A number best read in hexadecimal, with so many digits.
+    /// A number in hexadecimal, and the least number of digits.
     Hex(u64, usize),
-    /// A flag.
+    /// A flag, shown as 0 or 1.
     Flag(bool),
-    /// A word, such as an opcode's name.
+    /// A word, for example the name of an opcode.
     Word(&'static str),
 }
 
@@ -30,11 +30,11 @@ impl fmt::Display for Value {
     }
 }
 
-/// A field that is a number of whole bytes in network order.
+/// A field of whole bytes that holds a number in network order.
 pub(crate) trait HeaderField {
-    /// Reads the field at `place`.
+    /// Reads the field that starts at byte `place`.
     fn read(bytes: &[u8], place: usize) -> Self;
-    /// Writes the field at `place`.
+    /// Writes the field at byte `place`.
     fn write(self, bytes: &mut [u8], place: usize);
     /// Returns the field as a number.
     fn number(self) -> u64;
@@ -66,13 +66,15 @@ header_fields! {
     u64: u64, |v| v;
     Rkey: u32, |v| Rkey(v);
     QKey: u32, |v| QKey(v);
-    // The first of four bytes is reserved.
+    // Four bytes on the wire, of which the first is reserved.
     Qpn: u32, |v| Qpn::masked(v);
 }
 
-/// Defines a header: its struct with `LEN`, `parse` and `emit`, its line for people, and its fields
-/// for listings. A field has a type, a place in bytes, and the [`Value`](crate::fields::Value)
-/// that shows it.
+/// Defines a header: its struct with `LEN`, `parse` and `emit`, its `Display`, and its fields for
+/// listings.
+///
+/// Each field has a type, an offset in bytes, and the variant of [`Value`](crate::fields::Value)
+/// that shows the field.
 macro_rules! header {
     ($(#[$doc:meta])* $name:ident, $text:literal {
         $($(#[$field_doc:meta])* $field:ident: $ty:ty, $place:literal, $shown:ident $($digits:literal)?;)*
@@ -84,13 +86,14 @@ macro_rules! header {
         }
 
         impl $name {
-            /// Bytes on the wire.
+            /// The length of the header on the wire, in bytes.
             pub const LEN: usize = $crate::error::Header::$name.wire_len();
 
-            /// Reads the header at the front of `bytes`.
+            /// Reads the header at the start of `bytes`.
             ///
             /// # Errors
-            /// [`ParseError::ShortHeader`](crate::ParseError::ShortHeader).
+            /// Fails with [`ParseError::ShortHeader`](crate::ParseError::ShortHeader) if `bytes` is
+            /// shorter than [`LEN`](Self::LEN).
             #[inline]
             pub fn parse(bytes: &[u8]) -> Result<Self, $crate::ParseError> {
                 use $crate::fields::HeaderField;
@@ -99,7 +102,7 @@ macro_rules! header {
                 Ok(Self { $($field: HeaderField::read(bytes, $place),)* })
             }
 
-            /// Writes the header.
+            /// Writes the header to `buf`.
             #[inline]
             pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
                 use $crate::fields::HeaderField;

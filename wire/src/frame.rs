@@ -1,16 +1,15 @@
-//! Whole frames, from Ethernet to the ICRC: for captures and for those who decode them.
+//! Whole frames, from Ethernet to the ICRC, for captures and decoders.
 //!
-//! The data path never sees a frame; a UDP socket gives and takes what stands behind the UDP
-//! header. A capture needs the rest, and a decoder has to get through it. Since a frame shows the
-//! real IP header, [`Frame::icrc`] can compute the ICRC by the letter of the specification (mask,
-//! then one CRC over the copy): the oracle that [`crate::IcrcSeed`] is tested against.
+//! The data path uses UDP sockets and never handles a frame. A frame contains the real IP header,
+//! so [`Frame::icrc`] can compute the ICRC exactly as the specification describes: mask a copy,
+//! then run one CRC. The tests of [`crate::IcrcSeed`] compare against this.
 //!
 //! ```text
-//! | Ethernet 14 | VLAN 4 each, at most 2 | IPv4 20 or IPv6 40 | UDP 8 | UDP payload: BTH ... ICRC | (Ethernet padding) |
+//! | Ethernet 14 | 0 to 2 VLAN tags, 4 each | IPv4 20 or IPv6 40 | UDP 8 | UDP payload | padding |
 //! ```
 //!
-//! Header layouts are pnet_packet's. Fragments, IPv4 options and IPv6 extension headers have no
-//! place in RoCEv2 and are errors.
+//! pnet_packet defines the layouts of the headers. RoCEv2 uses no fragments, IPv4 options or IPv6
+//! extension headers, so these are errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -31,47 +30,47 @@ const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
 const MAX_VLAN_TAGS: usize = 2;
 
-/// Why bytes are not a frame with UDP in it.
+/// The reason why bytes are not a frame with a UDP datagram, or why a frame cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages name the fields
 pub enum FrameError {
-    /// The bytes end inside a header.
+    /// The bytes end within a header.
     #[error("the frame ends in its {header} header: {have} bytes of {need}")]
     ShortHeader { header: FrameHeader, need: usize, have: usize },
-    /// Neither IPv4 nor IPv6.
+    /// The ethertype is neither IPv4 nor IPv6.
     #[error("ethertype {0:#06x} is not IP")]
     NotIp(u16),
-    /// More VLAN tags than two.
+    /// There are more than two VLAN tags.
     #[error("more than {MAX_VLAN_TAGS} VLAN tags")]
     TooManyVlanTags,
-    /// The version in the IP header is not the one the ethertype announced, or neither 4 nor 6.
+    /// The IP version is neither 4 nor 6, or does not match the ethertype.
     #[error("IP version {0}")]
     BadIpVersion(u8),
-    /// An IPv4 header longer (options) or shorter than five words.
+    /// The IPv4 header is not five words long. Longer headers contain options.
     #[error("IPv4 header of {0} words; RoCEv2 has no options")]
     BadIpv4HeaderLength(u8),
-    /// A fragment of an IPv4 datagram.
+    /// The IPv4 datagram is a fragment.
     #[error("fragment of an IPv4 datagram at offset {offset}")]
     Fragment { offset: u32 },
-    /// Another protocol than UDP (or an IPv6 extension header).
+    /// The IP protocol is not UDP, or the packet has an IPv6 extension header.
     #[error("IP protocol {0} is not UDP")]
     NotUdp(u8),
-    /// The IP header announces more bytes than were captured.
+    /// The IP header states more bytes than the capture has.
     #[error("the IP header announces {need} bytes, {have} are there")]
     Truncated { need: usize, have: usize },
-    /// The lengths in IP and UDP headers do not agree.
+    /// The lengths in IP and UDP headers disagree.
     #[error("the UDP header announces {udp} bytes, the IP header leaves {ip}")]
     LengthMismatch { udp: usize, ip: usize },
-    /// The addresses to build a frame with are not of one family, or not that of the IP fields.
+    /// The addresses of a frame to build have different IP versions, or not that of the IP fields.
     #[error("the addresses and the IP header are of different families")]
     MixedFamilies,
-    /// The payload to build a frame with does not fit in an IP datagram.
+    /// The payload of a frame to build does not fit in an IP datagram.
     #[error("{0} bytes do not fit in a UDP datagram")]
     PayloadTooLong(usize),
 }
 
 crate::named_enum! {
-    /// The headers in front of the packet.
+    /// A header in front of the packet.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub enum FrameHeader: name {
@@ -95,16 +94,16 @@ pub struct LinkRepr {
     pub vlan: Vec<(u16, u16)>,
 }
 
-/// What stands in an IP header beside addresses, lengths and checksum.
+/// The fields of an IP header, except addresses, lengths and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpRepr {
     /// IPv4.
     V4 {
         /// DSCP and ECN.
         tos: u8,
-        /// Covered by the ICRC.
+        /// Identification, covered by the ICRC.
         identification: u16,
-        /// DF, covered by the ICRC.
+        /// DF flag, covered by the ICRC.
         dont_fragment: bool,
         /// Time to live.
         ttl: u8,
@@ -113,31 +112,31 @@ pub enum IpRepr {
     V6 {
         /// DSCP and ECN.
         traffic_class: u8,
-        /// 20 bits.
+        /// Flow label, 20 bits.
         flow_label: u32,
         /// Hop limit.
         hop_limit: u8,
     },
 }
 
-/// Everything of a frame in front of the UDP payload.
+/// Everything in front of the UDP payload of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameRepr {
-    /// The Ethernet header; `None` in captures that begin with the IP header.
+    /// The Ethernet header, or `None` in a capture that starts with the IP header.
     pub link: Option<LinkRepr>,
-    /// IP fields; their family is that of the addresses.
+    /// IP fields, of the same IP version as the addresses.
     pub ip: IpRepr,
     /// Source address and port.
     pub src: SocketAddr,
     /// Destination address and port.
     pub dst: SocketAddr,
-    /// Whether the UDP checksum is there; `rdma_rxe` leaves it out (0) over IPv4.
+    /// Whether the UDP checksum is present. `rdma_rxe` omits the checksum (0) over IPv4.
     pub udp_checksum: bool,
 }
 
 impl FrameRepr {
-    /// A frame as a UDP socket of this stack sends it: identification 0, DF, TTL 64, no Ethernet
-    /// addresses.
+    /// Returns the headers of a frame as a UDP socket of this stack sends them: identification 0,
+    /// DF, TTL 64, zero Ethernet addresses.
     #[must_use]
     pub fn new(src: SocketAddr, dst: SocketAddr) -> Self {
         let ip = match src.ip() {
@@ -147,11 +146,12 @@ impl FrameRepr {
         Self { link: Some(LinkRepr::default()), ip, src, dst, udp_checksum: true }
     }
 
-    /// The bytes of the frame with this UDP payload, checksums included.
+    /// Builds the frame around a UDP payload, including checksums.
     ///
     /// # Errors
-    /// [`FrameError::MixedFamilies`], [`FrameError::PayloadTooLong`],
-    /// [`FrameError::TooManyVlanTags`].
+    /// - [`FrameError::MixedFamilies`]: the addresses and the IP fields have different IP versions.
+    /// - [`FrameError::PayloadTooLong`]: the payload does not fit in an IP datagram.
+    /// - [`FrameError::TooManyVlanTags`]: there are more than two VLAN tags.
     pub fn build(&self, udp_payload: &[u8]) -> Result<Vec<u8>, FrameError> {
         let udp_len = udp_payload.len() + UDP_LEN;
         let ip_header_len = match self.ip {
@@ -194,8 +194,7 @@ impl FrameRepr {
             _ => return Err(FrameError::MixedFamilies),
         };
         if self.udp_checksum {
-            // A sum of zero is sent as its other form, since zero says that there is none (RFC
-            // 768).
+            // A checksum of zero is sent as 0xffff, because zero means "no checksum" (RFC 768).
             udp.set_checksum(if sum == 0 { 0xffff } else { sum });
         }
         Ok(())
@@ -249,7 +248,7 @@ impl FrameRepr {
             IpRepr::V4 { .. } => EtherTypes::Ipv4,
             IpRepr::V6 { .. } => EtherTypes::Ipv6,
         };
-        // Every header names what follows it: the tags' TPIDs, then IP.
+        // Every header names the next one: first the TPIDs of the tags, then IP.
         let mut following = link.vlan.iter().map(|&(tpid, _)| EtherType(tpid)).chain([ip_type]);
         let mut next_type = || following.next().unwrap_or(ip_type);
         if let Some(mut ethernet) = MutableEthernetPacket::new(bytes) {
@@ -269,23 +268,24 @@ impl FrameRepr {
     }
 }
 
-/// A captured frame, taken apart down to its UDP payload.
+/// A captured frame, parsed down to its UDP payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Everything in front of the UDP payload.
     pub repr: FrameRepr,
-    /// The UDP payload: a packet, from BTH to ICRC, when a port is [`crate::ROCE_PORT`].
+    /// The UDP payload: a packet from BTH to ICRC if the port is [`crate::ROCE_PORT`].
     pub udp_payload: &'a [u8],
-    /// From the IP header to the end of the UDP payload.
+    /// The bytes from the IP header to the end of the UDP payload.
     datagram: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Takes an Ethernet frame apart. Bytes behind the IP datagram (Ethernet padding) are ignored.
+    /// Parses an Ethernet frame. Bytes after the IP datagram (Ethernet padding) are ignored.
     ///
     /// # Errors
-    /// Every variant of [`FrameError`] but `MixedFamilies` and `PayloadTooLong`. Checksums are not
-    /// verified, since captures from a sender show them before the network card has filled them in.
+    /// Fails with any variant of [`FrameError`] except `MixedFamilies` and `PayloadTooLong`.
+    /// Checksums are not verified, because a capture on the sender shows frames before the adapter
+    /// adds the checksums.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
         let short = |header, need, have| FrameError::ShortHeader { header, need, have };
         let ethernet = EthernetPacket::new(bytes).ok_or(short(
@@ -326,11 +326,10 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// Takes a datagram apart that begins with its IP header, as captures of link type "raw" hold
-    /// it.
+    /// Parses a datagram that starts with the IP header, as in captures of link type "raw".
     ///
     /// # Errors
-    /// As [`Frame::parse`].
+    /// Fails like [`Frame::parse`].
     pub fn parse_ip(bytes: &'a [u8]) -> Result<Self, FrameError> {
         match bytes.first() {
             None => Err(FrameError::ShortHeader { header: FrameHeader::Ip, need: 1, have: 0 }),
@@ -403,7 +402,7 @@ impl<'a> Frame<'a> {
         if protocol != IpNextHeaderProtocols::Udp {
             return Err(FrameError::NotUdp(protocol.0));
         }
-        // An IPv4 total length below the header's own length leaves nothing.
+        // An IPv4 total length below the header length leaves no bytes.
         let bytes = datagram.get(ip_len..).unwrap_or_default();
         let udp = UdpPacket::new(bytes).ok_or(FrameError::ShortHeader {
             header: FrameHeader::Udp,
@@ -426,8 +425,8 @@ impl<'a> Frame<'a> {
         Ok(Self { repr, udp_payload: &bytes[UDP_LEN..], datagram })
     }
 
-    /// The ICRC that this frame should carry, computed from its real headers; `None` when the
-    /// payload is too short to hold a BTH and an ICRC.
+    /// Returns the correct ICRC of this frame, computed from its headers, or `None` if the payload
+    /// is too short for a BTH and an ICRC.
     #[must_use]
     pub fn icrc(&self) -> Option<u32> {
         Some(self.icrc_hasher()?.finalize())
@@ -460,8 +459,8 @@ impl<'a> Frame<'a> {
         Some(crc)
     }
 
-    /// Whether the last four bytes are the right ICRC; of a FLUSH, whether it is one of the two
-    /// that are sent ([`crate::FlushIcrc`]).
+    /// Returns whether the last four bytes are the correct ICRC. For a FLUSH, either variant of
+    /// [`crate::FlushIcrc`] is correct.
     #[must_use]
     pub fn icrc_holds(&self) -> bool {
         let received = self.udp_payload.last_chunk::<ICRC_LEN>().map(|&b| u32::from_le_bytes(b));
@@ -474,7 +473,7 @@ impl<'a> Frame<'a> {
         received == Some(standard.finalize()) || (is_flush && received == Some(rxe.finalize()))
     }
 
-    /// Whether the IPv4 header checksum is right; always true for IPv6, which has none.
+    /// Returns whether the IPv4 header checksum is correct. IPv6 has none, and the result is true.
     #[must_use]
     pub fn ip_checksum_holds(&self) -> bool {
         match (self.repr.ip, Ipv4Packet::new(self.datagram)) {
@@ -483,7 +482,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Whether the UDP checksum is right, or left out.
+    /// Returns whether the UDP checksum is correct or absent.
     #[must_use]
     pub fn udp_checksum_holds(&self) -> bool {
         let udp_at = self.datagram.len() - self.udp_payload.len() - UDP_LEN;

@@ -1,15 +1,16 @@
-//! GIDs: how RDMA names addresses. In RoCEv2 a GID *is* an IP address; IPv4 is mapped into IPv6
-//! (::ffff:a.b.c.d).
+//! GIDs, the addresses of RDMA.
+//!
+//! In RoCEv2 a GID is an IP address. An IPv4 address is mapped into IPv6 (`::ffff:a.b.c.d`).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A global identifier: 16 bytes in network order, as `union ibv_gid`.
+/// A global identifier: 16 bytes in network order, as in `union ibv_gid`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
-/// A text that is not a GID.
+/// The error for a text that is not a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a GID: eight groups of four hexadecimal digits, an IPv6 address, an IPv4 address or 32 digits are"
@@ -17,10 +18,10 @@ pub struct Gid(pub [u8; 16]);
 pub struct GidParseError;
 
 impl Gid {
-    /// All zero: no GID. `ibv_rc_pingpong` sends it when no `-g` is given.
+    /// The zero GID, which means "no GID". `ibv_rc_pingpong` sends it when `-g` is not given.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// The GID of an address; an IPv4 address is mapped.
+    /// Returns the GID of an address. An IPv4 address is mapped into IPv6.
     #[must_use]
     pub const fn from_ip(ip: IpAddr) -> Self {
         match ip {
@@ -29,7 +30,7 @@ impl Gid {
         }
     }
 
-    /// The address: IPv4 when mapped, else IPv6.
+    /// Returns the address: IPv4 for a mapped address, otherwise IPv6.
     #[must_use]
     pub const fn to_ip(self) -> IpAddr {
         let v6 = Ipv6Addr::from_octets(self.0);
@@ -39,19 +40,19 @@ impl Gid {
         }
     }
 
-    /// The IPv4 address mapped into this GID.
+    /// Returns the IPv4 address that is mapped into this GID, if any.
     #[must_use]
     pub const fn to_ipv4(self) -> Option<Ipv4Addr> {
         Ipv6Addr::from_octets(self.0).to_ipv4_mapped()
     }
 
-    /// Whether all bytes are zero.
+    /// Returns whether all bytes are zero.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
     }
 
-    /// Whether the GID names a multicast group: ff00::/8, or a mapped 224.0.0.0/4.
+    /// Returns whether the GID is a multicast group: ff00::/8, or a mapped 224.0.0.0/4.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         match self.to_ip() {
@@ -73,7 +74,7 @@ impl From<Gid> for IpAddr {
     }
 }
 
-/// Eight groups of four digits, nothing left out: the form of `ibv_devinfo` and of sysfs.
+/// Writes eight groups of four digits without abbreviation, as `ibv_devinfo` and sysfs do.
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, pair) in self.0.chunks_exact(2).enumerate() {
@@ -86,7 +87,7 @@ impl fmt::Display for Gid {
     }
 }
 
-/// Any form of an IPv6 or IPv4 address, or the 32 digits that `ibv_rc_pingpong` exchanges.
+/// Parses any form of an IPv6 or IPv4 address, or the 32 digits that `ibv_rc_pingpong` exchanges.
 impl FromStr for Gid {
     type Err = GidParseError;
 

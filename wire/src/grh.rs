@@ -1,8 +1,4 @@
-//! Global route header (IBTA vol. 1, 8.3): an IPv6 header in all but name.
-//!
-//! RoCEv2 has none on the wire; its IP header took the place. It lives on in the 40 bytes that
-//! stand before every datagram in a receive buffer of a UD queue pair: a GRH for IPv6, and for IPv4
-//! twenty zero bytes and the IPv4 header (IBTA A17.4.5.2).
+//! Global route header (IBTA vol. 1, 8.3).
 
 use std::fmt;
 
@@ -10,14 +6,27 @@ use crate::Gid;
 use crate::bytes::{at, be16, be32, head, put};
 use crate::error::{Header, ParseError};
 
-/// Global route header.
+/// Global route header (IBTA vol. 1, 8.3), which has the layout of an IPv6 header.
+///
+/// ```text
+///  0                4            6             7           8             24            40
+/// +----------------+------------+-------------+-----------+-------------+-------------+
+/// | version 4 bits | payload    | next header | hop limit | source GID  | destination |
+/// | class   8 bits | length     |             |           |             | GID         |
+/// | flow   20 bits |            |             |           |             |             |
+/// +----------------+------------+-------------+-----------+-------------+-------------+
+/// ```
+///
+/// RoCEv2 has no GRH on the wire, because the IP header takes its place. A GRH remains in the 40
+/// bytes in front of every datagram in a receive buffer of a UD queue pair. For IPv6 these bytes
+/// are a GRH. For IPv4 they are 20 zero bytes and the IPv4 header (IBTA A17.4.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grh {
     /// Traffic class.
     pub traffic_class: u8,
-    /// Flow label, 20 bits; higher bits are dropped when written.
+    /// Flow label, 20 bits. [`emit`](Self::emit) drops higher bits.
     pub flow_label: u32,
-    /// Bytes after the GRH.
+    /// Length of the data after the GRH, in bytes.
     pub payload_len: u16,
     /// Next header: 0x1b for an IBA transport header, 17 for UDP.
     pub next_header: u8,
@@ -30,13 +39,14 @@ pub struct Grh {
 }
 
 impl Grh {
-    /// Bytes in memory.
+    /// The length of the header in bytes.
     pub const LEN: usize = Header::Grh.wire_len();
 
-    /// Reads the header at the front of `bytes`.
+    /// Reads the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`ParseError::ShortHeader`], [`ParseError::BadGrhVersion`].
+    /// Fails with [`ParseError::ShortHeader`] if `bytes` is shorter than [`LEN`](Self::LEN), and
+    /// with [`ParseError::BadGrhVersion`] if the IP version is not 6.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let b: &[u8; Self::LEN] = head(bytes, Header::Grh)?;
         let word = be32(b, 0);
@@ -54,7 +64,7 @@ impl Grh {
         })
     }
 
-    /// Writes the header.
+    /// Writes the header to `buf`.
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
         let word = 6 << 28 | u32::from(self.traffic_class) << 20 | (self.flow_label & 0x000f_ffff);
         put(buf, 0, word.to_be_bytes());

@@ -1,9 +1,11 @@
-//! Names and lengths of the headers, below both the opcode table and the headers' own files.
+//! Names and lengths of the headers.
+//!
+//! Both the opcode table and the files of the headers use this file, so it depends on neither.
 //!
 //! Source: IBTA vol. 1, 9.2 to 9.3 (transport headers) and 8.3 (GRH).
 
 crate::named_enum! {
-    /// A header of a packet.
+    /// A header of a packet, named as in the specification.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[allow(missing_docs)]
     pub enum Header: name {
@@ -22,7 +24,7 @@ crate::named_enum! {
 }
 
 impl Header {
-    /// Returns how many bytes the header takes.
+    /// Returns the length of the header in bytes.
     #[must_use]
     pub const fn wire_len(self) -> usize {
         match self {

@@ -1,32 +1,35 @@
-//! The invariant CRC at the end of every packet (IBTA vol. 1, 7.8.1, and annex A17.3.3), without
-//! copying a byte.
+//! The invariant CRC at the end of every packet (IBTA vol. 1, 7.8.1, and annex A17.3.3), computed
+//! without copying the packet.
 //!
-//! # What it covers
-//! CRC-32 (IEEE 802.3) over eight bytes 0xff (where InfiniBand has its LRH), then IP header, UDP
-//! header and packet up to the ICRC, with everything that routers may change read as ones: TOS, TTL
-//! and both checksums (IPv6: traffic class, flow label, hop limit, UDP checksum), and byte 4 of the
-//! BTH (FECN, BECN).
+//! # Coverage
+//! The ICRC is a CRC-32 (IEEE 802.3) over eight bytes 0xff (in place of InfiniBand's LRH), the IP
+//! header, the UDP header, and the packet up to the ICRC. Fields that routers may change count as
+//! all ones:
 //!
-//! # How it is computed
-//! A CRC register is a polynomial over GF(2) modulo the generator P, of degree 32, and appending
-//! message bits is linear: flipping some bits of a message flips the register by (the flipped bits
-//! as a polynomial) · x^32 · x^(bits that follow) mod P, whatever the message is. So:
+//! - IPv4: TOS, TTL, header checksum and UDP checksum
+//! - IPv6: traffic class, flow label, hop limit and UDP checksum
+//! - byte 4 of the BTH (FECN, BECN)
 //!
-//! - What varies in the pseudo headers between packets of one path is two lengths, the
-//!   identification and DF, at fixed places. An [`IcrcSeed`] is the register after the headers with
-//!   zeros in those places: one word. A packet XORs in the images of its fields from tables made at
-//!   compile time, and has the register that stands before its BTH.
-//! - Byte 4 of the BTH reads as 0xff whatever it holds. Flipping bits e of that byte has the effect
-//!   of flipping e · x^-8 in the register five bytes earlier; so the mask goes into the register,
-//!   too, and the CRC runs over the packet as it is.
+//! # Computation
+//! A CRC register is a polynomial over GF(2) modulo the generator P of degree 32. Appending message
+//! bits is linear: flipping message bits e changes the register by e · x^32 · x^n mod P, where n is
+//! the number of bits that follow. The rest of the message has no influence. Two results follow:
 //!
-//! # The unseen identification
-//! A UDP socket does not show the sender's IPv4 identification. Let d be the ICRC received XOR the
-//! ICRC computed for identification 0, and n the bytes that follow the identification. If the
-//! packet is good, d = id(x) · x^(32+8n) mod P, so id(x) = d · x^-(32+8n) mod P: x is invertible, P
-//! having the constant term 1. One multiplication gives the only candidate of degree below 32; when
-//! its degree is 16 or more, no identification explains the ICRC. A damaged packet passes with
-//! probability 2^-16. The constant depends on the length alone; an [`IcrcSolver`] keeps some.
+//! - Between packets of one path, only two lengths, the identification and DF vary, at fixed
+//!   offsets. An [`IcrcSeed`] stores the register after the headers with zeros in these fields. A
+//!   packet XORs the images of its fields, from tables made at compile time, into that register.
+//! - Byte 4 of the BTH counts as 0xff. Flipping bits e of that byte has the effect of flipping e ·
+//!   x^-8 in the register five bytes earlier. The mask therefore goes into the register, and the
+//!   CRC runs over the unchanged packet.
+//!
+//! # Solving for the identification
+//! A UDP socket does not show the sender's IPv4 identification. Let d be the received ICRC XOR the
+//! ICRC computed for identification 0, and n the number of bytes after the identification. If the
+//! packet is intact, d = id(x) · x^(32+8n) mod P, so id(x) = d · x^-(32+8n) mod P. The inverse
+//! exists because P has the constant term 1. One multiplication yields the only candidate of degree
+//! below 32. If its degree is 16 or more, no identification explains the ICRC. A damaged packet
+//! passes with probability 2^-16. The constant depends only on the length, so an [`IcrcSolver`]
+//! caches some of them.
 
 use std::net::IpAddr;
 
@@ -35,14 +38,14 @@ use crc32fast::Hasher;
 use crate::Opcode;
 use crate::packet::ICRC_LEN;
 
-/// The generator of CRC-32 (IEEE 802.3), x^32 left out; the coefficient of x^0 is the top bit, as
-/// in the register.
+/// The generator of CRC-32 (IEEE 802.3) without x^32. As in the register, the top bit is the
+/// coefficient of x^0.
 const POLY: u32 = 0xedb8_8320;
 
 /// The polynomial 1.
 const ONE: u32 = 1 << 31;
 
-/// a · b mod P.
+/// Returns a · b mod P.
 const fn mul(a: u32, b: u32) -> u32 {
     let mut product = 0;
     let mut power = a;
@@ -56,12 +59,13 @@ const fn mul(a: u32, b: u32) -> u32 {
     product
 }
 
-/// a · x mod P.
+/// Returns a · x mod P.
 const fn times_x(a: u32) -> u32 {
     (a >> 1) ^ (POLY & 0u32.wrapping_sub(a & 1))
 }
 
-/// x^n mod P. P is primitive, so that x^(2^32-1) = 1 and a negative power is a positive one.
+/// Returns x^n mod P. P is primitive, so x^(2^32-1) = 1, and a negative power equals a positive
+/// one.
 const fn x_pow(n: i64) -> u32 {
     let mut n = n.rem_euclid((1 << 32) - 1);
     let mut square = ONE >> 1;
@@ -76,22 +80,22 @@ const fn x_pow(n: i64) -> u32 {
     result
 }
 
-/// What flipping each value of a byte flips in the register `after` bytes later. Negative: earlier,
-/// see the module's text.
+/// Returns, for each value of a byte, the change of the register `after` bytes later. A negative
+/// `after` means earlier, see the module documentation.
 const fn byte_image(after: i64) -> [u32; 256] {
     let shift = x_pow(32 + 8 * after);
     let mut table = [0; 256];
     let mut byte = 1;
     while byte < 256 {
-        // A byte enters lowest bit first, so that its bits are x^7 ..= x^0: the top byte of a
-        // register.
+        // The lowest bit of a byte enters first, so the byte's bits are x^7 ..= x^0 in the top
+        // byte.
         table[byte] = mul((byte as u32) << 24, shift);
         byte += 1;
     }
     table
 }
 
-/// The images of a 16-bit field in network order whose last byte has `after` bytes behind it.
+/// The register changes for a 16-bit field in network order, `after` bytes before the end.
 struct FieldImage {
     high: [u32; 256],
     low: [u32; 256],
@@ -109,24 +113,26 @@ impl FieldImage {
     }
 }
 
-// Places within the 28 bytes of IPv4 and UDP headers: total length 2..4, identification 4..6, UDP
+// Offsets within the 28 bytes of IPv4 and UDP headers: total length 2..4, identification 4..6, UDP
 // length 24..26.
 static V4_TOTAL_LEN: FieldImage = FieldImage::new(24);
 static V4_IDENTIFICATION: FieldImage = FieldImage::new(V4_AFTER_IDENTIFICATION);
 const V4_AFTER_IDENTIFICATION: i64 = 22;
 /// DF is bit 6 of byte 6.
 const V4_DF: u32 = byte_image(21)[0x40];
-// UDP length, 2 bytes before the end of the UDP header in both families; payload length 4..6 of the
-// IPv6 header.
+// The UDP length ends 2 bytes before the end of the UDP header in both IP versions. The IPv6
+// payload length is at 4..6 of the IPv6 header.
 static UDP_LEN: FieldImage = FieldImage::new(2);
 static V6_PAYLOAD_LEN: FieldImage = FieldImage::new(42);
-/// Byte 4 of the BTH, seen from before the BTH.
+/// Byte 4 of the BTH, as seen before the BTH.
 static BTH_MASK: [u32; 256] = byte_image(-5);
 
-/// BTH and AETH: an acknowledgement up to its ICRC. Where many queue pairs have one each, they are
-/// as many as all other packets together.
+/// The length of an acknowledgement without its ICRC: BTH and AETH.
+///
+/// With many queue pairs that each acknowledge separately, half of all packets are
+/// acknowledgements.
 const ACK_LEN: usize = 16;
-/// What each byte of so many flips in the register at their end.
+/// The register change at the end of an acknowledgement, for each of its bytes.
 static ACK_BYTES: [[u32; 256]; ACK_LEN] = {
     let mut tables = [[0; 256]; ACK_LEN];
     let mut place = 0;
@@ -140,54 +146,56 @@ static ACK_BYTES: [[u32; 256]; ACK_LEN] = {
 const UDP_HEADER_LEN: u16 = 8;
 const IPV4_HEADER_LEN: u16 = 20;
 
-/// What the ICRCs of all packets from one address and port to another have in common. Made once a
-/// path.
+/// The common part of the ICRCs of all packets between two addresses and ports. Computed once for
+/// each path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcrcSeed {
-    /// The CRC of eight bytes 0xff and the masked headers, with lengths, identification and flags
-    /// zero.
+    /// The CRC of eight bytes 0xff and the masked headers, with zero lengths, identification and
+    /// flags.
     base: u32,
     ipv4: bool,
     flush: FlushIcrc,
 }
 
-/// What the ICRC of a FLUSH covers when it is sent. Both kinds are accepted.
+/// The coverage of the ICRC in FLUSH packets that are sent. Received FLUSH packets may use either.
 ///
-/// The kernel's `rdma_rxe` has no place of a payload in its table for FLUSH (`rxe_opcode.c`, 6.2 to
-/// 6.12 at least), and so lets the CRC run over the packet a second time, without a mask. Between
-/// its own that goes unnoticed; a FLUSH with the ICRC of the specification it drops. Measured: all
-/// of a hundred packets of a kernel 6.12.
+/// The opcode table of the kernel's `rdma_rxe` has no payload offset for FLUSH (`rxe_opcode.c`, at
+/// least 6.2 to 6.12). Therefore `rdma_rxe` runs the CRC over the packet a second time, without a
+/// mask, and drops a FLUSH with the ICRC of the specification. A kernel 6.12 dropped 100 of 100
+/// such packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlushIcrc {
-    /// What `rdma_rxe` sends and wants, the one known implementation.
+    /// The ICRC of `rdma_rxe`, the only known implementation of FLUSH.
     #[default]
     Rxe,
-    /// What the specification says.
+    /// The ICRC of the specification.
     Standard,
 }
 
-/// What a received ICRC says.
+/// The result of verifying a received ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcrcVerdict {
-    /// Right, with the identification that was expected: 0 or the segment's index. Always 0 for
-    /// IPv6. As strong as a CRC-32.
+    /// The ICRC is correct for the expected identification: 0, or the segment's index. IPv6 always
+    /// has 0. The check is as strong as a CRC-32.
     Exact {
         /// The IPv4 identification.
         identification: u16,
     },
-    /// Right, if the sender used this identification: a damaged packet gets here once in 2^16
-    /// times.
+    /// The ICRC is correct if the sender used this identification. A damaged packet passes with
+    /// probability 2^-16.
     Solved {
         /// The IPv4 identification.
         identification: u16,
     },
-    /// Wrong.
+    /// The ICRC is wrong.
     Bad,
 }
 
 impl IcrcSeed {
-    /// The seed of packets from `src` and `src_port` to `dst` and `dst_port` (which is
-    /// [`crate::ROCE_PORT`] on the wire). `None` when the addresses are not of one family.
+    /// Returns the seed for packets from `src` and `src_port` to `dst` and `dst_port`. Returns
+    /// `None` if the addresses have different IP versions.
+    ///
+    /// On the wire `dst_port` is [`crate::ROCE_PORT`].
     #[must_use]
     pub fn new(src: IpAddr, src_port: u16, dst: IpAddr, dst_port: u16) -> Option<Self> {
         let mut crc = Hasher::new();
@@ -216,16 +224,18 @@ impl IcrcSeed {
         Some(Self { base: crc.finalize(), ipv4, flush: FlushIcrc::default() })
     }
 
-    /// The same seed, with this ICRC for the FLUSH packets that [`append`](Self::append) completes.
+    /// Returns the same seed, but with this ICRC for FLUSH packets that [`append`](Self::append)
+    /// completes.
     #[must_use]
     pub const fn with_flush(mut self, flush: FlushIcrc) -> Self {
         self.flush = flush;
         self
     }
 
-    /// The ICRC of a packet that goes out with this identification and DF flag (IPv4; IPv6 has
-    /// neither, and ignores both). `packet` runs from the BTH to the pad, without the ICRC. Packets
-    /// too long for UDP have no ICRC; what comes back for one fits nothing.
+    /// Returns the ICRC of a packet with this IPv4 identification and DF flag. IPv6 ignores both.
+    ///
+    /// `packet` extends from the BTH to the pad, without the ICRC. For a packet that is too long
+    /// for UDP the result is meaningless.
     #[must_use]
     #[inline]
     pub fn icrc(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> u32 {
@@ -237,10 +247,10 @@ impl IcrcSeed {
         }
     }
 
-    /// The same for one length, which is worth having its register and its tables known before.
+    /// Returns the same for the fixed length of an acknowledgement, with precomputed tables.
     #[inline]
     fn icrc_of_ack(&self, identification: u16, dont_fragment: bool, packet: &[u8; ACK_LEN]) -> u32 {
-        // The first four bytes meet the register, which is kept complemented.
+        // The CRC register is kept complemented. The first four bytes are XORed with the register.
         let register = (!self.register(identification, dont_fragment, packet)).to_le_bytes();
         let mut end = 0;
         for (place, (table, byte)) in ACK_BYTES.iter().zip(packet).enumerate() {
@@ -250,7 +260,7 @@ impl IcrcSeed {
         !end
     }
 
-    /// The ICRC that `rdma_rxe` gives a FLUSH ([`FlushIcrc::Rxe`]).
+    /// Returns the ICRC that `rdma_rxe` computes for a FLUSH ([`FlushIcrc::Rxe`]).
     #[must_use]
     #[cold]
     pub fn rxe_flush_icrc(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> u32 {
@@ -259,7 +269,7 @@ impl IcrcSeed {
         hasher.finalize()
     }
 
-    /// What stands in the register before `packet`.
+    /// Returns the register before `packet`.
     #[inline(always)] // of one length most of it is known
     fn register(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> u32 {
         let udp_len = ((packet.len() + ICRC_LEN) as u16).wrapping_add(UDP_HEADER_LEN);
@@ -285,9 +295,9 @@ impl IcrcSeed {
         hasher
     }
 
-    /// Computes the ICRC of the packet that ends at `end` in `buf` and writes it there, with DF as
-    /// a UDP socket of this stack sends it. Returns the length with the ICRC, or `None` when there
-    /// is no room for it.
+    /// Computes the ICRC of the packet that ends at `end` in `buf`, with DF set, and writes the
+    /// ICRC there. Returns the length including the ICRC, or `None` if `buf` has no space for the
+    /// ICRC.
     #[must_use]
     #[inline]
     pub fn append(&self, identification: u16, buf: &mut [u8], end: usize) -> Option<usize> {
@@ -301,11 +311,11 @@ impl IcrcSeed {
         Some(end + ICRC_LEN)
     }
 
-    /// Verifies a received packet, from BTH to ICRC. `segment` is its index in a GRO super-packet,
-    /// 0 if it came alone. DF is taken to be set.
+    /// Verifies the ICRC of a received packet. `segment` is the index of the packet in a GRO
+    /// super-packet, or 0 for a single packet. DF is assumed to be set.
     ///
-    /// A policy "strict" takes [`IcrcVerdict::Exact`] alone, "solve" takes [`IcrcVerdict::Solved`]
-    /// as well.
+    /// A strict receiver accepts only [`IcrcVerdict::Exact`]. A receiver on a UDP socket must also
+    /// accept [`IcrcVerdict::Solved`].
     #[must_use]
     #[inline]
     pub fn verify(&self, solver: &mut IcrcSolver, packet: &[u8], segment: u16) -> IcrcVerdict {
@@ -313,15 +323,15 @@ impl IcrcSeed {
             return IcrcVerdict::Bad;
         };
         let received = u32::from_le_bytes(received);
-        // Most often the segment's index is right, and nothing has to be solved for.
+        // Usually the identification equals the segment's index, and solving is not necessary.
         let expected = if self.ipv4 { segment } else { 0 };
         let difference = self.icrc(expected, true, covered) ^ received;
         let verdict = self.judge(solver, difference, covered.len(), expected);
         if !matches!(verdict, IcrcVerdict::Exact { .. }) && is_flush(covered) {
             let difference = self.rxe_flush_icrc(expected, true, covered) ^ received;
             let of_rxe = self.judge(solver, difference, 2 * covered.len(), expected);
-            // One in 2^16 of rdma_rxe's fits the specification's with an identification that it has
-            // not.
+            // With probability 2^-16, an ICRC of rdma_rxe also fits the specification's ICRC with a
+            // wrong identification.
             if verdict == IcrcVerdict::Bad || matches!(of_rxe, IcrcVerdict::Exact { .. }) {
                 return of_rxe;
             }
@@ -329,8 +339,10 @@ impl IcrcSeed {
         verdict
     }
 
-    /// `difference`: to the ICRC for the identification `expected`. `len`: how many bytes the CRC
-    /// ran over behind the UDP header.
+    /// Judges an ICRC.
+    ///
+    /// `difference` is the XOR of the received ICRC and the ICRC for identification `expected`.
+    /// `len` is the number of bytes after the UDP header that the CRC covered.
     #[inline]
     fn judge(
         &self,
@@ -345,8 +357,7 @@ impl IcrcSeed {
         if !self.ipv4 {
             return IcrcVerdict::Bad;
         }
-        // The CRC is linear: what is solved for is in what the identification differs from the
-        // expected one.
+        // The CRC is linear, so the solution is the XOR of the identification and the expected one.
         match solver.solve(difference, len).map(|differs| differs ^ expected) {
             Some(0) => IcrcVerdict::Exact { identification: 0 },
             Some(identification) => IcrcVerdict::Solved { identification },
@@ -361,13 +372,14 @@ fn is_flush(packet: &[u8]) -> bool {
         .is_some_and(|&opcode| opcode == Opcode::RcFlush as u8 || opcode == Opcode::XrcFlush as u8)
 }
 
-/// Entries an [`IcrcSolver`] keeps: neighbouring packet lengths, which are multiples of four, never
-/// share one.
+/// The number of entries of an [`IcrcSolver`]. Packet lengths are multiples of four, and
+/// neighbouring lengths use different entries.
 const SOLVER_ENTRIES: usize = 64;
 
-/// Solves for the identification that explains an ICRC, and remembers the constants of the lengths
-/// it saw last: 64 of them, 5 KiB. One a receiving thread is enough; there is nothing of a peer in
-/// it.
+/// Finds the identification that explains an ICRC.
+///
+/// The solver caches constants for 64 packet lengths (5 KiB). A receiving thread needs one solver
+/// for all peers, because the constants do not depend on a peer.
 #[derive(Clone, Debug)]
 pub struct IcrcSolver {
     entries: Box<[SolverEntry; SOLVER_ENTRIES]>,
@@ -375,9 +387,9 @@ pub struct IcrcSolver {
 
 #[derive(Clone, Copy, Debug)]
 struct SolverEntry {
-    /// Length of the packet without the ICRC; no packet has the length `usize::MAX`.
+    /// Length of the packet without the ICRC. `usize::MAX` marks an unused entry.
     len: usize,
-    /// The multiples of x^-(32+8n) by every polynomial of degree below 4.
+    /// The products of x^-(32+8n) and every polynomial of degree below 4.
     multiples: [u32; 16],
 }
 
@@ -388,7 +400,7 @@ impl Default for IcrcSolver {
 }
 
 impl IcrcSolver {
-    /// A solver that has seen nothing yet.
+    /// Returns a solver with an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -398,9 +410,11 @@ impl IcrcSolver {
         }
     }
 
-    /// The one identification whose image is `difference` (ICRC received XOR ICRC for
-    /// identification 0, or for another, in what it differs from that one) in a packet of `len`
-    /// bytes without ICRC; `None` when there is none.
+    /// Returns the only identification whose image is `difference`, or `None` if there is none.
+    ///
+    /// `difference` is the received ICRC XOR the ICRC for identification 0, and `len` is the length
+    /// of the packet without the ICRC. If the ICRC was computed for another identification, the
+    /// result is the XOR of both identifications.
     #[must_use]
     #[inline]
     pub fn solve(&mut self, difference: u32, len: usize) -> Option<u16> {
@@ -409,8 +423,8 @@ impl IcrcSolver {
             *entry = SolverEntry::new(len);
         }
         let pulled_back = entry.times(difference);
-        // Degree below 16: the top half of the register. The first byte on the wire holds the
-        // higher powers.
+        // A degree below 16 means the top half of the register. The first byte on the wire holds
+        // the higher powers.
         if pulled_back & 0xffff == 0 {
             Some(((pulled_back >> 16) as u16).swap_bytes())
         } else {
@@ -430,7 +444,7 @@ impl SolverEntry {
         Self { len, multiples }
     }
 
-    /// The constant times `a`, four coefficients at a time, the highest powers first (Horner).
+    /// Multiplies the constant by `a`, four coefficients at a time (Horner's method).
     #[inline]
     fn times(&self, a: u32) -> u32 {
         let mut product = 0u32;
@@ -444,7 +458,7 @@ impl SolverEntry {
     }
 }
 
-/// What the four coefficients that a multiplication by x^4 pushes out leave behind.
+/// The reduction of the four coefficients that a multiplication by x^4 shifts out.
 static NIBBLE_REDUCTION: [u32; 16] = {
     let mut table = [0; 16];
     let mut i = 0;

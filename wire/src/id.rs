@@ -1,23 +1,22 @@
-//! The numbers a packet names things by: PSN, QPN, MSN, keys.
+//! Newtypes for the numbers in a packet: PSN, QPN, MSN and keys.
 //!
-//! Each is its own type, so that a local key cannot be handed in where a remote one is meant, and
-//! so that 24-bit values stay 24 bits wide. None of them is a plain integer to the outside: a value
-//! that exists can be emitted.
+//! Separate types keep a local key from being passed as a remote key, and keep 24-bit values within
+//! 24 bits. Every value of these types can be emitted.
 //!
-//! PSNs live on a circle of 2^24, where "before" is only defined for values less than half the
-//! circle apart (IBTA vol. 1, 9.7.1). [`Psn`] therefore has [`Psn::distance`] and
-//! [`Psn::precedes`], and no `Ord`.
+//! PSNs wrap at 2^24. The order of two PSNs is defined only if they are less than half of that
+//! range apart (IBTA vol. 1, 9.7.1). [`Psn`] therefore has [`Psn::distance`] and [`Psn::precedes`]
+//! instead of `Ord`.
 
 use std::fmt;
 
-/// Bits of a 24-bit field.
+/// The mask of a 24-bit field.
 const MASK24: u32 = 0x00ff_ffff;
 
-/// A value outside the 24 bits its field has on the wire.
+/// The error for a value that does not fit in 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{value:#x} does not fit in 24 bits")]
 pub struct OutOfRange {
-    /// What was given.
+    /// The given value.
     pub value: u32,
 }
 
@@ -30,13 +29,13 @@ macro_rules! u24 {
         pub struct $name(u32);
 
         impl $name {
-            /// The low 24 bits of `value`; higher bits are dropped.
+            /// Returns the low 24 bits of `value`. Higher bits are dropped.
             #[must_use]
             pub const fn masked(value: u32) -> Self {
                 Self(value & MASK24)
             }
 
-            /// The number, always below 2^24.
+            /// Returns the number, which is always below 2^24.
             #[must_use]
             pub const fn value(self) -> u32 {
                 self.0
@@ -48,7 +47,7 @@ macro_rules! u24 {
                 Self(u32::from_be_bytes([0, b[0], b[1], b[2]]))
             }
 
-            /// Three bytes in network order.
+            /// Returns the three bytes in network order.
             #[must_use]
             pub const fn to_be_bytes(self) -> [u8; 3] {
                 let [_, a, b, c] = self.0.to_be_bytes();
@@ -78,56 +77,57 @@ u24! {
 }
 
 impl Psn {
-    /// How many PSNs there are.
+    /// The number of different PSNs, 2^24.
     pub const MODULUS: u32 = 1 << 24;
 
-    /// The low 24 bits of `value`: arithmetic on PSNs wraps, so a wider counter may be handed in as
-    /// it is.
+    /// Returns the low 24 bits of `value`.
+    ///
+    /// PSN arithmetic wraps, so callers may pass a wider counter.
     #[must_use]
     pub const fn new(value: u32) -> Self {
         Self::masked(value)
     }
 
-    /// `n` packets later.
+    /// Returns the PSN `n` packets later.
     #[must_use]
     #[allow(clippy::should_implement_trait)] // `Psn + Psn` has no meaning; a count is not a PSN
     pub const fn add(self, n: u32) -> Self {
         Self::masked(self.0.wrapping_add(n))
     }
 
-    /// `n` packets earlier.
+    /// Returns the PSN `n` packets earlier.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub const fn sub(self, n: u32) -> Self {
         Self::masked(self.0.wrapping_sub(n))
     }
 
-    /// The PSN that follows.
+    /// Returns the PSN that follows.
     #[must_use]
     pub const fn next(self) -> Self {
         self.add(1)
     }
 
-    /// How far `self` is after `earlier`: -2^23 ..= 2^23-1, negative when it is before.
+    /// Returns how far `self` is after `earlier`: -2^23 ..= 2^23-1, negative if `self` is before.
     #[must_use]
     pub const fn distance(self, earlier: Self) -> i32 {
-        // Shift the 24-bit difference to the top of the word, so that its sign bit is the word's.
+        // The shift moves the sign of the 24-bit difference to the sign bit of the word.
         ((self.0.wrapping_sub(earlier.0) << 8) as i32) >> 8
     }
 
-    /// How many steps lead from `earlier` forward to `self`: 0 ..= 2^24-1.
+    /// Returns the number of forward steps from `earlier` to `self`: 0 ..= 2^24-1.
     #[must_use]
     pub const fn steps_from(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0) & MASK24
     }
 
-    /// Whether `self` lies before `other` on the shorter arc.
+    /// Returns whether `self` is before `other`, along the shorter distance.
     #[must_use]
     pub const fn precedes(self, other: Self) -> bool {
         self.distance(other) < 0
     }
 
-    /// Whether `self` lies in the `count` PSNs that begin with `first`.
+    /// Returns whether `self` is one of the `count` PSNs that start with `first`.
     #[must_use]
     pub const fn within(self, first: Self, count: u32) -> bool {
         self.steps_from(first) < count
@@ -148,12 +148,12 @@ u24! {
 impl Qpn {
     /// The subnet management queue pair.
     pub const QP0: Self = Self(0);
-    /// The general services queue pair; CM datagrams go from QP1 to QP1.
+    /// The general services queue pair. Datagrams of the connection manager go from QP1 to QP1.
     pub const QP1: Self = Self(1);
     /// The destination of every multicast packet.
     pub const MULTICAST: Self = Self(MASK24);
 
-    /// `value` as a QPN, or `None` beyond 24 bits.
+    /// Returns `value` as a QPN, or `None` if the value exceeds 24 bits.
     #[must_use]
     pub const fn new(value: u32) -> Option<Self> {
         if value > MASK24 { None } else { Some(Self(value)) }
@@ -167,13 +167,13 @@ impl fmt::Display for Qpn {
 }
 
 u24! {
-    /// Message sequence number of an AETH: how many requests the responder has completed, modulo
-    /// 2^24 (IBTA 9.7.7.1).
+    /// Message sequence number of an AETH: the number of requests that the responder completed,
+    /// modulo 2^24 (IBTA 9.7.7.1).
     Msn
 }
 
 impl Msn {
-    /// `n` messages later.
+    /// Returns the MSN `n` messages later.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub const fn add(self, n: u32) -> Self {
@@ -187,7 +187,7 @@ impl fmt::Display for Msn {
     }
 }
 
-/// Declares a newtype over a whole word: every value is valid.
+/// Declares a newtype over a whole word, of which every value is valid.
 macro_rules! word {
     ($(#[$doc:meta])* $name:ident($int:ty), $format:literal) => {
         $(#[$doc])*
@@ -196,7 +196,7 @@ macro_rules! word {
         pub struct $name(pub $int);
 
         impl $name {
-            /// The number.
+            /// Returns the number.
             #[must_use]
             pub const fn value(self) -> $int {
                 self.0
@@ -224,12 +224,12 @@ macro_rules! word {
 }
 
 word! {
-    /// Local key of a memory region: names it in this host's own work requests, never on the wire.
+    /// Local key of a memory region, for this host's own work requests. Never on the wire.
     Lkey(u32), "0x{:08x}"
 }
 
 word! {
-    /// Remote key of a memory region or window: what a peer must present (RETH, AtomicETH, IETH).
+    /// Remote key of a memory region or window, which a peer must present (RETH, AtomicETH, IETH).
     Rkey(u32), "0x{:08x}"
 }
 
@@ -239,11 +239,11 @@ word! {
 }
 
 impl QKey {
-    /// The well-known key of QP1 (IBTA 16.1).
+    /// The well-known Q_Key of QP1 (IBTA 16.1).
     pub const GSI: Self = Self(0x8001_0000);
 
-    /// Whether the most significant bit is set: a sender that asks for such a key sends its QP's
-    /// own instead (IBTA 10.2.5).
+    /// Returns whether the most significant bit is set. For a work request with such a key, the
+    /// sender uses the Q_Key of its queue pair instead (IBTA 10.2.5).
     #[must_use]
     pub const fn is_controlled(self) -> bool {
         self.0 & 0x8000_0000 != 0
@@ -251,15 +251,16 @@ impl QKey {
 }
 
 word! {
-    /// Partition key: 15 bits of number, and the top bit for full membership.
+    /// Partition key: a 15-bit number, and the top bit for full membership.
     PKey(u16), "0x{:04x}"
 }
 
 impl PKey {
-    /// The default partition, full member: the only one RoCE uses.
+    /// The default partition with full membership, the only one that RoCE uses.
     pub const DEFAULT: Self = Self(0xffff);
 
-    /// Whether two ends may talk: equal numbers, not both limited members (IBTA 10.9.3).
+    /// Returns whether two members may communicate: the numbers are equal and at least one member
+    /// is full (IBTA 10.9.3).
     #[must_use]
     pub const fn matches(self, other: Self) -> bool {
         (self.0 & 0x7fff) == (other.0 & 0x7fff) && (self.0 | other.0) & 0x8000 != 0

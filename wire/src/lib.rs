@@ -1,53 +1,61 @@
-//! What a RoCEv2 packet is: headers, opcodes, the invariant CRC; and how frames and captures hold
-//! it.
+//! The RoCEv2 packet format: headers, opcodes, the invariant CRC, frames and captures.
 //!
-//! The crate has no I/O, no clock, no state but a bounded cache, and no unsafe code; it allocates
-//! for captures and decoding alone. It knows what can be known from a packet's bytes, and nothing
-//! of queue pairs: whether a PSN is expected, a key right or a FIRST packet full is the stack's
-//! affair.
+//! This crate parses and emits bytes. It has no I/O, no clock and no unsafe code. Its only state is
+//! a bounded cache, [`IcrcSolver`], and only captures and decoding allocate. It checks everything
+//! that follows from the bytes of one packet. Checks that need a queue pair belong to the stack:
+//! whether a PSN is expected, a key is valid, or a FIRST packet fills the path MTU.
 //!
 //! # A packet
 //!
 //! ```text
-//!            IPv4 or IPv6 | UDP to port 4791 | BTH | extension headers | payload | pad | ICRC
-//!                                               12        0 ..= 36      0 ..= 4096 0..=3   4
-//!
-//!  BTH       what it is (opcode), for whom (destination QP, P_Key), where in the stream (PSN), whether to acknowledge
-//!  RETH      WRITE FIRST/ONLY, READ request, ATOMIC WRITE, FLUSH: address, R_Key, length
-//!  AETH      acknowledgements, READ responses but MIDDLE: ACK, RNR NAK or NAK, and the MSN
-//!  AtomicETH, AtomicAckETH    compare and swap, fetch and add, and their answer
-//!  ImmDt, IETH                LAST and ONLY of SEND (and WRITE) with immediate data; with a key to invalidate
-//!  DETH      datagrams: Q_Key, source QP
-//!  FETH      FLUSH: how far, and of what
-//!  XRCETH    XRC requests: the shared receive queue
-//!  ICRC      over all of it, and over those fields of the IP and UDP headers that no router changes
+//!  IPv4 or IPv6 | UDP to port 4791 | BTH | extension headers | payload   | pad   | ICRC
+//!                                     12   0 ..= 36            0 ..= 4096  0 ..= 3    4 bytes
 //! ```
 //!
-//! # Where what is
+//! | header | present in | content |
+//! |---|---|---|
+//! | [`Bth`] | every packet | opcode, destination QP, P_Key, PSN, acknowledge request |
+//! | [`Reth`] | WRITE FIRST and ONLY, READ request, ATOMIC WRITE, FLUSH | address, R_Key, length |
+//! | [`Aeth`] | acknowledgements, READ responses except MIDDLE | ACK, RNR NAK or NAK, and the MSN |
+//! | [`AtomicEth`] | compare and swap, fetch and add | address, R_Key, operands |
+//! | [`AtomicAckEth`] | responses to atomics | the original value |
+//! | [`ImmDt`] | LAST and ONLY of SEND and WRITE with immediate data | immediate data |
+//! | [`Ieth`] | LAST and ONLY of SEND with invalidate | the R_Key to invalidate |
+//! | [`Deth`] | datagrams | Q_Key, source QP |
+//! | [`Feth`] | FLUSH | placement type, selectivity level |
+//! | [`XrcEth`] | XRC requests | the shared receive queue |
 //!
-//! | file | subject |
+//! The ICRC covers the packet and those fields of the IP and UDP headers that routers do not
+//! change.
+//!
+//! # Modules
+//!
+//! | module | subject |
 //! |---|---|
-//! | [`id`] | PSN arithmetic on 24 bits; QPN, MSN, keys as types |
-//! | [`opcode`] | the one table from which everything about an opcode follows |
-//! | `bth`, `reth`, `aeth`, `atomic`, `immdt`, `ieth`, `deth`, `feth`, `xrceth`, `grh` | one header each: a plain value with `LEN`, `parse`, `emit` and a `Display`; `aeth` also has the RNR timer and ACK timeout codes |
-//! | [`packet`] | [`PacketView`] over received bytes, checked once, read in place; [`PacketRepr`] to be emitted |
-//! | [`icrc`] | the ICRC by a seed per path, and the solution for the IPv4 identification that a UDP socket does not show |
-//! | `gid` | GIDs and IP addresses |
-//! | [`mad`] | MADs of communication management: how two programs agree on a connection |
-//! | [`error`] | every reason why bytes are not a packet |
-//! | `frame` (feature `frames`) | Ethernet, VLAN, IP and UDP around a packet: build, parse, the ICRC by the letter |
-//! | [`pcapng`] | blocks of a capture file, as bytes |
-//! | [`display`] | packets for people |
+//! | [`id`] | newtypes for PSN, QPN, MSN and keys; PSN arithmetic on 24 bits |
+//! | [`opcode`] | the opcode table: headers, payload rule and role of every opcode |
+//! | [`packet`] | [`PacketView`] reads received bytes in place, [`PacketRepr`] emits headers |
+//! | [`icrc`] | the ICRC, computed from a seed for each path, and verified |
+//! | [`ecn`] | the ECN bits of a traffic class |
+//! | [`network_header`] | the 40 bytes in front of a datagram in a receive buffer |
+//! | [`mad`] | management datagrams of the connection manager |
+//! | [`error`] | the reasons why bytes are not a packet |
+//! | `frame` (feature `frames`) | Ethernet, VLAN, IP and UDP around a packet |
+//! | [`pcapng`] | blocks of a pcapng capture file |
+//! | [`display`] | packets as text, and as a list of fields |
+//!
+//! Each header type is a plain value with `LEN`, `parse`, `emit` and a `Display`.
 //!
 //! # Receiving and sending
 //!
 //! ```
 //! use urxe_wire::*;
 //!
-//! // Once a path: what the ICRCs of all its packets have in common.
-//! let seed = IcrcSeed::new([127, 0, 0, 1].into(), ROCE_PORT, [127, 0, 0, 2].into(), ROCE_PORT).unwrap();
+//! // Once for each path: the part that all its ICRCs have in common.
+//! let [src, dst] = [[127, 0, 0, 1], [127, 0, 0, 2]].map(Into::into);
+//! let seed = IcrcSeed::new(src, ROCE_PORT, dst, ROCE_PORT).unwrap();
 //!
-//! // Headers in place, payload behind them, pad, ICRC: one contiguous buffer, no allocation.
+//! // Headers, payload, pad and ICRC go into one contiguous buffer, without an allocation.
 //! let payload = b"hello";
 //! let mut bth = Bth::new(Opcode::RcSendOnly, Qpn::masked(0x11), Psn::new(1234));
 //! bth.ack_req = true;
@@ -58,7 +66,7 @@
 //! let end = packet::emit_pad(&mut buf, start + payload.len()).unwrap();
 //! let len = seed.append(0, &mut buf, end).unwrap();
 //!
-//! // The other side: shape first, then the ICRC, then whatever field is wanted.
+//! // The receiver checks the shape and the ICRC, then reads the fields that it needs.
 //! let mut solver = IcrcSolver::new();
 //! let view = PacketView::parse(&buf[..len])?;
 //! assert_eq!(seed.verify(&mut solver, view.bytes(), 0), IcrcVerdict::Exact { identification: 0 });
@@ -69,8 +77,9 @@
 //!
 //! # Not supported
 //!
-//! Reliable Datagram, RoCEv1 and InfiniBand link headers, raw packets, IPv4 options, IPv6 extension
-//! headers, fragments.
+//! - Reliable Datagram, and raw packets
+//! - RoCEv1 and InfiniBand link headers
+//! - IPv4 options, IPv6 extension headers and fragments
 #![forbid(unsafe_code)]
 
 mod aeth;
@@ -120,5 +129,5 @@ pub use packet::{Ext, PacketRepr, PacketView};
 pub use reth::Reth;
 pub use xrceth::XrcEth;
 
-/// The UDP port of RoCEv2, for every packet of every kind.
+/// The UDP destination port of every RoCEv2 packet.
 pub const ROCE_PORT: u16 = 4791;

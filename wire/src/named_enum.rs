@@ -1,10 +1,10 @@
-//! Enumerations whose variants have a name in listings, and perhaps a number of a specification.
+//! Enumerations whose variants have a name for listings and, optionally, a number.
 
-/// Defines an enumeration, each variant beside its name.
+/// Defines an enumeration whose variants have a name.
 ///
-/// The macro writes the type, `ALL` with every variant in the order given, a method that returns
-/// the name, and `Display`, which pads the name. A method that returns the number, and a function
-/// that finds the variant of a number, follow on request.
+/// The macro writes the type, `ALL` with all variants in the given order, a method that returns the
+/// name, and `Display`, which pads the name. Optionally, it also writes a method that returns the
+/// number and a function that returns the variant of a number.
 ///
 /// ```
 /// urxe_wire::named_enum! {
@@ -36,7 +36,7 @@ macro_rules! named_enum {
         }
 
         impl $name {
-            /// Every variant, in the order of their definition.
+            /// All variants, in the order of their definition.
             pub const ALL: [Self; [$($text),*].len()] = [$(Self::$variant),*];
 
             /// Returns the name.
@@ -48,14 +48,14 @@ macro_rules! named_enum {
             }
 
             $(
-                /// Returns the number that the specification gives this.
+                /// Returns the number that the specification assigns.
                 #[must_use]
                 pub const fn $number(self) -> $int {
                     self as $int
                 }
 
                 $(
-                    /// Returns the variant of that number, if there is one.
+                    /// Returns the variant with this number, or `None` if there is no such variant.
                     #[must_use]
                     pub const fn $from_number(number: $given) -> Option<Self> {
                         let mut place = 0;

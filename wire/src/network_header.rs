@@ -1,13 +1,14 @@
-//! The 40 bytes in front of a datagram in its receive buffer: where it came from.
+//! The 40 bytes in front of a datagram in its receive buffer, which state the source of the
+//! datagram.
 //!
 //! ```text
 //! IPv6: | IPv6 header 40 |
 //! IPv4: | 20 zero bytes | IPv4 header 20 |
 //! ```
-//! A UDP socket does not show the header. What it does not tell is made up as the sender's must
-//! have been: DF, and the identification that the ICRC was made for; the flow label is 0. The
-//! checksum of the IPv4 header is right, since `ibv_init_ah_from_wc` tells the two forms apart by
-//! it.
+//!
+//! A UDP socket does not show the IP header. [`emit`] fills the missing fields as the sender must
+//! have set them: DF, and the identification that the ICRC was made for. The flow label is 0. The
+//! IPv4 header checksum must be correct, because `ibv_init_ah_from_wc` uses it to recognize IPv4.
 //!
 //! Sources: IBTA annex A17.4.5.2; the kernel's rxe_resp.c and `rdma_network_hdr` in
 //! include/rdma/ib_verbs.h.
@@ -19,15 +20,15 @@ use crate::{Gid, Grh};
 /// The fields of a received packet's IP header that a queue pair uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The address that the packet names as its source.
+    /// The source address of the packet.
     pub from: IpAddr,
-    /// One of the own addresses, or a multicast group.
+    /// The destination: one of the device's own addresses, or a multicast group.
     pub to: IpAddr,
     /// The IP header's type of service or traffic class.
     pub traffic_class: u8,
-    /// The IP header's hop limit; 0 where the port does not learn it.
+    /// The IP header's hop limit, or 0 if the port does not learn it.
     pub hop_limit: u8,
-    /// The IPv4 identification that its ICRC was made for.
+    /// The IPv4 identification that the ICRC was made for.
     pub identification: u16,
 }
 
@@ -36,12 +37,12 @@ const UDP_LEN: usize = 8;
 const UDP_PROTOCOL: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// What an answer needs to know of it.
+/// The fields of a network header that a reply needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkHeader {
     /// The sender.
     pub from: IpAddr,
-    /// The own address, or a multicast group.
+    /// The destination: an own address, or a multicast group.
     pub to: IpAddr,
     /// Traffic class or type of service.
     pub traffic_class: u8,
@@ -51,16 +52,16 @@ pub struct NetworkHeader {
     pub flow_label: u32,
 }
 
-/// Why 40 bytes are no network header.
+/// The reason why bytes are not a network header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkHeaderError {
-    /// There are fewer.
+    /// There are fewer than 40 bytes.
     #[error("the header of a datagram has 40 bytes; {have} were given")]
     Short {
-        /// Bytes given.
+        /// Number of given bytes.
         have: usize,
     },
-    /// Neither an IPv6 header nor an IPv4 header in the last 20 bytes.
+    /// The bytes are neither an IPv6 header nor 20 bytes followed by an IPv4 header.
     #[error(
         "the 40 bytes are neither an IPv6 header nor 20 bytes and an IPv4 header with a right checksum"
     )]
@@ -68,13 +69,13 @@ pub enum NetworkHeaderError {
 }
 
 impl NetworkHeader {
-    /// Its bytes.
+    /// The length of the header in bytes.
     pub const LEN: usize = Grh::LEN;
 
-    /// Reads the 40 bytes of a receive buffer.
+    /// Reads the first 40 bytes of a receive buffer.
     ///
     /// # Errors
-    /// [`NetworkHeaderError`].
+    /// Fails with [`NetworkHeaderError`] if there are fewer bytes, or no IP header.
     pub fn parse(bytes: &[u8]) -> Result<Self, NetworkHeaderError> {
         let short = NetworkHeaderError::Short { have: bytes.len() };
         let bytes: &[u8; Self::LEN] = bytes.first_chunk().ok_or(short)?;
@@ -102,7 +103,7 @@ impl NetworkHeader {
     }
 }
 
-/// Returns the 40 bytes for a packet of `packet_len` bytes, BTH to ICRC.
+/// Returns the 40 bytes for a packet of `packet_len` bytes, from BTH to ICRC.
 #[must_use]
 pub fn emit(arrival: &Arrival, packet_len: usize) -> [u8; NetworkHeader::LEN] {
     let mut bytes = [0; NetworkHeader::LEN];
@@ -136,8 +137,8 @@ pub fn emit(arrival: &Arrival, packet_len: usize) -> [u8; NetworkHeader::LEN] {
     bytes
 }
 
-/// The Internet checksum (RFC 1071) of an even number of bytes: 0 over a header whose checksum is
-/// right.
+/// Returns the Internet checksum (RFC 1071) of an even number of bytes. For a header with a correct
+/// checksum the result is 0.
 fn checksum(bytes: &[u8]) -> u16 {
     let sum: u32 =
         bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
@@ -171,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Against pnet_packet, which knows nothing of this file.
+    /// Compares with pnet_packet, an independent implementation.
     #[cfg(feature = "frames")]
     #[test]
     fn an_ipv4_header_stands_in_the_last_twenty_bytes_with_a_right_checksum() {

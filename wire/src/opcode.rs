@@ -1,25 +1,25 @@
-//! The opcode table: everything that follows from the first byte of a BTH.
+//! The opcode table: everything that the first byte of a BTH defines.
 //!
-//! One row an opcode says its service, kind, position in the message, extension headers and payload
-//! rule; everything else ([`OpcodeInfo`]) is computed from the row when the crate is compiled.
-//! Nothing else in the project lists opcodes.
+//! Each row states service, kind, position in the message and extension headers of an opcode. The
+//! compiler derives the rest of [`OpcodeInfo`] from the row. Nothing else in the project lists
+//! opcodes.
 //!
 //! Sources: IBTA vol. 1 table 38 (opcodes and headers), A14 (XRC), A17 (CNP), A19 (ATOMIC WRITE,
-//! FLUSH); Linux `include/rdma/ib_pack.h` for the numbers. Reliable Datagram (0x40..=0x5f) is not
-//! supported: [`OpcodeError`].
+//! FLUSH); Linux `include/rdma/ib_pack.h` for the numbers.
 //!
-//! There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel's `ib_verbs.h`, which the
-//! mlx4 and mlx5 drivers serve): the table gives them no opcode, `rdma_rxe` has none, how those
-//! adapters write them on the wire is not published, and libibverbs has no work request that would
-//! ask for one. With numbers of our own, urxe could only speak with urxe.
+//! Not supported:
+//!
+//! - Reliable Datagram (0x40..=0x5f), see [`OpcodeError`].
+//! - Masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel's `ib_verbs.h`, served by the mlx4 and
+//!   mlx5 drivers). IBTA assigns no opcode to them, their encoding on the wire is not published,
+//!   and neither `rdma_rxe` nor libibverbs has them.
 
 use std::fmt;
 
 use crate::header::Header;
 
 bitflags::bitflags! {
-    /// Which extension headers follow the BTH. They stand on the wire in the order of the bits,
-    /// lowest first.
+    /// A set of extension headers. On the wire they follow the BTH in bit order, lowest bit first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct HeaderSet: u16 {
         /// XRC extended transport header (4 bytes).
@@ -43,7 +43,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Headers in wire order, with their lengths.
+/// All extension headers in wire order, with their lengths.
 const HEADER_LENS: [(HeaderSet, usize); 9] = [
     (HeaderSet::XRCETH, Header::XrcEth.wire_len()),
     (HeaderSet::DETH, Header::Deth.wire_len()),
@@ -57,13 +57,13 @@ const HEADER_LENS: [(HeaderSet, usize); 9] = [
 ];
 
 impl HeaderSet {
-    /// Bytes of these headers together, without the BTH.
+    /// Returns the length of these headers in bytes, without the BTH.
     #[must_use]
     pub const fn wire_len(self) -> usize {
         self.len_before(Self::from_bits_retain(1 << 9))
     }
 
-    /// Bytes of those headers of the set that stand before `header` on the wire.
+    /// Returns the length of those headers in the set that precede `header` on the wire.
     const fn len_before(self, header: Self) -> usize {
         let mut sum = 0;
         let mut i = 0;
@@ -78,7 +78,7 @@ impl HeaderSet {
     }
 }
 
-/// The transport service an opcode belongs to.
+/// The transport service of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Service {
     /// Reliable connection.
@@ -89,38 +89,40 @@ pub enum Service {
     Ud,
     /// Extended reliable connection.
     Xrc,
-    /// Congestion notification: to a queue pair of any service.
+    /// Congestion notification, for a queue pair of any service.
     Cnp,
 }
 
-/// Where in its message a packet stands.
+/// The position of a packet within its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// The first of several.
+    /// The first of several packets.
     First,
-    /// Neither first nor last.
+    /// A packet between the first and the last.
     Middle,
-    /// The last of several.
+    /// The last of several packets.
     Last,
-    /// The whole message.
+    /// The only packet of the message.
     Only,
 }
 
 impl Position {
-    /// First or Only.
+    /// Returns whether the packet starts a message (FIRST or ONLY).
     #[must_use]
     pub const fn is_start(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// Last or Only.
+    /// Returns whether the packet ends a message (LAST or ONLY).
     #[must_use]
     pub const fn is_end(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
 
-    /// Whether a packet here may carry so much payload: FIRST and MIDDLE fill the path MTU, LAST is
-    /// not empty, none is longer (IBTA vol. 1, 9.7.4.1.4 to 9.7.4.1.6).
+    /// Returns whether a packet at this position may carry `payload_len` bytes.
+    ///
+    /// FIRST and MIDDLE packets must fill the path MTU, a LAST packet must not be empty, and no
+    /// packet may exceed the MTU (IBTA vol. 1, 9.7.4.1.4 to 9.7.4.1.6).
     #[must_use]
     pub const fn fits(self, payload_len: usize, mtu: usize) -> bool {
         match self {
@@ -131,94 +133,96 @@ impl Position {
     }
 }
 
-/// What a packet does.
+/// The operation of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// SEND, with or without immediate or invalidate.
+    /// SEND, with or without immediate data or a key to invalidate.
     Send,
-    /// RDMA WRITE, with or without immediate.
+    /// RDMA WRITE, with or without immediate data.
     Write,
     /// RDMA READ request.
     ReadRequest,
     /// RDMA READ response.
     ReadResponse,
-    /// ACK, RNR NAK or NAK, as the AETH says.
+    /// ACK, RNR NAK or NAK, as the AETH states.
     Ack,
-    /// Answer of an atomic, with the original value.
+    /// Response to an atomic, with the original value.
     AtomicAck,
     /// Compare and swap.
     CompareSwap,
     /// Fetch and add.
     FetchAdd,
-    /// Eight bytes written as one.
+    /// Write of eight bytes as one unit.
     AtomicWrite,
-    /// FLUSH of earlier writes to visibility or persistence.
+    /// FLUSH of earlier writes to global visibility or persistence.
     Flush,
     /// Congestion notification.
     Cnp,
 }
 
 impl Kind {
-    /// Whether such packets go from requester to responder.
+    /// Returns whether the packet goes from requester to responder.
     #[must_use]
     pub const fn is_request(self) -> bool {
         !matches!(self, Self::ReadResponse | Self::Ack | Self::AtomicAck | Self::Cnp)
     }
 
-    /// Whether such packets go from responder to requester. A CNP is neither request nor response.
+    /// Returns whether the packet goes from responder to requester. A CNP is neither request nor
+    /// response.
     #[must_use]
     pub const fn is_response(self) -> bool {
         matches!(self, Self::ReadResponse | Self::Ack | Self::AtomicAck)
     }
 
-    /// Compare and swap or fetch and add: executed at most once, answered by an atomic ACK.
+    /// Returns whether the packet is a compare and swap or a fetch and add. The responder executes
+    /// these at most once and answers with an atomic ACK.
     #[must_use]
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 }
 
-/// How much payload an opcode allows.
+/// The payload that an opcode allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PayloadRule {
-    /// None at all.
+    /// No payload.
     None,
-    /// 0 ..= the path MTU. That FIRST and MIDDLE fill the MTU is for who knows the MTU to check.
+    /// 0 ..= the path MTU. The queue pair must check that FIRST and MIDDLE packets fill the MTU.
     Any,
-    /// Exactly so many bytes: ATOMIC WRITE's value, the reserved field of a CNP.
+    /// This number of bytes: the value of an ATOMIC WRITE, the reserved field of a CNP.
     Exactly(u8),
 }
 
-/// A row of the table, and what follows from it.
+/// A row of the opcode table, with everything that follows from the row.
 #[derive(Debug)]
 pub struct OpcodeInfo {
-    /// The opcode itself.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Service and operation, as in `RC RDMA_WRITE_ONLY_IMM`.
+    /// Service and operation, for example `RC RDMA_WRITE_ONLY_IMM`.
     pub name: &'static str,
-    /// The service it belongs to.
+    /// The transport service.
     pub service: Service,
-    /// What it does.
+    /// The operation.
     pub kind: Kind,
-    /// Where in its message it stands.
+    /// The position of the packet within its message.
     pub position: Position,
     /// Extension headers after the BTH.
     pub headers: HeaderSet,
-    /// Payload allowed.
+    /// The payload that the opcode allows.
     pub payload: PayloadRule,
-    /// The responder takes a receive WQE from the queue when this packet arrives: SEND FIRST and
-    /// ONLY, WRITE LAST and ONLY with immediate.
+    /// Whether the responder takes a receive WQE for this packet: SEND FIRST and ONLY, WRITE LAST
+    /// and ONLY with immediate data.
     pub needs_recv_wqe: bool,
-    /// The responder completes a receive WQE with this packet: SEND LAST and ONLY, WRITE LAST and
-    /// ONLY with immediate.
+    /// Whether the responder completes a receive WQE with this packet: SEND LAST and ONLY, WRITE
+    /// LAST and ONLY with immediate data.
     pub completes_recv_wqe: bool,
-    /// Goes from requester to responder.
+    /// Whether the packet goes from requester to responder.
     pub is_request: bool,
-    /// Goes from responder to requester.
+    /// Whether the packet goes from responder to requester.
     pub is_response: bool,
     headers_len: u8,
-    /// Offset of each header from the start of the BTH, by bit number of [`HeaderSet`]; only those
-    /// present mean something.
+    /// Offset of each header from the start of the BTH, by bit number of [`HeaderSet`]. Entries of
+    /// absent headers have no meaning.
     offsets: [u8; 9],
 }
 
@@ -232,7 +236,7 @@ impl OpcodeInfo {
         headers: HeaderSet,
     ) -> Self {
         let is_request = kind.is_request();
-        // Every XRC request names the shared receive queue (IBTA A14.4); responses do not.
+        // Every XRC request names a shared receive queue (IBTA A14.4), responses do not.
         let headers = if matches!(service, Service::Xrc) && is_request {
             headers.union(HeaderSet::XRCETH)
         } else {
@@ -269,25 +273,27 @@ impl OpcodeInfo {
         }
     }
 
-    /// Bytes of BTH and extension headers: where the payload begins.
+    /// Returns the length of BTH and extension headers in bytes, which is the offset of the
+    /// payload.
     #[must_use]
     pub const fn headers_len(&self) -> usize {
         self.headers_len as usize
     }
 
-    /// Whether packets of this opcode may carry payload.
+    /// Returns whether packets of this opcode may carry payload.
     #[must_use]
     pub const fn has_payload(&self) -> bool {
         !matches!(self.payload, PayloadRule::None)
     }
 
-    /// Whether the headers hold all of `headers`.
+    /// Returns whether the opcode has all of `headers`.
     #[must_use]
     pub const fn has(&self, headers: HeaderSet) -> bool {
         self.headers.contains(headers)
     }
 
-    /// Offset of one header from the start of the BTH, if the opcode has it.
+    /// Returns the offset of `header` from the start of the BTH, or `None` if the opcode does not
+    /// have exactly that one header.
     #[must_use]
     pub const fn offset(&self, header: HeaderSet) -> Option<usize> {
         if header.bits().count_ones() == 1 && self.headers.contains(header) {
@@ -298,19 +304,19 @@ impl OpcodeInfo {
     }
 }
 
-/// A byte that is no opcode of this stack.
+/// The error for a byte that is not a supported opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OpcodeError {
-    /// An opcode of Reliable Datagram, which nobody implements.
+    /// The opcode belongs to Reliable Datagram.
     #[error("opcode {0:#04x} is of Reliable Datagram, which is not supported")]
     ReliableDatagram(u8),
-    /// Reserved, or the manufacturer's own.
+    /// The opcode is reserved or manufacturer-defined.
     #[error("opcode {0:#04x} is not defined")]
     Unknown(u8),
 }
 
-/// Generates the enum and the table from the rows. XRC has the operations of RC, with other bits
-/// for the service.
+/// Generates the enum and the table from the rows. XRC has the same operations as RC and differs
+/// only in the service bits.
 macro_rules! opcodes {
     (
         rc_and_xrc {$(
@@ -321,7 +327,8 @@ macro_rules! opcodes {
             $service:ident $other_kind:ident $other_position:ident [$($other_header:ident)*];
         )*}
     ) => {
-        /// An opcode of a BTH: service in the upper three bits, operation in the lower five.
+        /// An opcode of a BTH: the service in the upper three bits, the operation in the lower
+        /// five.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs)] // the names are the specification's
@@ -331,7 +338,7 @@ macro_rules! opcodes {
             $($xrc = XRC | $code,)*
         }
 
-        /// Every opcode, in numeric order.
+        /// All opcodes, in numeric order.
         static TABLE: [OpcodeInfo; COUNT] = [
             $(OpcodeInfo::new(
                 Opcode::$rc, concat!("RC ", $name), Service::Rc, Kind::$kind, Position::$position,
@@ -351,7 +358,7 @@ macro_rules! opcodes {
     };
 }
 
-/// The bits of a byte that say the service, and their value for XRC.
+/// The service bits of an opcode, and their value for XRC.
 const SERVICE: u8 = 0xe0;
 const XRC: u8 = 0xa0;
 
@@ -404,13 +411,13 @@ opcodes! {
     }
 }
 
-/// Number of opcodes known.
+/// The number of supported opcodes.
 const COUNT: usize = CODES.len();
 
-/// Marks a byte that is no opcode.
+/// The entry of [`ROWS`] for a byte without an opcode.
 const NONE: u8 = u8::MAX;
 
-/// Row of [`TABLE`] by opcode byte, or [`NONE`].
+/// The row of [`TABLE`] for each opcode byte, or [`NONE`].
 static ROWS: [u8; 256] = {
     let mut rows = [NONE; 256];
     let mut i = 0;
@@ -422,8 +429,8 @@ static ROWS: [u8; 256] = {
 };
 
 impl Opcode {
-    /// The same operation of XRC, if this is one of RC: they differ in the service bits alone. Any
-    /// other opcode stays itself.
+    /// Returns the XRC opcode of the same operation, if this is an RC opcode. Any other opcode is
+    /// returned unchanged.
     #[must_use]
     #[inline]
     pub fn over_xrc(self) -> Self {
@@ -433,29 +440,30 @@ impl Opcode {
         Self::lookup(self as u8 | XRC).map_or(self, |info| info.opcode)
     }
 
-    /// Everything known about the opcode: two table look-ups.
+    /// Returns the table row of the opcode. This takes two table look-ups.
     #[must_use]
     #[inline]
     pub fn info(self) -> &'static OpcodeInfo {
-        // Every variant has a row, since both come from the same macro: the index is always in
+        // The macro that generates the variants also generates their rows, so the index is in
         // range.
         &TABLE[ROWS[self as usize] as usize]
     }
 
-    /// The row of an opcode byte as it came from the wire, or `None`: one look-up less than
-    /// `try_from` then `info`.
+    /// Returns the table row of an opcode byte, or `None` if the byte is not an opcode.
+    ///
+    /// This takes one look-up less than `try_from` followed by [`info`](Self::info).
     #[must_use]
     #[inline]
     pub fn lookup(byte: u8) -> Option<&'static OpcodeInfo> {
         TABLE.get(ROWS[byte as usize] as usize)
     }
 
-    /// Every opcode there is, in numeric order.
+    /// Returns all opcodes, in numeric order.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
         TABLE.iter().map(|row| row.opcode)
     }
 
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     #[must_use]
     pub const fn byte(self) -> u8 {
         self as u8

@@ -1,17 +1,14 @@
-//! Whole packets, from BTH to ICRC: what a UDP datagram to port 4791 carries.
+//! Whole packets, from BTH to ICRC: the payload of a UDP datagram to port 4791.
 //!
-//! Two shapes, for two uses:
-//! - [`PacketView`] borrows received bytes. [`PacketView::parse`] checks everything that can be
-//!   checked without knowing the queue pair (lengths, version, opcode, pad), once; after that each
-//!   accessor reads its field in place, at an offset that the opcode table gives. A header that is
-//!   not read costs nothing.
-//! - [`PacketRepr`] owns the headers as plain values, to be emitted. If it can be constructed with
-//!   the extension of its opcode, it can be emitted, and what was emitted parses to the same
-//!   values.
+//! - [`PacketView`] borrows received bytes. [`PacketView::parse`] checks lengths, version, opcode
+//!   and pad once. After that, each accessor reads its field in place, at an offset from the opcode
+//!   table. Headers that the caller does not read cost nothing.
+//! - [`PacketRepr`] owns the headers as plain values, for emitting. A value with the extension
+//!   headers of its opcode can always be emitted, and the result parses to the same value.
 //!
-//! The payload never passes through here: a sender writes the headers
-//! ([`PacketRepr::emit_headers`]), copies its payload behind them, has the pad zeroed
-//! ([`emit_pad`]) and puts the ICRC at the end ([`crate::IcrcSeed::append`]).
+//! The payload does not pass through this module. A sender emits the headers
+//! ([`PacketRepr::emit_headers`]), copies the payload after them, zeroes the pad ([`emit_pad`]) and
+//! appends the ICRC ([`crate::IcrcSeed::append`]).
 //!
 //! ```text
 //! | BTH 12 | extension headers 0..=36 | payload 0..=4096 | pad 0..=3 | ICRC 4 |
@@ -19,8 +16,8 @@
 //! |<------------------ covered by the ICRC ------------------------->|
 //! ```
 //!
-//! That FIRST and MIDDLE packets fill the path MTU, and that a RETH agrees with the payload, is the
-//! queue pair's to check.
+//! The queue pair must check that FIRST and MIDDLE packets fill the path MTU, and that the length
+//! in the RETH matches the payload.
 
 use crate::bytes::{at, be16};
 use crate::error::{EmitError, ParseError};
@@ -30,32 +27,32 @@ use crate::{
     XrcEth,
 };
 
-/// Bytes of the ICRC at the end of every packet.
+/// The length of the ICRC at the end of every packet, in bytes.
 pub const ICRC_LEN: usize = 4;
-/// The greatest path MTU, and so the most payload a packet carries.
+/// The largest path MTU in bytes, which limits the payload of a packet.
 pub const MAX_PAYLOAD: usize = 4096;
-/// The most bytes that BTH and extension headers take: XRC COMPARE SWAP.
+/// The largest length of BTH and extension headers in bytes: XRC COMPARE SWAP.
 pub const MAX_HEADERS_LEN: usize = Bth::LEN + XrcEth::LEN + AtomicEth::LEN;
-/// The longest packet that parses.
+/// The length of the longest packet that parses, in bytes.
 pub const MAX_PACKET_LEN: usize = MAX_HEADERS_LEN + MAX_PAYLOAD + ICRC_LEN;
 
-/// The pad count that goes with a payload: 0 ..= 3.
+/// Returns the pad count for a payload of this length: 0 ..= 3.
 #[must_use]
 pub const fn pad_count(payload_len: usize) -> u8 {
     (payload_len.wrapping_neg() & 3) as u8
 }
 
-/// Bytes of a packet with these headers and this payload, with pad and ICRC.
+/// Returns the length of a packet with these headers and payload, including pad and ICRC.
 #[must_use]
 pub const fn packet_len(headers_len: usize, payload_len: usize) -> usize {
     headers_len + payload_len + pad_count(payload_len) as usize + ICRC_LEN
 }
 
-/// Zeroes the pad behind headers and payload that end at `end`; returns where the ICRC goes. `None`
-/// when `buf` is too short.
+/// Zeroes the pad after a payload that ends at `end`. Returns the offset of the ICRC, or `None` if
+/// `buf` is too short.
 #[must_use]
 pub fn emit_pad(buf: &mut [u8], end: usize) -> Option<usize> {
-    // Headers are multiples of four, so the pad can be told from the end of the payload.
+    // Headers are multiples of four bytes long, so the end of the payload determines the pad.
     let padded = end.checked_add(3)? & !3;
     buf.get_mut(end..padded)?.fill(0);
     Some(padded)
@@ -73,22 +70,21 @@ macro_rules! headers {
     )*};
 }
 
-/// A received packet whose shape has been checked.
+/// A received packet whose shape [`parse`](Self::parse) has checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketView<'a> {
     bytes: &'a [u8],
     info: &'static OpcodeInfo,
-    /// End of the payload, before the pad.
+    /// Offset of the end of the payload, before the pad.
     payload_end: usize,
 }
 
 impl<'a> PacketView<'a> {
-    /// Checks the bytes of a UDP datagram, ICRC included. The ICRC is not verified here.
+    /// Checks the shape of a packet, which must include the ICRC. Does not verify the ICRC.
     ///
     /// # Errors
-    /// Every variant of [`ParseError`] but `ShortHeader` and `BadGrhVersion`. The checks run in the
-    /// order of a BTH's fields, lengths first, so that a packet with several faults always gets the
-    /// same reason.
+    /// Fails with any variant of [`ParseError`] except `ShortHeader` and `BadGrhVersion`. The order
+    /// of the checks is fixed, so a packet with several faults always yields the same reason.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let have = bytes.len();
@@ -139,159 +135,159 @@ impl<'a> PacketView<'a> {
         Ok(Self { bytes, info, payload_end: info.headers_len() + payload_len })
     }
 
-    /// Bytes of the packet, BTH to ICRC.
+    /// Returns the length of the packet from BTH to ICRC, in bytes.
     #[must_use]
     #[inline]
     pub fn packet_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The row of the opcode table.
+    /// Returns the opcode's row of the opcode table.
     #[must_use]
     #[inline]
     pub fn info(&self) -> &'static OpcodeInfo {
         self.info
     }
 
-    /// The opcode.
+    /// Returns the opcode.
     #[must_use]
     #[inline]
     pub fn opcode(&self) -> Opcode {
         self.info.opcode
     }
 
-    /// The BTH as a value.
+    /// Returns the BTH as a value.
     #[must_use]
     pub fn bth(&self) -> Bth {
         Bth::read(self.opcode(), &at(self.bytes, 0))
     }
 
-    /// SE: solicited event.
+    /// Returns SE, the solicited event bit.
     #[must_use]
     #[inline]
     pub fn solicited(&self) -> bool {
         self.bytes[1] & 0x80 != 0
     }
 
-    /// M: path migration state.
+    /// Returns M, the path migration state.
     #[must_use]
     #[inline]
     pub fn mig_req(&self) -> bool {
         self.bytes[1] & 0x40 != 0
     }
 
-    /// Bytes of pad, 0 ..= 3.
+    /// Returns the number of pad bytes, 0 ..= 3.
     #[must_use]
     #[inline]
     pub fn pad_count(&self) -> u8 {
         (self.bytes[1] >> 4) & 3
     }
 
-    /// Partition key.
+    /// Returns the partition key.
     #[must_use]
     #[inline]
     pub fn pkey(&self) -> PKey {
         PKey(be16(self.bytes, 2))
     }
 
-    /// Forward congestion notification.
+    /// Returns the forward explicit congestion notification bit.
     #[must_use]
     #[inline]
     pub fn fecn(&self) -> bool {
         self.bytes[4] & 0x80 != 0
     }
 
-    /// Backward congestion notification.
+    /// Returns the backward explicit congestion notification bit.
     #[must_use]
     #[inline]
     pub fn becn(&self) -> bool {
         self.bytes[4] & 0x40 != 0
     }
 
-    /// Destination queue pair.
+    /// Returns the destination queue pair.
     #[must_use]
     #[inline]
     pub fn dest_qp(&self) -> Qpn {
         Qpn::from_be_bytes(at(self.bytes, 5))
     }
 
-    /// A: an acknowledgement is asked for.
+    /// Returns A, whether the sender requests an acknowledgement.
     #[must_use]
     #[inline]
     pub fn ack_req(&self) -> bool {
         self.bytes[8] & 0x80 != 0
     }
 
-    /// Packet sequence number.
+    /// Returns the packet sequence number.
     #[must_use]
     #[inline]
     pub fn psn(&self) -> Psn {
         Psn::from_be_bytes(at(self.bytes, 9))
     }
 
-    /// The bytes from a header on, if the opcode has that header.
+    /// Returns the bytes that start with `header`, if the opcode has that header.
     #[inline]
     fn header(&self, header: HeaderSet) -> Option<&'a [u8]> {
         self.bytes.get(self.info.offset(header)?..)
     }
 
     headers! {
-        /// XRC: which shared receive queue.
+        /// Returns the XRCETH of an XRC request.
         xrceth: XrcEth, XRCETH;
-        /// Datagram: Q_Key and sender.
+        /// Returns the DETH of a datagram.
         deth: Deth, DETH;
-        /// FLUSH: how far.
+        /// Returns the FETH of a FLUSH.
         feth: Feth, FETH;
-        /// WRITE, READ, ATOMIC WRITE, FLUSH: which memory.
+        /// Returns the RETH of a WRITE FIRST or ONLY, READ request, ATOMIC WRITE or FLUSH.
         reth: Reth, RETH;
-        /// Atomics: which memory and the operands.
+        /// Returns the AtomicETH of a compare and swap or fetch and add.
         atomic_eth: AtomicEth, ATOMIC_ETH;
-        /// Responses: syndrome and MSN.
+        /// Returns the AETH of a response.
         aeth: Aeth, AETH;
-        /// Atomic responses: the original value.
+        /// Returns the AtomicAckETH of the response to an atomic.
         atomic_ack_eth: AtomicAckEth, ATOMIC_ACK_ETH;
-        /// Immediate data.
+        /// Returns the immediate data.
         imm: ImmDt, IMM;
-        /// SEND with invalidate: which key.
+        /// Returns the IETH of a SEND with invalidate.
         ieth: Ieth, IETH;
     }
 
-    /// The payload, without the pad.
+    /// Returns the payload, without the pad.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.info.headers_len()..self.payload_end]
     }
 
-    /// Bytes of payload, without the pad.
+    /// Returns the length of the payload in bytes, without the pad.
     #[must_use]
     #[inline]
     pub fn payload_len(&self) -> usize {
         self.payload_end - self.info.headers_len()
     }
 
-    /// The ICRC as it came; it stands little-endian on the wire.
+    /// Returns the received ICRC, which is little-endian on the wire.
     #[must_use]
     #[inline]
     pub fn icrc(&self) -> u32 {
         u32::from_le_bytes(at(self.bytes, self.bytes.len() - ICRC_LEN))
     }
 
-    /// All bytes, ICRC included.
+    /// Returns all bytes of the packet, including the ICRC.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The bytes that the ICRC covers.
+    /// Returns the bytes that the ICRC covers.
     #[must_use]
     #[inline]
     pub fn without_icrc(&self) -> &'a [u8] {
         &self.bytes[..self.bytes.len() - ICRC_LEN]
     }
 
-    /// The headers as values.
+    /// Returns the headers as values.
     #[must_use]
     pub fn to_repr(&self) -> PacketRepr {
         let ext = match (self.reth(), self.aeth(), self.imm(), self.deth()) {
@@ -317,35 +313,35 @@ impl<'a> PacketView<'a> {
     }
 }
 
-/// The extension headers between BTH and payload, but for the XRCETH.
+/// The extension headers between BTH and payload, except the XRCETH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ext {
-    /// None.
+    /// No extension header.
     None,
-    /// SEND or WRITE LAST with immediate.
+    /// SEND or WRITE LAST with immediate data, or SEND ONLY with immediate data.
     Imm(ImmDt),
     /// SEND with invalidate.
     Ieth(Ieth),
     /// WRITE FIRST or ONLY, READ request, ATOMIC WRITE.
     Reth(Reth),
-    /// WRITE ONLY with immediate.
+    /// WRITE ONLY with immediate data.
     RethImm(Reth, ImmDt),
     /// FLUSH.
     Flush(Feth, Reth),
-    /// Acknowledgement, READ response but MIDDLE.
+    /// Acknowledgement, or READ response except MIDDLE.
     Aeth(Aeth),
-    /// Atomic response.
+    /// Response to an atomic.
     AtomicAck(Aeth, AtomicAckEth),
-    /// Compare and swap, fetch and add.
+    /// Compare and swap, or fetch and add.
     Atomic(AtomicEth),
     /// Datagram.
     Deth(Deth),
-    /// Datagram with immediate.
+    /// Datagram with immediate data.
     DethImm(Deth, ImmDt),
 }
 
 impl Ext {
-    /// Which headers these are.
+    /// Returns the set of these headers.
     #[must_use]
     #[inline]
     pub const fn headers(&self) -> HeaderSet {
@@ -365,23 +361,23 @@ impl Ext {
     }
 }
 
-/// The headers of a packet, to be written.
+/// The headers of a packet, for emitting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRepr {
-    /// Base transport header. Its pad count is the sender's to set, with [`pad_count`].
+    /// Base transport header. The caller must set its pad count, see [`pad_count`].
     pub bth: Bth,
-    /// XRC requests: the shared receive queue.
+    /// The shared receive queue of an XRC request.
     pub xrceth: Option<XrcEth>,
     /// The other extension headers.
     pub ext: Ext,
 }
 
-/// Takes the next header's bytes off the front of `buf`.
+/// Emits headers to the start of `buf`, one after the other.
 macro_rules! emit {
     ($buf:ident, $($header:expr),+) => {{
         $(
-            // The total was compared with the table and the buffer cut to it, so that every header
-            // fits.
+            // `emit_headers` compared the headers with the table and cut the buffer to their
+            // length.
             if let Some((front, rest)) = std::mem::take(&mut $buf).split_first_chunk_mut() {
                 $header.emit(front);
                 $buf = rest;
@@ -391,23 +387,26 @@ macro_rules! emit {
 }
 
 impl PacketRepr {
-    /// A packet that is not of XRC.
+    /// Returns the headers of a packet of any service except XRC.
     #[must_use]
     pub const fn new(bth: Bth, ext: Ext) -> Self {
         Self { bth, xrceth: None, ext }
     }
 
-    /// Bytes of BTH and extension headers.
+    /// Returns the length of BTH and extension headers in bytes.
     #[must_use]
     pub fn headers_len(&self) -> usize {
         self.bth.opcode.info().headers_len()
     }
 
-    /// Writes BTH and extension headers to the front of `buf`; returns their length, where the
-    /// payload begins.
+    /// Writes BTH and extension headers to the start of `buf`. Returns their length, which is the
+    /// offset of the payload.
     ///
     /// # Errors
-    /// [`EmitError::HeadersMismatch`], [`EmitError::BufferTooSmall`]; nothing is written then.
+    /// Writes nothing, and fails with:
+    ///
+    /// - [`EmitError::HeadersMismatch`]: the extension headers are not those of the opcode.
+    /// - [`EmitError::BufferTooSmall`]: `buf` has no space for the headers.
     #[inline]
     pub fn emit_headers(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
         let info = self.bth.opcode.info();
@@ -442,11 +441,13 @@ impl PacketRepr {
         Ok(need)
     }
 
-    /// Writes headers, payload and pad to the front of `buf`, with the pad count the payload needs;
-    /// returns their length, where the ICRC goes. There must be room for the ICRC as well.
+    /// Writes headers, payload and pad to the start of `buf`, and sets the pad count for the
+    /// payload. Returns the offset of the ICRC.
+    ///
+    /// `buf` must also have space for the ICRC.
     ///
     /// # Errors
-    /// Every variant of [`EmitError`].
+    /// Fails with any variant of [`EmitError`].
     pub fn emit(&self, payload: &[u8], buf: &mut [u8]) -> Result<usize, EmitError> {
         let info = self.bth.opcode.info();
         let fits = match info.payload {

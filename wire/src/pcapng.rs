@@ -1,24 +1,24 @@
-//! Captures in pcapng, written (draft-ietf-opsawg-pcapng): blocks of bytes appended to a caller's
-//! vector, for a caller to store.
+//! Writes captures in the pcapng format (draft-ietf-opsawg-pcapng).
 //!
-//! A file is one section header, an interface description for each port, and enhanced packet
-//! blocks. Blocks are little-endian, timestamps count nanoseconds since 1970.
+//! The functions append blocks to a vector, and the caller stores the vector. A file consists of a
+//! section header, one interface description for each port, and enhanced packet blocks. Blocks are
+//! little-endian. Timestamps count nanoseconds since 1970.
 //!
 //! ```text
 //! | type 4 | total length 4 | body, options, padded to 4 | total length 4 |
 //! ```
 
-/// How the bytes of an interface's packets begin (the registry of tcpdump.org).
+/// The first header of an interface's packets (registry of tcpdump.org).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum LinkType {
-    /// With an Ethernet header.
+    /// Packets start with an Ethernet header.
     Ethernet = 1,
-    /// With an IPv4 or IPv6 header.
+    /// Packets start with an IPv4 or IPv6 header.
     Raw = 101,
 }
 
-/// Which way a packet went past the interface.
+/// The direction of a packet at the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Direction {
@@ -28,7 +28,7 @@ pub enum Direction {
     Outbound = 2,
 }
 
-/// The most bytes of a packet that are kept; RoCEv2 frames are far shorter.
+/// The largest number of bytes kept for a packet. RoCEv2 frames are far shorter.
 pub const SNAP_LEN: usize = 1 << 18;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -43,20 +43,20 @@ const OPT_IF_NAME: u16 = 2;
 const OPT_IF_TIMESTAMP_RESOLUTION: u16 = 9;
 const OPT_EPB_FLAGS: u16 = 2;
 
-/// Appends the block that begins a file; `application` says who wrote it.
+/// Appends the block that starts a file. `application` names the program that wrote the file.
 pub fn section_header(out: &mut Vec<u8>, application: &str) {
     block(out, SECTION_HEADER, |out| {
         out.extend(BYTE_ORDER_MAGIC.to_le_bytes());
         out.extend(1u16.to_le_bytes());
         out.extend(0u16.to_le_bytes());
-        // The section's length is not known while it is written.
+        // The length of the section is unknown while it is written.
         out.extend(u64::MAX.to_le_bytes());
         option(out, OPT_SHB_USER_APPLICATION, application.as_bytes());
         option(out, OPT_END, &[]);
     });
 }
 
-/// Appends the description of an interface. Interfaces count from 0 in the order of their
+/// Appends the description of an interface. Interfaces are numbered from 0 in the order of their
 /// descriptions.
 pub fn interface_description(out: &mut Vec<u8>, link_type: LinkType, name: &str) {
     block(out, INTERFACE_DESCRIPTION, |out| {
@@ -64,28 +64,28 @@ pub fn interface_description(out: &mut Vec<u8>, link_type: LinkType, name: &str)
         out.extend(0u16.to_le_bytes());
         out.extend((SNAP_LEN as u32).to_le_bytes());
         option(out, OPT_IF_NAME, name.as_bytes());
-        // 10^-9 s.
+        // The resolution is 10^-9 s.
         option(out, OPT_IF_TIMESTAMP_RESOLUTION, &[9]);
         option(out, OPT_END, &[]);
     });
 }
 
-/// A packet to be recorded.
+/// A packet to record.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketRecord<'a> {
-    /// The interface it passed, by the order of descriptions.
+    /// Number of the interface, in the order of the descriptions.
     pub interface: u32,
-    /// When, in nanoseconds since 1970 (or since the beginning of a simulation).
+    /// Time in nanoseconds since 1970, or since the start of a simulation.
     pub timestamp_ns: u64,
-    /// The frame. What is beyond [`SNAP_LEN`] is cut off.
+    /// The frame. Bytes beyond [`SNAP_LEN`] are cut off.
     pub data: &'a [u8],
-    /// Which way it went.
+    /// Direction, if known.
     pub direction: Option<Direction>,
-    /// A remark for who reads the capture, empty for none: why it was dropped, for instance.
+    /// A comment for readers of the capture, for example the reason of a drop. May be empty.
     pub comment: &'a str,
 }
 
-/// Appends a packet.
+/// Appends a packet block.
 pub fn enhanced_packet(out: &mut Vec<u8>, packet: &PacketRecord<'_>) {
     block(out, ENHANCED_PACKET, |out| {
         let kept = &packet.data[..packet.data.len().min(SNAP_LEN)];
@@ -108,7 +108,7 @@ pub fn enhanced_packet(out: &mut Vec<u8>, packet: &PacketRecord<'_>) {
     });
 }
 
-/// Appends a block around what `body` appends, which must be a multiple of four bytes.
+/// Appends a block around the bytes that `body` appends, which must be a multiple of four.
 fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend(block_type.to_le_bytes());
@@ -119,8 +119,7 @@ fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     out.extend(total.to_le_bytes());
 }
 
-/// Appends an option; a value longer than its 16-bit length field can say is cut, texts at a
-/// character's boundary.
+/// Appends an option. A value that exceeds the 16-bit length field is cut at a character boundary.
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let mut len = value.len().min(usize::from(u16::MAX));
     while len < value.len() && value[len] & 0xc0 == 0x80 {

@@ -1,33 +1,34 @@
-//! The header of the RDMA IP CM service (IBTA annex A11; the kernel's `struct cma_hdr`): the first
-//! 36 bytes of the private data of a REQ or a SIDR_REQ, by which programs know each other by IP
-//! addresses and ports.
-//!
-//! ```text
-//!  0         1          2             4                20               36
-//! +---------+----------+-------------+----------------+----------------+
-//! | version | IP       | source port | source address | destination    |
-//! | 0       | version  |             |                | address        |
-//! +---------+----------+-------------+----------------+----------------+
-//!            high nibble              IPv4: the last 4 bytes of 16
-//! ```
+//! The private data header of the RDMA IP CM service (IBTA annex A11; the kernel's `struct
+//! cma_hdr`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::bytes::{at, be16, put};
 
-/// The only version there is.
+/// The only defined version.
 const VERSION: u8 = 0;
 
-/// The header of the RDMA IP CM service.
+/// The header of the RDMA IP CM service (IBTA annex A11; the kernel's `struct cma_hdr`): the first
+/// 36 bytes of the private data of a REQ or a SIDR_REQ, which state IP addresses and the source
+/// port.
+///
+/// ```text
+///  0         1          2             4                20               36
+/// +---------+----------+-------------+----------------+----------------+
+/// | version | IP       | source port | source address | destination    |
+/// | 0       | version  |             |                | address        |
+/// +---------+----------+-------------+----------------+----------------+
+///            high nibble              IPv4: the last 4 bytes of 16
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmaHeader {
-    /// The active side's port.
+    /// Port of the active side.
     pub src_port: u16,
-    /// Both addresses.
+    /// Source and destination address.
     pub addresses: CmaAddresses,
 }
 
-/// Source and destination address, of one family.
+/// Source and destination address, both of the same IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum CmaAddresses {
@@ -35,27 +36,28 @@ pub enum CmaAddresses {
     V6 { src: Ipv6Addr, dst: Ipv6Addr },
 }
 
-/// Why bytes are no header of the RDMA IP CM service. Who listens for such a service refuses the
-/// request.
+/// The reason why bytes are not a header of the RDMA IP CM service.
+///
+/// A listener for such a service rejects the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages name the fields
 pub enum CmaError {
-    /// Too few bytes.
+    /// There are fewer than 36 bytes.
     #[error("{have} bytes, the header of the RDMA IP CM service has 36")]
     Short { have: usize },
-    /// Not version 0.
+    /// The version is not 0.
     #[error("version {0} of the RDMA IP CM service, only 0 is defined")]
     Version(u8),
-    /// Neither 4 nor 6.
+    /// The IP version is neither 4 nor 6.
     #[error("IP version {0}, only 4 and 6 are defined")]
     IpVersion(u8),
 }
 
 impl CmaHeader {
-    /// Bytes on the wire.
+    /// The length of the header on the wire, in bytes.
     pub const LEN: usize = 36;
 
-    /// The header between two addresses, if they are of one family.
+    /// Returns the header for two addresses, or `None` if they have different IP versions.
     #[must_use]
     pub const fn new(src: SocketAddr, dst: IpAddr) -> Option<Self> {
         let addresses = match (src.ip(), dst) {
@@ -66,7 +68,7 @@ impl CmaHeader {
         Some(Self { src_port: src.port(), addresses })
     }
 
-    /// The active side's address and port.
+    /// Returns address and port of the active side.
     #[must_use]
     pub const fn src(&self) -> SocketAddr {
         let ip = match self.addresses {
@@ -76,7 +78,7 @@ impl CmaHeader {
         SocketAddr::new(ip, self.src_port)
     }
 
-    /// The address that was asked for. The port is in the service id.
+    /// Returns the requested address. The service id contains the port.
     #[must_use]
     pub const fn dst(&self) -> IpAddr {
         match self.addresses {
@@ -85,10 +87,11 @@ impl CmaHeader {
         }
     }
 
-    /// Reads the header at the front of private data.
+    /// Reads the header at the start of private data.
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if there are too few bytes, or the version or IP version is not
+    /// defined.
     pub fn parse(data: &[u8]) -> Result<Self, CmaError> {
         let b: &[u8; Self::LEN] = data.first_chunk().ok_or(CmaError::Short { have: data.len() })?;
         if b[0] != VERSION {
@@ -108,7 +111,7 @@ impl CmaHeader {
         Ok(Self { src_port: be16(b, 2), addresses })
     }
 
-    /// Writes the header.
+    /// Writes the header to `buf`.
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
         buf.fill(0);
         buf[0] = VERSION;

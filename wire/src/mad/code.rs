@@ -1,8 +1,8 @@
-//! Codes within messages: reasons, statuses, kinds.
+//! Codes within messages: reject reasons, statuses and message types.
 
 use std::fmt;
 
-/// Declares a code whose every value is valid, and those that the specification names.
+/// Declares a code of which every value is valid, with constants for the defined values.
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident($int:ty) { $($constant:ident = $value:literal $text:literal,)* }) => {
         $(#[$doc])*
@@ -14,7 +14,7 @@ macro_rules! codes {
         impl $name {
             $(pub const $constant: Self = Self($value);)*
 
-            /// The specification's name, if it has one.
+            /// Returns the name in the specification, if the code is defined.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -36,7 +36,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Why a communication is refused (IBTA table 109; `enum ib_cm_rej_reason`).
+    /// The reason of a REJ (IBTA table 109; `enum ib_cm_rej_reason`).
     RejReason(u16) {
         NO_QP = 1 "no QP",
         NO_EEC = 2 "no EEC",
@@ -76,7 +76,7 @@ codes! {
 }
 
 codes! {
-    /// What became of a LAP (IBTA table 117; `enum ib_cm_apr_status`).
+    /// The result of a LAP (IBTA table 117; `enum ib_cm_apr_status`).
     ApStatus(u8) {
         SUCCESS = 0 "loaded",
         INVALID_COMM_ID = 1 "invalid communication id",
@@ -96,7 +96,7 @@ codes! {
 }
 
 codes! {
-    /// What became of a SIDR_REQ (IBTA table 121; `enum ib_cm_sidr_status`).
+    /// The result of a SIDR_REQ (IBTA table 121; `enum ib_cm_sidr_status`).
     SidrStatus(u8) {
         SUCCESS = 0 "success",
         UNSUPPORTED = 1 "service id not supported",
@@ -108,7 +108,7 @@ codes! {
 }
 
 crate::named_enum! {
-    /// Which message an MRA or a REJ answers.
+    /// The message that an MRA acknowledges or a REJ rejects.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum Answered: name {
@@ -117,7 +117,7 @@ crate::named_enum! {
         Req = 0 => "REQ",
         /// A REP.
         Rep = 1 => "REP",
-        /// An MRA answers a LAP, a REJ no message (a timeout).
+        /// For an MRA, a LAP. For a REJ, no message, because of a timeout.
         Other = 2 => "other",
         /// Not defined.
         Reserved = 3 => "reserved",
@@ -125,7 +125,7 @@ crate::named_enum! {
 }
 
 crate::named_enum! {
-    /// The transport service that a REQ asks for.
+    /// The transport service that a REQ requests.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum TransportType: name {
@@ -136,7 +136,7 @@ crate::named_enum! {
         Uc = 1 => "UC",
         /// Reliable datagram.
         Rd = 2 => "RD",
-        /// What the extended transport type says; 1 there is XRC.
+        /// The service in the extended transport type, where 1 is XRC.
         Extended = 3 => "extended",
     }
 }

@@ -1,4 +1,4 @@
-//! Messages of communication management on one line: ids, and what one looks for first.
+//! One-line texts for the messages of the connection manager, with their most important fields.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use super::message::CmMessage;
 use super::{Mad, MadValue};
 
 impl CmMessage {
-    /// The header of the RDMA IP CM service, if it is a request for such a service with one.
+    /// Returns the header of the RDMA IP CM service, if the message is a request for such a service
+    /// and has a valid header.
     #[must_use]
     pub fn cma_header(&self) -> Option<CmaHeader> {
         let (service, private_data) = match self {
@@ -18,7 +19,7 @@ impl CmMessage {
         service.port().and_then(|_| CmaHeader::parse(private_data).ok())
     }
 
-    /// ` from 10.0.0.1:4711 > 10.0.0.2`.
+    /// Writes ` from 10.0.0.1:4711 > 10.0.0.2`.
     fn write_cma_header(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.cma_header().map_or(Ok(()), |header| write!(f, " from {header}"))
     }
@@ -72,7 +73,7 @@ impl fmt::Display for Mad {
     }
 }
 
-/// Bytes as hexadecimal digits, without zeros at the end.
+/// Writes bytes as hexadecimal digits, and counts the zeros at the end instead of writing them.
 impl fmt::Display for MadValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,5 @@
-//! The kinds of field that messages are made of: each reads and writes itself at a bit of the
-//! message, the most significant bit of byte 0 being bit 0.
+//! The field types of messages. Each type reads and writes itself at a bit offset of the message.
+//! Bit 0 is the most significant bit of byte 0.
 
 use std::fmt;
 
@@ -9,31 +9,31 @@ use super::{Attribute, MESSAGE_LEN, MadError};
 use crate::fields::Value;
 use crate::{Gid, PKey, Psn, QKey, Qpn};
 
-/// The bytes behind the header of a MAD.
+/// The bytes after the header of a MAD.
 pub(super) type Body = [u8; MESSAGE_LEN];
 
 /// A field of a message.
 pub(super) trait Field: Sized {
-    /// Reads the field at `bit` of a message.
+    /// Reads the field that starts at `bit`.
     fn read(attribute: Attribute, body: &Body, bit: usize) -> Result<Self, MadError>;
-    /// Writes the field at `bit`, over zeros.
+    /// Writes the field at `bit`. The bits must be zero.
     fn write(&self, body: &mut Body, bit: usize);
-    /// The field for people.
+    /// Returns the value for listings.
     fn shown(&self) -> MadValue<'_>;
 }
 
-/// A field's value.
+/// The value of a field, with the form in which a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MadValue<'a> {
-    /// A number, flag or word.
+    /// A number, a flag or a word.
     Plain(Value),
-    /// What is best read as a text: a GID, a service id, a reason.
+    /// A text: a GID, a service id or a reason.
     Text(String),
-    /// Private data and additional information, whole.
+    /// All bytes of private data or additional information.
     Bytes(&'a [u8]),
 }
 
-/// The `width` bits at `bit`; at most 64, in at most nine bytes.
+/// Returns the `width` bits at `bit`: at most 64 bits, in at most nine bytes.
 fn get(body: &Body, bit: usize, width: usize) -> u64 {
     let mut value = 0_u128;
     let last = (bit + width - 1) / 8;
@@ -44,7 +44,7 @@ fn get(body: &Body, bit: usize, width: usize) -> u64 {
     (value >> below) as u64 & (u64::MAX >> (64 - width))
 }
 
-/// Writes the `width` bits at `bit`, which are zero.
+/// Writes `width` bits at `bit`. The bits must be zero.
 fn put(body: &mut Body, bit: usize, width: usize, value: u64) {
     let last = (bit + width - 1) / 8;
     let below = (last + 1) * 8 - (bit + width);
@@ -55,27 +55,27 @@ fn put(body: &mut Body, bit: usize, width: usize, value: u64) {
     }
 }
 
-/// A number of `WIDTH` bits, at most 32: a value that exists can be emitted.
+/// A number of `WIDTH` bits, at most 32. Every value of this type can be emitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bits<const WIDTH: usize>(u32);
 
 impl<const WIDTH: usize> Bits<WIDTH> {
-    /// The greatest value.
+    /// The largest value.
     pub const MAX: Self = Self(u32::MAX >> (32 - WIDTH));
 
-    /// The number, if it fits.
+    /// Returns the number, or `None` if the number does not fit.
     #[must_use]
     pub const fn new(value: u32) -> Option<Self> {
         if value > Self::MAX.0 { None } else { Some(Self(value)) }
     }
 
-    /// The lowest `WIDTH` bits of a number.
+    /// Returns the lowest `WIDTH` bits of a number.
     #[must_use]
     pub const fn masked(value: u32) -> Self {
         Self(value & Self::MAX.0)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0
@@ -88,34 +88,34 @@ impl<const WIDTH: usize> fmt::Display for Bits<WIDTH> {
     }
 }
 
-/// 24 bits in bytes 0, 4 and 8 from where they stand: the vendor id of enhanced connection
-/// establishment in a REP, in what was reserved.
+/// A 24-bit number whose bytes are at offsets 0, 4 and 8: the vendor id of enhanced connection
+/// establishment in a REP, which uses reserved bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SpreadVendorId(pub Bits<24>);
 
-/// Private data: what the programs tell each other. Its length is not on the wire, so it is padded
-/// with zeros.
+/// Private data of a message. The wire format has no length for private data, so zeros fill the
+/// rest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData<const LEN: usize>([u8; LEN]);
 
-/// More private data than the message has room for.
+/// The error for private data that exceeds the space in the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{have} bytes of private data, the message has room for {max}")]
 pub struct PrivateDataTooLong {
-    /// Bytes given.
+    /// Number of given bytes.
     pub have: usize,
-    /// Bytes there is room for.
+    /// Number of bytes that fit.
     pub max: usize,
 }
 
 impl<const LEN: usize> PrivateData<LEN> {
-    /// No data: zeros.
+    /// No private data: all zeros.
     pub const NONE: Self = Self([0; LEN]);
 
-    /// `data`, padded.
+    /// Returns `data`, filled up with zeros.
     ///
     /// # Errors
-    /// More than `LEN` bytes.
+    /// Fails with [`PrivateDataTooLong`] if `data` has more than `LEN` bytes.
     pub fn new(data: &[u8]) -> Result<Self, PrivateDataTooLong> {
         let mut bytes = [0; LEN];
         match bytes.get_mut(..data.len()) {
@@ -125,7 +125,7 @@ impl<const LEN: usize> PrivateData<LEN> {
         Ok(Self(bytes))
     }
 
-    /// All bytes, with the padding.
+    /// Returns all bytes, including the zeros that fill up the data.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; LEN] {
         &self.0
@@ -145,25 +145,25 @@ impl<const LEN: usize> fmt::Debug for PrivateData<LEN> {
     }
 }
 
-/// Bytes of additional information that mean something, of [`InfoLength::MAX`]; a field of `WIDTH`
-/// bits.
+/// Length of valid additional information in bytes, at most [`InfoLength::MAX`]. The field has
+/// `WIDTH` bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InfoLength<const WIDTH: usize>(u8);
 
 impl<const WIDTH: usize> InfoLength<WIDTH> {
-    /// Bytes that there is room for.
+    /// The largest length in bytes.
     pub const MAX: u8 = 72;
 
-    /// No information.
+    /// No additional information.
     pub const ZERO: Self = Self(0);
 
-    /// The length, if there is room.
+    /// Returns the length, or `None` if `len` exceeds [`InfoLength::MAX`].
     #[must_use]
     pub const fn new(len: u8) -> Option<Self> {
         if len > Self::MAX { None } else { Some(Self(len)) }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn value(self) -> u8 {
         self.0
@@ -216,7 +216,7 @@ impl Field for SpreadVendorId {
     }
 }
 
-/// Fields that are a number of fixed width.
+/// Implements [`Field`] for numbers of a fixed width.
 macro_rules! number_fields {
     ($($ty:ty, $width:literal, |$bits:ident| $read:expr, |$this:ident| $write:expr, $value:expr;)*) => {$(
         impl Field for $ty {

@@ -1,16 +1,5 @@
-//! The 24 bytes that every management datagram begins with (IBTA vol. 1, 13.4.3), the message
-//! names of communication management, and why bytes are no such MAD.
-//!
-//! ```text
-//!  0        1        2        3        4                 8
-//! +--------+--------+--------+--------+--------+--------+-----------------------+
-//! | base   | class  | class  | method | status | class- | transaction id        |
-//! | version|        | version|        |        |specific|                       |
-//! +--------+--------+--------+--------+--------+--------+--------+--------------+
-//! | attribute id    | reserved        | attribute modifier      |
-//! +-----------------+-----------------+-------------------------+
-//! 16                18                20                        24
-//! ```
+//! The MAD header, the attribute ids of the connection manager's messages, and the reasons why
+//! bytes are not such a MAD.
 
 use std::fmt;
 
@@ -20,13 +9,13 @@ use crate::bytes::{be16, be32, be64, put};
 use crate::error::reasons;
 
 crate::named_enum! {
-    /// Which message of communication management a MAD is (IBTA table 105), named as there.
+    /// The message type of a MAD of the connection manager (IBTA table 105).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[repr(u16)]
     pub enum Attribute: name, id -> u16, from_id(u16) {
         /// Request for communication.
         Req = 0x10 => "REQ",
-        /// Message receipt acknowledgement: the answer takes longer.
+        /// Message receipt acknowledgement: the reply takes longer.
         Mra = 0x11 => "MRA",
         /// Reject.
         Rej = 0x12 => "REJ",
@@ -38,7 +27,7 @@ crate::named_enum! {
         Dreq = 0x15 => "DREQ",
         /// Disconnect reply.
         Drep = 0x16 => "DREP",
-        /// Service id resolution request: which datagram queue pair serves.
+        /// Service id resolution request, for the queue pair of a datagram service.
         SidrReq = 0x17 => "SIDR_REQ",
         /// Service id resolution reply.
         SidrRep = 0x18 => "SIDR_REP",
@@ -50,17 +39,18 @@ crate::named_enum! {
 }
 
 reasons! {
-    /// Why bytes are not a MAD of communication management. Who receives such a MAD drops it and
-    /// counts it under [`MadError::name`].
+    /// The reason why bytes are not a MAD of the connection manager.
+    ///
+    /// A receiver drops such a MAD and counts it under [`MadError::name`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
     pub enum MadError {
-        /// Not 256 bytes.
+        /// The length is not 256 bytes.
         #[error("{have} bytes, a MAD has 256")]
         Length { have: usize } = "mad_length",
         /// The base version is not 1.
         #[error("MAD base version {0}, only 1 is defined")]
         BaseVersion(u8) = "mad_base_version",
-        /// The management class is another.
+        /// The management class is not communication management.
         #[error("management class {0:#04x}, communication management is 0x07")]
         Class(u8) = "mad_class",
         /// The class version is not 2.
@@ -69,46 +59,59 @@ reasons! {
         /// The method is not Send.
         #[error("method {0:#04x}, communication management only has Send (0x03)")]
         Method(u8) = "mad_method",
-        /// The attribute is no message of communication management.
+        /// The attribute is not a message of communication management.
         #[error("attribute {0:#06x} is no message of communication management")]
         Attribute(u16) = "mad_attribute",
-        /// Additional information that claims more bytes than there is room for.
+        /// The stated length of additional information exceeds the space in the message.
         #[error("{attribute} claims {have} bytes of additional information, there is room for 72")]
         InfoLength { attribute: Attribute, have: u8 } = "mad_info_length",
     }
 }
 
-/// The header of a MAD of communication management. What is always the same there (versions, class,
-/// method) is checked by [`MadHeader::parse`] and not kept.
+/// The header of a MAD of the connection manager (IBTA vol. 1, 13.4.3), 24 bytes.
+///
+/// ```text
+///  0        1        2        3        4        6        8                       16
+/// +--------+--------+--------+--------+--------+--------+-----------------------+
+/// | base   | class  | class  | method | status | class- | transaction id        |
+/// | version|        | version|        |        |specific|                       |
+/// +--------+--------+--------+--------+--------+--------+-----------------------+
+/// | attribute id    | reserved        | attribute modifier      |
+/// +-----------------+-----------------+-------------------------+
+/// 16                18                20                        24
+/// ```
+///
+/// [`MadHeader::parse`] checks versions, class and method. The struct does not store these, because
+/// they are constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadHeader {
-    /// 0 in what the connection manager sends.
+    /// Status. The connection manager sends 0.
     pub status: u16,
-    /// 0 in what the connection manager sends.
+    /// Class-specific field. The connection manager sends 0.
     pub class_specific: u16,
-    /// Ties an answer to its question.
+    /// Transaction id, which a reply repeats.
     pub tid: TransactionId,
-    /// Which message it is.
+    /// The message type.
     pub attribute: Attribute,
-    /// 0 in what the connection manager sends.
+    /// Options of enhanced connection establishment in a REQ or REP, otherwise 0.
     pub attribute_modifier: u32,
 }
 
 impl MadHeader {
-    /// Bytes on the wire.
+    /// The length of the header on the wire, in bytes.
     pub const LEN: usize = 24;
 
-    /// The header of a message as the connection manager sends it.
+    /// Returns the header of a message of this type, as the connection manager sends it.
     #[must_use]
     pub const fn new(attribute: Attribute, tid: TransactionId) -> Self {
         Self { status: 0, class_specific: 0, tid, attribute, attribute_modifier: 0 }
     }
 
-    /// Reads the header at the front of a whole MAD.
+    /// Reads the header of a whole MAD.
     ///
     /// # Errors
-    /// [`MadError`]: not 256 bytes, another version, class or method, or no message of
-    /// communication management.
+    /// Fails with [`MadError`] if `mad` does not have 256 bytes, if a version, the class or the
+    /// method is not supported, or if the attribute is not a message of communication management.
     pub fn parse(mad: &[u8]) -> Result<Self, MadError> {
         let b: &[u8; MAD_LEN] = mad.try_into().map_err(|_| MadError::Length { have: mad.len() })?;
         if b[0] != BASE_VERSION {
@@ -134,7 +137,7 @@ impl MadHeader {
         })
     }
 
-    /// Writes the header.
+    /// Writes the header to `buf`.
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
         put(buf, 0, [BASE_VERSION, CM_CLASS, CM_CLASS_VERSION, METHOD_SEND]);
         put(buf, 4, self.status.to_be_bytes());

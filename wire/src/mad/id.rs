@@ -1,25 +1,17 @@
-//! The numbers that tie messages to communications: communication ids, transaction ids, service
-//! ids.
-//!
-//! A service id of the RDMA IP CM service (IBTA annex A11) holds a port space and a port:
-//!
-//! ```text
-//!  63                       32 31          16 15           0
-//! +---------------------------+--------------+--------------+
-//! |             0             |  port space  |     port     |
-//! +---------------------------+--------------+--------------+
-//! ```
+//! Identifiers of connections, transactions and services.
 
 use std::fmt;
 
-/// Names a communication within one connection manager: what the peer must say to mean it (IBTA
-/// 12.10.1). In a SIDR_REQ and its reply it is the request id.
+/// Communication id: identifies a connection within one connection manager (IBTA 12.10.1). A peer
+/// must name the id to address the connection.
+///
+/// In a SIDR_REQ and its reply this is the request id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct CommId(pub u32);
 
 impl CommId {
-    /// No communication: what a REJ says that comes before one exists.
+    /// No connection, as in a REJ from a connection manager that has created none.
     pub const NONE: Self = Self(0);
 }
 
@@ -29,8 +21,7 @@ impl fmt::Display for CommId {
     }
 }
 
-/// Ties an answer to its question (IBTA 13.4.6.4): an answer repeats the id of the REQ, DREQ, LAP
-/// or SIDR_REQ.
+/// Transaction id (IBTA 13.4.6.4). A reply repeats the id of the REQ, DREQ, LAP or SIDR_REQ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct TransactionId(pub u64);
@@ -53,19 +44,28 @@ impl fmt::Display for Guid {
     }
 }
 
-/// What a listener listens for.
+/// Service id, for which a listener accepts requests.
+///
+/// A service id of the RDMA IP CM service (IBTA annex A11) holds a port space and a port:
+///
+/// ```text
+///  63                       32 31          16 15           0
+/// +---------------------------+--------------+--------------+
+/// |             0             |  port space  |     port     |
+/// +---------------------------+--------------+--------------+
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct ServiceId(pub u64);
 
 impl ServiceId {
-    /// The service id of a port, as the kernel's `rdma_get_service_id` makes it.
+    /// Returns the service id of a port, as the kernel's `rdma_get_service_id` computes it.
     #[must_use]
     pub const fn new(space: PortSpace, port: u16) -> Self {
         Self((space.0 as u64) << 16 | port as u64)
     }
 
-    /// Port space and port, if the id is of the RDMA IP CM service.
+    /// Returns port space and port, if the id belongs to the RDMA IP CM service.
     #[must_use]
     pub const fn port(self) -> Option<(PortSpace, u16)> {
         match self.0 >> 16 {
@@ -84,7 +84,7 @@ impl fmt::Display for ServiceId {
     }
 }
 
-/// Whose ports they are: `enum rdma_port_space`.
+/// A port space of librdmacm (`enum rdma_port_space`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct PortSpace(pub u16);
@@ -92,17 +92,17 @@ pub struct PortSpace(pub u16);
 impl PortSpace {
     /// IP over InfiniBand.
     pub const IPOIB: Self = Self(0x0002);
-    /// Connections.
+    /// Connected services.
     pub const TCP: Self = Self(0x0106);
-    /// Datagrams, with [`PortSpace::UDP_QKEY`].
+    /// Datagram services, with [`PortSpace::UDP_QKEY`].
     pub const UDP: Self = Self(0x0111);
-    /// Any service of InfiniBand.
+    /// Any InfiniBand service.
     pub const IB: Self = Self(0x013f);
 
-    /// The queue key of datagram queue pairs in [`PortSpace::UDP`].
+    /// The Q_Key of datagram queue pairs in [`PortSpace::UDP`].
     pub const UDP_QKEY: crate::QKey = crate::QKey(0x0123_4567);
 
-    /// Its name, if it is one of librdmacm's.
+    /// Returns the name, if librdmacm defines the port space.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {

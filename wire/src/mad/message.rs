@@ -1,9 +1,9 @@
-//! Every message of communication management, declared as one table: its fields, their types and
-//! where they stand.
+//! The table of all messages of the connection manager, with the type and the offset of every
+//! field.
 //!
-//! Offsets are bytes and bits from the end of the MAD header (IBTA tables 106 to 120; the kernel's
-//! `include/rdma/ibta_vol1_c12.h`). Bits of no field are reserved: written as zero, ignored when
-//! read.
+//! Offsets are bytes and bits after the MAD header (IBTA tables 106 to 120; the kernel's
+//! `include/rdma/ibta_vol1_c12.h`). Bits without a field are reserved: they are sent as zero and
+//! ignored on receipt.
 
 use super::code::{Answered, ApStatus, RejReason, SidrStatus, TransportType};
 use super::field::{Bits, Body, Field, InfoLength, MadValue, PrivateData, SpreadVendorId};
@@ -11,7 +11,7 @@ use super::header::{Attribute, MadError};
 use super::id::{CommId, Guid, ServiceId};
 use crate::{Gid, PKey, Psn, QKey, Qpn};
 
-/// Declares the messages: structs, parsing, emitting, listing.
+/// Declares the messages: structs, parsing, emitting and listing of fields.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty, $byte:literal, $bit:literal;)* })*) => {
         $(
@@ -43,14 +43,14 @@ macro_rules! messages {
             }
         )*
 
-        /// A message of communication management.
+        /// A message of the connection manager.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum CmMessage {
             $($(#[$doc])* $name($name),)*
         }
 
         impl CmMessage {
-            /// Which one it is.
+            /// Returns the message type.
             #[must_use]
             pub const fn attribute(&self) -> Attribute {
                 match self {
@@ -70,7 +70,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Every field with its name, in the order of the specification's table.
+            /// Returns every field with its name, in the order of the specification's table.
             #[must_use]
             pub fn fields(&self) -> Vec<(&'static str, MadValue<'_>)> {
                 match self {
@@ -86,38 +86,38 @@ messages! {
     Req {
         /// The active side's communication id.
         local_comm_id: CommId, 0, 0;
-        /// Enhanced connection establishment: whose options the attribute modifier of the MAD
-        /// holds.
+        /// Vendor of the options of enhanced connection establishment, which are in the attribute
+        /// modifier of the MAD.
         ece_vendor_id: Bits<24>, 5, 0;
-        /// What is asked for.
+        /// The requested service.
         service_id: ServiceId, 8, 0;
-        /// The active side's node.
+        /// Node GUID of the active side.
         local_ca_guid: Guid, 16, 0;
         /// Reliable Datagram only.
         local_qkey: QKey, 28, 0;
         /// The active side's queue pair.
         local_qpn: Qpn, 32, 0;
-        /// READs and atomics that the active side answers at a time.
+        /// Number of READs and atomics that the active side answers at a time.
         responder_resources: u8, 35, 0;
         /// Reliable Datagram only.
         local_eecn: Bits<24>, 36, 0;
-        /// READs and atomics that the active side asks for at a time.
+        /// Number of READs and atomics that the active side requests at a time.
         initiator_depth: u8, 39, 0;
         /// Reliable Datagram only.
         remote_eecn: Bits<24>, 40, 0;
-        /// How long the passive side may take to answer: 4.096 µs · 2^n.
+        /// Longest time until the passive side replies: 4.096 µs · 2^n.
         remote_cm_response_timeout: Bits<5>, 43, 0;
-        /// RC, UC, or what the extended transport type says.
+        /// RC, UC, or the service in the extended transport type.
         transport_type: TransportType, 43, 5;
-        /// Whether the active side's receive queue gives credits.
+        /// Whether the active side's receive queue uses end-to-end flow control.
         end_to_end_flow_control: bool, 43, 7;
-        /// The PSN with which the passive side's packets begin.
+        /// First PSN of the passive side's packets.
         starting_psn: Psn, 44, 0;
-        /// How long the active side may take to answer: 4.096 µs · 2^n.
+        /// Longest time until the active side replies: 4.096 µs · 2^n.
         local_cm_response_timeout: Bits<5>, 47, 0;
         /// `retry_cnt` for the passive side.
         retry_count: Bits<3>, 47, 5;
-        /// The partition.
+        /// Partition key.
         pkey: PKey, 48, 0;
         /// The path MTU as a code: 1 is 256 bytes, 5 is 4096.
         path_mtu: Bits<4>, 50, 0;
@@ -125,91 +125,92 @@ messages! {
         rdc_exists: bool, 50, 4;
         /// `rnr_retry` for the passive side.
         rnr_retry_count: Bits<3>, 50, 5;
-        /// How often either side sends a message again before it gives up.
+        /// Number of times that either side resends a message.
         max_cm_retries: Bits<4>, 51, 0;
-        /// Whether the active side's queue pair receives from a shared queue.
+        /// Whether the active side's queue pair uses a shared receive queue.
         srq: bool, 51, 4;
-        /// With [`TransportType::Extended`]: 1 is XRC.
+        /// Service for [`TransportType::Extended`]: 1 is XRC.
         extended_transport_type: Bits<3>, 51, 5;
-        /// 0xffff in RoCE.
+        /// LID, 0xffff in RoCE.
         primary_local_lid: u16, 52, 0;
-        /// 0xffff in RoCE.
+        /// LID, 0xffff in RoCE.
         primary_remote_lid: u16, 54, 0;
-        /// The active side's address.
+        /// GID of the active side.
         primary_local_gid: Gid, 56, 0;
-        /// The passive side's address.
+        /// GID of the passive side.
         primary_remote_gid: Gid, 72, 0;
-        /// Of the IPv6 header.
+        /// Flow label of the IPv6 header.
         primary_flow_label: Bits<20>, 88, 0;
-        /// Static rate code; 0 in RoCE.
+        /// Static rate code, 0 in RoCE.
         primary_packet_rate: Bits<6>, 91, 2;
-        /// Of the IP header.
+        /// Traffic class of the IP header.
         primary_traffic_class: u8, 92, 0;
-        /// Of the IP header.
+        /// Hop limit of the IP header.
         primary_hop_limit: u8, 93, 0;
         /// Service level.
         primary_sl: Bits<4>, 94, 0;
-        /// Whether no router is in between.
+        /// Whether there is no router between the sides.
         primary_subnet_local: bool, 94, 4;
         /// ACK timeout for the passive side's queue pair: 4.096 µs · 2^n.
         primary_ack_timeout: Bits<5>, 95, 0;
-        /// 0: there is no alternate path.
+        /// LID, 0 if there is no alternate path.
         alternate_local_lid: u16, 96, 0;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_remote_lid: u16, 98, 0;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_local_gid: Gid, 100, 0;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_remote_gid: Gid, 116, 0;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_flow_label: Bits<20>, 132, 0;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_packet_rate: Bits<6>, 135, 2;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_traffic_class: u8, 136, 0;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_hop_limit: u8, 137, 0;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_sl: Bits<4>, 138, 0;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_subnet_local: bool, 138, 4;
-        /// As its primary one.
+        /// As for the primary path.
         alternate_ack_timeout: Bits<5>, 139, 0;
         /// Whether the sender can suggest an alternate path.
         sap_supported: bool, 139, 5;
-        /// The programs' data; of the RDMA IP CM service, behind a [`CmaHeader`](super::CmaHeader).
+        /// Data of the program. With the RDMA IP CM service, a [`CmaHeader`](super::CmaHeader)
+        /// precedes the data.
         private_data: PrivateData<92>, 140, 0;
     }
 
-    /// Message receipt acknowledgement: the answer takes longer (IBTA 12.6.6).
+    /// Message receipt acknowledgement: the reply takes longer (IBTA 12.6.6).
     Mra {
         /// The sender's communication id.
         local_comm_id: CommId, 0, 0;
         /// The receiver's communication id.
         remote_comm_id: CommId, 4, 0;
-        /// Which message has come.
+        /// The message that was received.
         answered: Answered, 8, 0;
-        /// How long the answer takes at most: 4.096 µs · 2^n.
+        /// Longest time until the reply: 4.096 µs · 2^n.
         service_timeout: Bits<5>, 9, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<222>, 10, 0;
     }
 
     /// Reject (IBTA 12.6.7).
     Rej {
-        /// The sender's communication id; none if it has refused a REQ at once.
+        /// The sender's communication id, or none if the sender rejects a REQ at once.
         local_comm_id: CommId, 0, 0;
-        /// The receiver's communication id; none if the sender gave up before an answer had come.
+        /// The receiver's communication id, or none if the sender gave up without a reply.
         remote_comm_id: CommId, 4, 0;
-        /// Which message is refused.
+        /// The rejected message.
         answered: Answered, 8, 0;
-        /// Bytes of additional information.
+        /// Length of additional information in bytes.
         info_length: InfoLength<7>, 9, 0;
-        /// Why.
+        /// The reason.
         reason: RejReason, 10, 0;
-        /// Additional information: what would do instead, or with a timeout the sender's GUID.
+        /// Additional information: an acceptable value, or the sender's GUID after a timeout.
         info: PrivateData<72>, 12, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<148>, 84, 0;
     }
 
@@ -223,30 +224,30 @@ messages! {
         local_qkey: QKey, 8, 0;
         /// The passive side's queue pair.
         local_qpn: Qpn, 12, 0;
-        /// Enhanced connection establishment: whose options the attribute modifier of the MAD
-        /// holds.
+        /// Vendor of the options of enhanced connection establishment, which are in the attribute
+        /// modifier of the MAD.
         ece_vendor_id: SpreadVendorId, 15, 0;
-        /// In XRC the passive side's queue pair.
+        /// Queue pair of the passive side, in XRC.
         local_eecn: Bits<24>, 16, 0;
-        /// The PSN with which the active side's packets begin.
+        /// First PSN of the active side's packets.
         starting_psn: Psn, 20, 0;
-        /// READs and atomics that the passive side answers at a time.
+        /// Number of READs and atomics that the passive side answers at a time.
         responder_resources: u8, 24, 0;
-        /// READs and atomics that the passive side asks for at a time.
+        /// Number of READs and atomics that the passive side requests at a time.
         initiator_depth: u8, 25, 0;
-        /// How long the passive side's device takes to acknowledge: 4.096 µs · 2^n.
+        /// Longest time until the passive side's device acknowledges: 4.096 µs · 2^n.
         target_ack_delay: Bits<5>, 26, 0;
-        /// Whether the alternate path of the REQ is loaded.
+        /// Whether the passive side loaded the alternate path of the REQ.
         failover_accepted: Bits<2>, 26, 5;
-        /// Whether the passive side's receive queue gives credits.
+        /// Whether the passive side's receive queue uses end-to-end flow control.
         end_to_end_flow_control: bool, 26, 7;
         /// `rnr_retry` for the active side.
         rnr_retry_count: Bits<3>, 27, 0;
-        /// Whether the passive side's queue pair receives from a shared queue.
+        /// Whether the passive side's queue pair uses a shared receive queue.
         srq: bool, 27, 3;
-        /// The passive side's node.
+        /// Node GUID of the passive side.
         local_ca_guid: Guid, 28, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<196>, 36, 0;
     }
 
@@ -256,7 +257,7 @@ messages! {
         local_comm_id: CommId, 0, 0;
         /// The passive side's communication id.
         remote_comm_id: CommId, 4, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<224>, 8, 0;
     }
 
@@ -268,7 +269,7 @@ messages! {
         remote_comm_id: CommId, 4, 0;
         /// The receiver's queue pair.
         remote_qpn: Qpn, 8, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<220>, 12, 0;
     }
 
@@ -278,39 +279,40 @@ messages! {
         local_comm_id: CommId, 0, 0;
         /// The receiver's communication id.
         remote_comm_id: CommId, 4, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<224>, 8, 0;
     }
 
     /// Service id resolution request (IBTA 12.11.1).
     SidrReq {
-        /// Ties the reply to the request.
+        /// Request id, which the reply repeats.
         request_id: CommId, 0, 0;
-        /// The partition.
+        /// Partition key.
         pkey: PKey, 4, 0;
-        /// What is asked for.
+        /// The requested service.
         service_id: ServiceId, 8, 0;
-        /// The programs' data; of the RDMA IP CM service, behind a [`CmaHeader`](super::CmaHeader).
+        /// Data of the program. With the RDMA IP CM service, a [`CmaHeader`](super::CmaHeader)
+        /// precedes the data.
         private_data: PrivateData<216>, 16, 0;
     }
 
     /// Service id resolution reply (IBTA 12.11.2).
     SidrRep {
-        /// The request's.
+        /// Request id of the request.
         request_id: CommId, 0, 0;
-        /// Whether there is such a service.
+        /// The result.
         status: SidrStatus, 4, 0;
-        /// Bytes of additional information.
+        /// Length of additional information in bytes.
         info_length: InfoLength<8>, 5, 0;
         /// The service's queue pair.
         qpn: Qpn, 8, 0;
-        /// The request's.
+        /// Service id of the request.
         service_id: ServiceId, 12, 0;
         /// The service's Q_Key.
         qkey: QKey, 20, 0;
-        /// Additional information, such as where else to ask.
+        /// Additional information, for example another address of the service.
         info: PrivateData<72>, 24, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<136>, 96, 0;
     }
 
@@ -322,31 +324,31 @@ messages! {
         remote_comm_id: CommId, 4, 0;
         /// The receiver's queue pair.
         remote_qpn: Qpn, 12, 0;
-        /// How long the receiver may take to answer: 4.096 µs · 2^n.
+        /// Longest time until the receiver replies: 4.096 µs · 2^n.
         remote_cm_response_timeout: Bits<5>, 15, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_local_lid: u16, 20, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_remote_lid: u16, 22, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_local_gid: Gid, 24, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_remote_gid: Gid, 40, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_flow_label: Bits<20>, 56, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_traffic_class: u8, 59, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_hop_limit: u8, 60, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_packet_rate: Bits<6>, 61, 2;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_sl: Bits<4>, 62, 0;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_subnet_local: bool, 62, 4;
-        /// As in a REQ.
+        /// As in a REQ's alternate path.
         alternate_ack_timeout: Bits<5>, 63, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<168>, 64, 0;
     }
 
@@ -356,13 +358,13 @@ messages! {
         local_comm_id: CommId, 0, 0;
         /// The receiver's communication id.
         remote_comm_id: CommId, 4, 0;
-        /// Bytes of additional information.
+        /// Length of additional information in bytes.
         info_length: InfoLength<8>, 8, 0;
-        /// Whether the path is loaded.
+        /// The result.
         status: ApStatus, 9, 0;
         /// Additional information.
         info: PrivateData<72>, 12, 0;
-        /// The programs' data.
+        /// Data of the program.
         private_data: PrivateData<148>, 84, 0;
     }
 }

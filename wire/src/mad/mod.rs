@@ -1,13 +1,12 @@
-//! Management datagrams of communication management (IBTA vol. 1, chapter 12): how two programs
-//! agree on a connection.
+//! Management datagrams (MADs) of the connection manager (IBTA vol. 1, chapter 12).
 //!
 //! A MAD is the payload of a UD SEND ONLY from queue pair 1 to queue pair 1 with the Q_Key
-//! [`QKey::GSI`](crate::QKey::GSI): 24 bytes of [`MadHeader`], 232 of the message that its
-//! attribute names.
+//! [`QKey::GSI`](crate::QKey::GSI). It consists of the 24 bytes of a [`MadHeader`] and 232 bytes of
+//! a [`CmMessage`].
 //!
 //! ```text
 //!  active                      passive
-//!    │ REQ ──────────────────────> │   may answer MRA first, when it takes longer, or REJ
+//!    │ REQ ──────────────────────> │   may send MRA first, if the reply takes longer, or REJ
 //!    │ <────────────────────── REP │   RTR
 //!    │ RTU ──────────────────────> │   RTS
 //!    │ DREQ ─────────────────────> │   either side
@@ -16,11 +15,13 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `header`, `id` | the header, and why bytes are no MAD; communication, transaction and service ids |
+//! | `header` | the MAD header, message types and errors |
+//! | `id` | communication ids, transaction ids and service ids |
 //! | `message` | the table of all messages and their fields |
-//! | `field`, `code` | what kinds of field there are; reasons and statuses |
+//! | `field`, `code` | field types; reasons and statuses |
 //! | `cma` | the addresses in the private data of the RDMA IP CM service |
-//! | `display` | messages for people |
+//! | `steer` | the receiving process of a MAD |
+//! | `display` | messages as text |
 mod cma;
 mod code;
 mod display;
@@ -38,33 +39,33 @@ pub use id::{CommId, Guid, PortSpace, ServiceId, TransactionId};
 pub use message::{Apr, CmMessage, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
 pub use steer::{Destination, ID_SLOT_SHIFT, RESPONSE_BIT};
 
-/// Bytes of a MAD.
+/// The length of a MAD in bytes.
 pub const MAD_LEN: usize = 256;
-/// Bytes of a message, behind the header.
+/// The length of a message after the header, in bytes.
 pub const MESSAGE_LEN: usize = MAD_LEN - MadHeader::LEN;
 
 /// `BaseVersion` of every MAD.
 pub const BASE_VERSION: u8 = 1;
 /// The management class of communication management.
 pub const CM_CLASS: u8 = 0x07;
-/// Its version.
+/// The class version of communication management.
 pub const CM_CLASS_VERSION: u8 = 2;
-/// The only method of communication management: answers are sends, too.
+/// The method Send, the only one of communication management. Replies use it as well.
 pub const METHOD_SEND: u8 = 0x03;
 
-/// A MAD of communication management. One that exists can be emitted.
+/// A MAD of the connection manager. Every value of this type can be emitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mad {
-    /// Ties an answer to its question.
+    /// Transaction id, which a reply repeats.
     pub tid: TransactionId,
-    /// In a REQ and a REP the options of enhanced connection establishment, else 0.
+    /// Options of enhanced connection establishment in a REQ or REP, otherwise 0.
     pub attribute_modifier: u32,
     /// The message.
     pub message: CmMessage,
 }
 
 impl Mad {
-    /// A MAD without options.
+    /// Returns a MAD without options.
     #[must_use]
     pub fn new(tid: TransactionId, message: impl Into<CmMessage>) -> Self {
         Self { tid, attribute_modifier: 0, message: message.into() }
@@ -73,14 +74,14 @@ impl Mad {
     /// Reads a whole MAD.
     ///
     /// # Errors
-    /// [`MadError`].
+    /// Fails with [`MadError`] if the header is not valid, or additional information is too long.
     pub fn parse(mad: &[u8]) -> Result<Self, MadError> {
         let MadHeader { tid, attribute, attribute_modifier, .. } = MadHeader::parse(mad)?;
         let body = mad.last_chunk().ok_or(MadError::Length { have: mad.len() })?;
         Ok(Self { tid, attribute_modifier, message: CmMessage::parse(attribute, body)? })
     }
 
-    /// Writes the MAD, reserved bits as zero.
+    /// Writes the MAD to `buf`, with zeros in reserved bits.
     pub fn emit(&self, buf: &mut [u8; MAD_LEN]) {
         let (header, body) = buf.split_at_mut(MadHeader::LEN);
         if let (Some(header), Some(body)) = (header.first_chunk_mut(), body.first_chunk_mut()) {
@@ -91,7 +92,7 @@ impl Mad {
         }
     }
 
-    /// The bytes of the MAD.
+    /// Returns the bytes of the MAD.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; MAD_LEN] {
         let mut bytes = [0; MAD_LEN];
@@ -100,20 +101,23 @@ impl Mad {
     }
 }
 
-/// The ids of a MAD, for who only steers it. Where they stand is the same in every message but
-/// SIDR's, which have a request id instead of a communication id of each side.
+/// The identifiers of a MAD, for a process that forwards it to the process that must handle it.
+///
+/// All messages have the same layout of ids, except SIDR_REQ and SIDR_REP. These have a request id
+/// instead of the communication ids of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadIds {
-    /// Which message it is.
+    /// The message type.
     pub attribute: Attribute,
-    /// Its transaction.
+    /// The transaction id.
     pub tid: TransactionId,
-    /// The sender's communication id; in a SIDR_REQ its request id; [`CommId::NONE`] in a SIDR_REP.
+    /// The sender's communication id, or the request id of a SIDR_REQ. [`CommId::NONE`] in a
+    /// SIDR_REP.
     pub sender: CommId,
-    /// The receiver's communication id; in a SIDR_REP the request id of the receiver;
-    /// [`CommId::NONE`] in a REQ and a SIDR_REQ, and in a REJ of who does not know it.
+    /// The receiver's communication id, or the receiver's request id in a SIDR_REP.
+    /// [`CommId::NONE`] in a REQ and a SIDR_REQ, and in a REJ whose sender does not know the id.
     pub receiver: CommId,
-    /// What is asked for, in a REQ and a SIDR_REQ.
+    /// The requested service, in a REQ or SIDR_REQ.
     pub service_id: Option<ServiceId>,
 }
 
@@ -121,7 +125,7 @@ impl MadIds {
     /// Reads the ids of a whole MAD.
     ///
     /// # Errors
-    /// As [`MadHeader::parse`].
+    /// Fails like [`MadHeader::parse`].
     pub fn parse(mad: &[u8]) -> Result<Self, MadError> {
         use crate::bytes::{be32, be64};
         let MadHeader { attribute, tid, .. } = MadHeader::parse(mad)?;

@@ -1,36 +1,38 @@
-//! Whom a MAD is for where several processes share an address, and so its QP1.
+//! Finds the process that must handle a MAD, if several processes share an address and thus its
+//! QP1.
 //!
-//! A process that shares its address puts its slot into the upper bits of every communication id,
-//! request id and transaction id that it makes up, so that whatever answers it names it. A request
-//! names a service instead, on which one of the processes listens.
+//! A process with a shared address puts its slot into the upper bits of every communication id,
+//! request id and transaction id that it creates. A reply repeats the id, which identifies the
+//! process. A request names a service, on which one of the processes listens.
 
 use super::{Attribute, BASE_VERSION, CM_CLASS, CommId, MAD_LEN, MadError, MadIds, ServiceId};
 use crate::bytes::be32;
 
-/// In the method: the MAD responds to an earlier one (IBTA 13.4.5).
+/// The bit of the method that marks a response (IBTA 13.4.5).
 pub const RESPONSE_BIT: u8 = 0x80;
-/// Position of the slot in a communication id, and in the upper half of a transaction id.
+/// Position of the slot in a communication id and in the upper half of a transaction id.
 pub const ID_SLOT_SHIFT: u32 = 26;
 
-/// Who of those that share a QP1 is to get a MAD.
+/// The process, among those that share a QP1, that must handle a MAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// The process that listens on this service.
     Service(ServiceId),
-    /// The process with this slot, whose identifier the MAD bears.
+    /// The process with this slot, whose identifier the MAD contains.
     Slot(u8),
-    /// Nobody in particular: a request of another class than communication management.
+    /// Any process: the MAD is a request of another class than communication management.
     Anyone,
-    /// All of them: who gives up before an answer has come knows no identifier but its own. At most
-    /// one process knows that, and none answers.
+    /// All processes. A sender that gives up without a reply knows only its own identifier. At most
+    /// one process recognizes this identifier, and no process replies.
     Everyone,
 }
 
 impl Destination {
-    /// Whom `mad` is for.
+    /// Returns the process that must handle `mad`.
     ///
     /// # Errors
-    /// [`MadError`]: it is no MAD, or none of communication management though of its class.
+    /// Fails with [`MadError`] if `mad` is not a MAD, or has the class of communication management
+    /// without being one of its messages.
     pub fn of(mad: &[u8]) -> Result<Self, MadError> {
         if mad.len() != MAD_LEN {
             return Err(MadError::Length { have: mad.len() });
@@ -39,7 +41,7 @@ impl Destination {
             return Err(MadError::BaseVersion(mad[0]));
         }
         if mad[1] != CM_CLASS {
-            // The upper half of a transaction id is made up like a communication id.
+            // The upper half of a transaction id has the format of a communication id.
             let slot = CommId(be32(mad, 8)).slot();
             return Ok(if mad[3] & RESPONSE_BIT != 0 { Self::Slot(slot) } else { Self::Anyone });
         }
@@ -53,13 +55,13 @@ impl Destination {
 }
 
 impl CommId {
-    /// An id of the process with `slot`, with the lower bits of `number`.
+    /// Returns an id of the process with `slot`, with the lower bits of `number`.
     #[must_use]
     pub const fn with_slot(slot: u8, number: u32) -> Self {
         Self((slot as u32) << ID_SLOT_SHIFT | number & ((1 << ID_SLOT_SHIFT) - 1))
     }
 
-    /// The slot of the process that made up the id.
+    /// Returns the slot of the process that created the id.
     #[must_use]
     pub const fn slot(self) -> u8 {
         (self.0 >> ID_SLOT_SHIFT) as u8
@@ -93,7 +95,7 @@ mod tests {
             let bytes = mad(CM_CLASS, METHOD_SEND, attribute.id());
             assert_eq!(Destination::of(&bytes), Ok(expected), "{attribute}");
         }
-        // Another class, such as performance management: responses go by the transaction id.
+        // Responses of another class, such as performance management, carry the transaction id.
         assert_eq!(Destination::of(&mad(4, 0x81, 1)), Ok(Destination::Slot(7)));
         assert_eq!(Destination::of(&mad(4, 0x01, 1)), Ok(Destination::Anyone));
     }

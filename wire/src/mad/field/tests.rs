@@ -9,7 +9,7 @@ fn bits_at_every_place_and_width() {
             let mut body = [0; MESSAGE_LEN];
             put(&mut body, bit, width, value);
             assert_eq!(get(&body, bit, width), value, "{width} bits at {bit}");
-            // By the letter: bit n of the message is bit 7 - n % 8 of byte n / 8.
+            // By definition, bit n of the message is bit 7 - n % 8 of byte n / 8.
             let by_bits = (bit..bit + width)
                 .fold(0, |v, n| v << 1 | u64::from(body[n / 8] >> (7 - n % 8) & 1));
             assert_eq!(by_bits, value);
