@@ -51,43 +51,43 @@ reasons! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
     pub enum ParseError {
         /// There are fewer bytes than a BTH and an ICRC need.
-        #[error("{have} bytes are less than a BTH and an ICRC (16)")]
+        #[error("a packet of {have} bytes is shorter than a BTH and an ICRC (16 bytes)")]
         ShortPacket { have: usize } = "short_packet",
         /// The bytes end within a header.
-        #[error("{header} needs {need} bytes, {have} are there")]
+        #[error("{header} needs {need} bytes, but there are {have}")]
         ShortHeader { header: Header, need: usize, have: usize } = "short_header",
         /// The headers that the opcode requires do not fit.
-        #[error("{opcode} needs {need} bytes of headers and ICRC, {have} are there")]
+        #[error("{opcode} needs {need} bytes for headers and ICRC, but there are {have}")]
         ShortHeaders { opcode: Opcode, need: usize, have: usize } = "short_headers",
         /// The transport header version is not 0.
-        #[error("transport header version {0}, only 0 is defined")]
+        #[error("transport header version {0} is not defined, only 0 is")]
         BadVersion(u8) = "bad_version",
         /// The opcode belongs to Reliable Datagram.
-        #[error("opcode {0:#04x} is of Reliable Datagram, which is not supported")]
+        #[error("opcode {0:#04x} belongs to Reliable Datagram, which is not supported")]
         ReliableDatagram(u8) = "reliable_datagram",
         /// The opcode is reserved or manufacturer-defined.
         #[error("opcode {0:#04x} is not defined")]
         UnknownOpcode(u8) = "unknown_opcode",
         /// The length is not a multiple of four, so payload and pad count cannot agree.
-        #[error("{have} bytes are no multiple of 4")]
+        #[error("a length of {have} bytes is not a multiple of 4")]
         Unaligned { have: usize } = "unaligned_length",
         /// The pad count is not zero, although the opcode carries no payload.
         #[error("pad count {pad} in {opcode}, which carries no payload")]
         PadWithoutPayload { opcode: Opcode, pad: u8 } = "pad_without_payload",
         /// The pad count is larger than the number of bytes after the headers.
-        #[error("pad count {pad}, but {have} bytes behind the headers")]
+        #[error("pad count {pad} exceeds the {have} bytes after the headers")]
         PadExceedsPayload { pad: u8, have: usize } = "pad_exceeds_payload",
         /// Bytes follow the headers, although the opcode carries no payload.
         #[error("{have} bytes of payload in {opcode}, which carries none")]
         UnexpectedPayload { opcode: Opcode, have: usize } = "unexpected_payload",
         /// The payload does not have the fixed length of its opcode. The pad does not count.
-        #[error("{opcode} carries {need} bytes of payload, {have} are there")]
+        #[error("{opcode} carries {need} bytes of payload, but there are {have}")]
         PayloadLength { opcode: Opcode, need: usize, have: usize } = "payload_length",
         /// The payload exceeds the largest path MTU. The pad does not count.
-        #[error("{have} bytes of payload, the greatest path MTU is 4096")]
+        #[error("a payload of {have} bytes exceeds the largest path MTU of 4096 bytes")]
         PayloadTooLong { have: usize } = "payload_too_long",
         /// The IP version in a GRH is not 6.
-        #[error("GRH with IP version {0}, only 6 is defined")]
+        #[error("IP version {0} in a GRH is not defined, only 6 is")]
         BadGrhVersion(u8) = "bad_grh_version",
     }
 }
@@ -109,9 +109,9 @@ pub enum EmitError {
     #[error("the packet needs {need} bytes, the buffer has {have}")]
     BufferTooSmall { need: usize, have: usize },
     /// The extension headers do not match the opcode.
-    #[error("the extension headers are not those of {opcode}")]
+    #[error("the extension headers do not match {opcode}")]
     HeadersMismatch { opcode: Opcode },
     /// The opcode does not allow a payload of this length.
-    #[error("{have} bytes of payload do not go with {opcode}")]
+    #[error("{opcode} does not allow a payload of {have} bytes")]
     PayloadLength { opcode: Opcode, have: usize },
 }

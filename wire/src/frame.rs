@@ -35,7 +35,7 @@ const MAX_VLAN_TAGS: usize = 2;
 #[allow(missing_docs)] // the messages name the fields
 pub enum FrameError {
     /// The bytes end within a header.
-    #[error("the frame ends in its {header} header: {have} bytes of {need}")]
+    #[error("the frame ends within its {header} header: {have} bytes of {need}")]
     ShortHeader { header: FrameHeader, need: usize, have: usize },
     /// The ethertype is neither IPv4 nor IPv6.
     #[error("ethertype {0:#06x} is not IP")]
@@ -44,10 +44,10 @@ pub enum FrameError {
     #[error("more than {MAX_VLAN_TAGS} VLAN tags")]
     TooManyVlanTags,
     /// The IP version is neither 4 nor 6, or does not match the ethertype.
-    #[error("IP version {0}")]
+    #[error("IP version {0} is not valid")]
     BadIpVersion(u8),
     /// The IPv4 header is not five words long. Longer headers contain options.
-    #[error("IPv4 header of {0} words; RoCEv2 has no options")]
+    #[error("an IPv4 header of {0} words is not valid: RoCEv2 has no options")]
     BadIpv4HeaderLength(u8),
     /// The IPv4 datagram is a fragment.
     #[error("fragment of an IPv4 datagram at offset {offset}")]
@@ -56,13 +56,13 @@ pub enum FrameError {
     #[error("IP protocol {0} is not UDP")]
     NotUdp(u8),
     /// The IP header states more bytes than the capture has.
-    #[error("the IP header announces {need} bytes, {have} are there")]
+    #[error("the IP header states {need} bytes, but there are {have}")]
     Truncated { need: usize, have: usize },
     /// The lengths in IP and UDP headers disagree.
-    #[error("the UDP header announces {udp} bytes, the IP header leaves {ip}")]
+    #[error("the UDP header states {udp} bytes, but the IP header leaves {ip}")]
     LengthMismatch { udp: usize, ip: usize },
     /// The addresses of a frame to build have different IP versions, or not that of the IP fields.
-    #[error("the addresses and the IP header are of different families")]
+    #[error("the addresses and the IP fields have different IP versions")]
     MixedFamilies,
     /// The payload of a frame to build does not fit in an IP datagram.
     #[error("{0} bytes do not fit in a UDP datagram")]

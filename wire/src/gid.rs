@@ -12,9 +12,7 @@ pub struct Gid(pub [u8; 16]);
 
 /// The error for a text that is not a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not a GID: eight groups of four hexadecimal digits, an IPv6 address, an IPv4 address or 32 digits are"
-)]
+#[error("not a GID: expected an IPv6 or IPv4 address, or 32 hexadecimal digits")]
 pub struct GidParseError;
 
 impl Gid {

@@ -56,7 +56,7 @@ pub struct NetworkHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkHeaderError {
     /// There are fewer than 40 bytes.
-    #[error("the header of a datagram has 40 bytes; {have} were given")]
+    #[error("the network header has 40 bytes, but there are {have}")]
     Short {
         /// Number of given bytes.
         have: usize,

@@ -308,7 +308,7 @@ impl OpcodeInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OpcodeError {
     /// The opcode belongs to Reliable Datagram.
-    #[error("opcode {0:#04x} is of Reliable Datagram, which is not supported")]
+    #[error("opcode {0:#04x} belongs to Reliable Datagram, which is not supported")]
     ReliableDatagram(u8),
     /// The opcode is reserved or manufacturer-defined.
     #[error("opcode {0:#04x} is not defined")]

@@ -1,8 +1,8 @@
-//! Packets of real kernels: Linux 6.12 (10.77.0.12) to Linux 6.1 (10.77.0.11), `rdma_rxe` on both
-//! sides, programs of rdma-core 44.
+//! Packets of real kernels: Linux 6.12 (10.77.0.12) to Linux 6.1 (10.77.0.11), with `rdma_rxe` on
+//! both sides and programs of rdma-core 44.
 //!
-//! Every one of them must parse, its ICRC must hold by three ways of computing it, and what was
-//! parsed must give the same bytes when emitted, up to the whole frame.
+//! Every packet must parse. Three ways to compute the ICRC must agree with the packet. Emitting the
+//! parsed values must yield the same bytes, up to the whole frame.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::captures;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Frame, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, Opcode, PacketView, ROCE_PORT};
 
-/// Calls `check` with every RoCE packet of every capture; returns how many there were.
+/// Calls `check` with every RoCE packet of every capture, and returns the number of packets.
 fn for_each_packet(mut check: impl FnMut(&str, &Frame<'_>, &PacketView<'_>)) -> usize {
     let mut count = 0;
     for (name, frames) in captures() {
@@ -44,10 +44,10 @@ fn all_captures_are_read() {
     assert_eq!(count, PACKETS);
 }
 
-/// How many of them have an IPv4 identification that is not 0.
+/// Number of packets whose IPv4 identification is not 0.
 const SOLVED: usize = 800;
 
-/// RoCE packets in all captures together.
+/// Number of RoCE packets in all captures.
 const PACKETS: usize = 832;
 
 #[test]
@@ -91,7 +91,7 @@ fn icrc_holds_by_solving_for_the_identification() {
 fn a_damaged_byte_breaks_the_icrc() {
     let mut nth = 0usize;
     for_each_packet(|at, frame, packet| {
-        // One byte a packet, another one each time; byte 4 of the BTH is the only one not covered.
+        // Each packet has another byte damaged. The ICRC covers all bytes except byte 4 of the BTH.
         nth += 1;
         let i = nth % (packet.bytes().len() - ICRC_LEN);
         let mut bytes = packet.bytes().to_vec();

@@ -1,13 +1,12 @@
-//! Each header against bytes written out by hand from the specification's figures: field for field,
-//! in both directions.
+//! Compares each header, field by field and in both directions, with bytes written by hand from the
+//! figures of the specification.
 
 use urxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Gid, Grh, Ieth, ImmDt, Msn, NakCode, Opcode,
     PKey, PlacementType, Psn, QKey, Qpn, Reth, Rkey, SelectivityLevel, Syndrome, XrcEth,
 };
 
-/// Checks that `$value` is what `$bytes` say, and that it writes them over whatever was there
-/// before.
+/// Checks that `$bytes` parse to `$value`, and that `$value` emits `$bytes` into a used buffer.
 macro_rules! both_ways {
     ($kind:ident, $value:expr, $bytes:expr, $text:expr) => {{
         let (value, bytes) = ($value, $bytes);
@@ -131,7 +130,7 @@ fn feth() {
         [0, 0, 0, 0x12],
         "plt 0x2 sel Region"
     );
-    // Every value of the six bits that exist comes back; those that do not are ignored.
+    // The six defined bits survive a round trip, and the other bits are ignored.
     for bits in 0..0x40u8 {
         let feth = Feth::parse(&[0, 0, 0, bits]).unwrap();
         let mut buf = [0xa5; 4];

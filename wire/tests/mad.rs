@@ -1,5 +1,5 @@
-//! MADs of communication management: those of real kernels byte for byte, every field there and
-//! back, every reason to refuse.
+//! MADs of the connection manager: those of real kernels byte for byte, a round trip of every
+//! field, and every reason to reject a MAD.
 
 mod support;
 
@@ -167,7 +167,7 @@ fn options_of_enhanced_connections_stand_where_the_kernel_puts_them() {
     assert_eq!(Mad::parse(&bytes), Ok(rep));
 }
 
-/// As many bytes as a CMA header, but damaged.
+/// A header of the correct length with wrong content.
 #[test]
 fn every_reason_to_refuse_a_cma_header() {
     let mut bytes = [0; CmaHeader::LEN];
@@ -194,7 +194,7 @@ fn service_ids_are_made_and_read() {
 }
 
 proptest! {
-    /// What any bytes say is emitted and read again as the same; what is reserved is zero then.
+    /// Any bytes that parse are emitted with zeros in reserved bits, and parse to the same value.
     #[test]
     fn any_message_goes_there_and_back(
         attribute in proptest::sample::select(&Attribute::ALL[..]),
@@ -210,7 +210,7 @@ proptest! {
             Ok(mad) => {
                 let again = mad.to_bytes();
                 prop_assert_eq!(Mad::parse(&again), Ok(mad));
-                // Nothing but reserved bits differs, and those only by becoming zero.
+                // Only reserved bits differ, and they become zero.
                 prop_assert!(again.iter().zip(&bytes).all(|(&new, &old)| new & !old == 0));
                 prop_assert_eq!(&again[..MadHeader::LEN], &bytes[..MadHeader::LEN]);
                 prop_assert!(!mad.message.fields().is_empty());
@@ -223,7 +223,7 @@ proptest! {
         }
     }
 
-    /// Each field alone, so that no two overlap unseen.
+    /// Changes one bit at a time, to detect fields that overlap.
     #[test]
     fn each_field_of_a_req_is_its_own(bit in 0_usize..(MAD_LEN - MadHeader::LEN) * 8) {
         let mut bytes = Mad::new(TransactionId(0), Req::default()).to_bytes();

@@ -1,5 +1,4 @@
-//! Every way in which bytes are not a packet, each with its own reason; and what has brought
-//! kernels down.
+//! Every reason why bytes are not a packet, and packets that crashed kernels.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use urxe_wire::{
     XrcEth, error::Header,
 };
 
-/// A packet of `len` bytes that begins with this opcode and these flags.
+/// Returns a packet of `len` bytes that starts with this opcode and these flags.
 fn bytes(opcode: u8, flags: u8, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     if let Some(b) = bytes.get_mut(..2) {
@@ -140,7 +139,7 @@ fn bad_icrc() {
     }
 }
 
-/// Names are what counters are called: one a reason, none twice.
+/// Counters use the names, so no name may occur twice.
 #[test]
 fn reasons_have_names_of_their_own() {
     let names: BTreeSet<_> = ParseError::NAMES.into_iter().collect();
@@ -150,8 +149,8 @@ fn reasons_have_names_of_their_own() {
     assert_eq!(ParseError::UnknownOpcode(0x15).to_string(), "opcode 0x15 is not defined");
 }
 
-/// rxe computed the payload's size as length minus headers minus pad without asking whether there
-/// was that much: a pad count in a packet without payload made it wrap around (Linux f849cdc50).
+/// rxe subtracted headers and pad from the length without a check. A pad count in a packet without
+/// payload made the result wrap around (Linux f849cdc50).
 #[test]
 fn pad_underflow() {
     for opcode in Opcode::all() {
@@ -167,10 +166,9 @@ fn pad_underflow() {
     }
 }
 
-/// One datagram brought the host down: an opcode that the table had no row for counted as zero
-/// bytes of headers, and the ICRC was then computed over more than there was (Linux 3723cf690). So:
-/// no opcode, flag or length panics, neither in the parser nor in the ICRC, and bytes without a row
-/// never become a packet.
+/// One datagram crashed a host: an opcode without a table row counted as zero bytes of headers, and
+/// the ICRC was computed over more bytes than the packet had (Linux 3723cf690). No opcode, flag or
+/// length may panic in the parser or in the ICRC, and no byte without a row may become a packet.
 #[test]
 fn one_packet_panics() {
     let seed = IcrcSeed::new([10, 0, 0, 1].into(), 4791, [10, 0, 0, 2].into(), 4791).unwrap();
@@ -204,8 +202,8 @@ fn one_packet_panics() {
     }
 }
 
-/// rxe's ATOMIC WRITE took eight bytes from behind the headers, however few had come, and wrote
-/// what lay in the kernel's heap to the peer's memory (Linux 0dddafcdb).
+/// rxe's ATOMIC WRITE always read eight bytes after the headers. With a shorter payload it wrote
+/// bytes of the kernel's heap to the peer's memory (Linux 0dddafcdb).
 #[test]
 fn atomic_write_leak() {
     let opcode = Opcode::RcAtomicWrite;

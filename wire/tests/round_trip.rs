@@ -1,8 +1,8 @@
-//! If it can be constructed it can be emitted, and what was emitted parses to the same; and no
-//! bytes make the parsers panic.
+//! Every value that can be constructed can be emitted and parses to the same value, and no bytes
+//! make the parsers panic.
 //!
-//! Failing cases are printed with their seed and kept in `proptest-regressions`, from which they
-//! are tried again first.
+//! proptest prints the seed of a failing case and keeps the case in `proptest-regressions`, where
+//! it runs first the next time.
 
 use proptest::prelude::*;
 use urxe_wire::packet::{ICRC_LEN, MAX_PACKET_LEN, MAX_PAYLOAD, emit_pad, packet_len, pad_count};
@@ -17,7 +17,7 @@ fn opcode() -> impl Strategy<Value = Opcode> {
     prop::sample::select(Opcode::all().collect::<Vec<_>>())
 }
 
-/// The extension that an opcode calls for, with any values.
+/// Returns the extension headers that an opcode requires, with any values.
 fn ext(opcode: Opcode) -> BoxedStrategy<Ext> {
     let reth = any::<(u64, u32, u32)>().prop_map(|(va, rkey, dma_len)| Reth {
         va,
@@ -75,7 +75,7 @@ fn payload(opcode: Opcode) -> BoxedStrategy<Vec<u8>> {
     }
 }
 
-/// Any packet that can be constructed, and a payload that goes with it.
+/// Returns any packet that can be constructed, with a matching payload.
 fn packet() -> impl Strategy<Value = (PacketRepr, Vec<u8>)> {
     let flags = any::<(bool, bool, bool, bool, bool)>();
     (opcode(), flags, any::<(u16, u32, u32, u32)>()).prop_flat_map(
@@ -93,7 +93,7 @@ fn packet() -> impl Strategy<Value = (PacketRepr, Vec<u8>)> {
 proptest! {
     #[test]
     fn what_is_constructed_is_emitted_and_parses_back((repr, payload) in packet()) {
-        // 0xa5 everywhere, so that a byte that should have been written and was not is seen.
+        // The buffer holds 0xa5 everywhere, so that a byte left unwritten is detected.
         let mut buf = [0xa5; MAX_PACKET_LEN + 8];
         let end = repr.emit(&payload, &mut buf).unwrap();
         prop_assert_eq!(end + ICRC_LEN, packet_len(repr.headers_len(), payload.len()));
@@ -106,7 +106,7 @@ proptest! {
         prop_assert_eq!(Bth::parse(&buf).unwrap(), want.bth);
         prop_assert!(!view.to_string().is_empty());
 
-        // In pieces, as the data path does it, into a buffer of other contents.
+        // The data path emits a packet in parts, here into a buffer with other contents.
         let mut other = [0x5a; MAX_PACKET_LEN + 8];
         let start = want.emit_headers(&mut other).unwrap();
         other[start..start + payload.len()].copy_from_slice(&payload);
@@ -217,7 +217,7 @@ proptest! {
         let end = repr.emit(&payload, &mut buf).unwrap();
         let icrc = seed.icrc(identification, dont_fragment, &buf[..end]);
         buf[end..end + ICRC_LEN].copy_from_slice(&icrc.to_le_bytes());
-        // What routers do to a packet changes nothing.
+        // Changes that a router makes do not affect the ICRC.
         buf[4] ^= marks & 0xc0;
         let mut frame = FrameRepr::new(src, dst);
         frame.ip = match frame.ip {

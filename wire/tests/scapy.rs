@@ -62,7 +62,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
-/// Builds the frame from our values, computing all checks, and compares.
+/// Builds the frame from our values, computes all checksums, and compares with `golden`.
 fn check(golden: &str, src: &str, dst: &str, ip: IpRepr, packet: PacketRepr, payload: &[u8]) {
     let golden = unhex(golden);
     let (src, dst): (SocketAddr, SocketAddr) = (src.parse().unwrap(), dst.parse().unwrap());

@@ -1,9 +1,9 @@
-//! A queue pair's attributes, as `ibv_modify_qp` sets them and `ibv_query_qp` returns them.
+//! Attributes of a queue pair, for `ibv_modify_qp` and `ibv_query_qp`.
 //!
 //! Names and numbers are those of libibverbs' `verbs.h` (`struct ibv_qp_attr`, `enum
-//! ibv_qp_attr_mask`, `enum ibv_qp_state`, `enum ibv_qp_type`); meaning: IBTA vol. 1, 11.2.5.2 and
-//! 11.2.5.3. Which attributes a transition takes stands in the table of the queue pair's
-//! transitions.
+//! ibv_qp_attr_mask`, `enum ibv_qp_state`, `enum ibv_qp_type`). IBTA vol. 1, 11.2.5.2 and 11.2.5.3,
+//! defines their meaning. The transition table of the queue pair states the attributes of each
+//! transition.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum QpType {
-    /// The one queue pair of a device for management datagrams (`IB_QPT_GSI` of the kernel, none of
-    /// libibverbs').
+    /// The queue pair of a device for management datagrams. The kernel has this type
+    /// (`IB_QPT_GSI`), libibverbs does not.
     Gsi = 1,
     /// Reliable connection.
     Rc = 2,
@@ -34,33 +34,33 @@ pub enum QpType {
 }
 
 impl QpType {
-    /// Every type of libibverbs that this stack knows, in the order of its number.
+    /// The types of libibverbs that this stack supports, in the order of their numbers.
     pub const ALL: [Self; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::XrcSend, Self::XrcRecv];
 
-    /// The number in `enum ibv_qp_type`.
+    /// Returns the number in `enum ibv_qp_type`.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The type of that number, if this stack has it.
+    /// Returns the type with this number, if this stack supports the type.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|qp_type| u32::from(qp_type.number()) == number)
     }
 
-    /// Whether its messages are datagrams, each to whom it says.
+    /// Returns whether each message names its own destination.
     #[must_use]
     pub const fn is_datagram(self) -> bool {
         matches!(self.service(), Service::Ud)
     }
 
-    /// Whether it has a window that marks of routers make smaller.
+    /// Returns whether packets may be marked (ECT), because the sender has a congestion window.
     pub const fn is_ecn_capable(self) -> bool {
         matches!(self.service(), Service::Rc | Service::Xrc)
     }
 
-    /// The service that its packets' opcodes belong to.
+    /// Returns the service of the opcodes in its packets.
     #[must_use]
     pub const fn service(self) -> Service {
         match self {
@@ -71,7 +71,7 @@ impl QpType {
         }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -96,20 +96,20 @@ crate::named_enum! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum QpState: as_str, number -> u8, from_number(u32) {
-        /// As created; nothing can be posted.
+        /// The initial state. No work request can be posted.
         #[default]
         Reset = 0 => "RESET",
-        /// Receives can be posted, packets are dropped.
+        /// Receives can be posted. Packets are dropped.
         Init = 1 => "INIT",
         /// Ready to receive.
         Rtr = 2 => "RTR",
         /// Ready to send.
         Rts = 3 => "RTS",
-        /// The send queue finishes what it has begun, and begins nothing.
+        /// The send queue completes messages that were started, and starts no others.
         Sqd = 4 => "SQD",
-        /// A send failed on an unreliable queue pair; receiving goes on.
+        /// A send failed on an unreliable queue pair. The receive queue continues.
         Sqe = 5 => "SQE",
-        /// All that is posted is flushed.
+        /// All posted work requests are flushed.
         Err = 6 => "ERR",
     }
 }
@@ -123,7 +123,7 @@ pub enum PathMtu {
     Mtu256 = 1,
     /// 512 bytes.
     Mtu512 = 2,
-    /// 1024 bytes: the most that a link of 1500 bytes carries.
+    /// 1024 bytes, the largest MTU for a link of 1500 bytes.
     Mtu1024 = 3,
     /// 2048 bytes.
     Mtu2048 = 4,
@@ -132,29 +132,29 @@ pub enum PathMtu {
 }
 
 impl PathMtu {
-    /// Every size, in the order of its number.
+    /// All sizes, in the order of their numbers.
     pub const ALL: [Self; 5] =
         [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
-    /// The number in `enum ibv_mtu`.
+    /// Returns the number in `enum ibv_mtu`.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The size of that number, if there is one.
+    /// Returns the size with this number, if there is one.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| u32::from(mtu.number()) == number)
     }
 
-    /// Payload in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         128 << self.number()
     }
 
-    /// The largest size that is at most `bytes`; none below 256.
+    /// Returns the largest size of at most `bytes`, or `None` below 256.
     #[must_use]
     pub fn at_most(bytes: usize) -> Option<Self> {
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= bytes)
@@ -172,37 +172,37 @@ crate::named_enum! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum PathMigState: as_str, number -> u8, from_number(u32) {
-        /// The connection is where it shall be.
+        /// The connection uses the intended path.
         #[default]
         Migrated = 0 => "MIGRATED",
-        /// The alternate path is to be made ready.
+        /// The alternate path must be prepared.
         Rearm = 1 => "REARM",
-        /// The alternate path is ready.
+        /// The alternate path is prepared.
         Armed = 2 => "ARMED",
     }
 }
 
-/// The way to a peer (`struct ibv_ah_attr` with its `struct ibv_global_route`; IBTA vol. 1,
+/// The address of a peer (`struct ibv_ah_attr` with its `struct ibv_global_route`; IBTA vol. 1,
 /// 11.2.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressVector {
-    /// The peer's address.
+    /// GID of the peer.
     pub dgid: Gid,
     /// Flow label of the IP header, 20 bits.
     pub flow_label: u32,
     /// Index of the local address in the port's GID table.
     pub sgid_index: u8,
-    /// Hop limit or time to live of the IP header; 0 leaves it to the system.
+    /// Hop limit or time to live of the IP header. 0 selects the system's default.
     pub hop_limit: u8,
     /// Traffic class or type of service of the IP header.
     pub traffic_class: u8,
-    /// Service level; has no field in a RoCEv2 packet.
+    /// Service level, which a RoCEv2 packet does not contain.
     pub sl: u8,
-    /// Source path bits; has no field in a RoCEv2 packet.
+    /// Source path bits, which a RoCEv2 packet does not contain.
     pub src_path_bits: u8,
-    /// Limit of the sending rate (`enum ibv_rate`), 0 for none.
+    /// Limit of the sending rate (`enum ibv_rate`), or 0 for none.
     pub static_rate: u8,
-    /// The peer's LID; has no field in a RoCEv2 packet.
+    /// LID of the peer, which a RoCEv2 packet does not contain.
     pub dlid: u16,
     /// The local port, counted from 1.
     pub port_num: u8,
@@ -214,43 +214,45 @@ pub struct AddressVector {
 /// Sizes of a queue pair's queues (`struct ibv_qp_cap`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCap {
-    /// Entries of the send queue.
+    /// Number of entries in the send queue.
     pub max_send_wr: u32,
-    /// Entries of the receive queue.
+    /// Number of entries in the receive queue.
     pub max_recv_wr: u32,
-    /// Scatter-gather entries of a send work request.
+    /// Number of scatter-gather entries in a send work request.
     pub max_send_sge: u32,
-    /// Scatter-gather entries of a receive work request.
+    /// Number of scatter-gather entries in a receive work request.
     pub max_recv_sge: u32,
-    /// Bytes that a send work request may carry inline.
+    /// Number of inline bytes in a send work request.
     pub max_inline_data: u32,
 }
 
-/// All attributes of a queue pair (`struct ibv_qp_attr`). Which of them a call means says a
-/// [`QpAttrMask`]. First, and together in memory, stand those that each packet looks at.
+/// All attributes of a queue pair (`struct ibv_qp_attr`). A [`QpAttrMask`] states which attributes
+/// a call uses.
+///
+/// The attributes that every packet needs come first, so that they share cache lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct QpAttr {
     /// The peer's queue pair.
     pub dest_qp_num: Qpn,
-    /// What the peer may do to memory through this queue pair.
+    /// Rights of the peer to memory through this queue pair.
     pub access_flags: Access,
     /// Largest payload of a packet.
     pub path_mtu: PathMtu,
-    /// Exponent of the time after which a request is sent again, 0 to 31: 4.096 µs · 2^timeout, 0
-    /// for never.
+    /// Exponent of the local ACK timeout, 0 to 31: 4.096 µs · 2^timeout, or 0 for no timeout.
     pub timeout: u8,
-    /// How often a request without an answer is sent again, 0 to 7.
+    /// Number of times that a request without a response is resent, 0 to 7.
     pub retry_cnt: u8,
-    /// How often a request that found no receive is sent again, 0 to 7; 7 means without end.
+    /// Number of times that a request without a posted receive is resent, 0 to 7, where 7 means
+    /// forever.
     pub rnr_retry: u8,
-    /// READ and atomic requests that this side may have on the way at once.
+    /// Number of READ and atomic requests that this side may have outstanding.
     pub max_rd_atomic: u8,
-    /// READ and atomic requests that the peer may have on the way at once.
+    /// Number of READ and atomic requests that the peer may have outstanding.
     pub max_dest_rd_atomic: u8,
-    /// The state to go to.
+    /// The new state.
     pub qp_state: QpState,
-    /// The state that the caller believes the queue pair to be in.
+    /// The state that the caller expects the queue pair to be in.
     pub cur_qp_state: QpState,
     /// Whether to send the asynchronous event "send queue drained".
     pub en_sqd_async_notify: bool,
@@ -260,19 +262,19 @@ pub struct QpAttr {
     pub pkey_index: u16,
     /// The local port, counted from 1.
     pub port_num: u8,
-    /// Key of a datagram queue pair: what arrives with another is dropped.
+    /// Q_Key of a datagram queue pair. Datagrams with another key are dropped.
     pub qkey: QKey,
-    /// The way to the peer.
+    /// The address of the peer.
     pub ah: AddressVector,
-    /// Code of the time that a peer shall wait when it found no receive, 0 to 31.
+    /// Code of the time that a peer must wait if there is no posted receive, 0 to 31.
     pub min_rnr_timer: u8,
-    /// The first packet sequence number to arrive.
+    /// First packet sequence number to receive.
     pub rq_psn: Psn,
-    /// The first packet sequence number to send.
+    /// First packet sequence number to send.
     pub sq_psn: Psn,
     /// State of the alternate path.
     pub path_mig_state: PathMigState,
-    /// Another way to the peer. Kept and returned; connections do not migrate.
+    /// An alternate path to the peer. It is stored and returned, but connections do not migrate.
     pub alt_ah: AddressVector,
     /// Index of the alternate path's partition key.
     pub alt_pkey_index: u16,
@@ -280,14 +282,15 @@ pub struct QpAttr {
     pub alt_port_num: u8,
     /// Like `timeout`, on the alternate path.
     pub alt_timeout: u8,
-    /// Limit of the sending rate in kbit/s, 0 for none.
+    /// Limit of the sending rate in kbit/s, or 0 for none.
     pub rate_limit: u32,
     /// Sizes of the queues.
     pub cap: QpCap,
 }
 
 bitflags::bitflags! {
-    /// Which attributes a call means (`enum ibv_qp_attr_mask`). Displays as libibverbs' names.
+    /// The attributes that a call uses (`enum ibv_qp_attr_mask`). `Display` writes libibverbs'
+    /// names.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QpAttrMask: u32 {
         /// `qp_state`
@@ -355,8 +358,7 @@ impl fmt::Display for QpAttrMask {
 }
 
 impl QpAttr {
-    /// Takes the attributes of `mask` from `new`; the state and the sizes of the queues are not
-    /// among them.
+    /// Copies the attributes of `mask` from `new`, except the state and the sizes of the queues.
     pub fn update(&mut self, new: &Self, mask: QpAttrMask) {
         macro_rules! take {
             ($($bit:ident: $($field:ident),+;)*) => {$(

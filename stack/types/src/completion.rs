@@ -1,11 +1,11 @@
-//! One work completion: what became of a work request.
+//! A work completion: the result of a work request.
 //!
-//! Numbers and names are those of `struct ibv_wc` (libibverbs `verbs.h`), which carry the work
-//! completion of IBTA vol. 1, 11.4.2.1. [`Completion`] is small and `Copy`, since every message of
-//! a connection makes one or two of them.
+//! Numbers and names are those of `struct ibv_wc` (libibverbs `verbs.h`), which corresponds to the
+//! work completion of IBTA vol. 1, 11.4.2.1. Every message of a connection makes one or two
+//! completions, so [`Completion`] is small and `Copy`.
 //!
-//! Of a completion in error only `wr_id`, `status` and `qp_num` mean something; in libibverbs
-//! `vendor_err` as well, which is 0 here.
+//! In a completion with an error only `wr_id`, `status` and `qp_num` are valid. libibverbs also has
+//! a valid `vendor_err`, which is always 0 here.
 
 use urxe_wire::{Qpn, Rkey};
 
@@ -13,64 +13,64 @@ use urxe_wire::{Qpn, Rkey};
 mod tests;
 
 crate::named_enum! {
-    /// Outcome of a work request (`enum ibv_wc_status`), named as by `ibv_wc_status_str`.
+    /// Result of a work request (`enum ibv_wc_status`), named as by `ibv_wc_status_str`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum WcStatus: as_str, number -> u8, from_number(u32) {
-        /// The work request was carried out.
+        /// The work request succeeded.
         #[default]
         Success = 0 => "success",
-        /// A message does not fit the posted buffers or the operation's limits.
+        /// A message exceeds the posted buffers or the limits of the operation.
         LocLenErr = 1 => "local length error",
-        /// The queue pair could not carry out the request, for a reason inside it.
+        /// The queue pair could not execute the request, for an internal reason.
         LocQpOpErr = 2 => "local QP operation error",
-        /// Inconsistency of an end-to-end context (reliable datagrams; does not occur here).
+        /// Inconsistent end-to-end context. Used by Reliable Datagram only.
         LocEecOpErr = 3 => "local EE context operation error",
-        /// A local scatter-gather entry names no memory that this queue pair may use that way.
+        /// A scatter-gather entry names memory that this queue pair must not use in that way.
         LocProtErr = 4 => "local protection error",
-        /// The queue pair entered the error state before the request was carried out.
+        /// The queue pair entered the error state before it executed the request.
         WrFlushErr = 5 => "Work Request Flushed Error",
-        /// A memory window could not be bound.
+        /// Binding a memory window failed.
         MwBindErr = 6 => "memory management operation error",
-        /// The responder's answer makes no sense.
+        /// The response is not valid.
         BadRespErr = 7 => "bad response error",
-        /// A remote operation (WRITE with immediate) failed the local access checks.
+        /// A remote operation (WRITE with immediate data) failed the local access checks.
         LocAccessErr = 8 => "local access error",
-        /// The responder says that the request is invalid.
+        /// The responder reported an invalid request.
         RemInvReqErr = 9 => "remote invalid request error",
-        /// The responder says that the memory may not be used that way.
+        /// The responder reported a violation of access rights.
         RemAccessErr = 10 => "remote access error",
-        /// The responder could not carry out the request, for a reason inside it.
+        /// The responder could not execute the request, for an internal reason.
         RemOpErr = 11 => "remote operation error",
-        /// No answer came, however often the request was sent.
+        /// No response arrived after all retries.
         RetryExcErr = 12 => "transport retry counter exceeded",
-        /// The responder had no receive posted, however often the request was sent.
+        /// The responder had no receive posted after all retries.
         RnrRetryExcErr = 13 => "RNR retry counter exceeded",
-        /// Reliable datagrams only; does not occur here.
+        /// Used by Reliable Datagram only.
         LocRddViolErr = 14 => "local RDD violation error",
-        /// Reliable datagrams only; does not occur here.
+        /// Used by Reliable Datagram only.
         RemInvRdReqErr = 15 => "remote invalid RD request",
         /// The responder aborted the operation.
         RemAbortErr = 16 => "aborted error",
-        /// Reliable datagrams only; does not occur here.
+        /// Used by Reliable Datagram only.
         InvEecnErr = 17 => "invalid EE context number",
-        /// Reliable datagrams only; does not occur here.
+        /// Used by Reliable Datagram only.
         InvEecStateErr = 18 => "invalid EE context state",
         /// The device failed.
         FatalErr = 19 => "fatal error",
-        /// Reliable datagrams only; does not occur here.
+        /// Used by Reliable Datagram only.
         RespTimeoutErr = 20 => "response timeout error",
-        /// None of the other reasons.
+        /// Any other reason.
         GeneralErr = 21 => "general error",
-        /// Tag matching failed (does not occur here).
+        /// Tag matching failed. Not used here.
         TmErr = 22 => "TM error",
-        /// Tag matching left the rendezvous to software (does not occur here).
+        /// Tag matching left the rendezvous to software. Not used here.
         TmRndvIncomplete = 23 => "TM software rendezvous",
     }
 }
 
 impl WcStatus {
-    /// Whether the work request was carried out.
+    /// Returns whether the work request succeeded.
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success)
@@ -78,8 +78,7 @@ impl WcStatus {
 }
 
 crate::named_enum! {
-    /// Kind of the completed work request (`enum ibv_wc_opcode`, without hardware tag matching),
-    /// named as there.
+    /// Type of the completed work request (`enum ibv_wc_opcode`, without hardware tag matching).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum WcOpcode: as_str, number -> u8 {
@@ -94,17 +93,17 @@ crate::named_enum! {
         CompSwap = 3 => "IBV_WC_COMP_SWAP",
         /// Atomic fetch-and-add.
         FetchAdd = 4 => "IBV_WC_FETCH_ADD",
-        /// Memory window bind.
+        /// Bind of a memory window.
         BindMw = 5 => "IBV_WC_BIND_MW",
         /// Local invalidation of a key.
         LocalInv = 6 => "IBV_WC_LOCAL_INV",
-        /// Segmented send of a datagram queue pair (does not occur here).
+        /// Segmented send of a datagram queue pair. Not used here.
         Tso = 7 => "IBV_WC_TSO",
         /// FLUSH.
         Flush = 8 => "IBV_WC_FLUSH",
         /// ATOMIC WRITE.
         AtomicWrite = 9 => "IBV_WC_ATOMIC_WRITE",
-        /// Fast registration (the number is the kernel's; libibverbs has none).
+        /// Fast registration. The kernel has this number, libibverbs does not.
         RegMr = 10 => "IB_WC_REG_MR",
         /// A receive that a SEND consumed.
         Recv = 128 => "IBV_WC_RECV",
@@ -114,7 +113,7 @@ crate::named_enum! {
 }
 
 impl WcOpcode {
-    /// Whether a receive completed: the number has bit 7, as libibverbs promises.
+    /// Returns whether a receive completed, which bit 7 of the number states.
     #[must_use]
     pub const fn is_receive(self) -> bool {
         self.number() & Self::Recv.number() != 0
@@ -122,14 +121,14 @@ impl WcOpcode {
 }
 
 bitflags::bitflags! {
-    /// Which parts of a completion are valid (`enum ibv_wc_flags`).
+    /// The valid parts of a completion (`enum ibv_wc_flags`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WcFlags: u8 {
         /// The receive buffer starts with a GRH (UD).
         const GRH = 1;
         /// The message carried immediate data.
         const WITH_IMM = 1 << 1;
-        /// The IP checksum was checked and is right.
+        /// The IP checksum was checked and is correct.
         const IP_CSUM_OK = 1 << 2;
         /// The message invalidated a key.
         const WITH_INV = 1 << 3;
@@ -139,43 +138,42 @@ bitflags::bitflags! {
 /// A work completion (`struct ibv_wc` and the completion time of `struct ibv_cq_ex`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// The work request's identifier, as the program posted it.
+    /// Identifier of the work request, as the program posted it.
     pub wr_id: u64,
-    /// When the request completed, in nanoseconds of the core's clock; 0 where nobody took the
-    /// time.
+    /// Time of completion in nanoseconds of the core's clock, or 0 if not measured.
     pub timestamp_ns: u64,
-    /// Bytes received or read. Not valid for sends and writes.
+    /// Number of bytes received or read. Not valid for sends and writes.
     pub byte_len: u32,
-    /// Always 0: the status says all that there is to say. There for programs that print it.
+    /// Always 0. The field exists for programs that print it.
     pub vendor_err: u32,
     /// The local queue pair.
     pub qp_num: Qpn,
     /// The sender's queue pair (UD receives).
     pub src_qp: Qpn,
-    /// Immediate data or the invalidated key: they share their place, as in `struct ibv_wc`.
+    /// Immediate data or the invalidated key, which share a field as in `struct ibv_wc`.
     imm_or_rkey: u32,
     /// Index of the partition key (UD receives).
     pub pkey_index: u16,
-    /// Source LID (UD receives); always 0 in RoCE.
+    /// Source LID (UD receives), always 0 in RoCE.
     pub slid: u16,
-    /// Outcome.
+    /// Result.
     pub status: WcStatus,
-    /// Kind of the completed request.
+    /// Type of the completed request.
     pub opcode: WcOpcode,
-    /// Which parts are valid.
+    /// The valid parts.
     flags: WcFlags,
     /// Service level (UD receives).
     pub sl: u8,
 }
 
 impl Completion {
-    /// The completion of `wr_id` on `qp_num`, all other fields 0.
+    /// Returns the completion of `wr_id` on `qp_num`, with 0 in all other fields.
     #[must_use]
     pub fn new(wr_id: u64, qp_num: Qpn, opcode: WcOpcode, status: WcStatus) -> Self {
         Self { wr_id, qp_num, opcode, status, ..Self::default() }
     }
 
-    /// This completion with `imm_data`, in host order, and no invalidated key.
+    /// Returns this completion with `imm_data` in host order, and without an invalidated key.
     #[must_use]
     pub fn with_imm(mut self, imm_data: u32) -> Self {
         self.imm_or_rkey = imm_data;
@@ -184,7 +182,8 @@ impl Completion {
         self
     }
 
-    /// This completion with the key that the message invalidated, and no immediate data.
+    /// Returns this completion with the key that the message invalidated, and without immediate
+    /// data.
     #[must_use]
     pub fn with_invalidated(mut self, rkey: Rkey) -> Self {
         self.imm_or_rkey = rkey.value();
@@ -193,33 +192,33 @@ impl Completion {
         self
     }
 
-    /// This completion of a receive whose buffer starts with a GRH.
+    /// Returns this completion for a receive buffer that starts with a GRH.
     #[must_use]
     pub fn with_grh(mut self) -> Self {
         self.flags.insert(WcFlags::GRH);
         self
     }
 
-    /// This completion of `bytes` received or read.
+    /// Returns this completion for `bytes` received or read.
     #[must_use]
     pub const fn with_byte_len(mut self, bytes: u32) -> Self {
         self.byte_len = bytes;
         self
     }
 
-    /// Which parts are valid.
+    /// Returns the flags for the valid parts.
     #[must_use]
     pub const fn flags(&self) -> WcFlags {
         self.flags
     }
 
-    /// The message's immediate data, in host order.
+    /// Returns the message's immediate data in host order, if any.
     #[must_use]
     pub fn imm_data(&self) -> Option<u32> {
         self.flags.contains(WcFlags::WITH_IMM).then_some(self.imm_or_rkey)
     }
 
-    /// The key that the message invalidated.
+    /// Returns the key that the message invalidated, if any.
     #[must_use]
     pub fn invalidated_rkey(&self) -> Option<Rkey> {
         self.flags.contains(WcFlags::WITH_INV).then_some(Rkey(self.imm_or_rkey))

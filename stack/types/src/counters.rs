@@ -1,20 +1,20 @@
-//! What a device counts: the fifteen counters of the kernel's `rdma_rxe` under their names there
+//! Counters of a device: the fifteen counters of the kernel's `rdma_rxe` under their kernel names
 //! (`rxe_hw_counters.c`), and one for each reason to drop a packet.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 crate::named_enum! {
-    /// One counter of a device, named in listings; the kernel's fifteen as there.
+    /// A counter of a device, with its name in listings.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Counter: name {
         /// Packets sent.
         SentPkts => "sent_pkts",
-        /// Packets received whose ICRC held.
+        /// Packets received with a correct ICRC.
         RcvdPkts => "rcvd_pkts",
-        /// Requests that had been received before.
+        /// Requests received again.
         DuplicateRequest => "duplicate_request",
-        /// Requests that came before an earlier one: each, whether it was kept or dropped.
-        /// `rdma_rxe`, which keeps none, counts only the first, which it asks for.
+        /// Requests received before an earlier one, whether stored or dropped. `rdma_rxe` stores
+        /// none and counts only the first, for which it sends a NAK.
         OutOfSeqRequest => "out_of_seq_request",
         /// RNR NAKs received.
         RcvdRnrErr => "rcvd_rnr_err",
@@ -22,145 +22,147 @@ crate::named_enum! {
         SendRnrErr => "send_rnr_err",
         /// Sequence NAKs received.
         RcvdSeqErr => "rcvd_seq_err",
-        /// Acknowledgements merged into a later one.
+        /// Acknowledgements merged into a later acknowledgement.
         AckDeferred => "ack_deferred",
-        /// Work requests that failed because the peer never answered.
+        /// Work requests that failed because the peer did not respond.
         RetryExceededErr => "retry_exceeded_err",
-        /// Work requests that failed because the peer never had a receive.
+        /// Work requests that failed because the peer had no receive posted.
         RetryRnrExceededErr => "retry_rnr_exceeded_err",
-        /// Times the requester went back and sent again.
+        /// Number of times that the requester resent packets.
         CompleterRetryErr => "completer_retry_err",
-        /// Sends that the system refused.
+        /// Sends that the system rejected.
         SendErr => "send_err",
-        /// Times the link went down.
+        /// Number of times that the link went down.
         LinkDowned => "link_downed",
         /// RDMA operations sent (WRITE, READ, atomics).
         RdmaSends => "rdma_sends",
         /// RDMA operations received.
         RdmaRecvs => "rdma_recvs",
 
-        /// Sequence NAKs sent: requests that counted as lost.
+        /// Sequence NAKs sent, for requests that count as lost.
         SendSeqErr => "send_seq_err",
-        /// Packets that came before an earlier one and were kept for it: requests, which count in
-        /// `out_of_seq_request` as well, and answers.
+        /// Packets received before an earlier one and stored: responses, and requests, which
+        /// `out_of_seq_request` also counts.
         ReorderBuffered => "reorder_buffered",
-        /// Of those, packets whose turn came, and which did as if they had come then.
+        /// Stored packets that were processed after the missing packets had arrived.
         ReorderDelivered => "reorder_delivered",
-        /// Last packets sent once more because nothing came back, to learn what was lost.
+        /// Last packets resent because no response arrived, to detect which packets were lost.
         TailProbes => "tail_probes",
-        /// Dropped: malformed, see the log for the reason of each.
+        /// Dropped: malformed. The log states the reason.
         DropMalformed => "drop_malformed",
-        /// Dropped: the ICRC does not hold.
+        /// Dropped: wrong ICRC.
         DropIcrc => "drop_icrc",
-        /// Dropped: no such queue pair.
+        /// Dropped: the queue pair does not exist.
         DropNoQp => "drop_no_qp",
-        /// Dropped: to a multicast group that no queue pair is attached to.
+        /// Dropped: no queue pair is attached to the multicast group.
         DropNoGroup => "drop_no_group",
-        /// Dropped: to a multicast group but not to queue pair 0xffffff, or to that at a single
-        /// host.
+        /// Dropped: a multicast group with another queue pair number than 0xffffff, or this number
+        /// at a unicast address.
         DropGroupMismatch => "drop_group_mismatch",
-        /// Dropped: for a process slot that nobody has.
+        /// Dropped: no process has the process slot.
         DropOtherProcess => "drop_other_process",
-        /// Dropped: datagrams that waited in the socket of a process that ended.
+        /// Dropped: unread datagrams in the socket of a process that ended.
         DropOrphanedSlot => "drop_orphaned_slot",
-        /// Dropped: to QP1, a request for a service that nobody listens on.
+        /// Dropped: a request to QP1 for a service without a listener.
         DropNoListener => "drop_no_listener",
-        /// Dropped: to QP0 or QP1, and not a management datagram as it should be.
+        /// Dropped: a packet to QP0 or QP1 that is not a valid management datagram.
         DropBadMad => "drop_bad_mad",
-        /// Dropped: to QP1, while as many management datagrams wait as can.
+        /// Dropped: a packet to QP1 while the queue of management datagrams is full.
         DropMadOverflow => "drop_mad_overflow",
-        /// Dropped: from another address than the queue pair's peer.
+        /// Dropped: the source address is not that of the queue pair's peer.
         DropWrongSource => "drop_wrong_source",
-        /// Dropped: the opcode is not of the queue pair's service.
+        /// Dropped: the opcode does not belong to the queue pair's service.
         DropWrongService => "drop_wrong_service",
-        /// Dropped: the P_Key is not the queue pair's.
+        /// Dropped: the P_Key does not match the queue pair's.
         DropWrongPkey => "drop_wrong_pkey",
-        /// Dropped: the Q_Key is not the queue pair's.
+        /// Dropped: the Q_Key does not match the queue pair's.
         DropWrongQkey => "drop_wrong_qkey",
-        /// Dropped: the queue pair does not receive in its state.
+        /// Dropped: the queue pair does not receive in its current state.
         DropNotReady => "drop_not_ready",
-        /// Dropped: a duplicate that needs no answer, or whose answer is no longer kept.
+        /// Dropped: a duplicate that needs no response, or whose response is no longer stored.
         DropDuplicate => "drop_duplicate",
-        /// Dropped: out of sequence while a NAK is outstanding, or kept until then.
+        /// Dropped: out of sequence, while a NAK is outstanding or after the packet was stored.
         DropOutOfSequence => "drop_out_of_sequence",
-        /// Dropped: an answer to nothing that is outstanding (ghost ACK).
+        /// Dropped: a response to a request that is not outstanding (ghost ACK).
         DropGhostAck => "drop_ghost_ack",
-        /// Dropped: an answer with a reserved syndrome.
+        /// Dropped: a response with a reserved syndrome.
         DropReservedSyndrome => "drop_reserved_syndrome",
-        /// Dropped: an answer while the same packets are being sent again, or kept until then.
+        /// Dropped: a response while its packets are being resent, or stored until then.
         DropImpliedNak => "drop_implied_nak",
-        /// Dropped: lost on purpose, as was asked for when the device was opened.
+        /// Dropped: simulated loss, as configured for the device.
         DropSimulated => "drop_simulated",
-        /// Received a second time, on purpose.
+        /// Received twice, by simulation.
         SimulatedDuplicate => "simulated_duplicate",
-        /// Received late, behind others that came after them, on purpose.
+        /// Received after later packets, by simulation.
         SimulatedReorder => "simulated_reorder",
-        /// Received with flipped bits, on purpose. All but one of 65,536 count in `drop_icrc`, too.
+        /// Received with flipped bits, by simulation. All but one of 65,536 also count in
+        /// `drop_icrc`.
         SimulatedCorrupt => "simulated_corrupt",
-        /// Received with a mark of congestion, on purpose.
+        /// Received with a congestion mark, by simulation.
         SimulatedMark => "simulated_mark",
-        /// Requests refused: for a shared receive queue that the target's XRC domain does not have.
+        /// Requests rejected: the target's XRC domain does not have the shared receive queue.
         XrcViolation => "xrc_violation",
-        /// Times a message found its shared receive queue empty.
+        /// Number of times that a message found its shared receive queue empty.
         SrqEmpty => "srq_empty",
-        /// Dropped: of a message of which an earlier packet was lost or refused (UC).
+        /// Dropped: an earlier packet of the message was lost or rejected (UC).
         DropIncomplete => "drop_incomplete",
-        /// Dropped: no receive was posted, on a service that does not tell the sender (UC, UD).
+        /// Dropped: no receive was posted, and the service does not report this to the sender (UC,
+        /// UD).
         DropNoReceive => "drop_no_receive",
         /// Dropped: the message does not fit the receive (UC, UD).
         DropTooLong => "drop_too_long",
-        /// Dropped: a WRITE without the right to do it (UC).
+        /// Dropped: a WRITE without the necessary rights (UC).
         DropNoRight => "drop_no_right",
         /// Dropped: lengths that contradict each other or the path MTU (UC).
         DropBadLength => "drop_bad_length",
-        /// Refused: a peer's access by a key that no region has.
+        /// Rejected: a peer's access with an unknown key.
         AccessUnknownKey => "access_unknown_key",
-        /// Refused: a peer's access by a key that a window or fast-registration region had, or has
-        /// while it is not valid.
+        /// Rejected: a peer's access with a former key of a window or fast-registration region, or
+        /// with its key while the region is not valid.
         AccessStaleKey => "access_stale_key",
-        /// Refused: a peer's access to a region or window of another protection domain.
+        /// Rejected: a peer's access to a region or window of another protection domain.
         AccessWrongPd => "access_wrong_pd",
-        /// Refused: a peer's access to a window that another queue pair bound.
+        /// Rejected: a peer's access to a window that another queue pair bound.
         AccessWrongQp => "access_wrong_qp",
-        /// Refused: a peer's access that the region or window does not grant.
+        /// Rejected: a peer's access that the region or window does not grant.
         AccessDenied => "access_denied",
-        /// Refused: a peer's access beyond the bounds of the region or window.
+        /// Rejected: a peer's access outside the region or window.
         AccessOutOfBounds => "access_out_of_bounds",
-        /// Refused: a peer's access to pages that are not mapped (on-demand regions).
+        /// Rejected: a peer's access to absent pages (on-demand regions).
         AccessNotMapped => "access_not_mapped",
-        /// Refused: a peer's FLUSH for persistence, of memory that does not last (any more) or that
-        /// the system failed to write.
+        /// Rejected: a peer's FLUSH to persistence, for memory that is not persistent, or after an
+        /// error of the system.
         FlushFailed => "flush_failed",
-        /// Refused: a peer's SEND with invalidate, by the key that it names.
+        /// Rejected: a peer's SEND with invalidate, because of its key.
         InvalidateRefused => "invalidate_refused",
-        /// Refused: an own work request that binds a window, registers or invalidates.
+        /// Rejected: a local work request that binds a window, registers or invalidates.
         LocalOpRefused => "local_op_refused",
-        /// Received data packets of reliable connections that a router had marked (CE): the queue
-        /// pair's peer is told.
+        /// Data packets of reliable connections received with a congestion mark (CE). The queue
+        /// pair's peer receives a CNP.
         EcnMarked => "np_ecn_marked_roce_packets",
         /// Congestion notifications sent.
         CnpSent => "np_cnp_sent",
-        /// Congestion notifications received, for a queue pair that has that peer.
+        /// Congestion notifications received for a queue pair with that peer.
         CnpHandled => "rp_cnp_handled",
-        /// Congestion notifications received, for no queue pair that sends reliably to where they
-        /// came from.
+        /// Congestion notifications received without a queue pair that reliably sends to their
+        /// source.
         CnpIgnored => "rp_cnp_ignored",
 
-        /// Arrived here and passed on to the process that they are for.
+        /// Packets received here and forwarded to the process that they belong to.
         Forwarded => "forwarded",
-        /// Received from another process where they arrived.
+        /// Packets received from another process that forwarded them.
         RcvdForwarded => "rcvd_forwarded",
 
-        /// Received: the ICRC holds for the identification that the sender's position in a run
-        /// tells.
+        /// Packets received whose ICRC is correct for the expected identification, which follows
+        /// from the index in a run.
         IcrcExact => "icrc_exact",
-        /// Received: the ICRC holds for some identification, which a UDP socket does not show.
+        /// Packets received whose ICRC is correct for another identification.
         IcrcSolved => "icrc_solved",
     }
 }
 
 impl Counter {
-    /// How many of [`ALL`](Self::ALL), from the first, `rdma_rxe` has too.
+    /// The number of counters, from the first of [`ALL`](Self::ALL), that `rdma_rxe` has as well.
     pub const KERNEL: usize = 15;
 }
 
@@ -177,25 +179,25 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Adds one.
+    /// Adds one to `counter`.
     #[inline]
     pub fn add(&self, counter: Counter) {
         self.add_many(counter, 1);
     }
 
-    /// Adds `n`.
+    /// Adds `n` to `counter`.
     #[inline]
     pub fn add_many(&self, counter: Counter, n: u64) {
         self.values[counter as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The value now.
+    /// Returns the current value of `counter`.
     #[must_use]
     pub fn value(&self, counter: Counter) -> u64 {
         self.values[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Every counter with its value now.
+    /// Returns all counters with their current values.
     pub fn snapshot(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.iter().map(|counter| (*counter, self.value(*counter)))
     }

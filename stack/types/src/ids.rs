@@ -1,17 +1,17 @@
-//! Numbers of a device's objects.
+//! Identifiers of a device's objects.
 
-/// A completion queue's number within its device.
+/// Number of a completion queue within its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CqId(pub u32);
 
-/// A shared receive queue's number within its device.
+/// Number of a shared receive queue within its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SrqId(pub u32);
 
-/// A protection domain's handle.
+/// Handle of a protection domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PdId(pub u32);
 
-/// Names an allocation of device memory.
+/// Identifier of an allocation of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DmId(pub u32);

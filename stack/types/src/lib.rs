@@ -1,22 +1,21 @@
-//! Types that every layer of the stack shares: time, numbers, attributes, work requests,
-//! completions, limits, counters, and the traits of a port.
+//! Types that every layer of the stack shares.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`access`] | rights to memory, who asks for them, memory windows |
-//! | [`attr`] | a queue pair's attributes |
-//! | [`completion`] | one work completion: status, opcode, flags |
-//! | [`counters`] | what a device counts |
-//! | [`errno`] | how errors state their message and their `errno` |
-//! | [`ids`] | numbers of a device's objects |
-//! | [`limits`] | what a device can do |
+//! | [`access`] | rights to memory, memory windows |
+//! | [`attr`] | attributes of a queue pair |
+//! | [`completion`] | work completions: status, opcode, flags |
+//! | [`counters`] | counters of a device |
+//! | [`errno`] | a macro for errors with a message and an `errno` |
+//! | [`ids`] | identifiers of a device's objects |
+//! | [`limits`] | limits of a device |
 //! | [`owner`] | processes that hold an address or a service |
 //! | [`port`] | runs and datagrams, and the traits of a port |
-//! | [`qpn`] | how a queue pair number is made up |
-//! | [`rng`] | the seeded generator behind everything random |
+//! | [`qpn`] | structure of queue pair numbers |
+//! | [`rng`] | the seeded random number generator |
 //! | [`sync`] | locks and atomics, replaced by loom's under `--cfg loom` |
-//! | [`time`] | the core's clock reading |
-//! | [`wake`] | waking a program outside the core |
+//! | [`time`] | time of the core's clock |
+//! | [`wake`] | notification of a program outside the core |
 //! | [`work_request`] | work requests |
 //!
 //! This crate has no I/O and reads no clock.

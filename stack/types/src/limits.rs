@@ -1,10 +1,11 @@
-//! What a device can do, as `ibv_query_device` reports it. The numbers are `rdma_rxe`'s
-//! (`rxe_param.h`) where a program may have come to rely on them.
+//! Limits of a device, as `ibv_query_device` reports them.
+//!
+//! The values are those of `rdma_rxe` (`rxe_param.h`) where programs may depend on them.
 
 use crate::attr::PathMtu;
 use urxe_wire::FlushIcrc;
 
-/// Defines the limits, each with its default.
+/// Defines a struct whose fields state their default.
 macro_rules! limits {
     ($(#[$meta:meta])* pub struct $name:ident {
         $($(#[$doc:meta])* $limit:ident: $type:ty = $default:expr;)*
@@ -26,74 +27,74 @@ limits! {
     /// The limits of a device.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Limits {
-        /// Longest message in bytes.
+        /// Largest message in bytes.
         max_msg_sz: u64 = 1 << 31;
-        /// Longest region in bytes.
+        /// Largest memory region in bytes.
         max_mr_size: u64 = u64::MAX;
-        /// Queue pairs.
+        /// Number of queue pairs.
         max_qp: u32 = crate::qpn::MAX_QPS - 16;
-        /// Work requests of one queue.
+        /// Number of work requests in a queue.
         max_qp_wr: u32 = 1 << 20;
-        /// Scatter-gather entries of a work request.
+        /// Number of scatter-gather entries in a work request.
         max_sge: u32 = 32;
-        /// Bytes of inline data.
+        /// Number of inline bytes in a work request.
         max_inline_data: u32 = 1024;
-        /// Completion queues.
+        /// Number of completion queues.
         max_cq: u32 = 1 << 20;
-        /// Entries of a completion queue.
+        /// Number of entries in a completion queue.
         max_cqe: u32 = 1 << 22;
-        /// Regions.
+        /// Number of memory regions.
         max_mr: u32 = 524_287;
-        /// Memory windows.
+        /// Number of memory windows.
         max_mw: u32 = 524_287;
-        /// Pages of a fast-registration region.
+        /// Number of pages in a fast-registration region.
         max_fast_reg_page_list_len: u32 = 512;
-        /// Bytes of device memory in all.
+        /// Total device memory in bytes.
         max_dm_size: u64 = 1 << 20;
-        /// Address handles.
+        /// Number of address handles.
         max_ah: u32 = 1 << 20;
-        /// Multicast groups.
+        /// Number of multicast groups.
         max_mcast_grp: u32 = 8192;
-        /// Queue pairs attached to one multicast group.
+        /// Number of queue pairs attached to one multicast group.
         max_mcast_qp_attach: u32 = 56;
-        /// Attachments of queue pairs to multicast groups, in all.
+        /// Total number of attachments of queue pairs to multicast groups.
         max_total_mcast_qp_attach: u32 = 0x7_0000;
-        /// Protection domains.
+        /// Number of protection domains.
         max_pd: u32 = 1 << 20;
-        /// Shared receive queues.
+        /// Number of shared receive queues.
         max_srq: u32 = 1 << 16;
-        /// Receives of a shared receive queue.
+        /// Number of receives in a shared receive queue.
         max_srq_wr: u32 = 1 << 20;
-        /// Scatter-gather entries of a shared receive queue's receives.
+        /// Number of scatter-gather entries in a shared receive queue's receives.
         max_srq_sge: u32 = 32;
-        /// XRC domains.
+        /// Number of XRC domains.
         max_xrcd: u32 = 1 << 16;
-        /// READs and atomics outstanding towards a queue pair.
+        /// Number of outstanding READs and atomics that target a queue pair.
         max_qp_rd_atom: u8 = 128;
-        /// READs and atomics outstanding from a queue pair.
+        /// Number of outstanding READs and atomics that a queue pair initiates.
         max_qp_init_rd_atom: u8 = 128;
-        /// Entries of the P_Key table.
+        /// Number of entries in the P_Key table.
         max_pkeys: u16 = 1;
         /// Largest path MTU.
         max_mtu: PathMtu = PathMtu::Mtu4096;
-        /// Set M (migrated) in packets: some NICs want it, the kernel's `rdma_rxe` leaves it clear.
+        /// Whether packets set M (migrated). Some adapters expect 1, the kernel's `rdma_rxe` sends
+        /// 0.
         mig_req: bool = false;
-        /// What the ICRC of the FLUSHes that are sent covers: what `rdma_rxe` wants, or what the
-        /// specification says.
+        /// The ICRC of FLUSH packets that are sent.
         flush_icrc: FlushIcrc = FlushIcrc::Rxe;
     }
 }
 
 impl Limits {
-    /// The same for a process that may have so many descriptors: each multicast group that the
-    /// device joins takes one.
+    /// Returns the limits for a process with this number of file descriptors, because each
+    /// multicast group of the device needs a descriptor.
     #[must_use]
     pub fn within_descriptors(self, descriptors: u64) -> Self {
         let groups = u32::try_from(descriptors).unwrap_or(u32::MAX);
         Self { max_mcast_grp: self.max_mcast_grp.min(groups), ..self }
     }
 
-    /// The part of them that is about memory.
+    /// Returns the limits that concern memory.
     #[must_use]
     pub const fn memory(&self) -> MemoryLimits {
         MemoryLimits {
@@ -106,17 +107,17 @@ impl Limits {
     }
 }
 
-/// What a table may hold. Never more than 2²⁴ less 64 objects in all.
+/// Limits of a memory table, which holds at most 2²⁴ - 64 objects in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Regions, fast-registration ones included.
+    /// Number of regions, including fast-registration regions.
     pub max_mr: u32,
-    /// Bytes of a region.
+    /// Largest region in bytes.
     pub max_mr_size: u64,
-    /// Windows.
+    /// Number of windows.
     pub max_mw: u32,
-    /// Pages of a fast-registration region.
+    /// Number of pages in a fast-registration region.
     pub max_pages: u32,
-    /// Bytes of device memory in all.
+    /// Total device memory in bytes.
     pub max_dm: u64,
 }

@@ -1,26 +1,26 @@
-//! Processes that hold an address or a service, as errors name them.
+//! Processes that hold an address or a service, for error messages.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use rustix::io::Errno;
 
-/// The most service ids that the processes of one address listen on.
+/// The largest number of service ids that the processes of one address listen on.
 pub const MAX_SERVICES: usize = 1024;
 
-/// A process that has an address, as far as it can be told.
+/// A process that holds an address or a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its effective user.
+    /// Effective user id.
     pub uid: u32,
-    /// Its number; `None` if it is in another process namespace, or is the kernel.
+    /// Process id, or `None` for the kernel and for a process in another PID namespace.
     pub pid: Option<i32>,
     name: [u8; 16],
 }
 
 impl Owner {
-    /// Describes a process; of `name`, the first 16 bytes are kept (the kernel's own limit is 15
-    /// bytes: TASK_COMM_LEN, proc(5)).
+    /// Returns the description of a process. Keeps the first 16 bytes of `name`, because the kernel
+    /// limits names to 15 bytes (TASK_COMM_LEN, proc(5)).
     #[must_use]
     pub fn new(uid: u32, pid: Option<i32>, name: &[u8]) -> Self {
         let mut kept = [0; 16];
@@ -29,7 +29,7 @@ impl Owner {
         Self { uid, pid, name: kept }
     }
 
-    /// The process's name (proc(5), comm); empty if it cannot be told.
+    /// Returns the name of the process (proc(5), comm), or an empty text if unknown.
     #[must_use]
     pub fn name(&self) -> String {
         String::from_utf8_lossy(&self.name).trim_end_matches('\0').to_owned()
@@ -49,17 +49,17 @@ impl fmt::Display for Owner {
 }
 
 crate::errors! {
-    /// Why a service cannot be listened on.
+    /// The reason why a process cannot listen on a service.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum ListenError {
         #[error(
-            "service {service_id:#x} (port {}) of {address} is taken by {}",
+            "service {service_id:#x} (port {}) of {address} is in use by {}",
             service_id & 0xffff,
             match owner { Some(owner) => owner.to_string(), None => "another process".to_owned() }
         )]
         InUse { address: IpAddr, service_id: u64, owner: Option<Owner> } = EADDRINUSE,
-        #[error("the processes of {address} listen on {MAX_SERVICES} services, which is as many as \
-                 there can be")]
+        #[error("the processes of {address} already listen on {MAX_SERVICES} services, which is \
+                 the maximum")]
         TooMany { address: IpAddr } = ENOMEM,
         #[error("cannot change the table of services of {address}: {errno}")]
         System { address: IpAddr, errno: Errno } = errno.raw_os_error(),

@@ -1,28 +1,30 @@
-//! How a queue pair number is made up.
+//! Structure of queue pair numbers.
 //!
 //! ```text
-//!  23        18 17                                0
+//! 23        18 17                                0
 //! | process slot | index and generation, permuted  |
 //! ```
-//! Processes that share an address steer by the upper six bits (a socket filter looks at them), so
-//! they stand unchanged. The lower eighteen hold the index in the process's table (16 bits) and a
-//! generation (2 bits), permuted by a keyed Feistel network, so that numbers cannot be guessed and
-//! a number just freed does not come back at once. 0, 1 and 0xffffff are never given out.
+//!
+//! A socket filter uses the upper six bits to select one of the processes that share an address.
+//! These bits are not permuted. The lower 18 bits hold the index in the process's table (16 bits)
+//! and a generation (2 bits). A keyed Feistel network permutes them, so that numbers cannot be
+//! guessed and a freed number is not reused at once. The numbers 0, 1 and 0xffffff are reserved.
 
 use urxe_wire::Qpn;
 
 use crate::rng::Rng;
 
-/// The most processes that share one address.
+/// The largest number of processes that share one address.
 pub const MAX_PROCESS_SLOTS: u8 = 64;
-/// Stands for the slot of QP0 and QP1, which belong to no process in particular.
+/// The slot of QP0 and QP1, which do not belong to one process.
 pub const MANAGEMENT_SLOT: u8 = MAX_PROCESS_SLOTS;
-/// The most queue pairs of one process.
+/// The largest number of queue pairs of one process.
 pub const MAX_QPS: u32 = 1 << INDEX_BITS;
 
-/// So many freed indices lie still before the first is used again: with the generations, a number
-/// comes back after four times as many queue pairs at the earliest. At 750 bytes a place they cost
-/// 3 MiB.
+/// The number of freed indices before the first of them is reused.
+///
+/// With the generations, a number is reused after at least four times as many queue pairs. An entry
+/// has 750 bytes, so the freed entries need 3 MiB.
 pub const RESTING_QPS: usize = 4096;
 
 const INDEX_BITS: u32 = 16;
@@ -33,23 +35,22 @@ pub const SLOT_SHIFT: u32 = 18;
 const HALF_BITS: u32 = LOW_BITS / 2;
 const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
 const ROUNDS: usize = 4;
-/// How often an index is used before its first number comes back.
+/// The number of uses of an index before its first number is reused.
 pub const GENERATIONS: u32 = 1 << (LOW_BITS - INDEX_BITS);
 
-/// The process slot that `qpn` carries, if it is one that this numbering gives out.
+/// Returns the process slot in `qpn`, which is meaningful for numbers of this structure only.
 #[must_use]
 pub fn process_slot(qpn: Qpn) -> u8 {
     (qpn.value() >> LOW_BITS) as u8
 }
 
-/// Where packets to `qpn` at a peer with many processes are taken apart: at the process slot, or at
-/// [`MANAGEMENT_SLOT`].
+/// Returns the process slot that selects a path to `qpn`, or [`MANAGEMENT_SLOT`] for QP0 and QP1.
 #[must_use]
 pub fn peer_slot(qpn: Qpn) -> u8 {
     if qpn.value() <= Qpn::QP1.value() { MANAGEMENT_SLOT } else { process_slot(qpn) }
 }
 
-/// The numbering of one device.
+/// The numbering of the queue pairs of one device.
 #[derive(Debug)]
 pub struct QpNumbers {
     process_slot: u8,
@@ -60,7 +61,7 @@ impl QpNumbers {
     /// Returns the numbering of the process at `process_slot`, permuted by `seed`.
     ///
     /// # Panics
-    /// If `process_slot` is not below [`MAX_PROCESS_SLOTS`].
+    /// Panics if `process_slot` is not below [`MAX_PROCESS_SLOTS`].
     #[must_use]
     pub fn new(process_slot: u8, seed: u64) -> Self {
         assert!(
@@ -71,8 +72,8 @@ impl QpNumbers {
         Self { process_slot, factors: [(); ROUNDS].map(|()| rng.next_u32() | 1) }
     }
 
-    /// The number of queue pair `index` in its `generation`th use; `None` for the three reserved
-    /// ones.
+    /// Returns the number of queue pair `index` in its `generation`th use, or `None` for a reserved
+    /// number.
     pub fn number(&self, index: u32, generation: u32) -> Option<Qpn> {
         debug_assert!(index < MAX_QPS);
         let low = self.permute((generation % GENERATIONS) << INDEX_BITS | index);
@@ -80,7 +81,8 @@ impl QpNumbers {
         Qpn::new(value).filter(|qpn| !matches!(qpn.value(), 0 | 1 | 0xff_ffff))
     }
 
-    /// The index that `qpn` could belong to. Whether it does, the queue pair there says.
+    /// Returns the index of `qpn`, if the number belongs to this process. The caller must check the
+    /// queue pair at that index, which can have another generation.
     #[inline]
     pub fn index(&self, qpn: Qpn) -> Option<u32> {
         let value = qpn.value();

@@ -1,10 +1,12 @@
-//! One small seeded generator whose numbers never change, so that a seed replays a run for good.
+//! A small seeded random number generator whose output never changes, so that a seed always replays
+//! the same run.
 //!
-//! xoshiro256** (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018), its
-//! state filled by SplitMix64 from a 64-bit seed. Crates' generators may change between versions;
-//! the numbers of this one are fixed by the tests beside it. It is not for secrets: keys and first
-//! PSNs that a stranger must not guess start from a seed of the operating system, which whoever
-//! makes the device passes in.
+//! The algorithm is xoshiro256** (Blackman and Vigna, "Scrambled linear pseudorandom number
+//! generators", 2018), with a state from SplitMix64 and a 64-bit seed. Generators of other crates
+//! may change between versions. The tests fix the output of this one.
+//!
+//! The generator is not suitable for secrets. Keys and initial PSNs must not be predictable, so the
+//! creator of a device passes in a seed from the operating system.
 
 #[cfg(test)]
 mod tests;
@@ -16,22 +18,22 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator whose every number follows from `seed`.
+    /// Returns a generator whose output depends only on `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut split = seed;
         Self { state: [(); 4].map(|()| split_mix(&mut split)) }
     }
 
-    /// A generator for one part of what `seed` describes: different `stream`s of one seed are
-    /// unrelated, so a part that draws more numbers does not move the others.
+    /// Returns a generator for one of several independent streams of a seed. A stream that draws
+    /// more numbers does not affect the others.
     #[must_use]
     pub fn stream(seed: u64, stream: u64) -> Self {
         let mut split = stream;
         Self::new(seed ^ split_mix(&mut split))
     }
 
-    /// The next 64 uniform bits.
+    /// Returns the next 64 uniform bits.
     pub fn next_u64(&mut self) -> u64 {
         let [s0, s1, s2, s3] = &mut self.state;
         let result = s1.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -45,17 +47,17 @@ impl Rng {
         result
     }
 
-    /// The next 32 uniform bits.
+    /// Returns the next 32 uniform bits.
     pub fn next_u32(&mut self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// A number below `bound`; 0 if `bound` is 0. Its bias is below `bound` / 2^64.
+    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias is below `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included; `low` if the range is empty.
+    /// Returns a number from `low` to `high`, inclusive, or `low` if the range is empty.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         match high.saturating_sub(low).checked_add(1) {
             Some(count) => low + self.below(count),
@@ -63,15 +65,15 @@ impl Rng {
         }
     }
 
-    /// An index below `len`; 0 if `len` is 0.
+    /// Returns an index below `len`, or 0 if `len` is 0.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     ///
     /// # Panics
-    /// If `choices` is empty.
+    /// Panics if `choices` is empty.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.index(choices.len())]
     }
@@ -83,7 +85,7 @@ impl Rng {
         }
     }
 
-    /// True with the given probability.
+    /// Returns true with the given probability.
     pub fn chance(&mut self, probability: Probability) -> bool {
         self.below(u64::from(Probability::ALWAYS.0)) < u64::from(probability.0)
     }
@@ -98,29 +100,29 @@ fn split_mix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A probability in parts per million: an integer, so that a run is the same on every machine.
+/// A probability in parts per million. An integer gives the same result on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Probability(u32);
 
 impl Probability {
-    /// Never.
+    /// Probability 0.
     pub const NEVER: Self = Self(0);
-    /// Every time.
+    /// Probability 1.
     pub const ALWAYS: Self = Self(1_000_000);
 
-    /// `ppm` parts per million, at most [`Probability::ALWAYS`].
+    /// Returns a probability of `ppm` parts per million, at most [`Probability::ALWAYS`].
     #[must_use]
     pub const fn from_ppm(ppm: u32) -> Self {
         if ppm > Self::ALWAYS.0 { Self::ALWAYS } else { Self(ppm) }
     }
 
-    /// `percent` parts per hundred, at most [`Probability::ALWAYS`].
+    /// Returns a probability of `percent` parts per hundred, at most [`Probability::ALWAYS`].
     #[must_use]
     pub const fn from_percent(percent: u32) -> Self {
         Self::from_ppm(percent.saturating_mul(10_000))
     }
 
-    /// Parts per million.
+    /// Returns the probability in parts per million.
     #[must_use]
     pub const fn as_ppm(self) -> u32 {
         self.0

@@ -1,9 +1,9 @@
-//! Locks and atomics: the standard library's, or loom's under `--cfg loom`.
+//! Locks and atomics: those of the standard library, or loom's under `--cfg loom`.
 //!
-//! The standard library's locks are futexes, so a child after `fork` finds no global table in an
-//! unknown state. Every structure that threads share imports from here, so that loom can explore
-//! its interleavings. Reference counts are the standard library's in both: they say who owns a
-//! thing, and decide nothing else.
+//! All structures that threads share use this module, so that loom can explore their interleavings.
+//! The standard library's locks are futexes. A child process after `fork` therefore finds no global
+//! table in an unknown state. Reference counts always come from the standard library, because they
+//! only express ownership.
 
 pub use std::sync::{Arc, TryLockError};
 #[cfg(not(loom))]
@@ -17,7 +17,7 @@ pub use loom::thread::ThreadId;
 #[cfg(not(loom))]
 pub use std::thread::ThreadId;
 
-/// The thread that calls.
+/// Returns the id of the calling thread.
 pub fn current_thread() -> ThreadId {
     #[cfg(not(loom))]
     return std::thread::current().id();
@@ -25,8 +25,8 @@ pub fn current_thread() -> ThreadId {
     return loom::thread::current().id();
 }
 
-/// Gives the processor to another thread; under loom, tells the scheduler that this one cannot go
-/// on alone.
+/// Yields the processor to another thread. Under loom, this tells the scheduler that another thread
+/// must run first.
 pub fn yield_now() {
     #[cfg(not(loom))]
     std::thread::yield_now();
@@ -34,8 +34,10 @@ pub fn yield_now() {
     loom::thread::yield_now();
 }
 
-/// Locks `mutex`. A poisoned lock is taken all the same: the stack's own state machines assert
-/// their invariants, and one panicking application thread must not stop the traffic of all others.
+/// Locks `mutex`, even if it is poisoned.
+///
+/// The state machines of the stack assert their own invariants, and a panic in one application
+/// thread must not stop the traffic of the others.
 #[inline(always)]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
@@ -44,7 +46,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Locks `mutex` if nobody holds it.
+/// Locks `mutex` if no thread holds the lock, even if the mutex is poisoned.
 #[inline(always)]
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
@@ -54,7 +56,7 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Waits on `condvar`; like [`lock`], whether or not another thread panicked under the lock.
+/// Waits on `condvar`. Like [`lock`], this ignores poisoning.
 pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     match condvar.wait(guard) {
         Ok(guard) => guard,

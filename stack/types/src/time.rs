@@ -1,44 +1,44 @@
-//! The core's clock reading: nanoseconds since an origin that whoever drives the device chooses.
+//! Time of the core's clock, in nanoseconds since an origin that the driver of a device chooses.
 //!
-//! The core never reads a clock; every call that needs one takes a [`Time`]. Over UDP it comes from
-//! `CLOCK_MONOTONIC`, in the simulated network from the event queue.
+//! The core never reads a clock. Every call that needs the time takes a [`Time`]. With UDP it comes
+//! from `CLOCK_MONOTONIC`, in the simulated network from the event queue.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point in time, in nanoseconds since the driver's origin. Never goes backwards.
+/// A point in time, in nanoseconds since the driver's origin. Time must not go backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
     /// The origin.
     pub const ZERO: Self = Self(0);
-    /// Later than every other time: "no deadline" where an option would cost a branch.
+    /// A time after all others. Means "no deadline" where an `Option` would cost a branch.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The time `ns` nanoseconds after the origin.
+    /// Returns the time `ns` nanoseconds after the origin.
     #[must_use]
     #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     #[must_use]
     #[inline]
     pub const fn as_ns(self) -> u64 {
         self.0
     }
 
-    /// Nanoseconds since `earlier`, 0 if that is not earlier.
+    /// Returns the nanoseconds since `earlier`, or 0 if `earlier` is later.
     #[must_use]
     #[inline]
     pub const fn since_ns(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This time and `ns` nanoseconds; saturates at [`Time::NEVER`].
+    /// Returns the time `ns` nanoseconds later, at most [`Time::NEVER`].
     #[must_use]
     #[inline]
     pub const fn plus_ns(self, ns: u64) -> Self {

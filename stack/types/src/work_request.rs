@@ -1,8 +1,7 @@
-//! Work requests: what a program posts.
+//! Work requests, which a program posts to a queue.
 //!
-//! The shapes follow `ibv_send_wr` and `ibv_recv_wr`; an operation carries only the fields it uses,
-//! so that a combination that means nothing cannot be written. Values on the wire (immediate data)
-//! are in host order.
+//! The types follow `ibv_send_wr` and `ibv_recv_wr`. An operation has only the fields that it uses,
+//! so a meaningless combination cannot be expressed. Immediate data is in host order.
 
 use std::net::IpAddr;
 
@@ -14,15 +13,15 @@ use crate::attr::{QpState, QpType};
 use crate::completion::WcOpcode;
 use crate::ids::SrqId;
 
-/// Numbers of shared receive queues have 24 bits.
+/// The largest number of a shared receive queue, 24 bits.
 const MAX_SRQ_NUMBER: u32 = 0x00ff_ffff;
 
-/// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey`
-/// (`ibv_sge`, whose layout it has).
+/// A range of local memory: `length` bytes at `addr`, within the region of `lkey`. The layout is
+/// that of `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// Address in the region's own address space (its `iova`).
+    /// Address in the region's address space (its `iova`).
     pub addr: u64,
     /// Length in bytes.
     pub length: u32,
@@ -30,7 +29,7 @@ pub struct Sge {
     pub lkey: Lkey,
 }
 
-/// A place in the peer's memory.
+/// A location in the peer's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remote {
     /// Address in the peer region's address space.
@@ -39,105 +38,105 @@ pub struct Remote {
     pub rkey: Rkey,
 }
 
-/// What a send work request does.
+/// The operation of a send work request.
 ///
-/// There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel): IBTA gives them no opcode,
-/// `ib_pack.h` lists none, and what some hardware sends for them lies in the manufacturers' range,
-/// so no other peer would know it. `ibv_post_send` has no operation for them either.
+/// There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel). IBTA assigns no opcode to
+/// them, `ib_pack.h` lists none, and some adapters use manufacturer-defined opcodes that other
+/// peers do not know. `ibv_post_send` has no such operation either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
-    /// Message into the peer's next receive.
+    /// Sends a message to the peer's next receive.
     Send,
-    /// The same, with four bytes of immediate data in its completion.
+    /// Sends a message with four bytes of immediate data.
     SendImm {
         /// Immediate data.
         imm: u32,
     },
-    /// The same, invalidating one of the peer's keys (C9-90).
+    /// Sends a message and invalidates a key of the peer (C9-90).
     SendInvalidate {
-        /// The key that the peer invalidates.
+        /// The key to invalidate.
         rkey: Rkey,
     },
-    /// Write into the peer's memory.
+    /// Writes to the peer's memory.
     Write {
-        /// Where to.
+        /// Destination of the data.
         remote: Remote,
     },
-    /// Write, then complete one of the peer's receives with immediate data.
+    /// Writes to the peer's memory, then completes one of the peer's receives with immediate data.
     WriteImm {
-        /// Where to.
+        /// Destination of the data.
         remote: Remote,
         /// Immediate data.
         imm: u32,
     },
-    /// Read from the peer's memory.
+    /// Reads from the peer's memory.
     Read {
-        /// Where from.
+        /// Source of the data.
         remote: Remote,
     },
-    /// Atomic compare and swap of eight bytes; the old value arrives in the local buffer.
+    /// Atomic compare and swap of eight bytes. The original value is stored in the local buffer.
     CompareSwap {
-        /// The eight bytes, aligned to eight.
+        /// Location of the eight bytes, aligned to eight.
         remote: Remote,
-        /// The value expected there.
+        /// The expected value.
         compare: u64,
-        /// What replaces it.
+        /// The new value.
         swap: u64,
     },
-    /// Atomic fetch and add of eight bytes; the old value arrives in the local buffer.
+    /// Atomic fetch and add of eight bytes. The original value is stored in the local buffer.
     FetchAdd {
-        /// The eight bytes, aligned to eight.
+        /// Location of the eight bytes, aligned to eight.
         remote: Remote,
-        /// What is added, wrapping.
+        /// The value to add, wrapping.
         add: u64,
     },
-    /// Bind a memory window, of either type. Sends nothing and has no data.
+    /// Binds a memory window of either type. A local operation without data.
     BindMw(Bind),
-    /// Make a fast-registration region valid for what was mapped to it last. Sends nothing and has
-    /// no data.
+    /// Makes a fast-registration region valid for the memory that was mapped last. A local
+    /// operation without data.
     RegMr {
-        /// The key that it shall answer to: its upper 24 bits name the region, the low 8 are the
-        /// program's choice.
+        /// The new key. Its upper 24 bits must name the region. The program chooses the low 8 bits.
         key: Rkey,
-        /// What it grants.
+        /// The rights that the region grants.
         access: Access,
     },
-    /// Take away the key of a fast-registration region or a type 2 window. Sends nothing and has no
-    /// data. Starts only when everything before it has completed: the specification's local
-    /// invalidate fence (10.6.5.1), which `rdma_rxe` does not leave to the program either
-    /// (`rxe_req.c`, `rxe_wqe_is_fenced`).
+    /// Invalidates the key of a fast-registration region or a type 2 window. A local operation
+    /// without data.
+    ///
+    /// The operation starts after all earlier work requests have completed (local invalidate fence,
+    /// 10.6.5.1). `rdma_rxe` always applies this fence as well (`rxe_req.c`, `rxe_wqe_is_fenced`).
     LocalInv {
         /// The key.
         rkey: Rkey,
     },
-    /// Writes eight bytes as one (ATOMIC WRITE, A19): who looks at them sees all of them or none.
+    /// Writes eight bytes as one unit (ATOMIC WRITE, A19). Readers see all bytes or none.
     AtomicWrite {
-        /// The eight bytes, aligned to eight.
+        /// Location of the eight bytes, aligned to eight.
         remote: Remote,
     },
-    /// Completes when what was written before has got as far as asked (FLUSH, A19). Carries no
+    /// Completes when earlier writes have reached the requested placement (FLUSH, A19). Has no
     /// data.
     Flush {
-        /// Where the range begins; of [`FlushRange::Region`] only the key counts.
+        /// Start of the range. [`FlushRange::Region`] uses only the key.
         remote: Remote,
-        /// How far.
+        /// The requested placement.
         placement: PlacementType,
-        /// Which part of the peer's memory.
+        /// The part of the peer's memory.
         range: FlushRange,
     },
 }
 
-/// What a FLUSH is about.
+/// The memory that a FLUSH covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushRange {
-    /// So many bytes from the address on.
+    /// This number of bytes from the address.
     Bytes(u32),
     /// The whole region of the key.
     Region,
 }
 
 impl SendOp {
-    /// The opcode of this operation's completion.
+    /// Returns the opcode of this operation's completion.
     #[must_use]
     pub const fn wc_opcode(&self) -> WcOpcode {
         match self {
@@ -154,33 +153,33 @@ impl SendOp {
         }
     }
 
-    /// Whether the peer answers with data: READ and the atomics.
+    /// Returns whether the peer responds with data: READ and the atomics.
     #[must_use]
     pub const fn returns_data(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Whether this is carried out here, without a packet: on a key of this device.
+    /// Returns whether the device executes the operation locally, without a packet.
     #[must_use]
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::BindMw(_) | Self::RegMr { .. } | Self::LocalInv { .. })
     }
 
-    /// Whether the peer answers it by a response of its own, which no later answer stands for: what
-    /// counts to `max_rd_atomic` and what a fence waits for. READ, the atomics, ATOMIC WRITE, FLUSH
-    /// (`rxe_resp.c`).
+    /// Returns whether the peer sends a separate response: READ, the atomics, ATOMIC WRITE and
+    /// FLUSH (`rxe_resp.c`). No later acknowledgement covers such a request. These operations count
+    /// towards `max_rd_atomic`, and a fence waits for them.
     #[must_use]
     pub const fn has_response(&self) -> bool {
         self.returns_data() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
     }
 
-    /// Whether this is one of the atomic operations that return what was there.
+    /// Returns whether the operation is an atomic that returns the original value.
     #[must_use]
     pub const fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// The right that the local buffers need.
+    /// Returns the rights that the local buffers need.
     #[must_use]
     pub const fn local_access(&self) -> Access {
         if self.returns_data() { Access::LOCAL_WRITE } else { Access::empty() }
@@ -191,56 +190,56 @@ bitflags! {
     /// Flags of a send work request, with libibverbs' values (`ibv_send_flags`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SendFlags: u32 {
-        /// Start only when all earlier READs and atomics have completed.
+        /// Starts the request only after all earlier READs and atomics have completed.
         const FENCE = 1;
-        /// Make a completion.
+        /// Generates a completion.
         const SIGNALED = 2;
-        /// Wake a peer that armed its queue for solicited completions.
+        /// Notifies a peer that requested notification of solicited completions.
         const SOLICITED = 4;
-        /// The data is taken at once; its memory need not be registered.
+        /// Copies the data at once. The memory of the data need not be registered.
         const INLINE = 8;
     }
 }
 
-/// Where a send work request's data lies.
+/// The data of a send work request.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// In registered memory.
+    /// Data in registered memory.
     Sges(&'a [Sge]),
-    /// Here: the pieces are copied, one after the other, when the request is posted.
+    /// Inline data: the slices are copied, one after the other, when the request is posted.
     Inline(&'a [&'a [u8]]),
 }
 
-/// Names an address handle of a device. It stays valid as a name when the handle is destroyed:
-/// every use then fails.
+/// Identifier of an address handle of a device. After the handle is destroyed, every use of the
+/// identifier fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AhHandle {
-    /// Its place in the device's table.
+    /// Index in the device's table.
     pub index: u32,
-    /// How often that place was used before.
+    /// Number of earlier uses of that table entry.
     pub generation: u32,
 }
 
-/// Whom a message is for.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Destination {
-    /// The queue pair's peer: connected services know no other.
+    /// The queue pair's peer, for connected services.
     #[default]
     Peer,
-    /// A shared receive queue of the peer's XRC domain, by its number there: on the sending end of
-    /// an XRC connection.
+    /// A shared receive queue of the peer's XRC domain, for the sending end of an XRC connection.
     XrcSrq {
-        /// What the peer's `Srq::id` says; below 2^24.
+        /// The peer's `Srq::id`, below 2^24.
         srq: SrqId,
     },
     /// A datagram queue pair anywhere, or a multicast group.
     Datagram {
-        /// The way there.
+        /// Address of the destination.
         ah: AhHandle,
-        /// The queue pair there; 0xffffff with a multicast group.
+        /// The destination queue pair, or 0xffffff for a multicast group.
         qpn: Qpn,
-        /// Its Q_Key. With the highest bit set, the sending queue pair's own goes out instead (IBTA
-        /// vol. 1, 10.2.5; `rdma_rxe` sends what the request names, rxe_req.c).
+        /// Q_Key of the destination. If the highest bit is set, the packet carries the Q_Key of the
+        /// sending queue pair instead (IBTA vol. 1, 10.2.5). `rdma_rxe` sends the key of the
+        /// request (rxe_req.c).
         qkey: QKey,
     },
 }
@@ -248,20 +247,20 @@ pub enum Destination {
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// Comes back in the completion.
+    /// Identifier, which the completion returns.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
-    /// For whom.
+    /// The destination.
     pub to: Destination,
-    /// How.
+    /// The flags.
     pub flags: SendFlags,
-    /// With which data (for READ and atomics: where the answer goes).
+    /// The data to send. For READ and atomics, the buffer for the response.
     pub payload: Payload<'a>,
 }
 
 impl SendRequest<'_> {
-    /// Bytes of payload that it sends.
+    /// Returns the number of payload bytes to send.
     pub fn sent_len(&self) -> u64 {
         match self.payload {
             _ if self.op.returns_data() || self.op.is_local() => 0,
@@ -270,11 +269,12 @@ impl SendRequest<'_> {
         }
     }
 
-    /// Checks that a queue pair of type `qp_type` sends to such a destination, and has the
-    /// operation.
+    /// Checks that a queue pair of type `qp_type` supports the destination and the operation.
     ///
     /// # Errors
-    /// [`PostError::SrqNumber`], [`PostError::Destination`] or [`PostError::Unsupported`].
+    /// - [`PostError::SrqNumber`]: the number of the shared receive queue exceeds 24 bits.
+    /// - [`PostError::Destination`]: the service does not send to such a destination.
+    /// - [`PostError::Unsupported`]: the service does not have the operation.
     #[inline]
     pub fn check_type(&self, qp_type: QpType) -> Result<(), PostError> {
         match (qp_type, self.to) {
@@ -300,34 +300,34 @@ impl SendRequest<'_> {
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvRequest<'a> {
-    /// Comes back in the completion.
+    /// Identifier, which the completion returns.
     pub wr_id: u64,
-    /// Where the message goes.
+    /// The buffers for the message.
     pub sges: &'a [Sge],
 }
 
 crate::errors! {
-    /// Why a work request was refused; nothing of it was queued.
+    /// The reason why a work request was rejected. The queue is unchanged.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum PostError {
-        /// There is no such queue pair (any more).
+        /// The queue pair does not exist or was destroyed.
         #[error("no such queue pair: it was destroyed")]
         NoQp = EINVAL,
-        /// An end of an XRC connection, which has one queue at most.
+        /// The queue pair is an end of an XRC connection, which has at most one queue.
         #[error("a {qp_type} queue pair has no {queue} queue")]
         NoQueue { qp_type: QpType, queue: &'static str } = EINVAL,
-        #[error("{given:#x} is no number of an XRC shared receive queue: those are below \
-                 0x1000000")]
+        #[error("shared receive queue number {given:#x} is not valid: XRC allows numbers \
+                 below 0x1000000")]
         SrqNumber { given: u32 } = EINVAL,
-        /// There is no such shared receive queue (any more).
+        /// The shared receive queue does not exist or was destroyed.
         #[error("no such shared receive queue: it was destroyed")]
         NoSrq = EINVAL,
-        /// The queue pair's receives come from a shared receive queue.
-        #[error("the queue pair takes its receives from a shared receive queue: post to that")]
+        /// The queue pair uses a shared receive queue.
+        #[error("the queue pair uses a shared receive queue: post the receive to that queue")]
         SharedReceive = EINVAL,
-        /// A multicast group without a group's queue pair number, or that number without a group.
+        /// Only a multicast group has queue pair number 0xffffff, and it has no other.
         #[error(
-            "queue pair {given} at {to}: a multicast group is queue pair {}, a single host never",
+            "queue pair {given} at {to}: use queue pair {} for a multicast group, and only for that",
             Qpn::MULTICAST
         )]
         GroupNumber { given: Qpn, to: IpAddr } = EINVAL,
@@ -337,60 +337,60 @@ crate::errors! {
         #[error("the queue holds {capacity} work requests and all are outstanding: poll for \
                  completions first")]
         QueueFull { capacity: u32 } = ENOMEM,
-        #[error("{given} scatter-gather entries; this queue was created for {allowed}")]
+        #[error("{given} scatter-gather entries, but the queue was created for at most {allowed}")]
         TooManySges { given: usize, allowed: u32 } = EINVAL,
-        #[error("{given} bytes of inline data; this queue pair was created for {allowed}")]
+        #[error("{given} bytes of inline data, but the queue pair was created for at most {allowed}")]
         TooMuchInline { given: usize, allowed: u32 } = EINVAL,
-        #[error("a message of {given} bytes; the longest is {allowed}")]
+        #[error("a message of {given} bytes exceeds the maximum of {allowed} bytes")]
         TooLong { given: u64, allowed: u64 } = EINVAL,
-        #[error("an atomic operation returns 8 bytes, the local buffer has {given}")]
+        #[error("an atomic operation returns 8 bytes, but the local buffer has {given} bytes")]
         AtomicLength { given: u64 } = EINVAL,
-        /// An atomic's remote address is not a multiple of eight.
+        /// The remote address of an atomic is not a multiple of eight.
         #[error("the remote address {addr:#x} of an atomic operation is not a multiple of 8")]
         AtomicAlignment { addr: u64 } = EINVAL,
-        #[error("an ATOMIC WRITE carries 8 bytes, {given} were given")]
+        #[error("an ATOMIC WRITE needs exactly 8 bytes of data, but has {given}")]
         AtomicWriteLength { given: u64 } = EINVAL,
-        #[error("a FLUSH carries no data, {given} bytes were given")]
+        #[error("a FLUSH must not have data, but has {given} bytes")]
         FlushWithData { given: u64 } = EINVAL,
-        #[error("a FLUSH asks for global visibility (1), persistence (2) or both (3); {given:#x} \
-                 was given")]
+        #[error("placement {given:#x} of a FLUSH is not valid: use global visibility (1), \
+                 persistence (2) or both (3)")]
         FlushPlacement { given: u8 } = EINVAL,
-        /// READ and atomics bring data back, so inline makes no sense.
-        #[error("inline data with an operation that returns data")]
+        /// READ and atomics return data, so they cannot use inline data.
+        #[error("an operation that returns data cannot use inline data")]
         InlineReturnsData = EINVAL,
-        /// There is no such address handle (any more).
+        /// The address handle does not exist or was destroyed.
         #[error("no such address handle: it was destroyed")]
         NoAh = EINVAL,
-        /// The address handle is of another protection domain (`rdma_rxe` fails such a request when
-        /// it is sent, rxe_av.c).
-        #[error("the address handle belongs to another protection domain than the queue pair: make \
-                 one in the queue pair's")]
+        /// The address handle belongs to another protection domain. `rdma_rxe` fails such a request
+        /// when it sends the packet (rxe_av.c).
+        #[error("the address handle belongs to another protection domain: create one in the \
+                 protection domain of the queue pair")]
         AhOfOtherPd = EINVAL,
-        /// The address handle is of another device, where its name may mean another peer.
-        #[error("the address handle belongs to another device than the queue pair: make one on the \
-                 queue pair's")]
+        /// The address handle belongs to another device, where it may name another peer.
+        #[error("the address handle belongs to another device: create one on the device of the \
+                 queue pair")]
         AhOfOtherDevice = EINVAL,
-        /// A destination that is not of the queue pair's service.
-        #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
+        /// The service of the queue pair does not send to such a destination.
+        #[error("a {qp_type} queue pair sends {}", allowed_destination(*.qp_type))]
         Destination { qp_type: QpType } = EINVAL,
-        #[error("{given} bytes or pieces of data with an operation that has none")]
+        #[error("the operation has no data, but {given} bytes or pieces of data were given")]
         NoData { given: u64 } = EINVAL,
-        /// READ, atomic, ATOMIC WRITE or FLUSH on a queue pair whose `max_rd_atomic` is 0.
-        #[error("READ, atomics, ATOMIC WRITE and FLUSH need max_rd_atomic of at least 1; this \
-                 queue pair has 0")]
+        /// The queue pair has a `max_rd_atomic` of 0.
+        #[error("READ, atomics, ATOMIC WRITE and FLUSH need a max_rd_atomic of at least 1, but \
+                 the queue pair has 0")]
         NoReadDepth = EINVAL,
-        #[error("a queue pair of type {qp_type} has no such operation")]
+        #[error("a {qp_type} queue pair does not support this operation")]
         Unsupported { qp_type: QpType } = EOPNOTSUPP,
     }
 }
 
-/// Whom a queue pair sends to, for an error text.
-const fn whom(qp_type: QpType) -> &'static str {
+/// Returns the allowed destinations of a queue pair, for an error text.
+const fn allowed_destination(qp_type: QpType) -> &'static str {
     match qp_type {
         QpType::Ud | QpType::Gsi => {
-            "to an address handle, a queue pair and its Q_Key, and the request names none"
+            "to an address handle and a queue pair with its Q_Key, but the request has none"
         }
-        QpType::XrcSend => "to a shared receive queue of its peer, and the request names none",
-        _ => "to its peer only, and the request names somebody else",
+        QpType::XrcSend => "to a shared receive queue of its peer, but the request has none",
+        _ => "only to its peer, but the request has another destination",
     }
 }

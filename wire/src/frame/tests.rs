@@ -116,7 +116,7 @@ fn icrc_needs_a_bth() {
 fn a_checksum_of_zero_is_sent_as_ones() {
     for repr in [v4(), v6()] {
         let checksum = |frame: &[u8]| frame[frame.len() - 4..][..2].to_vec();
-        // A payload that holds the checksum of the frame without it brings the sum to zero.
+        // A payload equal to the checksum of the frame without payload makes the sum zero.
         let payload = checksum(&repr.build(&[0, 0]).unwrap());
         let bytes = repr.build(&payload).unwrap();
         assert_eq!(checksum(&bytes), [0xff, 0xff]);

@@ -2,7 +2,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
 
-/// The specification word for word: the whole message laid out and masked, one CRC.
+/// Computes the ICRC as the specification describes: lays out and masks the message, then one CRC.
 fn plain_v4(
     src: Ipv4Addr,
     sport: u16,
@@ -116,16 +116,16 @@ fn every_identification_is_found() {
     }
 }
 
-/// Of the 2^32 differences there are, 2^16 have an identification: each its own, since the images
-/// of 16 bits are independent. So damage passes with probability 2^-16: 64 of 2^22 random
-/// differences, give or take.
+/// Of the 2^32 differences, 2^16 correspond to an identification, because the images of its 16 bits
+/// are independent. Damage therefore passes with probability 2^-16: about 64 of 2^22 random
+/// differences.
 #[test]
 fn damage_passes_once_in_65536_times() {
     let mut solver = IcrcSolver::new();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut passed = 0;
     for _ in 0..1 << 22 {
-        // xorshift64*, from a fixed start.
+        // xorshift64* with a fixed seed.
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
@@ -148,8 +148,8 @@ fn strict_and_segment_identifications_are_exact() {
     }
     assert_eq!(seed().append(0, &mut p, 77), None, "no room");
     assert_eq!(seed().append(0, &mut p, 81), None);
-    // A sender that lets DF off is refused, whatever identification it took, unless damage happens
-    // to explain it.
+    // A packet without DF is rejected for every identification, unless another identification
+    // explains it.
     let without_df = seed().icrc(5, false, &p[..76]);
     p[76..].copy_from_slice(&without_df.to_le_bytes());
     assert_eq!(seed().verify(&mut solver, &p, 5), IcrcVerdict::Bad);
@@ -178,7 +178,7 @@ fn arithmetic_modulo_the_generator() {
     }
 }
 
-/// A FLUSH that a kernel 6.12 sent, from BTH to ICRC: 10.77.0.12 port 65354 to 10.77.0.1.
+/// A FLUSH from a kernel 6.12, BTH to ICRC: 10.77.0.12 port 65354 to 10.77.0.1.
 const KERNEL_FLUSH: &str =
     "1c00ffff000051be807438340000000100007fedcba01000a222cdbf00000001895863ed";
 
@@ -204,7 +204,7 @@ fn a_flush_of_the_kernel_holds_and_one_sent_as_such_is_the_same() {
     assert_eq!(seed.verify(&mut IcrcSolver::new(), &own, 7), exact, "both kinds are accepted");
     own[20] ^= 1;
     assert_eq!(seed.verify(&mut IcrcSolver::new(), &own, 7), IcrcVerdict::Bad);
-    // No other packet may have it.
+    // No other opcode may use this ICRC.
     let mut write = kernels;
     write[0] = Opcode::RcWriteOnly as u8;
     let icrc = seed.rxe_flush_icrc(0, true, &write[..end]);

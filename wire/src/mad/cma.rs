@@ -43,13 +43,13 @@ pub enum CmaAddresses {
 #[allow(missing_docs)] // the messages name the fields
 pub enum CmaError {
     /// There are fewer than 36 bytes.
-    #[error("{have} bytes, the header of the RDMA IP CM service has 36")]
+    #[error("the header of the RDMA IP CM service has 36 bytes, but there are {have}")]
     Short { have: usize },
     /// The version is not 0.
-    #[error("version {0} of the RDMA IP CM service, only 0 is defined")]
+    #[error("version {0} of the RDMA IP CM service is not defined, only 0 is")]
     Version(u8),
     /// The IP version is neither 4 nor 6.
-    #[error("IP version {0}, only 4 and 6 are defined")]
+    #[error("IP version {0} is not defined, only 4 and 6 are")]
     IpVersion(u8),
 }
 

@@ -100,7 +100,7 @@ pub struct PrivateData<const LEN: usize>([u8; LEN]);
 
 /// The error for private data that exceeds the space in the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{have} bytes of private data, the message has room for {max}")]
+#[error("{have} bytes of private data exceed the {max} bytes of the message")]
 pub struct PrivateDataTooLong {
     /// Number of given bytes.
     pub have: usize,

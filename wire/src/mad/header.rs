@@ -45,25 +45,25 @@ reasons! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
     pub enum MadError {
         /// The length is not 256 bytes.
-        #[error("{have} bytes, a MAD has 256")]
+        #[error("a MAD has 256 bytes, but there are {have}")]
         Length { have: usize } = "mad_length",
         /// The base version is not 1.
-        #[error("MAD base version {0}, only 1 is defined")]
+        #[error("MAD base version {0} is not defined, only 1 is")]
         BaseVersion(u8) = "mad_base_version",
         /// The management class is not communication management.
-        #[error("management class {0:#04x}, communication management is 0x07")]
+        #[error("management class {0:#04x} is not communication management (0x07)")]
         Class(u8) = "mad_class",
         /// The class version is not 2.
-        #[error("version {0} of communication management, only 2 is supported")]
+        #[error("class version {0} of communication management is not supported, only 2 is")]
         ClassVersion(u8) = "mad_class_version",
         /// The method is not Send.
-        #[error("method {0:#04x}, communication management only has Send (0x03)")]
+        #[error("method {0:#04x} is not Send (0x03), the only one of communication management")]
         Method(u8) = "mad_method",
         /// The attribute is not a message of communication management.
-        #[error("attribute {0:#06x} is no message of communication management")]
+        #[error("attribute {0:#06x} is not a message of communication management")]
         Attribute(u16) = "mad_attribute",
         /// The stated length of additional information exceeds the space in the message.
-        #[error("{attribute} claims {have} bytes of additional information, there is room for 72")]
+        #[error("{attribute} states {have} bytes of additional information, at most 72 fit")]
         InfoLength { attribute: Attribute, have: u8 } = "mad_info_length",
     }
 }

@@ -28,7 +28,7 @@ fn bytes_that_are_no_opcode() {
     );
 }
 
-/// The whole table as text, to be read beside IBTA table 38.
+/// Lengths and offsets as in IBTA table 38.
 #[test]
 fn lengths_and_offsets() {
     let len = |o: Opcode| o.info().headers_len();

@@ -2,10 +2,10 @@ use pcap_parser::{Block, PcapNGReader, traits::PcapReaderIterator};
 
 use super::*;
 
-/// Interface, timestamp, bytes, length before cutting, options.
+/// Interface, timestamp, bytes, original length, options.
 type Read = (u32, u64, Vec<u8>, u32, Vec<(u16, Vec<u8>)>);
 
-/// Reads a capture back with a reader that is not ours.
+/// Reads a capture with an independent reader.
 fn read(bytes: &[u8]) -> Vec<Read> {
     let mut reader = PcapNGReader::new(1 << 20, bytes).unwrap();
     let mut packets = Vec::new();

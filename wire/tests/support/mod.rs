@@ -1,4 +1,4 @@
-//! The captures of real kernels, for more than one test.
+//! Captures of real kernels, shared by several tests.
 #![allow(dead_code)] // each test has its own copy and uses a part
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use pcap_parser::{
 use urxe_wire::mad::MAD_LEN;
 use urxe_wire::{Frame, PacketView, Qpn};
 
-/// The frames of a capture.
+/// Returns the frames of a capture.
 fn frames(path: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(path).unwrap();
     let mut reader = LegacyPcapReader::new(1 << 20, &bytes[..]).unwrap();
@@ -35,7 +35,7 @@ fn frames(path: &Path) -> Vec<Vec<u8>> {
     }
 }
 
-/// The frames of every capture, by name.
+/// Returns the frames of every capture, by name.
 pub fn captures() -> BTreeMap<String, Vec<Vec<u8>>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     std::fs::read_dir(folder)
@@ -46,7 +46,7 @@ pub fn captures() -> BTreeMap<String, Vec<Vec<u8>>> {
         .collect()
 }
 
-/// Every MAD of every capture, with the capture's name and the frame's number.
+/// Returns every MAD of every capture, with the name of the capture and the number of the frame.
 pub fn captured_mads() -> Vec<(String, [u8; MAD_LEN])> {
     let mut mads = Vec::new();
     for (name, frames) in captures() {

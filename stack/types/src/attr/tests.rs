@@ -1,4 +1,4 @@
-//! Numbers against libibverbs' header, written out a second time.
+//! Compares numbers with those of libibverbs' header, written by hand.
 
 use super::*;
 

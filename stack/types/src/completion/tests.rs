@@ -1,4 +1,4 @@
-//! Numbers and texts against libibverbs' header, written out a second time.
+//! Compares numbers and texts with those of libibverbs' header, written by hand.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn opcodes_have_the_numbers_of_libibverbs() {
             opcode.is_receive(),
             matches!(opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm)
         );
-        // Fast registration is the kernel's alone.
+        // Only the kernel has fast registration.
         let prefix = if opcode == WcOpcode::RegMr { "IB_WC_" } else { "IBV_WC_" };
         assert!(opcode.to_string().starts_with(prefix));
     }

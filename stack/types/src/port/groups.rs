@@ -1,4 +1,4 @@
-//! Multicast groups, as a device asks its port for them.
+//! The interface between a device and its port for multicast groups.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,13 +6,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use urxe_wire::ROCE_PORT;
 
-/// The part of a port that joins multicast groups, so that what is sent to them arrives (IGMP and
-/// MLD, over UDP).
+/// The part of a port that joins multicast groups (IGMP and MLD over UDP).
 pub trait JoinGroups: Send + Sync {
-    /// Joins a group. It is not joined already.
+    /// Joins a group that is not joined yet.
     ///
     /// # Errors
-    /// [`JoinError`]; then nothing is joined.
+    /// Fails with [`JoinError`] if the group is not joined.
     fn join(&self, group: IpAddr) -> Result<(), JoinError>;
 
     /// Leaves a group that [`join`](Self::join) joined.
@@ -29,7 +28,7 @@ impl<T: JoinGroups + ?Sized> JoinGroups for Arc<T> {
     }
 }
 
-/// A port to which everything comes anyway.
+/// A port that receives the packets of all groups without joining them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EveryGroup;
 
@@ -42,21 +41,21 @@ impl JoinGroups for EveryGroup {
 }
 
 crate::errors! {
-    /// Why a group was not joined.
+    /// The reason why a group was not joined.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum JoinError {
         /// The device has no address of the group's IP version.
         #[error(
-            "{group} is a group of {}, of which the device has no address",
+            "cannot join {group}: the device has no {} address",
             if group.is_ipv6() { "IPv6" } else { "IPv4" }
         )]
         NoAddress { group: IpAddr } = EINVAL,
-        /// The port is taken on the group's address, or on all addresses.
+        /// Another socket uses the port on the group's address, or on all addresses.
         #[error("UDP port {ROCE_PORT} of {group} is taken by a process that does not share it, or \
                  by the kernel's rdma_rxe")]
         AddressInUse { group: IpAddr } = EADDRINUSE,
-        // Each group takes a descriptor and memory of the system, which a caller knows as groups
-        // that the device lacks.
+        // Each group needs a descriptor and system memory. The caller learns that the device has no
+        // space for another group.
         #[error("{call} failed for {group}: {errno}")]
         System { group: IpAddr, call: &'static str, errno: Errno } = match errno.raw_os_error() {
             EMFILE | ENFILE | ENOBUFS => ENOMEM,

@@ -1,7 +1,7 @@
-//! Where packets come and go.
+//! The interface between a device and its port: runs to send, datagrams received.
 //!
 //! A port sends *runs* and receives *datagrams of equal segments*, so that one system call moves
-//! many packets (UDP GSO and GRO). The simulated network and the tap see the same two shapes.
+//! many packets (UDP GSO and GRO). The simulated network and captures use the same types.
 
 pub mod groups;
 
@@ -9,48 +9,49 @@ use std::net::IpAddr;
 
 pub use groups::{EveryGroup, JoinError, JoinGroups};
 
-/// The most packets in a run (`UDP_MAX_SEGMENTS` of kernels before 6.7).
+/// The largest number of packets in a run (`UDP_MAX_SEGMENTS` of kernels before 6.7).
 pub const MAX_RUN_SEGMENTS: usize = 64;
 
-/// Bytes that a paced sender (UC, UD) may send at once after a pause.
+/// The number of bytes that a paced sender (UC, UD) may send at once after a pause.
 pub const PACED_BURST: u64 = 120 << 10;
 
-/// Hop limit of what this machine sends, unless somebody has set it otherwise (ip(7),
-/// `ip_default_ttl`).
+/// The default hop limit of this host (ip(7), `ip_default_ttl`).
 pub const OWN_HOP_LIMIT: u8 = 64;
 
-/// Packets for one peer address, all of [`segment_size`](Self::segment_size) bytes but for a
-/// shorter last one. Each is a whole UDP payload, BTH to ICRC, whose ICRC was made for the IPv4
-/// identification equal to its index in the run, with DF set: what Linux puts on the wire for a GSO
-/// send from an unconnected socket.
+/// Packets for one peer address. All packets have the length [`segment_size`](Self::segment_size),
+/// except a shorter last one.
+///
+/// Each packet is a whole UDP payload, from BTH to ICRC. The ICRC is computed for DF and an IPv4
+/// identification equal to the packet's index in the run. Linux sends these values for GSO from an
+/// unconnected socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// The sending address: one of the device's own. With [`from_port`](Self::from_port) it tells
-    /// which socket sends.
+    /// The sending address, which is one of the device's own. Together with
+    /// [`from_port`](Self::from_port), it determines the socket.
     pub from: IpAddr,
-    /// The UDP source port that the packets' ICRCs were made for (the ICRC covers it).
+    /// The UDP source port, which the ICRCs of the packets cover.
     pub from_port: u16,
-    /// The peer's address; the UDP port is always 4791.
+    /// The address of the peer. The UDP port is always 4791.
     pub to: IpAddr,
     /// The packets, one after the other.
     pub bytes: &'a [u8],
-    /// Length of every packet but the last, in bytes.
+    /// Length of every packet except the last, in bytes.
     pub segment_size: usize,
     /// The IP header's type of service or traffic class (RoCEv2: DSCP and ECN bits).
     pub traffic_class: u8,
-    /// The IP header's time to live or hop limit; 0 leaves it to the system.
+    /// The IP header's time to live or hop limit, or 0 for the system's default.
     pub hop_limit: u8,
 }
 
 impl<'a> Run<'a> {
-    /// The packets in order.
+    /// Returns the packets in order.
     #[inline]
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment_size.max(1))
     }
 }
 
-/// A packet that arrived and is kept for a while.
+/// A received packet that is stored for later.
 #[derive(Clone, Debug)]
 pub struct KeptPacket {
     from: IpAddr,
@@ -58,18 +59,18 @@ pub struct KeptPacket {
     to: IpAddr,
     traffic_class: u8,
     hop_limit: u8,
-    /// The packet, BTH to ICRC.
+    /// The packet, from BTH to ICRC.
     pub bytes: Box<[u8]>,
 }
 
 impl KeptPacket {
-    /// `bytes`, which arrived as `datagrams` did.
+    /// Returns a packet of `bytes`, with addresses and IP fields of `datagrams`.
     pub fn new(datagrams: &Datagrams<'_>, bytes: Box<[u8]>) -> Self {
         let Datagrams { from, from_port, to, traffic_class, hop_limit, .. } = *datagrams;
         Self { from, from_port, to, traffic_class, hop_limit, bytes }
     }
 
-    /// As it arrived.
+    /// Returns the packet in the form in which it arrived.
     pub fn datagrams(&self) -> Datagrams<'_> {
         let Self { from, from_port, to, traffic_class, hop_limit, .. } = *self;
         let (bytes, segment_size) = (&*self.bytes, self.bytes.len());
@@ -77,64 +78,63 @@ impl KeptPacket {
     }
 }
 
-/// What became of a run.
+/// The result of sending a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// Handed to the network (which may still lose it).
+    /// The network accepted the run, but may still lose packets.
     Sent,
-    /// The system could not take it; it counts as lost on the way and the protocol's retransmission
-    /// applies.
+    /// The system did not accept the run. The run counts as lost, and the protocol retransmits it.
     Dropped,
 }
 
 /// The sending half of a port.
 pub trait Transmit: Sync {
-    /// Sends one run. Never blocks longer than a few milliseconds.
+    /// Sends one run. Must not block for longer than a few milliseconds.
     fn transmit(&self, run: &Run<'_>) -> SendOutcome;
 
-    /// Whether what the receiver of a path has not read yet fills half of its buffer, as far as can
-    /// be seen from here: it is the process `peer_slot` of the same address.
+    /// Returns whether unread data fills half of a receiver's buffer. This is known only for
+    /// process `peer_slot` on the same address.
     fn is_receiver_congested(&self, to: IpAddr, peer_slot: u8) -> bool {
         let _ = (to, peer_slot);
         false
     }
 
-    /// How many packets a run may have at this moment. A port that turns out unable to send several
-    /// in one call answers 1 from then on, and drops longer runs.
+    /// Returns the number of packets that a run may currently have. A port that cannot send several
+    /// packets in one call returns 1 and drops longer runs.
     fn max_run_segments(&self) -> usize {
         MAX_RUN_SEGMENTS
     }
 }
 
 /// Packets that arrived together from one peer: one UDP datagram, or several that the system merged
-/// (GRO), all of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
+/// (GRO). All have the length [`segment_size`](Self::segment_size), except a shorter last one.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagrams<'a> {
     /// The source address.
     pub from: IpAddr,
-    /// The UDP source port. It says nothing about the peer (senders vary it for routing), but the
-    /// ICRC covers it.
+    /// The UDP source port, which the ICRC covers. The port does not identify a peer, because
+    /// senders vary it for routing.
     pub from_port: u16,
     /// The destination address: one of the device's own, or a multicast group.
     pub to: IpAddr,
     /// The packets, one after the other.
     pub bytes: &'a [u8],
-    /// Length of every packet but the last, in bytes.
+    /// Length of every packet except the last, in bytes.
     pub segment_size: usize,
     /// The IP header's type of service or traffic class (its low two bits are ECN).
     pub traffic_class: u8,
-    /// The IP header's time to live or hop limit, where the port learns it, else 0.
+    /// The IP header's time to live or hop limit, or 0 if the port does not learn it.
     pub hop_limit: u8,
 }
 
 impl<'a> Datagrams<'a> {
-    /// The packets in order.
+    /// Returns the packets in order.
     #[inline]
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment_size.max(1))
     }
 
-    /// The packet at place `nr`; empty behind the last.
+    /// Returns the packet with index `nr`, or an empty slice after the last.
     #[must_use]
     #[inline]
     pub fn segment(&self, nr: usize) -> &'a [u8] {

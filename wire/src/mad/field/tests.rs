@@ -34,5 +34,5 @@ fn private_data_says_when_it_is_too_long() {
     assert_eq!(PrivateData::<4>::new(b"abc").map(|data| *data.bytes()), Ok(*b"abc\0"));
     assert_eq!(PrivateData::<4>::new(b"abcd").map(|data| *data.bytes()), Ok(*b"abcd"));
     let error = PrivateData::<4>::new(b"abcde").unwrap_err();
-    assert_eq!(error.to_string(), "5 bytes of private data, the message has room for 4");
+    assert_eq!(error.to_string(), "5 bytes of private data exceed the 4 bytes of the message");
 }
