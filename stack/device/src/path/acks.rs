@@ -1,14 +1,17 @@
 //! Acknowledgements that left their queue pairs.
 //!
-//! When packets for many queue pairs come together, each may have one acknowledgement to send and
-//! nothing else. To list each queue pair and lock it once more for that would cost more than the
-//! packet, so the receiving thread takes the acknowledgements along and leaves them with the path.
-//! They say what was executed, which stays true whatever becomes of the queue pair; one that is
-//! overtaken by a later answer of its queue pair says nothing new to the peer.
+//! Packets for many queue pairs may arrive together, so that each queue pair has one
+//! acknowledgement to send and nothing else. To list and lock each queue pair once more would cost
+//! more than its packet. So the receiving thread takes the acknowledgements along and leaves them
+//! with the path.
+//!
+//! An acknowledgement says which requests were executed. That stays true when the queue pair fails
+//! or is destroyed. If a later acknowledgement of the same queue pair leaves first, the earlier one
+//! is redundant.
 //!
 //! ```text
 //!   queue pair A ──┐
-//!   queue pair B ──┼─> AckBatch (a receiving thread's) ──> AckList (the path's) ──> run
+//!   queue pair B ──┼─> AckBatch of a receiving thread ──> AckList of the path ──> run
 //!   queue pair C ──┘
 //! ```
 
@@ -17,31 +20,32 @@ use urxe_wire::{Aeth, Bth, Msn, Opcode, PKey, Psn, Qpn, Syndrome};
 
 use super::pending_list::BoundedList;
 
-/// So many wait at a path at most. Who lets more gather does not send: what he drops the peers ask
-/// for again.
+/// The most acknowledgements that wait at a path. More only gather if no thread sends. Peers ask
+/// again for acknowledgements that were dropped.
 const MAX_WAITING: usize = 1024;
-/// So many are worth a system call of their own.
+/// The number of waiting acknowledgements that is worth a system call.
 pub(crate) const FLUSH_THRESHOLD: usize = 32;
-/// Among so many that were taken last, one of the same queue pair is looked for.
+/// The number of latest entries of a batch that are searched for an earlier acknowledgement of the
+/// same queue pair.
 const RECENT: usize = 4;
 
-/// An acknowledgement, as much of it as differs.
+/// The fields in which acknowledgements differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ack {
     pub to: Qpn,
     pub psn: Psn,
     pub msn: Msn,
-    /// Of RC or XRC.
+    /// The opcode of an RC or XRC acknowledgement.
     pub opcode: Opcode,
     pub pkey: PKey,
     pub mig_req: bool,
 }
 
 impl Ack {
-    /// Bytes of its packet: BTH, AETH, ICRC.
+    /// The bytes of the packet: BTH, AETH, ICRC.
     pub const LEN: usize = Bth::LEN + Aeth::LEN + ICRC_LEN;
 
-    /// Its packet's headers.
+    /// Returns the headers of the packet.
     #[inline]
     pub fn headers(self) -> (Bth, Aeth) {
         let mut bth = Bth::new(self.opcode, self.to, self.psn);
@@ -50,10 +54,10 @@ impl Ack {
     }
 }
 
-/// What a receiving thread has taken, all for one path.
+/// The acknowledgements that a receiving thread has taken, all for one path.
 #[derive(Debug, Default)]
 pub(crate) struct AckBatch {
-    /// The index of the queue pair, and its acknowledgement.
+    /// The index of each queue pair, and its acknowledgement.
     acks: Vec<(u32, Ack)>,
 }
 
@@ -62,8 +66,8 @@ impl AckBatch {
         self.acks.is_empty()
     }
 
-    /// Takes an acknowledgement of queue pair `index`; it stands for an earlier one to the same
-    /// peer.
+    /// Adds an acknowledgement of queue pair `index`. It replaces an earlier one of that queue pair
+    /// to the same peer.
     pub fn push(&mut self, index: u32, ack: Ack) {
         let start = self.acks.len().saturating_sub(RECENT);
         for (of, earlier) in &mut self.acks[start..] {
@@ -75,13 +79,13 @@ impl AckBatch {
         self.acks.push((index, ack));
     }
 
-    /// Gives them away.
+    /// Takes all acknowledgements out.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Ack> {
         self.acks.drain(..).map(|(_, ack)| ack)
     }
 }
 
-/// What waits at a path.
+/// The acknowledgements that wait at a path.
 pub(crate) type AckList = BoundedList<Ack, MAX_WAITING>;
 
 #[cfg(test)]

@@ -1,24 +1,30 @@
-//! Requests that wait a moment, so that those which a program posts one by one leave in runs.
+//! Delays requests for a moment, so that requests that a program posts one by one leave in runs.
 //!
-//! One system call a message is what such a program would pay. So while packets are on their way
-//! that will be acknowledged, what is posted may wait for those after it: until a run is full,
-//! until the program polls, sleeps or asks for an event, until the acknowledgement comes, or at
-//! most [`WAIT_NS`]. The first of a *poll epoch*, the time between two polls, always leave at once:
-//! who posts a header and a payload and then looks at memory for the answer waits for nothing.
+//! Without a delay, such a program pays a system call for each message. So while data of the path
+//! are in flight, a posted request may wait for further ones. Waiting requests leave
+//!
+//! - when they fill a run,
+//! - when the program polls, sleeps or asks for an event,
+//! - when the acknowledgement arrives, or
+//! - after [`WAIT_NS`].
+//!
+//! A *poll epoch* is the time between two polls. The first [`AT_ONCE`] requests of a poll epoch
+//! leave at once: a program that posts a header and a payload, and then looks at memory for the
+//! reply, waits for nothing.
 
 use urxe_types::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The longest that a request waits.
+/// The longest delay of a request, in nanoseconds.
 pub(crate) const WAIT_NS: u64 = 1_000_000;
-/// Requests of a poll epoch that leave at once.
+/// The number of requests of a poll epoch that leave at once.
 const AT_ONCE: u32 = 2;
-/// A run has no more packets, whatever the port can do.
+/// The packets that fill a run, whatever the port can send in one call.
 const FULL_PACKETS: u64 = 60;
-/// A run has no more bytes.
+/// The bytes that fill a run.
 const FULL_BYTES: u64 = 60 << 10;
 
-/// What waits on one path. Threads that post at the same time may miscount: then a run leaves
-/// sooner or later by a request or two.
+/// The counts of the requests that wait on one path. Threads that post at the same time may
+/// miscount: then a run leaves a request or two earlier or later.
 #[derive(Debug, Default)]
 pub(crate) struct SendCoalescer {
     poll_epoch: AtomicU64,
@@ -27,19 +33,20 @@ pub(crate) struct SendCoalescer {
     bytes: AtomicU64,
 }
 
-/// What becomes of requests that were just posted.
+/// The decision on requests that were just posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deferral {
-    /// They leave now, with all that waited.
+    /// The requests leave now, with all that waited.
     SendNow,
-    /// They wait, as the first that do.
+    /// The requests wait, and none waited before.
     Started,
-    /// They wait with others.
+    /// The requests wait with others.
     Joined,
 }
 
 impl SendCoalescer {
-    /// Counts `posts` requests of `packets` packets and `bytes` bytes.
+    /// Counts `posts` requests of `packets` packets and `bytes` bytes, and decides whether they
+    /// wait.
     pub fn defer(&self, poll_epoch: u64, posts: u32, packets: u64, bytes: u64) -> Deferral {
         if self.poll_epoch.load(Ordering::Relaxed) != poll_epoch {
             self.poll_epoch.store(poll_epoch, Ordering::Relaxed);
@@ -60,7 +67,7 @@ impl SendCoalescer {
         if waiting == 0 { Deferral::Started } else { Deferral::Joined }
     }
 
-    /// Nothing waits any more.
+    /// Records that no request waits any more.
     pub fn release(&self) {
         self.packets.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);

@@ -1,18 +1,19 @@
-//! Explicit congestion notification: what routers say of a path before they drop, and how a peer is
-//! told.
+//! Explicit congestion notification: marks of routers, and the packets that report them to the
+//! sender.
 //!
 //! ```text
 //!   sender ── ECT(0) ──> router ── CE ──> receiver        data
 //!      └────────────────── CNP ─────────────┘             at most one in 50 µs a queue pair
 //! ```
-//! Packets of reliable connections say in the two low bits of their traffic class that their sender
-//! heeds marks. A router whose queue grows marks them (CE) instead of dropping some later. The
-//! receiver tells the sender by a congestion notification packet (CNP), and the sender takes back
-//! its window ([`CongestionEstimator`](super::congestion::CongestionEstimator)). A peer that knows
-//! no CNPs, as the kernel's `rdma_rxe`, drops them, and goes on as before.
 //!
-//! Sources: RFC 3168, 5 (the bits); IBTA vol. 1, annex A17.9 (marks, CNPs: the peer's number, BECN,
-//! sixteen zero bytes).
+//! Packets of reliable connections announce ECN in the two low bits of their traffic class
+//! (ECT(0)). A router whose queue grows marks them (CE) instead of dropping some later. The
+//! receiver reports marks to the sender by a congestion notification packet (CNP), and the sender
+//! reduces its window ([`CongestionEstimator`](super::congestion::CongestionEstimator)). A peer
+//! without CNPs, such as the kernel's `rdma_rxe`, drops them and does not slow down.
+//!
+//! Sources: RFC 3168, 5 (the bits); IBTA vol. 1, annex A17.9 (marks; a CNP has the peer's number,
+//! BECN and sixteen zero bytes).
 
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Bth, Ext, Opcode, PKey, Psn, Qpn};
@@ -20,14 +21,15 @@ use urxe_wire::{Bth, Ext, Opcode, PKey, Psn, Qpn};
 use super::pending_list::BoundedList;
 use super::run::RunBuffer;
 
-/// A queue pair tells its peer no more often.
+/// The shortest time between two notifications of a queue pair, in nanoseconds.
 pub(crate) const CNP_PAUSE_NS: u64 = 50_000;
-/// So many wait at a path at most; a mark that is not told comes again.
+/// The most notifications that wait at a path. A mark whose notification was dropped is followed by
+/// others.
 const MAX_WAITING: usize = 256;
-/// A CNP's reserved field.
+/// The bytes of the reserved field of a CNP.
 const RESERVED_LEN: usize = 16;
 
-/// A congestion notification, as much of it as differs.
+/// The fields in which congestion notifications differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cnp {
     pub to: Qpn,
@@ -35,10 +37,10 @@ pub(crate) struct Cnp {
 }
 
 impl Cnp {
-    /// Bytes of its packet.
+    /// The bytes of the packet.
     pub const LEN: usize = Bth::LEN + RESERVED_LEN + ICRC_LEN;
 
-    /// Appends its packet to a run that [takes](RunBuffer::takes) it.
+    /// Appends the packet to a run that [takes](RunBuffer::takes) it.
     pub fn append_to(self, run: &mut RunBuffer) {
         let bth =
             Bth { pkey: self.pkey, becn: true, ..Bth::new(Opcode::Cnp, self.to, Psn::masked(0)) };
@@ -51,7 +53,7 @@ impl Cnp {
     }
 }
 
-/// Notifications that left their queue pairs and wait at their path.
+/// The notifications that wait at a path.
 pub(crate) type CnpList = BoundedList<Cnp, MAX_WAITING>;
 
 #[cfg(test)]
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn the_list_is_bounded() {
         let list = CnpList::default();
         let cnp = Cnp { to: Qpn::masked(7), pkey: PKey::DEFAULT };
         let has_room = || list.add(std::iter::once(cnp)).1 == 0;
@@ -73,6 +75,6 @@ mod tests {
         assert!(has_room(), "there is room again");
         list.clear();
         list.take(&mut taken);
-        assert!(taken.is_empty(), "of a former peer");
+        assert!(taken.is_empty(), "the list was cleared");
     }
 }

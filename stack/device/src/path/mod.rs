@@ -1,13 +1,24 @@
-//! Paths: what all queue pairs with one peer address share.
+//! The state that all queue pairs with one peer address share.
 //!
-//! A path owns the run being built and the right to send to its peer (the sender), the congestion
-//! window and the measured round trip. Whoever has something to send lists its queue pair on the
-//! path and then tries to become the sender; who finds another at it leaves a mark
-//! (`Path::rerun_requested`), which the sender looks at again after letting go.
+//! A path owns the run being built, the right to send to its peer, the congestion window and the
+//! measured round trip. To send, a thread lists its queue pair on the path and tries to take the
+//! path's sender lock. If another thread holds the lock, the thread sets `Path::rerun_requested`.
+//! The holder checks this flag after it releases the lock.
 //!
-//! Lock order: path, queue pair, shared receive queue, completion queue. One exception: over
-//! acknowledgements of many queue pairs a completion queue stays locked, but nobody who has it
-//! waits for a queue pair (`qp/completions.rs`).
+//! | file | subject |
+//! |---|---|
+//! | `ready` | lists of queue pairs and paths with work |
+//! | `scheduler`, `admission_queue` | the order of turns; queue pairs that wait for credit |
+//! | `run` | the run being built |
+//! | `window`, `window_credit` | the congestion window, and a thread's part of its credit |
+//! | `congestion` | an estimate of how often a path is congested |
+//! | `pacer` | the rate of services without acknowledgements |
+//! | `coalescer` | requests that wait for others to fill a run |
+//! | `acks`, `ecn`, `pending_list` | ACKs and congestion notifications without their queue pairs |
+//!
+//! Lock order: path, queue pair, memory slot, shared receive queue, completion queue. One
+//! exception: while a thread handles acknowledgements of many queue pairs, it may keep one
+//! completion queue locked. Such a thread never blocks on a queue pair (`qp/completion_batch.rs`).
 
 pub(crate) mod acks;
 pub(crate) mod admission_queue;
@@ -39,15 +50,17 @@ use self::window::Window;
 use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use urxe_types::sync::{Mutex, lock, try_lock};
 
-/// What makes two queue pairs share a path.
+/// The key by which queue pairs share a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PathKey {
     pub local: IpAddr,
     pub peer: IpAddr,
-    /// The process among those that share the peer's address: a run goes to one of them.
+    /// The slot of the receiving process among those that share the peer's address. A run goes to
+    /// one process.
     pub peer_slot: u8,
     pub traffic_class: u8,
-    /// Of multicast messages, as their sender chose; 0 leaves it to the system, as for all others.
+    /// The hop limit of multicast messages, as their sender chose it. 0 for all others: the system
+    /// chooses.
     pub hop_limit: u8,
 }
 
@@ -56,42 +69,44 @@ pub(crate) struct PathKey {
 pub(crate) struct OpenPath {
     /// The path's index in the table.
     pub index: u32,
-    /// How often the path was opened, modulo 2^32.
+    /// The number of times that the path was opened, modulo 2^32.
     pub generation: u32,
 }
 
-/// One path. Its place in the device's table stays; who uses it changes.
+/// A path. Its place in the device's table stays; its peer and its queue pairs change.
 #[derive(Debug)]
 pub(crate) struct Path {
-    /// Its place in the device's list of paths with work.
+    /// The path's link in the device's list of ready paths.
     pub link: ReadyLink,
     /// Queue pairs that may have something to send.
     pub ready: ReadyList,
-    /// Queue pairs that have nothing to send but what was posted when there was no room for it:
-    /// they go to the end of the admission queue.
+    /// Queue pairs whose only unsent requests found no credit when they were posted. They go to the
+    /// end of the admission queue without a turn.
     pub blocked_at_post: ReadyList,
     /// Acknowledgements that left their queue pairs.
     pub acks: AckList,
-    /// Congestion notifications to be sent.
+    /// Congestion notifications that left their queue pairs.
     pub cnps: CnpList,
     pub window: Window,
     pub pacer: Pacer,
     pub coalescer: SendCoalescer,
-    /// Some queue pair waits for a [`Credit`](window::Credit).
+    /// Queue pairs wait for a [`Credit`](window::Credit). `device/transmit.rs` names writer and
+    /// reader of this flag and the next.
     pub has_blocked: AtomicBool,
-    /// Some of these wait in the admission queue for the window.
+    /// Queue pairs wait in the admission queue for the window.
     pub has_window_waiters: AtomicBool,
     /// See [`OpenPath`]. Changes only while no queue pair is on the path.
     generation: AtomicU32,
+    /// A thread found the sender lock taken: its holder must send once more.
     rerun_requested: AtomicBool,
     sender: Mutex<Sender>,
 }
 
-/// What only the one who sends on the path touches.
+/// The state that only the thread with the sender lock uses.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     pub route: Option<Route>,
-    /// The run, made when the path first sends.
+    /// The run being built. Allocated when the path first sends.
     pub run: Option<RunBuffer>,
     pub queues: TurnQueues,
     /// Acknowledgements taken off the path's list.
@@ -100,7 +115,7 @@ pub(crate) struct Sender {
     pub cnps: Vec<Cnp>,
 }
 
-/// Where a path's packets go.
+/// The destination of a path's packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     pub key: PathKey,
@@ -127,13 +142,13 @@ impl Path {
         }
     }
 
-    /// Takes the path over for a new peer. Nobody uses it.
+    /// Opens the path for a new peer. No queue pair is on the path.
     pub fn open(&self, route: Route) {
         let mut sender = lock(&self.sender);
         sender.route = Some(route);
         sender.run = None;
-        // Before the list is cleared: a thread that adds acknowledgements under the lock of the
-        // list either finds the new generation or adds them before they are cleared.
+        // The order matters: a thread that adds acknowledgements under the lock of the list either
+        // finds the new generation or adds them before the list is cleared.
         self.generation.fetch_add(1, Ordering::Relaxed);
         self.acks.clear();
         self.cnps.clear();
@@ -142,7 +157,7 @@ impl Path {
         self.coalescer.release();
     }
 
-    /// The last user left: the memory of the run goes.
+    /// Closes the path after its last queue pair left. Frees the memory of the run.
     pub fn close(&self) {
         let mut sender = lock(&self.sender);
         sender.route = None;
@@ -151,16 +166,16 @@ impl Path {
         sender.run = None;
     }
 
-    /// Returns the present use of this path, which stands at `index`. The caller holds the lock of
-    /// a queue pair on the path: so the use does not end meanwhile.
+    /// Returns the present use of this path, which stands at `index`. The caller must hold the lock
+    /// of a queue pair on the path, because the use does not end meanwhile.
     #[inline]
     pub fn opened(&self, index: u32) -> OpenPath {
         OpenPath { index, generation: self.generation.load(Ordering::Relaxed) }
     }
 
-    /// Leaves acknowledgements of queue pairs that were on the path in the use `of` it. Drops them
-    /// if that use has ended: the path may lead to another peer now. Returns the numbers of waiting
-    /// and of dropped ones.
+    /// Adds acknowledgements of queue pairs that were on the path during its use `of`. Drops them
+    /// if that use has ended, because the path may lead to another peer now. Returns the number
+    /// that wait now and the number that was dropped.
     pub fn add_acks(
         &self,
         of: OpenPath,
@@ -169,29 +184,30 @@ impl Path {
         self.acks.add_if(|| self.opened(of.index) == of, acks)
     }
 
-    /// Waits until no other thread is the sender, then does as [`flush`](Self::flush): what was
-    /// listed before has been looked at when this returns.
+    /// Waits until no other thread sends, then runs `send` and [`flush`](Self::flush). When this
+    /// function returns, all queue pairs that were listed before the call had their turns.
     pub fn flush_after_others(&self, mut send: impl FnMut(&mut Sender)) {
         send(&mut lock(&self.sender));
         self.flush(send);
     }
 
-    /// Runs `send` as the sender, again and again until nobody has asked for more. Returns when
-    /// another thread is the sender: it will see what was asked.
+    /// Runs `send` under the sender lock until no thread requests another run. If another thread
+    /// holds the lock, requests a rerun and returns.
     ///
-    /// The mark is set only by who finds the lock taken. Were it set before each try, two threads
-    /// could make each other go round for ever.
+    /// A thread sets the flag only after it found the lock taken. If a thread set the flag before
+    /// each try, two threads could make each other repeat without end.
     pub fn flush(&self, mut send: impl FnMut(&mut Sender)) {
         let mut marked = false;
         loop {
             match try_lock(&self.sender) {
                 Some(mut sender) => {
-                    // A swap, not a store: it sees what was listed before the mark was set.
+                    // A swap and not a store, because the swap acquires the entries that were
+                    // listed before the flag was set.
                     self.rerun_requested.swap(false, Ordering::AcqRel);
                     send(&mut sender);
                     drop(sender);
-                    // Pairs with the fence below: either this sees the mark, or who set it finds
-                    // the lock free.
+                    // Pairs with the fence below: either this thread sees the flag, or the thread
+                    // that set it finds the lock free.
                     fence(Ordering::SeqCst);
                     if !self.rerun_requested.load(Ordering::Acquire) {
                         return;

@@ -1,55 +1,56 @@
-//! The pace of a path: how fast services without acknowledgements may send to one peer.
+//! The rate at which services without acknowledgements send to one peer.
 //!
-//! Nothing comes back that could say what the peer has room for, and a default receive buffer (208
-//! KiB) holds three 60 KiB runs. The kernel's `rdma_rxe` bounds only what its own network device
-//! has not yet sent (64 packets a queue pair, `RXE_INFLIGHT_SKBS_PER_QP_HIGH`), which its
-//! interrupt-driven receiver stands; a receiver that is a process with a socket does not: without a
-//! bound an 8 MiB message over loopback would always lose packets. So a path sends bursts of at
-//! most two runs, at the rate of a 10 Gbit/s link over time.
+//! No packet returns that could show how much the peer can receive. A default receive buffer (208
+//! KiB) holds three 60 KiB runs. The kernel's `rdma_rxe` bounds only the packets that its own
+//! network device has not sent (64 a queue pair, `RXE_INFLIGHT_SKBS_PER_QP_HIGH`), which its
+//! interrupt-driven receiver can take. A receiving process with a socket cannot: without a bound,
+//! an 8 MiB message over loopback would always lose packets. So a path sends bursts of at most two
+//! runs, and 10 Gbit/s on average.
 //!
-//! Where the receiver is another process of the same address, its socket can be looked at (the
-//! port's [`is_receiver_congested`](urxe_types::port::Transmit::is_receiver_congested)): every half
-//! burst the sender looks, and while the socket is half full it pauses, so that two processes that
-//! both send and look after their sockets in turn lose nothing. A receiver that takes nothing for a
-//! second is waited for no longer: what is sent to it is lost, as on any network.
+//! If the receiver is another process on the same address, the port can look at its socket
+//! ([`is_receiver_congested`](urxe_types::port::Transmit::is_receiver_congested)). The sender asks
+//! the port after every half burst. While the socket is half full, the sender pauses. So two
+//! processes that send and receive in turn lose nothing. After [`STALL_TIMEOUT_NS`] the sender goes
+//! on: packets to a receiver that reads nothing are lost, as on any network.
 //!
-//! This is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA): one number, the time
-//! at which everything sent so far would have left at the steady rate.
+//! The algorithm is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA). Its state is
+//! one number: the time at which all bytes sent so far would have left at the steady rate.
 
 use urxe_types::port::PACED_BURST as BURST;
 use urxe_types::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use urxe_types::time::Time;
 
-/// Tenths of a nanosecond that a byte takes at 10 Gbit/s.
+/// The time of a byte at 10 Gbit/s, in tenths of a nanosecond.
 const TENTHS_OF_NS_PER_BYTE: u64 = 8;
 
-/// How long a sender pauses before it looks at a crowded receiver again.
+/// The pause before the sender checks a congested receiver again, in nanoseconds.
 const RECHECK_NS: u64 = 100_000;
-/// How long a receiver that takes nothing is waited for.
+/// The longest time that the sender waits for a receiver that reads nothing, in nanoseconds.
 const STALL_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// One path's pacer. Only who sends on the path moves it.
+/// The pacer of one path. Only the thread with the path's sender lock changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// When everything sent so far would have left, in nanoseconds.
+    /// The time at which all bytes sent so far would have left, in nanoseconds.
     sent_until_ns: AtomicU64,
-    /// Bytes sent since the last look at the receiver.
+    /// The bytes sent since the last check of the receiver.
     bytes_since_check: AtomicU64,
-    /// The last look found the receiver crowded.
+    /// The last check found the receiver congested.
     is_congested: AtomicBool,
-    /// Since when it is, in nanoseconds.
+    /// The time since which the receiver is congested, in nanoseconds.
     congested_since_ns: AtomicU64,
 }
 
 impl Pacer {
-    /// Forgets what was sent to a former peer.
+    /// Forgets the bytes sent to a former peer.
     pub fn reset(&self) {
         self.sent_until_ns.store(0, Ordering::Relaxed);
         self.bytes_since_check.store(0, Ordering::Relaxed);
         self.is_congested.store(false, Ordering::Relaxed);
     }
 
-    /// Looks at the receiver if it is time to, and pauses if it is crowded.
+    /// Asks `is_congested` about the receiver if a check is due, and pauses if the receiver is
+    /// congested.
     pub fn check_receiver(&self, now: Time, is_congested: impl FnOnce() -> bool) {
         let was_congested = self.is_congested.load(Ordering::Relaxed);
         if !was_congested && self.bytes_since_check.load(Ordering::Relaxed) < BURST / 2 {
@@ -71,8 +72,11 @@ impl Pacer {
         }
     }
 
-    /// Takes `bytes` into the account. `Err`, with nothing taken: when to come back. That is once
-    /// half a burst has room, so that a stopped sender sends runs and not single packets.
+    /// Records `bytes` as sent.
+    ///
+    /// # Errors
+    /// The time at which to try again, with nothing recorded. At that time half a burst has room,
+    /// so that a paused sender sends runs and not single packets.
     pub fn admit(&self, now: Time, bytes: u64) -> Result<(), Time> {
         let now_ns = now.as_ns();
         let sent_until = self.sent_until_ns.load(Ordering::Relaxed);
@@ -96,7 +100,8 @@ mod tests {
 
     const PACKET: u64 = 4096;
 
-    /// Sends as much as it may at `now`; how many packets that was, and when to come back.
+    /// Sends all that the pacer admits at `now`. Returns the number of packets, and the time to try
+    /// again.
     fn burst(pacer: &Pacer, now: Time) -> (u64, Time) {
         for sent in 0.. {
             if let Err(at) = pacer.admit(now, PACKET) {
@@ -127,7 +132,8 @@ mod tests {
         );
     }
 
-    /// Sends as much as it may until `end`, looking as a device does; how many bytes that was.
+    /// Sends all that the pacer admits until `end`, with the checks of a device. Returns the number
+    /// of bytes.
     fn send_until(pacer: &Pacer, start: Time, end: Time, is_congested: bool) -> u64 {
         let (mut now, mut sent) = (start, 0);
         while now < end {
@@ -139,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_to_a_crowded_receiver_until_it_has_room_or_took_nothing_for_a_second() {
+    fn a_congested_receiver_gets_nothing_until_it_has_room_or_reads_nothing_for_a_second() {
         let pacer = Pacer::default();
         let at_ms = |ms: u64| Time::from_ns(ms * 1_000_000);
         assert!(send_until(&pacer, at_ms(1), at_ms(2), false) > BURST);
-        // What the first look comes too late for.
+        // These bytes left before the first check.
         assert!(send_until(&pacer, at_ms(2), at_ms(3), true) <= 2 * BURST);
         assert_eq!(send_until(&pacer, at_ms(3), at_ms(900), true), 0);
         assert!(send_until(&pacer, at_ms(900), at_ms(901), false) > BURST);

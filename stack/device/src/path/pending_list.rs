@@ -1,13 +1,15 @@
-//! Small packets that left their queue pairs and wait at their path until somebody sends.
+//! A bounded list of small packets that left their queue pairs and wait at their path until a
+//! thread sends.
 
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
 use urxe_types::sync::{Mutex, lock};
 
-/// A list of at most `MAX`.
+/// A list of at most `MAX` entries.
 #[derive(Debug)]
 pub(crate) struct BoundedList<T, const MAX: usize> {
     pending: Mutex<Vec<T>>,
-    /// Whether any waits, so that who sends need not lock for nothing.
+    /// The list has entries. A sending thread reads this flag first and locks only if there are
+    /// some.
     any: AtomicBool,
 }
 
@@ -18,13 +20,13 @@ impl<T, const MAX: usize> Default for BoundedList<T, MAX> {
 }
 
 impl<T, const MAX: usize> BoundedList<T, MAX> {
-    /// Takes over `more`. How many wait now, and how many there was no room for.
+    /// Adds `more`. Returns the number of entries now and the number that did not fit.
     pub fn add(&self, more: impl ExactSizeIterator<Item = T>) -> (usize, usize) {
         self.add_if(|| true, more)
     }
 
-    /// Does the same if `is_wanted`, which is called under the lock of the list. Else there is no
-    /// room for any.
+    /// Adds `more` if `is_wanted` returns `true` under the lock of the list. Otherwise no entry
+    /// fits. Returns the same as [`add`](Self::add).
     pub fn add_if(
         &self,
         is_wanted: impl FnOnce() -> bool,
@@ -38,7 +40,7 @@ impl<T, const MAX: usize> BoundedList<T, MAX> {
         (pending.len(), dropped)
     }
 
-    /// Gives what waits for the empty `taken`.
+    /// Moves all entries to `taken`, which must be empty.
     #[inline]
     pub fn take(&self, taken: &mut Vec<T>) {
         if self.any.load(Ordering::Acquire) {
@@ -48,7 +50,7 @@ impl<T, const MAX: usize> BoundedList<T, MAX> {
         }
     }
 
-    /// The path has another peer now, or none.
+    /// Removes all entries, because the path is closed or has another peer.
     pub fn clear(&self) {
         let mut pending = lock(&self.pending);
         self.any.store(false, Ordering::Release);

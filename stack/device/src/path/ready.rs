@@ -1,10 +1,10 @@
 //! A lock-free list of things with work to do, by index: queue pairs on their path, paths on their
 //! device.
 //!
-//! Anyone may [`push`](ReadyList::push); a thing is on the list once, however often it is pushed.
-//! One consumer at a time takes all of them. Each thing brings its own [`ReadyLink`], so nothing is
-//! ever allocated. Since the consumer always takes the whole list, a link cannot be popped and
-//! pushed again under a pusher's feet (no ABA).
+//! Any thread may [`push`](ReadyList::push). A thing is on the list once, however often a thread
+//! pushes it. One consumer at a time takes the whole list. Each thing has its own [`ReadyLink`], so
+//! the list allocates nothing. Because the consumer always takes the whole list, a link cannot be
+//! popped and pushed again while another thread pushes (no ABA problem).
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const END: u32 = u32::MAX;
 
-/// A thing's place in a list.
+/// A thing's link in a list.
 #[derive(Debug)]
 pub(crate) struct ReadyLink {
     next: AtomicU32,
@@ -24,14 +24,15 @@ impl ReadyLink {
         Self { next: AtomicU32::new(END), listed: AtomicBool::new(false) }
     }
 
-    /// The consumer is about to look at the thing: whatever happens from now on lists it again.
+    /// Marks the thing as unlisted: the consumer is about to look at it, so later work lists it
+    /// again.
     pub fn unlist(&self) {
         self.listed.swap(false, Ordering::AcqRel);
     }
 
-    /// The same, for a consumer who takes the lock next that every change of the thing is made
-    /// under. What a pusher changed before that the consumer sees; who changes it later finds it
-    /// unlisted, since the lock orders this store before.
+    /// Does the same for a consumer that takes the thing's lock next, under which every change of
+    /// the thing is made. The consumer sees all changes made before. A pusher that changes the
+    /// thing later finds it unlisted, because the lock orders this store before.
     pub fn unlist_before_lock(&self) {
         self.listed.store(false, Ordering::Release);
     }
@@ -52,7 +53,7 @@ impl ReadyList {
         self.head.load(Ordering::Acquire) == END
     }
 
-    /// Puts the thing `index` on the list, unless it is on it.
+    /// Adds the thing `index`, unless it is listed.
     pub fn push(&self, index: u32, link: &ReadyLink) {
         if link.listed.swap(true, Ordering::AcqRel) {
             return;
@@ -60,10 +61,10 @@ impl ReadyList {
         self.put(index, link);
     }
 
-    /// As [`push`](Self::push), for a list whose pushers exclude each other by the thing's lock,
-    /// and whose consumer takes that only after
-    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock): what is listed is only looked at, and
-    /// nothing is exchanged. Whether the thing was on no list.
+    /// Does the same as [`push`](Self::push) by a load and a store instead of an exchange. The
+    /// pushers must hold the thing's lock, and the consumer must take that lock after
+    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock). Returns whether the thing was not
+    /// listed.
     pub fn push_alone(&self, index: u32, link: &ReadyLink) -> bool {
         let is_free = !link.listed.load(Ordering::Acquire);
         if is_free {
@@ -85,7 +86,7 @@ impl ReadyList {
         }
     }
 
-    /// Takes everything, newest first. The things stay listed until [`ReadyLink::unlist`].
+    /// Takes all things, newest first. They stay listed until [`ReadyLink::unlist`].
     pub fn take_all<'a>(&self, link_of: impl Fn(u32) -> &'a ReadyLink, mut each: impl FnMut(u32)) {
         let mut index = self.head.swap(END, Ordering::AcqRel);
         while index != END {
@@ -95,8 +96,8 @@ impl ReadyList {
         }
     }
 
-    /// Takes everything to the end of `to`, oldest first; `taken` is told of each link.
-    #[inline(never)] // out of the way of who finds nothing
+    /// Takes all things to the end of `to`, oldest first. Calls `taken` with each link.
+    #[inline(never)] // kept out of callers that find an empty list
     pub fn append_to<'a>(
         &self,
         to: &mut VecDeque<u32>,
@@ -105,7 +106,7 @@ impl ReadyList {
     ) {
         let before = to.len();
         if before == 0 {
-            // Begins anew, so that what comes stands in one piece.
+            // An empty queue starts at its beginning, so that its entries stand in one piece.
             to.clear();
         }
         self.take_all(&link_of, |index| {

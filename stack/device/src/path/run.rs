@@ -4,19 +4,21 @@
 //! ```text
 //! | packet 0 | packet 1 | ... | packet n-1 |      segment_size bytes each, the last may be shorter
 //! ```
-//! A packet longer than the first, or any packet after a shorter one, does not fit: the run is sent
-//! and a new one begun. Packet i carries an ICRC made for the IPv4 identification i, which is what
-//! the kernel writes when it segments a GSO send from an unconnected socket with DF.
+//!
+//! A packet longer than the first does not fit, and none fits behind a shorter one: the caller
+//! sends the run and begins another. Packet i has an ICRC made for the IPv4 identification i. The
+//! kernel writes that identification when it segments a GSO send from an unconnected socket with
+//! DF.
 
 use urxe_wire::packet::{ICRC_LEN, emit_pad, packet_len};
 use urxe_wire::{Bth, Ext, IcrcSeed, PacketRepr};
 
 use super::acks::Ack;
 
-/// The most bytes of a run: what every port takes in one GSO send, headers of all kinds subtracted.
+/// The most bytes of a run: the longest GSO send of every port, less headers of all kinds.
 pub(crate) const MAX_RUN_BYTES: usize = 65_469;
 
-/// A buffer for one run. Allocated once, with its path.
+/// A buffer for one run, allocated once for its path.
 #[derive(Debug)]
 pub(crate) struct RunBuffer {
     bytes: Box<[u8]>,
@@ -24,9 +26,9 @@ pub(crate) struct RunBuffer {
     segment_size: usize,
     count: usize,
     max_segments: usize,
-    /// Of the path's packets.
+    /// The seed of the ICRCs of the path's packets.
     icrc: IcrcSeed,
-    /// The last packet was shorter: nothing can follow.
+    /// The last packet was shorter, so none can follow.
     closed: bool,
 }
 
@@ -43,7 +45,7 @@ impl RunBuffer {
         }
     }
 
-    /// How many packets the port takes in one call, 1 where it has no GSO.
+    /// Sets the most packets that the port takes in one call: 1 without GSO.
     pub fn set_max_segments(&mut self, max_segments: usize) {
         self.max_segments = max_segments.max(1);
     }
@@ -56,7 +58,7 @@ impl RunBuffer {
         &self.bytes[..self.len]
     }
 
-    /// Bytes of the packets.
+    /// Returns the bytes of the packets.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -76,7 +78,7 @@ impl RunBuffer {
         self.closed = false;
     }
 
-    /// Whether a packet of `len` bytes can join.
+    /// Returns whether a packet of `len` bytes fits.
     pub fn takes(&self, len: usize) -> bool {
         self.count == 0
             || (!self.closed
@@ -85,15 +87,17 @@ impl RunBuffer {
                 && self.len + len <= self.bytes.len())
     }
 
-    /// Whether nothing could follow a packet of `len` bytes, because it is shorter than those
-    /// before it.
+    /// Returns whether a packet of `len` bytes would be the last one, because it is shorter than
+    /// those before it.
     pub fn closes_with(&self, len: usize) -> bool {
         self.count > 0 && len < self.segment_size
     }
 
     /// Appends a packet: headers, `payload_len` bytes that `fill` writes, pad and ICRC. The caller
-    /// has asked [`takes`](Self::takes) for its length. When `fill` fails nothing is appended and
-    /// its error comes back.
+    /// must check its length by [`takes`](Self::takes).
+    ///
+    /// # Errors
+    /// The error of `fill`. Nothing was appended.
     pub fn append<E>(
         &mut self,
         bth: Bth,
@@ -104,7 +108,7 @@ impl RunBuffer {
         self.append_packet(PacketRepr::new(bth, ext), payload_len, fill)
     }
 
-    /// The same, for a packet that may have an XRCETH.
+    /// Does the same for a packet that may have an XRCETH.
     pub fn append_packet<E>(
         &mut self,
         mut packet_repr: PacketRepr,
@@ -133,9 +137,9 @@ impl RunBuffer {
         Ok(())
     }
 
-    /// Appends an acknowledgement that left its queue pair, for which the caller has asked
-    /// [`takes`](Self::takes). Where each of many queue pairs has one, they are as many packets as
-    /// there are messages.
+    /// Appends an acknowledgement that left its queue pair. The caller must check by
+    /// [`takes`](Self::takes). A separate function, because many queue pairs may send as many
+    /// acknowledgements as messages.
     pub fn append_ack(&mut self, ack: Ack) {
         assert!(self.takes(Ack::LEN), "an acknowledgement does not fit the run");
         let (bth, aeth) = ack.headers();
@@ -149,7 +153,7 @@ impl RunBuffer {
         self.count_in(Ack::LEN);
     }
 
-    /// The packet of `len` bytes that stands behind the others is one of them.
+    /// Counts a packet of `len` bytes that was written behind the others.
     #[inline]
     fn count_in(&mut self, len: usize) {
         if self.count == 0 {

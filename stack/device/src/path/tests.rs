@@ -1,4 +1,4 @@
-/// Two threads list work and flush: whatever the interleaving, all of it is done when both have
+/// Two threads list work and flush. In every interleaving, all work is done when both have
 /// returned.
 #[cfg(loom)]
 #[test]
@@ -34,8 +34,8 @@ fn loom_no_flush_is_lost() {
     });
 }
 
-/// Who waits for the others finds what it listed sent when it returns, although another thread was
-/// at it.
+/// When `flush_after_others` returns, the work that its thread listed is done, although another
+/// thread held the sender lock.
 #[cfg(not(loom))]
 #[test]
 fn flushing_after_others_waits_for_them() {

@@ -1,19 +1,24 @@
-//! The congestion window of a path: how many bytes of requests may be on their way to one peer.
+//! The congestion window of a path: the bytes of requests that may be in flight to one peer.
 //!
-//! A receiver's socket buffer is the scarce place: a default one (208 KiB) holds three 60 KiB runs.
-//! So the window starts at two runs, grows by what is acknowledged while it is the limit, shrinks
-//! on bursts of loss, and not below one run for that. A larger buffer holds more, and a longer
-//! queue keeps sender and receiver from waiting for each other: so where three runs in flight were
-//! never lost for a while, one more is tried, up to six; a loss takes that back, and the next try
-//! comes twice as late. Where routers tell of congestion before they drop ([`ecn`](super::ecn)),
-//! the window may become smaller still, and grows a packet a round trip.
+//! The scarce resource is the receiver's socket buffer: a default one (208 KiB) holds three 60 KiB
+//! runs. So the window
 //!
-//! READ responses are not acknowledged, so what is asked for at once is bounded by the own receive
-//! buffer, and becomes smaller when they come marked.
+//! - starts at two runs,
+//! - grows with acknowledged bytes while it is the limit, up to three runs,
+//! - shrinks on bursts of loss, but not below one run.
 //!
-//! All fields are atomics: acknowledgements release bytes under the lock of their queue pair, while
-//! another thread fills a run under the lock of the path. The counts may be off for a moment; they
-//! are a brake, not a protocol.
+//! A larger buffer holds more, and a longer queue keeps sender and receiver from waiting for each
+//! other. So after some time without loss the maximum rises by a run, up to six. A loss takes the
+//! rise back, and the next one comes twice as late. If routers report congestion before they drop
+//! ([`ecn`](super::ecn)), the window may become smaller than a run, and then grows a packet a round
+//! trip.
+//!
+//! READ responses are not acknowledged. So the bytes of responses in flight are bounded by the own
+//! receive buffer, and by less when responses arrive marked.
+//!
+//! All fields are atomics: a receiving thread returns credit under the lock of a queue pair, while
+//! another thread fills a run under the lock of the path. The counts may be inexact for a moment,
+//! because the window only limits the rate.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -22,59 +27,61 @@ use super::congestion::CongestionEstimator;
 use urxe_types::sync::atomic::{AtomicU64, Ordering};
 use urxe_types::time::Time;
 
-/// Header bytes that each packet is charged beside its payload.
+/// The bytes that each packet is charged beside its payload, for headers.
 pub(crate) const PACKET_OVERHEAD: u64 = 64;
 
-/// What a run of the longest packets is charged: 60 KiB, and what each of the packets is charged
-/// beside.
+/// The charge for a run of the longest packets: 60 KiB of payload, and the overhead of each packet.
 pub(crate) const RUN: u64 = 15 * (4096 + PACKET_OVERHEAD);
-/// The window never falls below one run.
+/// The smallest window without marks, in bytes.
 const MIN_WINDOW: u64 = RUN;
-/// What a path starts with.
+/// The window of a new path.
 const INITIAL_WINDOW: u64 = 2 * RUN;
-/// What a default buffer holds: how far it grows at first.
+/// The largest window at first: a default socket buffer.
 const MAX_WINDOW: u64 = 3 * RUN;
-/// How far it grows where the peer turns out to hold more. Still more is no faster.
+/// The largest window to a peer whose buffer turns out to be larger. A still larger window is no
+/// faster.
 const MAX_RAISED_WINDOW: u64 = 6 * RUN;
-/// The maximum rises by a run after so many bytes were acknowledged under it without loss.
+/// The bytes acknowledged without loss after which the maximum rises by a run.
 const RAISE_AFTER_BYTES: u64 = 16 << 20;
-/// After a loss under a raised maximum it does not rise for so long, and twice as long each time
-/// that happens again.
+/// The time after a loss under a raised maximum in which it does not rise again, in nanoseconds.
+/// The time doubles with each such loss.
 const RAISE_BACKOFF_MIN_NS: u64 = 1_000_000_000;
+/// The longest such time, in nanoseconds.
 const RAISE_BACKOFF_MAX_NS: u64 = 64_000_000_000;
 
-/// What is left where routers tell of congestion: some packets, so that one that is lost is noticed
-/// by those behind it.
+/// The smallest window when routers mark: some packets, so that the peer notices the loss of one by
+/// those behind it.
 const MIN_MARKED_WINDOW: u64 = 16 << 10;
-/// By so much a window of what was marked grows when all of it came through.
+/// The growth of a marked window of which all bytes were acknowledged.
 const MARKED_INCREASE: u64 = 4 << 10;
 
-/// Retransmission before this is more often a peer that was not scheduled than a packet that was
-/// lost. A device may be told a longer time.
+/// The shortest early timeout. A packet that is not answered sooner is more often delayed by a peer
+/// that was not scheduled than lost. The configuration of a device may ask for a longer time.
 pub const EARLY_TIMEOUT_MIN: Duration = Duration::from_millis(40);
-/// The last packet is sent once more after this at the soonest: a peer that was not scheduled for a
-/// time slice still answers before.
+/// The shortest time before the last packet is sent again as a probe, in nanoseconds. A peer that
+/// was not scheduled for a time slice still answers before.
 const PROBE_MIN_NS: u64 = 5_000_000;
 const NO_PROBE: u64 = u64::MAX;
-/// Used while no round trip has been measured.
+/// The early timeout while no round trip was measured, in nanoseconds.
 const EARLY_UNMEASURED_NS: u64 = 100_000_000;
 
-/// Queue pairs that send at the same time measure so often together.
+/// The measurements of the round trip in one round trip, however many queue pairs send.
 const MEASURES_A_ROUND_TRIP: u64 = 8;
-/// Taken for the round trip while none has been measured.
+/// The assumed round trip while none was measured, in nanoseconds.
 const ROUND_TRIP_UNMEASURED_NS: u64 = 1_000_000;
-/// A packet may be overtaken for so long, whatever the round trip. The least is also what is taken
-/// while none has been measured: an interrupt of another processor may be that late, and who asks
-/// in vain waits no longer than that.
+/// The bounds of the time in which a packet may be overtaken, in nanoseconds. The lower bound also
+/// holds while no round trip was measured: an interrupt of another processor may be that late, and
+/// an unnecessary request for a packet is delayed no longer.
 const REORDERING_NS: RangeInclusive<u64> = 100_000..=1_000_000;
 
-/// The credits of a path: what bounds the bytes under way. A queue pair that finds too little waits
+/// The credits of a path, which bound the bytes in flight. A queue pair that finds too little waits
 /// in the path's admission queue of that credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Credit {
-    /// For packets with data: the congestion window.
+    /// Credit for packets with data: the congestion window.
     Send,
-    /// For requests of READs and atomics: their responses fill the receive buffer of this side.
+    /// Credit for requests of READs and atomics, because their responses fill the receive buffer of
+    /// this side.
     ReadResponse,
 }
 
@@ -86,40 +93,49 @@ impl Credit {
 /// Window, round trip and read budget of one path.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
+    /// The window in bytes.
     limit: AtomicU64,
-    /// What `limit` grows to.
+    /// The maximum of `limit`.
     max: AtomicU64,
-    /// Bytes acknowledged since the maximum rose or something was lost.
+    /// The bytes acknowledged since the maximum rose or a packet was lost.
     acked_since_loss: AtomicU64,
-    /// When it may rise again, and how long it rests after the next loss.
+    /// The time from which the maximum may rise again.
     raise_at_ns: AtomicU64,
+    /// The time without a rise after the next loss.
     raise_backoff_ns: AtomicU64,
+    /// The bytes of requests in flight.
     in_flight: AtomicU64,
+    /// The bytes of responses that were requested and have not arrived.
     reads_in_flight: AtomicU64,
+    /// The most bytes of responses in flight: the receive buffer.
     read_budget: u64,
-    /// What routers leave of the read budget.
+    /// The part of `read_budget` that marks of routers leave.
     read_limit: AtomicU64,
-    /// By so much a window grows that came through.
+    /// The growth for a window of acknowledged bytes.
     increase: AtomicU64,
+    /// The estimate for requests.
     congestion: CongestionEstimator,
+    /// The estimate for responses.
     read_congestion: CongestionEstimator,
-    /// Smoothed round trip, 0 while unknown.
+    /// The smoothed round trip. 0 before the first measurement.
     srtt_ns: AtomicU64,
+    /// The variation of the round trip (RFC 6298).
     rttvar_ns: AtomicU64,
     /// The shortest round trip, forgotten slowly.
     shortest_ns: AtomicU64,
-    /// The longest round trip, forgotten slowly: a peer that was not scheduled once will not be
+    /// The longest round trip, forgotten slowly: a peer that was not scheduled once will be late
     /// again.
     longest_ns: AtomicU64,
+    /// The time of the last reduction after loss.
     last_shrink_ns: AtomicU64,
-    /// One past when a queue pair last began to measure the round trip, 0 before.
+    /// One past the time at which a queue pair last began a measurement. 0 before the first.
     measured_ns: AtomicU64,
-    /// What follows from the round trips, worked out when one is measured: each packet that is sent
-    /// asks for it.
+    /// The early timeout. Computed with each measurement, because each packet that is sent reads
+    /// it.
     early_timeout_ns: AtomicU64,
-    /// [`NO_PROBE`] if there is to be none.
+    /// The probe timeout, or [`NO_PROBE`].
     probe_timeout_ns: AtomicU64,
-    /// No early timeout is shorter.
+    /// The shortest early timeout of the device.
     early_min_ns: u64,
 }
 
@@ -131,7 +147,7 @@ impl Window {
         window
     }
 
-    /// Forgets what was learned about a former peer.
+    /// Forgets the measurements of a former peer. Bytes in flight stay counted.
     pub fn reset(&self) {
         self.limit.store(INITIAL_WINDOW, Ordering::Relaxed);
         self.increase.store(MIN_WINDOW / 2, Ordering::Relaxed);
@@ -155,36 +171,41 @@ impl Window {
         self.set_timeouts();
     }
 
-    /// Whether `bytes` more may be sent. A packet always may when nothing is in flight.
+    /// Returns whether `bytes` more may be sent. A path with nothing in flight always admits them.
     pub fn admits(&self, bytes: u64) -> bool {
         let in_flight = self.in_flight();
         in_flight == 0 || self.has_room(in_flight + bytes)
     }
 
-    /// Whether `bytes` may be in flight together, beside nothing else.
+    /// Returns whether `bytes` fit the window if nothing else is in flight.
     pub fn has_room(&self, bytes: u64) -> bool {
         bytes <= self.limit.load(Ordering::Relaxed)
     }
 
+    /// Charges `bytes` that are about to be sent.
     pub fn consume(&self, bytes: u64) {
         self.in_flight.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Returns the credit of `bytes`.
     pub fn return_credit(&self, bytes: u64) {
         let before = self.in_flight.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "released {bytes} of {before} bytes in flight");
     }
 
-    /// Whether responses of `bytes` more may be asked for.
+    /// Returns whether responses of `bytes` more may be requested. A path without outstanding
+    /// responses always admits them.
     pub fn admits_read(&self, bytes: u64) -> bool {
         let asked = self.reads_in_flight.load(Ordering::Relaxed);
         asked == 0 || asked + bytes <= self.read_limit.load(Ordering::Relaxed)
     }
 
+    /// Charges responses of `bytes` that are about to be requested.
     pub fn consume_read(&self, bytes: u64) {
         self.reads_in_flight.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Returns the credit of responses of `bytes`. Raises a read limit that marks have reduced.
     pub fn return_read_credit(&self, bytes: u64) {
         let before = self.reads_in_flight.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "released {bytes} of {before} bytes asked for");
@@ -195,23 +216,23 @@ impl Window {
         }
     }
 
-    /// How many bytes of responses may be outstanding at once.
+    /// Returns the bytes of responses that may be in flight.
     pub fn read_budget(&self) -> u64 {
         self.read_limit.load(Ordering::Relaxed)
     }
 
-    /// Bytes in flight now: 0 on an idle path.
+    /// Returns the bytes in flight: 0 on an idle path.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Bytes of responses asked for now: 0 on an idle path.
+    /// Returns the bytes of outstanding responses: 0 on an idle path.
     pub fn reads_in_flight(&self) -> u64 {
         self.reads_in_flight.load(Ordering::Relaxed)
     }
 
-    /// `bytes` were acknowledged without loss, and released: grow, at most to the maximum, which
-    /// may rise.
+    /// Handles an acknowledgement of `bytes`, whose credit was returned: grows the window, up to a
+    /// maximum that may rise.
     pub fn on_acknowledged(&self, bytes: u64, now: Time) {
         let limit = self.limit.load(Ordering::Relaxed);
         let acked_since_loss = self.acked_since_loss.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -230,7 +251,7 @@ impl Window {
             self.max.store(max, Ordering::Relaxed);
             self.acked_since_loss.store(0, Ordering::Relaxed);
         }
-        // One acknowledged window adds half a run.
+        // One acknowledged window adds half a run, or [`MARKED_INCREASE`] after marks.
         let increase = bytes * self.increase.load(Ordering::Relaxed) / limit;
         let limit = (limit + increase).min(max);
         self.limit.store(limit, Ordering::Relaxed);
@@ -239,17 +260,17 @@ impl Window {
         }
     }
 
-    /// What may be sent at once without asking for an acknowledgement: a third of the window, but
-    /// not less than a run, if it has room for one, and not more than two. Fewer acknowledgements
-    /// cost less on both sides.
+    /// Returns the bytes to be sent before an acknowledgement is requested: a third of the window,
+    /// at least a run if the window has room for one, at most two. Fewer acknowledgements cost both
+    /// sides less.
     pub fn burst(&self) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         (limit / 3).clamp(RUN.min(limit), 2 * RUN)
     }
 
-    /// Packets were lost: shrink, once a round trip, unless a whole window had passed since
-    /// something was lost before. A queue that overflows does so again within the next window; what
-    /// gets lost now and then has other reasons.
+    /// Handles lost packets: shrinks the window, at most once a round trip. A loss after a whole
+    /// window without one does not shrink it: a queue that overflows does so again within the next
+    /// window, and an isolated loss has other causes.
     pub fn on_loss(&self, now: Time) {
         let acked_since_loss = self.acked_since_loss.swap(0, Ordering::Relaxed);
         let is_isolated = acked_since_loss >= self.limit.load(Ordering::Relaxed);
@@ -266,7 +287,7 @@ impl Window {
         }
     }
 
-    /// A raised maximum was too high.
+    /// Takes a rise of the maximum back, because the window was too large.
     fn lower_max(&self, now: Time) {
         if self.max.swap(MAX_WINDOW, Ordering::Relaxed) > MAX_WINDOW {
             let backoff = self.raise_backoff_ns.load(Ordering::Relaxed);
@@ -276,7 +297,8 @@ impl Window {
         }
     }
 
-    /// The peer told that requests came to it marked: shrink, once a round trip. Whether it did.
+    /// Handles a congestion notification of the peer: shrinks the window, at most once a round
+    /// trip. Returns whether it shrank.
     pub fn on_cnp(&self, now: Time) -> bool {
         self.acked_since_loss.store(0, Ordering::Relaxed);
         self.lower_max(now);
@@ -289,7 +311,7 @@ impl Window {
         left.is_some()
     }
 
-    /// READ responses came marked: ask for less at once.
+    /// Handles READ responses that arrived marked: lowers the read limit.
     pub fn on_marked_responses(&self, now: Time) {
         let limit = self.read_limit.load(Ordering::Relaxed);
         if let Some(left) =
@@ -299,9 +321,9 @@ impl Window {
         }
     }
 
-    /// Whether a queue pair shall measure the round trip with what it sends now. A few measures a
-    /// round trip tell all there is to know, however many queue pairs send (RFC 6298, 3, wants
-    /// one).
+    /// Returns whether a queue pair should measure the round trip with the packet that it sends
+    /// now. A few measurements a round trip suffice, however many queue pairs send (RFC 6298, 3,
+    /// requires one).
     pub fn wants_measure(&self, now: Time) -> bool {
         let pause = self.srtt_ns.load(Ordering::Relaxed) / MEASURES_A_ROUND_TRIP;
         let is_due = now.as_ns() >= self.measured_ns.load(Ordering::Relaxed) + pause;
@@ -311,7 +333,8 @@ impl Window {
         is_due
     }
 
-    /// A round trip was measured (never on a retransmitted packet; Karn).
+    /// Records a measured round trip. Retransmitted packets must not be measured (Karn's
+    /// algorithm).
     pub fn on_round_trip(&self, ns: u64) {
         let longest = self.longest_ns.load(Ordering::Relaxed);
         self.longest_ns.store(ns.max(longest - longest / 64), Ordering::Relaxed);
@@ -331,6 +354,7 @@ impl Window {
         self.set_timeouts();
     }
 
+    /// Computes both timeouts from the measurements.
     fn set_timeouts(&self) {
         let (mut early, mut probe) = (self.early_min_ns.max(EARLY_UNMEASURED_NS), NO_PROBE);
         let srtt = self.srtt_ns.load(Ordering::Relaxed);
@@ -348,7 +372,7 @@ impl Window {
         self.probe_timeout_ns.store(probe, Ordering::Relaxed);
     }
 
-    /// How long a packet and its answer take, by what was measured.
+    /// Returns the smoothed round trip.
     pub fn round_trip_ns(&self) -> u64 {
         match self.srtt_ns.load(Ordering::Relaxed) {
             0 => ROUND_TRIP_UNMEASURED_NS,
@@ -356,7 +380,7 @@ impl Window {
         }
     }
 
-    /// No packet was answered sooner lately.
+    /// Returns the shortest recent round trip.
     pub fn shortest_round_trip_ns(&self) -> u64 {
         match self.shortest_ns.load(Ordering::Relaxed) {
             0 => ROUND_TRIP_UNMEASURED_NS,
@@ -364,22 +388,22 @@ impl Window {
         }
     }
 
-    /// How long a packet may be overtaken by others before it counts as lost: a quarter of the
-    /// shortest round trip (RFC 8985, 6.2), within bounds.
+    /// Returns the time in which other packets may overtake a packet before it counts as lost: a
+    /// quarter of the shortest round trip (RFC 8985, 6.2), within bounds.
     pub fn reordering_ns(&self) -> u64 {
         let quarter = self.shortest_ns.load(Ordering::Relaxed) / 4;
         quarter.clamp(*REORDERING_NS.start(), *REORDERING_NS.end())
     }
 
-    /// How long to wait for an acknowledgement before sending the last packet once more, if that
-    /// comes before [`early_timeout_ns`](Self::early_timeout_ns) at all: not while no round trip is
-    /// known, and not where the device was told to wait longer.
+    /// Returns the time to wait for an acknowledgement before the last packet is sent again as a
+    /// probe. `None` if the early timeout comes first, no round trip was measured, or the device
+    /// asks for a longer early timeout.
     pub fn probe_timeout_ns(&self) -> Option<u64> {
         Some(self.probe_timeout_ns.load(Ordering::Relaxed)).filter(|ns| *ns != NO_PROBE)
     }
 
-    /// How long to wait for an acknowledgement before sending again, by what was measured. This
-    /// retransmission is earlier than the queue pair's timeout and uses up none of its retries.
+    /// Returns the time to wait for an acknowledgement before packets are sent again, as measured.
+    /// This retransmission is earlier than the queue pair's timeout and uses up no retry.
     pub fn early_timeout_ns(&self) -> u64 {
         self.early_timeout_ns.load(Ordering::Relaxed)
     }

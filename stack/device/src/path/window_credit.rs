@@ -1,50 +1,55 @@
-//! What one thread owes a path's window while it handles many packets: the window is an atomic that
-//! all threads share, so it is told once a run where it could be told once a queue pair.
+//! A thread's part of the credit of a path's congestion window.
 //!
-//! What is sent is never charged too late, since its acknowledgement may come at once and be
-//! released by another thread: who sends for many queue pairs credit a run in advance, and gives
-//! back what was not used. What is released may come late: then others wait for a moment.
+//! The window is an atomic that all threads share. A thread that handles many packets therefore
+//! collects its changes here and commits them once a run.
+//!
+//! Data must be charged before they are sent, because another thread may receive the
+//! acknowledgement at once and return the credit. So a thread that sends for many queue pairs
+//! consumes credit for a run in advance and returns the rest. Returned credit may reach the window
+//! late: then other queue pairs wait for a moment.
 
 use super::window::{RUN, Window};
 use urxe_types::time::Time;
 
-/// See the module. Give back everything by [`commit`](Self::commit) in the end.
+/// The changes that the window does not know yet. [`commit`](Self::commit) must be called in the
+/// end.
 #[derive(Debug, Default)]
 pub(crate) struct WindowCredit {
-    /// Bytes of bursts that were begun and are still to be sent, by any queue pair of the path.
+    /// Bytes of bursts that were begun and are not sent yet, by any queue pair of the path.
     reserved: u64,
-    /// Of these, what a queue pair's turn has sent so far.
+    /// Of the reserved bytes, those that the present turn has sent.
     consumed: u64,
-    /// Charged in advance and not sent yet.
+    /// Bytes that the window was charged in advance and that are not sent yet.
     prepaid: u64,
-    /// Acknowledged, and still charged.
+    /// Bytes that were acknowledged and that the window is still charged.
     returned: u64,
 }
 
 impl WindowCredit {
-    /// Whether the window has room for `bytes` beside what is reserved.
+    /// Returns whether the window has room for `bytes` beside the reserved ones. A window with
+    /// nothing in flight always has.
     #[inline]
     pub fn has_room(&self, window: &Window, bytes: u64) -> bool {
         let in_flight = window.in_flight().saturating_sub(self.prepaid);
-        // What is reserved is as good as in flight.
+        // Reserved bytes count as in flight.
         (in_flight | self.reserved | self.consumed) == 0
             || window.has_room(in_flight + self.reserved + bytes)
     }
 
-    /// A burst of `bytes` begins, or grows by them.
+    /// Reserves `bytes` for a burst that begins or grows.
     #[inline]
     pub fn reserve(&mut self, bytes: u64) {
         self.reserved += bytes;
     }
 
-    /// A packet was sent that is charged `bytes`.
+    /// Charges a packet of `bytes` that was sent.
     #[inline]
     pub fn consume(&mut self, bytes: u64) {
         self.consumed += bytes;
     }
 
-    /// A queue pair's turn is over: what it sent is charged, and if `more_pending` something for
-    /// them as well.
+    /// Charges the window with the bytes that a turn sent. If `more_pending`, charges a run in
+    /// advance.
     #[inline]
     pub fn commit_turn(&mut self, window: &Window, more_pending: bool) {
         let sent = std::mem::take(&mut self.consumed);
@@ -61,14 +66,13 @@ impl WindowCredit {
         }
     }
 
-    /// `bytes` were acknowledged.
+    /// Returns the credit of `bytes` that were acknowledged.
     #[inline]
     pub fn return_credit(&mut self, bytes: u64) {
         self.returned += bytes;
     }
 
-    /// Tells the window all that it was not told, at the time `now`. Bursts that were begun stay
-    /// reserved.
+    /// Commits all changes to the window at the time `now`. Bursts that were begun stay reserved.
     #[inline]
     pub fn commit(&mut self, window: &Window, now: Time) {
         match std::mem::take(&mut self.prepaid) {
@@ -104,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_in_turns_is_in_flight_before_its_turn_ends_and_nothing_else_in_the_end() {
+    fn bytes_sent_in_turns_are_in_flight_when_the_turn_ends_and_exact_after_the_commit() {
         let window = window();
         let mut credit = WindowCredit::default();
         for turn in 1..=200 {
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_in_advance_takes_no_room_from_those_it_is_for() {
+    fn bytes_charged_in_advance_take_no_room_from_later_turns() {
         let window = window();
         let mut credit = WindowCredit::default();
         let mut sent = 0;
@@ -132,7 +136,7 @@ mod tests {
             credit.commit_turn(&window, true);
             sent += 1000;
         }
-        // The window starts with two runs.
+        // The initial window is two runs.
         assert_eq!(sent, 2 * RUN / 1000 * 1000);
         credit.commit(&window, Time::ZERO);
         assert_eq!(window.in_flight(), sent);

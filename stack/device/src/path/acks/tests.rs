@@ -18,7 +18,7 @@ fn taken(list: &AckList) -> Vec<Ack> {
 }
 
 #[test]
-fn an_acknowledgement_stands_for_an_earlier_one_of_its_queue_pair() {
+fn an_acknowledgement_replaces_an_earlier_one_of_its_queue_pair() {
     let (list, mut batch) = (AckList::default(), AckBatch::default());
     assert!(batch.is_empty());
     for (index, psn) in [(1, 10), (2, 20), (1, 11), (2, 21)] {
@@ -31,7 +31,7 @@ fn an_acknowledgement_stands_for_an_earlier_one_of_its_queue_pair() {
 }
 
 #[test]
-fn an_acknowledgement_to_another_peer_stands_for_none() {
+fn an_acknowledgement_to_another_peer_replaces_none() {
     let (list, mut batch) = (AckList::default(), AckBatch::default());
     batch.push(1, ack(7, 10));
     batch.push(1, ack(8, 1));
@@ -40,7 +40,7 @@ fn an_acknowledgement_to_another_peer_stands_for_none() {
 }
 
 #[test]
-fn a_path_that_does_not_send_keeps_so_many_and_no_more() {
+fn a_path_that_does_not_send_keeps_a_bounded_number() {
     let (list, mut batch) = (AckList::default(), AckBatch::default());
     for index in 0..MAX_WAITING as u32 - 1 {
         batch.push(index, ack(index, 1));

@@ -13,7 +13,7 @@ fn each_thing_is_listed_once_and_newest_first() {
     list.take_all(|index| &links[index as usize], |index| taken.push(index));
     assert_eq!(taken, [2, 1, 0]);
     assert!(list.is_empty());
-    // Taken but not unlisted: still listed.
+    // A thing that was taken and not unlisted is still listed.
     list.push(1, &links[1]);
     assert!(list.is_empty());
     links[1].unlist();
@@ -23,7 +23,7 @@ fn each_thing_is_listed_once_and_newest_first() {
 
 #[cfg(not(loom))]
 #[test]
-fn what_is_appended_is_in_its_order_behind_what_is_there() {
+fn appended_entries_keep_their_order_behind_the_present_ones() {
     let links: Vec<_> = (0..7).map(|_| ReadyLink::new()).collect();
     let list = ReadyList::new();
     let mut to = VecDeque::from([9]);

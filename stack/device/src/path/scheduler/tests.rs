@@ -18,8 +18,8 @@ fn waiting(indices: impl IntoIterator<Item = u32>) -> TurnQueues {
     queues
 }
 
-/// Carries out turns, each of which ends as `outcome` says of its queue pair and adds so many
-/// bytes, until there is none left. Returns them.
+/// Carries out turns until none is left and returns them. `outcome` returns the status of a turn
+/// and the bytes that it adds.
 fn run(
     scheduler: &mut Scheduler<'_>,
     has_room: bool,
@@ -60,7 +60,7 @@ fn a_queue_pair_that_would_end_the_run_is_asked_again_after_the_others_and_then_
         false => (WouldEndRun, 0),
         true => (Idle, 100),
     });
-    // The second is the last of the ready, but not the only one left.
+    // The second is the last ready queue pair, but not the only one left.
     assert_eq!(indices(&turns), [1, 2, 1, 2]);
     assert_eq!(turns[2].source, TurnSource::SetAside);
     assert!(turns[2].rules.may_end_run && turns[2].rules.more_pending);
@@ -73,7 +73,7 @@ fn those_set_aside_begin_the_next_run() {
     let mut scheduler = Scheduler::begin(&mut queues, UNLIMITED);
     let mut outcomes = [WouldEndRun, WouldEndRun, RunFull, WouldEndRun, Idle, Idle, Idle].iter();
     let turns = run(&mut scheduler, true, |_| (*outcomes.next().expect("no further turn"), 0));
-    // The one that is set aside once more waits for those that are ready.
+    // The queue pair that is set aside once more waits for the ready ones.
     assert_eq!(indices(&turns), [1, 2, 3, 1, 2, 4, 1]);
 }
 
@@ -97,7 +97,7 @@ fn those_that_wait_are_tried_in_order_once_a_round_until_the_first_that_finds_to
     queues.ready.push_back(9);
     let mut scheduler = Scheduler::begin(&mut queues, UNLIMITED);
     let turns = run(&mut scheduler, true, |turn| match turn.index {
-        // It sends something and waits for more: it goes to the end.
+        // It sends a part and waits for more credit: it goes to the end.
         1 => (Blocked(SEND), 100),
         3 => (Blocked(SEND), 0),
         _ => (Idle, 100),
@@ -134,7 +134,7 @@ fn a_ready_queue_pair_yields_to_one_passed_over_often_and_is_tried_after_it() {
     let mut scheduler = Scheduler::begin(&mut queues, UNLIMITED);
     let turns = run(&mut scheduler, true, |turn| match turn.rules.yields[SEND as usize] {
         true => (Blocked(SEND), 0),
-        // The one that waited has nothing to send any more.
+        // The queue pair that waited has nothing to send any more.
         false => (Idle, u64::from(turn.index == 9)),
     });
     assert_eq!(indices(&turns), [9, 1, 9]);

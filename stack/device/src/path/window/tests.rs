@@ -98,7 +98,7 @@ fn round_trips_set_the_early_timeout() {
     }
     let timeout = window.early_timeout_ns();
     assert!((100_000_000..110_000_000).contains(&timeout), "{timeout}");
-    // A single late answer is remembered, and then forgotten.
+    // A single late answer is remembered for a while.
     window.on_round_trip(200_000_000);
     assert!(window.early_timeout_ns() >= 400_000_000);
     for _ in 0..1000 {
