@@ -123,7 +123,8 @@ const LOG_VARIABLE: &str = "URXE_LOG";
 /// `URXE_LOG` does not follow its grammar.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{LOG_VARIABLE}={given:?} is no log filter; try {LOG_VARIABLE}=debug or {LOG_VARIABLE}=urxe_device=trace"
+    "{LOG_VARIABLE}={given:?} is not a log filter; use for example {LOG_VARIABLE}=debug or \
+     {LOG_VARIABLE}=urxe_device=trace"
 )]
 pub struct BadFilter {
     /// The value.

@@ -15,7 +15,6 @@
 //! draft-ietf-opsawg-pcapng-02.
 
 use std::io::{self, BufReader, Read};
-use std::path::PathBuf;
 
 use pcap_parser::pcap::{
     PcapHeader, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_frame_modified, parse_pcap_header,
@@ -41,16 +40,12 @@ const FILE_HEADER_LEN: usize = 24;
 /// Bytes of the shortest pcapng block: its type, and its length at both ends.
 const MIN_BLOCK_LEN: usize = 12;
 
-/// Why a capture file cannot be read on.
+/// Errors of a capture file.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The file cannot be opened.
-    #[error("cannot open {}", path.display())]
-    Open {
-        path: PathBuf,
-        #[source]
-        error: io::Error,
-    },
+    #[error("cannot open the file")]
+    Open(#[source] io::Error),
     /// The file cannot be read.
     #[error("cannot read the capture beyond byte {offset}")]
     Read {
@@ -58,28 +53,29 @@ pub enum CaptureError {
         #[source]
         error: io::Error,
     },
-    /// There is nothing in the file.
-    #[error("the capture is empty: not even a file header")]
+    /// The file is empty.
+    #[error("the file is empty; a capture has at least a file header")]
     Empty,
-    /// The first bytes are of no capture format.
-    #[error("not a capture: it begins with the bytes {magic:02x?}; pcap and pcapng files are read")]
+    /// The first bytes belong to no supported format.
+    #[error(
+        "not a capture: the file begins with the bytes {magic:02x?}; supported are pcap and pcapng"
+    )]
     NotACapture { magic: [u8; 4] },
     /// The file ends in the middle of a block.
-    #[error(
-        "the capture is cut short: the block at byte {offset} is incomplete ({have} bytes of it are there)"
-    )]
+    #[error("the capture is cut short: the block at byte {offset} has only {have} bytes")]
     Truncated { offset: u64, have: usize },
     /// A block is longer than [`MAX_BLOCK_LEN`].
     #[error(
-        "the block at byte {offset} claims more than {MAX_BLOCK_LEN} bytes; the capture is damaged there"
+        "the capture is damaged: the block at byte {offset} has a length over {MAX_BLOCK_LEN} bytes"
     )]
     TooLong { offset: u64 },
     /// A block does not follow the format.
-    #[error("the block at byte {offset} does not follow the capture format")]
+    #[error("the capture is damaged: the block at byte {offset} violates the format")]
     Malformed { offset: u64 },
     /// A packet names an interface that no block has described.
     #[error(
-        "the packet at byte {offset} names interface {interface}; {known} are described before it"
+        "the capture is damaged: the packet at byte {offset} names interface {interface}, of {known} \
+         described before"
     )]
     NoInterface { offset: u64, interface: u32, known: usize },
 }

@@ -12,6 +12,7 @@ mod rping;
 mod run;
 
 use std::io;
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use urxe_stack::link::LinkError;
@@ -95,8 +96,12 @@ pub enum CmdError {
     #[error("{}", .0.reason)]
     Word(#[from] urxe_stack::link::ParseError),
     /// A capture file cannot be read.
-    #[error(transparent)]
-    Capture(#[from] CaptureError),
+    #[error("{}: {error}", path.display())]
+    Capture {
+        path: PathBuf,
+        #[source]
+        error: CaptureError,
+    },
     /// `urxe pingpong` failed, or found wrong data.
     #[error(transparent)]
     Pingpong(#[from] pingpong::PingpongError),

@@ -88,7 +88,7 @@ impl Choice {
             (Err(error), Some(free)) if self.any_loopback && is_taken(&error) => {
                 let spec = at(free.into());
                 output::note(&format!(
-                    "{} is in use; this run takes {}",
+                    "{} is in use; this run uses {}",
                     self.spec.source, spec.source
                 ));
                 builder.clone().open_link(&spec)

@@ -9,7 +9,7 @@ use urxe::{
 
 use super::peer::ProcessError;
 
-/// Why two ends move no data.
+/// Errors of a transfer between two ends.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
     /// The device.
@@ -34,7 +34,7 @@ pub enum TrafficError {
     #[error(transparent)]
     CreateQp(#[from] CreateQpError),
     /// The connection.
-    #[error("cannot connect")]
+    #[error("cannot connect the queue pair")]
     Connect(#[from] ModifyError),
     /// A connection by `rdma_cm`.
     #[error(transparent)]
@@ -42,8 +42,8 @@ pub enum TrafficError {
     /// Listening by `rdma_cm`.
     #[error(transparent)]
     CmListen(#[from] ListenError),
-    /// The way of datagrams.
-    #[error("cannot send to the peer")]
+    /// The address handle of the peer.
+    #[error("cannot create an address handle for the peer")]
     Address(#[from] CreateAhError),
     /// A part of the region.
     #[error(transparent)]
@@ -67,18 +67,19 @@ pub enum TrafficError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The path MTU does not fit.
-    #[error("path MTU {given} does not fit this link, whose largest is {allowed}")]
+    #[error("path MTU {given} does not fit this link; choose --mtu {allowed} or less")]
     MtuTooLarge { given: PathMtu, allowed: usize },
     /// A device has no address to send from.
-    #[error("the device {device} has no address")]
+    #[error("device {device} has no address to send from; add one to its interface")]
     NoAddress { device: String },
     /// The peer process has no address to use.
     #[error(
-        "this machine has no second address of that kind for the peer process: choose an IPv4 --device"
+        "this machine has no second address of this family for the peer process; choose an IPv4 \
+         --device"
     )]
     NoPeerAddress,
     /// The peer's text violates the protocol.
-    #[error("the other end said what the protocol does not have: {0}")]
+    #[error("the other end violates the protocol: {0}")]
     Protocol(String),
 }
 

@@ -29,10 +29,10 @@ pub enum ProcessError {
     #[error("the peer process ended early ({status})")]
     Ended { status: String },
     /// No reply arrived in time.
-    #[error("the peer process has not answered for {} seconds", limit.as_secs())]
+    #[error("the peer process has not replied for {} seconds", limit.as_secs())]
     Silent { limit: Duration },
     /// The reply violates the protocol.
-    #[error("the peer process answered {reply} to {command}")]
+    #[error("the peer process replied {reply} to {command}, which violates the protocol")]
     Protocol { command: String, reply: String },
     /// A command failed.
     #[error("the peer process: {0}")]
@@ -45,7 +45,7 @@ pub enum ProcessError {
 /// A reply, as its line contains.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply<T> {
-    /// The order is done.
+    /// The command is done.
     Done(T),
     /// The data is wrong; the text describes the difference.
     Wrong(String),

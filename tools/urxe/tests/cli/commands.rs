@@ -33,7 +33,7 @@ fn help_and_version() {
 #[test]
 fn a_bad_log_filter_is_named() {
     let stderr = User::new().urxe("link").env("URXE_LOG", "urxe=loud").finish().fails(2);
-    assert!(stderr.contains("URXE_LOG=\"urxe=loud\" is no log filter"), "{stderr}");
+    assert!(stderr.contains("URXE_LOG=\"urxe=loud\" is not a log filter"), "{stderr}");
 }
 
 #[test]

@@ -154,9 +154,9 @@ fn every_target_has_a_row() {
 #[test]
 fn what_cannot_be_measured_is_a_usage_error() {
     for (arguments, stderr) in [
-        ("write --latency --qps 2", "one message alone"),
-        ("send --bandwidth -l 200", "the posting list is 200; it may be 1 to 128"),
-        ("write --latency --events", "wakes nobody"),
+        ("write --latency --qps 2", "one outstanding message"),
+        ("send --bandwidth -l 200", "the posting list is 200; the allowed range is 1 to 128"),
+        ("write --latency --events", "creates no event"),
         ("--all --size 64", "cannot be used with"),
         ("--targets write", "cannot be used with"),
         ("nothing", "possible values"),
@@ -174,6 +174,6 @@ fn what_fails_is_named() {
     assert!(run("-m 4096 -n 1 -d nosuch").fails(1).contains("no link nosuch"));
     let start = Instant::now();
     let said = run("--connect 127.65.6.3 -d 127.65.6.2 -n 1").fails(1);
-    assert!(said.contains("is urxe perf --listen running there?"), "{said}");
+    assert!(said.contains("start `urxe perf --listen` there"), "{said}");
     assert!(start.elapsed() < LIMIT, "it does not wait for ever");
 }

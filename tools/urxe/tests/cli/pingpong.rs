@@ -89,7 +89,7 @@ fn alone_over_services_that_send_nothing_again() {
         "{text}"
     );
     let stderr = run(&format!("-t ud --sizes 1025 -m 1024 -d {}", address(8, 1))).fails(1);
-    assert!(stderr.contains("a datagram of 1025 bytes does not fit the path MTU 1024"), "{stderr}");
+    assert!(stderr.contains("a datagram of 1025 bytes does not fit the path MTU"), "{stderr}");
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn what_is_lost_ends_the_run() {
         let client = run(&format!("--connect {} -t ud -d {}", address(53, 2), address(53, 1)));
         for (run, transport) in [(client, "UD"), (server.finish(), "UC")] {
             let stderr = run.fails(1);
-            let expected = format!("a message was lost, which {transport} does not send again");
+            let expected = format!("a message was lost, which {transport} does not retransmit");
             assert!(stderr.contains(&expected), "{stderr}");
         }
     });
@@ -310,10 +310,7 @@ fn the_peer_process_takes_the_next_free_address() {
 fn a_tcp_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind((address(32, 1), 18515)).unwrap();
     let stderr = run(&format!("--listen -d {}", address(32, 1))).fails(1);
-    assert!(
-        stderr.contains("cannot listen on TCP 127.64.32.1:18515; --port chooses another"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("cannot listen on TCP 127.64.32.1:18515: "), "{stderr}");
     drop(taken);
     let stderr = run(&format!("--connect {} -d {}", address(32, 3), address(32, 2))).fails(1);
     assert!(stderr.contains("cannot connect to 127.64.32.3:18515"), "{stderr}");
@@ -324,7 +321,7 @@ fn another_program_at_the_port_is_noticed() {
     let server = listen(&format!("-d {}", address(33, 1)));
     TcpStream::connect((address(33, 1), 18515)).unwrap().write_all(&[b'?'; 60]).unwrap();
     let stderr = server.finish().fails(1);
-    assert!(stderr.contains("is it another program?"), "{stderr}");
+    assert!(stderr.contains("another program may use this port"), "{stderr}");
 }
 
 #[test]
@@ -341,7 +338,7 @@ fn a_peer_that_disappears_ends_the_run() {
     let stderr = server.finish().fails(1);
     assert!(
         stderr.contains("transport retry counter exceeded")
-            || stderr.contains("has the peer gone?"),
+            || stderr.contains("check that the peer is still running"),
         "{stderr}"
     );
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());

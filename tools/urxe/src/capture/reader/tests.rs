@@ -222,7 +222,7 @@ fn what_is_no_capture() {
     let error = read(b"#!/bin/sh\nexit 0\n# and much more text").1.unwrap();
     assert_eq!(
         error.to_string(),
-        "not a capture: it begins with the bytes [23, 21, 2f, 62]; pcap and pcapng files are read"
+        "not a capture: the file begins with the bytes [23, 21, 2f, 62]; supported are pcap and pcapng"
     );
 }
 

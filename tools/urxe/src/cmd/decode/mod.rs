@@ -41,8 +41,8 @@ impl Args {
     /// Decodes the file up to its end, or up to the first damage.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let mut out = output::stdout();
-        let result =
-            open(&self.file).map_err(CmdError::from).and_then(|file| self.decode(file, &mut out));
+        let failed = |error| CmdError::Capture { path: self.file.clone(), error };
+        let result = open(&self.file).map_err(failed).and_then(|file| self.decode(file, &mut out));
         out.flush()?;
         let tally = result?;
         if !self.json {
@@ -53,10 +53,11 @@ impl Args {
 
     /// Decodes and prints the records. Packets before a damaged record are printed.
     fn decode(&self, file: impl Read, out: &mut dyn Write) -> Result<Tally, CmdError> {
-        let mut reader = Reader::new(file)?;
+        let failed = |error| CmdError::Capture { path: self.file.clone(), error };
+        let mut reader = Reader::new(file).map_err(failed)?;
         let mut tally = Tally::default();
         let mut first_ns = None;
-        while let Some(record) = reader.next()? {
+        while let Some(record) = reader.next().map_err(failed)? {
             tally.packets += 1;
             let bytes = dissect::as_on_the_wire(&record);
             let packet = Packet::new(tally.packets, &record, &bytes);
@@ -81,7 +82,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, CaptureError> {
     }
     match File::open(path) {
         Ok(file) => Ok(Box::new(file)),
-        Err(error) => Err(CaptureError::Open { path: path.to_owned(), error }),
+        Err(error) => Err(CaptureError::Open(error)),
     }
 }
 
@@ -170,7 +171,8 @@ mod tests {
             if let Ok(tally) = &result {
                 prop_assert_eq!(tally.packets, lines.lines().count() as u64);
             } else {
-                prop_assert!(matches!(result, Err(CmdError::Capture(_))));
+                let is_capture_error = matches!(result, Err(CmdError::Capture { .. }));
+                prop_assert!(is_capture_error);
             }
             let (fields, _) = decoded(&file, true, false);
             let numbered = fields.lines().filter(|line| !line.starts_with("      ")).count();

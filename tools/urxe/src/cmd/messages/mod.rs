@@ -84,13 +84,13 @@ pub enum MessagesError {
     #[error("a message failed: {status}")]
     Failed { status: WcStatus },
     /// The other end disconnected too early.
-    #[error("the other end has ended the connection before all was said")]
+    #[error("the other end disconnected before the end of the data")]
     Ended,
     /// A byte differs from the pattern.
-    #[error("byte {at} is not what was sent")]
+    #[error("byte {at} differs from the pattern")]
     Wrong { at: u64 },
-    /// The listener counts otherwise.
-    #[error("the listener says that {counted} bytes came, of {sent}")]
+    /// The listener received another number of bytes.
+    #[error("the listener received {counted} of {sent} bytes")]
     Count { counted: u64, sent: u64 },
     /// Standard input or output.
     #[error("standard input or output: {0}")]
@@ -118,7 +118,7 @@ impl ListenArgs {
             let from = request.peer_addr();
             let is_transfer = request.private_data().starts_with(VERIFY);
             if !is_transfer && !request.private_data().starts_with(LINES) {
-                output::note(&format!("{from} is no `urxe connect`: refused"));
+                output::note(&format!("{from} is not `urxe connect`; its request is rejected"));
                 request.reject(LINES)?;
                 continue;
             }

@@ -204,34 +204,41 @@ impl Case {
     }
 }
 
-/// Why something cannot be measured.
+/// Errors of impossible cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaseError {
     /// A number is too small or too large.
-    #[error("{what} is {given}; it may be 1 to {max}")]
+    #[error("{what} is {given}; the allowed range is 1 to {max}")]
     Range { what: &'static str, given: u64, max: u64 },
     /// Atomic operations have a size.
-    #[error("{operation} of {given} bytes: atomic operations move {ATOMIC_SIZE} bytes")]
+    #[error(
+        "{operation} of {given} bytes: atomic operations move {ATOMIC_SIZE} bytes; omit --size"
+    )]
     AtomicSize { operation: Operation, given: usize },
     /// Not everything can be inline.
     #[error(
-        "{operation} of {size} bytes cannot be inline: SEND, WRITE and WRITE_IMM can, up to {INLINE_MAX} bytes"
+        "{operation} of {size} bytes cannot be inline; SEND, WRITE and WRITE_IMM can, up to \
+         {INLINE_MAX} bytes"
     )]
     Inline { operation: Operation, size: usize },
     /// A message must fit.
-    #[error("a working set of {given} bytes does not hold one message of {size} bytes")]
+    #[error(
+        "a working set of {given} bytes does not hold one message; use --working-set {size} or more"
+    )]
     WorkingSet { given: usize, size: usize },
     /// Memory shows only the arrival of a WRITE.
-    #[error("--spin-memory is for the latency of WRITE, not for {operation}")]
+    #[error("--spin-memory applies to the latency of WRITE, not to {operation}")]
     SpinMemory { operation: Operation },
     /// A WRITE makes no event at the peer.
     #[error(
-        "--events with the latency of WRITE: a WRITE wakes nobody at the other end; write-imm does, or leave out --latency"
+        "--events does not apply to the latency of WRITE, because a WRITE creates no event at its \
+         target; use write-imm, or omit --latency"
     )]
     WriteEvents,
     /// Latency requires a single outstanding message.
     #[error(
-        "latency is that of one message alone: no --qps, --post-list or --bidirectional with it"
+        "latency is measured with one outstanding message; omit --qps, --post-list and \
+         --bidirectional"
     )]
     Latency,
 }
@@ -248,13 +255,16 @@ mod tests {
     fn what_cannot_be_measured_is_refused_with_the_reason() {
         use Operation::{FetchAdd, Read, Send, Write};
         let latency = Case::latency(Write, 64, 4096, Limit::Messages(10));
-        for (case, told) in [
-            (Case { depth: 0, ..case() }, "the queue depth is 0; it may be 1 to 16384"),
+        for (case, expected) in [
+            (Case { depth: 0, ..case() }, "the queue depth is 0; the allowed range is 1 to 16384"),
             (
                 Case { qps: 2000, ..case() },
-                "the number of queue pairs is 2000; it may be 1 to 1024",
+                "the number of queue pairs is 2000; the allowed range is 1 to 1024",
             ),
-            (Case { list: 16, depth: 8, ..case() }, "the posting list is 16; it may be 1 to 8"),
+            (
+                Case { list: 16, depth: 8, ..case() },
+                "the posting list is 16; the allowed range is 1 to 8",
+            ),
             (
                 Case { operation: FetchAdd, size: 9, ..case() },
                 "FETCH_ADD of 9 bytes: atomic operations move 8",
@@ -262,13 +272,13 @@ mod tests {
             (Case { inline: true, operation: Read, ..case() }, "READ of 64 bytes cannot be inline"),
             (Case { inline: true, size: 1025, ..case() }, "WRITE of 1025 bytes cannot be inline"),
             (Case { working_set: 63, ..case() }, "a working set of 63 bytes does not hold"),
-            (Case { spin_memory: true, ..case() }, "--spin-memory is for the latency of WRITE"),
-            (Case { spin_memory: true, operation: Send, ..latency }, "not for SEND"),
-            (Case { wait: Wait::Events, ..latency }, "wakes nobody at the other end"),
-            (Case { qps: 2, ..latency }, "one message alone"),
+            (Case { spin_memory: true, ..case() }, "--spin-memory applies to the latency of WRITE"),
+            (Case { spin_memory: true, operation: Send, ..latency }, "not to SEND"),
+            (Case { wait: Wait::Events, ..latency }, "creates no event at its target"),
+            (Case { qps: 2, ..latency }, "one outstanding message"),
         ] {
-            let error = case.check().expect_err(told).to_string();
-            assert!(error.contains(told), "{error} should say {told}");
+            let error = case.check().expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error} should contain {expected}");
         }
         assert_eq!(case().check(), Ok(()));
         assert_eq!(Case { spin_memory: true, ..latency }.check(), Ok(()));

@@ -1,4 +1,4 @@
-//! Why `urxe perf` failed.
+//! Errors of `urxe perf`.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::traffic::error::TrafficError;
 use crate::traffic::operation::Operation;
 use crate::traffic::responder::Refusal;
 
-/// Why a run failed.
+/// Errors of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
     /// The case cannot be measured.
@@ -23,7 +23,7 @@ pub enum PerfError {
     #[error("{operation} failed with status {} ({status})", status.number())]
     Status { operation: Operation, status: WcStatus },
     /// Nothing completes.
-    #[error("nothing has completed for {} seconds: has the peer gone?", limit.as_secs())]
+    #[error("no completion for {} seconds; check that the peer is still running", limit.as_secs())]
     Stalled { limit: Duration },
     /// A byte differs from the one sent.
     #[error("wrong data: byte {offset} of slot {slot} is {found:#04x} instead of {expected:#04x}")]
@@ -42,16 +42,17 @@ pub enum PerfError {
         error: io::Error,
     },
     /// The connection to the other host failed.
-    #[error("{doing} {at}")]
+    #[error("{doing} {at}: {error}{remedy}")]
     Host {
         doing: &'static str,
         at: String,
-        #[source]
         error: io::Error,
+        /// Begins with a semicolon, unless empty.
+        remedy: &'static str,
     },
     /// The built-in device cannot reach another host.
     #[error(
-        "{host} cannot be reached from the built-in device, which is on a loopback address; add --device {local}"
+        "the built-in device is on a loopback address and cannot reach {host}; use --device {local}"
     )]
     LoopbackOnly { host: std::net::IpAddr, local: std::net::IpAddr },
     /// The plot.

@@ -169,9 +169,10 @@ impl Responder<'_> {
 /// Sends something to the end that measures.
 fn send(to: &mut dyn Write, what: &impl Serialize) -> Result<(), PerfError> {
     reply(to, Ok::<_, PerfError>(what)).map_err(|error| PerfError::Host {
-        doing: "nobody hears",
-        at: "the answers".to_owned(),
+        doing: "cannot send",
+        at: "a reply".to_owned(),
         error,
+        remedy: "",
     })
 }
 

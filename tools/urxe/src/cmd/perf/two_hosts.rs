@@ -18,7 +18,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 fn failed(doing: &'static str, at: &impl ToString) -> impl FnOnce(io::Error) -> PerfError {
     let at = at.to_string();
-    move |error| PerfError::Host { doing, at, error }
+    move |error| PerfError::Host { doing, at, error, remedy: "" }
 }
 
 /// Waits for one host and executes its commands. The TCP port is open to the network only if the
@@ -53,8 +53,12 @@ pub fn connect(
     options: &DeviceOptions,
 ) -> Result<(Runner, usize), PerfError> {
     use std::net::ToSocketAddrs;
-    let at = format!("{host}, TCP port {port}: is urxe perf --listen running there?");
-    let no = |error| PerfError::Host { doing: "cannot connect to", at: at.clone(), error };
+    let no = |error| PerfError::Host {
+        doing: "cannot connect to",
+        at: format!("{host}, TCP port {port}"),
+        error,
+        remedy: "; start `urxe perf --listen` there",
+    };
     let mut stream = Err(io::ErrorKind::NotFound.into());
     for address in (host, port).to_socket_addrs().map_err(no)? {
         stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT);

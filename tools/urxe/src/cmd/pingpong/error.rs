@@ -21,29 +21,29 @@ pub enum Wrong {
     #[error("message {message} has {found} bytes instead of {expected}")]
     Length { message: u64, found: usize, expected: usize },
     /// A completion that is another message's.
-    #[error("message {found} completed where {expected} was due")]
+    #[error("message {found} completed instead of message {expected}")]
     Order { found: u64, expected: u64 },
     /// The immediate data of a message.
-    #[error("message {message} came with immediate data {found:?} instead of {expected:?}")]
+    #[error("message {message} arrived with immediate data {found:?} instead of {expected:?}")]
     Immediate { message: u64, found: Option<u32>, expected: Option<u32> },
     /// A datagram of another sender.
-    #[error("message {message} came from queue pair {found} instead of {expected}")]
+    #[error("message {message} arrived from queue pair {found} instead of {expected}")]
     Sender { message: u64, found: urxe::Qpn, expected: urxe::Qpn },
-    /// The 40 bytes in front of a datagram.
+    /// The 40 bytes before a datagram.
     #[error(
-        "the header in front of message {message} says {} instead of {from} to {to}",
+        "the header before message {message} has {} instead of {from} to {to}",
         found.map_or_else(|| "no addresses".to_owned(), |(from, to)| format!("{from} to {to}"))
     )]
     Header { message: u64, found: Option<(IpAddr, IpAddr)>, from: IpAddr, to: IpAddr },
     /// The value that an atomic operation found.
-    #[error("atomic operation {message} found {found:#x} instead of {expected:#x}")]
+    #[error("atomic operation {message} returned {found:#x} instead of {expected:#x}")]
     Atomic { message: u64, found: u64, expected: u64 },
     /// The value that atomic operations left.
     #[error("the counter is {found:#x} instead of {expected:#x}")]
     Counter { found: u64, expected: u64 },
 }
 
-/// Why a run failed.
+/// Errors of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum PingpongError {
     /// An end, or the peer process.
@@ -59,22 +59,24 @@ pub enum PingpongError {
     #[error("message {message} failed with status {} ({status})", status.number())]
     Status { message: u64, status: WcStatus },
     /// Nothing completes.
-    #[error("nothing has arrived for {} seconds: has the peer gone?", limit.as_secs())]
+    #[error("no completion for {} seconds; check that the peer is still running", limit.as_secs())]
     Stalled { limit: Duration },
     /// Nothing completes, and lost messages are not retransmitted.
     #[error(
-        "nothing has arrived for {} seconds: a message was lost, which {transport} does not send again, or the peer has gone",
+        "no completion for {} seconds: a message was lost, which {transport} does not retransmit, or \
+         the peer has ended",
         limit.as_secs()
     )]
     Lost { transport: Transport, limit: Duration },
     /// A datagram is one packet.
     #[error(
-        "a datagram of {given} bytes does not fit the path MTU {mtu}, which is the longest there can be"
+        "a datagram of {given} bytes does not fit the path MTU; choose a size of at most {mtu} bytes"
     )]
     DatagramTooLong { given: usize, mtu: PathMtu },
     /// A message on each queue pair must find a receive.
     #[error(
-        "--rx-depth {given} is too small for {qps} queue pairs: each needs at least one receive"
+        "--rx-depth {given} is too small for {qps} queue pairs: each needs at least one \
+         receive; use --rx-depth {qps} or more"
     )]
     TooFewReceives { qps: u32, given: u32 },
     /// The other end has fewer queue pairs.
@@ -83,17 +85,18 @@ pub enum PingpongError {
     )]
     FewerQueuePairs { given: usize, wanted: u32 },
     /// A completion of an unknown queue pair.
-    #[error("a completion names queue pair {given}, which is none of this end's")]
+    #[error("a completion names queue pair {given}, which this end does not have")]
     UnknownQueuePair { given: urxe::Qpn },
     /// No entry of the GID table has the index.
     #[error(
-        "there is no GID with index {given}; the device has {entries} of them, from 0 on (urxe devinfo -v)"
+        "there is no GID with index {given}; the device has {entries}, counted from 0; urxe devinfo -v \
+         lists them"
     )]
     NoSuchGid { given: u8, entries: usize },
     /// The built-in device cannot reach another host.
     #[error(
-        "{host} cannot be reached from the built-in device, which is on a loopback address; add --device {local}, or a \
-         link for good: urxe link add rxe1 {local}"
+        "the built-in device is on a loopback address and cannot reach {host}; use --device {local}, \
+         or add a device: urxe link add rxe1 {local}"
     )]
     LoopbackOnly { host: IpAddr, local: IpAddr },
 }

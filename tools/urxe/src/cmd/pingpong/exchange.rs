@@ -98,28 +98,24 @@ impl FromStr for Address {
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The host's name.
-    #[error("no address is known for {host}")]
+    #[error("cannot resolve {host}")]
     UnknownHost {
         host: String,
         #[source]
         error: io::Error,
     },
     /// No address of the host accepts the connection.
-    #[error("cannot connect to {address}: is `urxe pingpong --listen` or ibv_rc_pingpong running there, and TCP port {} open?", address.port())]
-    Connect {
-        address: SocketAddr,
-        #[source]
-        error: io::Error,
-    },
+    #[error(
+        "cannot connect to {address}: {error}; start `urxe pingpong --listen` or ibv_rc_pingpong \
+         there, and allow TCP port {}",
+        address.port()
+    )]
+    Connect { address: SocketAddr, error: io::Error },
     /// The port to listen on.
-    #[error("cannot listen on TCP {address}; --port chooses another port")]
-    Listen {
-        address: SocketAddr,
-        #[source]
-        error: io::Error,
-    },
+    #[error("cannot listen on TCP {address}: {error}; choose another --port")]
+    Listen { address: SocketAddr, error: io::Error },
     /// The connection.
-    #[error("{doing}: the connection to {peer} failed")]
+    #[error("the connection to {peer} failed: {doing}")]
     Connection {
         doing: &'static str,
         peer: IpAddr,
@@ -128,7 +124,8 @@ pub enum ExchangeError {
     },
     /// The other end sent other bytes.
     #[error(
-        "{peer} sent {given:?} where an address like 0000:000012:0a1b2c:… was due: is it another program?"
+        "{peer} sent {given:?} instead of an address such as 0000:000012:0a1b2c:…; another program \
+         may use this port"
     )]
     NotAnAddress { peer: IpAddr, given: String },
 }

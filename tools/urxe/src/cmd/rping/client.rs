@@ -22,7 +22,7 @@ pub fn run(args: &Args) -> Result<(), RpingError> {
     let mut out = output::stdout();
     let size = args.size as usize;
     let (source, sink) = (peer.allocate(size)?, peer.allocate(size)?);
-    let ended = RpingError::Ended { when: "before the last ping came back" };
+    let ended = RpingError::Ended { when: "before the last ping returned" };
     for ping in 0.. {
         if args.count != 0 && ping == args.count {
             break;

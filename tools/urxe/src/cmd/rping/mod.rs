@@ -84,7 +84,7 @@ Either end may be rdma-core's rping:
 #[derive(Debug, thiserror::Error)]
 pub enum RpingError {
     /// The server's name.
-    #[error("{name} is no address: {error}")]
+    #[error("cannot resolve {name}: {error}")]
     Address {
         name: String,
         #[source]
@@ -97,16 +97,16 @@ pub enum RpingError {
     #[error("{what} failed: {status}")]
     Failed { what: &'static str, status: WcStatus },
     /// The peer disconnected too early.
-    #[error("the peer has ended the connection {when}")]
+    #[error("the peer disconnected {when}")]
     Ended { when: &'static str },
     /// Not rping's message.
-    #[error("the peer's message has {len} bytes, rping's have 16")]
+    #[error("the peer's message has {len} bytes; rping messages have 16")]
     Message { len: u32 },
     /// More than rping can announce.
-    #[error("the client announces {len} bytes, at most {MAX_SIZE} are allowed")]
+    #[error("the client announces {len} bytes; at most {MAX_SIZE} are allowed")]
     Announced { len: u32 },
     /// The returned bytes differ from those sent.
-    #[error("ping {ping}: other data came back than was sent, from byte {at} on")]
+    #[error("ping {ping}: the returned data differs from byte {at} on")]
     Mismatch { ping: u32, at: usize },
     /// The output.
     #[error("cannot write the result")]

@@ -51,7 +51,7 @@ impl Peer {
         self.connection.qp().post_send(&request)?;
         complete(self.connection.send_cq(), what)?
             .map(|_| ())
-            .ok_or(RpingError::Ended { when: "amid a ping" })
+            .ok_or(RpingError::Ended { when: "during a ping" })
     }
 
     /// Waits for the other end's announcement. Returns `None` if the other end disconnected.

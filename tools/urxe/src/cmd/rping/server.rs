@@ -50,13 +50,13 @@ fn serve(args: &Args, request: ConnectRequest) -> Result<(), RpingError> {
         }
         peer.announce(go_ahead)?;
         let Some(sink) = peer.receive()? else {
-            return Err(RpingError::Ended { when: "amid a ping" });
+            return Err(RpingError::Ended { when: "during a ping" });
         };
         args.debug(|| format!("writes {sink}"));
         let end = data.iter().position(|byte| *byte == 0).map_or(len, |zero| zero + 1);
         peer.perform("the WRITE", &SendRequest::write(buffer.slice(..end)?, sink))?;
         peer.announce(go_ahead)?;
     }
-    args.debug(|| format!("{} has ended the connection", peer.connection.peer_addr()));
+    args.debug(|| format!("{} has disconnected", peer.connection.peer_addr()));
     Ok(())
 }

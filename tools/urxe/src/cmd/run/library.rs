@@ -18,29 +18,31 @@ const PLACES: [&str; 3] = [".", "../lib", "../lib/urxe"];
 /// The library names of programs.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
-/// Why the library cannot be used.
+/// Errors while the library is located.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// The library was not found.
     #[error(
-        "{LIBRARY} is not in {}; build it (cargo build --release -p urxe-abi) or name it in {VARIABLE}",
+        "{LIBRARY} is not in {}; build the library (cargo build --release -p urxe-abi), or set \
+         {VARIABLE} to its path",
         list(.looked)
     )]
     Missing { looked: Vec<PathBuf> },
     /// The environment names a file that is not there.
-    #[error("{VARIABLE} is {}, which cannot be read", given.display())]
+    #[error("cannot read {}, to which {VARIABLE} is set", given.display())]
     Named {
         given: PathBuf,
         #[source]
         error: io::Error,
     },
     /// The sysfs library was not found beside the other.
-    #[error("there is no {SYSFS} beside {}; build it (cargo build --release -p urxe-sysfs)", library.display())]
-    NoSysfs { library: PathBuf },
-    /// There is no place for the links.
     #[error(
-        "no place for links to {LIBRARY}, nor for what is made anew: set HOME or XDG_CACHE_HOME"
+        "there is no {SYSFS} beside {}; build the library (cargo build --release -p urxe-sysfs)",
+        library.display()
     )]
+    NoSysfs { library: PathBuf },
+    /// There is no cache folder.
+    #[error("there is no cache folder for links to {LIBRARY}; set HOME or XDG_CACHE_HOME")]
     NoHome,
     /// The links cannot be made.
     #[error("cannot make links to {LIBRARY} in {}", folder.display())]

@@ -17,11 +17,11 @@ const SETGID: u32 = 0o2000;
 /// Where a file's capabilities are.
 const CAPABILITIES: &str = "security.capability";
 
-/// Why a program cannot be served.
+/// Errors of programs that cannot use the library.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// No program has this name.
-    #[error("no program {given}; it is not in PATH")]
+    #[error("there is no program {given} in PATH")]
     NotFound { given: String },
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]
@@ -32,28 +32,37 @@ pub enum ProgramError {
     },
     /// The program runs with rights of another user, so the loader ignores the library path.
     #[error(
-        "{} runs as another user or group (setuid, setgid), and the loader then takes libraries from the system alone; run a copy of it (cp makes one without these bits)",
+        "{} runs as another user or group (setuid, setgid), so the loader uses only the system's \
+         libraries; run a copy of the program (cp clears these bits)",
         path.display()
     )]
     Setuid { path: PathBuf },
     /// The file has capabilities, which have the same effect.
     #[error(
-        "{} has capabilities of its own (getcap), and the loader then takes libraries from the system alone; run a copy of it (cp makes one without them)",
+        "{} has file capabilities (getcap), so the loader uses only the system's libraries; run a copy \
+         of the program (cp omits the capabilities)",
         path.display()
     )]
     Capabilities { path: PathBuf },
     /// The program contains its libraries.
-    #[error("{} is statically linked: there is no libibverbs to replace; link it dynamically", path.display())]
+    #[error(
+        "{} is statically linked, so libibverbs cannot be replaced; link the program dynamically",
+        path.display()
+    )]
     Static { path: PathBuf },
     /// The program is for another word size.
-    #[error("{} is a {bits}-bit program, and the library is 64-bit", path.display())]
+    #[error("{} is a {bits}-bit program; the library needs a 64-bit program", path.display())]
     Bits { path: PathBuf, bits: u8 },
     /// Its library is another.
-    #[error("{} needs {needed}, and the library replaces libibverbs.so.1 and librdmacm.so.1", path.display())]
+    #[error(
+        "{} needs {needed}, but the library replaces only libibverbs.so.1 and librdmacm.so.1",
+        path.display()
+    )]
     OtherName { path: PathBuf, needed: String },
     /// The program defines the folder of its libraries.
     #[error(
-        "{} names the folder of its libraries itself (DT_RPATH {rpath}), where there is a {name}; the loader prefers that",
+        "{} sets the folder of its libraries (DT_RPATH {rpath}), which contains {name} and has \
+         priority; remove the entry from a copy of the program",
         path.display()
     )]
     Rpath { path: PathBuf, rpath: String, name: String },

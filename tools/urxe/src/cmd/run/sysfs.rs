@@ -30,7 +30,7 @@ pub const PORT_COUNTERS: [&str; 2] = ["port_rcv_packets", "port_xmit_packets"];
 #[derive(Debug, thiserror::Error)]
 pub enum SysfsError {
     /// The list of devices.
-    #[error("cannot tell the devices")]
+    #[error("cannot list the devices")]
     Links(#[from] LinkError),
     /// The files.
     #[error("cannot write the view of sysfs in {}", folder.display())]
