@@ -48,7 +48,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Environment => f.write_str(ENVIRONMENT),
             Self::File(path) => path.display().fmt(f),
-            Self::BuiltIn => f.write_str("built-in default"),
+            Self::BuiltIn => f.write_str("the built-in default"),
         }
     }
 }
@@ -70,6 +70,7 @@ impl Configured {
     pub fn find(&self, name: &LinkName) -> Result<&LinkSpec, LinkError> {
         self.links.iter().find(|link| link.name == *name).ok_or_else(|| LinkError::NoSuchLink {
             given: name.clone(),
+            origin: self.origin.clone(),
             existing: self.links.iter().map(|link| link.name.clone()).collect(),
         })
     }
@@ -140,7 +141,8 @@ pub fn file_path_from(xdg: Option<&OsStr>, home: Option<&OsStr>) -> Result<PathB
 pub fn add(path: &Path, link: &LinkSpec) -> Result<(), LinkError> {
     rewrite(path, |text| {
         if let Some(old) = parse_at(path, text)?.into_iter().find(|old| old.name == link.name) {
-            return Err(LinkError::NameTaken { name: old.name, source_of_it: old.source });
+            let path = path.to_owned();
+            return Err(LinkError::NameTaken { name: old.name, path, source_of_it: old.source });
         }
         let mut text = if text.is_empty() { HEADER.to_owned() } else { text.to_owned() };
         if !text.ends_with('\n') {

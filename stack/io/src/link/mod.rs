@@ -89,11 +89,11 @@ urxe_types::errors! {
         ReadConfig { path: PathBuf, #[source] error: io::Error } = ENODEV,
         #[error("cannot write {}", path.display())]
         WriteConfig { path: PathBuf, #[source] error: io::Error } = ENODEV,
-        #[error("link {name} exists already, on {source_of_it}; delete it first (urxe link del \
-                 {name})")]
-        NameTaken { name: LinkName, source_of_it: Source } = ENODEV,
-        #[error("no link {given}; there are: {}", list(existing))]
-        NoSuchLink { given: LinkName, existing: Vec<LinkName> } = ENODEV,
+        #[error("link {name} exists already in {}, on {source_of_it}; delete it first (urxe link \
+                 del {name})", path.display())]
+        NameTaken { name: LinkName, path: PathBuf, source_of_it: Source } = ENODEV,
+        #[error("no link {given} in {origin}; there are: {}", list(existing))]
+        NoSuchLink { given: LinkName, origin: Origin, existing: Vec<LinkName> } = ENODEV,
         #[error("link {name} is the built-in default and is there as long as no other link is \
                  configured")]
         BuiltIn { name: LinkName } = ENODEV,

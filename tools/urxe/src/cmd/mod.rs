@@ -92,6 +92,13 @@ pub enum CmdError {
     /// A link does not exist, cannot be resolved, or its list cannot be read or written.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// A device cannot exist on this machine.
+    #[error("device {device}: {error}")]
+    Device {
+        device: String,
+        #[source]
+        error: LinkError,
+    },
     /// A word of the command line is no device name, address or interface.
     #[error("{}", .0.reason)]
     Word(#[from] urxe_stack::link::ParseError),

@@ -46,6 +46,8 @@ pub struct Choice {
     /// Whether the address is the built-in default. If it is in use, another address may replace
     /// it.
     any_loopback: bool,
+    /// The list that names the device, for errors.
+    origin: Option<Origin>,
 }
 
 impl Choice {
@@ -55,21 +57,22 @@ impl Choice {
     /// The list cannot be read, or has no device of this name.
     pub fn new(word: Option<&DeviceWord>) -> Result<Self, LinkError> {
         if let Some(DeviceWord::Spec(spec)) = word {
-            return Ok(Self { spec: spec.clone(), any_loopback: false });
+            return Ok(Self { spec: spec.clone(), any_loopback: false, origin: None });
         }
         let configured = link::configured()?;
         if let Some(DeviceWord::Name(name)) = word {
-            return Ok(Self { spec: configured.find(name)?.clone(), any_loopback: false });
+            let spec = configured.find(name)?.clone();
+            return Ok(Self { spec, any_loopback: false, origin: Some(configured.origin) });
         }
         let any_loopback = configured.origin == Origin::BuiltIn;
-        let first = configured.links.into_iter().next();
-        Ok(Self { spec: first.unwrap_or_else(LinkSpec::built_in), any_loopback })
+        let spec = configured.links.into_iter().next().unwrap_or_else(LinkSpec::built_in);
+        Ok(Self { spec, any_loopback, origin: Some(configured.origin) })
     }
 
     /// Returns a device on a free loopback address, or the built-in device if none is free.
     pub fn free_loopback() -> Self {
         let spec = free_loopback_address().map_or_else(LinkSpec::built_in, |free| at(free.into()));
-        Self { spec, any_loopback: true }
+        Self { spec, any_loopback: true, origin: None }
     }
 
     /// Returns whether this is the built-in device, which exists without configuration.
@@ -81,10 +84,10 @@ impl Choice {
     /// address.
     ///
     /// # Errors
-    /// [`OpenError`].
-    pub fn open(&self, builder: &DeviceBuilder) -> Result<Device, OpenError> {
+    /// [`TrafficError::Device`].
+    pub fn open(&self, builder: &DeviceBuilder) -> Result<Device, TrafficError> {
         let opened = builder.clone().open_link(&self.spec);
-        match (opened, free_loopback_address()) {
+        let opened = match (opened, free_loopback_address()) {
             (Err(error), Some(free)) if self.any_loopback && is_taken(&error) => {
                 let spec = at(free.into());
                 output::note(&format!(
@@ -94,8 +97,17 @@ impl Choice {
                 builder.clone().open_link(&spec)
             }
             (opened, _) => opened,
-        }
+        };
+        opened.map_err(|error| TrafficError::Device {
+            device: describe(&self.spec, self.origin.as_ref()),
+            error,
+        })
     }
+}
+
+/// Returns the device with the list that names it, for errors: `rxe0=eth0 (URXE_DEVICES)`.
+pub fn describe(spec: &LinkSpec, origin: Option<&Origin>) -> String {
+    origin.map_or_else(|| spec.to_string(), |origin| format!("{spec} ({origin})"))
 }
 
 /// Returns a device on `address` that is in no list.

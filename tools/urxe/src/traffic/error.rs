@@ -13,6 +13,13 @@ use super::peer::ProcessError;
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
     /// The device.
+    #[error("device {device}: {error}")]
+    Device {
+        device: String,
+        #[source]
+        error: OpenError,
+    },
+    /// A device of the peer process.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The list of devices or the machine's addresses.

@@ -73,11 +73,17 @@ fn devinfo_lists_and_chooses() {
     let json = user.run("devinfo --json -d rxe1").json();
     assert_eq!(json.as_array().unwrap().len(), 1);
     assert_eq!(json[0]["port"]["gids"][0]["gid"], "::ffff:127.0.0.2");
-    assert!(user.run("devinfo -d rxe9").fails(1).contains("no link rxe9; there are: rxe1, rxe2"));
+    let stderr = user.run("devinfo -d rxe9").fails(1);
+    let file = user.links();
+    let expected = format!("no link rxe9 in {}; there are: rxe1, rxe2", file.display());
+    assert!(stderr.contains(&expected), "{stderr}");
     std::fs::write(user.links(), "rxe1 = gone0\nrxe2 = lo\n").unwrap();
     let run = user.run("devinfo");
     assert!(run.stdout.contains("hca_id:\trxe2"), "{run:?}");
-    assert!(run.fails(1).contains("no network interface gone0"));
+    let expected = format!("device rxe1=gone0 ({}): no network interface gone0", file.display());
+    let stderr = run.fails(1);
+    assert_eq!(stderr.matches("gone0").count(), 2, "once in each part: {stderr}");
+    assert!(stderr.contains(&expected), "{stderr}");
 }
 
 #[test]

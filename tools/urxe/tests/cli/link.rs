@@ -75,13 +75,17 @@ fn the_environment_overrides_the_list() {
 fn mistakes_are_named() {
     let user = User::new();
     for (words, code, expected) in [
-        ("link add rxe0 nosuch0", 1, "no network interface nosuch0; there are: lo"),
+        (
+            "link add rxe0 nosuch0",
+            1,
+            "device rxe0=nosuch0: no network interface nosuch0; there are: lo",
+        ),
         ("link add rxe0 192.0.2.77", 1, "192.0.2.77 is not an address of this machine"),
         ("link add rxe0 type siw netdev lo", 2, "the only type of device is rxe"),
         ("link add 0rxe lo", 2, "a name is a letter"),
         ("link add rxe0", 2, "Usage"),
         ("link del rxe0", 1, "the built-in default"),
-        ("link del rxe7", 1, "no link rxe7; there are: rxe0"),
+        ("link del rxe7", 1, "no link rxe7 in the built-in default; there are: rxe0"),
         ("link show rxe7", 1, "no link rxe7"),
     ] {
         let said = user.run(words).fails(code);
@@ -91,7 +95,8 @@ fn mistakes_are_named() {
 
     user.run("link add rxe0 lo").ok();
     let said = user.run("link add rxe0 127.0.0.2").fails(1);
-    assert!(said.contains("link rxe0 exists already, on lo"), "{said}");
+    let expected = format!("link rxe0 exists already in {}, on lo", user.links().display());
+    assert!(said.contains(&expected), "{said}");
     std::fs::write(user.links(), "# mine\nrxe0 lo\n").unwrap();
     assert!(user.run("link").fails(1).contains("line 2, column 1"));
 }

@@ -294,7 +294,11 @@ fn devices_that_do_not_work_are_named() {
     assert!(stderr.contains(&owner) && stderr.contains(" is free"), "{stderr}");
     drop(held);
     assert!(run("-d 192.0.2.1").fails(1).contains("192.0.2.1 is not an address of this machine"));
-    assert!(run("-d nosuch").fails(1).contains("no link nosuch; there are: rxe0"));
+    assert!(
+        run("-d nosuch")
+            .fails(1)
+            .contains("no link nosuch in the built-in default; there are: rxe0")
+    );
     let stderr = run(&format!("--listen -g 9 -d {} -p 0", address(30, 2))).fails(1);
     assert!(stderr.contains("no GID with index 9"), "{stderr}");
 }

@@ -116,15 +116,18 @@ fn links_come_and_go_and_the_rest_stays() {
     assert_eq!(place.text(), "# lab\nrxe0=10.0.0.1   # first\n\n#rxe7 = eth7\nrxe1 = eth0\n");
 
     let taken = add(&place.path(), &link("rxe0=eth1")).unwrap_err();
-    assert_eq!(
-        taken.to_string(),
-        "link rxe0 exists already, on 10.0.0.1; delete it first (urxe link del rxe0)"
+    let path = place.path();
+    let expected = format!(
+        "link rxe0 exists already in {}, on 10.0.0.1; delete it first (urxe link del rxe0)",
+        path.display()
     );
+    assert_eq!(taken.to_string(), expected);
 
     remove(&place.path(), &name("rxe0")).unwrap();
     assert_eq!(place.text(), "# lab\n\n#rxe7 = eth7\nrxe1 = eth0\n");
     let missing = remove(&place.path(), &name("rxe0")).unwrap_err();
-    assert_eq!(missing.to_string(), "no link rxe0; there are: rxe1");
+    let expected = format!("no link rxe0 in {}; there are: rxe1", path.display());
+    assert_eq!(missing.to_string(), expected);
 
     remove(&place.path(), &name("rxe1")).unwrap();
     assert!(matches!(remove(&place.path(), &name("rxe0")), Err(LinkError::BuiltIn { .. })));

@@ -10,6 +10,7 @@ use urxe_stack::link::{self, LinkName, LinkSpec};
 
 use crate::cmd::{CmdError, Outcome, processes};
 use crate::output;
+use crate::traffic::device;
 
 /// Arguments of `urxe devinfo`.
 #[derive(Debug, clap::Args)]
@@ -55,7 +56,8 @@ impl Args {
                     devices.push((attributes::device(&resolved, &processes), processes));
                 }
                 Err(error) => {
-                    output::report(&error);
+                    let device = device::describe(spec, Some(&configured.origin));
+                    output::report(&CmdError::Device { device, error });
                     outcome = Outcome::Failed;
                 }
             }

@@ -20,7 +20,8 @@ impl AddArgs {
     /// Checks that the device can exist on this machine, then adds it.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let spec = LinkSpec { name: self.name, source: source(&self.words)? };
-        link::resolve(&spec)?;
+        link::resolve(&spec)
+            .map_err(|error| CmdError::Device { device: spec.to_string(), error })?;
         let path = config::file_path()?;
         let was_built_in =
             config::configured_from(None, Some(&path))?.origin == link::Origin::BuiltIn;
