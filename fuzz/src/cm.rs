@@ -42,7 +42,7 @@ enum Step {
 struct Scenario {
     cm: ConnectionManager,
     now: Time,
-    held: Vec<CommId>,
+    ids: Vec<CommId>,
 }
 
 fn address(n: u8) -> Gid {
@@ -63,7 +63,7 @@ pub fn run(bytes: &[u8]) {
     };
     let mut cm = ConnectionManager::new(config);
     cm.listen(SERVICE, None, BACKLOG).expect("nobody else listens");
-    let mut scenario = Scenario { cm, now: Time::ZERO, held: Vec::new() };
+    let mut scenario = Scenario { cm, now: Time::ZERO, ids: Vec::new() };
     while let Ok(step) = Step::arbitrary(&mut input) {
         scenario.play(&step);
         scenario.drain(&step);
@@ -94,13 +94,13 @@ impl Scenario {
                 };
                 let packet_life_time = Bits::masked((*exponent >> 3).into());
                 let asking = CmRoute { path: path(*to), packet_life_time };
-                self.held.extend(self.cm.connect(now, asking, req, 0, *is_peer));
+                self.ids.extend(self.cm.connect(now, asking, req, 0, *is_peer));
             }
             Step::Resolve { to, retries } => {
                 let req = SidrReq { service_id: SERVICE, ..SidrReq::default() };
                 let retries = (*retries).into();
                 let id = self.cm.send_sidr_req(now, (path(*to), 0), req, 1_000_000, retries);
-                self.held.extend(id);
+                self.ids.extend(id);
             }
             Step::Call { which, call, value } => self.call(*which, *call, *value),
             Step::Wait { us } => {
@@ -118,8 +118,8 @@ impl Scenario {
 
     /// Some id: of a live communication, of the peer, none, or the plan's.
     fn id(&self, kind: u8, which: u8) -> CommId {
-        match (kind % 4, self.held.len()) {
-            (0 | 1, 1..) => self.held[usize::from(which) % self.held.len()],
+        match (kind % 4, self.ids.len()) {
+            (0 | 1, 1..) => self.ids[usize::from(which) % self.ids.len()],
             (2, _) => CommId::NONE,
             _ => CommId(0x1000 + u32::from(which % 8)),
         }
@@ -156,10 +156,10 @@ impl Scenario {
     }
 
     fn call(&mut self, which: u8, call: u8, value: u8) {
-        let Self { cm, now, held } = self;
+        let Self { cm, now, ids } = self;
         let now = *now;
-        let Some(&id) = held.get(usize::from(which) % held.len().max(1)) else { return };
-        let state = cm.state(id).expect("it is held");
+        let Some(&id) = ids.get(usize::from(which) % ids.len().max(1)) else { return };
+        let state = cm.state(id).expect("it is ids");
         let result = match call % 10 {
             0 => {
                 let rep = Rep { local_qpn: Qpn::masked(value.into()), ..Rep::default() };
@@ -176,8 +176,8 @@ impl Scenario {
             6 => cm.communication_established(now, id),
             7 => cm.send_sidr_rep(now, id, SidrRep::default()),
             _ => {
-                held.retain(|&other| other != id);
-                return cm.destroy(now, id).expect("it is held");
+                ids.retain(|&other| other != id);
+                return cm.destroy(now, id).expect("it is ids");
             }
         };
         if let Err(error) = result {
@@ -188,8 +188,8 @@ impl Scenario {
     fn drain(&mut self, step: &Step) {
         while let Some(event) = self.cm.poll_event() {
             assert_eq!(event.id.slot(), 5);
-            if !self.held.contains(&event.id) {
-                self.held.push(event.id);
+            if !self.ids.contains(&event.id) {
+                self.ids.push(event.id);
             }
         }
         let mut sent = 0;
@@ -209,8 +209,8 @@ impl Scenario {
 
     /// The program lets go of everything, and enough time passes.
     fn end(mut self) {
-        for id in std::mem::take(&mut self.held) {
-            self.cm.destroy(self.now, id).expect("it is held");
+        for id in std::mem::take(&mut self.ids) {
+            self.cm.destroy(self.now, id).expect("it is ids");
         }
         self.drain(&Step::Timeout);
         let end = self.now.plus_ns(LONG_NS);
@@ -219,7 +219,7 @@ impl Scenario {
             self.cm.handle_timeout(deadline);
             self.drain(&Step::Timeout);
         }
-        assert!(self.held.is_empty(), "nothing is told of what was let go of");
+        assert!(self.ids.is_empty(), "nothing is told of what was let go of");
         assert!(self.cm.is_idle(), "{:?}", self.cm);
     }
 }

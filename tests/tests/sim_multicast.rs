@@ -116,7 +116,7 @@ impl Scenario for Multicast {
 
     fn run(&mut self) -> Result<(), String> {
         for _ in 0..ROUNDS {
-            self.hand_in(false)?;
+            self.post_receives(false)?;
             if percent(&mut self.rng, 50) {
                 self.change()?;
             }
@@ -135,7 +135,7 @@ impl Scenario for Multicast {
         self.tally.missed = self.sent.iter().filter(|sent| sent.came_to.is_empty()).count();
         for _ in 0..LAST {
             self.change()?;
-            self.hand_in(true)?;
+            self.post_receives(true)?;
             let first = self.sent.len();
             for nr in 0..self.ends.len() {
                 (0..GROUPS).try_for_each(|group| self.send(nr, group))?;
@@ -158,7 +158,7 @@ impl Scenario for Multicast {
 }
 
 impl Multicast {
-    fn hand_in(&mut self, everything: bool) -> Result<(), String> {
+    fn post_receives(&mut self, everything: bool) -> Result<(), String> {
         for end in &mut self.ends {
             while !end.free.is_empty() && (everything || percent(&mut self.rng, 60)) {
                 let buffer = end.free.swap_remove(self.rng.index(end.free.len()));

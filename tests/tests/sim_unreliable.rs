@@ -150,7 +150,7 @@ impl Scenario for Unreliable {
 
     fn run(&mut self) -> Result<(), String> {
         while self.ends.iter().any(|end| end.sent.len() < MESSAGES) {
-            self.hand_in(false)?;
+            self.post_receives(false)?;
             for nr in 0..self.ends.len() {
                 if self.ends[nr].sent.len() < MESSAGES && percent(&mut self.rng, 50) {
                     self.send(nr, false)?;
@@ -164,7 +164,7 @@ impl Scenario for Unreliable {
         say(self.fabric.run_for(STEP * 100))?;
         self.check()?;
         for _ in 0..LAST {
-            self.hand_in(true)?;
+            self.post_receives(true)?;
             (0..self.ends.len()).try_for_each(|nr| self.send(nr, true))?;
             say(self.fabric.run_for(STEP * 100))?;
             self.check()?;
@@ -183,7 +183,7 @@ impl Scenario for Unreliable {
 }
 
 impl Unreliable {
-    fn hand_in(&mut self, everything: bool) -> Result<(), String> {
+    fn post_receives(&mut self, everything: bool) -> Result<(), String> {
         for end in &mut self.ends {
             while !end.free.is_empty() && (everything || percent(&mut self.rng, 40)) {
                 let buffer = end.free.swap_remove(self.rng.index(end.free.len()));

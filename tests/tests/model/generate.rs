@@ -15,7 +15,7 @@ use urxe_stack::qp::work_request::{FlushRange, Remote, SendOp};
 use urxe_stack::rng::{Probability, Rng};
 use urxe_wire::{PlacementType, Rkey};
 
-use crate::keys::{Asker, Key, Kind};
+use crate::keys::{Accessor, Key, Kind};
 use crate::operation::{Data, INLINE, Operation, Piece, QPS, SRQS, Send, To};
 use crate::specification::Model;
 
@@ -100,7 +100,7 @@ impl Generator {
     fn local(
         &mut self,
         model: &Model,
-        asker: Asker,
+        accessor: Accessor,
         need: Access,
         len: usize,
         faults: u32,
@@ -112,14 +112,14 @@ impl Generator {
             .filter(|key| {
                 key.exists
                     && key.is_valid
-                    && key.device == asker.device
-                    && key.pd == asker.pd
+                    && key.device == accessor.device
+                    && key.pd == accessor.pd
                     && key.access.contains(need)
                     && !matches!(key.kind, Kind::Window { .. })
             })
             .collect();
         if usable.is_empty() || self.percent(faults) {
-            return vec![self.wrong_piece(model, asker, need, len.max(1))];
+            return vec![self.wrong_piece(model, accessor, need, len.max(1))];
         }
         let count = 1 + self.rng.index(3);
         let mut pieces = Vec::new();
@@ -136,9 +136,15 @@ impl Generator {
     }
 
     /// A piece that may not be used from its first byte on.
-    fn wrong_piece(&mut self, model: &Model, asker: Asker, need: Access, len: usize) -> Piece {
+    fn wrong_piece(
+        &mut self,
+        model: &Model,
+        accessor: Accessor,
+        need: Access,
+        len: usize,
+    ) -> Piece {
         let mut piece = Piece { key: self.rng.next_u32() | 1 << 31, addr: 0x1000, len: len as u32 };
-        let formers = Self::formers(model, asker, need, len);
+        let formers = Self::formers(model, accessor, need, len);
         if !formers.is_empty() && self.percent(40) {
             let Key { value, start, .. } = *self.rng.pick(&formers);
             return Piece { key: value, addr: start, ..piece };
@@ -147,14 +153,14 @@ impl Generator {
             let Some(key) = model.keys.0.get(self.rng.index(model.keys.0.len().max(1))) else {
                 break;
             };
-            if key.device != asker.device {
+            if key.device != accessor.device {
                 continue;
             }
             let beyond = key.start + key.len as u64 + self.rng.below(64);
             let addr = if self.percent(30) { beyond } else { key.start };
             let value = if self.percent(20) { key.value ^ 0x55 } else { key.value };
             let candidate = Piece { key: value, addr, len: len as u32 };
-            if model.keys.resolve(asker, value, need, addr, 1).is_err() {
+            if model.keys.resolve(accessor, value, need, addr, 1).is_err() {
                 piece = candidate;
                 break;
             }
@@ -163,15 +169,15 @@ impl Generator {
     }
 
     /// A place in the peer's memory for `len` bytes, mostly one that may be used so.
-    fn remote(&mut self, model: &Model, asker: Asker, need: Access, len: usize) -> Remote {
+    fn remote(&mut self, model: &Model, accessor: Accessor, need: Access, len: usize) -> Remote {
         let of_device: Vec<&Key> =
-            model.keys.0.iter().filter(|key| key.device == asker.device).collect();
+            model.keys.0.iter().filter(|key| key.device == accessor.device).collect();
         let good: Vec<&Key> = of_device
             .iter()
             .copied()
             .filter(|key| {
                 len <= key.len
-                    && model.keys.resolve(asker, key.value, need, key.start, len.max(1)).is_ok()
+                    && model.keys.resolve(accessor, key.value, need, key.start, len.max(1)).is_ok()
             })
             .collect();
         let fault = self.percent(5);
@@ -183,7 +189,7 @@ impl Generator {
             // key that is gone.
             let refused = |key: &&Key| {
                 key.is_valid
-                    && model.keys.resolve(asker, key.value, need, key.start, len.max(1)).is_err()
+                    && model.keys.resolve(accessor, key.value, need, key.start, len.max(1)).is_err()
             };
             let live: Vec<&Key> = of_device.iter().copied().filter(refused).collect();
             let windows: Vec<&Key> = live
@@ -191,7 +197,7 @@ impl Generator {
                 .copied()
                 .filter(|key| matches!(key.kind, Kind::Window { .. }))
                 .collect();
-            let formers = Self::formers(model, asker, need, len.max(1));
+            let formers = Self::formers(model, accessor, need, len.max(1));
             if !formers.is_empty() && self.percent(30) {
                 let Key { value, start, .. } = *self.rng.pick(&formers);
                 return Remote { addr: start, rkey: Rkey(value) };
@@ -250,8 +256,8 @@ impl Generator {
             (_, Some(peer)) => QPS[peer].pd,
             _ => 0,
         };
-        let there = Asker { device: 1 - plan.device, pd: peer_pd, qp: plan.peer };
-        let here = Asker { device: plan.device, pd: plan.pd, qp: None };
+        let there = Accessor { device: 1 - plan.device, pd: peer_pd, qp: plan.peer };
+        let here = Accessor { device: plan.device, pd: plan.pd, qp: None };
         let mut len = self.length(model.mtu);
         if plan.qp_type == QpType::Ud && self.percent(97) {
             len = len.min(model.mtu);
@@ -323,7 +329,7 @@ impl Generator {
     }
 
     /// A key of the peer's that it may lose, mostly.
-    fn lent_key(&mut self, model: &Model, there: Asker) -> Rkey {
+    fn lent_key(&mut self, model: &Model, there: Accessor) -> Rkey {
         let mine = |key: &&Key| {
             let bound = !matches!(key.kind, Kind::Window { bound_by, .. } if bound_by != there.qp);
             key.device == there.device

@@ -46,19 +46,19 @@ pub struct Key {
 }
 
 impl Key {
-    /// Where in memory the `len` bytes at `addr` are, if `asker` may use them so.
+    /// Where in memory the `len` bytes at `addr` are, if `accessor` may use them so.
     pub fn admits(
         &self,
-        asker: Asker,
+        accessor: Accessor,
         need: Access,
         addr: u64,
         len: usize,
     ) -> Result<usize, Refusal> {
         match self.kind {
             // Windows are for peers.
-            Kind::Window { .. } if asker.qp.is_none() => return Err(Refusal::NoKey),
-            _ if self.pd != asker.pd => return Err(Refusal::WrongPd),
-            Kind::Window { is_type_2: true, bound_by } if bound_by != asker.qp => {
+            Kind::Window { .. } if accessor.qp.is_none() => return Err(Refusal::NoKey),
+            _ if self.pd != accessor.pd => return Err(Refusal::WrongPd),
+            Kind::Window { is_type_2: true, bound_by } if bound_by != accessor.qp => {
                 return Err(Refusal::WrongQp);
             }
             _ => {}
@@ -69,7 +69,7 @@ impl Key {
         self.place(addr, len)
     }
 
-    /// The same, whoever asks.
+    /// The expect_equal, whoever asks.
     fn place(&self, addr: u64, len: usize) -> Result<usize, Refusal> {
         let offset = addr.checked_sub(self.start).ok_or(Refusal::OutOfBounds)?;
         if offset + len as u64 > self.len as u64 {
@@ -102,7 +102,7 @@ pub enum Refusal {
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker {
+pub struct Accessor {
     pub device: usize,
     pub pd: usize,
     /// A peer through this queue pair; or, if none, the program itself.
@@ -118,17 +118,18 @@ impl Keys {
         self.0.iter().position(|key| key.exists && key.device == device && key.value == value)
     }
 
-    /// Where in memory the `len` bytes at `addr` are, if `asker` may use them so.
+    /// Where in memory the `len` bytes at `addr` are, if `accessor` may use them so.
     pub fn resolve(
         &self,
-        asker: Asker,
+        accessor: Accessor,
         value: u32,
         need: Access,
         addr: u64,
         len: usize,
     ) -> Result<usize, Refusal> {
-        let key = self.find(asker.device, value).map(|nr| &self.0[nr]).filter(|key| key.is_valid);
-        key.ok_or(Refusal::NoKey)?.admits(asker, need, addr, len)
+        let key =
+            self.find(accessor.device, value).map(|nr| &self.0[nr]).filter(|key| key.is_valid);
+        key.ok_or(Refusal::NoKey)?.admits(accessor, need, addr, len)
     }
 
     /// Where in memory the `len` bytes at `addr` are, whoever asks.

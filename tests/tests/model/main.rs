@@ -1,5 +1,5 @@
 //! A model of the specification beside the implementation: random operations on both, and after
-//! each everything that a program can see must be the same: completions with status and order,
+//! each everything that a program can see must be the expect_equal: completions with status and order,
 //! events, states, queues, every byte of memory.
 //!
 //! ```text
@@ -22,15 +22,18 @@ use clap::ValueEnum as _;
 use operation::Operation;
 use outcomes::OUTCOMES;
 use scenario::Scenario;
-use specification::Forgets;
+use specification::OmittedRule;
 
 const OPERATIONS: u64 = 200_000;
 /// Verbs of one seed.
 const PER_SEED: u64 = 2_000;
 
 /// Runs a seed; what was met, or what differed after which operations.
-fn run(seed: u64, forgets: Option<Forgets>) -> Result<(u64, BTreeMap<&'static str, u64>), String> {
-    let mut scenario = Scenario::new(seed, forgets);
+fn run(
+    seed: u64,
+    omitted: Option<OmittedRule>,
+) -> Result<(u64, BTreeMap<&'static str, u64>), String> {
+    let mut scenario = Scenario::new(seed, omitted);
     let (mut done, mut last) = (0, VecDeque::new());
     while done < PER_SEED {
         let operation: Operation = scenario.generator.next(&scenario.model);
@@ -92,8 +95,8 @@ fn the_implementation_agrees_with_the_model() {
 
 #[test]
 fn a_model_without_one_of_its_rules_is_contradicted() {
-    for &forgets in Forgets::value_variants() {
-        assert!((0..20).any(|seed| run(seed, Some(forgets)).is_err()), "{forgets:?}");
+    for &omitted in OmittedRule::value_variants() {
+        assert!((0..20).any(|seed| run(seed, Some(omitted)).is_err()), "{omitted:?}");
     }
 }
 
@@ -102,6 +105,6 @@ fn a_byte_that_changes_by_itself_is_found() {
     let mut scenario = Scenario::new(1, None);
     let operation = Operation::ModifySrq { srq: 0, max_wr: None, limit: Some(0) };
     assert_eq!(scenario.step(&operation), Ok(()));
-    scenario.damage();
+    scenario.corrupt_byte();
     assert!(scenario.step(&operation).is_err());
 }

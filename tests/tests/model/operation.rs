@@ -149,7 +149,7 @@ pub enum To {
     /// A shared receive queue; `None` is a number that nobody has.
     Srq(Option<usize>),
     /// A shared receive queue of another XRC domain, by its place in the model's table.
-    Stranger(usize),
+    OtherDomain(usize),
     /// A datagram queue pair.
     Datagram { qp: usize, qkey: u32 },
     /// Every queue pair that is attached to a multicast group, on either device.

@@ -32,7 +32,7 @@ use crate::operation::{
     Arm, Cq, DEPTH, Data, INLINE, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue,
     SRQS, Send, Source, To,
 };
-use crate::specification::{self, Event, Forgets, Model};
+use crate::specification::{self, Event, Model, OmittedRule};
 
 /// Longer than every timeout and retry here.
 const SETTLED_NS: u64 = 30_000_000;
@@ -70,8 +70,8 @@ fn say<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
 }
 
 /// Whether what the implementation shows is what the model says.
-fn same<T: Debug + PartialEq>(what: &str, told: T, expected: T) -> Result<(), String> {
-    if told == expected { Ok(()) } else { Err(format!("{what}: {told:?}, not {expected:?}")) }
+fn expect_equal<T: Debug + PartialEq>(what: &str, actual: T, expected: T) -> Result<(), String> {
+    if actual == expected { Ok(()) } else { Err(format!("{what}: {actual:?}, not {expected:?}")) }
 }
 
 fn errno(number: i32) -> Errno {
@@ -79,7 +79,7 @@ fn errno(number: i32) -> Errno {
 }
 
 impl Scenario {
-    pub fn new(seed: u64, forgets: Option<Forgets>) -> Self {
+    pub fn new(seed: u64, omitted: Option<OmittedRule>) -> Self {
         let mut rng = Rng::stream(seed, 0x3071);
         let mut fabric = Fabric::new(seed);
         let mtu = rng.pick(&MTUS);
@@ -133,7 +133,7 @@ impl Scenario {
             qps.push(host.device.create_qp(&init).expect("a queue pair"));
         }
         let members = vec![Member::OfTheScenario; specification::Member::of_the_scenario().len()];
-        let model = Model::new(memory, mtu.bytes(), forgets);
+        let model = Model::new(memory, mtu.bytes(), omitted);
         let generator = Generator::new(seed);
         let mut scenario = Self {
             mtu,
@@ -232,7 +232,7 @@ impl Scenario {
             }
             _ => return self.act_on_keys(operation),
         };
-        same("accepted", accepted, self.model.apply(operation))
+        expect_equal("accepted", accepted, self.model.apply(operation))
     }
 
     fn request<'a>(
@@ -247,7 +247,7 @@ impl Scenario {
             To::Srq(srq) => {
                 Destination::XrcSrq { srq: srq.map_or(NO_SRQ, |srq| self.srqs[srq].id()) }
             }
-            To::Stranger(member) => {
+            To::OtherDomain(member) => {
                 Destination::XrcSrq { srq: self.members[member].srq().unwrap_or(NO_SRQ) }
             }
             To::Datagram { qp: peer, qkey } => {
@@ -320,13 +320,13 @@ impl Scenario {
 
     fn compare(&mut self) -> Result<(), String> {
         self.compare_completions()?;
-        let told = self.events()?;
+        let actual = self.events()?;
         let mut expected = std::mem::take(&mut self.model.events);
         expected.sort();
-        same("events", told, expected)?;
+        expect_equal("events", actual, expected)?;
         for (qp, expected) in self.model.states.iter().enumerate() {
             let state = self.device_of(qp).query_qp(self.qps[qp]).map(|attr| attr.qp_state);
-            same(&format!("the state of queue pair {qp}"), state, Some(*expected))?;
+            expect_equal(&format!("the state of queue pair {qp}"), state, Some(*expected))?;
         }
         self.compare_srqs()?;
         self.compare_groups()?;
@@ -334,11 +334,11 @@ impl Scenario {
     }
 
     fn events(&self) -> Result<Vec<Event>, String> {
-        let mut told = Vec::new();
+        let mut actual = Vec::new();
         for (device, host) in self.hosts.iter().enumerate() {
             while let Some(event) = host.device.events().next_event() {
                 host.device.events().ack(&event);
-                told.push(match event {
+                actual.push(match event {
                     AsyncEvent::Qp(event, qpn) => {
                         let qp = self.qp_of(qpn)?;
                         match event {
@@ -360,8 +360,8 @@ impl Scenario {
                 });
             }
         }
-        told.sort();
-        Ok(told)
+        actual.sort();
+        Ok(actual)
     }
 
     fn compare_memory(&mut self) -> Result<(), String> {
@@ -389,7 +389,7 @@ impl Scenario {
     }
 
     /// Changes a byte of the implementation's memory behind its back.
-    pub fn damage(&self) {
+    pub fn corrupt_byte(&self) {
         let mut byte = [0];
         self.hosts[1].buffer.read(7, &mut byte).expect("inside");
         self.hosts[1].buffer.write(7, &[!byte[0]]).expect("inside");

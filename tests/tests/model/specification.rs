@@ -22,7 +22,7 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
 use urxe_stack::qp::work_request::SendOp;
 
-use crate::keys::{Asker, Keys};
+use crate::keys::{Accessor, Keys};
 use crate::operation::{
     Arm, Cq, DEPTH, Data, MEMORY, Operation, QPS, Queue, Recv, SRQS, Send, Source, To,
 };
@@ -102,18 +102,18 @@ pub struct Model {
     /// Datagrams with another Q_Key that each device counted.
     pub violations: [u16; 2],
     /// Whose event was sent.
-    pub told: Vec<Cq>,
+    pub notified: Vec<Cq>,
     pub events: Vec<Event>,
     /// Bytes that may be anything: device, range.
     pub open: Vec<(usize, Range<usize>)>,
     /// How often each kind of outcome was met.
     pub outcomes: BTreeMap<&'static str, u64>,
-    forgets: Option<Forgets>,
+    omitted: Option<OmittedRule>,
 }
 
-/// A rule that the model forgets, to see that the comparison notices.
+/// A rule that the model omitted, to see that the comparison notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Forgets {
+pub enum OmittedRule {
     ProtectionDomains,
     /// That a type 2 window is for the peer of the queue pair that bound it.
     WindowOwners,
@@ -157,7 +157,7 @@ pub enum Forgets {
     /// That a target goes when it was destroyed as often as opened.
     Opens,
     /// That a message reaches the queues of its own XRC domain alone.
-    Strangers,
+    OtherDomains,
     /// That each queue pair of a group gets a copy.
     Copies,
     /// That those of the sender's device do as well.
@@ -170,7 +170,7 @@ pub enum Forgets {
 struct Refused(WcStatus);
 
 impl Model {
-    pub fn new(memory: [Vec<u8>; 2], mtu: usize, forgets: Option<Forgets>) -> Self {
+    pub fn new(memory: [Vec<u8>; 2], mtu: usize, omitted: Option<OmittedRule>) -> Self {
         assert!(memory.iter().all(|memory| memory.len() == MEMORY));
         Self {
             mtu,
@@ -190,11 +190,11 @@ impl Model {
             members: Member::of_the_scenario(),
             groups: Default::default(),
             violations: [0; 2],
-            told: Vec::new(),
+            notified: Vec::new(),
             events: Vec::new(),
             open: Vec::new(),
             outcomes: BTreeMap::new(),
-            forgets,
+            omitted,
         }
     }
 
@@ -248,7 +248,7 @@ impl Model {
             self.waiting[end].clear();
             self.held[end] = None;
             self.states[end] = QpState::Rts;
-            self.forget_completions(end);
+            self.discard_completions(end);
         }
     }
 
@@ -283,7 +283,7 @@ impl Model {
             self.count("a send refused");
             return false;
         }
-        if self.states[qp] == QpState::Sqd && self.forgets != Some(Forgets::Draining) {
+        if self.states[qp] == QpState::Sqd && self.omitted != Some(OmittedRule::Draining) {
             if self.waiting[qp].len() == DEPTH {
                 return false;
             }
@@ -293,7 +293,7 @@ impl Model {
         }
         let unreliable = matches!(QPS[qp].qp_type, QpType::Uc | QpType::Ud);
         let outcome = match self.states[qp] {
-            QpState::Err | QpState::Sqe if self.forgets == Some(Forgets::Flushing) => Ok(()),
+            QpState::Err | QpState::Sqe if self.omitted == Some(OmittedRule::Flushing) => Ok(()),
             QpState::Err | QpState::Sqe => Err(Refused(WcStatus::WrFlushErr)),
             _ => self.carry_out(qp, send),
         };
@@ -343,7 +343,7 @@ impl Model {
 
     fn carry_out(&mut self, qp: usize, send: &Send) -> Result<(), Refused> {
         let plan = &QPS[qp];
-        let own = Asker { device: plan.device, pd: plan.pd, qp: None };
+        let own = Accessor { device: plan.device, pd: plan.pd, qp: None };
         match send.op {
             SendOp::BindMw(bind) => {
                 let bound = self.keys.bind(plan.device, plan.pd, qp, &bind);
@@ -401,7 +401,7 @@ impl Model {
     }
 
     /// As whom a message is judged at its receiver, and which queue its receive comes from.
-    fn reach(&self, peer: usize, send: &Send) -> Option<(Asker, Queue)> {
+    fn reach(&self, peer: usize, send: &Send) -> Option<(Accessor, Queue)> {
         let plan = &QPS[peer];
         let (pd, queue) = match (plan.source, send.to) {
             (Source::Own, _) => (plan.pd, Queue::Qp(peer)),
@@ -409,12 +409,14 @@ impl Model {
             (Source::None, To::Srq(Some(srq))) if SRQS[srq].is_xrc => {
                 (SRQS[srq].pd, Queue::Srq(srq))
             }
-            (Source::None, To::Stranger(_)) if self.forgets == Some(Forgets::Strangers) => {
+            (Source::None, To::OtherDomain(_))
+                if self.omitted == Some(OmittedRule::OtherDomains) =>
+            {
                 (0, Queue::Srq(2))
             }
             _ => return None,
         };
-        Some((Asker { device: plan.device, pd, qp: Some(peer) }, queue))
+        Some((Accessor { device: plan.device, pd, qp: Some(peer) }, queue))
     }
 
     /// The receiver refuses, and its queue pair fails.

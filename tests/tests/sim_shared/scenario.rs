@@ -286,7 +286,7 @@ impl Scenario for SharedQueues {
 
     fn run(&mut self) -> Result<(), String> {
         for step in 0..600 {
-            self.hand_in(false);
+            self.post_receives(false);
             for nr in 0..self.connections.len() {
                 if percent(&mut self.rng, 10) {
                     self.make_key_valid(nr)?;
@@ -306,7 +306,7 @@ impl Scenario for SharedQueues {
         // No more faults: everything ends.
         self.fabric.set_faults(LinkFaults::default());
         for _ in 0..4000 {
-            self.hand_in(true);
+            self.post_receives(true);
             say(self.fabric.run_for(STEP * 10))?;
             self.check()?;
             if self.connections.iter().all(Connection::is_done) {
@@ -348,7 +348,7 @@ impl Scenario for SharedQueues {
 
 impl SharedQueues {
     /// Posts some receives, not always enough.
-    fn hand_in(&mut self, everything: bool) {
+    fn post_receives(&mut self, everything: bool) {
         for (nr, pool) in self.pools.iter_mut().enumerate() {
             while !pool.free.is_empty() && (everything || percent(&mut self.rng, 30)) {
                 let pick = self.rng.index(pool.free.len());

@@ -6,13 +6,13 @@ use urxe::*;
 use urxe_test_support::simulation::{percent, say};
 
 use super::InjectedBug;
-use super::keys::{End, Granted, PART};
-use super::scenario::{Fate, REGION, Request, Service, Windows};
+use super::keys::{Granted, PART, Revocation};
+use super::scenario::{REGION, Request, RequestState, Service, Windows};
 
 impl Windows {
     /// The peer posts its requests: WRITEs to places of their own in the first half of the part,
     /// READs of the second.
-    pub fn use_it(&mut self, granted: &Granted) -> Result<(), String> {
+    pub fn post_requests(&mut self, granted: &Granted) -> Result<(), String> {
         let Granted { mut remote, part } = granted.clone();
         if self.bug == Some(InjectedBug::CurrentRefused) {
             remote.rkey.0 ^= 0x40;
@@ -40,26 +40,26 @@ impl Windows {
             self.requests.push(Request {
                 range,
                 bytes: is_write.then_some(bytes),
-                fate: Fate::Open,
+                state: RequestState::Open,
             });
         }
         Ok(())
     }
 
     /// The key is gone: neither what is on its way nor what the peer tries now changes a byte. What
-    /// changes stays so, since nobody else writes: looking at the end is enough. `now` is what the
+    /// changes stays so, since nobody else writes: looking at the revocation is enough. `now` is what the
     /// same window grants by its new key.
-    pub fn nothing_changes_any_more(
+    pub fn check_key_is_revoked(
         &mut self,
         granted: &Granted,
         now: Option<&Granted>,
         after: &[u8],
-        is_plain: bool,
+        is_lossless: bool,
     ) -> Result<(), String> {
         if self.bug == Some(InjectedBug::Change) {
             say(self.region.write(REGION / 2, &[!after[REGION / 2]]))?;
         }
-        self.close(after)?;
+        self.finish_requests(after)?;
         if self.is_connected() && percent(&mut self.rng, 60) {
             let granted = match (self.bug, now) {
                 (Some(InjectedBug::StaleGrants), Some(now)) => now,
@@ -77,16 +77,18 @@ impl Windows {
             };
             let stale = self.owner.counter(Counter::AccessStaleKey);
             self.peer_posts(request.wr_id(wr_id))?;
-            self.requests.push(Request { range: 0..0, bytes: None, fate: Fate::Open });
-            self.close(after)?;
-            let fate = self.requests.pop().map(|request| request.fate);
+            self.requests.push(Request { range: 0..0, bytes: None, state: RequestState::Open });
+            self.finish_requests(after)?;
+            let state = self.requests.pop().map(|request| request.state);
             match self.service {
                 // Only the owner knows, if it came.
-                Service::Uc if is_plain && self.owner.counter(Counter::AccessStaleKey) == stale => {
+                Service::Uc
+                    if is_lossless && self.owner.counter(Counter::AccessStaleKey) == stale =>
+                {
                     return Err("nobody refused an access by a key that is gone".into());
                 }
                 Service::Uc => {}
-                _ if matches!(fate, Some(Fate::Failed(_))) => {}
+                _ if matches!(state, Some(RequestState::Failed(_))) => {}
                 _ => return Err("an access by a key that is gone succeeded".into()),
             }
             self.tally.refused += 1;
@@ -95,10 +97,10 @@ impl Windows {
     }
 
     /// Waits until nothing is open, and compares the memory.
-    fn close(&mut self, after: &[u8]) -> Result<(), String> {
+    fn finish_requests(&mut self, after: &[u8]) -> Result<(), String> {
         self.step_until("the peer's requests", Self::has_nothing_open)?;
         if self.service == Service::Uc {
-            self.settle()?;
+            self.drain_network()?;
         }
         match self.image()? == after {
             true => Ok(()),
@@ -106,35 +108,36 @@ impl Windows {
         }
     }
 
-    /// What succeeded was carried out, what failed perhaps, and nothing else changed. `is_patient`:
-    /// the key was valid until all was done; `is_plain`: nothing was lost on the way, either.
+    /// What succeeded was carried out, what failed perhaps, and nothing else changed. `waited`:
+    /// the key was valid until all was done; `is_lossless`: nothing was lost on the way, either.
     pub fn check(
         &mut self,
         part: &Range<usize>,
         before: &[u8],
         after: &[u8],
-        end: End,
-        (is_patient, is_plain): (bool, bool),
+        revocation: Revocation,
+        (waited, is_lossless): (bool, bool),
     ) -> Result<(), String> {
         let mut failed = false;
-        let (is_fenced, by_peer) = match end {
-            End::ByPeer { is_fenced } => (is_fenced, true),
+        let (is_fenced, by_peer) = match revocation {
+            Revocation::ByPeer { is_fenced } => (is_fenced, true),
             _ => (false, false),
         };
         // A UC WRITE that was sent may be lost, wholly or from some packet on.
-        let is_sure = self.service != Service::Uc || is_plain;
+        let is_sure = self.service != Service::Uc || is_lossless;
         for (nr, request) in self.requests.iter().enumerate() {
-            let Request { range, bytes, fate } = request;
-            let is_done = *fate == Fate::Done;
+            let Request { range, bytes, state } = request;
+            let is_done = *state == RequestState::Done;
             if is_done && failed {
                 return Err(format!("request {nr} succeeded behind one that failed"));
             }
             // A READ whose answer is lost is asked for again, and its key may be gone by then:
             // hence the fence.
-            let refused_write = bytes.is_some() && *fate == Fate::Failed(WcStatus::RemAccessErr);
-            if !is_done && (is_patient || is_fenced || (by_peer && refused_write)) {
+            let refused_write =
+                bytes.is_some() && *state == RequestState::Failed(WcStatus::RemAccessErr);
+            if !is_done && (waited || is_fenced || (by_peer && refused_write)) {
                 let fates: Vec<_> =
-                    self.requests.iter().map(|r| (r.bytes.is_some(), r.fate)).collect();
+                    self.requests.iter().map(|r| (r.bytes.is_some(), r.state)).collect();
                 let fence = if is_fenced { "with" } else { "without" };
                 return Err(format!(
                     "request {nr} failed before its key ended, {fence} a fence: {fates:?}"

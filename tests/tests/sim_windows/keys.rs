@@ -12,7 +12,7 @@ use super::scenario::{REGION, Service, Windows};
 pub const PART: usize = 24_000;
 
 /// A key, and what it is for already when its round begins: a type 1 window that was bound anew at
-/// the end of its last one.
+/// the revocation of its last one.
 pub struct CarriedKey {
     pub key: LentKey,
     pub carried: Option<Granted>,
@@ -28,7 +28,7 @@ pub struct Granted {
 
 /// How a key loses what it stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum Revocation {
     /// By the owner's LOCAL_INV.
     Invalidated,
     /// By the peer's SEND with invalidate, fenced or not.
@@ -72,41 +72,41 @@ impl Windows {
         Ok(Granted { remote, part })
     }
 
-    /// How a key shall end.
-    pub fn choose_end(&mut self, carried_key: &CarriedKey) -> End {
+    /// How a key shall revocation.
+    pub fn choose_revocation(&mut self, carried_key: &CarriedKey) -> Revocation {
         let rng = &mut self.rng;
         match (carried_key.key.is_type1(), self.service) {
-            (true, _) if percent(rng, 60) => End::Rebound,
-            (true, _) => End::Unbound,
+            (true, _) if percent(rng, 60) => Revocation::Rebound,
+            (true, _) => Revocation::Unbound,
             (false, Service::Rc | Service::Xrc) if percent(rng, 40) => {
-                End::ByPeer { is_fenced: percent(rng, 50) }
+                Revocation::ByPeer { is_fenced: percent(rng, 50) }
             }
-            _ => End::Invalidated,
+            _ => Revocation::Invalidated,
         }
     }
 
     /// Takes the key away and waits until it is gone.
-    pub fn take_away(
+    pub fn revoke(
         &mut self,
         carried_key: &mut CarriedKey,
         granted: &Granted,
-        end: End,
+        revocation: Revocation,
         wr_id: u64,
     ) -> Result<(), String> {
         let rkey = granted.remote.rkey;
-        match (end, &mut carried_key.key) {
-            (End::Invalidated, _) => {
+        match (revocation, &mut carried_key.key) {
+            (Revocation::Invalidated, _) => {
                 let request = SendRequest::invalidate(rkey).wr_id(wr_id).signaled();
                 say(self.owner_qp.post_send(&request))?;
             }
-            (End::ByPeer { is_fenced }, _) => {
+            (Revocation::ByPeer { is_fenced }, _) => {
                 self.post_recv(wr_id)?;
                 let request = SendRequest::send_invalidate(Data::EMPTY, rkey);
                 let request = if is_fenced { request.fenced() } else { request };
                 self.peer_posts(request.wr_id(u64::MAX))?;
                 self.is_invalidating = true;
             }
-            (End::Rebound, key) => {
+            (Revocation::Rebound, key) => {
                 let new = self.ask(key, wr_id)?;
                 let is_same = self.bug == Some(InjectedBug::SameKey) || new.remote.rkey == rkey;
                 if is_same {
@@ -114,30 +114,36 @@ impl Windows {
                 }
                 carried_key.carried = Some(new);
             }
-            (End::Unbound, LentKey::Window(window)) => {
+            (Revocation::Unbound, LentKey::Window(window)) => {
                 let request = SendRequest::unbind(window).wr_id(wr_id).signaled();
                 say(self.owner_qp.post_send(&request))?;
             }
-            (End::Unbound, LentKey::Fast(_)) => return Err("only windows are unbound".into()),
+            (Revocation::Unbound, LentKey::Fast(_)) => {
+                return Err("only windows are unbound".into());
+            }
         }
         let gone = self.owner_completes(wr_id)?;
-        let by_peer = matches!(end, End::ByPeer { .. });
+        let by_peer = matches!(revocation, Revocation::ByPeer { .. });
         if gone.status != WcStatus::Success || (by_peer && gone.invalidated_rkey() != Some(rkey)) {
             return Err(format!("not taken away: {gone:?}"));
         }
         let tally = &mut self.tally;
-        *match end {
-            End::Invalidated => &mut tally.by_owner,
-            End::ByPeer { .. } => &mut tally.by_peer,
-            End::Rebound => &mut tally.rebound,
-            End::Unbound => &mut tally.unbound,
+        *match revocation {
+            Revocation::Invalidated => &mut tally.by_owner,
+            Revocation::ByPeer { .. } => &mut tally.by_peer,
+            Revocation::Rebound => &mut tally.rebound,
+            Revocation::Unbound => &mut tally.unbound,
         } += 1;
         Ok(())
     }
 
     /// A peer cannot take the key of a type 1 window away (o10-37.2.26): it is refused, and the
     /// window stays as it is.
-    pub fn keep_from_peer(&mut self, granted: &Granted, wr_id: u64) -> Result<(), String> {
+    pub fn check_peer_cannot_invalidate(
+        &mut self,
+        granted: &Granted,
+        wr_id: u64,
+    ) -> Result<(), String> {
         self.post_recv(wr_id)?;
         let request = match self.bug {
             Some(InjectedBug::PeerUnbinds) => SendRequest::send(Data::EMPTY),
@@ -149,13 +155,13 @@ impl Windows {
         if !is_refused || self.owner_completes(wr_id)?.status.is_success() {
             return Err(format!("a peer took the key of a type 1 window away: {status}"));
         }
-        self.tally.kept += 1;
+        self.tally.peer_refused += 1;
         Ok(())
     }
 
     /// A type 2 window is for the peer of the queue pair that bound it, which no target of an XRC
     /// domain is.
-    pub fn refuse_foreign(&mut self, wr_id: u64) -> Result<(), String> {
+    pub fn check_other_queue_pair_is_refused(&mut self, wr_id: u64) -> Result<(), String> {
         self.step_until("the peer's SEND with invalidate", |scenario| !scenario.is_invalidating)?;
         let kind = match self.bug {
             Some(InjectedBug::ForeignGrants) => MwType::Type1,
@@ -172,7 +178,7 @@ impl Windows {
         if !is_refused || self.image()? != before {
             return Err(format!("another queue pair's window was used: {status}"));
         }
-        self.tally.foreign += 1;
+        self.tally.other_qp_refused += 1;
         Ok(())
     }
 }

@@ -56,7 +56,7 @@ fn a_key_grants_nothing_once_it_is_gone() {
     if let Some(all) = all_seeds(Service::Rc, 60) {
         assert!(all.done > 300 && all.cut_off > 100 && all.refused > 60 && all.stale > 100);
         assert!(all.by_peer > 40 && all.by_owner > 40 && all.rebound > 40 && all.unbound > 20);
-        assert!(all.kept > 10);
+        assert!(all.peer_refused > 10);
     }
 }
 
@@ -65,7 +65,7 @@ fn a_key_of_a_shared_receive_queues_domain_grants_nothing_once_it_is_gone() {
     if let Some(all) = all_seeds(Service::Xrc, 30) {
         assert!(all.done > 100 && all.cut_off > 20 && all.refused > 40 && all.stale > 40);
         assert!(all.by_peer > 10 && all.by_owner > 10 && all.rebound > 20 && all.unbound > 10);
-        assert!(all.kept > 5 && all.foreign > 5);
+        assert!(all.peer_refused > 5 && all.other_qp_refused > 5);
     }
 }
 
@@ -73,7 +73,7 @@ fn a_key_of_a_shared_receive_queues_domain_grants_nothing_once_it_is_gone() {
 fn a_key_for_unreliable_writes_grants_nothing_once_it_is_gone() {
     if let Some(all) = all_seeds(Service::Uc, 30) {
         assert!(all.done > 300 && all.refused > 50 && all.stale > 50);
-        assert!(all.by_owner > 50 && all.rebound > 20 && all.unbound > 15 && all.plain > 30);
+        assert!(all.by_owner > 50 && all.rebound > 20 && all.unbound > 15 && all.lossless > 30);
     }
 }
 

@@ -9,7 +9,7 @@ use urxe_test_support::simulation::{Scenario, address, device, faults, percent, 
 use urxe_test_support::tally;
 
 use super::InjectedBug;
-use super::keys::{CarriedKey, End, PART};
+use super::keys::{CarriedKey, PART, Revocation};
 
 const ROUNDS: usize = 12;
 /// The region under the keys.
@@ -30,7 +30,7 @@ pub enum Service {
 
 /// What became of a request of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum RequestState {
     Open,
     /// Over UC: sent.
     Done,
@@ -43,10 +43,10 @@ pub struct Request {
     pub range: std::ops::Range<usize>,
     /// What a WRITE carries.
     pub bytes: Option<Vec<u8>>,
-    pub fate: Fate,
+    pub state: RequestState,
 }
 
-/// The receiving end over XRC.
+/// The receiving revocation over XRC.
 struct Target {
     qp: XrcTarget,
     srq: SharedReceiveQueue,
@@ -90,11 +90,11 @@ tally! {
         pub rebound: u32,
         pub unbound: u32,
         /// Type 1 windows that a peer tried to take the key of.
-        pub kept: u32,
+        pub peer_refused: u32,
         /// Accesses through type 2 windows that another queue pair bound.
-        pub foreign: u32,
+        pub other_qp_refused: u32,
         /// Rounds of UC on a good network.
-        pub plain: u32,
+        pub lossless: u32,
         /// Accesses that met a stale key.
         pub stale: u64,
     }
@@ -234,10 +234,10 @@ impl Windows {
     /// How the one request that the peer has posted, as number 0, completes.
     pub fn outcome(&mut self) -> Result<WcStatus, String> {
         self.requests.clear();
-        self.requests.push(Request { range: 0..0, bytes: None, fate: Fate::Open });
+        self.requests.push(Request { range: 0..0, bytes: None, state: RequestState::Open });
         self.step_until("what the peer tried", Self::has_nothing_open)?;
-        match self.requests.pop().map(|request| request.fate) {
-            Some(Fate::Failed(status)) => Ok(status),
+        match self.requests.pop().map(|request| request.state) {
+            Some(RequestState::Failed(status)) => Ok(status),
             _ => Ok(WcStatus::Success),
         }
     }
@@ -267,11 +267,14 @@ impl Windows {
                 self.is_invalidating = false;
                 continue;
             };
-            if request.fate != Fate::Open {
+            if request.state != RequestState::Open {
                 return Err(format!("completed twice: {wc:?}"));
             }
-            request.fate =
-                if wc.status.is_success() { Fate::Done } else { Fate::Failed(wc.status) };
+            request.state = if wc.status.is_success() {
+                RequestState::Done
+            } else {
+                RequestState::Failed(wc.status)
+            };
             let expected = match wc.status {
                 WcStatus::Success => true,
                 WcStatus::RemAccessErr | WcStatus::RemInvReqErr | WcStatus::WrFlushErr => {
@@ -288,7 +291,7 @@ impl Windows {
 
     /// Whether all requests of the peer have completed.
     pub fn has_nothing_open(&self) -> bool {
-        self.requests.iter().all(|request| request.fate != Fate::Open)
+        self.requests.iter().all(|request| request.state != RequestState::Open)
     }
 
     /// Steps until `is_done`, or the limit.
@@ -308,7 +311,7 @@ impl Windows {
     }
 
     /// Lets what is on its way come.
-    pub fn settle(&mut self) -> Result<(), String> {
+    pub fn drain_network(&mut self) -> Result<(), String> {
         say(self.fabric.run_for(STEP * SETTLED))?;
         self.poll()
     }
@@ -334,40 +337,40 @@ impl Windows {
             Some(granted) => granted,
             None => self.grant(&mut carried_key.key, base)?,
         };
-        let is_plain = self.service == Service::Uc && percent(&mut self.rng, 30);
-        if is_plain {
+        let is_lossless = self.service == Service::Uc && percent(&mut self.rng, 30);
+        if is_lossless {
             self.fabric.set_faults(LinkFaults::default());
-            self.tally.plain += 1;
+            self.tally.lossless += 1;
         }
         let before = self.image()?;
-        self.use_it(&granted)?;
-        let end = self.choose_end(&carried_key);
-        let by_peer = matches!(end, End::ByPeer { .. });
+        self.post_requests(&granted)?;
+        let revocation = self.choose_revocation(&carried_key);
+        let by_peer = matches!(revocation, Revocation::ByPeer { .. });
         // Before the key is gone, everything that the peer has begun is done.
-        let is_patient = !by_peer && (is_plain || percent(&mut self.rng, 30));
-        if is_patient {
+        let waited = !by_peer && (is_lossless || percent(&mut self.rng, 30));
+        if waited {
             self.step_until("requests by a valid key", Self::has_nothing_open)?;
-            self.settle()?;
+            self.drain_network()?;
         } else if !by_peer {
             say(self.fabric.run_for(STEP * self.rng.index(20) as u32))?;
             self.poll()?;
         }
-        self.take_away(&mut carried_key, &granted, end, base + 1)?;
+        self.revoke(&mut carried_key, &granted, revocation, base + 1)?;
         let after = self.image()?;
-        self.nothing_changes_any_more(&granted, carried_key.carried.as_ref(), &after, is_plain)?;
-        self.check(&granted.part, &before, &after, end, (is_patient, is_plain))?;
+        self.check_key_is_revoked(&granted, carried_key.carried.as_ref(), &after, is_lossless)?;
+        self.check(&granted.part, &before, &after, revocation, (waited, is_lossless))?;
         // What is still on its way may do that yet.
-        self.settle()?;
-        self.look_at_states()?;
+        self.drain_network()?;
+        self.check_states()?;
         if let Some(carried) = carried_key.carried.clone()
             && self.service != Service::Uc
             && percent(&mut self.rng, 40)
         {
-            self.keep_from_peer(&carried, base + 2)?;
+            self.check_peer_cannot_invalidate(&carried, base + 2)?;
             self.reconnect()?;
         }
         if self.service == Service::Xrc && percent(&mut self.rng, 20) {
-            self.refuse_foreign(base + 3)?;
+            self.check_other_queue_pair_is_refused(base + 3)?;
             self.reconnect()?;
         }
         self.fabric.set_faults(self.faults.clone());
@@ -377,7 +380,7 @@ impl Windows {
 
     /// Whether both ends agree on what became of their connection, which begins anew if it has
     /// failed.
-    fn look_at_states(&mut self) -> Result<(), String> {
+    fn check_states(&mut self) -> Result<(), String> {
         let (owner, peer) = (self.owner_state(), self.peer_qp.state());
         let has_read = self.requests.iter().any(|request| request.bytes.is_none());
         let is_strange = match self.service {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use urxe_stack::memory::Access;
 
 use super::Generator;
-use crate::keys::{Asker, CHANGES, Change, Key, Kind};
+use crate::keys::{Accessor, CHANGES, Change, Key, Kind};
 use crate::operation::{MEMORY, Operation};
 use crate::specification::Model;
 
@@ -111,13 +111,18 @@ impl Generator {
         Operation::Reregister { key, change }
     }
 
-    /// What regions were that grant `asker` nothing there any more since they were reregistered.
-    pub(super) fn formers(model: &Model, asker: Asker, need: Access, len: usize) -> Vec<&Key> {
+    /// What regions were that grant `accessor` nothing there any more since they were reregistered.
+    pub(super) fn formers(
+        model: &Model,
+        accessor: Accessor,
+        need: Access,
+        len: usize,
+    ) -> Vec<&Key> {
         let formers = model.keys.0.iter().filter(|key| key.exists).filter_map(|key| {
             let former = key.former.as_deref()?;
-            let is_other = key.admits(asker, need, former.start, 1).is_err();
-            (key.device == asker.device && is_other).then_some(former)
+            let is_other = key.admits(accessor, need, former.start, 1).is_err();
+            (key.device == accessor.device && is_other).then_some(former)
         });
-        formers.filter(|former| former.admits(asker, need, former.start, len).is_ok()).collect()
+        formers.filter(|former| former.admits(accessor, need, former.start, len).is_ok()).collect()
     }
 }

@@ -46,14 +46,14 @@ impl Generator {
 
     /// Where a message over XRC goes: mostly to a queue of its domain.
     pub(super) fn xrc_queue(&mut self, model: &Model) -> To {
-        let is_stranger = |nr: &usize| {
+        let is_other = |nr: &usize| {
             let Member { domain, is_srq, opens } = model.members[*nr];
             opens > 0 && is_srq && domain != 0 && model.domains[domain].device == 1
         };
-        let strangers: Vec<usize> = (0..model.members.len()).filter(is_stranger).collect();
+        let others: Vec<usize> = (0..model.members.len()).filter(is_other).collect();
         match self.rng.index(20) {
             0 => To::Srq(None),
-            1 | 2 if !strangers.is_empty() => To::Stranger(self.rng.pick(&strangers)),
+            1 | 2 if !others.is_empty() => To::OtherDomain(self.rng.pick(&others)),
             _ => To::Srq(Some(2 + self.rng.index(2))),
         }
     }

@@ -6,7 +6,7 @@ use urxe_stack::qp::attr::QpType;
 use urxe_stack::qp::work_request::SendOp;
 
 use super::Generator;
-use crate::keys::Asker;
+use crate::keys::Accessor;
 use crate::operation::{
     Arm, Cq, Data, MAX_SRQ_WR, Operation, QPS, Queue, Recv, SRQS, Send, Source,
 };
@@ -28,7 +28,7 @@ impl Generator {
             Queue::Srq(srq) => (SRQS[srq].device, SRQS[srq].pd),
         };
         let room = model.room(queue).max(1);
-        let asker = Asker { device, pd, qp: None };
+        let accessor = Accessor { device, pd, qp: None };
         let mut list = Vec::new();
         for _ in 0..(1 + self.rng.index(4)).min(room) {
             let len = match queue {
@@ -39,7 +39,7 @@ impl Generator {
                 _ if self.percent(20) => self.length(model.mtu),
                 _ => 300 + self.rng.index(900),
             };
-            let pieces = self.local(model, asker, Access::LOCAL_WRITE, len, 3);
+            let pieces = self.local(model, accessor, Access::LOCAL_WRITE, len, 3);
             list.push(Recv { wr_id: self.wr_id(), pieces });
         }
         Operation::Recv { queue, list }

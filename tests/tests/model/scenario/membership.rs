@@ -11,7 +11,7 @@ use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
 use urxe_wire::Gid;
 
 use super::host::{address, group_address};
-use super::{Scenario, errno, same};
+use super::{Scenario, errno, expect_equal};
 use crate::operation::XrcCall;
 
 /// What is in a domain.
@@ -40,14 +40,14 @@ fn mgid(group: Option<usize>) -> Gid {
 
 impl Scenario {
     pub(super) fn xrc(&mut self, call: &XrcCall) -> Result<(), String> {
-        let told = self.call_xrc(call);
-        same(&format!("{call:?}"), told, self.model.xrc(call))?;
+        let actual = self.call_xrc(call);
+        expect_equal(&format!("{call:?}"), actual, self.model.xrc(call))?;
         for (nr, member) in self.members.iter().enumerate() {
             let Member::Target(target) = member else { continue };
             let expected = self.model.members[nr];
             let device = self.device_with(expected.domain);
             let is_there = device.query_qp(*target).is_some();
-            same(&format!("{call:?}: target {nr} is there"), is_there, expected.opens > 0)?;
+            expect_equal(&format!("{call:?}: target {nr} is there"), is_there, expected.opens > 0)?;
         }
         Ok(())
     }
@@ -117,30 +117,30 @@ impl Scenario {
     }
 
     pub(super) fn attach(&mut self, qp: usize, group: Option<usize>) -> Result<(), String> {
-        let told = self.device_of(qp).attach_mcast(self.qps[qp], mgid(group));
-        let told = told.map_err(|error| errno(error.errno()));
-        same("attached", told, self.model.attach(qp, group))
+        let actual = self.device_of(qp).attach_mcast(self.qps[qp], mgid(group));
+        let actual = actual.map_err(|error| errno(error.errno()));
+        expect_equal("attached", actual, self.model.attach(qp, group))
     }
 
     pub(super) fn detach(&mut self, qp: usize, group: Option<usize>) -> Result<(), String> {
-        let told = self.device_of(qp).detach_mcast(self.qps[qp], mgid(group));
-        let told = told.map_err(|error| errno(error.errno()));
-        same("detached", told, self.model.detach(qp, group))
+        let actual = self.device_of(qp).detach_mcast(self.qps[qp], mgid(group));
+        let actual = actual.map_err(|error| errno(error.errno()));
+        expect_equal("detached", actual, self.model.detach(qp, group))
     }
 
     pub(super) fn compare_groups(&self) -> Result<(), String> {
         for (nr, host) in self.hosts.iter().enumerate() {
-            let mut told = host.device.mcast_groups();
-            told.sort();
+            let mut actual = host.device.mcast_groups();
+            actual.sort();
             let expected: Vec<_> = self.model.groups[nr]
                 .iter()
                 .enumerate()
                 .filter(|(_, members)| !members.is_empty())
                 .map(|(group, members)| (group_address(group), members.len()))
                 .collect();
-            same(&format!("groups of device {nr}"), told, expected)?;
+            expect_equal(&format!("groups of device {nr}"), actual, expected)?;
             let (_, violations) = host.device.port_violations();
-            same("Q_Key violations", violations, self.model.violations[nr])?;
+            expect_equal("Q_Key violations", violations, self.model.violations[nr])?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use urxe_stack::memory::{Access, Memory, Mr, MwType, PdId};
 use urxe_wire::{Lkey, Rkey};
 
-use super::{Scenario, errno, same, say};
+use super::{Scenario, errno, expect_equal, say};
 use crate::keys::{Change, Key, Kind};
 use crate::operation::Operation;
 
@@ -64,16 +64,16 @@ impl Scenario {
                 let Key { device, pd, value, .. } = self.model.keys.0[key];
                 let (memory, _) = self.memory(device, pd);
                 say(memory.dealloc_mw(Rkey(value)), "a window that goes")?;
-                self.model.forget_key(key);
+                self.model.remove_key(key);
             }
             Operation::Deregister { key } => {
                 let Key { device, pd, value, .. } = self.model.keys.0[key];
                 let (memory, _) = self.memory(device, pd);
                 let may = self.model.may_go(key);
-                same("deregistered", memory.deregister(Lkey(value)).is_ok(), may)?;
+                expect_equal("deregistered", memory.deregister(Lkey(value)).is_ok(), may)?;
                 self.model.count(if may { "deregistered" } else { "busy with windows" });
                 if may {
-                    self.model.forget_key(key);
+                    self.model.remove_key(key);
                 }
             }
             other => return Err(format!("not about keys: {other:?}")),
@@ -92,12 +92,12 @@ impl Scenario {
         let place = change.place.clone().map(|(range, start)| (&host.buffer, range, start));
         let pd = change.pd.map(|pd| host.pds[pd]);
         let changed = host.device.memory().reregister_buffer(Lkey(value), place, pd, change.access);
-        let told = changed.map_err(|error| errno(error.errno()));
-        same("reregistered", told.map(drop), self.model.reregister(nr, change))?;
-        let Ok(told) = told else { return Ok(()) };
+        let actual = changed.map_err(|error| errno(error.errno()));
+        expect_equal("reregistered", actual.map(drop), self.model.reregister(nr, change))?;
+        let Ok(actual) = actual else { return Ok(()) };
         let Key { start, len, access, pd, .. } = self.model.keys.0[nr];
         let pd = self.hosts[device].pds[pd];
         let expected = Mr { lkey: Lkey(value), rkey: Rkey(value), iova: start, len, access, pd };
-        same("reregistered as", told, expected)
+        expect_equal("reregistered as", actual, expected)
     }
 }

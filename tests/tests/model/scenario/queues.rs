@@ -5,12 +5,12 @@ use urxe_stack::cq::{Completion, WcOpcode};
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::srq::{SrqAttr, SrqAttrMask};
 
-use super::{CQ_DEPTH, Scenario, errno, same, say};
+use super::{CQ_DEPTH, Scenario, errno, expect_equal, say};
 use crate::operation::{Cq, QPS};
 use crate::specification::Done;
 
 impl Scenario {
-    fn told(&self, wc: &Completion) -> Result<Done, String> {
+    fn done_of(&self, wc: &Completion) -> Result<Done, String> {
         let (wr_id, status, qp) = (wc.wr_id, wc.status, self.qp_of(wc.qp_num)?);
         let none = Done::new(qp, wr_id, status, wc.opcode);
         if !status.is_success() {
@@ -32,44 +32,46 @@ impl Scenario {
         for (name, cq) in &self.cqs {
             let held = self.model.done.get(name).map_or(0, |done| done.len());
             if self.model.unpolled.contains(name) {
-                same(&format!("{name:?} holds"), cq.len(), held)?;
+                expect_equal(&format!("{name:?} holds"), cq.len(), held)?;
                 continue;
             }
             let count = say(cq.poll(&mut out), "polling")?;
-            let told =
-                out[..count].iter().map(|wc| self.told(wc)).collect::<Result<Vec<_>, _>>()?;
+            let actual =
+                out[..count].iter().map(|wc| self.done_of(wc)).collect::<Result<Vec<_>, _>>()?;
             let mut expected: Vec<Done> = self.model.done.remove(name).unwrap_or_default().into();
             for done in &mut expected {
                 // In error, a completion names its request and what became of it, no more.
                 if !done.status.is_success() {
-                    done.opcode = told
+                    done.opcode = actual
                         .iter()
                         .find(|t| t.wr_id == done.wr_id)
                         .map_or(done.opcode, |t| t.opcode);
                 }
             }
-            if told != expected {
-                return Err(format!("{name:?}: completions\n  {told:?}\nand not\n  {expected:?}"));
+            if actual != expected {
+                return Err(format!(
+                    "{name:?}: completions\n  {actual:?}\nand not\n  {expected:?}"
+                ));
             }
         }
         self.compare_notifications()
     }
 
     fn compare_notifications(&mut self) -> Result<(), String> {
-        let mut told: Vec<Cq> = Vec::new();
+        let mut actual: Vec<Cq> = Vec::new();
         for (nr, host) in self.hosts.iter().enumerate() {
             while let Some(event) = host.channel.next_event() {
                 let name = self.cq_names[event.context as usize];
                 let cq = &self.cqs[&name];
-                same(&format!("{event:?}"), (event.cq, nr), (cq.id(), name.device()))?;
+                expect_equal(&format!("{event:?}"), (event.cq, nr), (cq.id(), name.device()))?;
                 cq.ack_events(1);
-                told.push(name);
+                actual.push(name);
             }
         }
-        told.sort();
-        let mut expected = std::mem::take(&mut self.model.told);
+        actual.sort();
+        let mut expected = std::mem::take(&mut self.model.notified);
         expected.sort();
-        same("told of", told, expected)
+        expect_equal("events for", actual, expected)
     }
 
     pub(super) fn modify_srq(
@@ -83,18 +85,18 @@ impl Scenario {
         mask.set(SrqAttrMask::LIMIT, limit.is_some());
         let (max_wr_given, srq_limit) = (max_wr.unwrap_or(0), limit.unwrap_or(0));
         let attr = SrqAttr { max_wr: max_wr_given, srq_limit, max_sge: 0 };
-        let told = self.srqs[nr].modify(&attr, mask);
-        let told = told.map_err(|error| errno(error.errno()));
-        same("changed", told, self.model.modify_srq(nr, max_wr, limit))
+        let actual = self.srqs[nr].modify(&attr, mask);
+        let actual = actual.map_err(|error| errno(error.errno()));
+        expect_equal("changed", actual, self.model.modify_srq(nr, max_wr, limit))
     }
 
     pub(super) fn compare_srqs(&self) -> Result<(), String> {
         for (nr, srq) in self.srqs.iter().enumerate() {
             let SrqAttr { max_wr, srq_limit, .. } = srq.query();
-            let told = (srq.len() as usize, max_wr as usize, srq_limit);
+            let actual = (srq.len() as usize, max_wr as usize, srq_limit);
             let expected =
                 (self.model.shared[nr].len(), self.model.sizes[nr], self.model.limits[nr]);
-            same(&format!("queue {nr}: held, size and limit"), told, expected)?;
+            expect_equal(&format!("queue {nr}: held, size and limit"), actual, expected)?;
         }
         Ok(())
     }

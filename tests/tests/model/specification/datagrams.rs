@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
 
-use super::{Done, Forgets, Model};
-use crate::keys::Asker;
+use super::{Done, Model, OmittedRule};
+use crate::keys::Accessor;
 use crate::operation::{GROUPS, MAX_GROUPS, MAX_PER_GROUP, QKEY, QPS, Queue, Send, To};
 
 /// Bytes in front of a datagram.
@@ -39,9 +39,9 @@ impl Model {
                 (_, false) => "a group with several",
                 (_, true) => "a group of the sender's device",
             });
-            match self.forgets {
-                Some(Forgets::Copies) => members.truncate(1),
-                Some(Forgets::Loopback) if own => members.clear(),
+            match self.omitted {
+                Some(OmittedRule::Copies) => members.truncate(1),
+                Some(OmittedRule::Loopback) if own => members.clear(),
                 _ => {}
             }
             let mut filled: Vec<Range<usize>> = Vec::new();
@@ -74,12 +74,12 @@ impl Model {
         }
         if qkey != QKEY {
             self.count("UD: another Q_Key");
-            if self.forgets != Some(Forgets::Violations) {
+            if self.omitted != Some(OmittedRule::Violations) {
                 self.violations[QPS[peer].device] += 1;
             }
             return nowhere;
         }
-        let Some((asker, queue)) = self.reach(peer, send) else { return nowhere };
+        let Some((accessor, queue)) = self.reach(peer, send) else { return nowhere };
         let Some(front) = self.spend(peer, queue) else {
             self.count("UD: no receive");
             return nowhere;
@@ -92,7 +92,7 @@ impl Model {
             self.count("UD: too long");
             return nowhere;
         }
-        let own = Asker { qp: None, ..asker };
+        let own = Accessor { qp: None, ..accessor };
         let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
             self.receive_fails(peer, queue, front.wr_id);
             return nowhere;

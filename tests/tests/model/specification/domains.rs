@@ -5,7 +5,7 @@
 use rustix::io::Errno;
 use urxe_stack::qp::attr::QpType;
 
-use super::{Forgets, Model};
+use super::{Model, OmittedRule};
 use crate::operation::{QPS, SRQS, XrcCall};
 
 /// A domain. It is there as long as it was opened more often than closed.
@@ -61,8 +61,8 @@ impl Model {
             }
             XrcCall::Destroy { member } => {
                 let gone = &mut self.members[member];
-                let forgets = self.forgets == Some(Forgets::Opens);
-                gone.opens = if forgets { 0 } else { gone.opens - 1 };
+                let omitted = self.omitted == Some(OmittedRule::Opens);
+                gone.opens = if omitted { 0 } else { gone.opens - 1 };
                 Ok(member)
             }
         };
@@ -88,12 +88,12 @@ impl Model {
         create: bool,
         exclusive: bool,
     ) -> Result<usize, Errno> {
-        let same = |domain: &Domain| {
+        let expect_equal = |domain: &Domain| {
             domain.opens > 0 && domain.device == device && file.is_some() && domain.file == file
         };
-        match self.domains.iter().position(same) {
+        match self.domains.iter().position(expect_equal) {
             Some(_) if exclusive => return Err(Errno::INVAL),
-            Some(found) if self.forgets != Some(Forgets::Files) => {
+            Some(found) if self.omitted != Some(OmittedRule::Files) => {
                 self.count("XRC: a domain shared by its file");
                 self.domains[found].opens += 1;
                 return Ok(found);
@@ -112,7 +112,7 @@ impl Model {
         let domain = &mut self.domains[nr];
         match domain.opens {
             0 => return Err(Errno::INVAL),
-            1 if is_used && self.forgets != Some(Forgets::Members) => return Err(Errno::BUSY),
+            1 if is_used && self.omitted != Some(OmittedRule::Members) => return Err(Errno::BUSY),
             _ => domain.opens -= 1,
         }
         Ok(nr)

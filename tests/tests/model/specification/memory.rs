@@ -5,34 +5,35 @@ use std::ops::Range;
 use rustix::io::Errno;
 use urxe_stack::memory::Access;
 
-use super::{Forgets, Model};
-use crate::keys::{Asker, Change, Kind, Refusal};
+use super::{Model, OmittedRule};
+use crate::keys::{Accessor, Change, Kind, Refusal};
 use crate::operation::{Piece, QPS};
 
 impl Model {
     pub(super) fn resolve(
         &mut self,
-        asker: Asker,
+        accessor: Accessor,
         piece: Piece,
         need: Access,
     ) -> Result<usize, Refusal> {
         let Piece { key, addr, len } = piece;
-        let outcome = self.keys.resolve(asker, key, need, addr, len as usize);
-        if self.forgets == Some(Forgets::ProtectionDomains) && outcome == Err(Refusal::WrongPd) {
-            let pd = 1 - asker.pd;
-            return self.keys.resolve(Asker { pd, ..asker }, key, need, addr, len as usize);
+        let outcome = self.keys.resolve(accessor, key, need, addr, len as usize);
+        if self.omitted == Some(OmittedRule::ProtectionDomains) && outcome == Err(Refusal::WrongPd)
+        {
+            let pd = 1 - accessor.pd;
+            return self.keys.resolve(Accessor { pd, ..accessor }, key, need, addr, len as usize);
         }
         let forgotten = matches!(
-            (self.forgets, &outcome),
-            (Some(Forgets::WindowOwners), Err(Refusal::WrongQp))
-                | (Some(Forgets::Rights), Err(Refusal::NoRight))
+            (self.omitted, &outcome),
+            (Some(OmittedRule::WindowOwners), Err(Refusal::WrongQp))
+                | (Some(OmittedRule::Rights), Err(Refusal::NoRight))
         );
         if forgotten {
-            return self.keys.place(asker.device, key, addr, len as usize);
+            return self.keys.place(accessor.device, key, addr, len as usize);
         }
         if let Err(refusal) = outcome {
-            self.count_former(asker, piece, need, refusal);
-            let peers = asker.qp.is_some();
+            self.count_former(accessor, piece, need, refusal);
+            let peers = accessor.qp.is_some();
             self.count(match (refusal, peers) {
                 (Refusal::NoKey, false) => "local: no such key",
                 (Refusal::NoKey, true) => "remote: no such key",
@@ -49,11 +50,11 @@ impl Model {
     }
 
     /// What was refused, and would not have been before its region was reregistered.
-    fn count_former(&mut self, asker: Asker, piece: Piece, need: Access, refusal: Refusal) {
-        let key = self.keys.find(asker.device, piece.key).map(|nr| &self.keys.0[nr]);
+    fn count_former(&mut self, accessor: Accessor, piece: Piece, need: Access, refusal: Refusal) {
+        let key = self.keys.find(accessor.device, piece.key).map(|nr| &self.keys.0[nr]);
         let former = key.and_then(|key| key.former.as_ref());
         if former.is_none_or(|former| {
-            former.admits(asker, need, piece.addr, piece.len as usize).is_err()
+            former.admits(accessor, need, piece.addr, piece.len as usize).is_err()
         }) {
             return;
         }
@@ -67,13 +68,13 @@ impl Model {
     /// Where a list of pieces lies; what has no bytes needs no key.
     pub(super) fn places(
         &mut self,
-        asker: Asker,
+        accessor: Accessor,
         pieces: &[Piece],
         need: Access,
     ) -> Result<Vec<Range<usize>>, Refusal> {
         let mut places = Vec::new();
         for piece in pieces.iter().filter(|piece| piece.len > 0) {
-            let at = self.resolve(asker, *piece, need)?;
+            let at = self.resolve(accessor, *piece, need)?;
             places.push(at..at + piece.len as usize);
         }
         Ok(places)
@@ -95,14 +96,14 @@ impl Model {
     pub(super) fn invalidate(&mut self, qp: usize, pd: usize, value: u32, by_peer: bool) -> bool {
         let before = self.keys.clone();
         let gone = self.keys.invalidate(QPS[qp].device, pd, qp, value, by_peer);
-        if gone && self.forgets == Some(Forgets::Invalidation) {
+        if gone && self.omitted == Some(OmittedRule::Invalidation) {
             self.keys = before;
         }
         gone
     }
 
     /// What a key's own verbs do, once the scenario knows the number.
-    pub fn forget_key(&mut self, nr: usize) {
+    pub fn remove_key(&mut self, nr: usize) {
         let key = &mut self.keys.0[nr];
         (key.exists, key.is_valid, key.under) = (false, false, None);
     }
@@ -115,7 +116,7 @@ impl Model {
     /// A region is to be changed: why not, if it may not be.
     pub fn reregister(&mut self, nr: usize, change: &Change) -> Result<(), Errno> {
         let outcome = match self.keys.may_change(nr, change) {
-            Err(Errno::BUSY) if self.forgets == Some(Forgets::BoundRegions) => Ok(()),
+            Err(Errno::BUSY) if self.omitted == Some(OmittedRule::BoundRegions) => Ok(()),
             outcome => outcome,
         };
         self.count(match outcome {
@@ -125,10 +126,10 @@ impl Model {
         });
         outcome?;
         let mut change = change.clone();
-        match self.forgets {
-            Some(Forgets::Places) => change.place = None,
-            Some(Forgets::Domains) => change.pd = None,
-            Some(Forgets::Grants) => change.access = None,
+        match self.omitted {
+            Some(OmittedRule::Places) => change.place = None,
+            Some(OmittedRule::Domains) => change.pd = None,
+            Some(OmittedRule::Grants) => change.access = None,
             _ => {}
         }
         self.keys.change(nr, &change);

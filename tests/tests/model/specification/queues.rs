@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use urxe_stack::cq::WcStatus;
 use urxe_stack::qp::attr::QpState;
 
-use super::{Done, Event, Forgets, Model};
+use super::{Done, Event, Model, OmittedRule};
 use crate::operation::{Arm, Cq, DEPTH, MAX_SRQ_WR, QPS, Queue, Recv, SRQS, Source};
 
 impl Model {
@@ -57,11 +57,11 @@ impl Model {
         };
         let recv = self.shared[srq].pop_front();
         if recv.is_some() && (self.shared[srq].len() as u32) < self.limits[srq] {
-            if self.forgets != Some(Forgets::OneShot) {
+            if self.omitted != Some(OmittedRule::OneShot) {
                 self.limits[srq] = 0;
             }
             self.count("limit reached");
-            if self.forgets != Some(Forgets::Limits) {
+            if self.omitted != Some(OmittedRule::Limits) {
                 self.events.push(Event::Limit(srq));
             }
         }
@@ -111,7 +111,8 @@ impl Model {
         let size = max_wr.map_or(self.sizes[srq], |max_wr| max_wr as usize);
         let new_limit = limit.unwrap_or(self.limits[srq]);
         let is_possible = (1..=MAX_SRQ_WR as usize).contains(&size) && new_limit as usize <= size;
-        let holds_more = self.shared[srq].len() > size && self.forgets != Some(Forgets::Holding);
+        let holds_more =
+            self.shared[srq].len() > size && self.omitted != Some(OmittedRule::Holding);
         if !is_possible || holds_more {
             self.count(if is_possible {
                 "resized below what it holds"
@@ -122,10 +123,10 @@ impl Model {
         }
         if max_wr.is_some() {
             self.count("a shared queue resized");
-            if self.forgets != Some(Forgets::Sizes) {
+            if self.omitted != Some(OmittedRule::Sizes) {
                 self.sizes[srq] = size;
             }
-            if self.forgets == Some(Forgets::Contents) {
+            if self.omitted == Some(OmittedRule::Contents) {
                 self.shared[srq].pop_front();
             }
         }
@@ -135,24 +136,24 @@ impl Model {
 
     /// `solicited`: the completion of a receive whose message asked for an event.
     pub(super) fn complete(&mut self, cq: Cq, done: Done, solicited: bool) {
-        let in_error = !done.status.is_success() && self.forgets != Some(Forgets::ErrorsTell);
+        let in_error = !done.status.is_success() && self.omitted != Some(OmittedRule::ErrorsTell);
         self.done.entry(cq).or_default().push_back(done);
         let Some(arm) = self.armed.get(&cq).copied() else { return };
         let outcome = match arm {
-            Arm::Next => "told of the next",
-            Arm::Solicited if in_error => "told of an error",
-            Arm::Solicited if solicited => "told of a solicited message",
+            Arm::Next => "event: for the next completion",
+            Arm::Solicited if in_error => "event: for an error",
+            Arm::Solicited if solicited => "event: for a solicited message",
             Arm::Solicited => {
-                self.count("not told, for it was not solicited");
-                if self.forgets != Some(Forgets::Solicitation) {
+                self.count("no event: the message was not solicited");
+                if self.omitted != Some(OmittedRule::Solicitation) {
                     return;
                 }
-                "told of any message"
+                "event: for any message"
             }
         };
         self.count(outcome);
-        self.told.push(cq);
-        if self.forgets != Some(Forgets::OneEvent) {
+        self.notified.push(cq);
+        if self.omitted != Some(OmittedRule::OneEvent) {
             self.armed.remove(&cq);
         }
     }
@@ -163,12 +164,12 @@ impl Model {
         if missed {
             self.count("armed behind completions");
         }
-        if missed && self.forgets == Some(Forgets::Earlier) {
-            self.told.push(cq);
+        if missed && self.omitted == Some(OmittedRule::Earlier) {
+            self.notified.push(cq);
             return missed;
         }
         let stronger =
-            self.armed.get(&cq) == Some(&Arm::Next) && self.forgets != Some(Forgets::Stronger);
+            self.armed.get(&cq) == Some(&Arm::Next) && self.omitted != Some(OmittedRule::Stronger);
         if stronger && arm == Arm::Solicited {
             self.count("armed for any completion already");
         } else {
@@ -179,7 +180,7 @@ impl Model {
 
     /// A queue pair was reset: what it did before and nobody polled is of no interest any more, as
     /// in libibverbs' providers (`mlx5_cq_clean`).
-    pub(super) fn forget_completions(&mut self, qp: usize) {
+    pub(super) fn discard_completions(&mut self, qp: usize) {
         for cq in [Cq::Send(qp), Cq::Recv(qp)] {
             self.done.remove(&cq);
         }

@@ -9,7 +9,7 @@ use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::work_request::{FlushRange, Remote, SendOp};
 
 use super::{Done, Event, Model, Refused};
-use crate::keys::{Asker, Refusal};
+use crate::keys::{Accessor, Refusal};
 use crate::operation::{Data, Piece, QPS, Queue, Recv, Send, To};
 
 /// The right that a request needs at the peer, and the memory there that it names; `None` for a
@@ -45,8 +45,8 @@ impl Model {
         if self.states[peer] == QpState::Err {
             return Err(Refused(WcStatus::RetryExcErr));
         }
-        let Some((asker, queue)) = self.reach(peer, send) else {
-            let is_there = matches!(send.to, To::Stranger(_));
+        let Some((accessor, queue)) = self.reach(peer, send) else {
+            let is_there = matches!(send.to, To::OtherDomain(_));
             self.count(if is_there {
                 "XRC: a queue of another domain"
             } else {
@@ -56,7 +56,7 @@ impl Model {
         };
         let rights = QPS[peer].access;
         let Some((need, remote, len)) = remote_access(send) else {
-            return self.message(peer, asker, queue, send, bytes);
+            return self.message(peer, accessor, queue, send, bytes);
         };
         if !rights.contains(need) {
             self.count("the queue pair grants no such thing");
@@ -73,7 +73,7 @@ impl Model {
             0
         } else {
             let piece = Piece { key: remote.rkey.value(), addr: remote.addr, len: len as u32 };
-            let Ok(at) = self.resolve(asker, piece, need) else {
+            let Ok(at) = self.resolve(accessor, piece, need) else {
                 let is_write_imm = matches!(send.op, SendOp::WriteImm { .. });
                 if is_write_imm && single && matches!(queue, Queue::Srq(_)) {
                     self.flush_taken(peer, queue);
@@ -82,7 +82,7 @@ impl Model {
             };
             at
         };
-        let there = asker.device;
+        let there = accessor.device;
         if needs_receive {
             // All but the last packet may be there by now.
             self.leave_open(there, at..at + len);
@@ -139,7 +139,7 @@ impl Model {
     }
 
     fn open_own(&mut self, qp: usize, pieces: &[Piece]) {
-        let own = Asker { device: QPS[qp].device, pd: QPS[qp].pd, qp: None };
+        let own = Accessor { device: QPS[qp].device, pd: QPS[qp].pd, qp: None };
         for Piece { key, addr, len } in pieces.iter().copied() {
             // As much of it as is inside.
             let fits = (1..=len as usize).rev();
@@ -155,7 +155,7 @@ impl Model {
     /// looked at.
     pub(super) fn immediate(&mut self, peer: usize, queue: Queue, send: &Send, imm: u32) {
         let Some(recv) = self.spend(peer, queue) else { return };
-        self.count("a WRITE told");
+        self.count("a WRITE with immediate received");
         let done = Done::received(peer, recv.wr_id, send.len(), Some(imm));
         let done = Done { opcode: WcOpcode::RecvRdmaWithImm, ..done };
         self.receive_done(peer, queue, done, send.solicited);
@@ -165,7 +165,7 @@ impl Model {
     fn message(
         &mut self,
         peer: usize,
-        asker: Asker,
+        accessor: Accessor,
         queue: Queue,
         send: &Send,
         bytes: &[u8],
@@ -179,7 +179,7 @@ impl Model {
             return Err(Refused(WcStatus::RnrRetryExcErr));
         };
         let in_error = |status| Done::failed_recv(peer, front.wr_id, status);
-        let own = Asker { qp: None, ..asker };
+        let own = Accessor { qp: None, ..accessor };
         let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
             self.take(queue);
             self.count("a receive that cannot be used");
@@ -196,7 +196,7 @@ impl Model {
         self.scatter(own.device, &places, bytes);
         let mut invalidated = None;
         if let SendOp::SendInvalidate { rkey } = send.op {
-            if !self.invalidate(peer, asker.pd, rkey.value(), true) {
+            if !self.invalidate(peer, accessor.pd, rkey.value(), true) {
                 self.count("remote invalidation refused");
                 self.take(queue);
                 self.receive_done(peer, queue, in_error(WcStatus::RemInvReqErr), false);

@@ -7,7 +7,7 @@ use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::work_request::SendOp;
 
 use super::{Done, Event, Model};
-use crate::keys::Asker;
+use crate::keys::Accessor;
 use crate::operation::{Piece, QPS, Queue, Send};
 
 impl Model {
@@ -17,11 +17,11 @@ impl Model {
         if self.states[peer] == QpState::Err {
             return self.count("UC: to a queue pair in error");
         }
-        let Some((asker, queue)) = self.reach(peer, send) else { return };
+        let Some((accessor, queue)) = self.reach(peer, send) else { return };
         let (remote, imm) = match send.op {
             SendOp::Write { remote } => (remote, None),
             SendOp::WriteImm { remote, imm } => (remote, Some(imm)),
-            _ => return self.unreliable_send(peer, asker, queue, send, bytes),
+            _ => return self.unreliable_send(peer, accessor, queue, send, bytes),
         };
         // The last packet asks for the receive, which may be the first as well.
         if imm.is_some() && bytes.len() <= self.mtu && self.hold(peer, queue).is_none() {
@@ -31,16 +31,16 @@ impl Model {
         if !bytes.is_empty() {
             let piece =
                 Piece { key: remote.rkey.value(), addr: remote.addr, len: bytes.len() as u32 };
-            let Ok(place) = self.resolve(asker, piece, Access::REMOTE_WRITE) else {
+            let Ok(place) = self.resolve(accessor, piece, Access::REMOTE_WRITE) else {
                 return self.count("UC: no right");
             };
             at = place;
         }
         if imm.is_some() && self.hold(peer, queue).is_none() {
-            self.leave_open(asker.device, at..at + bytes.len());
+            self.leave_open(accessor.device, at..at + bytes.len());
             return self.count("UC: no receive");
         }
-        self.memory[asker.device][at..at + bytes.len()].copy_from_slice(bytes);
+        self.memory[accessor.device][at..at + bytes.len()].copy_from_slice(bytes);
         if let Some(imm) = imm {
             self.immediate(peer, queue, send, imm);
         }
@@ -49,13 +49,13 @@ impl Model {
     fn unreliable_send(
         &mut self,
         peer: usize,
-        asker: Asker,
+        accessor: Accessor,
         queue: Queue,
         send: &Send,
         bytes: &[u8],
     ) {
         let Some(front) = self.hold(peer, queue) else { return self.count("UC: no receive") };
-        let own = Asker { qp: None, ..asker };
+        let own = Accessor { qp: None, ..accessor };
         let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
             self.spend(peer, queue);
             return self.receive_fails(peer, queue, front.wr_id);
