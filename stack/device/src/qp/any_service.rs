@@ -1,4 +1,4 @@
-//! The services by the type of their queue pairs.
+//! The service of each type of queue pair.
 
 use enum_dispatch::enum_dispatch;
 use urxe_wire::PacketView;
@@ -22,11 +22,11 @@ type Uc = Service<UnreliableRequester, uc::Responder>;
 type Ud = Service<UnreliableRequester, ud::Responder>;
 /// The sending end of an XRC connection.
 type XrcSend = Service<rc::Requester, Absent>;
-/// The receiving end, the target.
+/// The receiving end of an XRC connection (the XRC target).
 type XrcRecv = Service<Absent, rc::Responder>;
 
-/// The service of a queue pair, in place: a packet finds all of a queue pair in one piece of
-/// memory.
+/// The service of a queue pair. It is stored inside [`Qp`](super::Qp) and not behind a pointer, so
+/// that a packet finds the whole queue pair in one piece of memory.
 #[enum_dispatch(TransportService)]
 #[derive(Debug)]
 #[allow(
@@ -42,7 +42,7 @@ pub(super) enum AnyService {
 }
 
 impl AnyService {
-    /// The service of a queue pair's type.
+    /// Makes the service for a type of queue pair.
     pub fn new(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Self {
         let sends = || SendQueue::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data);
         let reliable = || rc::Requester::new(sends());

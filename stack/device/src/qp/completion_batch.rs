@@ -1,16 +1,16 @@
-//! Completions of sends: those that come together lock their queue once.
+//! Batches of send completions, which lock their completion queue once.
 //!
-//! Where the acknowledgements of many queue pairs come in one run, most report to one queue, and it
-//! stays locked from one queue pair to the next. Nobody waits for another for ever because
+//! When one run carries the ACKs of many queue pairs, most of them report to one completion queue.
+//! That queue stays locked from one queue pair to the next. No deadlock is possible, because:
 //!
-//! * who carries a locked queue waits for no queue pair
-//!   ([`Device::receive`](crate::device::Device::receive)), as for pins;
-//! * all else that completes something, or may, lets go of it first
-//!   ([`QpCore`](super::qp_core::QpCore), [`Qp::enter_error`](super::Qp));
-//! * it is carried over acknowledgements only, which touch nothing that a queue's lock stands
-//!   before.
+//! * A thread that holds a batched lock never blocks on a queue pair. It first calls
+//!   [`release_locks`](super::context::QpContext::release_locks).
+//! * Every other path that completes work, or may, first releases the batched lock
+//!   ([`QpCore`](super::qp_core::QpCore), [`Qp::enter_error`](super::Qp)).
+//! * The lock is kept over ACKs only. Handling an ACK takes no lock that comes before a completion
+//!   queue in the lock order.
 //!
-//! Who destroys the queue meanwhile, after all that reports to it, waits until it is let go of
+//! A thread that destroys the completion queue waits until the batched lock is released
 //! ([`Cq::lock_for_batch`]).
 
 use std::cell::{OnceCell, RefCell};
@@ -19,19 +19,19 @@ use crate::cq::{Completion, Cq, CqError, CqRef, CqWriter};
 use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
-/// So many completions go to a queue before it is let go of: who polls it waits for no more than
-/// these.
+/// The most completions that a batch adds before it releases the lock. This bounds how long a
+/// polling thread waits.
 const MAX_BATCH: u32 = 32;
 
-/// The completion queues of a run. They outlive what is carried of them.
+/// The completion queues of one run. They outlive the lock that a batch holds on one of them.
 #[derive(Debug, Default)]
 pub(crate) struct BatchQueues([OnceCell<Arc<Cq>>; BatchQueues::MAX]);
 
 impl BatchQueues {
-    /// If a run has more, those are locked for each queue pair.
+    /// The number of completion queues that a run can batch. Others are locked for each queue pair.
     const MAX: usize = 2;
 
-    /// Keeps `cq`. `None`: there are as many others.
+    /// Returns `cq` as kept here, adding it if there is room; `None` if not.
     fn get_or_add(&self, cq: &Arc<Cq>) -> Option<&Arc<Cq>> {
         self.0
             .iter()
@@ -40,27 +40,27 @@ impl BatchQueues {
     }
 }
 
-/// A queue that stays locked from one queue pair to the next.
+/// The lock on a completion queue that is held from one queue pair to the next.
 #[derive(Default)]
 pub(crate) struct BatchedCqLock<'a> {
-    /// `None`: nothing is carried.
+    /// `None`: batching is off.
     queues: Option<&'a BatchQueues>,
     locked: RefCell<Option<Locked<'a>>>,
 }
 
 struct Locked<'a> {
     writer: CqWriter<'a>,
-    /// So many more completions may go to it.
+    /// The number of completions that the batch may still add.
     left: u32,
 }
 
 impl<'a> BatchedCqLock<'a> {
-    /// From now on one of `queues` may be carried.
+    /// Turns batching on. `queues` keeps the completion queues.
     pub fn enable(&mut self, queues: &'a BatchQueues) {
         self.queues = Some(queues);
     }
 
-    /// Lets go of the queue that is carried, if one is.
+    /// Releases the lock, if one is held.
     #[inline(always)]
     pub fn release(&self) {
         if self.queues.is_some() {
@@ -68,13 +68,14 @@ impl<'a> BatchedCqLock<'a> {
         }
     }
 
-    /// Adds a completion to `cq`, and carries it on. `None`: it cannot be carried.
+    /// Adds a completion to `cq` and keeps the queue locked. Returns `None` if `cq` cannot be
+    /// batched.
     #[inline(always)] // called in one place, as is `extend`
     fn push(&self, cq: &CqRef, completion: Completion) -> Option<Result<(), CqError>> {
         let queues = self.queues?;
         let mut locked = self.locked.borrow_mut();
         if !locked.as_ref().is_some_and(|locked| locked.writer.is_of(cq) && locked.left > 0) {
-            // Let go of before another is waited for.
+            // Release the lock on the other queue before waiting for this one.
             *locked = None;
             *locked = Some(Locked {
                 writer: queues.get_or_add(cq.cq())?.lock_for_batch(),
@@ -88,11 +89,11 @@ impl<'a> BatchedCqLock<'a> {
     }
 }
 
-/// Completions of one queue pair.
+/// The send completions of one queue pair during one call.
 pub(crate) struct SendCompletions<'q, 'c> {
     cq: Option<&'q CqRef>,
     batched_cq: &'q BatchedCqLock<'c>,
-    /// If it cannot be carried.
+    /// The lock for this queue pair only, used if `cq` cannot be batched.
     writer: Option<CqWriter<'q>>,
     timestamp_ns: u64,
     overran: bool,
@@ -103,7 +104,7 @@ impl<'q, 'c> SendCompletions<'q, 'c> {
         Self { cq, batched_cq, writer: None, timestamp_ns: now.as_ns(), overran: false }
     }
 
-    /// Adds what an entry completed with, if it makes a completion.
+    /// Adds the completion of a work request, if there is one.
     #[inline(always)]
     pub fn extend(&mut self, completion: Option<Completion>) {
         let (Some(mut completion), Some(cq)) = (completion, self.cq) else { return };
@@ -115,7 +116,7 @@ impl<'q, 'c> SendCompletions<'q, 'c> {
         self.overran |= pushed.is_err();
     }
 
-    /// Whether the queue overran.
+    /// Returns whether the completion queue overran.
     pub fn overran(&self) -> bool {
         self.overran
     }

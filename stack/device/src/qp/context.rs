@@ -1,16 +1,35 @@
-//! The surroundings of a call into a queue pair.
+//! The surroundings of one call into a queue pair.
+//!
+//! The caller in `device/` makes a context, fills it in and passes it to the functions of
+//! [`Qp`](super::Qp). The caller holds the lock of the queue pair during the call.
 //!
 //! ```text
-//!   part of QpContext     is provided by               lasts for
-//!   ------------------  ---------------------------  ----------------------------------------
-//!   device              the device                   the device's life
-//!   path, path_index    the device's table           the queue pairs of one path in turn
-//!   now                 the caller                   the call into the device
-//!   arrival             the port                     one packet that is received
-//!   turn                the scheduler of the path    one queue pair's turn to send
-//!   pins, credit,       the queue pairs themselves   the packets of the call, until `commit`
-//!   batched_cq, *_writes                                and `release_locks`, or the drop
+//!   comes in                   from                          valid for
+//!   -------------------------  ----------------------------  -----------------------------
+//!   now                        the caller                    the call into the device
+//!   device                     the device                    the life of the device
+//!   path, path_index           the table of paths            the queue pairs of one path
+//!   arrival                    the port                      one received packet
+//!   turn                       the scheduler of the path     one turn to send
+//!
+//!   is decided here
+//!   -------------------------  -----------------------------------------------------------
+//!   rejects                    whether a packet joins the run
+//!   has_credit                 whether the window of the path has room
+//!
+//!   goes out                   collected in                  by
+//!   -------------------------  ----------------------------  -----------------------------
+//!   credit for the window      credit                        commit
+//!   counts of WRITEs           sent_writes, received_writes  commit
+//!   pins of memory             pins                          release_locks, or the drop
+//!   the lock of a CQ           batched_cq                    release_locks, or the drop
 //! ```
+//!
+//! A caller that passed a received packet in or gave a turn to send must call
+//! [`commit`](QpContext::commit) before it drops the context or changes `path`. Credit that is not
+//! committed is lost: the window of the path would count those bytes as in flight forever. In debug
+//! builds the drop of [`WindowCredit`] panics then. The calls of posts, timers and state changes
+//! need no `commit`, because they return credit to the window directly and send nothing.
 
 use crate::ah_table::AhTable;
 use crate::cq::AsyncEvents;
@@ -27,33 +46,33 @@ use urxe_wire::network_header::Arrival;
 
 use super::completion_batch::BatchedCqLock;
 
-/// The surroundings of one call into a queue pair: borrowed for a run, never for a message.
+/// The surroundings of one call into a queue pair. A context lives for one run of packets, and is
+/// never kept from one message to the next.
 pub(crate) struct QpContext<'a> {
     pub now: Time,
     pub device: DeviceParts<'a>,
-    /// The path to the queue pair's peer; some path for a queue pair without one, which sends
-    /// nothing.
+    /// The path to the peer of the queue pair. A queue pair without a path gets any open path: it
+    /// sends nothing.
     pub path: &'a Path,
-    /// Which path that is.
+    /// The index of `path` in the device's table of paths.
     pub path_index: u32,
-    /// While a packet is received: where it came from.
+    /// The source of the packet that is being received; `None` in other calls.
     pub arrival: Option<Arrival>,
-    /// While packets are sent: the rules of the queue pair's turn.
+    /// The rules of the queue pair's turn to send.
     pub turn: TurnRules,
-    // The fields below are kept from one packet of the call to the next, and settled once for all
-    // of them. They are no struct of their own because contexts are made in place: a part of this
-    // size would be copied into each.
+    // The fields below collect results over the packets of a call. They are fields of the context
+    // and not of a struct of their own, because contexts are made in place: a struct of this size
+    // would be copied into each context.
     pub pins: Pins<'a>,
-    /// Charges and releases that the path's window does not know yet. [`commit`](Self::commit) must
-    /// precede a change of `path`: they are this path's.
+    /// Credit that was consumed or returned and that the window of `path` does not know yet.
     pub credit: WindowCredit,
-    /// While acknowledgements of many queue pairs are handled: the completion queue that stays
-    /// locked for them. Any other completion unlocks it first, since it may lock another queue;
-    /// this is free if none is locked (`completion_batch.rs`).
+    /// The completion queue that stays locked while ACKs for several queue pairs are handled. Every
+    /// other completion first releases this lock, because it may lock another queue. See
+    /// `completion_batch.rs`.
     pub batched_cq: BatchedCqLock<'a>,
-    /// WRITEs that began while packets were sent, not counted yet.
+    /// The number of WRITEs whose first packet was sent, not yet added to the counters.
     pub sent_writes: u64,
-    /// WRITEs that began while packets were received, not counted yet.
+    /// The number of WRITEs whose first packet was received, not yet added to the counters.
     pub received_writes: u64,
 }
 
@@ -64,20 +83,21 @@ pub(crate) struct DeviceParts<'a> {
     pub counters: &'a Counters,
     pub events: &'a AsyncEvents,
     pub srqs: &'a SrqTable,
-    /// Where datagrams go.
+    /// The address handles, which name the paths of datagrams.
     pub ahs: &'a AhTable,
 }
 
 impl QpContext<'_> {
-    /// Releases pins and the completion queue. The caller is about to wait for a queue pair, and
-    /// the thread that has it may wait for them.
+    /// Releases the pins and the lock of the completion queue. A thread must call this before it
+    /// waits for the lock of a queue pair, because the thread that holds that lock may wait for
+    /// them.
     #[inline]
     pub fn release_locks(&mut self) {
         self.pins.clear();
         self.batched_cq.release();
     }
 
-    /// Why a packet of `len` bytes does not join `run` now, if it does not.
+    /// Returns why a packet of `len` bytes may not join `run` now, or `None` if it may.
     #[inline]
     pub fn rejects(&self, run: &RunBuffer, len: usize) -> Option<TransmitStatus> {
         if !run.takes(len) {
@@ -86,13 +106,13 @@ impl QpContext<'_> {
         (!self.turn.may_end_run && run.closes_with(len)).then_some(TransmitStatus::WouldEndRun)
     }
 
-    /// Whether the path's window has room for `bytes` more.
+    /// Returns whether the window of the path has room for `bytes` more.
     #[inline]
     pub fn has_credit(&self, bytes: u64) -> bool {
         self.credit.has_room(&self.path.window, bytes)
     }
 
-    /// Adds the charges to the path's window, and the counts of WRITEs to the counters.
+    /// Commits the credit to the window of the path, and adds the counts of WRITEs to the counters.
     #[inline(always)] // in place, as most often there are none
     pub fn commit(&mut self) {
         self.credit.commit(&self.path.window, self.now);
@@ -109,7 +129,7 @@ impl QpContext<'_> {
     }
 }
 
-/// The length of a packet of `opcode` with `payload_len` bytes of payload.
+/// Returns the length in bytes of a packet of `opcode` with `payload_len` bytes of payload.
 #[inline]
 pub(crate) fn packet_len(opcode: Opcode, payload_len: usize) -> usize {
     urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len)

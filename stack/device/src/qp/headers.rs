@@ -1,7 +1,7 @@
-//! Which opcode and which extension headers a packet of a SEND or WRITE has, by service and place
-//! in its message.
+//! The opcode and extension headers of a SEND or WRITE packet, by service and position in the
+//! message.
 //!
-//! Source: IBTA vol. 1, table 38; the rows stand in `wire/opcode.rs`.
+//! Source: IBTA vol. 1, table 38. The table of opcodes is in `wire/src/opcode.rs`.
 
 use urxe_wire::Opcode::*;
 use urxe_wire::{Ext, Ieth, ImmDt, Opcode, Reth, Service};
@@ -11,8 +11,8 @@ use super::work_request::{Remote, SendOp};
 /// The opcodes of one operation: FIRST, MIDDLE, LAST, ONLY.
 type Family = [Opcode; 4];
 
-/// Opcode and extension headers of one packet. `length`: of the whole message, in bytes. `op` is
-/// one that sends data and that the service has.
+/// Returns the opcode and the extension headers of one packet. `length` is the length of the whole
+/// message in bytes. `op` must be a SEND or WRITE that the service has.
 #[inline] // what it returns is more than registers hold
 pub(crate) fn data_headers(
     service: Service,

@@ -1,12 +1,14 @@
-//! The message under way to a connected responder, and where its packets go.
+//! The message that a connected responder is receiving, and the placement of its packets.
 //!
 //! Reliable and unreliable connections check and place the packets of SENDs and WRITEs alike. They
-//! differ in what a refused packet does: the first answers with a NAK, the second drops the message.
+//! differ in the effect of a refused packet. A reliable connection sends a NAK. An unreliable
+//! connection drops the message.
 //!
 //! ```text
-//!   packet -> begins or continues the message? -> place_send: the receive at the head of the queue
-//!                                              -> place_write: the memory that RETH names
+//!   packet -> continues_with? -> place_send:  into the receive at the head of the queue
+//!                             -> place_write: into the memory that the RETH names
 //! ```
+//!
 //! Sources: IBTA vol. 1, 9.7.4.1.2 (opcode sequence), C9-88 (zero-length RDMA checks no R_Key).
 
 use urxe_wire::{Kind, OpcodeInfo, PacketView, Rkey};
@@ -18,39 +20,39 @@ use super::sge_copy::{LocalFault, check, scatter};
 use urxe_memory::Access;
 use urxe_types::counters::{Counter, Counters};
 
-/// The message that the expected packet must continue.
+/// The message that the next packet must continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// None: the next packet begins one, or belongs to one that was given up.
+    /// No message: the next packet must begin one.
     None,
-    /// A SEND; so many bytes have arrived.
+    /// A SEND of which `received` bytes have arrived.
     Send { received: u64 },
-    /// A WRITE: where the rest goes.
+    /// A WRITE of `total` bytes. The `left` bytes that are missing go to `va`.
     Write { va: u64, rkey: Rkey, left: u32, total: u32 },
 }
 
 /// Why a packet was not placed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It needs a receive and none is posted.
+    /// No receive is posted, and the packet needs one.
     NoReceive,
-    /// The message is longer than its receive, or than a message may be.
+    /// The message is longer than its receive, or longer than a message may be.
     TooLong,
-    /// The packets of a WRITE do not add up to the length that it began with, or that is too long.
+    /// The payload of a WRITE does not match the length in its RETH, or that length is not allowed.
     BadLength,
-    /// It continues no message that is under way, or begins a WRITE and has no RETH.
+    /// The packet continues no message, or begins a WRITE and has no RETH.
     NoStart,
-    /// The queue pair takes no WRITEs.
+    /// The access flags of the queue pair do not allow WRITEs.
     NoRight,
-    /// The receive at the head of the queue cannot be used.
-    Local(LocalFault),
-    /// The memory that a WRITE names cannot be used.
+    /// The receive at the head of the queue names memory that may not be used.
+    Local,
+    /// The WRITE names memory that may not be used.
     Remote,
 }
 
 impl Message {
-    /// Does a packet continue the message under way, or begin one when none is?
-    pub fn takes(self, info: &OpcodeInfo) -> bool {
+    /// Returns whether a packet continues this message, or begins one if there is none.
+    pub fn continues_with(self, info: &OpcodeInfo) -> bool {
         match self {
             Self::None => info.position.is_start(),
             Self::Send { .. } => info.kind == Kind::Send && !info.position.is_start(),
@@ -58,8 +60,8 @@ impl Message {
         }
     }
 
-    /// Copies the payload of a SEND to the receive at the head of `queue`. Returns the bytes that
-    /// have arrived so far.
+    /// Copies the payload of a SEND to the receive at the head of `queue`. Returns the number of
+    /// bytes of the message that have arrived.
     #[inline]
     pub fn place_send(
         &mut self,
@@ -74,20 +76,22 @@ impl Message {
         };
         let (wqe, sges) = queue.front().ok_or(Refusal::NoReceive)?;
         if received == 0 {
-            check(&mut cx.pins, qp.recv_pd, sges, Access::LOCAL_WRITE).map_err(Refusal::Local)?;
+            check(&mut cx.pins, qp.recv_pd, sges, Access::LOCAL_WRITE)
+                .map_err(|fault| local_protection_error(qp, &fault))?;
         }
         let payload = packet.payload();
         let total = received + payload.len() as u64;
         if total > wqe.length || total > qp.max_message {
             return Err(Refusal::TooLong);
         }
-        scatter(&mut cx.pins, qp.recv_pd, sges, received, payload).map_err(Refusal::Local)?;
+        scatter(&mut cx.pins, qp.recv_pd, sges, received, payload)
+            .map_err(|fault| local_protection_error(qp, &fault))?;
         *self = Self::Send { received: total };
         Ok(total)
     }
 
     /// Copies the payload of a WRITE to the memory that its first packet named. Returns the length
-    /// of the message.
+    /// of the message in bytes.
     #[inline]
     pub fn place_write(
         &mut self,
@@ -107,7 +111,7 @@ impl Message {
         };
         let payload = packet.payload();
         let len = payload.len() as u32;
-        // The last packet brings exactly what is left, every other leaves something.
+        // The last packet carries exactly the rest. Every other packet leaves some of it.
         let adds_up = if info.position.is_end() { len == left } else { len < left };
         if !adds_up || u64::from(total) > qp.max_message {
             return Err(Refusal::BadLength);
@@ -116,7 +120,7 @@ impl Message {
             return Err(Refusal::NoReceive);
         }
         if left != 0 {
-            // The whole rest is checked, so that a message that must fail writes nothing.
+            // The pin covers the whole rest, so that a message that must fail writes nothing.
             let need = Access::REMOTE_WRITE;
             cx.pins
                 .access(rkey.0, qp.accessor(), need, va, u64::from(left))
@@ -124,14 +128,22 @@ impl Message {
                 .write(va, payload)
                 .map_err(|error| remote_access_error(qp, cx.device.counters, &error))?;
         }
-        // An atomic addition would wait here until all that was written is in the cache.
+        // Counted per call: an atomic addition here would wait until the payload is in the cache.
         cx.received_writes += u64::from(info.position.is_start());
         *self = Self::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
         Ok(u64::from(total))
     }
 }
 
-/// Counts why a peer's access was refused or could not be done.
+/// Logs why a receive cannot be used.
+#[cold]
+pub(super) fn local_protection_error(qp: &QpCore, fault: &LocalFault) -> Refusal {
+    tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
+    Refusal::Local
+}
+
+/// Counts and logs why the access of a peer was refused or failed.
+#[cold]
 pub(super) fn remote_access_error<'e, E>(qp: &QpCore, counters: &Counters, error: &'e E) -> Refusal
 where
     E: std::fmt::Display,

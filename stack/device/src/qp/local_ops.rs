@@ -1,11 +1,11 @@
-//! Work requests that send nothing: they bind windows and register or invalidate keys of the own
-//! device.
+//! Work requests that send nothing. They bind memory windows, and register or invalidate keys of
+//! this device.
 //!
-//! They have no PSN. A requester carries them out when their turn comes in the send queue, once,
-//! and they complete in its order.
+//! These work requests have no PSN. The requester executes each once, when it is next in the send
+//! queue. They complete in the order of that queue.
 //!
-//! Sources: IBTA vol. 1, 10.6.5.1, 10.8.3; `rxe_req.c` (`rxe_do_local_ops`), whose statuses these
-//! are.
+//! Sources: IBTA vol. 1, 10.6.5.1 and 10.8.3. The completion statuses are those of
+//! `rxe_do_local_ops` (`rxe_req.c`).
 
 use super::context::QpContext;
 use super::qp_core::QpCore;
@@ -14,10 +14,12 @@ use crate::cq::WcStatus;
 use urxe_memory::Invalidator;
 use urxe_types::counters::Counter;
 
-/// Carries `op` out for a queue pair. `Err` with the status that its completion gets; nothing
-/// changed then.
+/// Executes `op` for a queue pair.
+///
+/// # Errors
+/// Fails with the status of the completion; nothing was changed.
 pub(super) fn execute(op: &SendOp, qp: &QpCore, cx: &mut QpContext<'_>) -> Result<(), WcStatus> {
-    // Taking a key away waits for its pins, those of this run included.
+    // Invalidating a key waits for its pins, including those of this call.
     cx.pins.clear();
     dispatch(op, qp, cx).inspect_err(|_| cx.device.counters.add(Counter::LocalOpRefused))
 }

@@ -1,4 +1,28 @@
 //! The part of a queue pair that its two halves share.
+//!
+//! ```text
+//!   comes in                          from                          by
+//!   --------------------------------  ----------------------------  -----------------------------
+//!   type, number, PD, CQs, XRC domain creation                      QpCore::new, Qp::new
+//!   state, attr                       ibv_modify_qp, or a failure   Qp::transition, enter_error
+//!   cq_overrun, fatal, send_failed    the halves                    their calls
+//!
+//!   is decided here
+//!   --------------------------------  ----------------------------------------------------------
+//!   opcode, bth                       the headers of a packet of this type of queue pair
+//!   timeout_ns                        the time after which a packet without an ACK counts as lost
+//!   complete_recv                     which completion queue gets a receive
+//!
+//!   goes out                          to                            by
+//!   --------------------------------  ----------------------------  -----------------------------
+//!   completions                       send_cq, recv_cq, or the      complete_send, complete_recv
+//!                                     queue of the XRC SRQ
+//!   events                            the device's event queue      raise
+//!   failures                          Qp::apply_outcome             cq_overrun, fatal, send_failed
+//! ```
+//!
+//! The lock of the queue pair protects all fields. `Device` takes that lock for every call. The
+//! lock order is queue pair before SRQ before completion queue.
 
 use urxe_wire::{Bth, Opcode, PKey, Psn, Qpn};
 
@@ -18,46 +42,52 @@ use urxe_types::time::Time;
 pub(crate) struct QpCore {
     pub qpn: Qpn,
     pub pd: PdId,
-    /// The longest message, in bytes.
+    /// The length in bytes of the longest message.
     pub max_message: u64,
-    /// Where sends complete, if it sends.
+    /// The completion queue of sends; `None` for a queue pair that sends no requests.
     pub send_cq: Option<CqRef>,
     pub pkey: PKey,
     pub qp_type: QpType,
     pub state: QpState,
-    /// Its receives come from a shared receive queue.
+    /// Receives come from a shared receive queue.
     pub has_srq: bool,
     pub sq_sig_all: bool,
-    /// Set M (migrated) in packets, which some NICs want and the kernel's `rdma_rxe` leaves clear.
+    /// Packets have the bit M (migrated) set. Some NICs expect that bit; the kernel's `rdma_rxe`
+    /// leaves it clear.
     pub mig_req: bool,
-    /// A completion found its queue full. `Qp::apply_outcome` reads it and enters the error state.
+    /// A completion was lost because its queue was full. `Qp::apply_outcome` clears this and enters
+    /// the error state.
     pub cq_overrun: bool,
-    /// The state machine of a half found that the queue pair must fail, and has made the completion
-    /// or event that tells why. `Qp::apply_outcome` reads it and enters the error state.
+    /// A half found that the queue pair must fail, and has already reported why by a completion or
+    /// an event. `Qp::apply_outcome` clears this and enters the error state.
     pub fatal: bool,
-    /// The state machine of the sending half can send no more. `Qp::apply_outcome` reads it and
-    /// enters SQE; receiving goes on.
+    /// The sending half failed and can send no more. `Qp::apply_outcome` clears this and enters
+    /// SQE; receiving continues.
     pub send_failed: bool,
     pub attr: QpAttr,
-    /// The XRC domain of an XRC target, instead of a protection domain and a completion queue.
+    /// The XRC domain of an XRC target. It takes the place of a protection domain and a completion
+    /// queue.
     pub xrc: Option<XrcTarget>,
-    /// Where receives complete, if it receives and is no XRC target.
+    /// The completion queue of receives; `None` for XRC targets and for queue pairs that receive
+    /// nothing.
     pub recv_cq: Option<CqRef>,
-    /// `pd`, or the parent domain of it that the queue pair was made with.
+    /// The protection domain named at creation: `pd` or one of its parent domains.
     pub created_with_pd: PdId,
-    /// Protection domain of receive buffers: the shared receive queue's, if there is one.
+    /// The protection domain of receive buffers: that of the shared receive queue, if there is one.
     pub recv_pd: PdId,
-    /// No CNP to the peer before this time.
+    /// The earliest time for the next congestion notification packet (CNP) to the peer.
     pub next_cnp_at: Time,
 }
 
-/// An XRC target's domain, and the queue that the message under way names. That queue's protection
-/// domain and completion queue are the queue pair's as long as the message lasts (A14).
+/// The XRC domain of an XRC target, and the shared receive queue that the current message names.
+/// For that message, the protection domain and completion queue of the SRQ are those of the queue
+/// pair (IBTA vol. 1, annex A14).
 #[derive(Debug)]
 pub(crate) struct XrcTarget {
     pub xrcd: XrcdRef,
     pub srq: Option<Arc<Srq>>,
-    /// How often it is open (`ibv_open_qp`): it goes when it was destroyed as often.
+    /// The number of handles that are open (`ibv_open_qp`). The last `ibv_destroy_qp` destroys the
+    /// queue pair.
     pub opens: u32,
 }
 
@@ -87,7 +117,8 @@ impl QpCore {
         }
     }
 
-    /// The opcode of this queue pair's service for an operation of RC: its own, or that of XRC.
+    /// Returns the opcode for an operation of this queue pair, given the opcode of a reliable
+    /// connection: that opcode itself, or the one of XRC.
     pub fn opcode(&self, of_rc: Opcode) -> Opcode {
         match self.qp_type {
             QpType::XrcSend | QpType::XrcRecv => of_rc.over_xrc(),
@@ -95,8 +126,8 @@ impl QpCore {
         }
     }
 
-    /// Returns the BTH of a packet to the peer, with the opcode of this queue pair's service for
-    /// `of_rc`.
+    /// Returns the BTH of a packet to the peer. `of_rc` is the opcode that a reliable connection
+    /// would use.
     #[inline]
     pub fn bth(&self, of_rc: Opcode, psn: Psn) -> Bth {
         let mut bth = Bth::new(self.opcode(of_rc), self.attr.dest_qp_num, psn);
@@ -109,23 +140,30 @@ impl QpCore {
         Accessor { pd: self.pd, qpn: Some(self.qpn) }
     }
 
-    /// Path MTU in bytes.
+    /// Returns the path MTU in bytes.
     pub fn mtu(&self) -> u32 {
         self.attr.path_mtu.bytes() as u32
     }
 
-    /// The local ACK timeout in nanoseconds, `None` when it is off.
+    /// Returns the local ACK timeout in nanoseconds, or `None` if the timeout is off.
+    ///
+    /// The formula is 4.096 µs · 2^timeout (IBTA vol. 1, 9.7.6.1.3). `transition::check_values`
+    /// refuses a timeout above 31, so the mask changes no value; it keeps the shift in range.
     pub fn timeout_ns(&self) -> Option<u64> {
         (self.attr.timeout != 0).then(|| 4096 << (self.attr.timeout & 31))
     }
 
+    /// Adds the completion of a send to its queue, and notes an overrun.
     pub fn complete_send(&mut self, mut completion: Completion, cx: &QpContext<'_>) {
         cx.batched_cq.release();
         completion.timestamp_ns = cx.now.as_ns();
+        debug_assert!(self.send_cq.is_some(), "a send without a completion queue");
         self.cq_overrun |=
             self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
     }
 
+    /// Adds the completion of a receive to its queue, and notes an overrun. An XRC target uses the
+    /// queue of the SRQ that the message named. `solicited`: the message asked for an event.
     pub fn complete_recv(
         &mut self,
         mut completion: Completion,
@@ -145,6 +183,7 @@ impl QpCore {
         self.cq_overrun |= pushed.is_err();
     }
 
+    /// Reports an asynchronous event of this queue pair.
     pub fn raise(&self, event: QpEventType, cx: &QpContext<'_>) {
         cx.device.events.push(AsyncEvent::Qp(event, self.qpn));
     }

@@ -8,7 +8,6 @@ use urxe_wire::{PacketView, Rkey};
 
 use super::context::QpContext;
 use super::qp_core::QpCore;
-use super::sge_copy::LocalFault;
 use super::work_request::{PostError, RecvRequest, Sge};
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::srq::ring::{RecvRing, RecvWqe};
@@ -150,8 +149,7 @@ impl RecvQueue {
 
     /// The receive at the front cannot be used: it completes with an error and the queue pair of an
     /// unreliable service fails (class A).
-    pub fn fail_locally(&mut self, fault: LocalFault, qp: &mut QpCore, cx: &QpContext<'_>) {
-        tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
+    pub fn fail_locally(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         self.fail(WcStatus::LocProtErr, qp, cx);
         qp.raise(QpEventType::QpFatal, cx);
         qp.fatal = true;

@@ -1,24 +1,24 @@
-//! Copies between packets and the scatter-gather lists of a work request.
+//! Copies between packets and the scatter-gather lists of work requests.
 
 use urxe_memory::{Access, AccessError, Fault, PdId, Pins};
 
 use super::work_request::Sge;
 
-/// Why a local buffer could not be used: the completion status is "local protection error".
+/// Why a local buffer could not be used. The work request completes with "local protection error".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LocalFault {
-    /// Key, protection domain, bounds or right.
+    /// The key, the protection domain, the range or the access right is wrong.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// A page that is not there (on-demand regions).
+    /// A page of the memory is absent, as can happen in on-demand regions.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The list is shorter than what was to be copied.
+    /// The list is shorter than the data.
     #[error("the scatter-gather list ends too early")]
     TooShort,
 }
 
-/// Copies `to.len()` bytes of the list, from byte `offset` on, into a packet.
+/// Copies `to.len()` bytes of the list into a packet, starting at byte `offset` of the list.
 pub(crate) fn gather(
     pins: &mut Pins<'_>,
     pd: PdId,
@@ -35,7 +35,8 @@ pub(crate) fn gather(
     })
 }
 
-/// Copies a packet's payload into the list, from byte `offset` on, in order, the last byte last.
+/// Copies the payload of a packet into the list, starting at byte `offset` of the list. The bytes
+/// are written in order; the last byte is written last.
 pub(crate) fn scatter(
     pins: &mut Pins<'_>,
     pd: PdId,
@@ -52,8 +53,8 @@ pub(crate) fn scatter(
     })
 }
 
-/// Checks that the whole list may be used with `need`, as a responder does before it takes a
-/// message.
+/// Checks that the whole list may be used with the access rights `need`. A responder does this
+/// before it accepts a message.
 pub(crate) fn check(
     pins: &mut Pins<'_>,
     pd: PdId,

@@ -58,7 +58,7 @@ impl Responder {
             // A peer that gave up a message half-way (class D1): what it begins now is what counts.
             self.message = Message::None;
         }
-        if !self.message.takes(info) {
+        if !self.message.continues_with(info) {
             return Err(Refusal::NoStart);
         }
         if !info.position.fits(packet.payload_len(), qp.mtu() as usize) {
@@ -116,7 +116,7 @@ impl ReceiveHalf for Responder {
         self.expected_psn = psn.next();
         let Err(refusal) = self.execute(qp, cx, packet) else { return };
         let reason = match refusal {
-            Refusal::Local(fault) => return self.queue.fail_locally(fault, qp, cx),
+            Refusal::Local => return self.queue.fail_locally(qp, cx),
             Refusal::NoReceive => Counter::DropNoReceive,
             Refusal::TooLong => Counter::DropTooLong,
             Refusal::BadLength => Counter::DropBadLength,

@@ -10,6 +10,7 @@ use urxe_wire::{PacketView, QKey};
 use super::attr::QpType;
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::qp::context::QpContext;
+use crate::qp::inbound::local_protection_error;
 use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
@@ -64,7 +65,8 @@ impl ReceiveHalf for Responder {
             .and_then(|()| scatter(pins, qp.recv_pd, sges, 0, &header))
             .and_then(|()| scatter(pins, qp.recv_pd, sges, NetworkHeader::LEN as u64, payload));
         if let Err(fault) = placed {
-            return self.queue.fail_locally(fault, qp, cx);
+            local_protection_error(qp, &fault);
+            return self.queue.fail_locally(qp, cx);
         }
         let Some(wqe) = self.queue.pop() else { return };
         let mut completion = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::Success)

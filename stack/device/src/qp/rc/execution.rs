@@ -69,7 +69,7 @@ impl From<Refusal> for Fault {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::TooLong => Self::LOCAL_LENGTH,
-            Refusal::Local(_) => Self::LOCAL_PROTECTION,
+            Refusal::Local => Self::LOCAL_PROTECTION,
             Refusal::Remote => Self::REMOTE_ACCESS,
             Refusal::NoReceive | Refusal::BadLength | Refusal::NoStart | Refusal::NoRight => {
                 Self::INVALID_REQUEST
@@ -91,7 +91,7 @@ impl Responder {
         cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
-        require(self.message.takes(packet.info()))?;
+        require(self.message.continues_with(packet.info()))?;
         self.find_srq(qp, cx, packet)?;
         let (psns, response) = match packet.info().kind {
             Kind::Send | Kind::Write => return self.place(qp, cx, packet),
@@ -126,12 +126,7 @@ impl Responder {
         let total = match placed {
             Ok(total) => total,
             Err(Refusal::NoReceive) => return Ok(Executed::NotReady),
-            Err(refusal) => {
-                if let Refusal::Local(fault) = &refusal {
-                    tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
-                }
-                return Err(refusal.into());
-            }
+            Err(refusal) => return Err(refusal.into()),
         };
         if info.completes_recv_wqe {
             self.complete(qp, cx, packet, opcode, total)?;
