@@ -22,9 +22,9 @@ use urxe_stack::qp::attr::PathMtu;
 use urxe_stack::rng::Probability;
 use urxe_wire::Gid;
 
+use crate::backend::Backend;
 use crate::cm::Service;
 use crate::domain::KnownDomains;
-use crate::node::Node;
 use crate::waiters::{ReadyWakers, Waiters};
 
 urxe_stack::errors! {
@@ -304,7 +304,7 @@ impl DeviceBuilder {
         let key = engine.connection_key();
         let device = Device {
             inner: Arc::new(Inner {
-                node: Node::Udp(engine),
+                backend: Backend::Udp(engine),
                 about,
                 ready,
                 events,
@@ -342,7 +342,7 @@ pub struct Device {
 pub(crate) struct DeviceIdentity(usize);
 
 pub(crate) struct Inner {
-    pub node: Node,
+    pub backend: Backend,
     pub about: About,
     /// Wakers to be called once no lock is held.
     pub ready: Arc<ReadyWakers>,
@@ -397,7 +397,7 @@ impl Device {
     /// with. Over UDP it is the system's monotonic clock, in a simulated network the virtual one.
     #[must_use]
     pub fn clock_ns(&self) -> u64 {
-        self.inner.node.now().as_ns()
+        self.inner.backend.now().as_ns()
     }
 
     /// The time of day of a stamp of the device's clock, in nanoseconds since 1970
@@ -406,7 +406,7 @@ impl Device {
     /// answer.
     #[must_use]
     pub fn wallclock_ns(&self, timestamp_ns: u64) -> Option<u64> {
-        let Node::Udp(_) = &self.inner.node else { return None };
+        let Backend::Udp(_) = &self.inner.backend else { return None };
         let age_ns = self.clock_ns().saturating_sub(timestamp_ns);
         Some(urxe_stack::sys::clock::wall_ns().saturating_sub(age_ns))
     }
@@ -419,7 +419,7 @@ impl Device {
             max_mtu: self.core().limits().max_mtu,
             active_mtu: self.core().active_mtu(),
             max_msg_sz: self.core().limits().max_msg_sz,
-            gids: self.inner.node.gids(),
+            gids: self.inner.backend.gids(),
         }
     }
 
@@ -439,7 +439,7 @@ impl Device {
     /// is any.
     #[must_use]
     pub fn default_gid_index(&self) -> u8 {
-        let gids = self.inner.node.gids();
+        let gids = self.inner.backend.gids();
         let v4 = gids.iter().position(|entry| entry.assigned && entry.gid.to_ipv4().is_some());
         let index = v4.or_else(|| gids.iter().position(|entry| entry.assigned)).unwrap_or(0);
         u8::try_from(index).unwrap_or(0)
@@ -458,7 +458,7 @@ impl Device {
     }
 
     pub(crate) fn core(&self) -> &urxe_stack::device::Device {
-        self.inner.node.core()
+        self.inner.backend.core()
     }
 
     /// Destroys an object whose last handle goes, which `kept` says cannot fail. Leaves alone what
@@ -468,7 +468,7 @@ impl Device {
         kept: &str,
         destroy: impl FnOnce(&urxe_stack::device::Device) -> Result<(), E>,
     ) {
-        if !self.inner.node.is_inherited() {
+        if !self.inner.backend.is_inherited() {
             let gone = destroy(self.core());
             debug_assert_eq!(gone, Ok(()), "{kept}");
         }

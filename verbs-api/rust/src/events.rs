@@ -84,7 +84,7 @@ impl<'a> DeviceEvents<'a> {
 /// Readable while an event waits. Do not read from it: [`DeviceEvents::try_next`] does.
 impl AsFd for DeviceEvents<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.device.inner.node.event_descriptor().as_fd()
+        self.device.inner.backend.event_descriptor().as_fd()
     }
 }
 

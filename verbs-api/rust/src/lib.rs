@@ -78,6 +78,7 @@
 #![deny(unsafe_code)]
 
 mod ah;
+mod backend;
 pub mod cm;
 mod cq;
 mod device;
@@ -85,7 +86,6 @@ mod domain;
 mod endpoint;
 mod events;
 mod memory;
-mod node;
 mod pd;
 mod qp;
 pub mod sim;

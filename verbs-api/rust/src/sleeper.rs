@@ -12,7 +12,7 @@ use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::driver::thread_waker::ThreadWaker;
 use urxe_stack::time::Time;
 
-use crate::node::Node;
+use crate::backend::Backend;
 
 thread_local! {
     /// Those that this thread does not use now: making one takes a system call. More than one is
@@ -62,11 +62,11 @@ impl Sleeper {
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn sleep(&self, node: &Node, deadline: Time) -> Result<bool, Errno> {
+    pub(crate) fn sleep(&self, backend: &Backend, deadline: Time) -> Result<bool, Errno> {
         let Bell { rung, waker, .. } = &*self.bell;
         let mut slept = Ok(false);
         let wait = |()| {
-            slept = node
+            slept = backend
                 .wait(waker.descriptor().as_fd(), deadline, &mut || rung.load(Ordering::Acquire))
         };
         waker.sleep(|| (), wait);

@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
 
+use crate::backend::Backend;
 use crate::cq::WaitError;
 use crate::device::Device;
-use crate::node::Node;
 use crate::sim::Advance;
 use crate::sleeper::Sleeper;
 use crate::waiters::{Place, Waiters};
@@ -27,7 +27,7 @@ impl<'a> Wait<'a> {
     pub(crate) fn new(device: &'a Device, timeout: Option<Duration>) -> Self {
         Self {
             device,
-            limit: timeout.map_or(Time::NEVER, |timeout| device.inner.node.now() + timeout),
+            limit: timeout.map_or(Time::NEVER, |timeout| device.inner.backend.now() + timeout),
             deadline: timeout.map_or(Time::NEVER, |timeout| clock::now() + timeout),
         }
     }
@@ -42,7 +42,7 @@ impl<'a> Wait<'a> {
     ) -> Result<T, WaitError> {
         let mut sleeping: Option<(Sleeper, Waker, Place<&Waiters>)> = None;
         let mut is_armed = false;
-        self.until_with(take, |node, deadline| {
+        self.until_with(take, |backend, deadline| {
             let (sleeper, waker, place) = match &mut sleeping {
                 Some(sleeping) => sleeping,
                 None => {
@@ -52,7 +52,7 @@ impl<'a> Wait<'a> {
                 }
             };
             if std::mem::take(&mut is_armed) {
-                return sleeper.sleep(node, deadline);
+                return sleeper.sleep(backend, deadline);
             }
             place.register(waker);
             // What came before that is found by looking once more.
@@ -66,14 +66,14 @@ impl<'a> Wait<'a> {
     pub(crate) fn until_with<T>(
         &self,
         mut take: impl FnMut() -> Result<Option<T>, WaitError>,
-        mut sleep: impl FnMut(&Node, Time) -> Result<bool, Errno>,
+        mut sleep: impl FnMut(&Backend, Time) -> Result<bool, Errno>,
     ) -> Result<T, WaitError> {
-        let node = &self.device.inner.node;
+        let backend = &self.device.inner.backend;
         loop {
             if let Some(taken) = take()? {
                 return Ok(taken);
             }
-            match node.advance(self.limit)? {
+            match backend.advance(self.limit)? {
                 Advance::Moved => continue,
                 // What needs no packet (a bind, a request that fails at once) is done when others
                 // look for packets to send.
@@ -81,7 +81,7 @@ impl<'a> Wait<'a> {
                 Advance::Quiet => return take()?.ok_or(WaitError::Quiet),
                 Advance::Real => {}
             }
-            let woken = sleep(node, self.deadline);
+            let woken = sleep(backend, self.deadline);
             if !woken.map_err(|errno| WaitError::Descriptor { errno })? {
                 // It may have come at the last moment.
                 return take()?.ok_or(WaitError::TimedOut);
@@ -109,7 +109,7 @@ pub(crate) fn poll_next<'a, T>(
         if missed() {
             continue;
         }
-        let advanced = device.inner.node.advance(Time::NEVER);
+        let advanced = device.inner.backend.advance(Time::NEVER);
         if let Some(ready) = take().transpose() {
             *place = None;
             return Poll::Ready(ready);

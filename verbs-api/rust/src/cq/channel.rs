@@ -90,7 +90,9 @@ impl CompletionChannel {
     pub fn wait(&self, timeout: Option<Duration>) -> Result<CqEvent, WaitError> {
         Wait::new(&self.device, timeout).until_with(
             || Ok(self.try_next()),
-            |node, deadline| node.wait(self.as_fd(), deadline, &mut || self.core.has_events()),
+            |backend, deadline| {
+                backend.wait(self.as_fd(), deadline, &mut || self.core.has_events())
+            },
         )
     }
 }

@@ -152,7 +152,7 @@ impl CompletionQueue {
     /// [`CqError::Overrun`] once the queue overran and all that it held was taken.
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         let device = &self.inner.device;
-        let taken = device.inner.node.poll(&self.inner.cq, out);
+        let taken = device.inner.backend.poll(&self.inner.cq, out);
         device.wake_ready();
         taken
     }
@@ -217,7 +217,7 @@ impl CompletionQueue {
     /// a queue without a channel.
     #[must_use = "completions that are there already make no event"]
     pub fn arm(&self, kind: ArmKind) -> bool {
-        self.inner.device.inner.node.flush_deferred();
+        self.inner.device.inner.backend.flush_deferred();
         match &self.inner.reports {
             Reports::Own(_) => !self.is_empty(),
             Reports::Channel(_) => self.inner.cq.arm(kind),
@@ -282,7 +282,7 @@ impl CompletionQueue {
                 self.inner.cq.ack_events(1);
             }
         }
-        self.inner.device.inner.node.flush_deferred();
+        self.inner.device.inner.backend.flush_deferred();
         self.inner.cq.arm(ArmKind::Next)
     }
 }

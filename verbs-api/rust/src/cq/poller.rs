@@ -57,7 +57,7 @@ impl CompletionQueue {
             return Ok(Some(Poller { core }));
         }
         let device = self.device();
-        device.inner.node.progress();
+        device.inner.backend.progress();
         device.wake_ready();
         Ok(self.core().start_poll()?.map(|core| Poller { core }))
     }

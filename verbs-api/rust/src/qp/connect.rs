@@ -187,15 +187,15 @@ impl End<'_> {
     }
 
     pub fn destroy(&self, kept: &str) {
-        let node = &self.device.inner.node;
+        let backend = &self.device.inner.backend;
         self.device.destroy(kept, |core| {
-            node.flush_acks(self.handle);
-            core.destroy_qp_without_wait(node.now(), self.handle)
+            backend.flush_acks(self.handle);
+            core.destroy_qp_without_wait(backend.now(), self.handle)
         });
     }
 
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
-        let result = self.device.inner.node.modify_qp(self.handle, attr, mask);
+        let result = self.device.inner.backend.modify_qp(self.handle, attr, mask);
         self.device.wake_ready();
         result
     }

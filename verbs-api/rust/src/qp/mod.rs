@@ -104,7 +104,7 @@ impl QueuePair {
         attr: &QpAttr,
         mask: QpAttrMask,
     ) -> Result<(), ModifyError> {
-        self.pd.device().inner.node.modify_qp(self.handle, attr, mask)
+        self.pd.device().inner.backend.modify_qp(self.handle, attr, mask)
     }
 
     /// Puts it into the error state: all outstanding work completes with `WrFlushErr`.
@@ -134,7 +134,7 @@ impl QueuePair {
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
         request.check_device(device)?;
-        let result = device.inner.node.post_send(self.handle, &[request.as_core()]);
+        let result = device.inner.backend.post_send(self.handle, &[request.as_core()]);
         device.wake_ready();
         result.map_err(|(_, error)| error)
     }
@@ -158,7 +158,7 @@ impl QueuePair {
                 *place = request.as_core();
                 count += 1;
             }
-            let posted = device.inner.node.post_send(self.handle, &core[..count]);
+            let posted = device.inner.backend.post_send(self.handle, &core[..count]);
             posted
                 .and(foreign)
                 .map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
@@ -173,7 +173,7 @@ impl QueuePair {
     /// [`PostError`]: nothing was posted.
     pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
-        let result = device.inner.node.post_recv(self.handle, &[request.as_core()]);
+        let result = device.inner.backend.post_recv(self.handle, &[request.as_core()]);
         device.wake_ready();
         result.map_err(|(_, error)| error)
     }
@@ -185,7 +185,7 @@ impl QueuePair {
     pub fn post_recv_batch(&self, requests: &[RecvRequest<'_>]) -> Result<(), BatchError> {
         let device = self.pd.device();
         let result = post_recv_batch(requests, |requests| {
-            device.inner.node.post_recv(self.handle, requests)
+            device.inner.backend.post_recv(self.handle, requests)
         });
         device.wake_ready();
         result
@@ -210,7 +210,7 @@ pub(crate) fn post_recv_batch(
 impl Drop for QueuePair {
     fn drop(&mut self) {
         self.end().destroy("only its handle destroys it");
-        if !self.pd.device().inner.node.is_inherited() {
+        if !self.pd.device().inner.backend.is_inherited() {
             // Its windows are unbound.
             self.pd.sweep();
         }

@@ -69,9 +69,9 @@ pub use urxe_stack::time::Time;
 pub(crate) use self::node::{Advance, SimNode};
 
 use self::node::Shared;
+use crate::backend::Backend;
 use crate::device::{About, Device, Inner};
 use crate::domain::KnownDomains;
-use crate::node::Node;
 use crate::waiters::{ReadyWakers, Waiters, lock};
 use crate::{IcrcPolicy, Limits, PathMtu};
 
@@ -199,10 +199,12 @@ impl Fabric {
             guid: addresses.first().copied().map(Guid::from_address).unwrap_or_default(),
             link: None,
         };
-        let node =
-            Node::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
+        let backend =
+            Backend::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
         let domains = KnownDomains::default();
-        Ok(Device { inner: Arc::new(Inner { node, about, ready, events, domains, service: None }) })
+        Ok(Device {
+            inner: Arc::new(Inner { backend, about, ready, events, domains, service: None }),
+        })
     }
 
     /// Sets how all links behave that have no faults of their own. Packets on the way are not
@@ -381,8 +383,8 @@ impl Fabric {
     }
 
     fn node_of(&self, device: &Device) -> Result<NodeId, NotInFabric> {
-        match &device.inner.node {
-            Node::Simulated(node) if Arc::ptr_eq(&node.shared, &self.shared) => Ok(node.id),
+        match &device.inner.backend {
+            Backend::Simulated(node) if Arc::ptr_eq(&node.shared, &self.shared) => Ok(node.id),
             _ => Err(NotInFabric),
         }
     }

@@ -26,14 +26,14 @@ use crate::sim::{Advance, SimNode};
     clippy::large_enum_variant,
     reason = "one a device, behind an Arc; a box would cost each call an indirection"
 )]
-pub(crate) enum Node {
+pub(crate) enum Backend {
     /// Over UDP.
     Udp(Engine),
     /// In a simulated network. What is posted leaves with the next step of virtual time.
     Simulated(SimNode),
 }
 
-impl Node {
+impl Backend {
     pub(crate) fn core(&self) -> &Core {
         match self {
             Self::Udp(engine) => engine.device(),
