@@ -27,7 +27,7 @@ use crate::sim::{Advance, SimNode};
     reason = "one a device, behind an Arc; a box would cost each call an indirection"
 )]
 pub(crate) enum Backend {
-    /// Over UDP.
+    /// ServiceDevices UDP.
     Udp(Engine),
     /// In a simulated network. What is posted leaves with the next step of virtual time.
     Simulated(SimNode),

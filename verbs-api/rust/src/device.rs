@@ -24,8 +24,8 @@ use urxe_wire::Gid;
 
 use crate::backend::Backend;
 use crate::cm::Service;
-use crate::domain::KnownDomains;
-use crate::waiters::{ReadyWakers, Waiters};
+use crate::domain::DomainRegistry;
+use crate::waker_list::{ReadyWakers, WakerList};
 
 urxe_stack::errors! {
     /// Why a device was not opened.
@@ -290,13 +290,13 @@ impl DeviceBuilder {
             self.config.tap = Some(Arc::new(tap));
         }
         let ready = Arc::clone(service.ready());
-        let events = Arc::new(Waiters::new(Arc::clone(&ready)));
+        let events = Arc::new(WakerList::new(Arc::clone(&ready)));
         self.config.connections = Some(Arc::clone(service.connections()));
         self.config.hooks =
             Hooks { events: Some(Arc::clone(&events) as _), after_progress: Some(ready.clone()) };
         let engine = Engine::open(spec, self.config)?;
         let link = engine.link();
-        let about = About {
+        let description = DeviceDescription {
             name: link.spec.name.to_string(),
             guid: link.node_guid,
             link: Some(link.clone()),
@@ -305,15 +305,15 @@ impl DeviceBuilder {
         let device = Device {
             inner: Arc::new(Inner {
                 backend: Backend::Udp(engine),
-                about,
+                description,
                 ready,
                 events,
-                domains: KnownDomains::default(),
+                domains: DomainRegistry::default(),
                 service: Some(Arc::clone(&service)),
             }),
         };
         if let Some(key) = key {
-            service.know(key, &device);
+            service.register_device(key, &device);
         }
         Ok(device)
     }
@@ -321,7 +321,7 @@ impl DeviceBuilder {
 
 /// What a device is, apart from what it does.
 #[derive(Debug)]
-pub(crate) struct About {
+pub(crate) struct DeviceDescription {
     pub name: String,
     pub guid: Guid,
     pub link: Option<ResolvedLink>,
@@ -330,7 +330,7 @@ pub(crate) struct About {
 /// An open device (`struct ibv_context`). Cheap to clone; it closes when the last clone and the
 /// last object made from it are gone, in whatever order.
 ///
-/// Over UDP it has one socket for each of its addresses and one background thread, which serves
+/// ServiceDevices UDP it has one socket for each of its addresses and one background thread, which serves
 /// peers' one-sided operations while the program does something else.
 #[derive(Clone)]
 pub struct Device {
@@ -343,13 +343,13 @@ pub(crate) struct DeviceIdentity(usize);
 
 pub(crate) struct Inner {
     pub backend: Backend,
-    pub about: About,
+    pub description: DeviceDescription,
     /// Wakers to be called once no lock is held.
     pub ready: Arc<ReadyWakers>,
     /// Who waits for asynchronous events.
-    pub events: Arc<Waiters>,
+    pub events: Arc<WakerList>,
     /// The protection domains that can be imported.
-    pub domains: KnownDomains,
+    pub domains: DomainRegistry,
     /// The connections it is part of; none in a simulated network.
     pub service: Option<Arc<Service>>,
 }
@@ -380,21 +380,21 @@ impl Device {
     /// Its name, as `rxe0`.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.inner.about.name
+        &self.inner.description.name
     }
 
     /// What it can do and what it is (`ibv_query_device`).
     #[must_use]
     pub fn query(&self) -> DeviceAttr {
         DeviceAttr {
-            node_guid: self.inner.about.guid,
+            node_guid: self.inner.description.guid,
             limits: *self.core().limits(),
             port_count: 1,
         }
     }
 
     /// The device's clock, in nanoseconds (`ibv_query_rt_values_ex`): what completions are stamped
-    /// with. Over UDP it is the system's monotonic clock, in a simulated network the virtual one.
+    /// with. ServiceDevices UDP it is the system's monotonic clock, in a simulated network the virtual one.
     #[must_use]
     pub fn clock_ns(&self) -> u64 {
         self.inner.backend.now().as_ns()
@@ -426,7 +426,7 @@ impl Device {
     /// The link that it was opened for, as it was then; `None` in a simulated network.
     #[must_use]
     pub fn link(&self) -> Option<&ResolvedLink> {
-        self.inner.about.link.as_ref()
+        self.inner.description.link.as_ref()
     }
 
     /// The GID at `index` of the port's table (`ibv_query_gid`), which is zero if its address went.
@@ -475,7 +475,7 @@ impl Device {
     }
 
     /// Calls whom the last call woke. Not under any lock: a waker may do anything.
-    pub(crate) fn wake_ready(&self) {
+    pub(crate) fn run_ready_wakers(&self) {
         self.inner.ready.run();
     }
 

@@ -15,7 +15,7 @@ use urxe_wire::Lkey;
 use crate::device::Device;
 use crate::memory::region;
 use crate::pd::{Inner as PdInner, ProtectionDomain};
-use crate::waiters::lock;
+use crate::waker_list::lock;
 
 /// Why there is no more thread domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +105,7 @@ impl Device {
     /// # Errors
     /// [`ImportError::NoPd`].
     pub fn import_pd(&self, handle: u32) -> Result<ProtectionDomain, ImportError> {
-        self.inner.domains.find(PdId(handle)).ok_or(ImportError::NoPd { given: handle })
+        self.inner.domains.get(PdId(handle)).ok_or(ImportError::NoPd { given: handle })
     }
 }
 
@@ -187,18 +187,18 @@ region!(ImportedRegion);
 
 /// The protection domains of a device by their numbers. Keeps none of them alive.
 #[derive(Debug, Default)]
-pub(crate) struct KnownDomains(Mutex<HashMap<PdId, Weak<PdInner>>>);
+pub(crate) struct DomainRegistry(Mutex<HashMap<PdId, Weak<PdInner>>>);
 
-impl KnownDomains {
-    pub(crate) fn know(&self, id: PdId, domain: &Arc<PdInner>) {
+impl DomainRegistry {
+    pub(crate) fn insert(&self, id: PdId, domain: &Arc<PdInner>) {
         lock(&self.0).insert(id, Arc::downgrade(domain));
     }
 
-    pub(crate) fn forget(&self, id: PdId) {
+    pub(crate) fn remove(&self, id: PdId) {
         lock(&self.0).remove(&id);
     }
 
-    fn find(&self, id: PdId) -> Option<ProtectionDomain> {
+    fn get(&self, id: PdId) -> Option<ProtectionDomain> {
         // Out of the lock before a value can be dropped, which takes it.
         let found = lock(&self.0).get(&id).and_then(Weak::upgrade);
         found.map(ProtectionDomain::of)

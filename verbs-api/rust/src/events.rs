@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use urxe_stack::cq::AsyncEvent;
 
+use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
 use crate::device::Device;
-use crate::wait::{Wait, poll_next};
-use crate::waiters::{Place, Waiters};
+use crate::waker_list::{WakerList, WakerSlot, poll_next};
 
 /// The asynchronous events of a device (`ibv_get_async_event`), in the order in which they came;
 /// made by [`Device::events`]. They need not be acknowledged. Events about an object go away with
@@ -62,7 +62,7 @@ impl<'a> DeviceEvents<'a> {
     /// # Errors
     /// [`WaitError::TimedOut`], and in a simulated network [`WaitError::Quiet`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<AsyncEvent, WaitError> {
-        let wait = Wait::new(self.device, timeout);
+        let wait = BlockingWait::new(self.device, timeout);
         wait.until(&self.device.inner.events, || Ok(self.try_next()), || false)
     }
 
@@ -71,7 +71,7 @@ impl<'a> DeviceEvents<'a> {
     /// # Errors
     /// The output's: [`WaitError`], in a simulated network only.
     pub fn next(&self) -> NextEvent<'a> {
-        NextEvent { events: *self, place: None }
+        NextEvent { events: *self, slot: None }
     }
 
     /// How many events were lost because the program took none for too long.
@@ -99,15 +99,15 @@ impl fmt::Debug for DeviceEvents<'_> {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct NextEvent<'a> {
     events: DeviceEvents<'a>,
-    place: Option<Place<&'a Waiters>>,
+    slot: Option<WakerSlot<&'a WakerList>>,
 }
 
 impl Future for NextEvent<'_> {
     type Output = Result<AsyncEvent, WaitError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { events, place } = &mut *self;
+        let Self { events, slot } = &mut *self;
         let (device, take) = (events.device, || Ok(events.try_next()));
-        poll_next(device, &device.inner.events, place, cx, take, || false)
+        poll_next(device, &device.inner.events, slot, cx, take, || false)
     }
 }

@@ -79,6 +79,7 @@
 
 mod ah;
 mod backend;
+mod blocking_wait;
 pub mod cm;
 mod cq;
 mod device;
@@ -89,10 +90,8 @@ mod memory;
 mod pd;
 mod qp;
 pub mod sim;
-mod sleeper;
 mod srq;
-mod wait;
-mod waiters;
+mod waker_list;
 mod xrc;
 
 pub use ah::{AddressHandle, AnswerError, GRH_LEN};

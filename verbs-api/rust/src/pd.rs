@@ -8,7 +8,7 @@ use urxe_wire::Lkey;
 
 use crate::device::Device;
 use crate::domain::ThreadDomain;
-use crate::waiters::lock;
+use crate::waker_list::lock;
 
 const KEPT: &str = "a region keeps its key until it is deregistered";
 
@@ -42,15 +42,15 @@ pub(crate) struct Inner {
     /// What a parent domain is of, and its thread domain.
     parent: Option<(ProtectionDomain, Option<ThreadDomain>)>,
     /// Regions without a handle that windows are still bound to.
-    lingering: Mutex<Vec<Lkey>>,
+    orphaned_regions: Mutex<Vec<Lkey>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.device.destroy("regions and queue pairs keep their protection domain", |core| {
             // Windows and queue pairs keep their protection domain, so none is bound any more.
-            self.sweep();
-            self.device.inner.domains.forget(self.id);
+            self.deregister_orphans();
+            self.device.inner.domains.remove(self.id);
             core.dealloc_pd(self.id)
         });
     }
@@ -58,9 +58,9 @@ impl Drop for Inner {
 
 impl Inner {
     /// Deregisters what lingers and has no windows any more.
-    fn sweep(&self) {
+    fn deregister_orphans(&self) {
         let memory = self.device.core().memory();
-        lock(&self.lingering)
+        lock(&self.orphaned_regions)
             .retain(|&lkey| matches!(memory.deregister(lkey), Err(DeregMrError::Busy { .. })));
     }
 }
@@ -83,9 +83,13 @@ impl ProtectionDomain {
         id: PdId,
         parent: Option<(Self, Option<ThreadDomain>)>,
     ) -> Self {
-        let inner =
-            Arc::new(Inner { device: device.clone(), id, parent, lingering: Mutex::default() });
-        device.inner.domains.know(id, &inner);
+        let inner = Arc::new(Inner {
+            device: device.clone(),
+            id,
+            parent,
+            orphaned_regions: Mutex::default(),
+        });
+        device.inner.domains.insert(id, &inner);
         Self { inner }
     }
 
@@ -115,9 +119,9 @@ impl ProtectionDomain {
     pub(crate) fn deregister(&self, lkey: Lkey) {
         self.device().destroy(KEPT, |core| match core.memory().deregister(lkey) {
             Err(DeregMrError::Busy { .. }) => {
-                lock(&self.base().inner.lingering).push(lkey);
+                lock(&self.base().inner.orphaned_regions).push(lkey);
                 // The last window may have gone in between.
-                self.sweep();
+                self.deregister_orphans();
                 Ok(())
             }
             gone => gone,
@@ -131,8 +135,8 @@ impl ProtectionDomain {
     }
 
     /// Deregisters the regions without a handle that no window is bound to any more.
-    pub(crate) fn sweep(&self) {
-        self.base().inner.sweep();
+    pub(crate) fn deregister_orphans(&self) {
+        self.base().inner.deregister_orphans();
     }
 
     /// What queue pairs, shared receive queues and address handles are made with.

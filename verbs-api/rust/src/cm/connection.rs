@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use urxe_stack::cma::ConnEvent;
 
-use super::communication::{Communication, accessors};
+use super::connection_state::{ConnectionState, accessors};
+use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
-use crate::wait::Wait;
-use crate::waiters::{Place, Waiters};
+use crate::waker_list::{WakerList, WakerSlot};
 
 /// What happened to a connection (`enum rdma_cm_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +43,18 @@ impl fmt::Display for ConnectionEvent {
 /// the connection ends it without waiting for anything that was posted: wait for the completions of
 /// your last sends first.
 pub struct Connection {
-    communication: Arc<Communication>,
+    connection: Arc<ConnectionState>,
     peer: ConnEvent,
     local_addr: SocketAddr,
 }
 
 impl Connection {
-    pub(super) fn new(communication: Arc<Communication>) -> Self {
-        let peer = communication.peer();
-        let (local, _) = communication.id.addresses();
+    pub(super) fn new(connection: Arc<ConnectionState>) -> Self {
+        let peer = connection.peer();
+        let (local, _) = connection.id.addresses();
         // It was bound before it connected.
         let local_addr = local.unwrap_or_else(|| SocketAddr::new([0, 0, 0, 0].into(), 0));
-        Self { communication, peer, local_addr }
+        Self { connection, peer, local_addr }
     }
 
     /// This end's address and port.
@@ -81,14 +81,14 @@ impl Connection {
     /// outstanding completes with `WrFlushErr`, the peer is told. Does not wait for its answer;
     /// [`ConnectionEvent::Disconnected`] tells of that.
     pub fn disconnect(&self) {
-        self.communication.end();
-        self.communication.id.service.wake_ready();
+        self.connection.end();
+        self.connection.id.service.run_ready_wakers();
     }
 
     /// Its events.
     #[must_use]
     pub fn events(&self) -> ConnectionEvents<'_> {
-        ConnectionEvents { communication: &self.communication }
+        ConnectionEvents { connection: &self.connection }
     }
 }
 
@@ -104,9 +104,9 @@ impl fmt::Debug for Connection {
     }
 }
 
-impl fmt::Debug for Communication {
+impl fmt::Debug for ConnectionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Communication")
+        f.debug_struct("ConnectionState")
             .field("peer_addr", &self.peer_addr)
             .field("qp", &self.qp)
             .finish_non_exhaustive()
@@ -117,13 +117,13 @@ impl fmt::Debug for Communication {
 /// Each goes to one who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionEvents<'a> {
-    communication: &'a Communication,
+    connection: &'a ConnectionState,
 }
 
 impl<'a> ConnectionEvents<'a> {
     /// Takes the oldest event, if there is one.
     pub fn try_next(&self) -> Option<ConnectionEvent> {
-        self.communication.next_event()
+        self.connection.next_event()
     }
 
     /// Sleeps until there is an event, and takes it. `None` waits for ever.
@@ -131,14 +131,14 @@ impl<'a> ConnectionEvents<'a> {
     /// # Errors
     /// [`WaitError::TimedOut`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<ConnectionEvent, WaitError> {
-        let wait = Wait::new(self.communication.qp.pd().device(), timeout);
-        wait.until(&self.communication.waiters, || Ok(self.try_next()), || false)
+        let wait = BlockingWait::new(self.connection.qp.pd().device(), timeout);
+        wait.until(&self.connection.wakers, || Ok(self.try_next()), || false)
     }
 
     /// Waits in a task until there is an event, and takes it. Needs no runtime.
     pub fn next(&self) -> NextConnectionEvent<'a> {
-        let Self { communication } = *self;
-        NextConnectionEvent { communication, place: Place::new(&communication.waiters) }
+        let Self { connection } = *self;
+        NextConnectionEvent { connection, slot: WakerSlot::new(&connection.wakers) }
     }
 }
 
@@ -146,15 +146,15 @@ impl<'a> ConnectionEvents<'a> {
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct NextConnectionEvent<'a> {
-    communication: &'a Communication,
-    place: Place<&'a Waiters>,
+    connection: &'a ConnectionState,
+    slot: WakerSlot<&'a WakerList>,
 }
 
 impl Future for NextConnectionEvent<'_> {
     type Output = ConnectionEvent;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectionEvent> {
-        let Self { communication, place } = &mut *self;
-        place.poll(cx, || communication.next_event())
+        let Self { connection, slot } = &mut *self;
+        slot.poll(cx, || connection.next_event())
     }
 }

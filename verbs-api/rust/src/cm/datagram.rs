@@ -14,16 +14,16 @@ use urxe_wire::mad::{PortSpace, SidrStatus};
 use urxe_wire::{QKey, Qpn};
 
 use super::error::{ConnectError, ListenError, ResolveError};
-use super::listener::{Listener, ListenerBuilder, Requester, request_accessors};
+use super::listener::{IncomingRequest, Listener, ListenerBuilder, request_accessors};
 use super::options::Options;
-use super::pending::Chosen;
+use super::pending::DeviceSelection;
 use super::service::CmId;
 use crate::ah::AddressHandle;
+use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
 use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
-use crate::wait::Wait;
-use crate::waiters::{Place, Waiters};
+use crate::waker_list::{WakerList, WakerSlot};
 
 /// The Q_Key of datagram services (`RDMA_UDP_QKEY`): what their queue pairs begin with
 /// ([`QueuePair::start_datagrams`]).
@@ -51,29 +51,29 @@ pub struct DatagramService {
 /// [`ResolveError`].
 pub fn resolve(addr: impl ToSocketAddrs, options: &Options) -> Result<Resolving, ResolveError> {
     let no_address = |error| ConnectError::Address(error).into();
-    super::each(addr, no_address, |addr| ask(addr, options))
+    super::try_each_address(addr, no_address, |addr| send_request(addr, options))
 }
 
-fn ask(peer: SocketAddr, options: &Options) -> Result<Resolving, ResolveError> {
+fn send_request(peer: SocketAddr, options: &Options) -> Result<Resolving, ResolveError> {
     options.check()?;
-    let chosen = Chosen::new(options)?;
-    let waiters = Arc::new(Waiters::new(Arc::clone(chosen.service.ready())));
-    let wake = Arc::clone(&waiters) as _;
-    let id = chosen.resolve(peer, options, (PortSpace::UDP, QpType::Ud), wake)?;
+    let selection = DeviceSelection::new(options)?;
+    let wakers = Arc::new(WakerList::new(Arc::clone(selection.service.ready())));
+    let wake = Arc::clone(&wakers) as _;
+    let id = selection.resolve(peer, options, (PortSpace::UDP, QpType::Ud), wake)?;
     let device = id.device().ok_or(ConnectError::DeviceRemoved)?;
     let pd = options.pd_on(&device, peer)?;
     let param = ConnParam { private_data: &options.private_data, ..ConnParam::default() };
     let asked = id.call(|cma, now, id| cma.connect(now, id, &param));
-    id.service.wake_ready();
+    id.service.run_ready_wakers();
     asked?;
-    Ok(Resolving { id, place: Place::new(waiters), pd, peer, timeout: options.timeout })
+    Ok(Resolving { id, slot: WakerSlot::new(wakers), pd, peer, timeout: options.timeout })
 }
 
 /// A datagram service that is being looked for: [`wait`](Self::wait), or await it.
 #[must_use = "the answer is wanted"]
 pub struct Resolving {
     id: CmId,
-    place: Place<Arc<Waiters>>,
+    slot: WakerSlot<Arc<WakerList>>,
     pd: ProtectionDomain,
     peer: SocketAddr,
     timeout: Option<Duration>,
@@ -85,8 +85,8 @@ impl Resolving {
     /// # Errors
     /// [`ResolveError`].
     pub fn wait(self) -> Result<DatagramService, ResolveError> {
-        let wait = Wait::new(self.pd.device(), self.timeout);
-        let event = wait.until(self.place.waiters(), || Ok(self.id.next_event()), || false);
+        let wait = BlockingWait::new(self.pd.device(), self.timeout);
+        let event = wait.until(self.slot.list(), || Ok(self.id.next_event()), || false);
         self.answer(event.map_err(|error| ConnectError::of_wait(error, self.peer, self.timeout))?)
     }
 
@@ -108,8 +108,8 @@ impl Future for Resolving {
     type Output = Result<DatagramService, ResolveError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { id, place, .. } = &mut *self;
-        place.poll(cx, || id.next_event()).map(|event| self.answer(event))
+        let Self { id, slot, .. } = &mut *self;
+        slot.poll(cx, || id.next_event()).map(|event| self.answer(event))
     }
 }
 
@@ -154,9 +154,9 @@ impl DatagramListener {
 
     /// Takes the oldest question, if one waits.
     pub fn try_next(&self) -> Option<DatagramRequest> {
-        self.listener.take().and_then(|(from, param)| match param {
+        self.listener.take().and_then(|(incoming, param)| match param {
             EventParam::Ud(UdEvent { private_data, .. }) => {
-                Some(DatagramRequest { from, private_data })
+                Some(DatagramRequest { incoming, private_data })
             }
             _ => None,
         })
@@ -172,15 +172,15 @@ impl DatagramListener {
 
     /// Waits in a task until a question comes, and takes it.
     pub async fn next(&self) -> DatagramRequest {
-        let mut place = self.listener.place();
-        std::future::poll_fn(|cx| place.poll(cx, || self.try_next())).await
+        let mut slot = self.listener.slot();
+        std::future::poll_fn(|cx| slot.poll(cx, || self.try_next())).await
     }
 }
 
 /// Somebody asks which queue pair serves. Dropping it says that none does.
 #[must_use = "dropping it refuses it"]
 pub struct DatagramRequest {
-    from: Requester,
+    incoming: IncomingRequest,
     private_data: Vec<u8>,
 }
 
@@ -199,7 +199,7 @@ impl DatagramRequest {
     /// # Errors
     /// [`ConnectError`]; the question is refused then.
     pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<(), ConnectError> {
-        let Requester { id, device, peer, .. } = self.from;
+        let IncomingRequest { id, device, peer, .. } = self.incoming;
         if !qp.pd().device().is_same(&device) {
             return Err(ConnectError::OtherDevice { object: "queue pair", peer: peer.ip() });
         }
@@ -212,6 +212,6 @@ impl DatagramRequest {
     /// # Errors
     /// [`ConnectError::Cm`]: more private data than that; it is refused without any then.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        self.from.reject(private_data)
+        self.incoming.reject(private_data)
     }
 }

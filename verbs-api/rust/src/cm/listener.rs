@@ -13,16 +13,16 @@ use urxe_stack::driver::Host;
 use urxe_stack::qp::attr::QpType;
 use urxe_wire::mad::{PortSpace, RejReason};
 
-use super::communication::Attendant;
 use super::connection::Connection;
+use super::connection_state::EventHandler;
 use super::error::{ConnectError, ListenError};
 use super::options::Options;
 use super::pending::Pending;
 use super::service::{self, CmId};
+use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
 use crate::device::Device;
-use crate::wait::Wait;
-use crate::waiters::{Place, Waiters};
+use crate::waker_list::{WakerList, WakerSlot};
 
 /// How to listen; made by [`Listener::builder`].
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,9 @@ impl ListenerBuilder {
         space: PortSpace,
         qp_type: QpType,
     ) -> Result<Listener, ListenError> {
-        super::each(addr, ListenError::Address, |addr| self.bind_one(addr, space, qp_type))
+        super::try_each_address(addr, ListenError::Address, |addr| {
+            self.bind_one(addr, space, qp_type)
+        })
     }
 
     fn bind_one(
@@ -90,9 +92,9 @@ impl ListenerBuilder {
         space: PortSpace,
         qp_type: QpType,
     ) -> Result<Listener, ListenError> {
-        let (service, devices) = service::over(self.device.as_ref())?;
-        let waiters = Arc::new(Waiters::new(Arc::clone(service.ready())));
-        let id = CmId::new(&service, space, qp_type, Arc::clone(&waiters) as _)
+        let (service, devices) = service::of_device(self.device.as_ref())?;
+        let wakers = Arc::new(WakerList::new(Arc::clone(service.ready())));
+        let id = CmId::new(&service, space, qp_type, Arc::clone(&wakers) as _)
             .map_err(ListenError::Cm)?;
         let bound = service.call(|cma, _| {
             *cma.options_mut(id.core)? = IdOptions { is_inherited: true, ..self.id };
@@ -103,7 +105,7 @@ impl ListenerBuilder {
         let local_addr = id.addresses().0.unwrap_or(addr);
         // One that is bound to an address needs its device only.
         let devices = id.device().map_or(devices, |device| vec![device]);
-        Ok(Listener { id, waiters, devices, local_addr })
+        Ok(Listener { id, wakers, devices, local_addr })
     }
 }
 
@@ -131,7 +133,7 @@ impl ListenerBuilder {
 pub struct Listener {
     // Before the devices, which it may be the last to use.
     id: CmId,
-    waiters: Arc<Waiters>,
+    wakers: Arc<WakerList>,
     devices: Vec<Device>,
     local_addr: SocketAddr,
 }
@@ -165,8 +167,8 @@ impl Listener {
 
     /// Takes the oldest request, if one waits.
     pub fn try_next(&self) -> Option<ConnectRequest> {
-        self.take().and_then(|(from, param)| match param {
-            EventParam::Conn(param) => Some(ConnectRequest { from, param }),
+        self.take().and_then(|(incoming, param)| match param {
+            EventParam::Conn(param) => Some(ConnectRequest { incoming, param }),
             _ => None,
         })
     }
@@ -186,13 +188,13 @@ impl Listener {
     ) -> Result<T, WaitError> {
         // There is at least one: which does not matter, the others' threads receive for them.
         let Some(device) = self.devices.first() else { return Err(WaitError::Quiet) };
-        Wait::new(device, timeout).until(&self.waiters, || Ok(take()), || false)
+        BlockingWait::new(device, timeout).until(&self.wakers, || Ok(take()), || false)
     }
 
     /// Waits in a task until a request comes, and takes it. Needs no runtime. Several tasks may
     /// wait; each request goes to one.
     pub fn next(&self) -> NextRequest<'_> {
-        NextRequest { listener: self, place: self.place() }
+        NextRequest { listener: self, slot: self.slot() }
     }
 
     /// The requests, one after the other, for ever.
@@ -200,27 +202,27 @@ impl Listener {
         Incoming { listener: self }
     }
 
-    pub(super) fn place(&self) -> Place<&Waiters> {
-        Place::new(&self.waiters)
+    pub(super) fn slot(&self) -> WakerSlot<&WakerList> {
+        WakerSlot::new(&self.wakers)
     }
 
     /// Takes the next request whose device is still there.
-    pub(super) fn take(&self) -> Option<(Requester, EventParam)> {
+    pub(super) fn take(&self) -> Option<(IncomingRequest, EventParam)> {
         let service = &self.id.service;
         loop {
-            let attendant = Attendant::new(service.ready());
+            let handler = EventHandler::new(service.ready());
             let (id, param) = service.call(|cma, _| {
                 let (event, made) =
                     std::iter::from_fn(|| cma.next_event(self.id.channel(), |_, _| 0))
                         .find_map(|event| event.new_id.map(|made| (event, made)))?;
                 // In one step with taking it, so that what else happens to it comes to its own
                 // channel.
-                Some((CmId::adopt(service, cma, made, Arc::clone(&attendant) as _), event.param))
+                Some((CmId::adopt(service, cma, made, Arc::clone(&handler) as _), event.param))
             })?;
             let (Some(device), (Some(local), Some(peer))) = (id.device(), id.addresses()) else {
                 continue;
             };
-            return Some((Requester { id, attendant, device, local, peer }, param));
+            return Some((IncomingRequest { id, handler, device, local, peer }, param));
         }
     }
 }
@@ -232,21 +234,21 @@ impl fmt::Debug for Listener {
 }
 
 /// Who asks.
-pub(super) struct Requester {
+pub(super) struct IncomingRequest {
     pub id: CmId,
-    pub attendant: Arc<Attendant>,
+    pub handler: Arc<EventHandler>,
     pub device: Device,
     pub local: SocketAddr,
     pub peer: SocketAddr,
 }
 
-impl Requester {
+impl IncomingRequest {
     /// Refuses what it asks for.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), ConnectError> {
         let refused = self
             .id
             .call(|cma, now, id| cma.reject(now, id, RejReason::CONSUMER_DEFINED, private_data));
-        self.id.service.wake_ready();
+        self.id.service.run_ready_wakers();
         refused
     }
 }
@@ -258,27 +260,27 @@ macro_rules! request_accessors {
             /// The address and port of who asks.
             #[must_use]
             pub fn peer_addr(&self) -> std::net::SocketAddr {
-                self.from.peer
+                self.incoming.peer
             }
 
             /// The address and port that were asked.
             #[must_use]
             pub fn local_addr(&self) -> std::net::SocketAddr {
-                self.from.local
+                self.incoming.local
             }
 
             /// The device it came to, which must have the queue pair.
             #[must_use]
             pub fn device(&self) -> &$crate::Device {
-                &self.from.device
+                &self.incoming.device
             }
         }
 
         impl std::fmt::Debug for $of {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.debug_struct(stringify!($of))
-                    .field("peer_addr", &self.from.peer)
-                    .field("local_addr", &self.from.local)
+                    .field("peer_addr", &self.incoming.peer)
+                    .field("local_addr", &self.incoming.local)
                     .finish_non_exhaustive()
             }
         }
@@ -291,15 +293,15 @@ pub(super) use request_accessors;
 #[derive(Debug)]
 pub struct NextRequest<'a> {
     listener: &'a Listener,
-    place: Place<&'a Waiters>,
+    slot: WakerSlot<&'a WakerList>,
 }
 
 impl Future for NextRequest<'_> {
     type Output = ConnectRequest;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectRequest> {
-        let Self { listener, place } = &mut *self;
-        place.poll(cx, || listener.try_next())
+        let Self { listener, slot } = &mut *self;
+        slot.poll(cx, || listener.try_next())
     }
 }
 
@@ -320,7 +322,7 @@ impl Iterator for Incoming<'_> {
 /// A request for a connection. Dropping it refuses it.
 #[must_use = "dropping it refuses it"]
 pub struct ConnectRequest {
-    from: Requester,
+    incoming: IncomingRequest,
     param: ConnEvent,
 }
 
@@ -352,8 +354,15 @@ impl ConnectRequest {
     /// # Errors
     /// [`ConnectError`]; the request is refused then.
     pub fn prepare(self, options: &Options) -> Result<Pending, ConnectError> {
-        let Self { from, param } = self;
-        Pending::accepting(from.id, &from.attendant, &from.device, param, from.peer, options)
+        let Self { incoming, param } = self;
+        Pending::accepting(
+            incoming.id,
+            &incoming.handler,
+            &incoming.device,
+            param,
+            incoming.peer,
+            options,
+        )
     }
 
     /// Refuses, with up to [`REJECT_DATA_MAX`](super::REJECT_DATA_MAX) bytes for the peer's
@@ -362,6 +371,6 @@ impl ConnectRequest {
     /// # Errors
     /// [`ConnectError::Cm`]: more private data than that; it is refused without any then.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        self.from.reject(private_data)
+        self.incoming.reject(private_data)
     }
 }

@@ -47,8 +47,8 @@
 //!
 //! Sources: IBTA annex A11; the kernel's `drivers/infiniband/core/cma.c`; librdmacm's manual pages.
 
-mod communication;
 mod connection;
+mod connection_state;
 mod datagram;
 mod error;
 mod listener;
@@ -78,7 +78,7 @@ pub use urxe_wire::mad::{RejReason, SidrStatus};
 /// [`ConnectError`]; of several addresses that a name has, the last one's.
 pub fn connect(addr: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
     let attempt = |addr| pending::prepare(addr, &Options::new())?.establish();
-    each(addr, ConnectError::Address, attempt)
+    try_each_address(addr, ConnectError::Address, attempt)
 }
 
 /// Looks for the way to `addr`, and makes what a connection needs: a queue pair that takes
@@ -88,11 +88,11 @@ pub fn connect(addr: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
 /// # Errors
 /// [`ConnectError`].
 pub fn prepare(addr: impl ToSocketAddrs, options: &Options) -> Result<Pending, ConnectError> {
-    each(addr, ConnectError::Address, |addr| pending::prepare(addr, options))
+    try_each_address(addr, ConnectError::Address, |addr| pending::prepare(addr, options))
 }
 
 /// What `attempt` makes of the first address with which it succeeds, or says of the last.
-fn each<T, E>(
+fn try_each_address<T, E>(
     addr: impl ToSocketAddrs,
     no_address: impl Fn(io::Error) -> E,
     attempt: impl Fn(SocketAddr) -> Result<T, E>,

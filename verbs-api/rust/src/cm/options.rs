@@ -243,7 +243,7 @@ impl Options {
     }
 
     /// The device that the options speak of.
-    pub(super) fn chosen_device(&self) -> Option<&Device> {
+    pub(super) fn selected_device(&self) -> Option<&Device> {
         let of_queues =
             || self.send_cq.as_ref().or(self.recv_cq.as_ref()).map(CompletionQueue::device);
         let of_pd = || self.pd.as_ref().map(ProtectionDomain::device);

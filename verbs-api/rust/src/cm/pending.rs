@@ -14,14 +14,14 @@ use urxe_stack::driver::Host;
 use urxe_stack::qp::attr::QpType;
 use urxe_wire::mad::PortSpace;
 
-use super::communication::{Attendant, Communication, Depths, accessors, of_status};
 use super::connection::Connection;
+use super::connection_state::{ConnectionState, Depths, EventHandler, accessors, resolve_error};
 use super::error::ConnectError;
 use super::options::{ACCEPT_DATA_MAX, CONNECT_DATA_MAX, Options};
 use super::service::{self, CmId, Service};
+use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
-use crate::wait::Wait;
-use crate::waiters::{Place, Waiters};
+use crate::waker_list::{WakerList, WakerSlot};
 
 /// A connection that is about to be made, by [`prepare`](super::prepare) or
 /// [`ConnectRequest::prepare`](super::ConnectRequest::prepare): with its queue pair, which takes
@@ -42,7 +42,7 @@ use crate::waiters::{Place, Waiters};
 #[derive(Debug)]
 #[must_use = "nothing is said to the peer until it is established"]
 pub struct Pending {
-    communication: Arc<Communication>,
+    connection: Arc<ConnectionState>,
     side: Side,
     private_data: Vec<u8>,
     depths: Depths,
@@ -61,24 +61,28 @@ enum Side {
 /// port space TCP. Nothing is sent yet.
 pub(super) fn prepare(peer: SocketAddr, options: &Options) -> Result<Pending, ConnectError> {
     options.check()?;
-    let chosen = Chosen::new(options)?;
-    let attendant = Attendant::new(chosen.service.ready());
-    let id =
-        chosen.resolve(peer, options, (PortSpace::TCP, QpType::Rc), Arc::clone(&attendant) as _)?;
+    let selection = DeviceSelection::new(options)?;
+    let handler = EventHandler::new(selection.service.ready());
+    let id = selection.resolve(
+        peer,
+        options,
+        (PortSpace::TCP, QpType::Rc),
+        Arc::clone(&handler) as _,
+    )?;
     let device = id.device().ok_or(ConnectError::DeviceRemoved)?;
-    Pending::new(id, &attendant, &device, ConnEvent::default(), peer, Side::Active, options)
+    Pending::new(id, &handler, &device, ConnEvent::default(), peer, Side::Active, options)
 }
 
 /// The devices that options leave to choose from.
-pub(super) struct Chosen {
+pub(super) struct DeviceSelection {
     pub service: Arc<Service>,
     /// Open as long as one is chosen.
     _devices: Vec<Device>,
 }
 
-impl Chosen {
+impl DeviceSelection {
     pub fn new(options: &Options) -> Result<Self, ConnectError> {
-        let (service, devices) = service::over(options.chosen_device())?;
+        let (service, devices) = service::of_device(options.selected_device())?;
         Ok(Self { service, _devices: devices })
     }
 
@@ -103,7 +107,7 @@ impl Chosen {
         // It is told at once, as everything is that needs no answer.
         while let Some(event) = id.next_event() {
             if event.event_type == CmaEventType::AddrError {
-                return Err(of_status(event.status, peer));
+                return Err(resolve_error(event.status, peer));
             }
         }
         service.call(|cma, _| cma.resolve_route(id.core)).map_err(ConnectError::Cm)?;
@@ -117,7 +121,7 @@ accessors!(Pending);
 impl Pending {
     fn new(
         id: CmId,
-        attendant: &Attendant,
+        handler: &EventHandler,
         device: &Device,
         peer: ConnEvent,
         peer_addr: SocketAddr,
@@ -145,10 +149,10 @@ impl Pending {
             return Err(ConnectError::Cm(CmaError::PrivateData { given, max }));
         }
         let qp = options.make_qp(device, peer_addr)?;
-        let communication =
-            Communication::new(qp, id, attendant, peer, peer_addr, options.min_rnr_timer)?;
+        let connection =
+            ConnectionState::new(qp, id, handler, peer, peer_addr, options.min_rnr_timer)?;
         Ok(Self {
-            communication,
+            connection,
             side,
             private_data: options.private_data.clone(),
             depths,
@@ -160,16 +164,16 @@ impl Pending {
 
     pub(super) fn accepting(
         id: CmId,
-        attendant: &Attendant,
+        handler: &EventHandler,
         device: &Device,
         request: ConnEvent,
         peer_addr: SocketAddr,
         options: &Options,
     ) -> Result<Self, ConnectError> {
         options.check()?;
-        let pending = Self::new(id, attendant, device, request, peer_addr, Side::Passive, options)?;
+        let pending = Self::new(id, handler, device, request, peer_addr, Side::Passive, options)?;
         // What came before anybody served it.
-        pending.communication.serve();
+        pending.connection.handle_events();
         Ok(pending)
     }
 
@@ -180,11 +184,11 @@ impl Pending {
     pub fn establish(self) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
         let establishing = self.start()?;
-        let communication = &establishing.communication;
-        let wait = Wait::new(communication.qp.pd().device(), timeout);
-        wait.until(&communication.waiters, || Ok(communication.outcome()), || false)
-            .map_err(|error| ConnectError::of_wait(error, communication.peer_addr, timeout))??;
-        Ok(Connection::new(Arc::clone(communication)))
+        let connection = &establishing.connection;
+        let wait = BlockingWait::new(connection.qp.pd().device(), timeout);
+        wait.until(&connection.wakers, || Ok(connection.outcome()), || false)
+            .map_err(|error| ConnectError::of_wait(error, connection.peer_addr, timeout))??;
+        Ok(Connection::new(Arc::clone(connection)))
     }
 
     /// Asks the peer, or accepts its request; the future is ready when the connection is made.
@@ -194,13 +198,13 @@ impl Pending {
     /// [`ConnectError`], here and as the future's output.
     pub fn start(self) -> Result<Establishing, ConnectError> {
         let started = match self.side {
-            Side::Active => self.ask(),
+            Side::Active => self.send_request(),
             Side::Passive => self.accept(),
         };
-        self.communication.id.service.wake_ready();
+        self.connection.id.service.run_ready_wakers();
         started?;
-        let place = Place::new(Arc::clone(&self.communication.waiters));
-        Ok(Establishing { communication: self.communication, place })
+        let slot = WakerSlot::new(Arc::clone(&self.connection.wakers));
+        Ok(Establishing { connection: self.connection, slot })
     }
 
     fn param(&self) -> ConnParam<'_> {
@@ -216,17 +220,17 @@ impl Pending {
         }
     }
 
-    fn ask(&self) -> Result<(), ConnectError> {
-        self.communication.id.call(|cma, now, id| cma.connect(now, id, &self.param()))
+    fn send_request(&self) -> Result<(), ConnectError> {
+        self.connection.id.call(|cma, now, id| cma.connect(now, id, &self.param()))
     }
 
     fn accept(&self) -> Result<(), ConnectError> {
-        let accepted = self.communication.to_rts(Some(self.depths)).and_then(|()| {
-            self.communication.id.call(|cma, now, id| cma.accept(now, id, &self.param()))
+        let accepted = self.connection.to_rts(Some(self.depths)).and_then(|()| {
+            self.connection.id.call(|cma, now, id| cma.accept(now, id, &self.param()))
         });
         match accepted {
             Err(ConnectError::Cm(CmaError::Cm(_) | CmaError::NoConnection { .. })) => {
-                Err(ConnectError::Withdrawn { peer: self.communication.peer_addr })
+                Err(ConnectError::Withdrawn { peer: self.connection.peer_addr })
             }
             other => other,
         }
@@ -275,17 +279,16 @@ impl Future for Establish {
 #[derive(Debug)]
 #[must_use = "dropping it gives the connection up"]
 pub struct Establishing {
-    communication: Arc<Communication>,
-    place: Place<Arc<Waiters>>,
+    connection: Arc<ConnectionState>,
+    slot: WakerSlot<Arc<WakerList>>,
 }
 
 impl Future for Establishing {
     type Output = Result<Connection, ConnectError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { communication, place } = &mut *self;
-        place
-            .poll(cx, || communication.outcome())
-            .map(|outcome| outcome.map(|()| Connection::new(Arc::clone(communication))))
+        let Self { connection, slot } = &mut *self;
+        slot.poll(cx, || connection.outcome())
+            .map(|outcome| outcome.map(|()| Connection::new(Arc::clone(connection))))
     }
 }

@@ -15,7 +15,7 @@ use urxe_wire::mad::PortSpace;
 
 use super::error::{ConnectError, NoServiceError};
 use crate::device::{Device, Inner, OpenError, devices};
-use crate::waiters::{ReadyWakers, lock};
+use crate::waker_list::{ReadyWakers, lock};
 
 /// The RDMA IP CM service over one device or several.
 pub(crate) struct Service {
@@ -27,10 +27,10 @@ pub(crate) struct Service {
 }
 
 /// A service, and the devices that it is over.
-pub(super) type Over = (Arc<Service>, Vec<Device>);
+pub(super) type ServiceDevices = (Arc<Service>, Vec<Device>);
 
 /// The configured devices, once a connection needed them.
-static CONFIGURED: PerProcess<Mutex<Option<Over>>> = PerProcess::new(Mutex::default);
+static CONFIGURED: PerProcess<Mutex<Option<ServiceDevices>>> = PerProcess::new(Mutex::default);
 
 impl Service {
     pub(crate) fn new() -> Arc<Self> {
@@ -45,7 +45,7 @@ impl Service {
     }
 
     /// A device that was opened for it.
-    pub(crate) fn know(&self, key: DeviceKey, device: &Device) {
+    pub(crate) fn register_device(&self, key: DeviceKey, device: &Device) {
         lock(&self.devices).push((key, Arc::downgrade(&device.inner)));
     }
 
@@ -57,13 +57,13 @@ impl Service {
         &self.ready
     }
 
-    /// Calls the core. Whom that woke is called by [`Service::wake_ready`].
+    /// Calls the core. Whom that woke is called by [`Service::run_ready_wakers`].
     pub fn call<T>(&self, call: impl FnOnce(&mut Cma, Time) -> T) -> T {
         self.connections.call(call)
     }
 
     /// Calls whom the last call woke.
-    pub fn wake_ready(&self) {
+    pub fn run_ready_wakers(&self) {
         self.ready.run();
     }
 
@@ -80,7 +80,7 @@ impl Service {
 }
 
 /// The service of `device`, or else of the configured devices, with the devices that it is over.
-pub(super) fn over(device: Option<&Device>) -> Result<Over, NoServiceError> {
+pub(super) fn of_device(device: Option<&Device>) -> Result<ServiceDevices, NoServiceError> {
     match device {
         Some(device) => {
             let service = device.inner.service.clone().ok_or(NoServiceError::Simulated)?;
@@ -92,9 +92,9 @@ pub(super) fn over(device: Option<&Device>) -> Result<Over, NoServiceError> {
 
 /// Opens the configured devices, unless that was done; those that cannot be opened are left out as
 /// long as one can.
-fn configured() -> Result<Over, NoServiceError> {
-    let mut place = lock(CONFIGURED.get());
-    if let Some((service, devices)) = &*place {
+fn configured() -> Result<ServiceDevices, NoServiceError> {
+    let mut slot = lock(CONFIGURED.get());
+    if let Some((service, devices)) = &*slot {
         return Ok((Arc::clone(service), devices.clone()));
     }
     let service = Service::new();
@@ -113,7 +113,7 @@ fn configured() -> Result<Over, NoServiceError> {
         None if open.is_empty() => return Err(NoServiceError::NothingConfigured),
         _ => {}
     }
-    *place = Some((Arc::clone(&service), open.clone()));
+    *slot = Some((Arc::clone(&service), open.clone()));
     Ok((service, open))
 }
 

@@ -10,9 +10,9 @@ use urxe_stack::cq::{CompletionChannel as CoreChannel, CqId};
 use urxe_stack::device::CreateCqError;
 use urxe_stack::driver::eventfd::EventFd;
 
-use super::{CompletionQueue, Reports, WaitError};
+use super::{CompletionQueue, EventTarget, WaitError};
+use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
-use crate::wait::Wait;
 
 /// No channel was made: no descriptor is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,7 +73,7 @@ impl CompletionChannel {
             &self.device,
             capacity,
             Arc::clone(&self.core),
-            Reports::Channel(self.clone()),
+            EventTarget::Channel(self.clone()),
         )
     }
 
@@ -88,7 +88,7 @@ impl CompletionChannel {
     /// [`WaitError::TimedOut`], [`WaitError::Descriptor`], and in a simulated network
     /// [`WaitError::Quiet`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<CqEvent, WaitError> {
-        Wait::new(&self.device, timeout).until_with(
+        BlockingWait::new(&self.device, timeout).until_with(
             || Ok(self.try_next()),
             |backend, deadline| {
                 backend.wait(self.as_fd(), deadline, &mut || self.core.has_events())

@@ -28,9 +28,9 @@ use urxe_stack::port::sim::Stalled;
 pub use self::channel::{ChannelError, CompletionChannel, CqEvent};
 pub use self::poller::Poller;
 
+use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
-use crate::wait::{Wait, poll_next};
-use crate::waiters::{Place, Waiters};
+use crate::waker_list::{WakerList, WakerSlot, poll_next};
 
 /// Completions taken at a time by [`CompletionQueue::drain`].
 const DRAIN: usize = 16;
@@ -57,9 +57,9 @@ urxe_stack::errors! {
 }
 
 /// Where the events of an armed queue go.
-pub(crate) enum Reports {
-    /// To the queue's own waiters.
-    Own(Arc<Waiters>),
+pub(crate) enum EventTarget {
+    /// To the queue's own wakers.
+    Waiters(Arc<WakerList>),
     /// To a channel of the program.
     Channel(CompletionChannel),
 }
@@ -74,7 +74,7 @@ pub struct CompletionQueue {
 struct Inner {
     device: Device,
     cq: Arc<Cq>,
-    reports: Reports,
+    event_target: EventTarget,
 }
 
 impl Device {
@@ -84,9 +84,9 @@ impl Device {
     /// # Errors
     /// [`CreateCqError`]: the capacity is 0 or more than the device allows, or there is no memory.
     pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CreateCqError> {
-        let waiters = Arc::new(Waiters::new(Arc::clone(&self.inner.ready)));
-        let channel = Arc::new(CoreChannel::new(Box::new(Arc::clone(&waiters))));
-        CompletionQueue::new(self, capacity, channel, Reports::Own(waiters))
+        let wakers = Arc::new(WakerList::new(Arc::clone(&self.inner.ready)));
+        let channel = Arc::new(CoreChannel::new(Box::new(Arc::clone(&wakers))));
+        CompletionQueue::new(self, capacity, channel, EventTarget::Waiters(wakers))
     }
 }
 
@@ -95,10 +95,10 @@ impl CompletionQueue {
         device: &Device,
         capacity: u32,
         channel: Arc<CoreChannel>,
-        reports: Reports,
+        event_target: EventTarget,
     ) -> Result<Self, CreateCqError> {
         let cq = device.core().create_cq(capacity, Some(channel), 0)?;
-        Ok(Self { inner: Arc::new(Inner { device: device.clone(), cq, reports }) })
+        Ok(Self { inner: Arc::new(Inner { device: device.clone(), cq, event_target }) })
     }
 
     pub(crate) fn core(&self) -> &Arc<Cq> {
@@ -120,9 +120,9 @@ impl CompletionQueue {
     /// Its channel, if it was made for one.
     #[must_use]
     pub fn channel(&self) -> Option<&CompletionChannel> {
-        match &self.inner.reports {
-            Reports::Own(_) => None,
-            Reports::Channel(channel) => Some(channel),
+        match &self.inner.event_target {
+            EventTarget::Waiters(_) => None,
+            EventTarget::Channel(channel) => Some(channel),
         }
     }
 
@@ -153,7 +153,7 @@ impl CompletionQueue {
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         let device = &self.inner.device;
         let taken = device.inner.backend.poll(&self.inner.cq, out);
-        device.wake_ready();
+        device.run_ready_wakers();
         taken
     }
 
@@ -182,14 +182,16 @@ impl CompletionQueue {
         out: &mut [Completion],
         timeout: Option<Duration>,
     ) -> Result<usize, WaitError> {
-        let Reports::Own(waiters) = &self.inner.reports else { return Err(WaitError::HasChannel) };
+        let EventTarget::Waiters(wakers) = &self.inner.event_target else {
+            return Err(WaitError::HasChannel);
+        };
         if out.is_empty() {
             return Ok(0);
         }
         let cq = &self.inner.cq;
-        let wait = Wait::new(&self.inner.device, timeout);
+        let wait = BlockingWait::new(&self.inner.device, timeout);
         let take = || Ok(cq.poll(out).map(|taken| (taken > 0).then_some(taken))?);
-        wait.until(waiters, take, || self.arm_own())
+        wait.until(wakers, take, || self.arm_for_waiters())
     }
 
     /// Sleeps until there is a completion and takes it. `None` waits for ever.
@@ -209,7 +211,7 @@ impl CompletionQueue {
     /// # Errors
     /// The output's: [`WaitError`], never [`WaitError::TimedOut`].
     pub fn next(&self) -> Next<'_> {
-        Next { cq: self, place: None }
+        Next { cq: self, slot: None }
     }
 
     /// Asks for one event on the queue's channel (`ibv_req_notify_cq`). Returns whether completions
@@ -218,9 +220,9 @@ impl CompletionQueue {
     #[must_use = "completions that are there already make no event"]
     pub fn arm(&self, kind: ArmKind) -> bool {
         self.inner.device.inner.backend.flush_deferred();
-        match &self.inner.reports {
-            Reports::Own(_) => !self.is_empty(),
-            Reports::Channel(_) => self.inner.cq.arm(kind),
+        match &self.inner.event_target {
+            EventTarget::Waiters(_) => !self.is_empty(),
+            EventTarget::Channel(_) => self.inner.cq.arm(kind),
         }
     }
 
@@ -254,7 +256,7 @@ impl CompletionQueue {
     pub fn moderate(&self, moderation: Moderation) {
         let changed = self.inner.cq.moderate(moderation);
         debug_assert_eq!(changed, Ok(()), "only its last handle destroys a queue");
-        self.inner.device.wake_ready();
+        self.inner.device.run_ready_wakers();
     }
 
     /// How the queue's events are held back.
@@ -272,9 +274,9 @@ impl CompletionQueue {
         self.inner.cq.resize(capacity).map(|_| ())
     }
 
-    /// Arms the queue for its own waiters, which have registered before. Whether something came in
+    /// Arms the queue for its own wakers, which have registered before. Whether something came in
     /// the meantime.
-    fn arm_own(&self) -> bool {
+    fn arm_for_waiters(&self) -> bool {
         // Events of earlier arms are worth nothing any more: whoever waits looks into the queue
         // itself.
         if let Some(channel) = self.inner.cq.channel() {
@@ -325,22 +327,22 @@ impl Iterator for Drain<'_> {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Next<'a> {
     cq: &'a CompletionQueue,
-    place: Option<Place<&'a Waiters>>,
+    slot: Option<WakerSlot<&'a WakerList>>,
 }
 
 impl Future for Next<'_> {
     type Output = Result<Completion, WaitError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { cq, place } = &mut *self;
+        let Self { cq, slot } = &mut *self;
         let cq: &CompletionQueue = cq;
-        let Reports::Own(waiters) = &cq.inner.reports else {
+        let EventTarget::Waiters(wakers) = &cq.inner.event_target else {
             return Poll::Ready(Err(WaitError::HasChannel));
         };
         let take = || {
             let mut out = [Completion::default()];
             Ok((cq.inner.cq.poll(&mut out)? == 1).then_some(out[0]))
         };
-        poll_next(&cq.inner.device, waiters, place, cx, take, || cq.arm_own())
+        poll_next(&cq.inner.device, wakers, slot, cx, take, || cq.arm_for_waiters())
     }
 }

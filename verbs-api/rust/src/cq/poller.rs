@@ -58,7 +58,7 @@ impl CompletionQueue {
         }
         let device = self.device();
         device.inner.backend.progress();
-        device.wake_ready();
+        device.run_ready_wakers();
         Ok(self.core().start_poll()?.map(|core| Poller { core }))
     }
 }

@@ -3,7 +3,7 @@
 //! core asks for.
 #![allow(unsafe_code)]
 
-mod everything;
+mod address_space;
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use urxe_stack::memory::{
     Access, Advice, AdviseError, AdviseRange, MapError, Mr, Piece, RegMrError,
 };
 
-pub use self::everything::AddressSpace;
+pub use self::address_space::AddressSpace;
 use super::{FastRegion, region};
 use crate::pd::ProtectionDomain;
 

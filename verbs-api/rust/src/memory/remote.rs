@@ -7,7 +7,7 @@ use std::str::FromStr;
 use urxe_stack::qp::work_request::Remote;
 use urxe_wire::Rkey;
 
-use super::slice::ends;
+use super::slice::resolve_range;
 use crate::endpoint::{decimal, fields, hex, serde_as_text};
 
 /// A region of a peer: address, length and key, told by the peer's
@@ -43,7 +43,7 @@ impl RemoteRegion {
     /// # Errors
     /// [`RemoteSliceError`] if it is not inside.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RemoteSliceError> {
-        let (start, end) = ends(&range, 0..self.len, |byte| byte.saturating_add(1));
+        let (start, end) = resolve_range(&range, 0..self.len, |byte| byte.saturating_add(1));
         if start > end || end > self.len {
             return Err(RemoteSliceError { start, end, region_len: self.len });
         }

@@ -20,7 +20,7 @@ pub enum SliceError {
 }
 
 /// Where `range` starts and ends, of `whole` if it does not say.
-pub(super) fn ends<T: Copy>(
+pub(super) fn resolve_range<T: Copy>(
     range: &impl RangeBounds<T>,
     whole: Range<T>,
     next: impl Fn(T) -> T,
@@ -63,7 +63,7 @@ impl<'a> RegionSlice<'a> {
         lkey: Lkey,
         range: impl RangeBounds<usize>,
     ) -> Result<Self, SliceError> {
-        let (start, end) = ends(&range, 0..region_len, |byte| byte.saturating_add(1));
+        let (start, end) = resolve_range(&range, 0..region_len, |byte| byte.saturating_add(1));
         if start > end || end > region_len {
             return Err(SliceError::OutOfBounds { start, end, region_len });
         }

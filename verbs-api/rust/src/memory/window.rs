@@ -131,7 +131,7 @@ impl Drop for MemoryWindow {
     fn drop(&mut self) {
         self.pd.device().destroy("only its handle deallocates it", |core| {
             let gone = core.memory().dealloc_mw(self.key);
-            self.pd.sweep();
+            self.pd.deregister_orphans();
             gone
         });
     }

@@ -196,7 +196,7 @@ impl End<'_> {
 
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
         let result = self.device.inner.backend.modify_qp(self.handle, attr, mask);
-        self.device.wake_ready();
+        self.device.run_ready_wakers();
         result
     }
 

@@ -99,7 +99,7 @@ impl QueuePair {
     }
 
     /// The same, without calling whom that woke.
-    pub(crate) fn modify_quietly(
+    pub(crate) fn modify_without_wake(
         &self,
         attr: &QpAttr,
         mask: QpAttrMask,
@@ -135,7 +135,7 @@ impl QueuePair {
         let device = self.pd.device();
         request.check_device(device)?;
         let result = device.inner.backend.post_send(self.handle, &[request.as_core()]);
-        device.wake_ready();
+        device.run_ready_wakers();
         result.map_err(|(_, error)| error)
     }
 
@@ -163,7 +163,7 @@ impl QueuePair {
                 .and(foreign)
                 .map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
         });
-        device.wake_ready();
+        device.run_ready_wakers();
         result
     }
 
@@ -174,7 +174,7 @@ impl QueuePair {
     pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
         let result = device.inner.backend.post_recv(self.handle, &[request.as_core()]);
-        device.wake_ready();
+        device.run_ready_wakers();
         result.map_err(|(_, error)| error)
     }
 
@@ -187,7 +187,7 @@ impl QueuePair {
         let result = post_recv_batch(requests, |requests| {
             device.inner.backend.post_recv(self.handle, requests)
         });
-        device.wake_ready();
+        device.run_ready_wakers();
         result
     }
 }
@@ -212,7 +212,7 @@ impl Drop for QueuePair {
         self.end().destroy("only its handle destroys it");
         if !self.pd.device().inner.backend.is_inherited() {
             // Its windows are unbound.
-            self.pd.sweep();
+            self.pd.deregister_orphans();
         }
     }
 }

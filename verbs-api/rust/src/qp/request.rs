@@ -18,17 +18,17 @@ use crate::device::{Device, DeviceIdentity};
 use crate::memory::{FastRegion, MemoryWindow, RegionSlice};
 
 /// Pieces that are kept without an allocation.
-const FEW: usize = 4;
+const INLINE_SGES: usize = 4;
 
 /// Pieces of registered memory: where data is gathered from or scattered to. Made from one
 /// [`RegionSlice`], an array or a slice of them, or nothing ([`Gather::EMPTY`]: a message of no
 /// bytes).
 #[derive(Clone, Debug)]
 pub struct Gather<'a> {
-    few: [Sge; FEW],
+    inline: [Sge; INLINE_SGES],
     count: usize,
-    /// All of them, if they are not few.
-    many: Vec<Sge>,
+    /// All of them, if they are not inline.
+    heap: Vec<Sge>,
     regions: PhantomData<RegionSlice<'a>>,
 }
 
@@ -37,10 +37,10 @@ const NO_SGE: Sge = Sge { addr: 0, length: 0, lkey: urxe_wire::Lkey(0) };
 impl Gather<'_> {
     /// No piece.
     pub const EMPTY: Gather<'static> =
-        Gather { few: [NO_SGE; FEW], count: 0, many: Vec::new(), regions: PhantomData };
+        Gather { inline: [NO_SGE; INLINE_SGES], count: 0, heap: Vec::new(), regions: PhantomData };
 
     fn sges(&self) -> &[Sge] {
-        if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
+        if self.heap.is_empty() { &self.inline[..self.count] } else { &self.heap }
     }
 }
 
@@ -53,10 +53,10 @@ impl<'a> From<RegionSlice<'a>> for Gather<'a> {
 impl<'a> From<&[RegionSlice<'a>]> for Gather<'a> {
     fn from(slices: &[RegionSlice<'a>]) -> Self {
         let mut gather = Gather { count: slices.len(), ..Gather::EMPTY };
-        if slices.len() > FEW {
-            gather.many = slices.iter().map(|slice| slice.sge).collect();
+        if slices.len() > INLINE_SGES {
+            gather.heap = slices.iter().map(|slice| slice.sge).collect();
         } else {
-            for (place, slice) in gather.few.iter_mut().zip(slices) {
+            for (place, slice) in gather.inline.iter_mut().zip(slices) {
                 *place = slice.sge;
             }
         }

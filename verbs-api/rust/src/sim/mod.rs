@@ -70,9 +70,9 @@ pub(crate) use self::node::{Advance, SimNode};
 
 use self::node::Shared;
 use crate::backend::Backend;
-use crate::device::{About, Device, Inner};
-use crate::domain::KnownDomains;
-use crate::waiters::{ReadyWakers, Waiters, lock};
+use crate::device::{Device, DeviceDescription, Inner};
+use crate::domain::DomainRegistry;
+use crate::waker_list::{ReadyWakers, WakerList, lock};
 use crate::{IcrcPolicy, Limits, PathMtu};
 
 use urxe_stack::port::sim::{Pause, PauseScope};
@@ -172,7 +172,7 @@ impl Fabric {
         options: DeviceOptions,
     ) -> Result<Device, AddDeviceError> {
         let ready = Arc::clone(&self.shared.ready);
-        let events = Arc::new(Waiters::new(Arc::clone(&ready)));
+        let events = Arc::new(WakerList::new(Arc::clone(&ready)));
         let descriptor = Arc::new(EventFd::new().map_err(AddDeviceError::EventFd)?);
         let hook = Some(Arc::clone(&events) as Arc<dyn Wake>);
         let gids: Vec<Gid> = addresses.iter().map(|address| Gid::from_ip(*address)).collect();
@@ -194,16 +194,16 @@ impl Fabric {
         let id = fabric.add(DeviceHost::new(Arc::clone(&core)), addresses)?;
         drop(fabric);
         self.network().set_node_config(id, options.node);
-        let about = About {
+        let description = DeviceDescription {
             name: format!("sim{index}"),
             guid: addresses.first().copied().map(Guid::from_address).unwrap_or_default(),
             link: None,
         };
         let backend =
             Backend::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
-        let domains = KnownDomains::default();
+        let domains = DomainRegistry::default();
         Ok(Device {
-            inner: Arc::new(Inner { backend, about, ready, events, domains, service: None }),
+            inner: Arc::new(Inner { backend, description, ready, events, domains, service: None }),
         })
     }
 

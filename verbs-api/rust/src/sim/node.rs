@@ -9,7 +9,7 @@ use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, NodeId, SimNetwork, Stalled};
 use urxe_stack::time::Time;
 
-use crate::waiters::{ReadyWakers, lock};
+use crate::waker_list::{ReadyWakers, lock};
 
 /// What the fabric's devices share.
 pub(super) struct Shared {

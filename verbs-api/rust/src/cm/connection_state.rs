@@ -1,9 +1,9 @@
 //! A connection in all its phases, and what is done about what the connection manager tells of it.
 //!
 //! ```text
-//!   a MAD, a timeout ──> event in the identifier's channel ──> Attendant::wake (under locks) ──> ReadyWakers
+//!   a MAD, a timeout ──> event in the identifier's channel ──> EventHandler::wake (under locks) ──> ReadyWakers
 //!                                                                                                │ under none
-//!                 program <── waiters <── phase, events <── Communication::serve  <──────────────┘
+//!                 program <── wakers <── phase, events <── ConnectionState::handle_events  <──────────────┘
 //! ```
 //! What librdmacm does when a program takes an event is done here by whichever thread received the
 //! MAD: a queue pair whose peer has accepted goes to RTS, one whose peer has ended the connection
@@ -25,26 +25,26 @@ use super::connection::ConnectionEvent;
 use super::error::ConnectError;
 use super::service::CmId;
 use crate::qp::QueuePair;
-use crate::waiters::{ReadyWakers, Waiters, lock};
+use crate::waker_list::{ReadyWakers, WakerList, lock};
 
 /// Serves the events of one identifier as soon as no lock is held.
-pub(super) struct Attendant {
+pub(super) struct EventHandler {
     ready: Arc<ReadyWakers>,
     me: Weak<Self>,
-    serves: OnceLock<Weak<Communication>>,
+    connection: OnceLock<Weak<ConnectionState>>,
 }
 
-impl Attendant {
+impl EventHandler {
     pub fn new(ready: &Arc<ReadyWakers>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             ready: Arc::clone(ready),
             me: me.clone(),
-            serves: OnceLock::new(),
+            connection: OnceLock::new(),
         })
     }
 }
 
-impl Wake for Attendant {
+impl Wake for EventHandler {
     fn wake(&self) {
         if let Some(me) = self.me.upgrade() {
             self.ready.push(Waker::from(me));
@@ -52,11 +52,11 @@ impl Wake for Attendant {
     }
 }
 
-impl std::task::Wake for Attendant {
+impl std::task::Wake for EventHandler {
     fn wake(self: Arc<Self>) {
-        // Events that come before are found by who makes the communication.
-        if let Some(communication) = self.serves.get().and_then(Weak::upgrade) {
-            communication.serve();
+        // Events that come before are found by who makes the connection.
+        if let Some(connection) = self.connection.get().and_then(Weak::upgrade) {
+            connection.handle_events();
         }
     }
 }
@@ -69,26 +69,26 @@ pub(super) struct Depths {
 }
 
 /// See the module.
-pub(super) struct Communication {
+pub(super) struct ConnectionState {
     // Goes first: the peer is told by the device that the queue pair may be the last to keep.
     pub id: CmId,
     pub qp: QueuePair,
     pub peer_addr: SocketAddr,
-    pub waiters: Arc<Waiters>,
+    pub wakers: Arc<WakerList>,
     pub min_rnr_timer: u8,
-    state: Mutex<State>,
+    progress: Mutex<Progress>,
     /// Events are acted upon in their order.
-    serving: Mutex<()>,
+    handling: Mutex<()>,
 }
 
-/// What a connection and one that is about to be made tell of the same things.
+/// What a connection and one that is about to be made push_event of the same things.
 macro_rules! accessors {
     ($of:ty) => {
         impl $of {
             /// Its queue pair: in INIT, and so taking receives, until the connection is made.
             #[must_use]
             pub fn qp(&self) -> &$crate::QueuePair {
-                &self.communication.qp
+                &self.connection.qp
             }
 
             /// The protection domain of the queue pair.
@@ -118,14 +118,14 @@ macro_rules! accessors {
             /// The peer's address and port.
             #[must_use]
             pub fn peer_addr(&self) -> std::net::SocketAddr {
-                self.communication.peer_addr
+                self.connection.peer_addr
             }
         }
     };
 }
 pub(super) use accessors;
 
-struct State {
+struct Progress {
     phase: Phase,
     /// What the peer said.
     peer: ConnEvent,
@@ -133,36 +133,37 @@ struct State {
 }
 
 enum Phase {
-    Making,
-    Made,
+    Connecting,
+    Established,
     Failed(ConnectError),
     /// The failure was told.
-    Over,
+    Reported,
 }
 
-impl Communication {
+impl ConnectionState {
     /// With a queue pair in RESET.
     pub fn new(
         qp: QueuePair,
         id: CmId,
-        attendant: &Attendant,
+        handler: &EventHandler,
         peer: ConnEvent,
         peer_addr: SocketAddr,
         min_rnr_timer: u8,
     ) -> Result<Arc<Self>, ConnectError> {
-        let waiters = Arc::new(Waiters::new(Arc::clone(id.service.ready())));
-        let state = Mutex::new(State { phase: Phase::Making, peer, events: VecDeque::new() });
-        let serving = Mutex::default();
-        let made = Arc::new(Self { qp, id, peer_addr, waiters, min_rnr_timer, state, serving });
+        let wakers = Arc::new(WakerList::new(Arc::clone(id.service.ready())));
+        let progress =
+            Mutex::new(Progress { phase: Phase::Connecting, peer, events: VecDeque::new() });
+        let handling = Mutex::default();
+        let made = Arc::new(Self { qp, id, peer_addr, wakers, min_rnr_timer, progress, handling });
         made.to_state(QpState::Init, None)?;
-        // An attendant serves one communication.
-        let _ = attendant.serves.set(Arc::downgrade(&made));
+        // An handler connection one connection.
+        let _ = handler.connection.set(Arc::downgrade(&made));
         Ok(made)
     }
 
     /// Takes events and does what they ask for.
-    pub fn serve(&self) {
-        let in_order = lock(&self.serving);
+    pub fn handle_events(&self) {
+        let in_order = lock(&self.handling);
         let mut any = false;
         while let Some(event) = self.id.next_event() {
             any = true;
@@ -170,7 +171,7 @@ impl Communication {
         }
         drop(in_order);
         if any {
-            self.waiters.wake();
+            self.wakers.wake();
         }
     }
 
@@ -180,7 +181,7 @@ impl Communication {
         match event.event_type {
             On::ConnectResponse => {
                 if let EventParam::Conn(param) = event.param {
-                    lock(&self.state).peer = param;
+                    lock(&self.progress).peer = param;
                 }
                 self.finish(self.to_rts(None).and_then(|()| self.establish()));
             }
@@ -200,33 +201,33 @@ impl Communication {
                 // The peer may have sent and gone before its last word of the handshake came.
                 self.finish(Ok(()));
                 self.end();
-                self.tell(ConnectionEvent::Disconnected);
+                self.push_event(ConnectionEvent::Disconnected);
             }
             On::DeviceRemoval => {
                 self.finish(Err(ConnectError::DeviceRemoved));
-                self.tell(ConnectionEvent::DeviceRemoved);
+                self.push_event(ConnectionEvent::DeviceRemoved);
             }
-            On::TimewaitExit => self.tell(ConnectionEvent::TimewaitExit),
+            On::TimewaitExit => self.push_event(ConnectionEvent::TimewaitExit),
             other => tracing::debug!(event = other.name(), "not for a connection"),
         }
     }
 
-    fn tell(&self, event: ConnectionEvent) {
-        lock(&self.state).events.push_back(event);
+    fn push_event(&self, event: ConnectionEvent) {
+        lock(&self.progress).events.push_back(event);
     }
 
     /// The connection is made, or will not be.
     fn finish(&self, outcome: Result<(), ConnectError>) {
-        let mut state = lock(&self.state);
-        if !matches!(state.phase, Phase::Making) {
+        let mut progress = lock(&self.progress);
+        if !matches!(progress.phase, Phase::Connecting) {
             return;
         }
-        state.phase = match outcome {
-            Ok(()) => Phase::Made,
+        progress.phase = match outcome {
+            Ok(()) => Phase::Established,
             Err(error) => Phase::Failed(error),
         };
-        let failed = matches!(state.phase, Phase::Failed(_));
-        drop(state);
+        let failed = matches!(progress.phase, Phase::Failed(_));
+        drop(progress);
         if failed {
             self.to_error();
         }
@@ -234,27 +235,27 @@ impl Communication {
 
     /// What became of making it, once that is known.
     pub fn outcome(&self) -> Option<Result<(), ConnectError>> {
-        let mut state = lock(&self.state);
-        match std::mem::replace(&mut state.phase, Phase::Over) {
-            Phase::Making => {
-                state.phase = Phase::Making;
+        let mut progress = lock(&self.progress);
+        match std::mem::replace(&mut progress.phase, Phase::Reported) {
+            Phase::Connecting => {
+                progress.phase = Phase::Connecting;
                 None
             }
-            Phase::Made => {
-                state.phase = Phase::Made;
+            Phase::Established => {
+                progress.phase = Phase::Established;
                 Some(Ok(()))
             }
             Phase::Failed(error) => Some(Err(error)),
-            Phase::Over => Some(Err(ConnectError::Withdrawn { peer: self.peer_addr })),
+            Phase::Reported => Some(Err(ConnectError::Withdrawn { peer: self.peer_addr })),
         }
     }
 
     pub fn peer(&self) -> ConnEvent {
-        lock(&self.state).peer.clone()
+        lock(&self.progress).peer.clone()
     }
 
     pub fn next_event(&self) -> Option<ConnectionEvent> {
-        lock(&self.state).events.pop_front()
+        lock(&self.progress).events.pop_front()
     }
 
     /// To RTS, as the connection is.
@@ -277,7 +278,7 @@ impl Communication {
             _ => attr.max_rd_atomic = depths.map_or(attr.max_rd_atomic, |depths| depths.initiator),
         }
         // Whom that wakes is called by who called this: it may be one of them itself.
-        Ok(self.qp.modify_quietly(&attr, mask)?)
+        Ok(self.qp.modify_without_wake(&attr, mask)?)
     }
 
     fn establish(&self) -> Result<(), ConnectError> {
@@ -288,7 +289,7 @@ impl Communication {
     fn to_error(&self) {
         let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
         // From RESET there is no way and no need.
-        let _ = self.qp.modify_quietly(&attr, QpAttrMask::STATE);
+        let _ = self.qp.modify_without_wake(&attr, QpAttrMask::STATE);
     }
 
     /// Ends the connection, or agrees to its end.
@@ -299,7 +300,7 @@ impl Communication {
     }
 }
 
-impl Drop for Communication {
+impl Drop for ConnectionState {
     fn drop(&mut self) {
         if !self.id.service.is_inherited() {
             // What the peer waits for an acknowledgement of is acknowledged before it hears of the
@@ -310,7 +311,7 @@ impl Drop for Communication {
 }
 
 /// What the system said when an address was looked for.
-pub(super) fn of_status(status: i32, peer: SocketAddr) -> ConnectError {
+pub(super) fn resolve_error(status: i32, peer: SocketAddr) -> ConnectError {
     match status.saturating_neg() {
         libc::ENODEV => ConnectError::NoDevice { peer },
         errno => ConnectError::NoRoute { peer, errno: Errno::from_raw_os_error(errno) },

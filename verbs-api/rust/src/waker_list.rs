@@ -2,12 +2,12 @@
 //!
 //! The core wakes under its locks, where nothing may call back into it. A [`Waker`] may do
 //! anything: poll the task at once, or drop the last handle of a queue. So the core's wake-up only
-//! moves the wakers of a [`Waiters`] to their device's [`ReadyWakers`], and those are called when
+//! moves the wakers of a [`WakerList`] to their device's [`ReadyWakers`], and those are called when
 //! the thread that did it holds no lock any more: after each call of this API, and by the
 //! background thread after each round.
 //!
 //! ```text
-//!   future, thread --register--> Waiters --wake (under locks)--> ReadyWakers --run (no locks)--> Waker
+//!   future, thread --register--> WakerList --wake (under locks)--> ReadyWakers --run (no locks)--> Waker
 //! ```
 //! No wake-up is lost: whoever waits registers, then arms, then looks once more.
 
@@ -20,6 +20,11 @@ use std::task::{Context, Poll, Waker};
 
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::AfterProgress;
+use urxe_stack::time::Time;
+
+use crate::cq::WaitError;
+use crate::device::Device;
+use crate::sim::Advance;
 
 /// Wakers to be called as soon as no lock is held.
 #[derive(Debug, Default)]
@@ -67,85 +72,85 @@ impl AfterProgress for ReadyWakers {
 
 /// Who waits for one thing.
 #[derive(Debug)]
-pub(crate) struct Waiters {
+pub(crate) struct WakerList {
     ready: Arc<ReadyWakers>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    next_ticket: u64,
-    waiting: Vec<(u64, Waker)>,
+    next_id: u64,
+    wakers: Vec<(u64, Waker)>,
 }
 
-/// Names one waiter's place.
+/// Names one waiter's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct SlotId(u64);
 
-impl Waiters {
+impl WakerList {
     pub(crate) fn new(ready: Arc<ReadyWakers>) -> Self {
         Self { ready, state: Mutex::default() }
     }
 
-    /// Puts `waker` in the place of `ticket`, or in a new one.
-    pub(crate) fn register(&self, ticket: Option<Ticket>, waker: &Waker) -> Ticket {
+    /// Puts `waker` in the slot of `id`, or in a new one.
+    pub(crate) fn register(&self, id: Option<SlotId>, waker: &Waker) -> SlotId {
         // Cloned and dropped outside the lock: both run the executor's code.
         let waker = waker.clone();
         let mut state = lock(&self.state);
-        if let Some(Ticket(number)) = ticket
-            && let Some((_, place)) = state.waiting.iter_mut().find(|(other, _)| *other == number)
+        if let Some(SlotId(number)) = id
+            && let Some((_, slot)) = state.wakers.iter_mut().find(|(other, _)| *other == number)
         {
-            let before = std::mem::replace(place, waker);
+            let before = std::mem::replace(slot, waker);
             drop(state);
             drop(before);
-            return Ticket(number);
+            return SlotId(number);
         }
-        let number = state.next_ticket;
-        state.next_ticket += 1;
-        state.waiting.push((number, waker));
-        Ticket(number)
+        let number = state.next_id;
+        state.next_id += 1;
+        state.wakers.push((number, waker));
+        SlotId(number)
     }
 
-    /// Gives a place back.
-    pub(crate) fn leave(&self, ticket: Ticket) {
+    /// Gives a slot back.
+    pub(crate) fn remove(&self, id: SlotId) {
         let mut state = lock(&self.state);
-        let place = state.waiting.iter().position(|(number, _)| *number == ticket.0);
-        let left = place.map(|place| state.waiting.swap_remove(place));
+        let slot = state.wakers.iter().position(|(number, _)| *number == id.0);
+        let left = slot.map(|slot| state.wakers.swap_remove(slot));
         drop(state);
         drop(left);
     }
 }
 
-impl Wake for Waiters {
+impl Wake for WakerList {
     fn wake(&self) {
         let mut state = lock(&self.state);
-        if state.waiting.is_empty() {
+        if state.wakers.is_empty() {
             return;
         }
         let mut ready = lock(&self.ready.wakers);
-        ready.extend(state.waiting.drain(..).map(|(_, waker)| waker));
+        ready.extend(state.wakers.drain(..).map(|(_, waker)| waker));
         self.ready.any.store(true, Ordering::Relaxed);
     }
 }
 
-/// A place that is given back when its owner goes.
+/// A slot that is given back when its owner goes.
 #[derive(Debug)]
-pub(crate) struct Place<W: Deref<Target = Waiters>> {
-    waiters: W,
-    ticket: Option<Ticket>,
+pub(crate) struct WakerSlot<W: Deref<Target = WakerList>> {
+    list: W,
+    id: Option<SlotId>,
 }
 
-impl<W: Deref<Target = Waiters>> Place<W> {
-    pub(crate) const fn new(waiters: W) -> Self {
-        Self { waiters, ticket: None }
+impl<W: Deref<Target = WakerList>> WakerSlot<W> {
+    pub(crate) const fn new(list: W) -> Self {
+        Self { list, id: None }
     }
 
-    pub(crate) fn waiters(&self) -> &W {
-        &self.waiters
+    pub(crate) fn list(&self) -> &W {
+        &self.list
     }
 
     pub(crate) fn register(&mut self, waker: &Waker) {
-        self.ticket = Some(self.waiters.register(self.ticket, waker));
+        self.id = Some(self.list.register(self.id, waker));
     }
 
     /// What a future that waits here comes to: what `take` gives, or a wake-up when it may give
@@ -160,11 +165,43 @@ impl<W: Deref<Target = Waiters>> Place<W> {
     }
 }
 
-impl<W: Deref<Target = Waiters>> Drop for Place<W> {
+impl<W: Deref<Target = WakerList>> Drop for WakerSlot<W> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.waiters.leave(ticket);
+        if let Some(id) = self.id {
+            self.list.remove(id);
         }
+    }
+}
+
+/// What a future that waits among `wakers` comes to, in real or virtual time: what `take` finds,
+/// or a wake-up when it may find something. `arm` as in [`BlockingWait::until`].
+pub(crate) fn poll_next<'a, T>(
+    device: &Device,
+    wakers: &'a WakerList,
+    slot: &mut Option<WakerSlot<&'a WakerList>>,
+    cx: &Context<'_>,
+    take: impl Fn() -> Result<Option<T>, WaitError>,
+    arm: impl Fn() -> bool,
+) -> Poll<Result<T, WaitError>> {
+    loop {
+        if let Some(ready) = take().transpose() {
+            *slot = None;
+            return Poll::Ready(ready);
+        }
+        slot.get_or_insert_with(|| WakerSlot::new(wakers)).register(cx.waker());
+        if arm() {
+            continue;
+        }
+        let advanced = device.inner.backend.advance(Time::NEVER);
+        if let Some(ready) = take().transpose() {
+            *slot = None;
+            return Poll::Ready(ready);
+        }
+        if advanced? == Advance::Moved {
+            // Other tasks' turn, then the next step.
+            cx.waker().wake_by_ref();
+        }
+        return Poll::Pending;
     }
 }
 
