@@ -97,6 +97,7 @@ impl<'m> Pin<'m> {
     ///
     /// # Errors
     /// The first of wrong protection domain, wrong queue pair, missing right, out of bounds.
+    #[inline(always)] // in two places, once a pin and once a packet
     pub(super) fn check(
         &self,
         by: Accessor,

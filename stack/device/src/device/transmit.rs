@@ -180,6 +180,7 @@ impl Device {
 
     /// Fills and sends runs until no queue pair of the path has anything to send, or the credit or
     /// the budget of `call` is used up. Turns that the budget leaves over stay listed.
+    #[inline(always)] // in two places, of which transmit_of is rare
     fn drain(
         &self,
         path_index: u32,

@@ -109,6 +109,7 @@ impl RunBuffer {
     }
 
     /// Does the same for a packet that may have an XRCETH.
+    #[inline(always)] // in one place a kind of packet
     pub fn append_packet<E>(
         &mut self,
         mut packet_repr: PacketRepr,

@@ -92,7 +92,7 @@ impl Message {
 
     /// Copies the payload of a WRITE to the memory that its first packet named. Returns the length
     /// of the message in bytes.
-    #[inline]
+    #[inline(always)] // in one place a service
     pub fn place_write(
         &mut self,
         queue: &mut RecvQueue,
