@@ -1,8 +1,8 @@
-//! Counts what the hot path allocates, and fails if it is anything: `cargo bench -p urxe-stack
+//! Counts the allocations of the hot path, and fails if there are any: `cargo bench -p urxe-stack
 //! --bench allocations`.
 //!
-//! A first round of messages makes what is made once (runs, rings, timers); the counted round must
-//! find it all there.
+//! A first round of messages makes the allocations that are made once (runs, rings, timers). The
+//! counted round must need no more.
 
 mod pair;
 
@@ -16,22 +16,22 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-// SAFETY: every call is handed on to the system's allocator as it is.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller's guarantees are the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller's guarantees are the same.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller's guarantees are the same.
         unsafe { System.realloc(at, layout, new_size) }
     }
 }

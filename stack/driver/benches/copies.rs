@@ -1,6 +1,6 @@
-//! What it costs to copy by system calls that report memory which is not there (EFAULT), as
-//! on-demand regions do, beside the ordinary copy; and to add to a word there by a helper process,
-//! beside the instruction. `cargo bench -p urxe-stack --bench copies`. Judges nothing: it says why
+//! Measures copies by system calls that report missing memory (EFAULT), as on-demand regions use
+//! them, against ordinary copies. Also measures additions to a word by a helper process against the
+//! instruction. `cargo bench -p urxe-stack --bench copies`. There is no limit: the bench shows why
 //! such calls are used only where they are needed.
 
 use std::hint::black_box;
@@ -14,7 +14,7 @@ const SIZES: [usize; 5] = [8, 64, 1024, 4096, 60 << 10];
 const ROUNDS: usize = 200;
 const COPIES: u32 = 50;
 
-/// A region whose bytes are moved in one of the two ways.
+/// A region with one of the two ways to copy.
 struct Region {
     memory: Memory,
     key: u32,
@@ -35,7 +35,7 @@ impl Region {
         Self { memory, key: mr.rkey.0, start: mr.iova, bytes: vec![7; LEN] }
     }
 
-    /// One WRITE's and one READ's share of work, a pin each; how long that took at best.
+    /// Does the copies of a WRITE and of a READ, with a pin each. Keeps the shortest times.
     fn copies(&mut self, size: usize, best: &mut [Duration; 2]) {
         let len = size as u64;
         let start = Instant::now();
@@ -56,7 +56,7 @@ impl Region {
         *best = [best[0].min(written), best[1].min(start.elapsed())];
     }
 
-    /// The same for atomic operations.
+    /// Does atomic additions. Keeps the shortest time.
     fn additions(&self, best: &mut Duration) {
         let start = Instant::now();
         for _ in 0..COPIES {
@@ -72,7 +72,7 @@ fn main() {
     println!("{:>8}  {:>24}  {:>24}", "bytes", "write: plain, checked", "read: plain, checked");
     for size in SIZES {
         let mut best = [[Duration::MAX; 2]; 2];
-        // In turn, so that what else the machine does meets both.
+        // Alternating, so other load on the machine affects both.
         for _ in 0..ROUNDS {
             regions.iter_mut().zip(&mut best).for_each(|(region, best)| region.copies(size, best));
         }

@@ -1,9 +1,9 @@
-//! What a thousand queue pairs move against one over the same memory, without all that carries
-//! their packets: told, not judged. `cargo bench -p urxe-stack --bench many`
+//! Measures the throughput of a thousand queue pairs against that of one over the same memory,
+//! without sockets. There is no limit. `cargo bench -p urxe-stack --bench many`
 //!
-//! What a program sees, and what each queue pair costs in memory and time, tells `cargo bench -p
-//! urxe --bench many`. Here fifty WRITEs of one queue pair are acknowledged by one or two packets,
-//! and those of fifty by fifty.
+//! `cargo bench -p urxe --bench many` measures the throughput of a program, and the memory and time
+//! of each queue pair. Here fifty WRITEs of one queue pair are acknowledged by one or two packets,
+//! and those of fifty queue pairs by fifty.
 
 mod pair;
 
@@ -16,13 +16,13 @@ use self::pair::Pair;
 const ACTIVE: usize = 1000;
 /// Bytes of a WRITE; the working set is [`ACTIVE`] of them on each side.
 const LENGTHS: [u32; 3] = [1024, 4096, 16_384];
-/// Of one length, so that all take about as long.
+/// Bytes of all WRITEs of one length, so that all lengths take about as long.
 const SWEPT_BYTES: usize = 60 << 20;
-/// WRITEs that are posted at a time.
+/// WRITEs posted at a time.
 const BATCH: usize = 50;
 const MIN_ROUNDS: usize = 6;
 
-/// Writes the whole working set once; how long that took.
+/// Writes the whole working set once. Returns the time.
 fn sweep(pair: &mut Pair, length: u32, qp_of: impl Fn(usize) -> QpHandle) -> Duration {
     let start = Instant::now();
     for first in (0..ACTIVE).step_by(BATCH) {
@@ -34,8 +34,8 @@ fn sweep(pair: &mut Pair, length: u32, qp_of: impl Fn(usize) -> QpHandle) -> Dur
     start.elapsed()
 }
 
-/// What many queue pairs move of what one does in the sweep right before; prints the middle of all
-/// rounds, since a machine that others use is not as fast in each, and the best rate of either.
+/// Measures many queue pairs and one in turn. Prints the median ratio, because a shared machine is
+/// not equally fast in each round, and the best rate of each.
 fn compare(pair: &mut Pair, length: u32, one: QpHandle, handles: &[[QpHandle; 2]]) {
     let bytes = ACTIVE * length as usize;
     let (mut alone, mut together, mut ratios) = (Duration::MAX, Duration::MAX, Vec::new());
@@ -57,7 +57,7 @@ fn compare(pair: &mut Pair, length: u32, one: QpHandle, handles: &[[QpHandle; 2]
 
 fn main() {
     let mut pair = Pair::with_buffers(ACTIVE * LENGTHS[2] as usize);
-    // Each has one WRITE under way.
+    // Each has one WRITE in flight.
     let handles: Vec<[QpHandle; 2]> = (0..ACTIVE).map(|_| pair.connect_another(1)).collect();
     let [one, _] = pair.connect_another(64);
     for length in LENGTHS {

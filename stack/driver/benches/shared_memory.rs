@@ -1,12 +1,16 @@
-//! What memory shared by two processes of a host would bring over loopback sockets: runs of packets
-//! one way, and a message to and fro. Both are measured without any protocol, CRC and copies at
-//! both ends included, in turn, as ratios. `cargo bench -p urxe-stack --bench shared_memory`
+//! Measures how much memory shared by two processes of a host would gain over loopback sockets:
+//! runs of packets one way, and a message back and forth. Both are measured without any protocol,
+//! in turn, as ratios; CRC and copies at both ends are included. `cargo bench -p urxe-stack --bench
+//! shared_memory`
 //!
-//! | row | what is done with a run |
+//! | row | a run is |
 //! |---|---|
 //! | sockets | built (copy, CRC), sent with GSO, received with GRO, checked and copied out |
-//! | ring | built, copied into the ring, copied out of it (what another process can still change must not be parsed), checked and copied out |
-//! | ring at best | built in the ring, copied out of it and checked there: both processes trust each other with their lives |
+//! | ring | built, copied into the ring, copied out of it, checked and copied out again |
+//! | ring at best | built in the ring, copied out of it and checked there |
+//!
+//! The second copy of `ring` is needed because memory that another process can change must not be
+//! parsed. `ring at best` assumes that both processes trust each other.
 
 use std::env;
 use std::fs::File;
@@ -24,19 +28,19 @@ use urxe_stack::port::{Run, Transmit};
 
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(200);
-/// Tells the child what to do; then where the shared memory is.
+/// Environment variables for the child: its role, and the path of the shared memory.
 const ROLE: &str = "URXE_BENCH_ROLE";
 const MEMORY: &str = "URXE_BENCH_MEMORY";
 
 const PAYLOAD: usize = 4096;
-/// BTH and RETH before the payload, ICRC behind it.
+/// BTH and RETH before the payload; the ICRC follows it.
 const HEAD: usize = 28;
 const PACKET: usize = HEAD + PAYLOAD + 4;
 const PACKETS: usize = 15;
 const RUN: usize = PACKETS * PACKET;
 const WORKING_SET: usize = 1 << 20;
 
-/// In the shared memory: words on cache lines of their own, then the slots of the ring.
+/// Offsets in the shared memory: words on cache lines of their own, then the slots of the ring.
 const PRODUCED: usize = 0;
 const CONSUMED: usize = 128;
 const STOP: usize = 256;
@@ -47,7 +51,7 @@ const SLOTS: u64 = 8;
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 50, 77, 1));
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 50, 77, 2));
 
-/// How the bytes come over.
+/// How the bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sockets,
@@ -95,12 +99,12 @@ fn parent() {
     }
 }
 
-/// One round with a child of its own: runs or exchanges a second.
+/// Runs one round with its own child. Returns runs or round trips a second.
 fn round(way: Way, role: &str, is_stream: bool) -> f64 {
     let file = rustix::fs::memfd_create("ring", MemfdFlags::ALLOW_SEALING).expect("shared memory");
     let len = SLOTS_AT + SLOTS as usize * SLOT;
     rustix::fs::ftruncate(&file, len as u64).expect("a length");
-    // What cannot shrink is copied by plain instructions.
+    // Memory that cannot shrink is copied by plain instructions.
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
     let shared = Buffer::of_file(&file, 0, len).expect("a mapping");
     let place = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
@@ -108,18 +112,18 @@ fn round(way: Way, role: &str, is_stream: bool) -> f64 {
     let child =
         command.env(ROLE, role).env(MEMORY, place).stdout(Stdio::piped()).spawn().expect("a child");
     let port = UdpPort::open(UdpConfig::new(HERE)).expect("a port");
-    // Until it is ready.
+    // Until the child is ready.
     while load(&shared, STOP) == 0 {
         thread::yield_now();
     }
     let rate = if is_stream { produce(way, &shared, &port) } else { ping(way, &shared, &port) };
     store(&shared, STOP, 2);
     let arrived = told_by(child);
-    // What counts is what arrived.
+    // For a stream, only the arrived runs count.
     if is_stream { arrived } else { rate }
 }
 
-/// The figure that the child tells in the end.
+/// Returns the figure that the child prints at its end.
 fn told_by(mut child: Child) -> f64 {
     let mut text = String::new();
     let mut output = child.stdout.take().expect("piped");
@@ -155,7 +159,7 @@ fn store(shared: &Buffer, at: usize, value: u64) {
     shared.store_u64(at, value).expect("inside");
 }
 
-/// Waits a moment; like a device, it gives the processor away now and then.
+/// Waits a moment; yields the processor now and then, as a device does.
 fn pause(looks: &mut u32) {
     *looks += 1;
     if looks.is_multiple_of(50) {
@@ -182,7 +186,7 @@ fn send(port: &UdpPort, to: IpAddr, bytes: &[u8]) {
     });
 }
 
-/// Sends runs for a round.
+/// Sends runs for a round. Returns runs a second.
 fn produce(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
     let source = vec![7_u8; WORKING_SET];
     let mut run = vec![0_u8; RUN];
@@ -221,7 +225,7 @@ fn produce(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
     number as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Receives runs until told to stop; how many a second.
+/// Receives runs until the parent stops the round. Returns runs a second.
 fn consume(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
     let mut target = vec![0_u8; WORKING_SET];
     let mut private = vec![0_u8; RUN];
@@ -275,7 +279,7 @@ fn consume(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
     packets as f64 / PACKETS as f64 / time.as_secs_f64()
 }
 
-/// Sends a message and waits for the answer, for a round; how often a second.
+/// Sends a message and waits for the reply, for a round. Returns round trips a second.
 fn ping(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
     let mut buffers = ReceiveBuffers::new(1);
     let (start, mut number, mut looks, mut message) = (Instant::now(), 0, 0, [0_u8; 64]);
@@ -298,7 +302,7 @@ fn ping(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
     number as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Answers until told to stop.
+/// Replies until the parent stops the round.
 fn pong(way: Way, shared: &Buffer, port: &UdpPort) {
     let mut buffers = ReceiveBuffers::new(1);
     let (mut number, mut looks, mut message) = (0, 0, [0_u8; 64]);

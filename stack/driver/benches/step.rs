@@ -1,5 +1,5 @@
-//! What a message costs between requester and responder, without any system call: post, send,
-//! receive, acknowledge, poll. Run with `cargo bench -p urxe-stack --bench step`.
+//! Measures a message between requester and responder without any system call: post, send, receive,
+//! acknowledge, poll. `cargo bench -p urxe-stack --bench step`.
 #![allow(missing_docs)] // criterion's macros make public items
 
 mod pair;

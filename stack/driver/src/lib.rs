@@ -1,4 +1,4 @@
-//! The stack of a software RoCEv2 device, and the driver that moves it over UDP.
+//! The stack of a software RoCEv2 device, and the driver that runs the device over UDP.
 //!
 //! [`driver`] owns the threads and descriptors. Everything else is re-exported from the layer that
 //! defines it:
@@ -10,11 +10,11 @@
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
 //! | `urxe-cm` | [`cm`], [`cma`] |
 //! | `urxe-sim` | [`port::sim`], [`port::faults`] |
-//! | `urxe-io` | [`link`], [`sys`], [`port::udp`], [`port::sharing`], `port::tap` (feature `capture`) |
+//! | `urxe-io` | [`link`], [`sys`], [`port::udp`], [`port::sharing`], `port::tap` (`capture`) |
 //!
-//! The protocol core (memory, device, cm) is sans-IO: it takes packets, time and the program's
-//! calls, and gives packets, completions and the next deadline. It has no socket, no thread, no
-//! clock and no global, and its randomness is passed in. The same core runs over UDP, in a seeded
+//! The protocol core (memory, device, cm) is sans-IO. Packets, time and the program's calls go in;
+//! packets, completions and the next deadline come out. The core has no socket, no thread, no clock
+//! and no global, and its caller passes in the randomness. The same core runs over UDP, in a seeded
 //! network with virtual time, and under a fuzzer.
 //!
 //! # The two ways of a payload
@@ -46,7 +46,7 @@ pub use urxe_io::{link, sys};
 pub use urxe_memory as memory;
 pub use urxe_types::{errno, errors, rng, sync, time};
 
-/// Where packets come and go: the traits of a port, and the ports.
+/// The ports, and the traits that a port implements.
 pub mod port {
     #[cfg(feature = "capture")]
     pub use urxe_io::tap;

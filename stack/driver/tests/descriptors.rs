@@ -1,5 +1,5 @@
-//! What a device says when its process has no descriptors left. A process of its own, since it has
-//! the limit for itself.
+//! The errors of a device whose process has no descriptors left. The test has its own process,
+//! because it lowers the limit.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{QpCap, QpType};
 use urxe_wire::Gid;
 
-/// More than a device and a test take.
+/// More descriptors than a device and a test need.
 const DESCRIPTORS: u64 = 128;
 
 #[test]
@@ -33,7 +33,7 @@ fn groups_end_where_the_descriptors_do() {
     let refused = (0..DESCRIPTORS as u8).find_map(|nr| device.attach_mcast(qp, group(nr)).err());
     let error = refused.expect("the sockets of the device itself are descriptors, too");
     assert_eq!(error.errno(), libc::ENOMEM, "{error}");
-    // One that is left makes room for another.
+    // A group that the device leaves makes room for another.
     device.detach_mcast(qp, group(0)).unwrap();
     device.attach_mcast(qp, group(200)).unwrap();
 }

@@ -1,16 +1,16 @@
-//! What the UDP port really puts on the wire, seen by a packet socket; and what a small MTU does to
-//! it.
+//! The packets that the UDP port puts on the wire, read by a packet socket, and the effect of a
+//! small MTU.
 //!
-//! Needs root in a network namespace of its own, and `ip` (iproute2):
+//! Needs root in its own network namespace, and `ip` (iproute2):
 //!
 //! ```text
 //! sudo unshare --net cargo test -p urxe-stack --test on_the_wire -- --ignored
 //! unshare --map-root-user --net cargo test -p urxe-stack --test on_the_wire -- --ignored
 //! ```
 //!
-//! The second works for every user where user namespaces are allowed. Loopback takes GSO sends
-//! whole, so the tests tell it to take one segment at a time (`gso_max_segs`): the kernel then cuts
-//! runs up as it does for a device without segmentation offload.
+//! The second command works for every user if user namespaces are allowed. Loopback takes whole GSO
+//! sends. The tests set it to one segment at a time (`gso_max_segs`), so the kernel segments runs
+//! as for a device without segmentation offload.
 
 use std::fs;
 use std::io::Read;
@@ -51,7 +51,7 @@ impl Loopback {
     }
 }
 
-/// A socket that sees every packet of the namespace, from the IP header on (packet(7)).
+/// Opens a socket that receives every packet of the namespace, from the IP header on (packet(7)).
 fn watch(address: IpAddr) -> Socket {
     let ethertype: u16 = if address.is_ipv4() { 0x0800 } else { 0x86dd };
     let protocol = Protocol::from(i32::from(ethertype.to_be()));
@@ -61,7 +61,7 @@ fn watch(address: IpAddr) -> Socket {
     socket
 }
 
-/// The next packet to UDP port 4791.
+/// Returns the next packet to UDP port 4791.
 fn next(watch: &mut Socket) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 17];
     let start = Instant::now();
@@ -80,8 +80,8 @@ fn open(address: IpAddr) -> UdpPort {
     UdpPort::open(UdpConfig::new(address)).unwrap()
 }
 
-/// A run's bytes: packets of `segment_size` bytes and a last one that fills up `length`, each with
-/// the ICRC for the identification that is its index.
+/// Returns the bytes of a run: packets of `segment_size` bytes and a last one that completes
+/// `length`. Each has the ICRC for the identification that is its index.
 fn run_bytes(from: IpAddr, to: IpAddr, length: usize, segment_size: usize) -> Vec<u8> {
     let seed = IcrcSeed::new(from, ROCE_PORT, to, ROCE_PORT).unwrap();
     let mut bytes: Vec<u8> = (0..length).map(|n| (n ^ (n >> 8)) as u8).collect();
@@ -96,7 +96,7 @@ fn run(from: IpAddr, to: IpAddr, bytes: &[u8], segment_size: usize) -> Run<'_> {
     Run { from, from_port: ROCE_PORT, to, bytes, segment_size, traffic_class: 0x69, hop_limit: 0 }
 }
 
-/// The frames of a capture.
+/// Returns the frames of a capture.
 fn frames(capture: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     blocks(PcapNGReader::new(1 << 20, capture).unwrap(), |block| {
@@ -114,7 +114,7 @@ fn identifications_are_the_index_with_df_and_icrcs_hold() {
     let mut watch = watch(A);
     let (a, _b) = (open(A), open(B));
     assert!(a.gso());
-    // Twice each: nothing may carry over from one call to the next.
+    // Each twice, because no state may carry over from one call to the next.
     for (length, segment_size) in [
         (64, 64),
         (64, 64),
@@ -186,7 +186,7 @@ fn the_tap_records_the_headers_that_are_on_the_wire() {
         const UDP_CHECKSUM: usize = IP + 6;
         let mut seen = next(&mut watch);
         let mut expected = frame[ETHERNET..].to_vec();
-        // Loopback leaves the UDP checksum to a device that there is none of.
+        // Loopback leaves the UDP checksum to the device, and there is none.
         seen[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
         expected[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
         assert!(expected == seen, "recorded {:02x?}, seen {:02x?}", &expected[..40], &seen[..40]);
@@ -224,7 +224,7 @@ fn what_exceeds_the_mtu_is_refused_and_the_mtu_told() {
 
         assert_eq!(outcome(3 * (fits + 4), fits + 4), SendOutcome::Dropped);
         assert_eq!(a.counters().send_too_big, 2);
-        // A refused size says nothing against GSO, and what fits still goes.
+        // The refused size does not turn GSO off, and a run that fits is still sent.
         assert!(a.gso());
         drained();
         assert_eq!(outcome(3 * fits, fits), SendOutcome::Sent);
@@ -239,8 +239,8 @@ fn what_exceeds_the_mtu_is_refused_and_the_mtu_told() {
     }
 }
 
-/// Both ends of a virtual pair in one namespace. What leaves the one comes in at the other, where
-/// a packet socket sees it.
+/// Both ends of a veth pair in one namespace. A packet sent on one end arrives at the other, where
+/// a packet socket receives it.
 struct Veth {
     _alone: Loopback,
 }
@@ -271,7 +271,7 @@ impl Drop for Veth {
 }
 
 /// Groups of both IP versions and of each scope, on the loopback interface and on one with a
-/// network behind it. The former takes none of IPv6.
+/// network. The loopback interface allows no IPv6 groups.
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
@@ -288,7 +288,7 @@ fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
         let mut watch = watch(from);
         let config = UdpConfig { interface, ..UdpConfig::new(from) };
         let sender = UdpPort::open(config.clone()).unwrap();
-        // Two in one process stand for two processes: each gets a copy.
+        // Two sockets in one process stand for two processes: each gets a copy.
         let members = [(); 2].map(|()| UdpPort::join(group, &config).unwrap());
         let other_group = UdpPort::join(neighbour(group), &config).unwrap();
         let mut buffers = ReceiveBuffers::new(8);
@@ -340,7 +340,7 @@ fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
     drop(pair);
 }
 
-/// The group with the next number.
+/// Returns the group with the next number.
 fn neighbour(group: IpAddr) -> IpAddr {
     match group {
         IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() + 1)),

@@ -1,4 +1,4 @@
-//! Datagrams of a device to itself, over its socket and without.
+//! Datagrams of a device to itself, over its socket and without a socket.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use urxe_test_support::qp::{address_vector, bring_up_by, datagram_attributes, in
 use urxe_wire::QKey;
 
 const QKEY: QKey = QKey(0x1234);
-/// Bytes in front of each message.
+/// Bytes before each message.
 const HEADER: usize = 40;
 /// Bytes of a receive.
 const ROOM: usize = 128;
@@ -39,8 +39,8 @@ fn next(engine: &Engine, cq: &Cq) -> Completion {
     out[0]
 }
 
-/// From one queue pair to another of the device, and to itself; how many packets left directly, and
-/// how many over the socket.
+/// Sends from one queue pair of the device to another, and to itself. Returns how many packets were
+/// sent directly, and how many in all.
 fn exchange(address: Ipv4Addr, direct: bool) -> (u64, u64) {
     let spec: LinkSpec = format!("rxe0={address}").parse().unwrap();
     let engine = Engine::open(&spec, EngineConfig { direct, ..EngineConfig::default() }).unwrap();

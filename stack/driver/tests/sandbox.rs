@@ -1,5 +1,5 @@
-//! In a sandbox that refuses netlink a device works, without news of its interface; where even
-//! listing interfaces is refused, the error says so.
+//! In a sandbox that refuses netlink, a device works without changes of its interface. If listing
+//! interfaces is refused too, the error says so.
 //!
 //! The sandbox is a seccomp filter of the thread, which the threads that it starts inherit:
 //! seccomp(2).
@@ -11,7 +11,8 @@ use std::thread;
 use urxe_stack::driver::{Engine, EngineConfig, OpenEngineError};
 use urxe_stack::link::{LinkError, LinkSpec};
 
-/// From now on this thread gets EACCES for each netlink socket whose type has one of these bits.
+/// Makes socket(2) fail with EACCES on this thread for each netlink socket whose type has one of
+/// these bits.
 fn refuse_netlink(types: u32) {
     const NR: u32 = 0;
     const FIRST_ARGUMENT: u32 = 16;
@@ -45,7 +46,7 @@ fn open(address: Ipv4Addr) -> Result<Engine, OpenEngineError> {
     Engine::open(&spec, EngineConfig::default())
 }
 
-/// Runs `test` in a sandbox of its own.
+/// Runs `test` in its own sandbox.
 fn sandboxed(types: u32, test: fn()) {
     let sandbox = thread::spawn(move || {
         refuse_netlink(types);
@@ -56,13 +57,13 @@ fn sandboxed(types: u32, test: fn()) {
 
 #[test]
 fn without_news_of_interfaces_a_device_works() {
-    // Those that tell of changes are asked without blocking, those that list are not.
+    // The sockets for changes are non-blocking; those for listing are not.
     sandboxed(libc::SOCK_NONBLOCK as u32, || {
         let engine = open(Ipv4Addr::new(127, 77, 3, 1)).unwrap();
         assert!(engine.device().is_port_active());
         assert!(engine.gids().iter().all(|entry| entry.assigned));
         assert_eq!(engine.device().events().next_event(), None);
-        // Its thread goes on and ends.
+        // The thread of the engine runs and ends.
         engine.progress();
         drop(engine);
     });

@@ -1,5 +1,5 @@
-//! Two hosts on a wire in memory, for the benches: what one sends is handed to the other, nothing
-//! else happens. Each bench uses a part of it.
+//! Two hosts on a wire in memory, for the benches. Each packet that one host sends is given to the
+//! other; nothing else happens.
 #![allow(dead_code, reason = "each bench uses a part")]
 
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ const CAP: QpCap = QpCap {
     max_inline_data: 64,
 };
 
-/// A requester (the first) and a responder.
+/// A requester (the first host) and a responder.
 pub struct Pair {
     hosts: [Host; 2],
     wire: Wire,
@@ -35,7 +35,7 @@ impl Pair {
         Self::with_buffers(BUFFER_LEN)
     }
 
-    /// With so many bytes on each side.
+    /// Makes a pair with `memory` bytes on each side.
     pub fn with_buffers(memory: usize) -> Self {
         let options = HostOptions { cap: CAP, cq_entries: 1024, memory, ..HostOptions::default() };
         let host = |address: Ipv4Addr, seed| {
@@ -60,7 +60,8 @@ impl Pair {
         }
     }
 
-    /// One more queue pair on each side, connected with each other, with queues of so many entries.
+    /// Creates one more queue pair on each side and connects them. Their queues have `entries`
+    /// entries.
     pub fn connect_another(&mut self, entries: u32) -> [QpHandle; 2] {
         let cap = QpCap { max_send_wr: entries, max_recv_wr: entries, max_inline_data: 0, ..CAP };
         let qps = [0, 1].map(|nr| {
@@ -78,7 +79,7 @@ impl Pair {
         requester.post_on(qp, op, &[requester.sge(offset, length)]);
     }
 
-    /// A SEND of `length` bytes, received.
+    /// Sends and receives a SEND of `length` bytes.
     pub fn send(&mut self, length: u32) {
         let responder = &self.hosts[1];
         responder.post_recv(1, &[responder.sge(0, length)]);
@@ -86,13 +87,13 @@ impl Pair {
         self.finish(1, 1);
     }
 
-    /// A WRITE of `length` bytes.
+    /// Does a WRITE of `length` bytes.
     pub fn write(&mut self, length: u32) {
         self.post(SendOp::Write { remote: self.remote() }, length);
         self.finish(1, 0);
     }
 
-    /// A READ of `length` bytes.
+    /// Does a READ of `length` bytes.
     pub fn read(&mut self, length: u32) {
         self.post(SendOp::Read { remote: self.remote() }, length);
         self.finish(1, 0);
@@ -106,7 +107,7 @@ impl Pair {
         self.hosts[0].post(op, &[self.hosts[0].sge(0, length)]);
     }
 
-    /// Moves packets until both are silent; checks that so many completed on each side.
+    /// Moves packets until neither host sends. Checks the numbers of completions.
     pub fn finish(&mut self, sends: usize, receives: usize) {
         self.hosts.iter().for_each(|host| host.clock.advance(1000));
         while self.step(0, 1) | self.step(1, 0) {}
@@ -118,8 +119,8 @@ impl Pair {
         }
     }
 
-    /// Hands to `to` what `from` sends. Each keeps what the ICRCs of its peer begin with, as the
-    /// threads of two programs do.
+    /// Gives the packets of `from` to `to`. Returns whether there were any. Each host caches its
+    /// peer's ICRC seeds, as the threads of two programs do.
     fn step(&mut self, from: usize, to: usize) -> bool {
         self.hosts[from].transmit(&self.wire);
         let host = &self.hosts[to];

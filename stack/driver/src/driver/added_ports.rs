@@ -1,9 +1,9 @@
 //! Ports of addresses that the interface got while the device was open.
 //!
-//! They never move and stay as long as the device, so that threads that receive and send need no
-//! lock for them. The port of an address that vanished is harmless: nothing comes there, what is
-//! sent from it fails, and it works again when the address comes back. So there is a limit to how
-//! many addresses a device follows.
+//! The ports never move and live as long as the device, so threads that receive and send need no
+//! lock to use them. If an address vanishes, its port stays: nothing arrives there and sends fail,
+//! until the address comes back. Therefore a device opens ports for a limited number of added
+//! addresses.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,13 +14,14 @@ use rustix::io::Errno;
 use crate::port::sharing::{self, Member};
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 
-/// Temporary IPv6 addresses (RFC 8981) come one a day.
+/// The most added addresses of a device. Temporary IPv6 addresses (RFC 8981) appear about once a
+/// day.
 pub(super) const MAX_ADDED: usize = 32;
 
-/// See the module.
+/// The ports of added addresses.
 #[derive(Debug)]
 pub(super) struct AddedPorts {
-    /// What the ports of the others were opened with.
+    /// The configuration of the ports that the device was opened with.
     template: UdpConfig,
     ports: [OnceLock<(UdpPort, Option<Member>)>; MAX_ADDED],
 }
@@ -30,7 +31,10 @@ pub(super) struct AddedPorts {
 pub(super) enum AddPortError {
     #[error(transparent)]
     Port(#[from] OpenPortError),
-    #[error("{MAX_ADDED} addresses came since the device was opened, and it follows no more")]
+    #[error(
+        "{MAX_ADDED} addresses were added since the device was opened, which is the limit; open \
+         the device again to use more"
+    )]
     TooMany,
 }
 
@@ -59,10 +63,12 @@ impl AddedPorts {
         self.opened().filter_map(|(_, member)| member.as_ref())
     }
 
-    /// Opens a port for an address, unless it has one from an earlier time, and has `tell`, which
-    /// is given how it was opened, wake the threads that sleep already when something comes there.
-    /// `slot` is the process's on the other addresses. One thread at a time. Its member, if the
-    /// address is shared and new.
+    /// Opens a port for an address, unless the address already has one. `slot` is the slot of this
+    /// process on the other addresses.
+    ///
+    /// `tell` gets the configuration and the socket. It must make threads that already sleep wake
+    /// up when a packet arrives there. Only one thread at a time may call this function. Returns
+    /// the new membership if the address is shared.
     pub fn open(
         &self,
         address: IpAddr,

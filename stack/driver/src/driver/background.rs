@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | deadlines | `Shared::handle_timeouts` | packets, completions |
 //! | threads that poll or lead | [`decision`] | a sleep on a part of the [`poll_set`] |
-//! | readable sockets | [`decision`] | a row of reads, and the packets sent in reply |
-//! | news of interfaces | `Shared::refresh_port_state` | ports, a new [`poll_set`] |
-//! | joining processes, handed-in packets | `Ports::serve_peers` | replies, packets to the device |
+//! | readable sockets | [`decision`] | a series of reads, and the packets sent in reply |
+//! | changed interfaces | `Shared::refresh_port_state` | ports, a new [`poll_set`] |
+//! | joining processes, forwarded packets | `Ports::serve_peers` | replies, packets to the device |
 //! | the common sockets, their backoff | `Ports::receive_common` | packets to the device |
-//! | sockets of ended processes | `Ports::clean_up_orphans`, once a second | replies to MADs, drops |
+//! | sockets of ended processes | `Ports::clean_up_orphans`, once a second | MADs, drops |
 //! | MADs in the inbox | `Shared::serve_management` | MADs to the connection manager |
 
 mod decision;
@@ -25,14 +25,15 @@ use crate::sync::{try_lock, yield_now};
 use crate::sys::clock;
 use crate::time::Time;
 
-/// The sockets are watched so long after a polling thread left packets in them.
+/// Nanoseconds for which the thread sleeps on the sockets after a polling thread left packets in
+/// them.
 const WATCHED_NS: u64 = 10_000_000;
-/// How often the sockets of processes that ended are discarded.
+/// Nanoseconds between two clean-ups of the sockets of ended processes.
 const ORPHAN_CLEANUP_NS: u64 = 1_000_000_000;
-/// So many management datagrams are handed on at once while more come.
+/// MADs from which the inbox is emptied although more packets wait.
 const MAD_BATCH: usize = 64;
 
-/// Runs until the engine stops.
+/// Runs the background thread until the engine stops.
 pub(super) fn run(shared: &Shared) {
     let mut thread = BackgroundThread {
         shared,
@@ -50,13 +51,13 @@ pub(super) fn run(shared: &Shared) {
 struct BackgroundThread<'a> {
     shared: &'a Shared,
     poll_set: PollSet<'a>,
-    /// Reads the common sockets and the sockets of ended processes, and takes handed-in packets.
-    /// Polling threads use `Shared::receiver`.
+    /// Reads the common sockets and the sockets of ended processes, and takes forwarded packets.
+    /// Polling threads use `Shared::receiver` at the same time.
     common_receiver: Receiver,
     mad_burst: MadBurstDetector,
-    /// Until when the sockets are watched although a thread polls.
+    /// The time until which the thread sleeps on the sockets although a thread polls.
     watched_until: Time,
-    /// When the sockets of processes that ended are discarded next.
+    /// The time of the next clean-up of the sockets of ended processes.
     cleanup_at: Time,
 }
 
@@ -69,7 +70,7 @@ impl BackgroundThread<'_> {
         shared.handle_timeouts(now);
         shared.transmit(now);
         // Timeouts complete requests and end connections. A thread that waits for that must not
-        // wait for this thread's next packet.
+        // wait until this thread receives its next packet.
         shared.call_hook();
         if shared.stop.load(Ordering::Acquire) {
             return;
@@ -89,7 +90,8 @@ impl BackgroundThread<'_> {
             shared.refresh_port_state();
             // A new address has a port.
             self.poll_set = PollSet::new(shared, self.poll_set.has_common);
-            // The new set has not been polled: its `Entry::Shared` is served after the next sleep.
+            // No sleep has used the new set yet: its `Entry::Shared` is served after the next
+            // sleep.
         }
         self.serve_shared();
         self.clean_up_orphans();
@@ -109,8 +111,8 @@ impl BackgroundThread<'_> {
             wait.deadline(&due, has_leader).map(|deadline| deadline.since_ns(now))
         };
         if wait == Wait::Polled {
-            // No thread needs to wake this one. The timer goes off within a millisecond of the last
-            // poll, and a polling thread that puts it off looks for new deadlines.
+            // No thread needs to wake this one. The timer expires within 1 ms of the last poll, and
+            // a thread that extends the timer takes new deadlines into account.
             let now = clock::now();
             shared.watchdog.arm(now, shared.watchdog_deadline());
             poll_set.sleep(wait.entries(), timeout_ns(now));
@@ -123,9 +125,10 @@ impl BackgroundThread<'_> {
             };
             shared.waker.sleep(last_look, |timeout_ns| poll_set.sleep(wait.entries(), timeout_ns));
         }
-        // An error in a socket's queue makes it readable without a packet: it must be taken, or
-        // this thread never sleeps again. In each state this thread sleeps on the common sockets,
-        // which also get ICMP errors: the kernel picks the socket for one by its hash.
+        // A queued error makes a socket readable without a packet. If this thread did not take the
+        // error, every later sleep would end at once. It sleeps on the common sockets in every
+        // state; they get ICMP errors too, because the kernel picks the socket of an error by a
+        // hash.
         if poll_set.has_socket_error(wait.entries()) {
             let common = shared.ports.members().filter_map(Member::common);
             for port in shared.ports.iter().chain(common) {
@@ -144,7 +147,7 @@ impl BackgroundThread<'_> {
         loop {
             let received = shared.ports.receive(&mut receiver, &shared.device, ReceiveScope::All);
             if received > 0 {
-                // MADs that come together go to the connection manager together.
+                // The MADs of a burst go to the connection manager together.
                 if shared.ports.inbox.len() >= MAD_BATCH {
                     mads += shared.serve_management();
                 }
@@ -165,7 +168,8 @@ impl BackgroundThread<'_> {
         burst.batches > 0
     }
 
-    /// Serves the desks and reads the common sockets, if one is ready or the backoff is over.
+    /// Serves other processes and reads the common sockets, if one is readable or the backoff is
+    /// over.
     fn serve_shared(&mut self) {
         let Self { shared, poll_set, common_receiver: receiver, .. } = self;
         let ports = &shared.ports;
@@ -185,7 +189,7 @@ impl BackgroundThread<'_> {
         }
     }
 
-    /// Empties the sockets of processes that ended, if that is due.
+    /// Cleans up the sockets of ended processes, if that is due.
     fn clean_up_orphans(&mut self) {
         let Self { shared, common_receiver: receiver, cleanup_at, .. } = self;
         if shared.ports.is_shared() && clock::now() >= *cleanup_at {

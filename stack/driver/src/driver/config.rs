@@ -1,4 +1,4 @@
-//! How an engine is opened, whom it tells what happens, and what can go wrong.
+//! The configuration of an engine, its hooks, and the errors of opening it.
 
 use std::io;
 use std::time::Duration;
@@ -17,41 +17,42 @@ use crate::port::faults::FaultSpec;
 use crate::port::udp::OpenPortError;
 use crate::sync::Arc;
 
-/// How to open an engine.
+/// The configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Bytes of receive buffer to ask for; as much as is useful if `None`.
+    /// Bytes of receive buffer to ask for; `None` for the port's default.
     pub receive_buffer: Option<usize>,
-    /// Send runs of several packets in one call where the kernel can.
+    /// Whether to send runs of several packets in one call, if the kernel can.
     pub gso: bool,
-    /// Receive merged datagrams where the kernel can.
+    /// Whether to receive merged datagrams, if the kernel can.
     pub gro: bool,
-    /// How received ICRCs are checked.
+    /// How the device checks received ICRCs.
     pub icrc_policy: IcrcPolicy,
-    /// How bytes of registered memory move.
+    /// How the device copies bytes of registered memory.
     pub copies: CopyMode,
-    /// Where to record all packets.
+    /// The observer that records all packets.
     pub tap: Option<Arc<dyn PacketTap>>,
-    /// Where keys, numbers and first PSNs come from; of the operating system if `None`.
+    /// The seed of keys, numbers and first PSNs; `None` for a random seed of the operating system.
     pub seed: Option<u64>,
-    /// What the device can do.
+    /// The limits of the device.
     pub limits: Limits,
-    /// What happens to packets that arrived before the device sees them: a simulated bad network.
+    /// The simulated impairment of received packets, before the device processes them.
     pub faults: FaultSpec,
-    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips
-    /// were measured. Longer is better where the peer may stall: an emulated machine, a process in
-    /// a debugger.
+    /// The shortest time to a retransmission before the local ACK timeout, whatever round trip was
+    /// measured. A longer time helps if the peer may stall: an emulated machine, or a process in a
+    /// debugger.
     pub early_timeout_min: Duration,
-    /// Packets to devices of this process that were opened with it as well go to them directly,
-    /// over no socket. What watches or disturbs the interface (tcpdump, netem) does not see them;
-    /// captures and counters of the devices do.
+    /// Whether packets to devices of this process that also set this flag skip the socket. Tools on
+    /// the interface (tcpdump, netem) do not see such packets; captures and counters of the devices
+    /// do.
     pub direct: bool,
-    /// Packets of reliable connections say that their sender heeds marks of routers (ECT(0)).
+    /// Whether packets of reliable connections are marked ECN-capable (ECT(0)), because the sender
+    /// reduces its rate on congestion notifications.
     pub ecn: bool,
-    /// Whom to tell, beside the descriptors.
+    /// Callbacks beside the event descriptors.
     pub hooks: Hooks,
-    /// The connections that the device's management datagrams are for; without them they wait to be
-    /// [taken](super::Engine::take_mad).
+    /// The connections that get the MADs of the device. Without them the MADs wait for
+    /// [`take_mad`](super::Engine::take_mad).
     pub connections: Option<Arc<Connections>>,
 }
 
@@ -76,22 +77,22 @@ impl Default for EngineConfig {
     }
 }
 
-/// Whom an engine tells what happens, beside its descriptors: for callers that wait without one.
+/// Callbacks of an engine, for callers that wait without its descriptors.
 #[derive(Clone, Default)]
 pub struct Hooks {
-    /// Woken like the descriptor of asynchronous events, under a lock of the core.
+    /// Woken with the descriptor of asynchronous events, under a lock of the core.
     pub events: Option<Arc<dyn Wake>>,
     /// Called by the background thread each time it has received and handled timeouts.
     pub after_progress: Option<Arc<dyn AfterProgress>>,
 }
 
-/// Acts on what was noted under locks. A [`Wake`] may not call back into the core; here it is
-/// allowed.
+/// Acts on the records that callbacks made under locks. A [`Wake`] must not call the core; this
+/// trait may.
 pub trait AfterProgress: Send + Sync {
-    /// Whether something was noted. Asked often, and under no lock.
+    /// Returns whether there is a record. Called often, without a lock.
     fn is_due(&self) -> bool;
 
-    /// Acts on it, under no lock. It may drop the engine.
+    /// Acts on the records, without a lock. This call may drop the engine.
     fn act(&self);
 }
 
@@ -104,7 +105,7 @@ impl std::fmt::Debug for Hooks {
     }
 }
 
-/// What of these limits this process can have, by its limit of open files (`ulimit -n`).
+/// Reduces the limits to those that the process's limit of open files allows (`ulimit -n`).
 #[must_use]
 pub fn limits_here(limits: Limits) -> Limits {
     limits.within_descriptors(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
@@ -114,13 +115,13 @@ urxe_types::errors! {
     /// Why an engine could not be opened.
     #[derive(Debug, thiserror::Error)]
     pub enum OpenEngineError {
-        /// The link's interface or address.
+        /// The interface or the address of the link.
         #[error(transparent)] Link(#[from] LinkError),
         /// A socket.
         #[error(transparent)] Port(#[from] OpenPortError),
-        #[error("cannot make an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
+        #[error("cannot create an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
         EventFd(Errno) => |errno| errno.raw_os_error(),
-        #[error("the operating system gives no random numbers: {0}")]
+        #[error("cannot get random numbers from the operating system: {0}")]
         Random(Errno) => |errno| errno.raw_os_error(),
         #[error("cannot start the background thread: {0}")]
         Thread(io::Error) => |error| error.raw_os_error().unwrap_or(EAGAIN),

@@ -1,15 +1,17 @@
-//! Connections over engines: one [`Cma`] a process, fed by the engines' queue pairs 1.
+//! Connections over engines: one [`Cma`] a process, which gets the MADs of all engines.
 //!
 //! ```text
-//!   engine: a MAD for this process ──> inbox ──> Connections ──> Cma ──> events in channels (eventfd)
-//!   program: connect, accept, ... ─────────────────^      └──> MADs, sent at once by the same thread
+//!   engine: a MAD for this process ──> inbox ──> Connections ──> Cma ──> events (eventfd)
+//!   program: connect, accept, ... ─────────────────^      └──> MADs, sent at once by this thread
 //!   engine's background thread: sleeps until the next deadline of the Cma
 //! ```
-//! Whoever receives a MAD hands it on, a polling thread or an engine's background thread; who calls
-//! sends what comes of it. All of it is under one lock, which no path of data takes.
+//! The thread that receives a MAD passes it to the `Cma`, whether it polls or is a background
+//! thread. The thread that calls the `Cma` sends the resulting MADs. One lock protects the `Cma`;
+//! the data path does not take it.
 //!
-//! What system calls that brings is made after letting go of it: whom they wake would find it
-//! taken. MADs leave in the order in which they were made, those to one process of a peer together.
+//! System calls follow after the lock is released: a thread that they wake takes the same lock.
+//! MADs leave in the order in which the `Cma` made them; those to one process of a peer leave
+//! together.
 
 use urxe_wire::Gid;
 
@@ -25,15 +27,15 @@ use crate::time::Time;
 /// The connections of a process over all engines that were opened with it.
 pub struct Connections {
     core: Mutex<Core>,
-    /// MADs on their way out. Its lock may be taken under the core's.
+    /// MADs to be sent. This lock may be taken while the core is locked.
     outbox: Mutex<Vec<OutgoingMad>>,
-    /// Held by who sends them.
+    /// Locked by the thread that sends the MADs.
     sender: Mutex<Sender>,
-    /// When something of the core is due, in nanoseconds.
+    /// The next deadline of the core in nanoseconds.
     deadline_ns: AtomicU64,
 }
 
-/// What sending takes.
+/// The buffers of the sending thread.
 #[derive(Default)]
 struct Sender {
     batch: Vec<OutgoingMad>,
@@ -47,8 +49,8 @@ struct Core {
 }
 
 impl Connections {
-    /// Without engines and identifiers. Ports, packet sequence numbers and communication ids follow
-    /// from `seed`.
+    /// Makes connections without engines and identifiers. Ports, packet sequence numbers and
+    /// communication ids follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let core = Core { cma: Cma::new(seed), engines: Vec::new() };
@@ -61,7 +63,7 @@ impl Connections {
         }
     }
 
-    /// Calls the core, sends what comes of it, and wakes who waits for the events.
+    /// Calls the core, sends the resulting MADs, and signals the resulting events.
     pub fn call<T>(&self, call: impl FnOnce(&mut Cma, Time) -> T) -> T {
         let now = clock::now();
         let mut core = lock(&self.core);
@@ -80,12 +82,12 @@ impl Connections {
         result
     }
 
-    /// Looks at the core, which changes nothing there.
+    /// Reads the core.
     pub fn inspect<T>(&self, read: impl FnOnce(&Cma) -> T) -> T {
         read(&lock(&self.core).cma)
     }
 
-    /// Puts the core's MADs into the outbox; whether there are any.
+    /// Moves the core's MADs to the outbox. Returns whether there were any.
     fn queue_mads(&self, core: &mut Core) -> bool {
         let Core { cma, engines } = core;
         let Some(first) = cma.poll_transmit() else { return false };
@@ -100,7 +102,7 @@ impl Connections {
         true
     }
 
-    /// Sends what is in the outbox, or waits until another thread has.
+    /// Sends the MADs in the outbox, or waits until another thread has sent them.
     fn send(&self) {
         let mut sender = lock(&self.sender);
         let Sender { batch, bytes } = &mut *sender;
@@ -109,8 +111,8 @@ impl Connections {
         batch.clear();
     }
 
-    /// Takes note of when something is due; whose background thread is to be told, if that is
-    /// earlier than it knows.
+    /// Stores the next deadline of the core. Returns the engine whose background thread must wake
+    /// up if the deadline is earlier than before.
     fn update_deadline(&self, core: &Core) -> Option<Arc<dyn Uplink>> {
         let deadline_ns = core.cma.next_deadline().unwrap_or(Time::NEVER).as_ns();
         let is_earlier = deadline_ns < self.deadline_ns.swap(deadline_ns, Ordering::AcqRel);
@@ -118,24 +120,24 @@ impl Connections {
         Some(Arc::clone(engine))
     }
 
-    /// When something of it is due.
+    /// Returns the next deadline of the core.
     pub(super) fn deadline(&self) -> Time {
         Time::from_ns(self.deadline_ns.load(Ordering::Acquire))
     }
 
-    /// What there is on an engine.
+    /// Returns the connections of an engine.
     pub(super) fn listing(&self, key: DeviceKey) -> Option<Listing> {
         self.inspect(|cma| cma.listing(key))
     }
 
-    /// Does what is due.
+    /// Handles the timeouts of the core that are due.
     pub(super) fn handle_timeout(&self, now: Time) {
         if self.deadline() <= now {
             self.call(|cma, now| cma.handle_timeout(now));
         }
     }
 
-    /// Takes MADs that came to an engine's queue pair 1.
+    /// Passes MADs that arrived at an engine's queue pair 1 to the core.
     pub(super) fn receive(&self, key: DeviceKey, mads: impl Iterator<Item = ReceivedMad>) {
         self.call(|cma, now| {
             for mad in mads {
@@ -145,7 +147,7 @@ impl Connections {
         });
     }
 
-    /// Adds an engine: what the core asks of it, and how MADs leave it.
+    /// Adds an engine. `device` answers the core's queries, and MADs leave through `uplink`.
     pub(super) fn attach(
         &self,
         device: Box<dyn LocalDevice>,
@@ -158,12 +160,12 @@ impl Connections {
         key
     }
 
-    /// An engine goes. Its peers hear nothing more, as when a device is unplugged.
+    /// Removes an engine. Its peers get no further MAD, as if a device were unplugged.
     pub(super) fn detach(&self, key: DeviceKey) {
         let mut core = lock(&self.core);
         core.cma.detach(key);
         core.engines.retain(|(of, _)| *of != key);
-        // The others' threads may have left the deadlines to this one's.
+        // The other background threads may have relied on this engine's thread for the deadlines.
         for (_, engine) in &core.engines {
             engine.wake();
         }

@@ -1,15 +1,16 @@
-//! Management datagrams (MADs) that wait some milliseconds before they are delivered or dropped.
+//! Holds MADs for some milliseconds that cannot be delivered yet.
 //!
-//! | MAD | waits for | at last | looks | room |
+//! | MAD | waits for | finally | retries | capacity |
 //! |---|---|---|---|---|
-//! | request for a service without a listener | a listener | refused | 1, 2, 4 … 32 ms apart | 64 |
+//! | request for a service without a listener | a listener | rejected | 1, 2, 4 … 32 ms apart | 64 |
 //! | MAD for another process without room | room | dropped | 1 ms apart, for 64 ms | 4096 |
 //!
-//! A request without a listener is refused, as everywhere, but not at once where other processes
-//! share the address. Programs stop listening and begin anew, and a peer on the same machine may
-//! ask in between. (perftest's `-R` makes two connections one after the other, and its client asks
-//! for the second at any moment.) Another process may lack room since thousands of clients may
-//! begin at once.
+//! If other processes share the address, a request without a listener is not rejected at once. A
+//! program may stop listening and start again, and a peer on the same machine may send its request
+//! in between. For example, perftest with `-R` makes two connections one after the other, and its
+//! client may send the second request at any moment.
+//!
+//! Another process may lack room because thousands of clients can start at once.
 
 use std::net::IpAddr;
 
@@ -18,24 +19,25 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::time::Time;
 
-/// Requests without a listener that wait at most.
+/// The most deferred requests without a listener.
 const CAPACITY: usize = 64;
-/// Datagrams for other processes that wait at most.
+/// The most deferred MADs from which no MAD for another process is deferred.
 const CAPACITY_FOR_OTHERS: usize = 4096;
-/// From the first look to the second; then twice as long each time.
+/// Nanoseconds to the first retry. Each further delay is twice as long.
 const FIRST_DELAY_NS: u64 = 1_000_000;
-/// The last wait. Together they are 63 ms.
+/// The last delay in nanoseconds. All delays together are 63 ms.
 const LAST_DELAY_NS: u64 = 32_000_000;
-/// How long another process is tried that has no room: as the others, a look each millisecond.
+/// Nanoseconds for which a MAD waits for room in its process, with a retry every millisecond.
 const RETRY_TIMEOUT_NS: u64 = 2 * LAST_DELAY_NS;
 
-/// A MAD that waits.
+/// A deferred MAD.
 #[derive(Debug)]
 pub(super) struct DeferredMad {
     pub packet: KeptPacket,
-    /// The address of the socket it came to.
+    /// The address of the socket where the MAD arrived.
     pub at: IpAddr,
-    /// At the last look the service had a listener; or the MAD is another process's in any case.
+    /// Whether its service had a listener at the last retry, or the MAD is for another process
+    /// anyway.
     pub has_listener: bool,
     retry_at: Time,
     delay_ns: u64,
@@ -43,7 +45,7 @@ pub(super) struct DeferredMad {
 }
 
 impl DeferredMad {
-    /// Returns whether it has waited as long as it may.
+    /// Returns whether the MAD has waited as long as allowed.
     pub fn is_expired(&self) -> bool {
         if self.has_listener {
             self.waited_ns >= RETRY_TIMEOUT_NS
@@ -53,7 +55,7 @@ impl DeferredMad {
     }
 }
 
-/// The MADs that wait.
+/// The deferred MADs of a device.
 #[derive(Debug, Default)]
 pub(super) struct DeferredMads {
     waiting: Mutex<Vec<DeferredMad>>,
@@ -61,13 +63,13 @@ pub(super) struct DeferredMads {
 }
 
 impl DeferredMads {
-    /// Defers the only packet of `datagrams`, a request without a listener; returns whether there
+    /// Defers the only packet of `datagrams`, a request without a listener. Returns whether there
     /// was room.
     pub fn defer(&self, now: Time, at: IpAddr, datagrams: &Datagrams<'_>) -> bool {
         self.add(now, at, datagrams, false, CAPACITY)
     }
 
-    /// Defers the only packet of `datagrams` until its process has room; returns whether there was
+    /// Defers the only packet of `datagrams` until its process has room. Returns whether there was
     /// room here.
     pub fn defer_for_process(&self, now: Time, at: IpAddr, datagrams: &Datagrams<'_>) -> bool {
         self.add(now, at, datagrams, true, CAPACITY_FOR_OTHERS)
@@ -101,7 +103,7 @@ impl DeferredMads {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the time of the next look.
+    /// Returns the time of the next retry.
     pub fn next_retry(&self) -> Option<Time> {
         if self.is_empty() {
             return None;
@@ -109,7 +111,7 @@ impl DeferredMads {
         lock(&self.waiting).iter().map(|mad| mad.retry_at).min()
     }
 
-    /// Takes out the MADs that are due for a look.
+    /// Takes out the MADs whose retry is due.
     pub fn due(&self, now: Time) -> Vec<DeferredMad> {
         if self.is_empty() {
             return Vec::new();
@@ -122,7 +124,7 @@ impl DeferredMads {
         due
     }
 
-    /// Defers one again.
+    /// Defers a MAD again.
     pub fn defer_again(&self, now: Time, mut mad: DeferredMad) {
         mad.delay_ns = if mad.has_listener { FIRST_DELAY_NS } else { 2 * mad.delay_ns };
         mad.waited_ns += mad.delay_ns;
@@ -148,7 +150,7 @@ mod tests {
         hop_limit: 0,
     };
 
-    /// Looks at the only MAD of `deferred` until it expires; the times of the looks.
+    /// Retries the only MAD of `deferred` until it expires. Returns the times of the retries.
     fn looks(deferred: &DeferredMads) -> Vec<Time> {
         let mut looks = Vec::new();
         let mut now = Time::ZERO;

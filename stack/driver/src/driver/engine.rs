@@ -41,13 +41,13 @@ use crate::sys::fork::ProcessId;
 use crate::sys::{self, clock, thread};
 use crate::time::Time;
 
-/// READ responses asked for at once: this share of the receive buffer, in eighths. Single 4 KiB
-/// packets (from a kernel, whose packets do not merge) take more than twice their size.
+/// READ responses requested at once, in eighths of the receive buffer. A single 4 KiB packet takes
+/// more than twice its size there; packets from a kernel are not merged.
 const READ_BUDGET_EIGHTHS: u64 = 3;
-/// More than this at once only fills queues.
+/// The most bytes of READ responses requested at once. More would only fill queues.
 const READ_BUDGET_MAX: u64 = 400 << 10;
 
-/// A device that is moving packets. Dropping it stops its thread and closes its sockets.
+/// A device that moves packets. Dropping it stops its thread and closes its sockets.
 pub struct Engine {
     shared: Arc<Shared>,
     link: ResolvedLink,
@@ -61,9 +61,9 @@ impl Engine {
     /// thread.
     ///
     /// # Errors
-    /// [`OpenEngineError`]: what was wrong and what to do.
+    /// [`OpenEngineError`], with a message that says what to do.
     pub fn open(link: &LinkSpec, config: EngineConfig) -> Result<Self, OpenEngineError> {
-        // Before the first look, so that no change is missed.
+        // Before the interfaces are read, so no change is missed.
         let changes = watch_changes();
         let link = crate::link::resolve(link)?;
         let udp = |address: &IpAddr| UdpConfig {
@@ -137,95 +137,97 @@ impl Engine {
         Ok(Self { shared, link, events, thread, process: ProcessId::this() })
     }
 
-    /// The device itself. Work posted to it directly is sent with the next call here.
+    /// Returns the device. Work that is posted directly is sent with the next call of the
+    /// engine.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.shared.device
     }
 
-    /// Whether this process is a forked child of the one that opened it: it has none of the
-    /// engine's threads and sockets, and locks that other threads held at the fork stay locked.
+    /// Returns whether this process is a forked child of the process that opened the engine. The
+    /// child has none of the engine's threads and sockets, and locks that other threads held at the
+    /// fork stay locked.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         self.process.is_other()
     }
 
-    /// Whether the interface carries packets now.
+    /// Returns whether the interface carries packets now.
     #[must_use]
     pub fn port_state(&self) -> OperState {
         lock(&self.shared.port).state()
     }
 
-    /// The GID table as it is now. A place whose address went has the zero GID.
+    /// Returns the current GID table. An entry whose address was removed has the zero GID.
     #[must_use]
     pub fn gids(&self) -> Vec<GidEntry> {
         lock(&self.shared.port).gids().to_vec()
     }
 
-    /// The link it was opened for, as it was then.
+    /// Returns the state of the link when the engine was opened.
     #[must_use]
     pub fn link(&self) -> &ResolvedLink {
         &self.link
     }
 
-    /// Its sockets, those of addresses that came late last.
+    /// Returns the ports, those of added addresses last.
     pub fn ports(&self) -> impl Iterator<Item = &UdpPort> {
         self.shared.ports.iter()
     }
 
-    /// Its slot among the processes that share its addresses: the upper six bits of its queue pair
+    /// Returns the slot of this process on its addresses: the upper six bits of its queue pair
     /// numbers.
     #[must_use]
     pub fn process_slot(&self) -> u8 {
         self.shared.ports.slot()
     }
 
-    /// What the system refused that sharing an address takes, and how; `None` if other processes
-    /// can use the addresses too.
+    /// Returns the system call that failed with its error, if other processes cannot share an
+    /// address.
     #[must_use]
     pub fn sharing_error(&self) -> Option<(&'static str, Errno)> {
         self.shared.ports.sharing_error()
     }
 
-    /// Claims a service id ((port space << 16) + port) on all addresses: requests for it come to
-    /// this device, whichever process of the address they arrive in.
+    /// Claims a service id ((port space << 16) + port) on all addresses. Its requests reach this
+    /// device, whichever process of the address they arrive in.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// [`ListenError`], if the service is taken.
     pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
         self.shared.ports.listen_at(None, service_id)
     }
 
-    /// Gives a service id back; whether this device had it.
+    /// Releases a service id. Returns whether this device had claimed it.
     pub fn unlisten(&self, service_id: u64) -> bool {
         self.shared.ports.unlisten_at(None, service_id)
     }
 
-    /// Takes a management datagram that came for this device, if one waits.
+    /// Takes a MAD that arrived for this device, if one waits.
     #[must_use]
     pub fn take_mad(&self) -> Option<ReceivedMad> {
         self.shared.ports.inbox.take()
     }
 
-    /// What the device is called among its process's connections, if it is part of any.
+    /// Returns the key of the device among the connections of the process, if it is part of any.
     #[must_use]
     pub fn connection_key(&self) -> Option<DeviceKey> {
         self.shared.attached.get().map(|attached| attached.key)
     }
 
-    /// Readable while asynchronous events wait.
+    /// Returns the descriptor that is readable while asynchronous events wait.
     #[must_use]
     pub fn event_descriptor(&self) -> &Arc<EventFd> {
         &self.events
     }
 
-    /// The engine's clock, which is the system's monotonic one.
+    /// Returns the time of the engine's clock, which is the system's monotonic clock.
     #[must_use]
     pub fn now(&self) -> Time {
         clock::now()
     }
 
-    /// Changes a queue pair, and sends what that sets free.
+    /// Modifies a queue pair, and sends the packets that the new state allows.
     ///
     /// # Errors
     /// As [`Device::modify_qp`].
@@ -246,22 +248,24 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends what a queue pair has ready, an acknowledgement that waits for a reply to take it
-    /// along included. Called before it goes: the program has seen a message complete, and its
-    /// sender would wait for its own completion in vain.
+    /// Sends the ready packets of a queue pair, including an acknowledgement that waits for a
+    /// reply. Callers use this function before they destroy or reset the queue pair. The program
+    /// has seen a message complete, and the sender of that message needs the acknowledgement.
     pub fn flush_acks(&self, qp: QpHandle) {
         self.shared.transmit_of(qp, clock::now());
     }
 
-    /// Sends requests that wait for others to be posted. Called where a program asks for an event,
-    /// since it may sleep next.
+    /// Sends requests that wait for further posts. Called when a program arms a completion queue,
+    /// because the program may sleep next.
     pub fn flush_deferred(&self) {
         self.shared.transmit_urgent(clock::now());
     }
 
-    /// Posts send work requests and sends what can be sent, on this thread. Of many that are posted
-    /// one by one to a peer that has yet to acknowledge the first, the later ones leave together:
-    /// when they fill a run, at the next poll, when an event is asked for, or a millisecond later.
+    /// Posts send work requests, and sends the allowed packets on this thread.
+    ///
+    /// Requests that are posted one by one to a peer that has not acknowledged the first leave
+    /// together: when they fill a run, at the next poll, when a completion queue is armed, or after
+    /// 1 ms.
     ///
     /// # Errors
     /// As [`Device::post_send`].
@@ -271,7 +275,7 @@ impl Engine {
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
         let now = clock::now();
-        // A round ends when somebody polls.
+        // A round ends when a thread polls.
         let round = self.shared.polled_at_ns.load(Ordering::Relaxed);
         let (result, is_due) = self.device().post_send_in_epoch(now, qp, requests, Some(round));
         if is_due {
@@ -293,8 +297,7 @@ impl Engine {
         self.device().post_recv(clock::now(), qp, requests)
     }
 
-    /// Takes completions. When there are none, receives on this thread and looks again. Never
-    /// sleeps.
+    /// Takes completions. If there are none, receives on this thread and tries again. Never sleeps.
     ///
     /// # Errors
     /// As [`Cq::poll`].
@@ -307,14 +310,16 @@ impl Engine {
         cq.poll(out)
     }
 
-    /// Sleeps until `is_done`, or until `descriptor` is readable, and receives meanwhile; whether
-    /// that was before `deadline`. So a packet wakes the thread that waits for it, and no other.
-    /// `is_done` is asked again and again, and stays true once it is; what makes it true in another
-    /// thread has to make `descriptor` readable, too.
+    /// Sleeps until `is_done` returns true or `descriptor` is readable, and receives meanwhile.
+    /// Returns whether that happened before `deadline`. A packet wakes the waiting thread and no
+    /// other thread.
+    ///
+    /// `is_done` is called repeatedly and must stay true. If another thread makes it true, that
+    /// thread must also make `descriptor` readable.
     ///
     /// # Errors
-    /// [`Errno::INTR`] if a signal came whose handler interrupts calls; the system's if
-    /// `descriptor` is none.
+    /// [`Errno::INTR`] if a signal arrived whose handler interrupts calls; [`Errno::BADF`] if
+    /// `descriptor` is not open.
     pub fn wait(
         &self,
         descriptor: BorrowedFd<'_>,
@@ -324,8 +329,7 @@ impl Engine {
         self.shared.wait(descriptor, deadline, &mut is_done)
     }
 
-    /// Receives and sends what there is, on this thread, once: for programs that watch memory
-    /// instead of polling.
+    /// Receives and sends once on this thread, for programs that watch memory instead of polling.
     pub fn progress(&self) {
         self.shared.progress();
     }
@@ -334,8 +338,8 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.is_inherited() {
-            // A forked child has neither the thread nor the sockets, and what the thread has locked
-            // stays locked.
+            // A forked child has neither the thread nor the sockets, and locks that the thread held
+            // stay locked.
             std::mem::forget(self.thread.take());
             return;
         }
@@ -359,12 +363,12 @@ impl Drop for Engine {
                 "faults suffered",
             );
         }
-        // A hook that dropped the engine runs on the background thread, which ends when the hook
+        // A hook that drops the engine runs on the background thread, which ends when the hook
         // returns.
         if let Some(thread) = self.thread.take_if(|handle| !thread::is_current(handle))
             && thread.join().is_err()
         {
-            tracing::error!("the background thread had panicked");
+            tracing::error!("the background thread panicked");
         }
     }
 }
@@ -392,7 +396,7 @@ fn attach(
     Attached { connections: Arc::clone(connections), key }
 }
 
-/// An engine as the core sees it.
+/// The part of an engine that the core of the connections uses.
 struct EngineDevice {
     shared: Arc<Shared>,
     interface: u32,
@@ -420,24 +424,24 @@ impl LocalDevice for EngineDevice {
     }
 }
 
-/// Asks to be told when interfaces and addresses change. Without that a device works, but tells of
-/// no such change.
+/// Subscribes to changes of interfaces and addresses. If netlink is refused, the device works
+/// without them.
 fn watch_changes() -> Option<Changes> {
     Changes::watch()
         .inspect_err(|error| {
-            tracing::warn!(%error, "netlink is refused: the port's state and GIDs stay as they are now");
+            tracing::warn!(%error, "netlink is refused: the device does not follow changes of its interface and addresses");
         })
         .ok()
 }
 
-/// The simulated bad network of a device, if one was asked for. Devices of one seed differ by
-/// address and slot.
+/// Returns the simulated impairment of a device, if `faults` asks for one. Devices of one seed
+/// differ by address and slot.
 fn impairment(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Option<Impairment> {
     if faults.is_harmless() {
         return None;
     }
     let faults = FaultSpec { seed: Some(faults.seed.unwrap_or(seed)), ..faults.clone() };
-    tracing::warn!(device = %link.spec, slot, "what arrives suffers faults: {faults}");
+    tracing::warn!(device = %link.spec, slot, "received packets are impaired: {faults}");
     let low = |address: &IpAddr| match address {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),
         IpAddr::V6(v6) => v6.to_bits() as u64,

@@ -1,9 +1,9 @@
-//! An event descriptor that counts waiting events: the descriptor of a completion channel and of a
-//! device's asynchronous events.
+//! An event descriptor that counts events: the descriptor of a completion channel and of a device's
+//! asynchronous events.
 //!
-//! It is an `eventfd` in semaphore mode: each event adds 1, each read takes 1, and `poll` says
-//! readable exactly while the count is not 0. The program may set O_NONBLOCK on it and hand it to
-//! `poll` or `epoll`, as libibverbs allows (`ibv_get_cq_event(3)`).
+//! The descriptor is an `eventfd` in semaphore mode. Each event adds 1, each read takes 1, and
+//! `poll` reports the descriptor readable while the count is not 0. The program may set O_NONBLOCK
+//! on it and pass it to `poll` or `epoll`, as libibverbs allows (`ibv_get_cq_event(3)`).
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -25,16 +25,16 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// A counter of 0; reading blocks until the program says otherwise.
+    /// Makes a counter of 0. Reading blocks unless the program sets O_NONBLOCK.
     ///
     /// # Errors
-    /// The system's: no descriptor or no memory is left.
+    /// The system's, if no descriptor or no memory is left.
     pub fn new() -> Result<Self, Errno> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
         Ok(Self { fd })
     }
 
-    /// Adds counts, which stand for as many events.
+    /// Adds `events` to the count.
     pub fn add(&self, events: u32) {
         if events == 0 {
             return;
@@ -44,32 +44,33 @@ impl EventFd {
                 Err(Errno::INTR) => {}
                 Ok(_) => return,
                 Err(error) => {
-                    // The program closed the descriptor, which is its to do: it asks for no more
-                    // events.
-                    return tracing::warn!(%error, "an event could not be signalled");
+                    // The program may close the descriptor to get no more events.
+                    return tracing::warn!(%error, "cannot signal an event");
                 }
             }
         }
     }
 
-    /// Takes one count. Waits for it unless the descriptor is non-blocking.
+    /// Takes one count. Waits for one unless the descriptor is non-blocking.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] if it is non-blocking and the count is 0, [`Errno::INTR`] if a signal came.
+    /// [`Errno::AGAIN`] if the descriptor is non-blocking and the count is 0, [`Errno::INTR`] if a
+    /// signal arrived.
     pub fn take(&self) -> Result<(), Errno> {
         let mut count = [0; 8];
         read(&self.fd, &mut count)?;
         Ok(())
     }
 
-    /// Takes one count if there is one, whatever the descriptor's mode; says whether there was.
+    /// Takes one count without waiting, whatever the mode of the descriptor. Returns whether there
+    /// was one.
     ///
     /// # Errors
     /// The system's, but neither [`Errno::AGAIN`] nor [`Errno::INTR`].
     pub fn try_take(&self) -> Result<bool, Errno> {
         let mut count = [0; 8];
         loop {
-            // An offset of all ones means "no offset"; NOWAIT does not touch the mode that the
+            // An offset of all ones means "no offset". NOWAIT does not change the mode that the
             // program set.
             match preadv2(
                 &self.fd,
@@ -85,7 +86,7 @@ impl EventFd {
         }
     }
 
-    /// Takes one count, then the event that the count stands for by `next_event`, such as
+    /// Takes one count, then the event that belongs to it by `next_event`, such as
     /// [`next_event_for_count`](crate::cq::CompletionChannel::next_event_for_count) of a channel.
     /// If the count is void, takes another.
     ///
@@ -112,7 +113,7 @@ impl Wake for EventFd {
                 Ok(true) => {}
                 Ok(false) => return withdrawn,
                 Err(error) => {
-                    tracing::warn!(%error, "an event could not be withdrawn");
+                    tracing::warn!(%error, "cannot withdraw an event");
                     return withdrawn;
                 }
             }
@@ -135,9 +136,9 @@ impl AsRawFd for EventFd {
 
 /// Wakes a descriptor and, if there is one, a hook.
 pub struct EventWake {
-    /// Counts the events.
+    /// The descriptor, which counts the events.
     pub descriptor: Arc<EventFd>,
-    /// Is told, but counts nothing.
+    /// The hook, which counts nothing.
     pub hook: Option<Arc<dyn Wake>>,
 }
 
@@ -154,28 +155,28 @@ impl Wake for EventWake {
     }
 }
 
-/// The descriptor of an event channel of connections. It counts the events of one call when they
-/// are [notified](Wake::notify), after the call: the woken thread asks for the core's lock,
-/// which the call holds.
+/// The descriptor of an event channel of connections. It counts the events of a call when they are
+/// [notified](Wake::notify), after the call. Otherwise the woken thread would wait for the core's
+/// lock, which the call holds.
 #[derive(Debug)]
 pub struct DeferredEventFd {
     fd: EventFd,
     /// Events that the descriptor does not count yet.
     due: AtomicU32,
-    /// Held while events move from `due` to the descriptor, or are withdrawn.
+    /// Locked while events move from `due` to the descriptor, or are withdrawn.
     counting: Mutex<()>,
 }
 
 impl DeferredEventFd {
-    /// A counter of 0.
+    /// Makes a counter of 0.
     ///
     /// # Errors
-    /// The system's: no descriptor or no memory is left.
+    /// The system's, if no descriptor or no memory is left.
     pub fn new() -> Result<Self, Errno> {
         Ok(Self { fd: EventFd::new()?, due: AtomicU32::new(0), counting: Mutex::new(()) })
     }
 
-    /// The descriptor, for taking events and for adding some that need no notification.
+    /// Returns the descriptor, to take events and to add events that need no notification.
     #[must_use]
     pub const fn fd(&self) -> &EventFd {
         &self.fd

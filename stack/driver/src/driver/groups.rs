@@ -1,10 +1,9 @@
-//! The sockets of the multicast groups that a device joined, from addresses that it had when it was
-//! opened or that came later.
+//! The sockets of the multicast groups that a device joined.
 //!
-//! They come and go while threads receive, and there may be thousands. So an epoll instance says
-//! which of them have something: it is readable as long as one has, and stands among what the
-//! background thread sleeps on. The receiving thread keeps a view of the sockets of its own,
-//! renewed when they changed, and takes no lock as long as they do not.
+//! Group sockets are opened and closed while threads receive, and there may be thousands. Therefore
+//! an epoll instance reports which sockets have packets. The background thread sleeps on
+//! this instance. The receiving thread has its own copy of the list of
+//! sockets. It refreshes the copy when the list changed, and takes no lock otherwise.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,31 +17,31 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::fork::{CloseOnFork, close_on_fork};
 
-/// Sockets that one look finds ready at most.
+/// The most readable sockets that one call of [`GroupPorts::ready`] returns.
 const READY: usize = 8;
-/// Stands for the place of a socket of no group.
+/// The epoll data of a socket of no group.
 const NO_GROUP: u64 = u64::MAX;
 
-/// See the module.
+/// The group sockets of a device.
 #[derive(Debug)]
 pub(super) struct GroupPorts {
     epoll: CloseOnFork<OwnedFd>,
-    /// One for each address, the oldest first.
+    /// The configuration of each address, the oldest first.
     configs: Mutex<Vec<UdpConfig>>,
     joined: Mutex<Vec<Option<Group>>>,
     count: AtomicUsize,
     changes: AtomicU64,
 }
 
-/// A group that is joined.
+/// A group that the device joined.
 #[derive(Debug)]
 struct Group {
     port: Arc<UdpPort>,
-    /// From which address.
+    /// The address from which the device joined.
     own: IpAddr,
 }
 
-/// The sockets as the receiving thread knows them.
+/// The receiving thread's copy of the sockets.
 #[derive(Debug, Default)]
 pub(super) struct View {
     ports: Vec<Option<Arc<UdpPort>>>,
@@ -50,15 +49,15 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The socket at a place, if it is there still.
+    /// Returns the socket at index `place`, if it is still there.
     pub fn at(&self, place: usize) -> Option<&UdpPort> {
         self.ports.get(place)?.as_deref()
     }
 }
 
 impl GroupPorts {
-    /// No group yet. A group is joined from the first of the addresses of its IP version that the
-    /// machine still has.
+    /// Starts without a group. The device joins each group from the first of the addresses of the
+    /// same IP version that the machine still has.
     pub fn new(configs: &[UdpConfig]) -> Result<Self, Errno> {
         Ok(Self {
             epoll: close_on_fork(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
@@ -69,13 +68,14 @@ impl GroupPorts {
         })
     }
 
-    /// Whether no group is joined.
+    /// Returns whether no group is joined.
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// An address that came while threads sleep, with its socket, of which
-    /// [`descriptor`](Self::descriptor) tells, too: groups can be joined from it.
+    /// Adds an address from which groups can be joined. Its socket makes
+    /// [`descriptor`](Self::descriptor) readable too, so threads that already sleep wake up for its
+    /// packets.
     pub fn add_address(&self, config: &UdpConfig, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::add(
             &*self.epoll,
@@ -87,12 +87,12 @@ impl GroupPorts {
         Ok(())
     }
 
-    /// Readable while something waits in a socket.
+    /// Returns the descriptor that is readable while a socket has packets.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Brings `view` up to date.
+    /// Updates `view`.
     pub fn refresh(&self, view: &mut View) {
         let changes = self.changes.load(Ordering::Acquire);
         if view.changes != changes {
@@ -103,13 +103,13 @@ impl GroupPorts {
         }
     }
 
-    /// The places of sockets in which something waits, some of them if there are many.
+    /// Returns the indices of some sockets that have packets.
     pub fn ready(&self) -> impl Iterator<Item = usize> + use<> {
         let none =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [none; READY];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Nothing can be wrong with the descriptor; an interruption means another look soon.
+        // The descriptor is valid; after an interruption the caller tries again soon.
         let count = epoll::wait(&*self.epoll, &mut events[..], Some(&at_once)).unwrap_or(0);
         let places = events.into_iter().take(count).map(|event| event.data.u64());
         places.filter(|place| *place != NO_GROUP).map(|place| place as usize)
@@ -155,7 +155,7 @@ impl JoinGroups for GroupPorts {
         let Some(Group { port, own }) = joined.iter_mut().find(is_it).and_then(Option::take) else {
             return;
         };
-        // A receiving thread may keep it open for a while.
+        // A receiving thread may keep the socket open for a while.
         let _ = epoll::delete(&*self.epoll, port.as_fd());
         port.leave(own);
         self.count.fetch_sub(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What connections and engines ask of the host system.
+//! The queries of connections and engines to the host system.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
@@ -12,12 +12,12 @@ use crate::cma::System;
 use crate::link::interface::interfaces;
 use crate::sys::socket;
 
-/// This host.
+/// The host system.
 #[derive(Clone, Copy, Debug)]
 pub struct Host;
 
 impl System for Host {
-    /// Asks the system by connecting a datagram socket, which sends nothing.
+    /// Connects a datagram socket to find the source address. Nothing is sent.
     fn source_for(&self, from: Option<IpAddr>, to: SocketAddr) -> Result<IpAddr, i32> {
         let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
         let socket = socket::udp_for(to, SocketFlags::empty()).map_err(Errno::raw_os_error)?;
@@ -30,7 +30,7 @@ impl System for Host {
             socket.bind(&SockAddr::from(from)).map_err(errno)?;
         }
         let mut to = to;
-        // Any port but 0, which some systems refuse to connect to.
+        // Any port except 0, which some systems refuse to connect to.
         to.set_port(ROCE_PORT);
         socket.connect(&SockAddr::from(to)).map_err(errno)?;
         let own = socket.local_addr().map_err(errno)?.as_socket();
@@ -56,7 +56,7 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    /// Returns the namespace of the calling thread; `None` where /proc does not show it (proc(5)).
+    /// Returns the namespace of the calling thread; `None` if /proc does not show it (proc(5)).
     pub fn current() -> Option<Self> {
         let file = std::fs::metadata("/proc/thread-self/ns/net").ok()?;
         Some(Self { device: file.dev(), inode: file.ino() })

@@ -1,25 +1,26 @@
-//! Which of the waiting threads receives: the protocol between leader and followers.
+//! Elects the waiting thread that receives for all others: the protocol between leader and
+//! followers.
 //!
 //! ```text
-//!   waits first   -> leads: sleeps on the sockets and on its own descriptor
-//!   waits as well -> follows: sleeps on its own descriptor and on the handoff
-//!   leader leaves -> signals the handoff: a follower takes it and leads
+//!   first waiting thread   leads: sleeps on the sockets and on its own descriptor
+//!   other waiting threads  follow: sleep on their own descriptor and on the handoff
+//!   a leader that leaves   signals the handoff: a follower takes it and leads
 //! ```
-//! A thread that begins to follow and a leader that leaves meet like this. Whichever fence comes
-//! second, its side sees what the other did before its own. So no follower sleeps without a leader
-//! or a handoff. A loom model tries all orders.
+//! A thread that starts to follow and a leader that leaves synchronise as follows. The side whose
+//! fence comes second sees the store that the other side made before its fence. So no follower
+//! sleeps without a leader or a handoff. A loom model tries all orders.
 //!
 //! ```text
-//!   follower                      leader
-//!   1. counts itself              1. gives up the lead
-//!   2. fence                      2. fence
-//!   3. has a leader? then sleeps  3. any followers? then signals the handoff
+//!   follower                        leader
+//!   1. counts itself                1. gives up the lead
+//!   2. fence                        2. fence
+//!   3. if there is a leader: sleeps 3. if there are followers: signals the handoff
 //! ```
 
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-/// Whether a thread leads, and how a follower learns that none does. `D` wakes followers.
+/// Whether a thread leads, and how many threads follow. `D` wakes followers.
 #[derive(Debug)]
 pub(super) struct LeaderElection<D> {
     has_leader: AtomicBool,
@@ -28,17 +29,17 @@ pub(super) struct LeaderElection<D> {
 }
 
 impl<D: Wake> LeaderElection<D> {
-    /// Without a leader. Followers sleep on `handoff`.
+    /// Starts without a leader. Followers sleep on `handoff`.
     pub fn new(handoff: D) -> Self {
         Self { has_leader: AtomicBool::new(false), followers: AtomicU32::new(0), handoff }
     }
 
-    /// Returns what wakes a follower when the leader leaves.
+    /// Returns the descriptor that wakes a follower when the leader leaves.
     pub fn handoff(&self) -> &D {
         &self.handoff
     }
 
-    /// Returns whether some thread waits for packets.
+    /// Returns whether a thread leads.
     pub fn has_leader(&self) -> bool {
         self.has_leader.load(Ordering::Relaxed)
     }
@@ -57,7 +58,7 @@ impl<D: Wake> LeaderElection<D> {
         }
     }
 
-    /// Sleeps in `sleep` as a follower, if there is a leader.
+    /// Calls `sleep` as a follower if there is a leader, and returns its result.
     pub fn wait_as_follower<T>(&self, sleep: impl FnOnce() -> T) -> Option<T> {
         self.followers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -73,7 +74,7 @@ mod loom_tests {
     use crate::driver::thread_waker::loom_tests::Count;
     use crate::sync::Arc;
 
-    /// A follower that sleeps while the leader goes finds the handoff.
+    /// A follower that sleeps while the leader leaves finds the handoff.
     #[test]
     fn loom_no_follower_sleeps_without_leader_or_handoff() {
         loom::model(|| {

@@ -1,24 +1,29 @@
-//! Between two queue pairs of one process no socket carries the packets: the thread that sends a
-//! run hands it to the other device itself, and sends what that answers.
+//! Moves packets between devices of one process without a socket. The thread that sends a run calls
+//! `receive` of the other device itself, and then sends the replies of that device.
 //!
 //! ```text
-//!   post_send ─> transmit ─> a run for a device of this process ─> its `receive`     (under no queue pair's lock)
-//!                   └──────< then, in turn: what each device that got something has to send: acknowledgements, responses
+//!   post_send ─> transmit ─> run for a device of this process ─> its `receive`
+//!                   └──────< then the acknowledgements and responses of each device that received
 //! ```
-//! So a message is in the receiver's memory, completed and acknowledged when the call that posted
-//! it returns, unless it is longer than what one call may move; then the devices' threads go on. A
-//! thread that sleeps is woken by its completion channel, as ever.
+//! When the call that posted a message returns, the message is in the receiver's memory, completed
+//! and acknowledged. If the message is longer than one call may move, the background threads of the
+//! devices continue. A sleeping thread is woken by its completion channel.
 //!
-//! Everything else stays as over a socket: the packets with their ICRCs, windows, counters,
-//! captures. What is sent to the special queue pairs goes over the socket, since which process it
-//! is for is a matter of all processes of the address; so does what goes to a group, from or to a
-//! device whose port is down or an address that its interface lost, and to a device that has a
-//! simulated bad network before it. A device is found by the process slot in the number of the
-//! queue pair, by the address, and by the network namespace in which it was opened: hosts made of
-//! namespaces see each other over their links only, in one process, too.
+//! Packets, ICRCs, windows, counters and captures are the same as over a socket. These packets
+//! still use the socket:
 //!
-//! Finding it takes no lock: each thread has a copy of the list of devices, made anew when that has
-//! changed.
+//! - packets to QP0 and QP1, because all processes of the address must agree which of them gets the
+//!   packet;
+//! - packets to a multicast group;
+//! - packets from or to a device whose port is down, or an address that its interface lost;
+//! - packets to a device with a simulated impairment.
+//!
+//! A device is found by the process slot in the queue pair number, by the address, and by the
+//! network namespace in which the device was opened. Hosts that are made of namespaces see each
+//! other only over their links, even in one process.
+//!
+//! Finding a device takes no lock: each thread has a copy of the list of devices and refreshes it
+//! when the list changed.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -38,20 +43,20 @@ use crate::sync::atomic::Ordering as SharedOrdering;
 use crate::sys::clock;
 use crate::sys::fork::{PerProcess, ProcessId};
 
-/// Devices that a call serves in turn before it leaves the rest to their threads: some ten
-/// megabytes, or a long chain of answers.
+/// The most devices whose replies one call sends before it leaves the rest to their threads: about
+/// ten megabytes, or a long chain of replies.
 const MAX_REPLIES: usize = 64;
 
 /// The devices of this process. A forked child has none of its parent's.
 static DEVICES: PerProcess<Mutex<Vec<Entry>>> = PerProcess::new(Mutex::default);
-/// How often the list has changed.
+/// The number of changes of the list.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static SCRATCH: RefCell<LoopbackScratch> = RefCell::new(LoopbackScratch::new());
 }
 
-/// A device that packets may be handed to.
+/// A device that packets may be passed to.
 #[derive(Clone)]
 struct Entry {
     slot: u8,
@@ -59,7 +64,7 @@ struct Entry {
     engine: Weak<Shared>,
 }
 
-/// Lets others of this process find `engine`, if it wants that.
+/// Lets other devices of this process find `engine`, if it allows that.
 pub(super) fn register(engine: &Arc<Shared>) {
     let Some(namespace) = engine.namespace else { return };
     let mut devices = devices();
@@ -67,7 +72,7 @@ pub(super) fn register(engine: &Arc<Shared>) {
     CHANGES.fetch_add(1, Ordering::Release);
 }
 
-/// The engine goes.
+/// Removes an engine from the list.
 pub(super) fn unregister(engine: &Arc<Shared>) {
     let mut devices = devices();
     devices.retain(|entry| entry.engine.as_ptr() != Arc::as_ptr(engine));
@@ -78,13 +83,13 @@ fn devices() -> MutexGuard<'static, Vec<Entry>> {
     DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a thread needs to hand packets over.
+/// The buffers and the list of devices of a thread.
 struct LoopbackScratch {
-    /// The process and the state of the list that `devices` is a copy of.
+    /// The process and the number of changes for which `devices` is a copy of the list.
     snapshot_of: Option<(ProcessId, u64)>,
     devices: Vec<Entry>,
     receive_scratch: ReceiveScratch,
-    /// Devices that got something and may have to answer.
+    /// Devices that received a packet and may have to reply.
     pending_replies: Vec<Arc<Shared>>,
 }
 
@@ -108,7 +113,7 @@ impl LoopbackScratch {
         self.snapshot_of = Some((ProcessId::this(), changes));
     }
 
-    /// Hands `run` over, if it is for a device of this process; whether it was.
+    /// Passes `run` to its device, if that is one of this process. Returns whether it did.
     fn deliver(&mut self, from: &Shared, namespace: Namespace, run: &Run<'_>) -> bool {
         let Some(slot) = slot_of(run) else { return false };
         let Some(sender) = from.ports.iter().find(|port| port.address() == run.from) else {
@@ -146,8 +151,8 @@ impl LoopbackScratch {
     }
 }
 
-/// The process slot that the first packet of `run` is for; `None` if it is for one of the special
-/// queue pairs or for a group.
+/// Returns the process slot of the first packet of `run`; `None` if the packet is for QP0, QP1 or a
+/// group.
 fn slot_of(run: &Run<'_>) -> Option<u8> {
     let qpn = Bth::dest_qp_of(run.bytes)?;
     let is_usual =
@@ -155,27 +160,27 @@ fn slot_of(run: &Run<'_>) -> Option<u8> {
     is_usual.then(|| process_slot(qpn))
 }
 
-/// The port of `engine` where what `sender` sends to the address of `run` arrives, if it is there.
+/// Returns the port of `engine` where a packet arrives that `sender` sends to the address of `run`.
 fn receiver_of<'e>(engine: &'e Shared, sender: &UdpPort, run: &Run<'_>) -> Option<&'e UdpPort> {
     let is_open = engine.device.is_port_active()
         && !engine.ports.is_impaired()
         && !engine.stop.load(SharedOrdering::Acquire);
     let has_address = |port: &&UdpPort| {
-        // Without an interface a link-local address means nothing.
+        // A link-local address is valid on one interface only.
         let is_same_link = port.scope_id() == 0 || port.scope_id() == sender.scope_id();
         port.address() == run.to && is_same_link && !port.is_address_missing()
     };
     engine.ports.iter().find(has_address).filter(|_| is_open)
 }
 
-/// The next device that has to be asked what it answers.
+/// Takes the next device that may have to reply.
 fn take_pending_reply() -> Option<Arc<Shared>> {
     SCRATCH.try_with(|scratch| scratch.try_borrow_mut().ok()?.pending_replies.pop()).ok().flatten()
 }
 
 impl Shared {
-    /// Sends what the devices of this process answer to what was handed to them by this thread, and
-    /// what is answered to that.
+    /// Sends the replies of the devices that this thread passed packets to, and the replies to
+    /// those.
     pub(super) fn flush_loopback(&self) {
         if self.namespace.is_none() {
             return;
@@ -183,8 +188,8 @@ impl Shared {
         for _ in 0..MAX_REPLIES {
             let Some(engine) = take_pending_reply() else { return };
             engine.device.transmit_pending(clock::now(), &*engine);
-            // Its own thread has to call what waits to be called, but for what the caller here
-            // calls in any case.
+            // The engine's own thread must call its hook, unless this thread calls the same hook
+            // anyway.
             let is_callers = self.shares_hook_with(&engine);
             if !is_callers && engine.is_hook_due() || engine.has_management() {
                 engine.waker.descriptor().wake();
@@ -206,7 +211,7 @@ impl Transmit for Shared {
                     .try_borrow_mut()
                     .is_ok_and(|mut scratch| scratch.deliver(self, namespace, run))
             };
-            // At the end of a thread it has no scratch any more.
+            // A thread that ends has lost its scratch.
             if SCRATCH.try_with(deliver).unwrap_or(false) {
                 return SendOutcome::Sent;
             }

@@ -1,4 +1,4 @@
-//! Detects bursts of management datagrams (MADs), as where connections are made by the hundred.
+//! Detects bursts of management datagrams (MADs), such as hundreds of connection requests.
 //!
 //! | in | decided | out |
 //! |---|---|---|
@@ -6,16 +6,17 @@
 //! | data, or a window with fewer MADs | no burst | SCHED_BATCH off |
 //!
 //! On a processor that several threads share, each MAD would wake the background thread, which
-//! would preempt the thread that sends the next one. Each MAD would cost several switches then.
-//! Under SCHED_BATCH the woken thread lets the running thread go on, and finds many MADs at once.
-//! Data must not wait for that, so the policy holds only while nothing but MADs comes.
+//! would preempt the thread that sends the next MAD. Each MAD would then cost several context
+//! switches. Under SCHED_BATCH the woken thread does not preempt the running thread, and later
+//! finds many MADs at once. Data must not wait for that, so the policy applies only while nothing
+//! but MADs arrives.
 
 use crate::sys::thread;
 use crate::time::Time;
 
 /// MADs within a window that make a burst.
 const THRESHOLD: usize = 8;
-/// Length of a window.
+/// Length of a window in nanoseconds.
 const WINDOW_NS: u64 = 20_000_000;
 
 /// Counts the MADs of one background thread, and sets that thread's scheduling policy.
@@ -24,7 +25,7 @@ pub(super) struct MadBurstDetector {
     window_start: Time,
     count: usize,
     uses_batch_scheduling: bool,
-    /// The system allows the policy.
+    /// Whether the system allows the policy.
     is_possible: bool,
 }
 
@@ -33,7 +34,7 @@ impl MadBurstDetector {
         Self { window_start: Time::ZERO, count: 0, uses_batch_scheduling: false, is_possible: true }
     }
 
-    /// Records what the calling thread has received: so many MADs; none stands for data.
+    /// Records that the calling thread received `mads` MADs; 0 stands for data.
     pub fn record(&mut self, now: Time, mads: usize) {
         let is_over = now.since_ns(self.window_start) >= WINDOW_NS;
         if mads == 0 {
@@ -59,7 +60,7 @@ impl MadBurstDetector {
         match thread::set_sched_batch(batch) {
             Ok(()) => self.uses_batch_scheduling = batch,
             Err(error) => {
-                tracing::debug!(%error, "bursts of management datagrams cost more switches");
+                tracing::debug!(%error, "cannot set SCHED_BATCH: bursts of MADs cost more context switches");
                 self.is_possible = false;
             }
         }

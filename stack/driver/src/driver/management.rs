@@ -1,9 +1,7 @@
-//! Management datagrams: those to QP1 that are for this process, until somebody takes them, and
-//! those from it.
+//! Management datagrams (MADs): those to QP1 of this process, and those from it.
 //!
-//! QP1 belongs to all processes of an address. Which of them gets a datagram is told by the
-//! identifiers in it, which carry a process slot, or by the service id of a request
-//! ([`urxe_wire::mad`]).
+//! All processes of an address share QP1. A MAD is for the process whose slot is in the identifiers
+//! of the MAD, or for the listener of the service id of a request ([`urxe_wire::mad`]).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,29 +18,29 @@ use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
-/// Datagrams that wait at most. Who receives takes them out after each batch, which has up to a
-/// thousand where the system merges datagrams (64 KiB of 280 bytes each, four times); another such
-/// thread may be between the two.
+/// The most MADs in the inbox. The receiving thread empties the inbox after each batch. A batch has
+/// up to a thousand MADs where the system merges datagrams (four times 64 KiB, 280 bytes each);
+/// another thousand may arrive before the thread does so.
 const CAPACITY: usize = 4096;
 
-/// A management datagram with what stands beside it.
+/// A MAD with the addresses and header fields of its packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedMad {
     /// The sender's address.
     pub from: IpAddr,
-    /// The address it was sent to.
+    /// The address that the MAD was sent to.
     pub to: IpAddr,
-    /// The sending queue pair, which is the other end's QP1 in all that is known.
+    /// The sending queue pair; all known peers send from QP1.
     pub src_qp: Qpn,
-    /// Its P_Key.
+    /// The P_Key of the packet.
     pub pkey: PKey,
     /// The IP header's type of service or traffic class.
     pub traffic_class: u8,
-    /// The datagram itself.
+    /// The MAD.
     pub mad: Box<[u8; MAD_LEN]>,
 }
 
-/// Whom a packet to QP0 or QP1 is for; `None` if it is not what may be sent there.
+/// Returns the destination of a packet to QP0 or QP1; `None` if the packet is not allowed there.
 pub(super) fn destination(bytes: &[u8]) -> Option<Destination> {
     let packet = PacketView::parse(bytes).ok()?;
     let is_fit = packet.dest_qp() == Qpn::QP1
@@ -52,17 +50,17 @@ pub(super) fn destination(bytes: &[u8]) -> Option<Destination> {
     is_fit.then_some(destination)
 }
 
-/// Those that wait.
+/// The MADs that wait for the connection manager or for the program.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: Mutex<VecDeque<ReceivedMad>>,
-    /// How many, for who does not want to lock in vain.
+    /// The number of MADs, so that threads need not lock an empty inbox.
     count: AtomicUsize,
 }
 
 impl Inbox {
-    /// Takes in the only packet of `datagrams`, which has a [`destination`]; whether there was
-    /// room.
+    /// Adds the only packet of `datagrams`, which must have a [`destination`]. Returns whether
+    /// there was room.
     pub fn put(&self, datagrams: &Datagrams<'_>) -> bool {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return true };
         let Ok(mad) = packet.payload().try_into() else { return true };
@@ -98,26 +96,26 @@ impl Inbox {
     }
 }
 
-/// An engine as connections use it: its way to the network, and its thread.
+/// The part of an engine that connections use: its sockets and its thread.
 pub(super) trait Uplink: Send + Sync {
-    /// Sends MADs in their order. All have the addresses and the traffic class of the first, and
-    /// all are for one process. `bytes` is room for the packets. A MAD that cannot be sent counts
-    /// as lost on the way.
+    /// Sends MADs in order. All must have the addresses and the traffic class of the first, and be
+    /// for one process. `bytes` is a buffer for the packets. A MAD that cannot be sent counts as
+    /// lost.
     fn send_mads(&self, mads: &[OutgoingMad], bytes: &mut Vec<u8>);
 
-    /// Wakes the background thread, if it sleeps: the next deadline may be earlier now.
+    /// Wakes a sleeping background thread, because the next deadline may be earlier now.
     fn wake(&self);
 }
 
-/// A MAD of the connection manager on its way out, from queue pair 1 to queue pair 1.
+/// A MAD of the connection manager to be sent, from QP1 to QP1.
 pub(super) struct OutgoingMad {
     pub uplink: Arc<dyn Uplink>,
     pub transmit: CmTransmit,
 }
 
 impl OutgoingMad {
-    /// Whether the next one may leave in the same run: all packets of a run come to the socket of
-    /// one process.
+    /// Returns whether `next` may leave in the same run: all packets of a run arrive at the socket
+    /// of one process.
     fn goes_with(&self, next: &Self) -> bool {
         let (mine, its) = (&self.transmit, &next.transmit);
         let one_process = |mad: &CmTransmit| match Destination::of(&mad.mad) {
@@ -132,8 +130,8 @@ impl OutgoingMad {
     }
 }
 
-/// Sends MADs in their order, consecutive ones for one process together. `bytes` is room for the
-/// packets.
+/// Sends MADs in order, and consecutive MADs for one process in one run. `bytes` is a buffer for
+/// the packets.
 pub(super) fn send(mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
     for together in mads.chunk_by(OutgoingMad::goes_with) {
         if let Some(first) = together.first() {
@@ -142,7 +140,7 @@ pub(super) fn send(mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Sends MADs as [`Uplink::send_mads`] does, through that of `ports` which has their address.
+/// Sends MADs as [`Uplink::send_mads`] does, through the one of `ports` that has their address.
 pub(super) fn send_through<'p>(
     mut ports: impl Iterator<Item = &'p UdpPort>,
     mads: &[OutgoingMad],
@@ -151,12 +149,12 @@ pub(super) fn send_through<'p>(
     let Some(OutgoingMad { transmit, .. }) = mads.first() else { return };
     let (from, to) = (transmit.path.local.to_ip(), transmit.path.remote.to_ip());
     let Some(port) = ports.find(|port| port.address() == from) else {
-        return tracing::debug!(%from, "a MAD has no socket to leave by");
+        return tracing::debug!(%from, "dropped MADs: no socket has their source address");
     };
     for run in mads.chunks(port.max_run_segments().max(1)) {
         let outcome = send_run(port, to, run, bytes);
         if outcome == SendOutcome::Dropped && run.len() > 1 {
-            // The network device may take no runs, and a connection that loses a message stalls
+            // The network device may accept no runs, and a connection that loses a message stalls
             // for seconds.
             for alone in run.chunks(1) {
                 send_run(port, to, alone, bytes);
@@ -173,16 +171,18 @@ fn send_run(port: &UdpPort, to: IpAddr, mads: &[OutgoingMad], bytes: &mut Vec<u8
         let mut packet = [0; MAD_LEN + 64];
         match write_packet(port, from_port, to, &mad.transmit.mad, identification, &mut packet) {
             Some(len) => bytes.extend_from_slice(&packet[..len]),
-            None => tracing::debug!(%from, %to, "a MAD cannot go between these addresses"),
+            None => {
+                tracing::debug!(%from, %to, "dropped a MAD: the addresses are of different IP versions")
+            }
         }
     }
-    // All are equally long.
+    // All MADs have the same length.
     let segment_size = bytes.len() / mads.len().max(1);
     port.transmit(&Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit: 0 })
 }
 
-/// The packet with the MAD, which gets the identification; `None` if the addresses are of different
-/// IP versions.
+/// Writes the packet with the MAD for this IPv4 identification. Returns its length; `None` if the
+/// addresses are of different IP versions.
 fn write_packet(
     port: &UdpPort,
     from_port: u16,
@@ -192,7 +192,7 @@ fn write_packet(
     bytes: &mut [u8],
 ) -> Option<usize> {
     let seed = IcrcSeed::new(port.address(), from_port, to, ROCE_PORT)?;
-    // Nothing looks at the sequence numbers of datagrams.
+    // Receivers ignore the sequence numbers of datagrams.
     let bth = Bth::new(Opcode::UdSendOnly, Qpn::QP1, Psn::new(0));
     let ext = Ext::Deth(Deth { qkey: QKey::GSI, src_qp: Qpn::QP1 });
     let start = PacketRepr::new(bth, ext).emit_headers(bytes).ok()?;

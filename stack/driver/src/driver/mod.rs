@@ -1,39 +1,43 @@
-//! Moves a device over UDP: which thread receives, which sends, and when one sleeps.
+//! Runs a device over UDP: decides which thread receives, which thread sends, and when each sleeps.
 //!
 //! ```text
-//!   posting thread ----> device.post_send, transmit_pending      (sends itself)
-//!   polling thread ----> cq.poll; when empty: receive, transmit  (receives itself, if nobody else is)
-//!   waiting thread ----> sleeps on the sockets; receives for all that wait
-//!   background thread -> sleeps; receives only while no thread polls or waits; timers; answers that nobody sent
+//!   posting thread     device.post_send, transmit_pending: sends itself
+//!   polling thread     cq.poll; if empty: receives and transmits, unless another thread receives
+//!   waiting thread     sleeps on the sockets; receives for all waiting threads
+//!   background thread  sleeps; handles timers; receives if no thread polls or waits
 //! ```
-//! The background thread is in one of three states. *Idle*: it sleeps on the sockets as well, so
-//! that one-sided operations are served in a process that never calls the library. *Polled*: some
-//! thread polls, so the sockets are left to it, and the background thread wakes for timers, and a
-//! millisecond after the last poll, for acknowledgements that are still owed; who polls and finds
-//! nothing sees to what is due as well. *Led*: a thread waits for completions, and sleeps on the
-//! sockets itself, so that a packet wakes one thread and not two. Waiting for sockets is `ppoll`
-//! rather than epoll: it arms them only while it sleeps, and an armed socket costs the polling
-//! thread 0.3 µs a packet.
+//! The background thread is in one of three states:
+//!
+//! - *Idle*: no thread polls or waits. The background thread sleeps on the sockets, so one-sided
+//!   operations are served in a process that never calls the library.
+//! - *Polled*: a thread polls, and reads the sockets. The background thread wakes for timers, and 1
+//!   ms after the last poll for acknowledgements that are still pending. A polling thread that
+//!   finds no packet also handles due timeouts.
+//! - *Led*: a thread waits for completions and sleeps on the sockets, so a packet wakes one thread
+//!   instead of two.
+//!
+//! Threads wait for sockets with `ppoll` instead of epoll. `ppoll` arms the sockets only during the
+//! sleep; an armed socket costs the polling thread 0.3 µs a packet.
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`engine`] | a device with its ports and its thread: open, post, poll |
-//! | `config` | how it is opened, and whom it tells what happens |
-//! | `shared` | what its threads share, and what each does with it |
-//! | `loopback` | packets between devices of one process, over no socket |
-//! | `background` | the thread |
-//! | `poll_watchdog` | how it sleeps beside a thread that polls |
-//! | [`thread_waker`] | how it is woken, and only while it sleeps |
-//! | `leader`, `wait` | which of the waiting threads receives, and how they wait |
-//! | [`management`] | datagrams to QP1 that are for this process |
+//! | `config` | the configuration of an engine, its hooks, and the errors of opening it |
+//! | `shared` | the state that the threads of an engine share, and the work of each thread |
+//! | `loopback` | packets between devices of one process, without a socket |
+//! | `background` | the background thread |
+//! | `poll_watchdog` | the sleep of the background thread while another thread polls |
+//! | [`thread_waker`] | waking a thread only if it sleeps |
+//! | `leader`, `wait` | the waiting thread that receives, and the waiting threads that follow it |
+//! | [`management`] | datagrams to and from QP1 of this process |
 //! | [`connections`] | connections over the engines of a process |
-//! | `mad_burst` | whether the thread preempts others when datagrams to QP1 come |
-//! | `host` | what connections and engines ask of the host system |
+//! | `mad_burst` | batch scheduling of the background thread during bursts of MADs |
+//! | `host` | the queries of connections and engines to the host system |
 //! | `deferred_mads` | MADs that wait for a listener, or for room in another process |
 //! | `groups` | a socket for each multicast group that the device joined |
-//! | `ports` | one socket for each address of the device |
-//! | `added_ports` | those of addresses that came while it was open |
-//! | [`xrcd_lock`] | which process has the XRC domain of a file |
+//! | `ports` | all sockets of a device |
+//! | `added_ports` | the sockets of addresses that were added while the device was open |
+//! | [`xrcd_lock`] | the process that has the XRC domain of a file |
 //! | [`eventfd`] | descriptors that count events |
 
 mod added_ports;

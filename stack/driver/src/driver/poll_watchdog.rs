@@ -1,22 +1,22 @@
-//! How the background thread sleeps beside a thread that polls.
+//! A timer that wakes the background thread when polling stops.
 //!
-//! It must be there a millisecond after the last poll at the latest: acknowledgements may be owed,
-//! and nobody else sends them. Were it to wake each millisecond to see about that, each time would
-//! take a processor from a polling thread for some 20 µs, and where two processes poll on two
-//! processors, two round trips in a hundred would last so much longer. So the polling thread itself
-//! puts the sleeper's time off, by one system call in most of a millisecond; when it stops polling,
-//! the time comes.
+//! The background thread must wake up at most 1 ms after the last poll, because acknowledgements
+//! may be pending that no other thread sends. If the thread woke up every millisecond to check,
+//! each wake-up would take a processor from a polling thread for about 20 µs. Where two processes
+//! poll on two processors, two round trips in a hundred would take that much longer. Instead the
+//! polling thread extends the timer, with one system call for most of a millisecond. When the
+//! thread stops polling, the timer expires.
 //!
 //! ```text
-//!   background:  set the timer, a millisecond on   sleep ............................... wake: nobody has polled for a while
-//!   polls:       | | | | | |  a little is left, and a message was sent: a millisecond from now | | | | | | |
+//!   background: arms the timer, 1 ms   sleeps ......................... wakes: no recent poll
+//!   polls:      | | | | | | little time is left and a message was sent: extends by 1 ms | | | | |
 //! ```
-//! Where timers are a virtual machine's, setting one takes 10 µs, twice a message's way there and
-//! back. Right behind a message that was sent nobody misses some of these, since its answer is not
-//! there yet.
+//! In a virtual machine, setting a timer can take 10 µs, twice the round trip of a message. Right
+//! after sending a message the polling thread has time for that, because the reply is not there
+//! yet.
 //!
-//! Deadlines of the device count like the millisecond: what came up since the timer was set is
-//! found when it is set again.
+//! The timer also keeps deadlines of the device. Deadlines that appear after the timer was set are
+//! taken into account with the next extension.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -29,26 +29,26 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::timespec;
 use crate::time::Time;
 
-/// From the last poll to the wake-up at most.
+/// Nanoseconds from the last poll to the wake-up at most.
 const POLL_GRACE_NS: u64 = 1_000_000;
-/// With less than this left it is put off right after a message was sent, ...
+/// Nanoseconds left at which the timer is extended right after a message was sent.
 const EXTEND_AFTER_SEND_NS: u64 = POLL_GRACE_NS / 4;
-/// ... and with less than this at any poll.
+/// Nanoseconds left at which any poll extends the timer.
 const EXTEND_NS: u64 = POLL_GRACE_NS / 16;
 
-/// The timer that wakes the background thread while some thread polls.
+/// The timer that wakes the background thread while another thread polls.
 #[derive(Debug)]
 pub(super) struct PollWatchdog {
     timer: OwnedFd,
-    /// When it goes off; 0 while nobody sleeps on it.
+    /// The time at which the timer expires; 0 while no thread sleeps on it.
     until_ns: AtomicU64,
 }
 
 impl PollWatchdog {
-    /// A timer that is not set.
+    /// Makes a timer that is not armed.
     ///
     /// # Errors
-    /// The system's: no descriptor is left.
+    /// The system's, if no descriptor is left.
     pub fn new() -> Result<Self, Errno> {
         let timer = timerfd_create(
             TimerfdClockId::Monotonic,
@@ -57,22 +57,22 @@ impl PollWatchdog {
         Ok(Self { timer, until_ns: AtomicU64::new(0) })
     }
 
-    /// Sets the timer, before the background thread sleeps: a grace period on, or at `deadline` if
-    /// that is earlier.
+    /// Arms the timer before the background thread sleeps: for the grace period, or for `deadline`
+    /// if that is earlier.
     pub fn arm(&self, now: Time, deadline: Time) {
         let until = now.plus_ns(POLL_GRACE_NS).min(deadline);
         self.set(now, until);
         self.until_ns.store(until.as_ns().max(1), Ordering::Relaxed);
     }
 
-    /// Takes note that the background thread woke up.
+    /// Records that the background thread woke up.
     pub fn disarm(&self) {
         self.until_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Sets the timer again when most of the time is gone; returns whether it did. A polling thread
-    /// calls it often. `has_sent`: that thread waits for an answer anyway. `deadline`: when
-    /// something is due.
+    /// Extends the timer if little time is left. Returns whether it did. Polling threads call this
+    /// function often. `has_sent`: the thread waits for a reply anyway. `deadline`
+    /// returns the next deadline.
     pub fn extend(&self, now: Time, has_sent: bool, deadline: impl FnOnce() -> Time) -> bool {
         let until_ns = self.until_ns.load(Ordering::Relaxed);
         let left_ns = if has_sent { EXTEND_AFTER_SEND_NS } else { EXTEND_NS };
@@ -84,8 +84,8 @@ impl PollWatchdog {
         if until_ns_new == until_ns {
             return false; // a deadline that is near
         }
-        // One of several that poll; and if the sleeper woke meanwhile, the timer may go off in
-        // vain.
+        // Several threads may poll. If the background thread woke up meanwhile, the timer expires
+        // without effect.
         let swapped = self.until_ns.compare_exchange(
             until_ns,
             until_ns_new,
@@ -99,10 +99,10 @@ impl PollWatchdog {
     }
 
     fn set(&self, now: Time, until: Time) {
-        // All zeros would be no time at all.
+        // Zero would disarm the timer.
         let it_value = timespec(until.since_ns(now).max(1));
         let once = Itimerspec { it_interval: timespec(0), it_value };
-        // A descriptor of our own and a time that is valid: it cannot fail.
+        // The descriptor and the time are valid, so the call cannot fail.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         Time::from_ns(1_000_000_000 + us * 1000)
     }
 
-    /// When it goes off.
+    /// Returns when the timer expires.
     fn until(watchdog: &PollWatchdog) -> Time {
         Time::from_ns(watchdog.until_ns.load(Ordering::Relaxed))
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn who_polls_puts_it_off_when_little_is_left() {
         let watchdog = PollWatchdog::new().unwrap();
-        watchdog.extend(at(0), true, || unreachable!("nobody sleeps"));
+        watchdog.extend(at(0), true, || unreachable!("no thread sleeps"));
         watchdog.arm(at(0), Time::NEVER);
         assert_eq!(until(&watchdog), at(1000));
         for us in [749, 937] {
@@ -152,7 +152,7 @@ mod tests {
             assert_eq!(until(&watchdog), Time::from_ns(now + POLL_GRACE_NS));
         }
         watchdog.disarm();
-        watchdog.extend(at(200_000), true, || unreachable!("nobody sleeps"));
+        watchdog.extend(at(200_000), true, || unreachable!("no thread sleeps"));
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         let mut waits = [PollFd::new(&watchdog, PollFlags::IN)];
         poll(&mut waits, None).unwrap();
         assert!(clock::now().since_ns(begin) >= POLL_GRACE_NS);
-        // What is overdue comes as well.
+        // A deadline in the past expires at once.
         watchdog.arm(clock::now(), Time::ZERO);
         poll(&mut waits, None).unwrap();
     }

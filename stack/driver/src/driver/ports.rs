@@ -1,24 +1,32 @@
-//! The ports of a device: one socket for each of its addresses.
+//! The sockets of a device, and where each packet from them goes.
 //!
-//! | file | subject |
+//! | sockets | number |
 //! |---|---|
-//! | `receive` | which socket is read next, and how its packets get to the device |
-//! | `route` | where a packet goes that no queue pair takes: the decision |
-//! | `unmatched` | the same: what is done about it, also for processes that ended |
-//! | `services` | what this device listens on |
+//! | address sockets | one for each address of the device |
+//! | common sockets | one for each address that processes share; all of them read this socket |
+//! | group sockets | one for each multicast group that the device joined |
 //!
 //! | in | decided by | out |
 //! |---|---|---|
 //! | batches of address, group and common sockets | `receive` | packets to the device |
 //! | delayed packets | `Impairment` | packets to the device |
-//! | packets not matched by the device | `route` | to one or all processes; deferred; dropped |
-//! | deferred MADs that are due | `route` | the same |
-//! | packets handed in by other processes | `unmatched` | packets to the device; dropped |
-//! | sockets of processes that ended | [`Ports::clean_up_orphans`] | MADs to one or all processes; dropped |
-//! | listen, unlisten | `services` | claims in the table of each address |
-//! | runs to send | [`Transmit`] | sends through the port whose address is `run.from` |
+//! | packets that the device did not match | `route` | to one or all processes; deferred; dropped |
+//! | deferred MADs that are due | `route` | to one process; deferred again; dropped |
+//! | packets that other processes forward | `unmatched` | packets to the device; dropped |
+//! | sockets of ended processes | `unmatched` | MADs to one or all processes; dropped |
+//! | listen, unlisten | `services` | claims in the table of each shared address |
+//! | runs to send | [`Transmit`] | sends through the socket whose address is `run.from` |
 //!
-//! A MAD for this process goes to QP1 if that exists, else to the inbox. Each drop has a counter.
+//! A MAD for this process goes to QP1 if the device has one, otherwise to the inbox. Each dropped
+//! packet moves a counter of the device; packets that the kernel drops at a socket move the counter
+//! of the [`UdpPort`].
+//!
+//! | file | subject |
+//! |---|---|
+//! | `receive` | which socket is read next, and how its packets reach the device |
+//! | `route` | decides where a packet goes that no queue pair matches |
+//! | `unmatched` | carries that decision out, also for packets of ended processes |
+//! | `services` | the services that the device listens on |
 
 mod receive;
 mod route;
@@ -54,28 +62,30 @@ pub(super) struct Ports {
     slot: u8,
     sharing_error: Option<(&'static str, Errno)>,
     services: Services,
-    /// Requests without a listener are for this process as well: its connection manager refuses
-    /// them, and replies to MADs for processes that ended.
+    /// Whether this process also gets requests without a listener, and MADs for ended processes.
+    /// Its connection manager rejects them.
     pub refuses: AtomicBool,
-    /// Such requests, until they are refused, and MADs for processes without room.
+    /// Requests that wait for a listener, and MADs that wait for room in their process.
     pub deferred: DeferredMads,
     pub inbox: Inbox,
     pub groups: Arc<GroupPorts>,
-    /// The socket that gave the last batch: one of the addresses', or after those one of the
-    /// groups'.
+    /// The number of the socket that gave the last batch; see [`Ports::first_group`].
     active: AtomicUsize,
     round: AtomicU32,
-    /// Until when the other processes alone read the common sockets; 0: this one reads them too.
+    /// The time in nanoseconds until which only the other processes read the common sockets; 0 if
+    /// this process reads them too.
     common_backoff_ns: AtomicU64,
-    /// A simulated impairment. Its lock comes before all of the core's.
+    /// A simulated impairment of received packets. Its lock is taken before all locks of the core.
     impairment: Option<Mutex<Impairment>>,
 }
 
 impl Ports {
-    /// Opens a port for each of `configs`, of which there is at least one; multicast groups that
-    /// are joined later are received through `groups`. `impairment` gets the process slot; packets
-    /// from own, group and common sockets go through the link that it returns. Packets handed in by
-    /// other processes do not: they went through the link of the process that received them.
+    /// Opens a socket for each of `configs`, of which there must be at least one. `groups` receives
+    /// the multicast groups that the device joins later.
+    ///
+    /// `impairment` gets the process slot. Packets from address, group and common sockets pass
+    /// through the impairment that it returns. Packets that other processes forward do not: they
+    /// passed the impairment of the process that received them.
     pub fn open(
         configs: &[UdpConfig],
         groups: GroupPorts,
@@ -105,19 +115,19 @@ impl Ports {
         })
     }
 
-    /// Returns the ports, those of added addresses last.
+    /// Returns the ports of the addresses, those of added addresses last.
     pub fn iter(&self) -> impl Iterator<Item = &UdpPort> {
         self.ports.iter().chain(self.added.iter())
     }
 
-    /// Opens a port for an address that came while the device was open.
+    /// Opens a port for an address that was added while the device was open.
     pub fn add(&self, address: IpAddr, random: u64) -> Result<(), AddPortError> {
         let add_address =
             |config: &UdpConfig, socket: BorrowedFd<'_>| self.groups.add_address(config, socket);
         self.services.extend_to(|| self.added.open(address, self.slot, random, add_address))
     }
 
-    /// The addresses that are shared with other processes.
+    /// Returns the memberships in the groups of the shared addresses.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().chain(self.added.members())
     }
@@ -126,18 +136,20 @@ impl Ports {
         self.slot
     }
 
-    /// Returns the call that the system refused, so that no other process can use the addresses.
+    /// Returns the system call that failed with its error, if other processes cannot share an
+    /// address of the device.
     pub fn sharing_error(&self) -> Option<(&'static str, Errno)> {
         self.sharing_error
     }
 
-    /// Returns whether other processes have used an address at any time, so that
-    /// [`clean_up_orphans`](Self::clean_up_orphans) is due from time to time. They may all have ended.
+    /// Returns whether another process has shared an address at any time. Then
+    /// [`clean_up_orphans`](Self::clean_up_orphans) must be called from time to time. The other
+    /// processes may all have ended.
     pub fn is_shared(&self) -> bool {
         self.members().any(Member::has_been_shared)
     }
 
-    /// Takes the errors that ICMP and the own interface reported; the port counts and logs them.
+    /// Takes the errors that ICMP and the local interface reported. The port counts and logs them.
     pub fn drain_errors(&self) {
         for port in self.iter().filter(|port| port.errors_pending()) {
             port.drain_errors(|_| ());
@@ -156,8 +168,8 @@ impl Transmit for Ports {
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
         match self.iter().find(|port| port.address() == run.from) {
             Some(port) => port.transmit(run),
-            // The address of a GID that the interface does not have (rxe lists fe80:: from the MAC
-            // in any case).
+            // The source is a GID that is no address of the interface. As in rdma_rxe, the table
+            // always has the fe80:: GID of the MAC.
             None => no_such_address(run.from),
         }
     }
@@ -174,6 +186,6 @@ impl Transmit for Ports {
 
 #[cold]
 fn no_such_address(from: IpAddr) -> SendOutcome {
-    tracing::warn!(%from, "nothing can be sent from a GID that is no address of the interface");
+    tracing::warn!(%from, "dropped a run: its source GID is not an address of the interface");
     SendOutcome::Dropped
 }

@@ -1,4 +1,4 @@
-//! What the threads of an engine share, and what each of them does with it.
+//! The state that the threads of an engine share, and the work of each thread.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -25,71 +25,72 @@ use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
 use crate::sys::{self, clock};
 use crate::time::Time;
 
-/// So many empty polls in a row give the processor away: the peer may be waiting for it.
+/// Empty polls in a row after which the thread yields the processor, because the peer may be
+/// waiting for it.
 const POLLS_BEFORE_YIELD: u32 = 50;
 
-/// What the application's threads and the background thread share.
+/// The state that application threads and the background thread share.
 pub(super) struct Shared {
     pub device: Device,
     pub ports: Arc<Ports>,
-    /// Held by the one thread that receives.
+    /// Locked by the one thread that receives.
     pub receiver: Mutex<Receiver>,
     pub waker: Arc<ThreadWaker<EventFd>>,
-    /// Which of the threads that wait receives.
+    /// Elects the waiting thread that receives.
     pub leader: LeaderElection<EventFd>,
     /// Wakes the background thread when polling stops.
     pub watchdog: PollWatchdog,
-    /// When a thread last polled, in nanoseconds.
+    /// The time of the last poll in nanoseconds.
     pub polled_at_ns: AtomicU64,
     pub empty_polls: AtomicU32,
-    /// Since the last poll a message was sent.
+    /// Whether a message was sent since the last poll.
     pub has_sent: AtomicBool,
     pub stop: AtomicBool,
     pub after_progress: Option<Arc<dyn AfterProgress>>,
-    /// Where it was opened, if packets to devices of the same process go to them directly.
+    /// The namespace in which the engine was opened, if it takes part in the loopback path.
     pub namespace: Option<Namespace>,
-    /// Tells of changes of interfaces and addresses, where the system allows it.
+    /// The subscription to changes of interfaces and addresses, if the system allows it.
     pub changes: Option<Changes>,
     pub port: Mutex<PortState>,
     pub attached: OnceLock<Attached>,
 }
 
-/// The connections that an engine is part of, and its name there.
+/// The connections that an engine is part of, and its key there.
 pub(super) struct Attached {
     pub connections: Arc<Connections>,
     pub key: DeviceKey,
 }
 
 impl Shared {
-    /// Sends what can be sent now.
+    /// Sends everything that may leave now.
     pub fn transmit(&self, now: Time) {
         self.device.transmit_pending(now, self);
         self.flush_loopback();
     }
 
-    /// Sends what can be sent now, unless it is nothing but acknowledgements.
+    /// Sends everything that may leave now, unless only acknowledgements are ready.
     pub fn transmit_urgent(&self, now: Time) {
         self.device.transmit_urgent(now, self);
         self.flush_loopback();
     }
 
-    /// Sends what a queue pair has ready, when no other thread is at it.
+    /// Sends the ready packets of a queue pair, unless another thread is using it.
     pub fn transmit_of(&self, qp: QpHandle, now: Time) {
         self.device.transmit_of(qp, now, self);
         self.flush_loopback();
     }
 
-    /// Returns when a thread last polled.
+    /// Returns the time of the last poll.
     pub fn polled_at(&self) -> Time {
         Time::from_ns(self.polled_at_ns.load(Ordering::Relaxed))
     }
 
-    /// Whether the hook has something to act on.
+    /// Returns whether the hook has recorded something.
     pub fn is_hook_due(&self) -> bool {
         self.after_progress.as_ref().is_some_and(|hook| hook.is_due())
     }
 
-    /// Whether both have the same hook.
+    /// Returns whether both engines have the same hook.
     pub fn shares_hook_with(&self, other: &Self) -> bool {
         match (&self.after_progress, &other.after_progress) {
             (Some(hook), Some(others)) => std::ptr::addr_eq(Arc::as_ptr(hook), Arc::as_ptr(others)),
@@ -103,27 +104,29 @@ impl Shared {
         }
     }
 
-    /// Whether management datagrams wait to be handed on.
+    /// Returns whether MADs wait to be passed on.
     pub fn has_management(&self) -> bool {
         !self.ports.inbox.is_empty() || !self.ports.deferred.is_empty()
     }
 
-    /// Looks at the interfaces if something was told about them, and opens ports for new addresses.
-    /// On one thread.
+    /// Reads the interfaces if they have changed, and opens ports for new addresses. Only one
+    /// thread calls this function.
     pub fn refresh_port_state(&self) {
         if !self.changes.as_ref().is_some_and(Changes::take) {
             return;
         }
         let interfaces = match interfaces() {
             Ok(interfaces) => interfaces,
-            Err(error) => return tracing::warn!(%error, "cannot tell how the interface changed"),
+            Err(error) => {
+                return tracing::warn!(%error, "cannot read the interfaces after a change");
+            }
         };
         let mut port = lock(&self.port);
         let changed = port.refresh(&interfaces, |address| self.add_port(address));
         let (active, gids) = (port.state() == OperState::Up, port.gids().to_vec());
         drop(port);
         if changed.active {
-            tracing::info!(active, "the port changed");
+            tracing::info!(active, "the port state changed");
             self.device.set_port_active(active);
         }
         if changed.gids {
@@ -137,22 +140,22 @@ impl Shared {
         }
     }
 
-    /// Opens a port for a new address; returns whether it has one.
+    /// Opens a port for a new address. Returns whether the address has a port.
     fn add_port(&self, address: IpAddr) -> bool {
         let opened = match sys::random_seed() {
             Ok(random) => self.ports.add(address, random).map_err(|error| error.to_string()),
             Err(errno) => Err(OpenEngineError::Random(errno).to_string()),
         };
         match opened {
-            Ok(()) => tracing::info!(%address, "a new address"),
+            Ok(()) => tracing::info!(%address, "opened a port for a new address"),
             Err(ref error) => {
-                tracing::warn!(%address, error, "a new address: it is in the GID table, but peers cannot reach it");
+                tracing::warn!(%address, error, "cannot open a port for a new address: it is in the GID table, but peers cannot reach it");
             }
         }
         opened.is_ok()
     }
 
-    /// Hands management datagrams on to the connections that they are for; how many.
+    /// Passes the MADs in the inbox to their connections. Returns their number.
     pub fn serve_management(&self) -> usize {
         if self.ports.inbox.is_empty() {
             return 0;
@@ -164,7 +167,7 @@ impl Shared {
         count
     }
 
-    /// Does what is due, of the device and of its connections.
+    /// Handles the timeouts of the device and of its connections that are due.
     pub fn handle_timeouts(&self, now: Time) {
         self.device.handle_timeouts(now);
         self.ports.retry_deferred(&self.device, now);
@@ -174,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// The connections on the device.
+    /// Returns the connections of the device.
     pub fn listing(&self) -> Listing {
         let attached = self.attached.get();
         attached
@@ -182,21 +185,22 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// When [`Shared::handle_timeouts`] is to be called at the latest.
+    /// Returns the time at which [`Shared::handle_timeouts`] must be called at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
         let deadlines = self.device.next_deadline().into_iter().chain(self.connection_deadline());
         deadlines.min().filter(|at| *at != Time::NEVER)
     }
 
-    /// The same, of what no polling thread does.
+    /// Returns the next deadline that no polling thread handles.
     fn connection_deadline(&self) -> Option<Time> {
         let connections = self.attached.get().map(|attached| attached.connections.deadline());
         let deferred = self.ports.deferred.next_retry();
         connections.into_iter().chain(deferred).chain(self.ports.common_backoff()).min()
     }
 
-    /// When the background thread is to wake beside a thread that polls, which sees to the
-    /// deadlines of the queue pairs: of a thousand at work one is always near.
+    /// Returns when the background thread must wake up while a thread polls. That thread handles
+    /// the deadlines of the queue pairs, because one of a thousand active queue pairs always has a
+    /// near deadline.
     pub fn watchdog_deadline(&self) -> Time {
         if self.ports.iter().any(UdpPort::errors_pending) {
             return Time::ZERO;
@@ -205,7 +209,7 @@ impl Shared {
         deadline.unwrap_or(Time::NEVER)
     }
 
-    /// Does what is due of the queue pairs.
+    /// Handles the timeouts of the queue pairs that are due.
     fn handle_due_timeouts(&self, now: Time) {
         if self.device.next_deadline().is_some_and(|at| at <= now) {
             self.device.handle_timeouts(now);
@@ -213,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// One round of a polling thread.
+    /// Does one round of a polling thread.
     pub fn progress(&self) {
         let now = clock::now();
         self.polled_at_ns.store(now.as_ns(), Ordering::Relaxed);
@@ -225,7 +229,7 @@ impl Shared {
         if is_extended {
             self.handle_due_timeouts(now);
         }
-        // Acknowledgements that the last round left for a reply to take along.
+        // Sends the acknowledgements that the last round kept back for a reply.
         self.transmit(now);
         let looked = try_lock(&self.receiver).map(|mut receiver| {
             self.ports.receive(&mut receiver, &self.device, ReceiveScope::Recent)
@@ -236,7 +240,7 @@ impl Shared {
                 self.empty_polls.store(0, Ordering::Relaxed);
                 yield_now();
             }
-            // What is missing waits in no socket now.
+            // No socket has a missing packet now.
             if looked.is_some() {
                 self.handle_due_timeouts(now);
             }
@@ -249,9 +253,8 @@ impl Shared {
         }
         self.transmit_urgent(clock::now());
         if self.device.has_pending() || self.ports.next_due().is_some() {
-            // Acknowledgements wait for a reply to take them along. None may come, and this thread
-            // may not poll again: then the background thread sends them, which must not sleep until
-            // something else happens. Likewise what a simulated bad network holds.
+            // Acknowledgements wait for a reply. There may be no reply and no further poll, so the
+            // background thread must wake up in time to send them, and to deliver delayed packets.
             self.waker.wake();
         }
     }

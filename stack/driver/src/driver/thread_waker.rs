@@ -1,21 +1,21 @@
-//! How a thread that leaves work hands it to another, which may be about to sleep.
+//! Wakes a thread that has work, but only if the thread sleeps.
 //!
-//! Waking costs a system call, so only a thread that sleeps is woken. That needs an agreement, or
-//! work is left in between:
+//! Waking costs a system call, so a running thread is not woken. The following protocol makes sure
+//! that no work is left behind:
 //!
 //! ```text
-//!   who leaves work             who sleeps
-//!   1. leave it                 1. say "asleep"
+//!   thread that leaves work     thread that sleeps
+//!   1. leaves the work          1. sets `asleep`
 //!   2. fence                    2. fence
-//!   3. asleep? then wake        3. look for work a last time, then sleep
+//!   3. if `asleep`: wakes       3. does the work that it finds, then sleeps
 //! ```
-//! Whichever fence comes second, its side sees what the other did before its own. A loom model
-//! tries all orders.
+//! The side whose fence comes second sees the store that the other side made before its fence. A
+//! loom model tries all orders.
 
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Wakes a thread, if it sleeps.
+/// Wakes a sleeping thread.
 #[derive(Debug)]
 pub struct ThreadWaker<D> {
     descriptor: D,
@@ -23,18 +23,18 @@ pub struct ThreadWaker<D> {
 }
 
 impl<D: Wake> ThreadWaker<D> {
-    /// `descriptor` is what the thread sleeps on.
+    /// Makes a waker for a thread that sleeps on `descriptor`.
     pub fn new(descriptor: D) -> Self {
         Self { descriptor, asleep: AtomicBool::new(false) }
     }
 
-    /// What is woken.
+    /// Returns the descriptor that the thread sleeps on.
     pub fn descriptor(&self) -> &D {
         &self.descriptor
     }
 
-    /// Sleeps in `sleep`, unless it is woken. `last_look` does the work that was left before this
-    /// thread could be seen to sleep; what it returns goes to `sleep`.
+    /// Calls `sleep`, which returns when the descriptor is woken. `last_look` does the work that
+    /// was left before other threads could see this thread asleep; its result is passed to `sleep`.
     pub fn sleep<T>(&self, last_look: impl FnOnce() -> T, sleep: impl FnOnce(T)) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -44,7 +44,7 @@ impl<D: Wake> ThreadWaker<D> {
 }
 
 impl<D: Wake> Wake for ThreadWaker<D> {
-    /// Work was left.
+    /// Wakes the thread if it sleeps, because work was left.
     fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
@@ -68,8 +68,7 @@ pub(super) mod loom_tests {
         }
     }
 
-    /// Work that is left while the other thread goes to sleep is done by its last look, or wakes
-    /// it.
+    /// A thread that falls asleep either finds the work that another thread leaves, or is woken.
     #[test]
     fn loom_no_work_is_left_with_a_sleeping_thread() {
         loom::model(|| {

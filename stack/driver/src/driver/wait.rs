@@ -1,5 +1,5 @@
-//! How an application's thread waits for completions: it receives for itself and for all waiting
-//! threads, so that a packet costs one wake-up and not two.
+//! How application threads wait for completions. One waiting thread receives for all of them, so a
+//! packet costs one wake-up instead of two.
 //!
 //! | in | decided by | out |
 //! |---|---|---|
@@ -22,7 +22,7 @@ use crate::sys::clock;
 use crate::sys::poll::restart_calls;
 use crate::time::Time;
 
-/// Batches that a leader receives in a row before it looks at the time.
+/// Batches that a leader receives in a row before it checks the time.
 const MAX_BATCHES: usize = 64;
 
 /// Why a waiting thread woke up.
@@ -30,35 +30,35 @@ const MAX_BATCHES: usize = 64;
 enum WaitOutcome {
     /// Its descriptor is readable, or its condition holds.
     Done,
-    /// Its deadline has come.
+    /// Its deadline has passed.
     TooLate,
-    /// It may lead now, or a signal came whose handler lets calls go on.
+    /// It may lead now, or a signal arrived whose handler restarts calls.
     Again,
 }
 
-/// Gives the lead back on every way out.
+/// Gives up the lead when dropped.
 struct Leader<'a>(&'a Shared);
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let Self(shared) = self;
-        // As if it had polled: the background thread leaves the sockets alone for a tick, since
-        // this one is likely to wait again.
+        // As after a poll: the background thread leaves the sockets alone for 1 ms, because this
+        // thread is likely to wait again.
         shared.polled_at_ns.store(clock::now().as_ns(), Ordering::Relaxed);
         shared.leader.resign();
-        // It does not tick while there is a leader.
+        // The background thread slept without that deadline while there was a leader.
         shared.waker.wake();
     }
 }
 
 impl Shared {
-    /// Sleeps until `is_done`, or `descriptor` is readable, or `deadline` has come, and receives
-    /// meanwhile unless another waiting thread does. Whether it was before the deadline. `is_done`
-    /// is asked after each batch that this thread received.
+    /// Sleeps until `is_done` returns true, `descriptor` is readable, or `deadline` has passed.
+    /// Receives meanwhile, unless another waiting thread does. Returns whether it ended before the
+    /// deadline. `is_done` is called after each batch that this thread received.
     ///
     /// # Errors
-    /// [`Errno::INTR`] if a signal came whose handler interrupts calls; the system's if
-    /// `descriptor` is none.
+    /// [`Errno::INTR`] if a signal arrived whose handler interrupts calls; [`Errno::BADF`] if
+    /// `descriptor` is not open.
     pub fn wait(
         &self,
         descriptor: BorrowedFd<'_>,
@@ -96,16 +96,16 @@ impl Shared {
             if is_done() {
                 return Ok(WaitOutcome::Done);
             }
-            // What no reply took along.
+            // Sends the acknowledgements that waited for a reply.
             self.transmit(clock::now());
-            // What a simulated bad network holds comes without a socket's help.
+            // Packets that a simulated impairment delays become due without an event on a socket.
             let held = self.ports.next_due().unwrap_or(Time::NEVER);
             match sleep(&mut waits, deadline.min(held))? {
                 WaitOutcome::TooLate if held < deadline => {}
                 WaitOutcome::Again => {}
                 woken => return Ok(woken),
             }
-            // An error in a socket's queue makes it readable without a packet.
+            // A queued error makes a socket readable without a packet.
             if waits[1..].iter().any(|wait| wait.revents().contains(PollFlags::ERR)) {
                 self.ports.drain_errors();
             }
@@ -117,14 +117,14 @@ impl Shared {
         }
     }
 
-    /// Receives a batch; how many datagrams it was.
+    /// Receives a batch. Returns the number of datagrams.
     fn receive_as_leader(&self) -> usize {
         let received = match try_lock(&self.receiver) {
             Some(mut receiver) => {
                 self.ports.receive(&mut receiver, &self.device, ReceiveScope::All)
             }
             None => {
-                // Another thread polls, and is about to take what this one woke for.
+                // A polling thread is about to take the packet that this thread woke up for.
                 yield_now();
                 0
             }
@@ -156,7 +156,7 @@ fn on(descriptor: BorrowedFd<'_>) -> PollFd<'_> {
     PollFd::from_borrowed_fd(descriptor, PollFlags::IN)
 }
 
-/// Sleeps until one of `waits` is readable; the first is what the thread waits for.
+/// Sleeps until one of `waits` is readable. The first is the descriptor that the thread waits for.
 fn sleep(waits: &mut [PollFd<'_>], deadline: Time) -> Result<WaitOutcome, Errno> {
     let left_ns = (deadline != Time::NEVER).then(|| deadline.since_ns(clock::now()));
     match poll(waits, left_ns.map(clock::timespec).as_ref()) {

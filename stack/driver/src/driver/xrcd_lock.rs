@@ -1,10 +1,10 @@
-//! Which process has the XRC domain of a file, since domains are shared within a process only: who
-//! would take part in another's is told so.
+//! Records which process has the XRC domain of a file. A domain is shared within one process only;
+//! another process that opens the file fails.
 //!
-//! A claim is an abstract Unix socket whose name tells the device's first GID and the file: as in
-//! the kernel, domains are a device's, and two devices may have one of a file each. The kernel
-//! gives a name to one socket at a time and frees it with the process, however that ends; nothing
-//! stays behind in a file system. Names are those of one network namespace, as devices are.
+//! A claim is an abstract Unix socket whose name has the device's first GID and the file. As in the
+//! kernel, a domain belongs to a device, so two devices may each have a domain of one file. The
+//! kernel gives a name to one socket at a time and frees it when the process ends; no file is left
+//! behind. Names belong to a network namespace, as devices do.
 
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
@@ -15,17 +15,18 @@ use crate::srq::xrcd::{Claim, Inode, OpenXrcdError};
 use crate::sys::fork::{CloseOnFork, PerProcess, close_on_fork};
 use urxe_wire::Gid;
 
-/// The claims of this process: it may have opened a device several times, each with a domain of the
-/// same file.
+/// The claims of this process, which may have opened a device several times, each with a domain of
+/// the same file.
 static CLAIMS: PerProcess<Mutex<Claims>> = PerProcess::new(Mutex::default);
 
 type Claims = Vec<(Gid, Inode, Weak<CloseOnFork<UnixDatagram>>)>;
 
-/// Claims the domain that the device with this first GID has of a file for this process, for
+/// Claims for this process the domain that the device with this first GID has of a file. For
 /// [`Device::open_xrcd`](crate::device::Device::open_xrcd).
 ///
 /// # Errors
-/// [`OpenXrcdError::OtherProcess`], [`OpenXrcdError::Claim`].
+/// [`OpenXrcdError::OtherProcess`] if another process has the domain, [`OpenXrcdError::Claim`] if
+/// the system refuses the socket.
 pub fn claim_xrcd(gid: Gid, inode: Inode) -> Result<Option<Claim>, OpenXrcdError> {
     let mut claims = CLAIMS.get().lock().unwrap_or_else(PoisonError::into_inner);
     claims.retain(|(.., claim)| claim.strong_count() > 0);
@@ -35,7 +36,7 @@ pub fn claim_xrcd(gid: Gid, inode: Inode) -> Result<Option<Claim>, OpenXrcdError
         return Ok(Some(Box::new(own)));
     }
     let name = SocketAddr::from_abstract_name(name(gid, inode))?;
-    // A forked child's copy would keep the name after this process.
+    // A forked child's copy would keep the name bound after this process ends.
     match close_on_fork(|| UnixDatagram::bind_addr(&name)) {
         Ok(socket) => {
             let claim = Arc::new(socket);
@@ -66,7 +67,7 @@ mod tests {
         let refused = claim_xrcd(gid(1), inode).unwrap_err();
         assert!(matches!(refused, OpenXrcdError::OtherProcess { .. }), "{refused}");
         assert_eq!(refused.errno(), libc::EOPNOTSUPP);
-        // The stranger's is a domain of one device.
+        // The other process has the domain of one device only.
         drop(claim_xrcd(gid(2), inode).unwrap());
         drop(stranger);
         let claims = [claim_xrcd(gid(1), inode).unwrap(), claim_xrcd(gid(1), inode).unwrap()];

@@ -1,4 +1,4 @@
-//! Who sends and receives datagrams on a device.
+//! A queue pair that sends and receives datagrams on a device.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use urxe_test_support::host::register;
 use urxe_test_support::qp::{address_vector, bring_up_by, datagram_attributes, init, request};
 use urxe_wire::{QKey, Qpn};
 
-/// A datagram queue pair with receives of 1 KiB, behind the 40 bytes of header of each.
+/// A datagram queue pair with receives of 1 KiB, after the 40 bytes of header of each.
 pub struct Endpoint<'e> {
     pub engine: &'e Engine,
     pd: PdId,
@@ -43,7 +43,7 @@ impl<'e> Endpoint<'e> {
         Self { engine, pd, cq, qp, buffer, mr }
     }
 
-    /// Sends from entry `sgid_index` of the own table to a endpoint's address.
+    /// Sends to the address of an endpoint, from entry `sgid_index` of the own GID table.
     pub fn send(&self, sgid_index: u8, to: &Endpoint<'_>, address: impl Into<IpAddr>, text: &[u8]) {
         self.send_to(sgid_index, to.qp.qpn(), address, text);
     }
@@ -66,8 +66,8 @@ impl<'e> Endpoint<'e> {
         self.engine.post_recv(self.qp, &[RecvRequest { wr_id: 2, sges: &sges }]).unwrap();
     }
 
-    /// Waits for a datagram without receiving: source and destination address by its header, and
-    /// its text. `None` if none comes.
+    /// Waits for a datagram without receiving on this thread. Returns source and destination
+    /// address from its header, and its text; `None` if none arrives within `timeout`.
     pub fn receive(&self, timeout: Duration) -> Option<(IpAddr, IpAddr, Vec<u8>)> {
         let end = Instant::now() + timeout;
         let mut out = [Completion::default()];

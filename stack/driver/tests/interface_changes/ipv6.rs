@@ -1,4 +1,4 @@
-//! The same of addresses of IPv6. Unlike those of IPv4 the system takes them away when their
+//! The same tests for IPv6 addresses. Unlike IPv4 addresses, the system removes them when their
 //! interface goes down.
 
 use std::net::IpAddr;
@@ -43,8 +43,8 @@ fn the_gid_table_follows_addresses_of_ipv6() {
     assert_eq!(addresses(&engine), table(&[None; 3]));
     ip("link set here up");
     expect_events(&engine, &[PortEventType::PortActive]);
-    assert_eq!(addresses(&engine), table(&[None; 3]), "nobody gave them again");
-    // In another order than before: each has its own place.
+    assert_eq!(addresses(&engine), table(&[None; 3]), "they were not added again");
+    // In another order than before: each has its own entry.
     for (address, of_ipv6) in [(NEW_V6, [None, None, new]), (FIRST_V6, [first, None, new])] {
         add(address);
         expect_events(&engine, &GID_CHANGE);

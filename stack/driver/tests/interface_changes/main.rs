@@ -1,15 +1,15 @@
-//! What a device tells when its interface goes down and up and its addresses go and come; and that
-//! hosts made of network namespaces stay apart.
+//! The events of a device whose interface goes down and up, and whose addresses are removed and
+//! added. Also tests that hosts made of network namespaces stay apart.
 //!
-//! Needs root in a network namespace of its own, and `ip` (iproute2):
+//! Needs root in its own network namespace, and `ip` (iproute2):
 //!
 //! ```text
 //! sudo unshare --net cargo test -p urxe-stack --test interface_changes -- --ignored
 //! unshare --map-root-user --net cargo test -p urxe-stack --test interface_changes -- --ignored
 //! ```
 //!
-//! A veth pair stands for a cable: its other end has no address, and is taken down to take the
-//! carrier away.
+//! A veth pair stands for a cable. Its other end has no address; taking that end down removes the
+//! carrier.
 
 mod endpoint;
 mod ipv6;
@@ -105,8 +105,8 @@ fn a_new_address_sends_and_receives_at_once_and_again_when_it_comes_back() {
     comes_goes_and_comes_back([FIRST, SECOND, NEW].map(IpAddr::from));
 }
 
-/// Another device is on the first address; a device that follows the interface has the second, and
-/// is spoken to at a new one: within the process, and over sockets.
+/// One device is on the first address. Another follows the interface and has the second address.
+/// The first sends to a new address of the second: within the process, and over sockets.
 fn comes_goes_and_comes_back(addresses: [IpAddr; 3]) {
     ip("link set lo up");
     for direct in [true, false] {
@@ -132,7 +132,7 @@ fn comes_goes_and_comes_back_over(direct: bool, [first, second, new]: [IpAddr; 3
         add(new);
         expect_events(&follower, &GID_CHANGE);
     } else {
-        // A thread that sleeps since before the address came receives there.
+        // A thread that slept before the address was added receives there.
         std::thread::scope(|threads| {
             here.post_recv();
             let sleeper = threads.spawn(|| {
@@ -156,7 +156,7 @@ fn comes_goes_and_comes_back_over(direct: bool, [first, second, new]: [IpAddr; 3
     both_ways();
     del(new);
     expect_events(&follower, &GID_CHANGE);
-    // Nobody is there now, and everything else goes on.
+    // The address is missing now, and everything else still works.
     here.post_recv();
     there.send(0, &here, new, b"gone");
     assert_eq!(here.receive(Duration::from_millis(200)), None);
@@ -180,7 +180,7 @@ fn groups_are_joined_from_an_address_that_came_later() {
     expect_events(&engine, &GID_CHANGE);
     attach(of_ipv6).unwrap();
     engine.device().detach_mcast(endpoint.qp, Gid::from_ip(of_ipv6)).unwrap();
-    // The addresses that it began with go, so that only the new one is left to join from.
+    // The first addresses are removed, so only the new one is left to join from.
     for (change, address) in [("del", SECOND), ("del", FIRST), ("add", NEW)] {
         ip(&format!("address {change} {address}/24 dev here"));
         expect_events(&engine, &GID_CHANGE);
@@ -198,7 +198,7 @@ fn a_new_address_that_another_process_has_with_the_same_slot_is_listed_and_not_a
     let _cable = Veth::new();
     ip(&format!("address add {NEW}/24 dev lo"));
     ip("link set lo up");
-    // Both have slot 0, each on addresses of its own.
+    // Both have slot 0, each on its own addresses.
     let (follower, other) = (open("here"), open(&NEW.to_string()));
     assert_eq!((follower.process_slot(), other.process_slot()), (0, 0));
     add(NEW);
@@ -208,10 +208,10 @@ fn a_new_address_that_another_process_has_with_the_same_slot_is_listed_and_not_a
     ip(&format!("address del {NEW}/24 dev lo"));
 }
 
-/// A device in a namespace made for it, with a loopback interface only.
+/// Opens devices in a new namespace that has a loopback interface only.
 fn open_elsewhere(devices: usize) -> Vec<Engine> {
     let opened = std::thread::spawn(move || {
-        // SAFETY: only this thread goes to another network, with what it makes there; no
+        // SAFETY: only this thread and the sockets that it opens move to another network; no
         // descriptors change.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may make namespaces");
         ip("link set lo up");

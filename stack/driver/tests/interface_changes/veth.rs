@@ -1,4 +1,4 @@
-//! A pair for one test at a time, what a device on it tells, and its GID table.
+//! A veth pair for one test at a time, the events of a device on it, and its GID table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::MutexGuard;
@@ -16,8 +16,8 @@ pub const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 1);
 pub const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2);
 pub const NEW_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 3);
 
-/// Gives an address to this end of the pair. One of IPv6 is used at once, without looking for
-/// others that have it.
+/// Adds an address to this end of the pair. An IPv6 address is usable at once, without duplicate
+/// address detection.
 pub fn add(address: impl Into<IpAddr>) {
     match address.into() {
         IpAddr::V4(address) => ip(&format!("address add {address}/24 dev here")),
@@ -25,7 +25,7 @@ pub fn add(address: impl Into<IpAddr>) {
     }
 }
 
-/// Takes it away.
+/// Removes an address.
 pub fn del(address: impl Into<IpAddr>) {
     match address.into() {
         IpAddr::V4(address) => ip(&format!("address del {address}/24 dev here")),
@@ -33,7 +33,7 @@ pub fn del(address: impl Into<IpAddr>) {
     }
 }
 
-/// A pair with the addresses [`FIRST`] and [`SECOND`] at this end, for one test at a time.
+/// A veth pair with the addresses [`FIRST`] and [`SECOND`] at this end, for one test at a time.
 pub struct Veth {
     _alone: MutexGuard<'static, ()>,
 }
@@ -42,7 +42,7 @@ impl Veth {
     pub fn new() -> Self {
         let alone = own_namespace();
         ip("link add here type veth peer name there");
-        // No link-local address: it comes by itself, seconds after the interface.
+        // No link-local address: the kernel would add it seconds after the interface.
         ip("link set here addrgenmode none");
         add(FIRST);
         add(SECOND);
@@ -51,10 +51,10 @@ impl Veth {
         Self { _alone: alone }
     }
 
-    /// The same with [`FIRST_V6`] and [`SECOND_V6`] besides.
+    /// A veth pair that also has [`FIRST_V6`] and [`SECOND_V6`].
     pub fn of_both_families() -> Self {
         let pair = Self::new();
-        // The system lists the latest first.
+        // The system lists the latest address first.
         add(SECOND_V6);
         add(FIRST_V6);
         pair
@@ -74,13 +74,13 @@ pub fn open(source: &str) -> Engine {
 pub fn open_with(source: &str, config: EngineConfig) -> Engine {
     let spec: LinkSpec = format!("rxe0={source}").parse().unwrap();
     let engine = Engine::open(&spec, config).unwrap();
-    // What setting up the pair told may still be under way.
+    // Time for the events of setting up the pair, which are then discarded.
     std::thread::sleep(Duration::from_millis(200));
     while engine.device().events().next_event().is_some() {}
     engine
 }
 
-/// The next events, as many as `expected` has.
+/// Checks the next events.
 pub fn expect_events(engine: &Engine, expected: &[PortEventType]) {
     let end = Instant::now() + Duration::from_secs(30);
     let mut got = Vec::new();
@@ -100,11 +100,11 @@ pub fn addresses(engine: &Engine) -> Vec<Option<IpAddr>> {
     table.iter().map(|gid| (!gid.is_zero()).then(|| gid.to_ip())).collect()
 }
 
-/// What is told when the GID table changes.
+/// The events of a changed GID table.
 pub const GID_CHANGE: [PortEventType; 2] =
     [PortEventType::GidChange, PortEventType::ClientReregister];
 
-/// Where the GID table has an address.
+/// Returns the index of an address in the GID table.
 pub fn index_of(engine: &Engine, address: impl Into<IpAddr>) -> u8 {
     let wanted = Some(address.into());
     addresses(engine).iter().position(|address| *address == wanted).unwrap() as u8

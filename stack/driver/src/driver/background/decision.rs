@@ -1,48 +1,49 @@
-//! How the background thread waits, and how long it reads, decided from plain values: no system
-//! call, no lock.
+//! Decides how the background thread waits and how long it reads. The input is plain values; there
+//! is no system call and no lock.
 //!
 //! | in | decided by | out |
 //! |---|---|---|
 //! | [`Situation`]: the threads that poll or lead | [`Wait::choose`] | [`Wait`]: how to sleep |
 //! | [`Due`]: the deadlines | [`Wait::deadline`] | when to wake up at the latest |
 //! | a thread polled during the sleep | [`Wait::receives`] | whether to read the sockets |
-//! | [`Burst`]: the reads so far | [`Burst::next`] | [`NextRead`]: read on or stop |
+//! | [`Burst`]: the reads so far | [`Burst::next`] | [`NextRead`]: read again or stop |
 
 use std::ops::RangeInclusive;
 
 use super::poll_set::Entry;
 use crate::time::Time;
 
-/// A thread that polled within this time is taken to poll on.
+/// Nanoseconds after a poll for which the polling thread is expected to poll again.
 const POLLED_NS: u64 = 1_000_000;
-/// Batches received in a row before the thread does anything else.
+/// Batches received in a row before the thread does other work.
 const MAX_BATCHES: usize = 64;
-/// Empty looks at the sockets behind a batch of a stream, before the thread sleeps: the next run
-/// arrives sooner than a sleep and a wake-up take. Before each look the thread gives the processor
-/// away. After small messages it sleeps at once: the scheduler prefers a thread that sleeps to one
-/// that spins.
+/// Empty reads after a batch of a stream before the thread sleeps. The next run arrives sooner than
+/// a sleep and a wake-up take. Before each read the thread yields the processor. After small
+/// messages the thread sleeps at once, because the scheduler prefers sleeping threads to spinning
+/// ones.
 const MAX_EMPTY_READS: usize = 32;
 
-/// The other threads of the engine, as far as they look at the sockets.
+/// The other threads of the engine that may read the sockets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation {
     pub now: Time,
-    /// A thread waits for completions, and sleeps on the sockets.
+    /// Whether a thread waits for completions and sleeps on the sockets.
     pub has_leader: bool,
-    /// When a thread last polled.
+    /// The time of the last poll.
     pub polled_at: Time,
-    /// Until when the sockets are watched although a thread polls: it left packets in them.
+    /// The time until which this thread sleeps on the sockets although a thread polls, because that
+    /// thread left packets in them.
     pub watched_until: Time,
 }
 
 /// How the background thread waits. See [`super::super`] for the three states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Beside a leader, which sleeps on the sockets.
+    /// A leader sleeps on the sockets.
     Led,
-    /// Beside a thread that polls, which looks at the sockets and at the queue pairs' deadlines.
+    /// A thread polls. It reads the sockets and keeps the deadlines of the queue pairs.
     Polled,
-    /// No other thread looks at the sockets.
+    /// No other thread reads the sockets.
     Idle,
 }
 
@@ -51,7 +52,7 @@ pub(super) enum Wait {
 pub(super) struct Due {
     /// Queue pairs, connections, deferred MADs, the end of the common sockets' backoff.
     pub protocol: Option<Time>,
-    /// The sockets of processes that ended.
+    /// The clean-up of the sockets of ended processes.
     pub orphan_cleanup: Option<Time>,
     /// Packets that a simulated impairment delays.
     pub delayed: Option<Time>,
@@ -79,12 +80,12 @@ impl Wait {
         }
     }
 
-    /// Returns when to wake up at the latest; [`Time::ZERO`] stands for no sleep. `has_leader`: a
+    /// Returns when to wake up at the latest; [`Time::ZERO`] means not to sleep. `has_leader`: a
     /// thread still leads right before the sleep.
     pub fn deadline(self, due: &Due, has_leader: bool) -> Option<Time> {
         let Due { protocol, orphan_cleanup, delayed } = *due;
         match self {
-            // The leader left before this thread slept, and wakes it no more.
+            // The leader left before this thread slept, so it will not wake this thread.
             Self::Led if !has_leader => Some(Time::ZERO),
             // The leader delivers delayed packets.
             Self::Led => earliest([protocol, orphan_cleanup, None]),
@@ -109,7 +110,7 @@ fn earliest(deadlines: [Option<Time>; 3]) -> Option<Time> {
     deadlines.into_iter().flatten().min()
 }
 
-/// A row of reads, as far as it got.
+/// A series of reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Burst {
     /// Reads that found packets.
@@ -118,19 +119,19 @@ pub(super) struct Burst {
     empty_reads: usize,
 }
 
-/// Whether to read the sockets once more.
+/// Whether to read the sockets again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextRead {
     /// At once.
     Again,
-    /// After other threads had the processor.
+    /// After yielding the processor.
     Yield,
     /// No more.
     Stop,
 }
 
 impl Burst {
-    /// Takes note of a read of `received` datagrams and returns the next step. `is_streaming`: the
+    /// Records a read of `received` datagrams and returns the next step. `is_streaming`: the
     /// last batch was part of a stream of data. `is_taken`: another thread polls or waits, and must
     /// find the sockets free.
     pub fn next(&mut self, received: usize, is_streaming: bool, is_taken: bool) -> NextRead {

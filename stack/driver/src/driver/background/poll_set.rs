@@ -8,14 +8,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::driver::shared::Shared;
 use crate::sys::clock;
 
-/// The subject of a descriptor. The thread always sleeps on a range of them, in this order.
+/// The subject of a descriptor. The thread always sleeps on a range of subjects, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Entry {
-    /// The timer that polling threads keep from going off.
+    /// The timer that polling threads extend.
     Watchdog,
-    /// Other threads wake this one through it.
+    /// The descriptor through which other threads wake this one.
     Waker,
-    /// Interfaces or addresses changed.
+    /// The netlink socket, readable when interfaces or addresses change.
     Changes,
     /// The rendezvous socket of this process, and the common socket of all processes of an address.
     Shared,
@@ -27,12 +27,12 @@ pub(super) enum Entry {
 pub(super) struct PollSet<'a> {
     entries: Vec<Entry>,
     descriptors: Vec<PollFd<'a>>,
-    /// Whether it has the sockets that all processes of an address read.
+    /// Whether the set has the common sockets.
     pub has_common: bool,
 }
 
 impl<'a> PollSet<'a> {
-    /// Collects the descriptors of `shared` as they are now.
+    /// Collects the current descriptors of `shared`.
     pub fn new(shared: &'a Shared, has_common: bool) -> Self {
         let mut set = Self { entries: Vec::new(), descriptors: Vec::new(), has_common };
         set.push(Entry::Watchdog, [shared.watchdog.as_fd()]);
@@ -61,14 +61,14 @@ impl<'a> PollSet<'a> {
         start..end
     }
 
-    /// Sleeps until one of `entries` is readable or `timeout_ns` is over.
+    /// Sleeps until one of `entries` is readable or `timeout_ns` has passed.
     pub fn sleep(&mut self, entries: RangeInclusive<Entry>, timeout_ns: Option<u64>) {
         let range = self.range(entries);
-        // Interrupted or failed: the next round polls again.
+        // If interrupted or failed, the next round polls again.
         let _ = poll(&mut self.descriptors[range], timeout_ns.map(clock::timespec).as_ref());
     }
 
-    /// Returns whether the last sleep on `entry` found one of them readable.
+    /// Returns whether the last sleep on `entry` found a readable descriptor.
     pub fn is_ready(&self, entry: Entry) -> bool {
         let range = self.range(entry..=entry);
         self.descriptors[range].iter().any(|descriptor| !descriptor.revents().is_empty())

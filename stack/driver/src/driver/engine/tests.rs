@@ -1,5 +1,5 @@
-//! Two engines of one process talk over loopback, each on an address of its own; several on one
-//! address in [`sharing`].
+//! Two engines of one process talk over loopback, each on its own address. [`sharing`] has several
+//! engines on one address.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ impl End {
         self.engine.post_recv(self.qp, &[RecvRequest { wr_id: 2, sges: &sges }]).unwrap();
     }
 
-    /// The next completion. Calls `pause` after each poll without one.
+    /// Returns the next completion. Calls `pause` after each poll without one.
     fn completion(&self, pause: impl Fn()) -> Completion {
         let (start, mut out) = (Instant::now(), [Completion::default(); 1]);
         while self.engine.poll(&self.cq, &mut out).unwrap() == 0 {
@@ -90,7 +90,7 @@ impl End {
         completion
     }
 
-    /// A message to a peer that is gone fails.
+    /// Expects that a message to a peer that has ended fails.
     fn send_fails(&self) {
         self.post(SendOp::Send, 64);
         let completion = self.completion(|| std::thread::sleep(Duration::from_millis(1)));
@@ -143,7 +143,8 @@ fn pair_of(net: u8, [config_a, config_b]: [EngineConfig; 2]) -> (End, End) {
     (a, b)
 }
 
-/// As by default, but between devices of this process as between those of two.
+/// The default configuration, but devices of this process talk over sockets, as those of two
+/// processes do.
 fn over_sockets() -> EngineConfig {
     EngineConfig { direct: false, ..EngineConfig::default() }
 }
@@ -173,7 +174,7 @@ fn ping_pong_by_polling_and_by_events() {
     for _ in 0..200 {
         a.recv(64);
         a.post(SendOp::Send, 64);
-        // Both ends on this thread: its polls serve both engines.
+        // Both ends are on this thread: its polls serve both engines.
         for _ in 0..2 {
             b.poll_one_or_send();
         }
@@ -193,7 +194,7 @@ fn ping_pong_by_polling_and_by_events() {
 }
 
 impl End {
-    /// Answers a message that arrived, or takes the completion of the answer.
+    /// Replies to a message that arrived, or takes the completion of the reply.
     fn poll_one_or_send(&self) {
         if self.poll_one().wr_id == 2 {
             self.recv(64);
@@ -202,14 +203,13 @@ impl End {
     }
 }
 
-/// An acknowledgement that waits for a reply goes out all the same when there is none and nobody
-/// polls any more.
+/// An acknowledgement that waits for a reply also leaves if there is no reply and no further poll.
 #[test]
 fn a_program_that_stops_polling_still_acknowledges() {
     let (a, b) = pair(6, &over_sockets());
     for _ in 0..200 {
         b.recv(64);
-        // The background threads fall asleep.
+        // Time for the background threads to fall asleep.
         std::thread::sleep(Duration::from_millis(3));
         a.post(SendOp::Send, 64);
         b.poll_one();
@@ -248,7 +248,8 @@ fn a_link_that_loses_on_purpose_loses_no_data() {
 fn a_peer_that_is_gone_ends_in_retry_exceeded() {
     let (a, b) = pair(4, &over_sockets());
     drop(b);
-    // Before the post: its clock starts there, and this thread may lose the processor in between.
+    // Before the post: the retry timer starts there, and this thread may lose the processor in
+    // between.
     let start = Instant::now();
     a.send_fails();
     // (7 + 1) × 4.096 µs · 2^14 = 537 ms.

@@ -1,4 +1,4 @@
-//! The descriptor as a program sees it: reading, polling, blocking and not.
+//! The descriptor as a program uses it: reading and polling, blocking and non-blocking.
 
 use std::sync::Arc;
 use std::time::Duration;

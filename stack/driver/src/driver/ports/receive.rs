@@ -1,15 +1,15 @@
-//! Receiving: which socket is read next, and how its packets get to the device.
+//! Receiving: which socket is read next, and how its packets reach the device.
 //!
-//! | in | decided | out |
+//! | in | decided by | out |
 //! |---|---|---|
 //! | [`ReceiveScope`], the last batch's socket | [`Ports::receive`] | one batch of one socket |
-//! | the sizes of a batch | [`Receiver::detect_stream`] | whether the next one is close behind |
+//! | the sizes of a batch | [`Receiver::detect_stream`] | whether another batch follows closely |
 //! | a simulated impairment | `Impairment` | packets now, or at [`Ports::next_due`] |
 //! | listeners and sharers of the addresses | [`CommonRead`] | batches of the common sockets |
 //!
 //! A *datagram* is one unit of a socket read: one packet, or several that the kernel merged. A
-//! *packet* is one segment of it. Each packet goes to the device. Those that the device does not
-//! match go to [`super::unmatched`].
+//! *packet* is one segment of it. Each packet goes to the device. The packets that the device does
+//! not match go to [`super::unmatched`].
 
 use std::io;
 use std::net::IpAddr;
@@ -30,33 +30,31 @@ use crate::sync::lock;
 use crate::sys::clock;
 use crate::time::Time;
 
-/// A socket where nothing came lately is read once in so many rounds, so that an idle address costs
-/// little.
+/// Rounds from one read of an idle socket to the next, so an idle address costs little.
 const IDLE_READ_INTERVAL: u32 = 16;
-/// Datagrams read by one call. Bounded, so that one poll of a busy socket does not keep its thread
-/// for long.
+/// Datagrams that one call reads. The limit keeps one poll of a busy socket short.
 const BATCH: usize = 4;
-/// Batches of more bytes, or of so many packets, are part of a stream. Those of management come in
-/// bursts, too, and no run follows them closely.
+/// Bytes, and packets, of a batch from which it is part of a stream. MADs do not count: they come
+/// in bursts too, but no run follows them closely.
 const STREAM: usize = 8 << 10;
 const STREAM_PACKETS: usize = 16;
-/// A batch so soon behind such a batch is part of the stream as well: a sender that waits for an
-/// acknowledgement sends a packet alone first.
+/// Nanoseconds after such a batch during which each batch is part of the stream. A sender that
+/// waits for an acknowledgement sends a single packet first.
 const STREAM_NS: u64 = 200_000;
-/// Length of a packet of management: BTH, DETH, MAD, ICRC.
+/// Bytes of a packet with a MAD: BTH, DETH, MAD, ICRC.
 const MANAGEMENT: usize = Bth::LEN + Deth::LEN + MAD_LEN + ICRC_LEN;
-/// Batches read in a row from a socket that all processes of an address read.
+/// Batches read in a row from a common socket, which all processes of an address read.
 const COMMON_BATCHES: usize = 16;
-/// A process that listens for nothing leaves such a socket to the others for so long, and reads one
-/// batch then: it would only forward the packets.
+/// Nanoseconds for which a process without listeners leaves the common sockets to the others. After
+/// that the process reads one batch, because it would only forward the packets.
 const COMMON_BACKOFF_NS: u64 = 10_000_000;
 
-/// Which sockets a call looks at.
+/// The sockets that one call reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver) enum ReceiveScope {
-    /// The socket of the last batch; the others now and then.
+    /// The socket of the last batch, and the others now and then.
     Recent,
-    /// All.
+    /// All sockets.
     All,
 }
 
@@ -66,10 +64,10 @@ pub(in crate::driver) struct Receiver {
     pub(super) buffers: ReceiveBuffers,
     pub(super) scratch: ReceiveScratch,
     groups: View,
-    /// Until when a batch is part of a stream, and whether the batch received last was.
+    /// The time until which each batch is part of a stream, and whether the last one was.
     stream_until: Time,
     is_streaming: bool,
-    /// For packets that other processes hand in.
+    /// The buffer for packets that other processes forward.
     pub(super) message: Vec<u8>,
 }
 
@@ -85,12 +83,12 @@ impl Receiver {
         }
     }
 
-    /// Returns whether the batch received last was part of a stream of data.
+    /// Returns whether the last batch was part of a stream of data.
     pub fn is_streaming(&self) -> bool {
         self.is_streaming
     }
 
-    /// Looks whether the batch received at `now` is part of a stream of data.
+    /// Records whether the batch received at `now` is part of a stream of data.
     fn detect_stream(&mut self, now: Time) {
         let (mut bytes, mut packets) = (0, 0);
         for datagrams in
@@ -106,17 +104,18 @@ impl Receiver {
     }
 }
 
-/// The next step for the common sockets, which all processes of an address read.
+/// The next step for the common sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommonRead {
-    /// Read at most so many batches of each.
+    /// Read at most this many batches of each socket.
     Batches(usize),
-    /// Leave them to the other processes until then.
+    /// Leave the sockets to the other processes until this time.
     BackOff { until: Time },
 }
 
 impl CommonRead {
-    /// Decides at `now`. `backoff`: until when they are left to the others, if they are.
+    /// Decides at `now`. `backoff` is the time until which this process leaves the sockets to the
+    /// others, if it does.
     fn choose(listens: bool, is_shared: bool, backoff: Option<Time>, now: Time) -> Self {
         match backoff {
             _ if listens => Self::Batches(COMMON_BATCHES),
@@ -129,7 +128,7 @@ impl CommonRead {
 }
 
 impl Ports {
-    /// Receives one batch for `device`; returns the number of datagrams, or of delayed packets.
+    /// Receives one batch for `device`. Returns the number of datagrams, or of delayed packets.
     pub fn receive(&self, receiver: &mut Receiver, device: &Device, scope: ReceiveScope) -> usize {
         let delivered = self.deliver_delayed(receiver, device);
         if delivered > 0 {
@@ -157,8 +156,8 @@ impl Ports {
         self.receive_from_first(groups, receiver, device)
     }
 
-    /// Receives one batch from the first of `sockets` that has one, which is read first from now
-    /// on.
+    /// Receives one batch from the first of `sockets` that has one. That socket is read first from
+    /// now on.
     fn receive_from_first(
         &self,
         mut sockets: impl Iterator<Item = usize>,
@@ -174,7 +173,8 @@ impl Ports {
         received
     }
 
-    /// Sockets are numbered: those of addresses, as many as may be added, those of groups.
+    /// Returns the number of the first group socket. Address sockets have the numbers before it;
+    /// numbers for [`MAX_ADDED`] added addresses are reserved.
     fn first_group(&self) -> usize {
         self.ports.len() + MAX_ADDED
     }
@@ -184,7 +184,7 @@ impl Ports {
         if let Some(port) = self.ports.get(index).or_else(added) {
             return self.receive_at(port, receiver, device);
         }
-        // Taken out for the time, since the rest of the receiver is needed beside it.
+        // Taken out of the receiver, because `receive_at` needs the rest of the receiver mutably.
         let mut view = std::mem::take(&mut receiver.groups);
         self.groups.refresh(&mut view);
         let group = index.checked_sub(self.first_group()).and_then(|place| view.at(place));
@@ -220,8 +220,8 @@ impl Ports {
         }
     }
 
-    /// Gives packets that arrived at address `at` to the device, and routes those that it does not
-    /// match.
+    /// Gives packets that arrived at address `at` to the device, and routes those that the device
+    /// does not match.
     pub fn dispatch(
         &self,
         now: Time,
@@ -238,7 +238,7 @@ impl Ports {
         }
     }
 
-    /// Delivers the packets that the simulated impairment delayed until now; returns their number.
+    /// Delivers the packets that the simulated impairment delayed until now. Returns their number.
     fn deliver_delayed(&self, receiver: &mut Receiver, device: &Device) -> usize {
         let Some(impairment) = &self.impairment else { return 0 };
         let (now, mut delivered) = (clock::now(), 0);
@@ -249,7 +249,7 @@ impl Ports {
         delivered
     }
 
-    /// Returns whether received packets suffer a simulated impairment.
+    /// Returns whether received packets pass a simulated impairment.
     pub fn is_impaired(&self) -> bool {
         self.impairment.is_some()
     }
@@ -260,7 +260,7 @@ impl Ports {
     }
 
     /// Reads the common sockets, or leaves them to the other processes for a while. Only the
-    /// background thread calls it.
+    /// background thread calls this function.
     pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) {
         let listens = !self.services.is_empty();
         let (is_shared, backoff) = (self.is_shared(), self.common_backoff());
@@ -280,7 +280,8 @@ impl Ports {
         }
     }
 
-    /// Returns until when the common sockets are left to the other processes, if they are.
+    /// Returns the time until which this process leaves the common sockets to the others, if it
+    /// does.
     pub fn common_backoff(&self) -> Option<Time> {
         let until_ns = self.common_backoff_ns.load(Ordering::Relaxed);
         (until_ns != 0).then_some(Time::from_ns(until_ns))

@@ -1,19 +1,19 @@
-//! Where a packet goes that no queue pair of this device takes, decided from [`Processes`], which
-//! looks up only where that decides.
+//! Decides where a packet goes that no queue pair of this device matches. The decision needs only
+//! the packet and [`Processes`].
 //!
 //! | packet | [`Destination`] |
 //! |---|---|
 //! | to a queue pair above QP1 | the process whose slot is in the number |
-//! | to QP0 or QP1, and no valid MAD | dropped |
+//! | to QP0 or QP1, but not a valid MAD | dropped |
 //! | MAD that names a process slot | that process |
 //! | MAD that any process may take | this process |
 //! | MAD for all processes | this process and all others |
 //! | request for a service with a listener | the listener's process |
-//! | request without one, no connection manager here | dropped |
-//! | request without one, other processes there | deferred: one of them may listen soon |
-//! | request without one, no other process | this process, which refuses it |
+//! | request without listener, no connection manager here | dropped |
+//! | request without listener, other processes exist | deferred: one of them may listen soon |
+//! | request without listener, no other process | this process, which rejects it |
 //!
-//! [`DeferredStep`] is the same decision for a MAD that waited.
+//! [`DeferredStep`] is the same decision for a MAD that was deferred.
 
 use urxe_wire::{Bth, Qpn, mad};
 
@@ -21,39 +21,40 @@ use crate::device::counters::Counter;
 use crate::device::qpn::process_slot;
 use crate::driver::management;
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// This process, as a management datagram.
+    /// This process; the packet is a MAD.
     Here,
-    /// The process with the slot.
+    /// The process with this slot.
     Process(u8),
     /// This process and all others of the address.
     EveryProcess,
     /// No process yet.
     Deferred,
-    /// It is dropped, for this reason.
+    /// No process: the packet is dropped and counted here.
     Drop(Counter),
 }
 
 /// The processes of an address, as this process knows them. [`listener_of`](Self::listener_of) and
-/// [`has_others`](Self::has_others) may take system calls, and are called only where they decide.
+/// [`has_others`](Self::has_others) may make system calls, so `route` calls them only if they
+/// decide.
 pub(super) trait Processes {
     /// Returns the slot of this process.
     fn own_slot(&self) -> u8;
-    /// Returns whether requests without a listener are refused here.
+    /// Returns whether this process rejects requests that have no listener.
     fn refuses(&self) -> bool;
-    /// Returns the process that listens on a service.
+    /// Returns the slot of the process that listens on a service.
     fn listener_of(&self, service_id: u64) -> Option<u8>;
     /// Returns whether other processes have the address now.
     fn has_others(&self) -> bool;
 }
 
-/// Returns where `packet` goes.
+/// Returns the destination of `packet`.
 pub(super) fn route(packet: &[u8], processes: &impl Processes) -> Destination {
     if let Some(qpn) = Bth::dest_qp_of(packet).filter(|qpn| qpn.value() > Qpn::QP1.value()) {
-        // Never the own slot, nor the multicast number: the device counts packets to its destroyed
-        // queue pairs and delivers packets to 0xffffff to groups, and reports neither as unmatched.
+        // Never the own slot nor the multicast number. The device counts packets to its destroyed
+        // queue pairs, delivers packets to 0xffffff to groups, and reports neither as unmatched.
         return Destination::Process(process_slot(qpn));
     }
     match management::destination(packet) {
@@ -74,45 +75,46 @@ fn route_mad(mad: mad::Destination, processes: &impl Processes) -> Destination {
         Some(slot) => Destination::Process(slot),
         None if !processes.refuses() => Destination::Drop(Counter::DropNoListener),
         None if processes.has_others() => Destination::Deferred,
-        // Without other processes none is about to listen: this one would know.
+        // No other process can be about to listen, and this one would know of its own listener.
         None => Destination::Here,
     }
 }
 
-/// The next step for a deferred MAD, decided at each look.
+/// The next step for a deferred MAD, decided at each retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeferredStep {
-    /// It is delivered to this process.
+    /// Deliver the MAD to this process.
     Deliver,
-    /// It goes to the process with the slot.
+    /// Forward the MAD to the process with this slot.
     Forward(u8),
-    /// Its service has a listener now; it waits once more.
+    /// Defer the MAD once more; its service has a listener now.
     FoundListener,
-    /// It waits once more.
+    /// Defer the MAD once more.
     Wait,
-    /// It is dropped, for this reason.
+    /// Drop the MAD and count it here.
     Drop(Counter),
 }
 
 impl DeferredStep {
-    /// Decides for a MAD that goes to `destination` now. `had_listener`: at the look before, its
-    /// service had a listener, or the MAD waits for room in its process, whatever it is.
+    /// Decides for a MAD whose destination is `destination` now. `had_listener`: its
+    /// service had a listener at the last retry, or that the MAD waits for room in its process.
     pub fn choose(destination: Destination, had_listener: bool, is_expired: bool) -> Self {
         match destination {
             Destination::Here if had_listener => Self::Deliver,
             Destination::Process(slot) if had_listener => Self::Forward(slot),
-            // A program claims a service when it binds, and listens right after.
+            // Once more, because a program claims a service when it binds and listens right after.
             Destination::Here | Destination::Process(_) => Self::FoundListener,
             Destination::Deferred if !is_expired => Self::Wait,
-            // `EveryProcess` never occurs: such a MAD is not deferred, and its bytes alone route it.
+            // `EveryProcess` does not occur: such a MAD is never deferred, and only its bytes route
+            // it.
             Destination::Deferred | Destination::EveryProcess => Self::Deliver,
             Destination::Drop(why) => Self::Drop(why),
         }
     }
 
-    /// Decides for a MAD that the process with `slot` did not take. `has_room`: it took all that
-    /// were handed to it, and this one was not. `others` returns the other processes of the
-    /// address, `None` if it is not shared; it is called only if that decides.
+    /// Decides for a MAD that the process with `slot` did not take. `has_room`: the
+    /// process took all MADs that were forwarded, and that this MAD was not among them. `others`
+    /// returns the other processes of the address, or `None` if it is not shared.
     pub fn not_taken(
         slot: u8,
         has_room: bool,
@@ -122,8 +124,8 @@ impl DeferredStep {
         if has_room || !is_expired {
             Self::Wait
         } else if others().is_some_and(|others| !others.contains(&slot)) {
-            // If a process ended before this one began, only its peers may still know of it. The
-            // connection manager here replies to them.
+            // If the process ended before this one started, only its peers may still know of it.
+            // The connection manager of this process rejects their MADs.
             Self::Deliver
         } else {
             Self::Drop(Counter::DropOtherProcess)

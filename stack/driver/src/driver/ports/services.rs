@@ -1,4 +1,4 @@
-//! The service ids that this device listens on, each for one address or for all.
+//! The services that a device listens on, each on one address or on all.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use super::Ports;
 use crate::port::sharing::{ListenError, Member};
 use crate::sync::{Mutex, lock};
 
-/// Claims: service id and address; no address stands for all.
+/// Claims as pairs of service id and address; no address stands for all addresses.
 type Claims = BTreeSet<(u64, Option<IpAddr>)>;
 
 /// The services that a device listens on.
@@ -15,18 +15,18 @@ type Claims = BTreeSet<(u64, Option<IpAddr>)>;
 pub(super) struct Services(Mutex<Claims>);
 
 impl Services {
-    /// Returns whether nothing is listened on.
+    /// Returns whether the device listens on no service.
     pub fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }
 
-    /// Returns whether a service is listened on at `address`; `None`: at any.
+    /// Returns whether the device listens on a service at `address`, or at any address for `None`.
     pub fn is_claimed(&self, service_id: u64, address: Option<IpAddr>) -> bool {
         conflicts(&lock(&self.0), service_id, address)
     }
 
-    /// Opens a member of a new address with `open`, and repeats on it the claims for all addresses.
-    /// No claim changes meanwhile.
+    /// Opens the membership of a new address with `open`, and repeats there the claims for all
+    /// addresses. The claims cannot change meanwhile.
     pub fn extend_to<'m, E>(
         &self,
         open: impl FnOnce() -> Result<Option<&'m Member>, E>,
@@ -38,7 +38,7 @@ impl Services {
                 let address = member.address();
                 tracing::warn!(
                     %address, %error,
-                    "what is listened on elsewhere is not on the new address",
+                    "cannot listen on the new address for a service of all addresses",
                 );
             }
         }
@@ -46,7 +46,7 @@ impl Services {
     }
 }
 
-/// Returns whether a claim on `address`, or on all, conflicts with an existing one.
+/// Returns whether a claim on `address`, or on all for `None`, conflicts with an existing one.
 fn conflicts(claims: &Claims, service_id: u64, address: Option<IpAddr>) -> bool {
     claims
         .range((service_id, None)..)
@@ -55,8 +55,8 @@ fn conflicts(claims: &Claims, service_id: u64, address: Option<IpAddr>) -> bool 
 }
 
 impl Ports {
-    /// Claims a service id on `address`, or on all. Where an address is for this process alone, or
-    /// the device does not have it, the claim is known to this process only.
+    /// Claims a service id on `address`, or on all for `None`. If an address is not shared, or the
+    /// device does not have the address, only this process knows of the claim.
     pub fn listen_at(&self, address: Option<IpAddr>, service_id: u64) -> Result<(), ListenError> {
         let mut claims = lock(&self.services.0);
         if let Some(port) = self.ports.first()
@@ -78,7 +78,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Gives a service id back; returns whether this device had it there.
+    /// Releases a service id. Returns whether this device had claimed it there.
     pub fn unlisten_at(&self, address: Option<IpAddr>, service_id: u64) -> bool {
         let had = lock(&self.services.0).remove(&(service_id, address));
         if had {
@@ -89,7 +89,7 @@ impl Ports {
         had
     }
 
-    /// The member of `address`, or all.
+    /// Returns the membership of `address`, or all memberships.
     fn members_at(&self, address: Option<IpAddr>) -> impl Iterator<Item = &Member> {
         self.members()
             .filter(move |member| address.is_none_or(|address| member.address() == address))

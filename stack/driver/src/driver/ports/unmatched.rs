@@ -1,13 +1,14 @@
-//! Packets that no queue pair of the device takes, and packets that other processes hand in.
+//! Packets that no queue pair of the device matches, and packets that other processes forward.
 //!
 //! | in | decided by | out |
 //! |---|---|---|
-//! | an unmatched packet | [`route`] | for this process, another, all; waits; dropped |
-//! | a deferred MAD that is due | [`DeferredStep::choose`] | the same |
-//! | a MAD for this process | [`Ports::deliver_mad`] | to queue pair 1 or the inbox |
-//! | a deferred MAD not taken | [`DeferredStep::not_taken`] | waits; for this process; dropped |
-//! | a new packet not taken | [`Ports::route_unmatched`] | a MAD waits; data is dropped |
-//! | a packet handed in | [`Ports::serve_peers`] | to the device; for this process; dropped |
+//! | an unmatched packet | [`route`] | to this process, another, all; deferred; dropped |
+//! | a deferred MAD that is due | [`DeferredStep::choose`] | to one process; deferred; dropped |
+//! | a MAD for this process | [`Ports::deliver_mad`] | to QP1 or the inbox; dropped |
+//! | a deferred MAD not taken | [`DeferredStep::not_taken`] | deferred; to this process; dropped |
+//! | a new packet not taken | [`Ports::route_unmatched`] | a MAD is deferred; data is dropped |
+//! | a forwarded packet | [`Ports::serve_peers`] | to the device; to this process; dropped |
+//! | a packet of an ended process | [`Ports::clean_up_orphans`] | to one or all processes; dropped |
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -28,20 +29,20 @@ use crate::sync::atomic::Ordering;
 use crate::sys::clock;
 use crate::time::Time;
 
-/// Deferred MADs handed to a process at one look. The process reads 256 packets of a connection
-/// (`MAX_MESSAGES` of the rendezvous server) and closes it then.
+/// Deferred MADs forwarded to one process at a retry. The rendezvous server reads 256 packets of a
+/// connection (`MAX_MESSAGES`) before closing.
 const MAX_FORWARDED: usize = 128;
 
-/// Management datagrams that get a reply at a time; the senders repeat the rest.
+/// MADs for ended processes that get a reply at a time; the senders repeat the rest.
 const MAX_ORPHANED_MADS: usize = 1024;
 
-/// The processes of an address, as this one sees them.
+/// The processes of an address, as this process knows them.
 struct AddressView<'p> {
     ports: &'p Ports,
-    /// `None` if the address is not shared.
+    /// The membership in the group of the address; `None` if it is not shared.
     member: Option<&'p Member>,
-    /// The service asked for last, and its listener. Of many requests that come together most ask
-    /// for the same.
+    /// The service looked up last, and its listener. Most requests of a burst name the same
+    /// service.
     last: Cell<Option<(u64, Option<u8>)>>,
 }
 
@@ -56,7 +57,7 @@ impl Processes for AddressView<'_> {
 
     fn listener_of(&self, service_id: u64) -> Option<u8> {
         // No other process listens on a service of this one. If the address is not shared, a claim
-        // on any address counts: the connection manager compares the address itself.
+        // on any address counts, because the connection manager compares the address itself.
         if self.ports.services.is_claimed(service_id, self.member.map(Member::address)) {
             return Some(self.ports.slot);
         }
@@ -81,7 +82,7 @@ impl Ports {
         AddressView { ports: self, member, last: Cell::new(None) }
     }
 
-    /// Sends unmatched packets, which arrived at address `at`, each to its [`Destination`].
+    /// Routes unmatched packets that arrived at address `at`, each to its [`Destination`].
     #[cold]
     pub(super) fn route_unmatched(
         &self,
@@ -91,7 +92,8 @@ impl Ports {
         unmatched: &Unmatched,
     ) {
         let view = self.view(at);
-        // Packets for one process go together. Each is routed once: a second answer may differ.
+        // Packets for one process are forwarded together. Each packet is routed only once, because
+        // a second call of `route` may decide otherwise.
         let mut forwards: BTreeMap<u8, Vec<Datagrams<'_>>> = BTreeMap::new();
         for packet in unmatched_packets(datagrams, Some(unmatched)) {
             match route(packet.bytes, &view) {
@@ -122,7 +124,7 @@ impl Ports {
         }
     }
 
-    /// Looks at deferred MADs that are due: delivers, forwards, drops or defers them again.
+    /// Delivers, forwards, drops or defers again the deferred MADs that are due.
     pub fn retry_deferred(&self, device: &Device, now: Time) {
         let mut forwards: BTreeMap<(IpAddr, u8), Vec<DeferredMad>> = BTreeMap::new();
         for mad in self.deferred.due(now) {
@@ -160,14 +162,14 @@ impl Ports {
                 mad.has_listener = true;
                 self.deferred.defer_again(now, mad);
             }
-            // `retry_deferred` has handled `Forward`; only it knows the MADs that go together.
+            // The caller has handled `Forward`: it forwards all MADs for one process together.
             DeferredStep::Forward(_) | DeferredStep::Wait => self.deferred.defer_again(now, mad),
             DeferredStep::Drop(why) => device.counters().add(why),
         }
     }
 
-    /// Serves joining processes, takes packets that other processes hand in, and answers with
-    /// `listing` where a tool asks for the connections.
+    /// Serves joining processes, takes packets that other processes forward, and sends the result
+    /// of `listing` to tools that ask for the connections.
     pub fn serve_peers(
         &self,
         receiver: &mut Receiver,
@@ -181,8 +183,8 @@ impl Ports {
                     .counters()
                     .add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
                 device.receive(clock::now(), datagrams, scratch);
-                // The other process chose this one. A packet that is for a third process all the
-                // same is dropped: it is not forwarded once more.
+                // The other process chose this one. A packet for a third process is dropped instead
+                // of forwarded again, so packets cannot circulate.
                 for packet in unmatched_packets(datagrams, scratch.unmatched.as_ref()) {
                     match management::destination(packet.bytes) {
                         Some(_) => self.deliver_mad(device, &packet),
@@ -194,8 +196,12 @@ impl Ports {
         }
     }
 
-    /// Drops the packets that wait for processes that ended. If this process has a connection
-    /// manager, that gets the management datagrams: it knows no such connection and replies so.
+    /// Drops the packets in the sockets of ended processes. Packets for their queue pairs get no
+    /// reply, as packets for a destroyed queue pair.
+    ///
+    /// If this process has a connection manager, that gets the MADs, and rejects them because it
+    /// does not know the connection. Without a reply the senders would repeat them for a minute and
+    /// longer.
     pub fn clean_up_orphans(&self, receiver: &mut Receiver, device: &Device) {
         let Receiver { buffers, scratch, .. } = receiver;
         let refuses = self.refuses.load(Ordering::Relaxed);
@@ -210,15 +216,15 @@ impl Ports {
                 }
                 is_kept
             });
-            // Without the MADs that are kept.
+            // `dropped` does not include the kept MADs.
             device.counters().add_many(Counter::DropOrphanedSlot, dropped as u64);
             for packet in &kept {
                 let packet = packet.datagrams();
                 device.receive(clock::now(), &packet, scratch);
                 for packet in unmatched_packets(&packet, scratch.unmatched.as_ref()) {
                     self.deliver_mad(device, &packet);
-                    // A MAD with a zero id for its receiver is steered to slot 0 (socket 1),
-                    // whichever process it is for.
+                    // Without an id for its receiver, a MAD is steered to slot 0 (socket 1), for
+                    // whichever process it is.
                     if management::destination(packet.bytes) == Some(mad::Destination::Everyone) {
                         broadcast_to_peers(device, Some(member), &packet);
                     }
@@ -227,8 +233,8 @@ impl Ports {
         }
     }
 
-    /// Delivers a management datagram for this process: to queue pair 1 if there is one, else to
-    /// the inbox.
+    /// Delivers a MAD to this process: to queue pair 1 if the device has one, otherwise to the
+    /// inbox.
     pub(super) fn deliver_mad(&self, device: &Device, packet: &Datagrams<'_>) {
         if device.gsi().is_some() {
             device.receive_management(clock::now(), packet);
@@ -238,7 +244,7 @@ impl Ports {
     }
 }
 
-/// Hands packets to the process with `slot`; returns how many it took, which are the first ones.
+/// Forwards packets to the process with `slot`. Returns how many of the first ones it took.
 fn forward<'a>(
     device: &Device,
     member: Option<&Member>,
@@ -250,7 +256,7 @@ fn forward<'a>(
     taken
 }
 
-/// Gives a packet to all other devices of the address, in this process and in others, and counts
+/// Forwards a packet to all other devices of the address, in this process and in others. Counts
 /// those that do not take it.
 fn broadcast_to_peers(device: &Device, member: Option<&Member>, packet: &Datagrams<'_>) {
     let others = member.map(Member::others).unwrap_or_default();
@@ -290,7 +296,7 @@ mod tests {
             let groups = GroupPorts::new(&[]).unwrap();
             Ports::open(&[UdpConfig::new(at)], groups, |_| None, || claim).unwrap()
         };
-        // Nothing serves the other one.
+        // No thread serves the second one.
         let (here, _other) = (ports(1), ports(2));
         let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(at)], 1));
         let value = |counter| device.counters().value(counter);

@@ -11,7 +11,7 @@ fn direct_pair(net: u8) -> (End, End) {
     pair(net, &EngineConfig::default())
 }
 
-/// Of all sockets of an end.
+/// Returns the packets of all sockets of an end: sent, sent directly, received.
 fn packets(end: &End) -> (u64, u64, u64) {
     let counters = end.engine.ports().map(UdpPort::counters);
     counters.fold((0, 0, 0), |(sent, direct, received), of: UdpCounters| {
@@ -20,7 +20,7 @@ fn packets(end: &End) -> (u64, u64, u64) {
 }
 
 impl End {
-    /// What arrived here is all that `peer` sent, and nothing of it went over a socket.
+    /// Checks that this end received all packets that `peer` sent, and none over a socket.
     fn got_directly_from(&self, peer: &Self) {
         let ((sent, direct, _), (.., received)) = (packets(peer), packets(self));
         assert!(sent > 0);
@@ -40,7 +40,7 @@ fn a_message_is_there_and_acknowledged_when_the_call_returns() {
     for _ in 0..ROUNDS {
         b.recv(64);
         a.post(SendOp::Send, 64);
-        // A background thread that starts or wakes just now may be at it: then that one ends it.
+        // A background thread that starts or wakes just now may be moving the packets instead.
         at_once += u32::from(a.cq.len() == 1 && b.cq.len() == 1);
         a.poll_one();
         b.poll_one();
@@ -77,7 +77,7 @@ fn every_operation_of_any_length_moves_its_bytes() {
     b.got_directly_from(&a);
 }
 
-/// More than one call serves: the devices' threads take over, and nobody polls.
+/// The message is longer than one call moves, so the devices' threads take over without a poll.
 #[test]
 fn what_is_too_much_for_one_call_is_moved_by_the_threads() {
     let (a, b) = direct_pair(32);
@@ -159,7 +159,7 @@ fn threads_at_both_ends_and_a_sleeper_get_along() {
     });
     a.got_directly_from(&b);
 
-    // One sleeps until the other's message wakes it.
+    // One thread sleeps until a message wakes it.
     a.recv(64);
     assert!(!a.cq.arm(ArmKind::Next));
     thread::scope(|scope| {
@@ -183,7 +183,7 @@ fn a_message_that_nobody_has_room_for_waits_for_the_receive() {
     b.recv(64);
     a.poll_one();
     b.poll_one();
-    assert!(b.counter(Counter::SendRnrErr) > 0, "it was told to wait");
+    assert!(b.counter(Counter::SendRnrErr) > 0, "the sender had to wait");
 }
 
 #[test]

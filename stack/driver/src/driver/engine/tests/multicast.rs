@@ -1,6 +1,5 @@
-//! Groups over real sockets: on the loopback interface, where IPv4 groups work for everybody. Those
-//! of IPv6 need a route there, so their test (`tests/on_the_wire.rs`) makes an interface of its
-//! own.
+//! Groups over real sockets on the loopback interface, where IPv4 groups work for every user. IPv6
+//! groups need a route there; their test (`tests/on_the_wire.rs`) makes its own interface.
 
 use std::net::UdpSocket;
 use std::sync::atomic::AtomicU32;
@@ -18,13 +17,13 @@ use crate::qp::work_request::AhHandle;
 const QKEY: QKey = QKey(0x4d43);
 const GRH: u32 = 40;
 
-/// Groups of this process; other tests may run beside it on the same interface.
+/// Returns a group of this process, because other tests may run on the same interface.
 fn group(test: u8) -> IpAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     IpAddr::from([239, 200 + test, high, low])
 }
 
-/// Addresses in 127.64.0.0/10, from a point that differs by process.
+/// Returns addresses in 127.64.0.0/10, starting at a point that differs by process.
 fn loopback_address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nth = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -101,8 +100,8 @@ impl Member {
         }
     }
 
-    /// Waits for so many received messages; the numbers of each queue pair, in order of arrival.
-    /// Completions of sends are taken too.
+    /// Waits for `count` received messages. Returns the numbers that each queue pair received, in
+    /// order of arrival. Also takes completions of sends.
     fn receive(&self, count: usize) -> Vec<Vec<u32>> {
         let start = Instant::now();
         let mut received = vec![Vec::new(); self.qp.len()];
@@ -163,14 +162,14 @@ fn every_member_hears_everything_in_order_and_the_sender_itself() {
     assert_eq!(outside.counter(Counter::RcvdPkts), 0);
 }
 
-/// Nobody polls: the background thread sleeps on the groups as well.
+/// The background thread sleeps on the groups as well.
 #[test]
 fn a_member_that_never_polls_is_served() {
     let group = group(2);
     let (a, b) = (Member::new(1), Member::new(1));
     b.listen(group, 4);
     for number in 0..4 {
-        // The background threads fall asleep.
+        // Time for the background threads to fall asleep.
         std::thread::sleep(Duration::from_millis(3));
         a.send(group, number..number + 1);
         let start = Instant::now();
@@ -201,7 +200,7 @@ fn groups_are_apart_and_who_left_hears_nothing() {
     a.send(groups[2], 4..5);
     assert_eq!(b.receive(1), [[4]]);
     assert_eq!(b.counter(Counter::RcvdPkts), 4, "it did not even arrive");
-    // PortSet again, it hears again, and a place that was left is used anew.
+    // Attached again, it receives again, and a free index is used again.
     b.attach(groups[1]).unwrap();
     a.send(groups[1], 5..6);
     assert_eq!(b.receive(1), [[5]]);

@@ -1,4 +1,4 @@
-//! Several engines on one address: traffic between them, management datagrams, packets for nobody.
+//! Several engines on one address: traffic between them, MADs, and packets for no process.
 
 use urxe_test_support::packet::{PACKET, Packet, part};
 use urxe_test_support::qp::datagram_attributes;
@@ -8,7 +8,7 @@ use urxe_wire::{Deth, Ext, Opcode, QKey};
 use super::*;
 use crate::device::qpn::process_slot;
 
-/// A packet to a queue pair of `to`, from another address.
+/// Sends a packet to a queue pair of `to` from another address.
 fn send_packet(from: &UdpPort, to: IpAddr, opcode: Opcode, ext: Ext, qpn: u32, payload: &[u8]) {
     let payload = payload.to_vec();
     let packet = Packet { opcode, psn: 1, ack_req: true, ext, payload, ..PACKET };
@@ -21,7 +21,7 @@ fn send_mad(from: &UdpPort, to: IpAddr, mad: &[u8]) {
     send_packet(from, to, Opcode::UdSendOnly, ext, 1, mad);
 }
 
-/// A message of the connection manager, with one byte that tells it from others.
+/// Returns a message of the connection manager, with one byte to identify it.
 fn cm(attribute: Attribute, receiver: CommId, service_id: u64, mark: u8) -> [u8; MAD_LEN] {
     let mut mad = [0; MAD_LEN];
     mad[..4].copy_from_slice(&[1, CM_CLASS, 2, 3]);
@@ -39,7 +39,7 @@ fn total(ends: &[End], counter: Counter) -> u64 {
     ends.iter().map(|end| end.counter(counter)).sum()
 }
 
-/// So many engines on one address of `net`, and a port on another.
+/// Opens `count` engines on one address of `net`, and a port on another.
 fn sharing(net: u8, count: usize) -> (IpAddr, Vec<End>, UdpPort) {
     let ends = (0..count).map(|_| End::new(address(net, 1), over_sockets())).collect();
     let outside = UdpPort::open(UdpConfig::new(address(net, 2).into())).unwrap();
@@ -112,8 +112,7 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     });
     assert_eq!(got, [vec![3], vec![1, 4], vec![2, 5]]);
 
-    // A service that nobody listens on any more, one that nobody ever did, and what is no
-    // management datagram.
+    // A service without listener any more, one that never had a listener, and an invalid MAD.
     assert!(ends[1].engine.unlisten(service(1)));
     send_mad(&outside, at, &cm(Attribute::Req, CommId::NONE, service(1), 6));
     send_mad(&outside, at, &cm(Attribute::Req, CommId::NONE, service(77), 7));
@@ -125,7 +124,7 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     assert!(ends.iter().all(|end| marks(end).is_empty()));
 }
 
-/// The sender of a refusal that comes before any reply knows no identifier but its own.
+/// The sender of a rejection that precedes any reply knows only its own identifier.
 #[test]
 fn a_refusal_without_a_receiver_reaches_every_device_of_the_address() {
     let (at, ends, outside) = sharing(12, 3);
@@ -135,7 +134,7 @@ fn a_refusal_without_a_receiver_reaches_every_device_of_the_address() {
     }
 }
 
-/// A queue pair 1 of this process's own, with room for some datagrams.
+/// Creates a queue pair 1 of this process, with room for some MADs.
 fn management_qp(end: &End, pd: PdId) -> QpHandle {
     let init = QpInit { sq_sig_all: true, ..qp::init(QpType::Gsi, pd, &end.cq) };
     let qp = end.engine.device().create_qp(&init).unwrap();
@@ -175,13 +174,13 @@ fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
     assert_eq!([0, 1].map(|end| marks(&ends[end])), [vec![12], vec![]]);
     wait_until("the others have theirs", || !ends[2].engine.shared.ports.inbox.is_empty());
     assert_eq!(marks(&ends[2]), [13]);
-    // Each was seen once. Which process read the request from everybody's socket is open.
+    // Each packet was received once. Any process may have read the request from the common socket.
     let outside = total(&ends, Counter::RcvdPkts) - total(&ends, Counter::RcvdForwarded);
     assert_eq!((outside, total(&ends, Counter::DropNoQp)), (5, 0));
 }
 
-/// Its destination number would name slot 63, but it is nobody's: what is sent to a group comes to
-/// the group's address.
+/// The destination number would name slot 63, but belongs to no process: packets to a group arrive
+/// at the group's address.
 #[test]
 fn a_packet_to_a_group_is_no_packet_for_another_process() {
     let (at, ends, outside) = sharing(11, 2);
@@ -205,13 +204,13 @@ fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
     assert_eq!(outside.receive(&mut buffers).unwrap(), 0, "an answer came");
 }
 
-/// A sender that uses one source port for all: the receiving kernel merges packets to different
-/// processes, and hands them all to the first one's.
+/// If a sender uses one source port for all, the receiving kernel merges packets for different
+/// processes and gives them all to the process of the first one.
 #[test]
 fn merged_packets_for_two_processes_reach_both() {
     let (at, ends, outside) = sharing(9, 2);
-    // Slots by turns, so that half of them are in the wrong place whichever comes first. No such
-    // queue pair there.
+    // The slots alternate, so half of the packets are in the wrong process whichever comes first.
+    // The queue pairs do not exist.
     let packets = (0..8_u32)
         .map(|index| (Qpn::masked((index % 2) << 18 | 5), part(Opcode::RcSendOnly, 1, &[0; 16])));
     let run = Packet::merge(outside.address(), at, packets);
