@@ -4,9 +4,9 @@
 //!
 //! | in | out |
 //! |---|---|
-//! | [`Reply::PortSet`] | the group |
-//! | [`Reply::OtherOwner`] | the address is in use |
-//! | [`Reply::NoReply`], [`Reply::NoListener`] | an [`Attempt`] to create the group |
+//! | [`JoinReply::Joined`] | the group |
+//! | [`JoinReply::OtherOwner`] | the address is in use |
+//! | [`JoinReply::NoReply`], [`JoinReply::NoListener`] | an [`Attempt`] to create the group |
 //! | [`Attempt::Found`] | the group |
 //! | [`Attempt::Blocked`] | [`FailedRound::verdict`]: another round, or the address is in use |
 //! | [`CreateGroupError::Refused`]: by the system | the address is for this process alone |
@@ -24,7 +24,7 @@ use rustix::process::geteuid;
 
 use super::RETRY;
 use super::group::{CreateGroupError, Group};
-use super::rendezvous::{self, Reply};
+use super::rendezvous::{self, JoinReply};
 use super::shared_address::{self, SharedAddress};
 use crate::sys::fork::close_on_fork;
 use crate::sys::{clock, unix};
@@ -103,10 +103,10 @@ pub(super) fn discover_or_create(
     let start = clock::now();
     loop {
         let silent = match rendezvous::request_group(address) {
-            Reply::PortSet(group) => return Ok(*group),
-            Reply::OtherOwner(owner) => return Err(in_use(address, Some(owner))),
-            Reply::NoReply(owner) => Some(owner),
-            Reply::NoListener => None,
+            JoinReply::Joined(group) => return Ok(*group),
+            JoinReply::OtherOwner(owner) => return Err(in_use(address, Some(owner))),
+            JoinReply::NoReply(owner) => Some(owner),
+            JoinReply::NoListener => None,
         };
         tracing::debug!(%address, "looked for processes");
         let obstacle = match try_create(address, config)? {
@@ -139,7 +139,7 @@ fn try_create(address: SharedAddress, config: &UdpConfig) -> Result<Attempt, Cre
     };
     tracing::debug!(%address, "may create the group");
     // It may have been created since the look for processes. After other replies the bind decides.
-    if let Reply::PortSet(group) = rendezvous::request_group(address) {
+    if let JoinReply::Joined(group) = rendezvous::request_group(address) {
         return Ok(Attempt::Found(group));
     }
     // Without SO_REUSEPORT: succeeds only if no socket of an older group is left.

@@ -171,9 +171,9 @@ pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, E
 }
 
 /// What came of asking at the desks.
-pub(super) enum Reply {
+pub(super) enum JoinReply {
     /// The group.
-    PortSet(Box<Group>),
+    Joined(Box<Group>),
     /// A process of this user listens, but does not reply.
     NoReply(Owner),
     /// A process of another user listens.
@@ -183,22 +183,22 @@ pub(super) enum Reply {
 }
 
 /// Asks for the group at one desk after the other.
-pub(super) fn request_group(address: SharedAddress) -> Reply {
+pub(super) fn request_group(address: SharedAddress) -> JoinReply {
     let mut silent = None;
     for slot in 0..MAX_PROCESS_SLOTS {
         match request(address, slot, JOIN, JOIN_REPLY) {
             Ok(descriptors) => {
-                return Reply::PortSet(Box::new(Group::passed(address, descriptors)));
+                return JoinReply::Joined(Box::new(Group::passed(address, descriptors)));
             }
             Err(Refusal::NoListener(_)) => {}
-            Err(Refusal::OtherOwner(peer)) => return Reply::OtherOwner(owner_of(peer)),
+            Err(Refusal::OtherOwner(peer)) => return JoinReply::OtherOwner(owner_of(peer)),
             Err(Refusal::NoReply(peer, errno)) => {
                 tracing::debug!(%errno, slot, "no answer at a desk of {address}");
                 silent = silent.or(Some(owner_of(peer)));
             }
         }
     }
-    silent.map_or(Reply::NoListener, Reply::NoReply)
+    silent.map_or(JoinReply::NoListener, JoinReply::NoReply)
 }
 
 /// Why a desk did not give what it was asked for.
