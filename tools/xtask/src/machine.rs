@@ -1,5 +1,6 @@
 //! Requirements on the machine: programs, packages, toolchains, root rights.
 
+use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
@@ -21,7 +22,7 @@ pub fn need_root(task: &str, what: &str) -> Result<()> {
 }
 
 /// Returns whether a command succeeds; its output is discarded.
-pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
+pub fn succeeds(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())

@@ -10,10 +10,11 @@ pub mod small;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::{Metadata, MetadataCommand};
 
-use crate::run::root;
+use crate::machine::{is_root, need_packages, succeeds};
+use crate::run::{Runner, root, target_folder};
 
 /// Returns the metadata of the workspace's packages.
 fn metadata() -> Result<Metadata> {
@@ -33,9 +34,31 @@ pub fn tracked(endings: &[&str]) -> Result<Vec<PathBuf>> {
 
 /// Returns a line for each misspelled word that `typos` finds; `_typos.toml` has the exceptions.
 pub fn typos() -> Result<Vec<String>> {
-    let output = Command::new("typos").current_dir(root()).args(["--format", "brief"]).output()?;
+    let mut command = Command::new(typos_program().context("typos is not installed")?);
+    let output = command.current_dir(root()).args(["--format", "brief"]).output()?;
     let faults: Vec<_> = String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect();
     let is_done = output.status.success() || !faults.is_empty();
     ensure!(is_done, "typos: {}", String::from_utf8_lossy(&output.stderr));
     Ok(faults)
+}
+
+/// The release of `typos` that CI installs.
+const TYPOS: &str = "typos==1.52.0";
+
+/// Returns the program `typos`: from PATH, or from the target folder.
+pub fn typos_program() -> Option<PathBuf> {
+    let own = target_folder().join("typos/bin/typos");
+    [PathBuf::from("typos"), own].into_iter().find(|program| succeeds(program, &["--version"]))
+}
+
+/// Installs `typos` into the target folder if it is missing. Only root installs, because the
+/// package `python3-pip` may be missing as well.
+pub fn need_typos(runner: &mut Runner) -> Result<()> {
+    if typos_program().is_some() || !is_root() {
+        return Ok(());
+    }
+    need_packages(&["python3-pip"], runner)?;
+    let mut command = Command::new("python3");
+    command.args(["-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--target"]);
+    runner.run(command.arg(target_folder().join("typos")).arg(TYPOS))
 }

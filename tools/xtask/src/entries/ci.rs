@@ -16,6 +16,7 @@ use anyhow::{Error, Result, bail};
 
 use super::{none, task};
 use crate::run::{Runner, Tally, target_folder};
+use crate::structure::need_typos;
 
 /// An entry's name, with its arguments.
 type Call = (&'static str, &'static [&'static str]);
@@ -46,6 +47,7 @@ pub struct Outcome {
 /// Runs them; each lane stops at its first that fails. Ends with the time that each took.
 pub fn ci(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
+    need_typos(runner)?;
     let has_failed = AtomicBool::new(false);
     let ours = |_: &str| Ok(Runner { incremental: false, ..Runner::default() });
     let mut outcomes = lane(&FIRST, ours, &has_failed);

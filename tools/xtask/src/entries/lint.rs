@@ -3,9 +3,8 @@
 use anyhow::{Result, bail};
 
 use super::none;
-use crate::machine::succeeds;
 use crate::run::{Runner, cargo};
-use crate::structure::{crates, lines, modules, prose, small, typos};
+use crate::structure::{crates, lines, modules, prose, small, typos, typos_program};
 
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
 const FEATURES: &str = "urxe/serde,urxe-tests/kernel-peers,urxe-tests/programs";
@@ -37,11 +36,11 @@ pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
         if !arguments.is_empty() && arguments.iter().all(|argument| argument != name) {
             continue;
         }
-        if name == "typos" && !succeeds("typos", &["--version"]) {
+        if name == "typos" && typos_program().is_none() {
             writeln!(
                 runner.output,
-                "structure typos: left out, because typos is not installed: cargo install \
-                 typos-cli --locked"
+                "structure typos: skipped, because typos is not installed: cargo install typos-cli \
+                 --locked"
             )?;
             continue;
         }
