@@ -1,11 +1,11 @@
-//! The connection manager: how two programs get their queue pairs connected.
+//! The connection manager, which connects the queue pairs of two programs.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`cm`] | the connection manager's messages and states (IBTA vol. 1, chapter 12) |
-//! | [`cma`] | connections by IP addresses and ports, as `rdma_cm` gives them to programs |
+//! | [`cm`] | messages and states of the connection manager (IBTA vol. 1, chapter 12) |
+//! | [`cma`] | connections by IP addresses and ports, like `rdma_cm` |
 //!
-//! Both are sans-IO state machines. They know queue pairs by number only.
+//! Both are sans-IO state machines. They know queue pairs only by number.
 #![forbid(unsafe_code)]
 
 pub mod cm;

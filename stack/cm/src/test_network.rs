@@ -1,4 +1,4 @@
-//! A network for tests: it loses, repeats and delays MADs, at one place or by seed.
+//! A network for tests that loses, repeats and delays MADs, at a fixed MAD or at random.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,12 +12,12 @@ use urxe_types::time::Time;
 pub const SECOND_NS: u64 = 1_000_000_000;
 pub const LATENCY_NS: u64 = 20_000;
 
-/// What the network does to one MAD.
+/// The treatment of a MAD by the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Deliver,
     Lose,
-    /// It comes twice, so much apart.
+    /// The MAD arrives twice.
     Again {
         after_ns: u64,
     },
@@ -26,8 +26,8 @@ pub enum Fate {
     },
 }
 
-/// Every fault of one MAD. What is repeated or delayed comes after what follows (`behind_ns`),
-/// after a repetition, or after the connection.
+/// Returns every fault of one MAD. A repeated or delayed MAD arrives after the following MAD
+/// (`behind_ns`), after a retry, or after the connection ended.
 pub const fn faults(behind_ns: u64) -> [Fate; 8] {
     [
         Fate::Lose,
@@ -41,12 +41,12 @@ pub const fn faults(behind_ns: u64) -> [Fate; 8] {
     ]
 }
 
-/// MADs on their way to one of two sides.
+/// The MADs in flight between two sides.
 #[derive(Default)]
 pub struct Network {
-    /// MADs sent so far.
+    /// Number of MADs sent so far.
     pub sent: usize,
-    /// MADs on their way at a time at most.
+    /// Largest number of MADs in flight at the same time.
     pub max_in_flight: usize,
     in_flight: BTreeMap<(Time, usize), (usize, CmTransmit)>,
     copies: usize,
@@ -73,16 +73,17 @@ impl Network {
         self.in_flight.keys().next().map(|key| key.0)
     }
 
-    /// The next MAD to arrive: at which side, and over which path as it is seen there.
+    /// Removes the next MAD. Returns its receiver and its path as the receiver sees the path.
     pub fn arrive(&mut self) -> (usize, CmPath, [u8; MAD_LEN]) {
         let (_, (to, CmTransmit { path, mad, .. })) = self.in_flight.pop_first().unwrap();
         (to, CmPath { local: path.remote, remote: path.local }, mad)
     }
 }
 
-/// Plays every script with every fault at every MAD; `play` returns how many MADs were sent. A
-/// fault makes more MADs, which are hit as well, until there is none of that number. Returns the
-/// number of runs with a fault.
+/// Runs every script with every fault at every MAD, and returns the number of runs with a fault.
+///
+/// `play` returns the number of MADs sent. A fault causes more MADs, which are hit in later runs,
+/// until a run sends no MAD with that number.
 pub fn one_fault_at_every_mad<S: Copy + Debug>(
     scripts: &[S],
     faults: &[Fate],
@@ -104,15 +105,15 @@ pub fn one_fault_at_every_mad<S: Copy + Debug>(
     runs
 }
 
-/// Faults of any MAD, with chances that a seed decides.
+/// Random faults with probabilities that depend on a seed.
 pub struct RandomFaults {
     rng: Rng,
     chances: [Probability; 3],
 }
 
 impl RandomFaults {
-    /// `rng` decides about the chances of loss, repetition and delay, which are below `most`
-    /// percent, and `faults` about each MAD.
+    /// Returns faults whose probabilities of loss, repetition and delay are below `most` percent.
+    /// `rng` selects the probabilities, and `faults` selects the treatment of each MAD.
     pub fn new(rng: &mut Rng, most: [u64; 3], faults: Rng) -> Self {
         let chances = most.map(|most| Probability::from_percent(rng.below(most) as u32));
         Self { rng: faults, chances }
@@ -133,7 +134,7 @@ impl RandomFaults {
     }
 }
 
-/// Plays with the seeds below `count`, or with the one in `URXE_SEED`.
+/// Runs `play` with all seeds below `count`, or with the seed in `URXE_SEED`.
 pub fn by_seed(count: u64, play: impl Fn(u64)) {
     let play = |seed| {
         println!("seed {seed}: URXE_SEED={seed} replays it");

@@ -1,6 +1,6 @@
-//! Errors that know the `errno` of the C libraries: one place a variant for message and number.
+//! A macro for errors that state a message and an `errno` of the C libraries for each variant.
 
-/// The numbers that variants of [`errors!`](crate::errors) can name.
+/// The numbers that a variant of [`errors!`](crate::errors) can use.
 pub mod numbers {
     pub use libc::{
         EACCES, EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EAGAIN, EBADF, EBUSY, ECONNABORTED,
@@ -11,39 +11,39 @@ pub mod numbers {
 
 /// An error that [`errors!`](crate::errors) defined.
 pub trait ErrorNumber: std::error::Error {
-    /// Returns the `errno` that the C libraries give for this, or else the nearest.
+    /// Returns the `errno` of the C libraries for this error, or the closest one.
     fn errno(&self) -> i32;
 }
 
-/// Defines error enums whose variants state message and `errno` side by side.
+/// Defines error enums whose variants state their message and their `errno`.
 ///
-/// Everything but the numbers goes to `thiserror`. The enum derives it itself, because the derived
-/// code has to have the hygiene of the attributes. The enum gets a method `errno`. What follows a
-/// variant decides its number:
+/// The macro passes everything except the numbers to `thiserror`. The caller writes the derive,
+/// because the derived code needs the hygiene of the attributes. The macro adds a method `errno`.
+/// The text after a variant determines its number:
 ///
-/// - `= EINVAL`: an expression over [`numbers`](crate::errno::numbers) and the variant's named
-///   fields, which are references.
-/// - `=> |error| …`: an expression over the only field of a tuple variant.
-/// - Nothing: the number of the error in the tuple variant, by its own `errno`.
+/// - `= EINVAL`: an expression that may use [`numbers`](crate::errno::numbers) and references to
+///   the variant's named fields.
+/// - `=> |error| …`: an expression that uses the only field of a tuple variant.
+/// - Nothing: the `errno` of the error in the tuple variant.
 ///
-/// The message is the first line of a variant's documentation, so that a comment adds only what the
-/// message does not say. It names the fields, too, which therefore need no comments.
+/// The message becomes the first line of the variant's documentation. A comment needs to add only
+/// facts that the message omits. Fields need no comments, because the message names them.
 ///
 /// ```
 /// use std::io;
 ///
 /// urxe_types::errors! {
-///     /// Why a table did not take an entry.
+///     /// The reason why a table rejected an entry.
 ///     #[derive(Clone, Copy, Debug, thiserror::Error)]
 ///     pub enum EntryError {
 ///         #[error("all {max} entries are in use")]
 ///         Full { max: u32 } = ENOMEM,
-///         /// Entry 0 is the device's own.
+///         /// The device uses entry 0.
 ///         #[error("entry 0 cannot be set")]
 ///         Reserved = EPERM,
 ///     }
 ///
-///     /// Why a table was not read.
+///     /// The reason why a table cannot be read.
 ///     #[derive(Debug, thiserror::Error)]
 ///     pub enum ReadError {
 ///         #[error(transparent)]
@@ -59,7 +59,7 @@ pub trait ErrorNumber: std::error::Error {
 /// ```
 #[macro_export]
 macro_rules! errors {
-    (@message transparent) => { "The error inside says it." };
+    (@message transparent) => { "The contained error." };
     (@message $message:literal $($argument:tt)*) => { $message };
 
     (@pattern $error:ident $variant:ident) => { Self::$variant };
@@ -99,7 +99,7 @@ macro_rules! errors {
         }
 
         impl $name {
-            /// Returns the `errno` that the C libraries give for this, or else the nearest.
+            /// Returns the `errno` of the C libraries for this error, or the closest one.
             #[must_use]
             #[allow(unused_imports, unused_variables)]
             $visible fn errno(&self) -> i32 {

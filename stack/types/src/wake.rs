@@ -1,33 +1,33 @@
-//! Waking somebody outside the core, with counts that stand for events.
+//! Notification of a program outside the core, with a counter for the events in a queue.
 //!
-//! A queue of events and a counter outside (an event descriptor in semaphore mode) are kept
-//! together by
+//! A queue of events and an external counter (an event descriptor in semaphore mode) satisfy this
+//! invariant whenever the queue's lock is free:
 //!
 //! ```text
-//! count outside + counts taken and not yet redeemed = events in the queue + void counts
+//! count outside + counts taken and not yet consumed = events in the queue + void counts
 //! ```
 //!
-//! which holds whenever the queue's lock is free. A reader takes one count and redeems it for an
-//! event. An event that leaves the queue another way (taken without a count, or withdrawn with its
-//! object) takes a count out of the counter; if readers hold all of them already, one of those
-//! becomes void, and whoever redeems it reads again. So the counter never says "readable" without
-//! an event, and never hides one.
+//! A reader takes one count and consumes it for an event. An event that leaves the queue in another
+//! way (taken without a count, or withdrawn with its object) removes a count from the counter. If
+//! readers hold all counts, one of these becomes void, and its reader must read again. The counter
+//! therefore never reports an event that does not exist, and never hides an event.
 
-/// Tells somebody outside the core that an event came.
+/// Notifies a program outside the core of events.
 ///
-/// Called under a lock of the core: it must not block, nor call the core.
+/// The core calls the methods under one of its locks. They must not block, and must not call the
+/// core.
 pub trait Wake: Send + Sync {
-    /// One event came: add a count. Who is [told to notify](Self::notify) may keep it until
-    /// then.
+    /// Adds a count for an event. An implementation may defer the count until
+    /// [`notify`](Self::notify).
     fn wake(&self);
 
-    /// `events` events left the queue without a count: take as many counts back as are there, and
-    /// return their number. Who does not count says `events`.
+    /// Takes back up to `events` counts, for events that left the queue without a count. Returns
+    /// the number of counts taken back. An implementation without a counter returns `events`.
     fn withdraw(&self, events: u32) -> u32 {
         events
     }
 
-    /// Tells of counts that were kept. Called under no lock, and only by the service of connections
+    /// Adds the deferred counts. Called without a lock, and only by the RDMA IP CM service
     /// (`Cma::poll_notification`).
     fn notify(&self) {}
 }
@@ -46,7 +46,7 @@ impl<T: Wake + ?Sized> Wake for std::sync::Arc<T> {
     }
 }
 
-/// Wakes nobody: for programs that ask by themselves, and for the simulated network.
+/// A [`Wake`] without effect, for programs that poll and for the simulated network.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoWake;
 
@@ -54,18 +54,19 @@ impl Wake for NoWake {
     fn wake(&self) {}
 }
 
-/// Counts that readers hold and that stand for no event any more. Lives under the queue's lock.
+/// The number of counts that readers hold without a corresponding event. Protected by the queue's
+/// lock.
 #[derive(Debug, Default)]
 pub struct VoidCounts(u64);
 
 impl VoidCounts {
-    /// `events` events left the queue without a count.
+    /// Records that `events` events left the queue without a count.
     pub fn withdraw(&mut self, wake: &dyn Wake, events: u32) {
         let removed = wake.withdraw(events).min(events);
         self.0 += u64::from(events - removed);
     }
 
-    /// A reader hands in a count; says whether it is good for an event.
+    /// Consumes a reader's count. Returns whether the count stands for an event.
     pub fn consume(&mut self) -> bool {
         let good = self.0 == 0;
         self.0 = self.0.saturating_sub(1);

@@ -1,7 +1,7 @@
-//! What a program may ask for.
+//! The calls of a program.
 //!
-//! Messages are given as they go over the wire ([`Req`], [`Rep`], ...), but for what only the
-//! connection manager knows: ids, the node's GUID, delays, and the addresses of the path.
+//! The caller passes messages as they appear on the wire ([`Req`], [`Rep`], ...). The connection
+//! manager fills in ids, the node GUID, delays and the addresses of the path.
 
 use urxe_wire::Gid;
 use urxe_wire::mad::{
@@ -15,41 +15,41 @@ use super::{CmEventKind, ConnectionManager, Listener, ids};
 use urxe_types::time::Time;
 
 urxe_types::errors! {
-    /// Why a call of the connection manager fails.
+    /// The reason why a call of the connection manager fails.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CmError {
-        #[error("there is no connection {0}")]
+        #[error("connection {0} does not exist")]
         UnknownId(CommId) = EINVAL,
-        #[error("there is no such listener")]
+        #[error("the listener does not exist")]
         UnknownListener = EINVAL,
-        #[error("connection {id} is in {state}, where {call:?} has no place")]
+        #[error("connection {id} is in state {state}, which does not allow {call:?}")]
         State { id: CommId, state: CmState, call: Input } = EINVAL,
-        #[error("something listens for {0} already")]
+        #[error("service {0} already has a listener")]
         InUse(ServiceId) = EADDRINUSE,
-        #[error("{max} connections exist, more are not allowed")]
+        #[error("there are already {max} connections, which is the maximum")]
         TooMany { max: usize } = ENOMEM,
     }
 }
 
-/// Who listens.
+/// Identifier of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub(super) u32);
 
-/// How a REQ or SIDR_REQ is sent, beside what it says.
+/// The path of a REQ.
 #[derive(Clone, Copy, Debug)]
 pub struct CmRoute {
-    /// From where to where.
+    /// Source and destination address.
     pub path: CmPath,
-    /// How long a packet is on its way: 4.096 µs · 2^n; the kernel says 16 for RoCE.
+    /// Packet life time: 4.096 µs · 2^n. The kernel uses 16 for RoCE.
     pub packet_life_time: Bits<5>,
 }
 
 impl ConnectionManager {
-    /// Listens for `service_id`, on one address or on all; at most `backlog` requests wait for the
-    /// program's answer.
+    /// Listens for `service_id` on one address or on all. At most `backlog` requests wait for the
+    /// program's reply.
     ///
     /// # Errors
-    /// [`CmError::InUse`].
+    /// Fails with [`CmError::InUse`] if there is a listener for the service on this address.
     pub fn listen(
         &mut self,
         service_id: ServiceId,
@@ -66,10 +66,10 @@ impl ConnectionManager {
         Ok(ListenerId(number))
     }
 
-    /// Stops listening. Requests that wait stay with the program.
+    /// Stops listening. Pending requests stay with the program.
     ///
     /// # Errors
-    /// [`CmError::UnknownListener`].
+    /// Fails with [`CmError::UnknownListener`] if the listener does not exist.
     pub fn unlisten(&mut self, listener: ListenerId) -> Result<(), CmError> {
         let Some(Listener { service_id, local, .. }) = self.listeners.remove(&listener.0) else {
             return Err(CmError::UnknownListener);
@@ -78,12 +78,14 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Asks for a connection: sends `req` (as `ib_send_cm_req`), whose ids, GUID, addresses and ACK
-    /// timeout are filled in, with the options of enhanced connection establishment. With `is_peer`
-    /// the other side may ask for the same at once.
+    /// Requests a connection: sends `req` (like `ib_send_cm_req`) with the options of enhanced
+    /// connection establishment. The connection manager fills in ids, GUID, addresses and ACK
+    /// timeout.
+    ///
+    /// With `is_peer`, the peer may request the same connection at the same time.
     ///
     /// # Errors
-    /// [`CmError::TooMany`].
+    /// Fails with [`CmError::TooMany`] if there are too many connections.
     pub fn connect(
         &mut self,
         now: Time,
@@ -128,11 +130,14 @@ impl ConnectionManager {
         Ok(self.at(index).id)
     }
 
-    /// Asks which datagram queue pair serves: sends `req` (as `ib_send_cm_sidr_req`), whose id is
-    /// filled in, every `interval_ns`, at most `max_cm_retries` times again.
+    /// Requests the queue pair of a datagram service: sends `req` (like `ib_send_cm_sidr_req`). The
+    /// connection manager fills in the id.
+    ///
+    /// Without a reply the request is sent again every `interval_ns`, at most `max_cm_retries`
+    /// times.
     ///
     /// # Errors
-    /// [`CmError::TooMany`].
+    /// Fails with [`CmError::TooMany`] if there are too many connections.
     pub fn send_sidr_req(
         &mut self,
         now: Time,
@@ -156,11 +161,12 @@ impl ConnectionManager {
         Ok(id)
     }
 
-    /// Answers a SIDR_REQ: sends `rep`, whose ids are filled in. The communication only waits for
-    /// its end then.
+    /// Replies to a SIDR_REQ: sends `rep`, whose ids the connection manager fills in. The
+    /// connection then enters TIMEWAIT.
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn send_sidr_rep(&mut self, now: Time, id: CommId, rep: SidrRep) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallSidrRep)?;
@@ -174,11 +180,12 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Accepts a request: sends `rep` (as `ib_send_cm_rep`), whose ids, GUID and delay are filled
-    /// in, with the options of enhanced connection establishment.
+    /// Accepts a request: sends `rep` (like `ib_send_cm_rep`) with the options of enhanced
+    /// connection establishment. The connection manager fills in ids, GUID and delay.
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn accept(
         &mut self,
         now: Time,
@@ -186,7 +193,7 @@ impl ConnectionManager {
         rep: Rep,
         ece_options: u32,
     ) -> Result<(), CmError> {
-        // Failover accepted: 1 says that paths cannot be changed (IBTA 12.7.20).
+        // "Failover accepted" value 1: alternate paths are not supported (IBTA 12.7.20).
         const FAILOVER_NOT_SUPPORTED: Bits<2> = Bits::masked(1);
         let index = self.require(id)?;
         let step = self.call(index, Input::CallRep)?;
@@ -216,10 +223,11 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Confirms a REP: sends an RTU (as `ib_send_cm_rtu`).
+    /// Confirms a REP: sends an RTU (like `ib_send_cm_rtu`).
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn confirm(
         &mut self,
         now: Time,
@@ -234,11 +242,12 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Tells the peer that the answer to its REQ or REP takes up to 4.096 µs · 2^n (as
+    /// Announces that the reply to a REQ or REP takes up to 4.096 µs · 2^n: sends an MRA (like
     /// `ib_send_cm_mra`).
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn send_mra(
         &mut self,
         now: Time,
@@ -252,11 +261,12 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// As [`send_mra`](Self::delay_answer), but only once the peer asks again (as
-    /// `ib_send_cm_mra` with `IB_CM_MRA_FLAG_DELAY`).
+    /// Prepares an MRA like [`send_mra`](Self::send_mra), but sends it only if the peer repeats its
+    /// request (like `ib_send_cm_mra` with `IB_CM_MRA_FLAG_DELAY`).
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn prepare_mra(
         &mut self,
         now: Time,
@@ -269,7 +279,7 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// The MRA for what the peer asks, and the state after it.
+    /// Returns the MRA for the peer's request, and the state after the MRA.
     fn mra(
         &self,
         index: usize,
@@ -289,10 +299,12 @@ impl ConnectionManager {
         Ok((Mad::new(tid, mra), step.next))
     }
 
-    /// Refuses or gives up a communication that is not established (as `ib_send_cm_rej`).
+    /// Rejects or gives up a connection that is not established: sends a REJ (like
+    /// `ib_send_cm_rej`).
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn reject(
         &mut self,
         now: Time,
@@ -323,11 +335,12 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// The queue pair has received although no RTU has come: the connection is established (as
-    /// `ib_cm_notify`).
+    /// Marks the connection as established because its queue pair received data before the RTU
+    /// (like `ib_cm_notify`).
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn communication_established(&mut self, now: Time, id: CommId) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CommEstablished)?;
@@ -336,10 +349,11 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Ends a connection: sends a DREQ (as `ib_send_cm_dreq`).
+    /// Ends a connection: sends a DREQ (like `ib_send_cm_dreq`).
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn disconnect(
         &mut self,
         now: Time,
@@ -371,10 +385,11 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Answers the peer's DREQ (as `ib_send_cm_drep`).
+    /// Confirms the end of a connection: sends a DREP (like `ib_send_cm_drep`).
     ///
     /// # Errors
-    /// [`CmError::UnknownId`], [`CmError::State`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist, and with
+    /// [`CmError::State`] if its state does not allow the call.
     pub fn confirm_disconnect(
         &mut self,
         now: Time,
@@ -398,12 +413,15 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Lets go of a communication in any state: nothing more is told of it, the peer is told what
-    /// it needs to know, and it goes when it is over (as `ib_destroy_cm_id`, which does not wait
-    /// for an answer to its DREQ; this goes on asking).
+    /// Releases a connection in any state. The program receives no more events of it. The peer
+    /// receives the message that its state requires, and the connection is removed after the
+    /// exchange.
+    ///
+    /// `ib_destroy_cm_id` does not wait for the reply to its DREQ. This function retransmits the
+    /// DREQ until a reply arrives.
     ///
     /// # Errors
-    /// [`CmError::UnknownId`].
+    /// Fails with [`CmError::UnknownId`] if the connection does not exist.
     pub fn destroy(&mut self, now: Time, id: CommId) -> Result<(), CmError> {
         use CmState::*;
         let index = self.require(id)?;
@@ -432,8 +450,8 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Forgets a request that waits for the program, without a word to the peer: it may ask again
-    /// (cm.c, `cm_destroy_id` after -ENOMEM).
+    /// Removes a pending request without a message to the peer, which may repeat the request (cm.c,
+    /// `cm_destroy_id` after -ENOMEM).
     pub fn drop_request(&mut self, now: Time, id: CommId) {
         let Ok(index) = self.require(id) else { return };
         if self.at(index).state.is_pending() {
@@ -443,8 +461,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Tells the peer that nothing came back from it: without an answer only the own id and GUID
-    /// name the communication.
+    /// Sends a REJ because the peer did not reply. The peer's id is unknown, so the REJ contains
+    /// this side's id and GUID.
     pub(super) fn send_timeout_rej(&mut self, index: usize) {
         let route = self.at(index).route();
         let Connection { id, remote_id, tid, .. } = *self.at(index);
@@ -462,7 +480,7 @@ impl ConnectionManager {
     }
 }
 
-/// A GUID as additional information.
+/// Returns a GUID as additional information.
 fn guid_info(guid: urxe_wire::mad::Guid) -> (InfoLength<7>, PrivateData<72>) {
     let info = PrivateData::new(&guid.0.to_be_bytes()).unwrap_or_default();
     (InfoLength::new(8).unwrap_or_default(), info)

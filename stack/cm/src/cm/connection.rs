@@ -1,4 +1,4 @@
-//! One communication: who with, what was agreed, what is being said again and again.
+//! A connection: its addresses, its negotiated parameters and its pending request.
 
 use urxe_wire::mad::{Attribute, Bits, CommId, MAD_LEN, Rep, Req, TransactionId, TransportType};
 use urxe_wire::{Gid, PKey, Psn, Qpn};
@@ -7,57 +7,57 @@ use super::request_window::SendState;
 use super::table::CmState;
 use urxe_types::time::Time;
 
-/// Between which addresses MADs go.
+/// The addresses between which MADs travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CmPath {
-    /// This side.
+    /// Address of this side.
     pub local: Gid,
-    /// The other side.
+    /// Address of the peer.
     pub remote: Gid,
 }
 
 impl CmPath {
-    /// The path between two addresses.
+    /// Returns the path between two addresses.
     pub fn new(local: impl Into<Gid>, remote: impl Into<Gid>) -> Self {
         Self { local: local.into(), remote: remote.into() }
     }
 }
 
-/// What both sides have agreed on so far: what a queue pair needs to be connected (cm.c,
+/// The parameters that both sides have negotiated so far, for the attributes of a queue pair (cm.c,
 /// `cm_init_qp_rtr_attr` and `cm_init_qp_rts_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// RC, UC or XRC.
     pub transport_type: TransportType,
-    /// This side's queue pair.
+    /// Queue pair of this side.
     pub local_qpn: Qpn,
-    /// The peer's queue pair.
+    /// Queue pair of the peer.
     pub remote_qpn: Qpn,
-    /// The first PSN that comes from the peer.
+    /// First PSN of the peer's packets.
     pub rq_psn: Psn,
-    /// The first PSN that goes to the peer.
+    /// First PSN of this side's packets.
     pub sq_psn: Psn,
     /// The path MTU as a code: 1 is 256 bytes, 5 is 4096.
     pub path_mtu: Bits<4>,
-    /// The partition.
+    /// Partition key.
     pub pkey: PKey,
-    /// READs and atomics asked for at a time.
+    /// Number of READs and atomics that this side requests at a time.
     pub initiator_depth: u8,
-    /// READs and atomics answered at a time.
+    /// Number of READs and atomics that this side answers at a time.
     pub responder_resources: u8,
     /// `retry_cnt`.
     pub retry_count: Bits<3>,
     /// `rnr_retry`.
     pub rnr_retry_count: Bits<3>,
-    /// The ACK timeout: 4.096 µs · 2^n.
+    /// Local ACK timeout: 4.096 µs · 2^n.
     pub ack_timeout: u8,
-    /// Vendor and options of the peer for enhanced connection establishment.
+    /// The peer's vendor and options of enhanced connection establishment.
     pub ece: (u32, u32),
-    /// The REQ, with the alternate path that it may name.
+    /// The REQ, which may name an alternate path.
     pub req: Req,
 }
 
-/// A message that is sent until it is answered.
+/// A message that is retransmitted until a reply arrives.
 #[derive(Clone, Debug)]
 pub(super) struct PendingRequest {
     pub attribute: Attribute,
@@ -67,42 +67,44 @@ pub(super) struct PendingRequest {
     pub send_state: SendState,
 }
 
-/// One communication.
+/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub id: CommId,
     pub remote_id: CommId,
     pub path: CmPath,
     pub state: CmState,
-    /// The program has let go of it: nothing more is told, and it goes once it is over.
+    /// The program released the connection: it receives no more events and is removed when idle.
     pub is_released: bool,
-    /// Both sides may ask at once.
+    /// Both sides may request the connection.
     pub is_peer: bool,
-    /// Who it came by, while the program has not answered.
+    /// The listener, until the program has replied.
     pub listener: Option<u32>,
     pub tid: TransactionId,
     pub transactions: u32,
     pub pending_request: Option<PendingRequest>,
-    /// The last thing said that a duplicate asks for again.
+    /// The last message, for retransmission after a duplicate.
     pub last_reply: Option<[u8; MAD_LEN]>,
-    /// When to ask again, or when the time of waiting is over.
+    /// Time of the next retransmission, or end of TIMEWAIT.
     pub deadline: Time,
-    /// How long to wait for an answer.
+    /// Time to wait for a reply, in nanoseconds.
     pub interval_ns: u64,
     pub max_cm_retries: u32,
-    /// For the time of waiting: 4.096 µs · 2^n.
+    /// Duration of TIMEWAIT: 4.096 µs · 2^n.
     pub wait_exponent: u8,
     pub agreed: Agreed,
 }
 
-/// 4.096 µs · 2^n in nanoseconds (IBTA 12.7.34).
+/// Returns 4.096 µs · 2^n in nanoseconds (IBTA 12.7.34).
 pub(super) const fn exponent_ns(exponent: u32) -> u64 {
     4_096 << (if exponent > 31 { 31 } else { exponent })
 }
 
-/// The ACK timeout by the device's delay and the path's life time, as exponents: the greater of the
-/// delay and the way there and back, one more if the other is within half of it (cm.c,
-/// `cm_ack_timeout`).
+/// Returns the exponent of the local ACK timeout, from the exponents of the device's
+/// acknowledgement delay and the packet life time.
+///
+/// The result is the larger of the delay and the round trip, plus one if the other is at least half
+/// of it (cm.c, `cm_ack_timeout`).
 #[must_use]
 pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     let there_and_back = packet_life_time + 1;
@@ -115,8 +117,8 @@ pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
 }
 
 impl Connection {
-    /// Where its messages go, and the traffic class that they have: as the kernel's, that of the
-    /// path in the REQ.
+    /// Returns the path of the connection's messages, and their traffic class. As in the kernel,
+    /// this is the traffic class in the REQ.
     pub fn route(&self) -> (CmPath, u8) {
         (self.path, self.agreed.req.primary_traffic_class)
     }
@@ -142,8 +144,8 @@ impl Connection {
         }
     }
 
-    /// The communication that a REQ begins: the peer asks for what it answers, and the other way
-    /// round.
+    /// Returns the connection for a received REQ. The peer's initiator depth is this side's
+    /// responder resources, and the other way round.
     pub fn from_req(
         id: CommId,
         path: CmPath,
@@ -169,18 +171,19 @@ impl Connection {
         }
     }
 
-    /// Whether this is over, and the REQ not one that began it: its process has ended, and another
-    /// has come to the same id. (The kernel forgets the peer's ids when TIMEWAIT begins: cm.c,
-    /// `cm_enter_timewait`.)
+    /// Returns whether this connection is in TIMEWAIT and `req` does not repeat its REQ. In this
+    /// case the peer's process ended, and another process uses the same id.
+    ///
+    /// The kernel removes the peer's ids when TIMEWAIT starts (cm.c, `cm_enter_timewait`).
     pub fn is_superseded_by(&self, req: &Req) -> bool {
         let Agreed { remote_qpn, sq_psn, .. } = self.agreed;
         self.state == CmState::Timewait && (remote_qpn, sq_psn) != (req.local_qpn, req.starting_psn)
     }
 
-    /// The communication that a SIDR_REQ begins.
+    /// Returns the connection for a received SIDR_REQ.
     pub fn from_sidr_req(id: CommId, path: CmPath, tid: TransactionId, request_id: CommId) -> Self {
-        // As long as the peer of the kernel's CMA asks again: 16 times, 4.3 s apart, of which the
-        // last few are enough.
+        // A peer with the kernel's CMA sends 16 requests at an interval of 4.3 s. The last few of
+        // them must find the reply.
         const WAIT_EXPONENT: u8 = 22;
         let new = Self::new(id, path, Agreed::of(&Req::default()));
         Self { remote_id: request_id, tid, wait_exponent: WAIT_EXPONENT, ..new }
@@ -188,7 +191,7 @@ impl Connection {
 }
 
 impl Agreed {
-    /// What is known from one's own REQ, or from either side of the peer's.
+    /// Returns the parameters that a REQ states, which are the same for both sides.
     pub(super) fn of(req: &Req) -> Self {
         Self {
             transport_type: req.transport_type,
@@ -209,7 +212,7 @@ impl Agreed {
     }
 }
 
-/// The passive side's queue pair: XRC has its number where others have an EE context.
+/// Returns the passive side's queue pair. For XRC, its number is in the EE context field.
 pub(super) fn qpn_of(rep: &Rep, transport_type: TransportType) -> Qpn {
     match transport_type {
         TransportType::Extended => Qpn::masked(rep.local_eecn.value()),

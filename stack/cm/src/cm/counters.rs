@@ -1,42 +1,43 @@
-//! What the connection manager counts: MADs by message as the kernel does (cm.c's `cm_tx_msgs`,
-//! `cm_tx_retries`, `cm_rx_msgs`, `cm_rx_duplicates`), and one counter for each reason to drop one.
+//! Counters of the connection manager: MADs by message like the kernel (cm.c's `cm_tx_msgs`,
+//! `cm_tx_retries`, `cm_rx_msgs`, `cm_rx_duplicates`), and one counter for each reason to drop a
+//! MAD.
 
 use urxe_wire::mad::{Attribute, MadError};
 
 urxe_types::named_enum! {
-    /// Why a MAD that parses has no effect, named in listings.
+    /// The reason why a valid MAD has no effect, with the counter's name in listings.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum CmDrop: name {
-        /// No communication has the id. A REP, DREQ or LAP is answered all the same.
+        /// No connection has the id. A REP, DREQ or LAP is still answered.
         UnknownId => "cm_drop_unknown_id",
-        /// It comes from another address than the communication's, or to another.
+        /// Source or destination address differ from those of the connection.
         WrongSource => "cm_drop_wrong_source",
-        /// The message has no place in the communication's state.
+        /// The state of the connection does not allow the message.
         WrongState => "cm_drop_wrong_state",
-        /// A DREQ names another queue pair.
+        /// The DREQ names another queue pair.
         WrongQpn => "cm_drop_wrong_qpn",
-        /// The listener's backlog is full. Not answered, so that the peer tries again.
+        /// The listener's backlog is full. The peer receives no reply and tries again.
         BacklogFull => "cm_drop_backlog_full",
-        /// Too many peers have been answered and not been heard of again. Not answered, so that the
-        /// peer tries again.
+        /// Too many connections wait for confirmation by their peer. The peer receives no reply and
+        /// tries again.
         HalfOpenFull => "cm_drop_half_open_full",
     }
 }
 
-/// The counters of a connection manager. Arrays by message are in the order of [`Attribute::ALL`].
+/// The counters of a connection manager. Arrays by message have the order of [`Attribute::ALL`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CmCounters {
     /// MADs sent.
     pub tx_msgs: [u64; 11],
-    /// Of those, sent again because no answer came, or because the peer repeated its question.
+    /// MADs sent again, because no reply arrived or because the peer repeated its request.
     pub tx_retries: [u64; 11],
-    /// MADs received that parse.
+    /// Valid MADs received.
     pub rx_msgs: [u64; 11],
-    /// Of those, received before.
+    /// MADs received again.
     pub rx_duplicates: [u64; 11],
-    /// What is no MAD of communication management, by [`MadError::index`].
+    /// Packets that are not MADs of the connection manager, by [`MadError::index`].
     pub malformed: [u64; MadError::NAMES.len()],
-    /// What was dropped, in the order of [`CmDrop::ALL`].
+    /// MADs dropped, in the order of [`CmDrop::ALL`].
     pub dropped: [u64; CmDrop::ALL.len()],
 }
 
@@ -45,32 +46,32 @@ const fn at(attribute: Attribute) -> usize {
 }
 
 impl CmCounters {
-    /// MADs of a kind received.
+    /// Returns the number of MADs of this type received.
     #[must_use]
     pub const fn received(&self, attribute: Attribute) -> u64 {
         self.rx_msgs[at(attribute)]
     }
 
-    /// MADs of a kind sent.
+    /// Returns the number of MADs of this type sent.
     #[must_use]
     pub const fn sent(&self, attribute: Attribute) -> u64 {
         self.tx_msgs[at(attribute)]
     }
 
-    /// MADs of a kind received before.
+    /// Returns the number of MADs of this type received again.
     #[must_use]
     pub const fn duplicates(&self, attribute: Attribute) -> u64 {
         self.rx_duplicates[at(attribute)]
     }
 
-    /// MADs dropped for a reason.
+    /// Returns the number of MADs dropped for this reason.
     #[must_use]
     pub const fn dropped(&self, reason: CmDrop) -> u64 {
         self.dropped[reason as usize]
     }
 
-    /// All of them with their names: MADs as the kernel's files beneath `ports/1`, such as
-    /// `cm_rx_msgs/req`.
+    /// Returns all counters with their names. MADs have the names of the kernel's files below
+    /// `ports/1`, such as `cm_rx_msgs/req`.
     pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
         let by_message = [
             ("cm_tx_msgs", &self.tx_msgs),

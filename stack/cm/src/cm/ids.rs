@@ -1,5 +1,5 @@
-//! How communication ids and transaction ids are made up; from it follows which process a MAD is
-//! for ([`Destination`](urxe_wire::mad::Destination)).
+//! The structure of communication ids and transaction ids, which determines the process that must
+//! handle a MAD ([`Destination`](urxe_wire::mad::Destination)).
 //!
 //! ```text
 //!  communication id, request id           transaction id
@@ -7,14 +7,15 @@
 //! | process slot | index and nonce    |  | transaction of  | communication id      |
 //! |              | in a random mask   |  | this id         |                       |
 //! ```
-//! Processes that share an address share its queue pair 1. An answer names the receiver's
-//! communication id, so its slot says who it is for; a request names a service. The slot stands
-//! unmasked in the first six bits of the id, byte 44 or 48 of the UDP payload (after a BTH, a DETH
-//! and the header of the MAD), where a socket filter can look at it.
 //!
-//! Processes come and go, and take over slots: of ten thousand ids that a peer still remembers,
-//! every few thousandth that a new process makes up is one. So an id alone does not tell a repeated
-//! request from a new one; its first transaction, a random number, does.
+//! Processes that share an address also share its queue pair 1. A reply names the receiver's
+//! communication id, whose slot identifies the process. A request names a service. The slot is not
+//! masked and occupies the first six bits of the id, at byte 44 or 48 of the UDP payload (after
+//! BTH, DETH and MAD header), where a socket filter can read it.
+//!
+//! A new process can take over a slot. Among ten thousand ids that a peer still remembers, a new
+//! process repeats one with every few thousand ids. An id alone therefore does not distinguish a
+//! repeated request from a new one. The random number of its first transaction does.
 
 use urxe_wire::mad::{CommId, TransactionId};
 
@@ -23,10 +24,10 @@ use urxe_types::rng::Rng;
 
 const INDEX_BITS: u32 = 16;
 
-/// The most communications that one process has at a time.
+/// The largest number of connections of one process.
 pub const MAX_CONNECTIONS: usize = 1 << INDEX_BITS;
 
-/// The numbering of one process.
+/// The ids of one process.
 #[derive(Debug)]
 pub struct CommIds {
     slot: u8,
@@ -35,17 +36,17 @@ pub struct CommIds {
 }
 
 impl CommIds {
-    /// The numbering of the process in `slot`.
+    /// Returns the ids of the process in `slot`.
     ///
     /// # Panics
-    /// If `slot` is not below [`MAX_PROCESS_SLOTS`].
+    /// Panics if `slot` is not below [`MAX_PROCESS_SLOTS`].
     #[must_use]
     pub fn new(slot: u8, mut rng: Rng) -> Self {
         assert!(slot < MAX_PROCESS_SLOTS, "process slot {slot} of {MAX_PROCESS_SLOTS}");
         Self { slot, mask: rng.next_u32(), rng }
     }
 
-    /// A new id for the communication `index`, which is not `last`, nor [`CommId::NONE`].
+    /// Returns a new id for the connection `index`, other than `last` and [`CommId::NONE`].
     pub fn id(&mut self, index: usize, last: CommId) -> CommId {
         debug_assert!(index < MAX_CONNECTIONS);
         loop {
@@ -57,19 +58,20 @@ impl CommIds {
         }
     }
 
-    /// The number of a new communication's first transaction.
+    /// Returns the number of a new connection's first transaction.
     pub fn first_transaction(&mut self) -> u32 {
         self.rng.next_u32()
     }
 
-    /// The index that `id` could belong to. Whether it does, the communication there says.
+    /// Returns the index that `id` refers to, if the id belongs to this process. The caller must
+    /// compare the id of the connection at that index.
     #[must_use]
     pub fn index(&self, id: CommId) -> Option<usize> {
         (id.slot() == self.slot).then_some(((id.0 ^ self.mask) & ((1 << INDEX_BITS) - 1)) as usize)
     }
 }
 
-/// The `nth` transaction of a communication.
+/// Returns the `nth` transaction id of a connection.
 #[must_use]
 pub const fn transaction(id: CommId, nth: u32) -> TransactionId {
     TransactionId((nth as u64) << 32 | id.0 as u64)

@@ -1,34 +1,37 @@
-//! The connection manager (IBTA vol. 1, chapter 12): how two programs get their queue pairs
-//! connected.
+//! The connection manager (IBTA vol. 1, chapter 12), which connects the queue pairs of two
+//! programs.
 //!
-//! A [`ConnectionManager`] is what one process has for the queue pair 1 of one device. Like the
-//! rest of the core it is sans-IO: MADs with their source, time and calls go in; MADs to send,
-//! events for the program and the next deadline come out. It knows nothing of queue pairs but their
-//! numbers; who drives it modifies them with what [`ConnectionManager::agreed`] says.
+//! A process has one [`ConnectionManager`] for queue pair 1 of each device. Like the rest of the
+//! core it is sans-IO. Inputs are MADs with their source, calls, and time. Outputs are MADs to
+//! send, events for the program, and the next deadline. The connection manager knows queue pairs
+//! only by number. Its caller modifies the queue pairs with the values of
+//! [`ConnectionManager::agreed`].
 //!
 //! ```text
 //!  listen, connect, accept, ... ──> ┌──────────────────────────────┐ ──> poll_event
-//!                   receive(MAD) ──> │ communications, listeners    │ ──> poll_transmit
+//!                   receive(MAD) ──> │ connections, listeners       │ ──> poll_transmit
 //!                   handle_timeout ─>│ step(state, input) -> action │ ──> next_deadline
 //!                                    └──────────────────────────────┘
 //! ```
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`table`] | the states, and what happens in each of them |
-//! | [`ids`] | communication ids and transaction ids, with the process's slot |
-//! | `connection` | one communication, and what was agreed |
-//! | `calls` | what a program may ask for |
-//! | `receive`, `stateless_reply` | what MADs do; what strangers are answered |
-//! | `request_window` | how many questions are under way to one address |
-//! | `counters` | what is counted |
+//! | [`table`] | the states, and the transition table |
+//! | [`ids`] | communication ids and transaction ids |
+//! | `connection` | one connection and its negotiated parameters |
+//! | `calls` | the calls of a program |
+//! | `receive` | the processing of received MADs |
+//! | `stateless_reply` | replies without a connection |
+//! | `request_window` | the limit on requests in flight to one address |
+//! | `counters` | counters |
 //!
-//! # What strangers can do
+//! # Protection against unknown peers
 //!
-//! A REQ or SIDR_REQ makes state only for a listener with room in its backlog; peers that were
-//! answered and not heard of again are limited, too. Every answer goes to the address that the MAD
-//! came from, and is no longer than it. MADs of a communication count only between its two
-//! addresses. A MAD that has no effect moves a counter with a name.
+//! A REQ or SIDR_REQ creates state only for a listener with space in its backlog. The number of
+//! connections that were accepted but not confirmed by the peer is limited, too. A reply goes to
+//! the source address of the MAD and is not longer than the MAD. A MAD for a connection is valid
+//! only between the two addresses of the connection. Every MAD without an effect increments a
+//! counter.
 
 mod calls;
 mod connection;
@@ -57,25 +60,26 @@ use self::table::{Action, CmState, Input, Step};
 use urxe_types::rng::Rng;
 use urxe_types::time::Time;
 
-/// How a connection manager is set up.
+/// Configuration of a connection manager.
 #[derive(Clone, Copy, Debug)]
 pub struct CmConfig {
-    /// The process's slot on its address.
+    /// Slot of the process on its address.
     pub slot: u8,
-    /// Where communication ids come from.
+    /// Seed for communication ids.
     pub seed: u64,
-    /// The device's node GUID.
+    /// Node GUID of the device.
     pub ca_guid: Guid,
-    /// How long the device takes to acknowledge: 4.096 µs · 2^n; the kernel's `rdma_rxe` says 15.
+    /// Longest time until the device acknowledges: 4.096 µs · 2^n. The kernel's `rdma_rxe` reports
+    /// 15.
     pub ack_delay: Bits<5>,
-    /// The most communications at a time, at most [`MAX_CONNECTIONS`].
+    /// Largest number of connections, at most [`MAX_CONNECTIONS`].
     pub max_connections: usize,
-    /// The most communications that a peer has begun and, once answered, not gone on with.
+    /// Largest number of connections that were accepted and not yet confirmed by the peer.
     pub max_half_open: usize,
 }
 
 impl CmConfig {
-    /// The usual limits.
+    /// Returns a configuration with the default limits.
     #[must_use]
     pub const fn new(slot: u8, seed: u64, ca_guid: Guid) -> Self {
         let ack_delay = Bits::masked(15);
@@ -90,49 +94,48 @@ impl CmConfig {
     }
 }
 
-/// A MAD to be sent from queue pair 1 to queue pair 1.
+/// A MAD to send from queue pair 1 to queue pair 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmTransmit {
-    /// From where to where.
+    /// Source and destination address.
     pub path: CmPath,
-    /// The type of service or traffic class of its packet: the connection's.
+    /// Type of service or traffic class of the packet, which is that of the connection.
     pub traffic_class: u8,
-    /// What.
+    /// The bytes of the MAD.
     pub mad: [u8; MAD_LEN],
 }
 
-/// Something happened to a communication.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmEvent {
-    /// The communication.
+    /// The connection.
     pub id: CommId,
-    /// What happened.
+    /// The kind of event, with its data.
     pub kind: CmEventKind,
 }
 
-/// What happened to a communication.
+/// The kind of a connection's event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmEventKind {
-    /// A REQ or a SIDR_REQ has come for a listener: the communication is new. Without a listener it
-    /// is the peer's REQ of a connection where both sides ask: the communication is now the passive
-    /// side.
+    /// A REQ or SIDR_REQ arrived. With a listener, the connection is new. Without one, both sides
+    /// requested the connection, and this side became the passive side.
     Request {
-        /// Who it is for.
+        /// The listener.
         listener: Option<ListenerId>,
-        /// What it says.
+        /// The REQ or SIDR_REQ.
         mad: Mad,
     },
-    /// A message of the peer has moved the communication to its next state.
+    /// A message of the peer moved the connection to its next state.
     Message(Mad),
-    /// The first data has come before the RTU: the connection is established.
+    /// Data arrived before the RTU, so the connection is established.
     Established,
-    /// The message was sent as often as it may be, and not answered.
+    /// The message remained without a reply after all retries.
     TimedOut(Attribute),
-    /// No packet of the connection can be on its way any more: its queue pair may be used again.
+    /// TIMEWAIT ended. No packet of the connection is in flight, so the queue pair may be reused.
     TimewaitExit,
 }
 
-/// Who listens for something.
+/// A service id, on one or all addresses, with its pending requests.
 #[derive(Clone, Copy, Debug)]
 struct Listener {
     service_id: ServiceId,
@@ -147,19 +150,19 @@ pub struct ConnectionManager {
     config: CmConfig,
     ids: CommIds,
     connections: Vec<Option<Box<Connection>>>,
-    /// The ids that free places had last, so that none comes back at once.
+    /// The last ids of unused entries. An id is not reused at once.
     last_ids: Vec<CommId>,
     free: Vec<usize>,
     listeners: BTreeMap<u32, Listener>,
     next_listener: u32,
     by_service: BTreeMap<(ServiceId, Option<Gid>), u32>,
-    /// Communications by the peer's address and id: how duplicates of a REQ are known.
+    /// Connections by the peer's address and id, to recognize duplicates of a REQ.
     by_remote_id: BTreeMap<(Gid, CommId), usize>,
-    /// Communications by the peer's address and queue pair: how stale ones are known.
+    /// Connections by the peer's address and queue pair, to recognize stale connections.
     by_remote_qp: BTreeMap<(Gid, u32), usize>,
-    /// Datagram requests by the peer's address and request id.
+    /// SIDR_REQs of peers, by address and request id.
     by_request: BTreeMap<(Gid, CommId), usize>,
-    /// Own requests that the peer may make as well.
+    /// This side's own requests that the peer may send as well (peer-to-peer).
     peers: BTreeMap<(CmPath, ServiceId), usize>,
     timers: BTreeSet<(Time, usize)>,
     request_windows: RequestWindows,
@@ -170,10 +173,10 @@ pub struct ConnectionManager {
 }
 
 impl ConnectionManager {
-    /// A connection manager without listeners and communications.
+    /// Returns a connection manager without listeners and connections.
     ///
     /// # Panics
-    /// If the slot is not below [`MAX_PROCESS_SLOTS`](urxe_types::qpn::MAX_PROCESS_SLOTS).
+    /// Panics if the slot is not below [`MAX_PROCESS_SLOTS`](urxe_types::qpn::MAX_PROCESS_SLOTS).
     #[must_use]
     pub fn new(config: CmConfig) -> Self {
         Self {
@@ -201,17 +204,18 @@ impl ConnectionManager {
         }
     }
 
-    /// The next MAD to send. To be called until it has none after every call that may make some.
+    /// Returns the next MAD to send. The caller must repeat this until it returns `None`, after
+    /// every other call.
     pub fn poll_transmit(&mut self) -> Option<CmTransmit> {
         self.transmits.pop_front()
     }
 
-    /// The next event for the program.
+    /// Returns the next event for the program.
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         self.events.pop_front()
     }
 
-    /// When [`ConnectionManager::handle_timeout`] is to be called at the latest.
+    /// Returns the time at which [`ConnectionManager::handle_timeout`] must be called.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.timers
@@ -222,7 +226,7 @@ impl ConnectionManager {
             .min()
     }
 
-    /// Repeats what was not answered, gives up what never was, ends what has waited long enough.
+    /// Retransmits requests without a reply, ends those without retries left, and ends TIMEWAIT.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some(peer) = self.request_windows.stalled_peer(now) {
             self.send_queued(now, peer);
@@ -237,7 +241,7 @@ impl ConnectionManager {
 
     fn on_deadline(&mut self, index: usize, now: Time) {
         let Some(connection) = self.connections[index].as_mut() else {
-            unreachable!("a connection that is gone has no timer")
+            unreachable!("a removed connection has no timer")
         };
         let input = match &mut connection.pending_request {
             None => Input::TimewaitExit,
@@ -268,32 +272,31 @@ impl ConnectionManager {
         self.reap(index);
     }
 
-    /// The state of a communication.
+    /// Returns the state of a connection.
     #[must_use]
     pub fn state(&self, id: CommId) -> Option<CmState> {
         self.find(id).map(|index| self.at(index).state)
     }
 
-    /// What was agreed so far; complete as soon as a REQ or a REP has come.
+    /// Returns the negotiated parameters. They are complete after a REQ or a REP has arrived.
     #[must_use]
     pub fn agreed(&self, id: CommId) -> Option<&Agreed> {
         self.find(id).map(|index| &self.at(index).agreed)
     }
 
-    /// Between which addresses a communication is.
+    /// Returns the addresses of a connection.
     #[must_use]
     pub fn path(&self, id: CommId) -> Option<CmPath> {
         self.find(id).map(|index| self.at(index).path)
     }
 
-    /// Communications that there are, with those that only wait for their end.
+    /// Returns the number of connections, including those in TIMEWAIT.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len() - self.free.len()
     }
 
-    /// How many communications are in which state, with those that only wait for their end. States
-    /// without any are left out.
+    /// Returns the number of connections in each state, including TIMEWAIT. Omits unused states.
     pub fn states(&self) -> impl Iterator<Item = (CmState, u64)> {
         let mut counts = BTreeMap::new();
         for connection in self.connections.iter().flatten() {
@@ -302,8 +305,8 @@ impl ConnectionManager {
         counts.into_iter()
     }
 
-    /// Whether nothing is left of any communication: no place in a table, no timer, nothing to send
-    /// or to tell.
+    /// Returns whether no connection is left: no table entry, no timer, no MAD to send and no
+    /// event.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.connection_count() == 0
@@ -319,13 +322,13 @@ impl ConnectionManager {
             && self.events.is_empty()
     }
 
-    /// What was counted so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &CmCounters {
         &self.counters
     }
 
-    /// The place of a communication that the program still holds.
+    /// Returns the index of a connection that the program has not released.
     fn find(&self, id: CommId) -> Option<usize> {
         let index = self.ids.index(id)?;
         let connection = self.connections.get(index)?.as_ref()?;
@@ -358,7 +361,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Sets the only timer of a communication.
+    /// Sets the only timer of a connection.
     fn arm(&mut self, index: usize, deadline: Time) {
         let old = std::mem::replace(&mut self.at_mut(index).deadline, deadline);
         self.timers.remove(&(old, index));
@@ -367,7 +370,7 @@ impl ConnectionManager {
         }
     }
 
-    /// A communication for what has come or is to be asked.
+    /// Adds a connection, with a new id.
     fn insert(&mut self, make: impl FnOnce(CommId) -> Connection) -> Result<usize, CmError> {
         let max = self.config.max_connections;
         if self.connection_count() >= max {
@@ -384,7 +387,7 @@ impl ConnectionManager {
         Ok(index)
     }
 
-    /// Frees a communication that is over and that the program has let go of.
+    /// Removes a connection that is idle and that the program has released.
     fn reap(&mut self, index: usize) {
         let Connection { state, is_released, .. } = *self.at(index);
         if is_released && state == CmState::Idle {
@@ -394,8 +397,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Everything that goes with being in a state: places in the tables, limits, the timer of the
-    /// time of waiting.
+    /// Changes the state of a connection, and updates everything that depends on the state: the
+    /// look-up tables, the limits and the timer for TIMEWAIT.
     fn enter(&mut self, index: usize, next: CmState, now: Time) {
         let connection = self.at_mut(index);
         let state = std::mem::replace(&mut connection.state, next);
@@ -438,7 +441,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends questions whose turn it is.
+    /// Sends queued requests for which the window has space.
     fn send_queued(&mut self, now: Time, peer: Gid) {
         while let Some((id, send_state)) = self.request_windows.pop_ready(peer) {
             let waits = |connection: &&mut Box<Connection>| {
@@ -451,7 +454,7 @@ impl ConnectionManager {
             let connection =
                 index.and_then(|index| self.connections.get_mut(index)?.as_mut()).filter(waits);
             let Some((index, connection)) = index.zip(connection) else {
-                // It was given up before it was asked.
+                // The connection ended before its request was sent.
                 self.request_windows.complete(now, peer, send_state);
                 continue;
             };
@@ -464,8 +467,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends a message, at once or when it is its turn, and goes on sending it until it is
-    /// answered.
+    /// Sends a message, or queues it for its window, and retransmits it until a reply arrives.
     fn send_request(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
         self.enter(index, next, now);
         let connection = self.at_mut(index);
@@ -482,13 +484,13 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends a message once, and keeps it for duplicates of what it answers.
+    /// Sends a message once, and stores it for duplicates of the request.
     fn send_reply(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
         let bytes = self.store_reply(index, mad, next, now);
         self.transmit(self.at(index).route(), mad.message.attribute(), bytes, false);
     }
 
-    /// Keeps a message for duplicates of what it answers.
+    /// Stores a message for duplicates of the request.
     fn store_reply(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) -> [u8; MAD_LEN] {
         self.enter(index, next, now);
         let bytes = mad.to_bytes();
@@ -496,7 +498,7 @@ impl ConnectionManager {
         bytes
     }
 
-    /// The table's step for a call.
+    /// Returns the table's step for a call.
     fn call(&self, index: usize, call: Input) -> Result<Step, CmError> {
         let Connection { id, state, .. } = *self.at(index);
         table::step(state, call).ok_or(CmError::State { id, state, call })

@@ -1,4 +1,4 @@
-//! What MADs do: found their communication, judged by the table; and what strangers are answered.
+//! The processing of received MADs.
 
 use urxe_wire::mad::{
     Answered, ApStatus, Bits, CmMessage, CommId, Dreq, Mad, Mra, PrivateData, Rej, RejReason, Rep,
@@ -14,11 +14,11 @@ use super::table::{self, Action, CmState, Input};
 use super::{CmDrop, CmEventKind, ConnectionManager};
 use urxe_types::time::Time;
 
-/// What a stranger's MAD comes to: taken care of, or dropped.
+/// The result of processing a MAD: done, or dropped.
 type Handled = Result<(), CmDrop>;
 
 impl ConnectionManager {
-    /// Takes in what has come to queue pair 1 over `path`.
+    /// Processes a MAD that arrived at queue pair 1 over `path`.
     pub fn receive(&mut self, now: Time, path: CmPath, mad: &[u8]) {
         let mad = match Mad::parse(mad) {
             Ok(mad) => mad,
@@ -44,7 +44,7 @@ impl ConnectionManager {
             CmMessage::Lap(lap) => self
                 .locate_or_reply(path, &mad, lap.remote_comm_id, lap.local_comm_id)
                 .and_then(|index| self.apply(now, index, Input::Lap, &mad)),
-            // No LAP is ever sent.
+            // This connection manager never sends a LAP.
             CmMessage::Apr(apr) => self
                 .locate(path, apr.remote_comm_id, apr.local_comm_id)
                 .and(Err(CmDrop::WrongState)),
@@ -54,7 +54,7 @@ impl ConnectionManager {
         }
     }
 
-    /// The communication with both ids, between these addresses.
+    /// Returns the connection with both ids and these addresses.
     fn locate(&self, path: CmPath, local: CommId, remote: CommId) -> Result<usize, CmDrop> {
         let index = self.ids.index(local).ok_or(CmDrop::UnknownId)?;
         let connection =
@@ -68,7 +68,8 @@ impl ConnectionManager {
         }
     }
 
-    /// As [`locate`](Self::locate), but what names no communication is answered: the peer waits.
+    /// Returns the connection like [`locate`](Self::locate). If no connection has the id, replies
+    /// to the peer, which would otherwise wait.
     fn locate_or_reply(
         &mut self,
         path: CmPath,
@@ -83,7 +84,7 @@ impl ConnectionManager {
         located
     }
 
-    /// Does what the table says about a message.
+    /// Executes the table's action for a message.
     fn apply(&mut self, now: Time, index: usize, input: Input, mad: &Mad) -> Handled {
         let state = self.at(index).state;
         let step = table::step(state, input).ok_or(CmDrop::WrongState)?;
@@ -93,14 +94,15 @@ impl ConnectionManager {
                 self.enter(index, step.next, now);
                 self.notify(index, CmEventKind::Message(*mad));
                 if step.next == CmState::DreqRcvd && self.at(index).is_released {
-                    // Both disconnect at once, and the program does not care for this end any more.
+                    // Both sides disconnect at the same time, and the program has released this
+                    // side.
                     let _ = self.send_drep(now, index, PrivateData::NONE);
                 }
                 self.reap(index);
             }
             Action::ExtendTimeout => {
                 let CmMessage::Mra(Mra { service_timeout, .. }) = mad.message else {
-                    unreachable!("only an MRA asks for more time")
+                    unreachable!("only an MRA extends the timeout")
                 };
                 self.extend_timeout(now, index, service_timeout, step.next);
                 self.notify(index, CmEventKind::Message(*mad));
@@ -125,20 +127,20 @@ impl ConnectionManager {
             Action::ReplyUnknown => self.reply_to_unknown(self.at(index).path, mad),
             Action::Duplicate => self.counters.count_duplicate(attribute),
             Action::SendRequest | Action::SendReply | Action::SendTimeoutRej | Action::Yield => {
-                unreachable!("{:?} is no answer to {attribute}", step.action)
+                unreachable!("{:?} is not an action for {attribute}", step.action)
             }
         }
         Ok(())
     }
 
-    /// An MRA: the answer may take its time and one way, on top of which the message is repeated at
-    /// that pace.
+    /// Handles an MRA: the message is retransmitted after the stated time plus the packet life
+    /// time.
     fn extend_timeout(&mut self, now: Time, index: usize, service_timeout: Bits<5>, next: CmState) {
         let connection = self.at_mut(index);
         let interval_ns =
             exponent_ns(service_timeout.value()) + exponent_ns(connection.wait_exponent.into());
         let Some(mut pending_request) = connection.pending_request.clone() else {
-            unreachable!("an MRA is an answer to what is being pending_request")
+            unreachable!("an MRA acknowledges a pending request")
         };
         (pending_request.interval_ns, pending_request.send_state) =
             (interval_ns, SendState::Untracked);
@@ -209,14 +211,15 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// A communication for a stranger's request, if the limits allow; `None` without a free place.
+    /// Adds a connection for a peer's request, if the limits allow. Returns `None` if the
+    /// connection manager has too many connections.
     fn enqueue(
         &mut self,
         number: u32,
         make: impl FnOnce(CommId) -> Connection,
     ) -> Result<Option<usize>, CmDrop> {
         let Some(listener) = self.listeners.get_mut(&number) else {
-            unreachable!("the listener was just found")
+            unreachable!("the caller has found the listener")
         };
         if listener.pending >= listener.backlog {
             return Err(CmDrop::BacklogFull);
@@ -251,8 +254,8 @@ impl ConnectionManager {
         by(Some(path.local)).or_else(|| by(None))
     }
 
-    /// Both sides have asked: the one with the greater GUID, or else queue pair, stays active (IBTA
-    /// 12.10.4).
+    /// Handles REQs of both sides. The side with the greater GUID stays active. With equal GUIDs,
+    /// the greater queue pair number decides (IBTA 12.10.4).
     fn on_peer_req(&mut self, now: Time, index: usize, mad: &Mad, req: &Req) -> Handled {
         let Connection { path, agreed, .. } = *self.at(index);
         let own = (self.config.ca_guid.0, agreed.local_qpn.value());
@@ -282,7 +285,7 @@ impl ConnectionManager {
 
     fn on_rep(&mut self, now: Time, path: CmPath, mad: &Mad, rep: &Rep) -> Handled {
         let Rep { local_comm_id: theirs, remote_comm_id: ours, .. } = *rep;
-        // Not the first one: then both ids are known.
+        // In a repeated REP, both ids are known.
         let index = match self.locate(path, ours, CommId::NONE) {
             Err(CmDrop::UnknownId) => self.locate_or_reply(path, mad, ours, theirs)?,
             first => first?,
@@ -304,7 +307,7 @@ impl ConnectionManager {
         self.apply(now, index, Input::Rep, mad)
     }
 
-    /// What a REP says of the connection.
+    /// Takes over the parameters of a REP.
     fn apply_rep(&mut self, index: usize, mad: &Mad, rep: &Rep) {
         let connection = self.at_mut(index);
         connection.remote_id = rep.local_comm_id;
@@ -333,7 +336,7 @@ impl ConnectionManager {
                 let index = self.locate(path, ours, theirs)?;
                 self.apply(now, index, Input::MraOfRep, mad)
             }
-            // No LAP is ever sent.
+            // This connection manager never sends a LAP.
             Answered::Other | Answered::Reserved => {
                 self.locate(path, ours, theirs).and(Err(CmDrop::WrongState))
             }
@@ -343,7 +346,7 @@ impl ConnectionManager {
     fn on_rej(&mut self, now: Time, path: CmPath, mad: &Mad, rej: &Rej) -> Handled {
         let Rej { local_comm_id: theirs, remote_comm_id: ours, answered, reason, .. } = *rej;
         let index = if reason == RejReason::TIMEOUT {
-            // Who has given up may never have learned the id of this side.
+            // A peer that gave up may not know this side's id.
             let index = *self.by_remote_id.get(&(path.remote, theirs)).ok_or(CmDrop::UnknownId)?;
             if self.at(index).path != path {
                 return Err(CmDrop::WrongSource);
@@ -374,10 +377,9 @@ impl ConnectionManager {
         self.apply(now, index, Input::Dreq, mad)
     }
 
-    /// The peer's queue pair belongs to another communication now, so that this one is over (IBTA
-    /// 12.9.8.3.1).
+    /// Ends a connection whose remote queue pair belongs to a new connection (IBTA 12.9.8.3.1).
     fn end_stale(&mut self, now: Time, index: usize) {
-        // In any other state than ESTABLISHED the peer's silence ends it.
+        // In states other than ESTABLISHED, the retries without a reply end the connection.
         let _ = self.send_dreq(now, index, PrivateData::NONE);
     }
 }

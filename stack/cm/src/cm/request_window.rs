@@ -1,15 +1,16 @@
-//! How fast questions go to one address.
+//! Limits the number of requests (REQ and SIDR_REQ) in flight to one address.
 //!
-//! The peer's queue pair 1 has so many places (the kernel's 512 receives, a socket's buffer), and a
-//! message that finds none is asked again only seconds later. So of many questions that a program
-//! asks at once only some are under way to one address. The others follow as answers come; if none
-//! comes for a while, the peer's program takes its time, or is gone, and the next ones go without.
+//! The peer's queue pair 1 has limited space: the kernel has 512 receives, and other peers a socket
+//! buffer. A request that does not fit is lost and retransmitted only seconds later. If a program
+//! sends many requests at once, only a window of them is in flight to one address. The others are
+//! queued and sent as replies arrive. If no reply arrives for a while, the peer's program is slow
+//! or has ended, and another window is sent.
 //!
-//! A default socket buffer (208 KiB) has room for 166 messages, since the kernel charges 1280 bytes
-//! for each. An answer may bring two to the peer, what acknowledges it and the next question, so a
-//! peer that answered all at once gets twice what is under way.
+//! A default socket buffer (208 KiB) holds 166 MADs, because the kernel charges 1280 bytes for
+//! each. A reply can cause two MADs to the peer, the confirmation and the next request. A peer that
+//! replies to all requests at once therefore receives up to two windows.
 //!
-//! Questions that were under way by then no longer count: they belong to an earlier *round*.
+//! Each new window starts a new *epoch*. Requests of an earlier epoch no longer count as in flight.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,24 +19,26 @@ use urxe_wire::mad::CommId;
 
 use urxe_types::time::Time;
 
-/// Questions under way to one address.
+/// The number of requests in flight to one address.
 const WINDOW: usize = 64;
-/// Without an answer for so long, as many more go. Not sooner than threads that share one slow
-/// processor have all had their turn: what goes too early overflows a peer that is about to answer.
+/// The time without a reply after which another window is sent, in nanoseconds.
+///
+/// The time is long enough for all threads on one slow processor to run. A request that is sent too
+/// early would overflow a peer that is about to reply.
 const STALL_NS: u64 = 100_000_000;
 
-/// A question's turn.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendState {
-    /// It has not been sent yet.
+    /// The request waits for the window.
     Queued,
-    /// It is under way in a round.
+    /// The request is in flight, in this epoch.
     InFlight(u64),
-    /// It was sent, and does not count.
+    /// The request was sent, and does not count towards the window.
     Untracked,
 }
 
-/// The questions to one address.
+/// The window of one address.
 #[derive(Debug)]
 struct PeerWindow {
     epoch: u64,
@@ -44,11 +47,11 @@ struct PeerWindow {
     last_reply_at: Time,
 }
 
-/// The questions to all addresses.
+/// The windows of all addresses.
 #[derive(Debug, Default)]
 pub(super) struct RequestWindows {
     by_peer: BTreeMap<Gid, PeerWindow>,
-    /// When to look whether answers have come, of addresses that questions wait for.
+    /// Times at which addresses with queued requests must be checked for replies.
     stall_checks: BTreeSet<(Time, Gid)>,
     epochs: u64,
 }
@@ -59,7 +62,7 @@ impl RequestWindows {
         self.epochs
     }
 
-    /// The turn of a new question, which waits if it may not go now.
+    /// Registers a new request. Returns whether it may be sent or is queued.
     pub fn register(&mut self, now: Time, peer: Gid, id: CommId) -> SendState {
         let epoch = self.next_epoch();
         let new =
@@ -82,7 +85,7 @@ impl RequestWindows {
         SendState::Queued
     }
 
-    /// A question that was under way is none any more.
+    /// Removes a request from its window.
     pub fn complete(&mut self, now: Time, peer: Gid, send_state: SendState) {
         let Some(window) = self.by_peer.get_mut(&peer) else { return };
         if send_state == SendState::InFlight(window.epoch) {
@@ -94,7 +97,7 @@ impl RequestWindows {
         }
     }
 
-    /// The next question that may go to an address, with its turn.
+    /// Returns the next queued request for which the window has space.
     pub fn pop_ready(&mut self, peer: Gid) -> Option<(CommId, SendState)> {
         let window = self.by_peer.get_mut(&peer).filter(|window| window.in_flight < WINDOW)?;
         let id = window.queued.pop_front()?;
@@ -102,13 +105,13 @@ impl RequestWindows {
         Some((id, SendState::InFlight(window.epoch)))
     }
 
-    /// When [`RequestWindows::stalled`] is to be asked.
+    /// Returns the time at which [`RequestWindows::stalled_peer`] must be called.
     pub fn next_check(&self) -> Option<Time> {
         self.stall_checks.first().map(|(at, _)| *at)
     }
 
-    /// An address that has not answered for a while, while questions wait: [`RequestWindows::next`] has some
-    /// now.
+    /// Returns an address with queued requests that sent no reply for a while.
+    /// [`RequestWindows::pop_ready`] then returns another window of requests.
     pub fn stalled_peer(&mut self, now: Time) -> Option<Gid> {
         while let Some((at, peer)) = self.stall_checks.first().copied().filter(|(at, _)| *at <= now)
         {
@@ -131,7 +134,7 @@ impl RequestWindows {
         None
     }
 
-    /// Whether nothing waits for its turn.
+    /// Returns whether no request is queued.
     pub fn is_idle(&self) -> bool {
         self.by_peer.values().all(|window| window.queued.is_empty())
     }
@@ -185,7 +188,7 @@ mod tests {
         let mut request_windows = RequestWindows::default();
         let at_once = 2 * WINDOW + 40;
         let first = register_many(&mut request_windows, Time::ZERO, at_once as u32)[0];
-        // Answers put it off.
+        // Replies postpone the check.
         let last_reply_at = Time::from_ns(STALL_NS / 2);
         request_windows.complete(last_reply_at, PEER, first);
         assert_eq!(pop_all(&mut request_windows), 1);
@@ -196,7 +199,7 @@ mod tests {
             (last_reply_at.plus_ns(STALL_NS), Some(PEER))
         );
         assert_eq!(pop_all(&mut request_windows), WINDOW);
-        // Who was asked in the round before no longer counts.
+        // A request of the earlier epoch does not count.
         request_windows.complete(at, PEER, first);
         assert_eq!(pop_all(&mut request_windows), 0);
         let at = request_windows.next_check().unwrap();
@@ -207,7 +210,7 @@ mod tests {
         assert!(request_windows.is_idle());
         assert_eq!(request_windows.stalled_peer(at.plus_ns(STALL_NS)), None);
         assert_eq!(request_windows.next_check(), None);
-        // Long after, nobody waits for answers that may never come.
+        // After a long time, requests without a reply do not limit new requests.
         let later = at.plus_ns(10 * STALL_NS);
         assert!(
             register_many(&mut request_windows, later, WINDOW as u32)

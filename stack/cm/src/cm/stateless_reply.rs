@@ -1,4 +1,4 @@
-//! What is answered without a communication: refusals, and what a peer must hear to stop asking.
+//! Replies without a connection: rejections, and replies to peers that would otherwise wait.
 
 use urxe_wire::Gid;
 use urxe_wire::mad::{
@@ -10,7 +10,7 @@ use super::ConnectionManager;
 use super::connection::CmPath;
 
 impl ConnectionManager {
-    /// Refuses a REQ or a REP without a communication.
+    /// Rejects a REQ or a REP without a connection.
     pub(super) fn reject_stateless(
         &mut self,
         path: CmPath,
@@ -21,7 +21,7 @@ impl ConnectionManager {
         let (theirs, ours, answered) = match &mad.message {
             CmMessage::Req(req) => (req.local_comm_id, CommId::NONE, Answered::Req),
             CmMessage::Rep(rep) => (rep.local_comm_id, rep.remote_comm_id, Answered::Rep),
-            other => unreachable!("{} is not refused", other.attribute()),
+            other => unreachable!("{} is not rejected", other.attribute()),
         };
         let rej = Rej {
             local_comm_id: ours,
@@ -35,7 +35,7 @@ impl ConnectionManager {
         self.send_stateless(path, &Mad::new(mad.tid, rej));
     }
 
-    /// What a peer must hear to stop asking about a communication that is gone.
+    /// Replies to a message for a connection that does not exist, so that the peer stops waiting.
     pub(super) fn reply_to_unknown(&mut self, path: CmPath, mad: &Mad) {
         match &mad.message {
             CmMessage::Rep(_) => self.reject_stateless(path, mad, RejReason::INVALID_COMM_ID, &[]),
@@ -50,13 +50,13 @@ impl ConnectionManager {
             }
             CmMessage::Lap(_) => self.reject_path(path, mad, ApStatus::INVALID_COMM_ID),
             other => {
-                unreachable!("{} of a connection that is gone needs no answer", other.attribute())
+                unreachable!("{} without a connection needs no reply", other.attribute())
             }
         }
     }
 
     pub(super) fn reject_path(&mut self, path: CmPath, mad: &Mad, status: ApStatus) {
-        let CmMessage::Lap(lap) = &mad.message else { unreachable!("only a LAP asks for a path") };
+        let CmMessage::Lap(lap) = &mad.message else { unreachable!("only a LAP requests a path") };
         let (local_comm_id, remote_comm_id) = (lap.remote_comm_id, lap.local_comm_id);
         self.send_stateless(
             path,
@@ -80,20 +80,20 @@ impl ConnectionManager {
 
     fn send_stateless(&mut self, path: CmPath, mad: &Mad) {
         let bytes: [u8; MAD_LEN] = mad.to_bytes();
-        // Who has no communication is answered without one's traffic class.
+        // There is no connection, so there is no traffic class.
         self.transmit((path, 0), mad.message.attribute(), bytes, false);
     }
 }
 
-/// Why a REQ cannot be, with what would do instead.
+/// Returns the reason why a REQ is not acceptable, with the acceptable value.
 pub(super) fn rejection_reason(path: CmPath, req: &Req) -> Option<(RejReason, Vec<u8>)> {
-    /// The code of 4096 bytes.
+    /// The path MTU code for 4096 bytes.
     const MAX_MTU: u32 = 5;
     let gid = |gid: Gid| gid.0.to_vec();
     if req.primary_remote_gid != path.local {
         Some((RejReason::INVALID_GID, gid(path.local)))
     } else if req.primary_local_gid != path.remote {
-        // The packets would go to somebody who has not asked.
+        // The packets would go to a host that did not request the connection.
         Some((RejReason::INVALID_GID, gid(path.remote)))
     } else if !(1..=MAX_MTU).contains(&req.path_mtu.value()) {
         Some((RejReason::INVALID_MTU, vec![MAX_MTU as u8]))

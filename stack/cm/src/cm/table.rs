@@ -1,19 +1,19 @@
-//! The states of a communication, and the one table of what happens in them.
+//! The states of a connection and the transition table.
 //!
-//! States are the kernel's (`enum ib_cm_state`) without LISTEN, which is no communication; rows are
-//! those of IBTA vol. 1, figures 149 to 151 (active, passive and peer to peer), read with
-//! drivers/infiniband/core/cm.c. What is in no row is refused: a call with an error, a MAD by
-//! dropping it under a counter.
+//! States are those of the kernel (`enum ib_cm_state`) without LISTEN, which is not a state of a
+//! connection. The rows follow IBTA vol. 1, figures 149 to 151 (active, passive and peer-to-peer),
+//! and drivers/infiniband/core/cm.c. An input without a row is rejected: a call fails, and a MAD is
+//! dropped and counted.
 
 #[cfg(test)]
 mod tests;
 
 urxe_types::named_enum! {
-    /// State of a communication (`enum ib_cm_state`), named as there without the prefix.
+    /// The state of a connection (`enum ib_cm_state`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[allow(missing_docs)]
     pub enum CmState: name {
-        /// Nothing is under way: it failed, was refused, or is over.
+        /// No exchange is in progress: not started, failed, rejected, or ended.
         Idle => "IDLE",
         ReqSent => "REQ_SENT",
         ReqRcvd => "REQ_RCVD",
@@ -26,7 +26,7 @@ urxe_types::named_enum! {
         Established => "ESTABLISHED",
         DreqSent => "DREQ_SENT",
         DreqRcvd => "DREQ_RCVD",
-        /// Over; waits until no packet of it can be on its way any more.
+        /// The connection ended, but packets may still be in flight.
         Timewait => "TIMEWAIT",
         SidrReqSent => "SIDR_REQ_SENT",
         SidrReqRcvd => "SIDR_REQ_RCVD",
@@ -34,29 +34,29 @@ urxe_types::named_enum! {
 }
 
 impl CmState {
-    /// Whether a stranger asked and the program has not answered yet.
+    /// Returns whether a peer's request waits for the program.
     pub(super) const fn is_pending(self) -> bool {
         matches!(self, Self::ReqRcvd | Self::MraReqSent | Self::SidrReqRcvd)
     }
 
-    /// Whether the program has answered a stranger who has not shown yet that he hears it.
+    /// Returns whether the program has accepted a request that the peer has not confirmed.
     pub(super) const fn is_half_open(self) -> bool {
         matches!(self, Self::RepSent | Self::MraRepRcvd)
     }
 
-    /// Whether the own REQ is not answered yet, so that the peer's may meet it.
+    /// Returns whether this side's REQ has no reply, so the peer's REQ may cross it.
     pub(super) const fn awaits_rep(self) -> bool {
         matches!(self, Self::ReqSent | Self::MraReqRcvd)
     }
 
-    /// Whether the peer's queue pair is taken: another REQ from it means that the peer has
-    /// forgotten this communication.
+    /// Returns whether the peer's queue pair is in use. Another REQ from this queue pair shows that
+    /// the peer no longer knows the connection.
     pub(super) const fn holds_remote_qp(self) -> bool {
         !matches!(self, Self::Idle | Self::Timewait | Self::SidrReqSent | Self::SidrReqRcvd)
     }
 }
 
-/// What happens to a communication.
+/// An input to a connection: a call, a message or a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Input {
@@ -69,20 +69,19 @@ pub enum Input {
     CallDrep,
     CallSidrReq,
     CallSidrRep,
-    /// The queue pair has received: the RTU was lost, or comes later.
+    /// The queue pair received data, so the RTU was lost or is late.
     CommEstablished,
-    /// The communication's own REQ again.
+    /// A repetition of the connection's REQ.
     Req,
-    /// A REQ of the peer that this communication's REQ has met on the way, and the peer is to be
-    /// the active side.
+    /// The peer's REQ crossed this side's REQ, and the peer becomes the active side.
     PeerReqYields,
-    /// As before, but this side is to be the active one.
+    /// The peer's REQ crossed this side's REQ, and this side remains the active side.
     PeerReqStays,
     MraOfReq,
     MraOfRep,
     Rej,
     RejStale,
-    /// The peer does not ask yet, in a connection where both do.
+    /// The peer has not requested the connection yet, although both sides will.
     RejPeerNotReady,
     Rep,
     Rtu,
@@ -91,48 +90,48 @@ pub enum Input {
     Lap,
     SidrReq,
     SidrRep,
-    /// No answer to the last repetition either.
+    /// The last retransmission also remained without a reply.
     RetriesExhausted,
     TimewaitExit,
 }
 
-/// What is done about it.
+/// The action for an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send the message, again and again until it is answered.
+    /// Send the message, and retransmit it until a reply arrives.
     SendRequest,
-    /// Send the message once; again only for a duplicate of what it answers.
+    /// Send the message once, and again only for a duplicate of the request.
     SendReply,
-    /// Stop repeating and tell the program.
+    /// Stop retransmission, and notify the program.
     Notify,
-    /// Go on repeating, but slower, and tell the program.
+    /// Retransmit at longer intervals, and notify the program.
     ExtendTimeout,
-    /// Send again what was sent last: the peer has not heard it.
+    /// Retransmit the last message, because the peer did not receive it.
     Retransmit,
-    /// Answer that the communication is over.
+    /// Reject the message because the connection has ended.
     RejectStale,
-    /// Answer that paths cannot be changed.
+    /// Reject a change of the path.
     RejectPath,
-    /// Tell the peer that nothing came back, and the program.
+    /// Send a REJ because of a timeout, and notify the program.
     SendTimeoutRej,
-    /// Answer as if the communication were unknown, which it is as good as.
+    /// Reply as if the connection did not exist.
     ReplyUnknown,
-    /// It has come before: count it.
+    /// Count a duplicate.
     Duplicate,
-    /// Stop repeating one's own request and take the peer's.
+    /// Stop retransmitting this side's request, and accept the peer's.
     Yield,
 }
 
-/// What a row says.
+/// The effect of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What is done.
+    /// The action.
     pub action: Action,
-    /// The state after it.
+    /// The next state.
     pub next: CmState,
 }
 
-/// One row. Without a next state the communication stays in its own.
+/// A row. Without a next state, the connection stays in its state.
 struct Row(&'static [CmState], Input, Action, Option<CmState>);
 
 #[rustfmt::skip]
@@ -165,11 +164,11 @@ const TABLE: &[Row] = {
         Row(&[RepSent, MraRepRcvd],                         CommEstablished,  Notify,         Some(Established)),
         Row(&[Established, DreqSent, DreqRcvd, Timewait],   Rtu,              Duplicate,      None),
         Row(&[RepSent, MraRepRcvd],                         RetriesExhausted, SendTimeoutRej, Some(Idle)),
-        // Both sides ask at once.
+        // Both sides request the connection.
         Row(&[ReqSent, MraReqRcvd],                         PeerReqYields,    Yield,          Some(ReqRcvd)),
         Row(&[ReqSent, MraReqRcvd],                         PeerReqStays,     Duplicate,      None),
         Row(&[ReqSent, MraReqRcvd],                         RejPeerNotReady,  Duplicate,      None),
-        // Refusing.
+        // Rejecting.
         Row(&[ReqSent, MraReqRcvd, ReqRcvd, MraReqSent, RepRcvd, MraRepSent],
                                                             CallRej,          SendReply,      Some(Idle)),
         Row(&[RepSent, MraRepRcvd],                         CallRej,          SendReply,      Some(Timewait)),
@@ -192,9 +191,9 @@ const TABLE: &[Row] = {
         Row(&[Timewait],                                    Drep,             Duplicate,      None),
         Row(&[DreqSent],                                    RetriesExhausted, Notify,         Some(Timewait)),
         Row(&[Timewait],                                    TimewaitExit,     Notify,         Some(Idle)),
-        // Paths stay as they are in RoCE.
+        // RoCE does not change paths.
         Row(&[Established],                                 Lap,              RejectPath,     None),
-        // Which datagram queue pair serves.
+        // Service id resolution (SIDR).
         Row(&[Idle],                                        CallSidrReq,      SendRequest,    Some(SidrReqSent)),
         Row(&[SidrReqSent],                                 SidrRep,          Notify,         Some(Idle)),
         Row(&[Idle],                                        SidrRep,          Duplicate,      None),
@@ -205,7 +204,7 @@ const TABLE: &[Row] = {
     ]
 };
 
-/// What the table says about `input` in `state`; `None`: it has no place there.
+/// Returns the table's step for `input` in `state`, or `None` if the input is not allowed.
 #[must_use]
 pub fn step(state: CmState, input: Input) -> Option<Step> {
     TABLE

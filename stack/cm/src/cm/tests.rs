@@ -1,4 +1,5 @@
-//! Two connection managers, their programs and the network between them, in virtual time.
+//! Tests with two connection managers, their programs and the network between them, in virtual
+//! time.
 
 mod faults;
 mod flood;

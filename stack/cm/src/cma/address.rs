@@ -1,4 +1,4 @@
-//! Addresses and routes: binding, and finding out over which device a peer is reached.
+//! Addresses and routes: binding, and selecting the device for a peer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,14 +7,14 @@ use urxe_wire::Gid;
 use super::{Cma, CmaError, CmaEventType, CmaId, DeviceKey, IdState, System};
 use urxe_types::attr::PathMtu;
 
-/// Why an address was not resolved.
+/// The reason why an address was not resolved.
 #[derive(Clone, Copy)]
 enum ResolveError {
-    /// The system knows no way: the call's own error.
+    /// The system has no route. The call fails with the system's error number.
     NoRoute(i32),
-    /// Another error of the call.
+    /// The call fails with another error.
     Call(CmaError),
-    /// What the program is told by an event.
+    /// The program receives an event with this error number.
     Event(i32),
 }
 
@@ -24,25 +24,28 @@ impl From<CmaError> for ResolveError {
     }
 }
 
-/// What a path record says of the way of a connection's packets, beside the addresses.
+/// The parameters of a path record for a connection's packets, except the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The type of service.
+    /// Type of service of the packets.
     pub traffic_class: u8,
-    /// How long a packet is on its way: 4.096 µs · 2^n, 0 to 31.
+    /// Packet life time: 4.096 µs · 2^n, 0 to 31.
     pub packet_life_time: u8,
-    /// The longest packet.
+    /// Path MTU.
     pub path_mtu: PathMtu,
 }
 
 impl Cma {
-    /// Binds an identifier to an address and a port (`rdma_bind_addr`); the address may be that of
-    /// one device or the wildcard, the port 0 for any. Localhost without a device means the
-    /// wildcard, as to the kernel (cma.c, `cma_any_addr`): libfabric binds to it when it asks what
-    /// there is. Other loopback addresses are those of other processes' devices.
+    /// Binds an identifier to an address and a port (`rdma_bind_addr`). The address must belong to
+    /// a device, or be the wildcard. Port 0 selects any free port.
+    ///
+    /// The address 127.0.0.1 or ::1 without a device counts as the wildcard, as in the kernel
+    /// (cma.c, `cma_any_addr`), because libfabric binds to it to find devices. Other loopback
+    /// addresses may belong to devices of other processes.
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the identifier is already bound, no device has the address, or
+    /// the port is in use.
     pub fn bind(
         &mut self,
         id: CmaId,
@@ -62,7 +65,7 @@ impl Cma {
                 (Some(key), Gid::from_ip(addr.ip().to_canonical()))
             }
         };
-        // As in cma.c, rdma_bind_addr.
+        // Like rdma_bind_addr in cma.c.
         self.id_mut(id)?.is_bound_af_only = addr.is_ipv4() || system.binds_v6_only();
         self.allocate_port(id, addr, device, true)?;
         let known = self.id_mut(id)?;
@@ -81,13 +84,15 @@ impl Cma {
     }
 
     /// Binds an identifier to its device and resolves the peer's address (`rdma_resolve_addr`).
-    /// What comes of it is told by an event: `ADDR_RESOLVED`, or `ADDR_ERROR` with the reason: the
-    /// way leaves by an interface that no device is on (ENODEV). The kernel says so of neighbours
-    /// that do not answer, too, since it needs their hardware addresses; here they are asked by the
-    /// system when the REQ goes, and who does not answer is `UNREACHABLE`.
+    ///
+    /// The program receives `ADDR_RESOLVED`, or `ADDR_ERROR` with ENODEV if the route uses an
+    /// interface without a device. The kernel also reports `ADDR_ERROR` for a neighbour that does
+    /// not answer, because it needs the hardware address. Here the system resolves the hardware
+    /// address when the REQ is sent, and a peer that does not answer causes `UNREACHABLE`.
     ///
     /// # Errors
-    /// [`CmaError`]: the call makes no sense, or the system knows no way; nothing is told then.
+    /// Fails with [`CmaError`], without an event, if the state of the identifier or the address
+    /// does not allow the call, or the system has no route.
     pub fn resolve_addr(
         &mut self,
         id: CmaId,
@@ -111,7 +116,7 @@ impl Cma {
         }
         match self.bind_to_route(id, dst, system) {
             Ok(()) => self.notify_type(id, CmaEventType::AddrResolved),
-            // As the kernel, whose look for a way is a part of the call, and all else a handler's.
+            // In the kernel, the call itself looks up the route. A handler reports everything else.
             Err(ResolveError::NoRoute(errno)) => {
                 let errno = rustix::io::Errno::from_raw_os_error(errno);
                 return Err(CmaError::NoRoute { dst, errno });
@@ -124,7 +129,7 @@ impl Cma {
         Ok(())
     }
 
-    /// Finds the device for `dst` and binds the identifier to it.
+    /// Selects the device for `dst` and binds the identifier to it.
     fn bind_to_route(
         &mut self,
         id: CmaId,
@@ -143,24 +148,24 @@ impl Cma {
         };
         let peer = dst.ip().to_canonical();
         let source = match bound {
-            // The peer is this host itself, by the same device: no system need be asked.
+            // The peer is this host, on the same device, so the system's routes do not matter.
             Some(key) if self.has_address(key, peer) => None,
-            // A group is where the device is.
+            // A group is reached through the bound device.
             Some(_) if peer.is_multicast() => None,
             _ => Some(system.source_for(own, dst).map_err(ResolveError::NoRoute)?.to_canonical()),
         };
         let (key, local) = match (bound, own) {
             (Some(key), Some(own)) => (key, own.to_canonical()),
             _ => {
-                // Without a source the bound device has the peer's address, and packets go from
-                // there to there.
+                // Without a source address, the bound device has the peer's address, which is also
+                // the source.
                 self.device_for_route(peer, source.unwrap_or(peer), system)
                     .ok_or(ResolveError::Event(libc::ENODEV))?
             }
         };
         let wildcard = self.id(id)?.src;
         match wildcard {
-            // Bound to a port on all addresses: now it is on one.
+            // The identifier was bound to a port on all addresses. Now it uses one address.
             Some(src) => self.id_mut(id)?.src = Some(SocketAddr::new(local, src.port())),
             None => {
                 let any = SocketAddr::new(local, 0);
@@ -176,14 +181,16 @@ impl Cma {
         Ok(())
     }
 
-    /// Resolves the route (`rdma_resolve_route`): in RoCE all of it is known. Told by
-    /// `ROUTE_RESOLVED`, and never by `ROUTE_ERROR`, which tells of the subnet administration of
-    /// InfiniBand: of RoCE's ways the kernel's call itself fails (cma.c, `cma_resolve_iboe_route`).
-    /// A device that goes meanwhile is told by librdmacm in its place, as there
+    /// Resolves the route (`rdma_resolve_route`), which is fully known in RoCE. The program
+    /// receives `ROUTE_RESOLVED`.
+    ///
+    /// The program never receives `ROUTE_ERROR`, which reports errors of InfiniBand's subnet
+    /// administration. For RoCE the kernel's call itself fails (cma.c, `cma_resolve_iboe_route`).
+    /// If the device is removed meanwhile, the C ABI reports this as librdmacm does
     /// (`verbs-api/abi/src/cm/event.rs`).
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the address is not resolved, or the route already is.
     pub fn resolve_route(&mut self, id: CmaId) -> Result<(), CmaError> {
         let known = self.id_mut(id)?;
         let state = known.state;
@@ -196,11 +203,11 @@ impl Cma {
         Ok(())
     }
 
-    /// Takes the route that the program brings (`RDMA_OPTION_IB_PATH`; cma.c, `rdma_set_ib_path`)
-    /// in the place of one to be resolved. Told by `ROUTE_RESOLVED`.
+    /// Uses a route from the program (`RDMA_OPTION_IB_PATH`; cma.c, `rdma_set_ib_path`) instead of
+    /// resolving one. The program receives `ROUTE_RESOLVED`.
     ///
     /// # Errors
-    /// [`CmaError`]: there is no address yet, or a route already.
+    /// Fails with [`CmaError`] if the address is not resolved, or the route already is.
     pub fn set_route(&mut self, id: CmaId, route: Route) -> Result<(), CmaError> {
         self.resolve_route(id)?;
         let known = self.id_mut(id)?;
@@ -210,7 +217,7 @@ impl Cma {
         Ok(())
     }
 
-    /// The device that has an address.
+    /// Returns the device that has an address.
     pub(super) fn device_with(&self, ip: IpAddr) -> Option<DeviceKey> {
         self.devices.keys().copied().find(|key| self.has_address(*key, ip.to_canonical()))
     }
@@ -219,8 +226,11 @@ impl Cma {
         self.devices.get(&key).is_some_and(|device| device.local.gids().contains(&Gid::from_ip(ip)))
     }
 
-    /// The device and its address for packets that the system would send from `source`: the one
-    /// that has it; or else one on the same interface, as the kernel chooses by the interface.
+    /// Returns the device and the source address for packets that the system would send from
+    /// `source`.
+    ///
+    /// This is the device with that address, or else a device on the same interface. The kernel
+    /// also selects the device by the interface.
     fn device_for_route(
         &self,
         peer: IpAddr,
@@ -241,7 +251,7 @@ impl Cma {
             .next()
     }
 
-    /// The first address of a device of an IP version.
+    /// Returns the first address of a device with this IP version.
     fn address_of(&self, key: DeviceKey, is_v4: bool) -> Option<IpAddr> {
         let gids = self.devices.get(&key)?.local.gids();
         gids.into_iter()
@@ -250,7 +260,7 @@ impl Cma {
             .find(|ip| ip.is_ipv4() == is_v4)
     }
 
-    /// The address that stands for this host itself.
+    /// Returns the address of this host for connections to itself.
     fn loopback(&self, is_v4: bool, bound: Option<DeviceKey>) -> Option<IpAddr> {
         let mut keys =
             self.devices.keys().copied().filter(|key| bound.is_none_or(|bound| bound == *key));
@@ -258,9 +268,9 @@ impl Cma {
     }
 }
 
-/// Why an identifier cannot be bound to an address that no device has.
+/// Returns the error for binding to an address that no device has.
 fn bind_error(ip: IpAddr, system: &dyn System) -> CmaError {
-    // All of 127.0.0.0/8 is this host's, though interfaces name one address of it only.
+    // All of 127.0.0.0/8 belongs to this host, although interfaces show only one address of it.
     if ip.to_canonical().is_loopback() || system.interface_of(ip.to_canonical()).is_some() {
         CmaError::NoDevice { ip }
     } else {

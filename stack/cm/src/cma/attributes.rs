@@ -1,4 +1,4 @@
-//! A queue pair's attributes as its connection has them (`rdma_init_qp_attr`; cm.c,
+//! The attributes of a connection's queue pair (`rdma_init_qp_attr`; cm.c,
 //! `cm_init_qp_{init,rtr,rts}_attr`, and cma.c, `cma_ib_init_qp_attr`).
 
 use urxe_wire::mad::CommId;
@@ -11,10 +11,11 @@ use urxe_types::access::Access;
 use urxe_types::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 
 impl Cma {
-    /// What to modify the identifier's queue pair to `state` with.
+    /// Returns the attributes with which to modify the identifier's queue pair to `state`.
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the identifier or its connection does not exist, or the state of
+    /// the connection does not allow `state`.
     pub fn qp_attr(&self, id: CmaId, state: QpState) -> Result<(QpAttr, QpAttrMask), CmaError> {
         let known = self.id(id)?;
         let key = known.device.ok_or(CmaError::NoConnection { id, state: known.state })?;
@@ -99,7 +100,7 @@ impl Cma {
         (attr, mask)
     }
 
-    /// The way to the identifier's peer.
+    /// Returns the address vector of the identifier's peer.
     pub(super) fn address_vector(&self, id: CmaId) -> AddressVector {
         let Ok(known) = self.id(id) else { return AddressVector::default() };
         let gids =
@@ -118,8 +119,7 @@ impl Cma {
     }
 }
 
-/// Whether a communication says how its queue pair goes to a state: until it is refused, given up
-/// or over.
+/// Returns whether a connection in state `comm` has the attributes for a queue pair in `state`.
 fn has_attributes(comm: CmState, state: QpState) -> bool {
     match comm {
         CmState::ReqSent | CmState::MraReqRcvd => state == QpState::Init,

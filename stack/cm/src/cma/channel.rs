@@ -1,4 +1,4 @@
-//! Event channels (`rdma_create_event_channel`): queues of events, each with something to wake.
+//! Event channels (`rdma_create_event_channel`): queues of events that notify a program.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,23 +7,23 @@ use super::{Cma, CmaError, CmaEventType, CmaId};
 use urxe_types::sync::Arc;
 use urxe_types::wake::Wake;
 
-/// Names an event channel. No two of a process ever have the same.
+/// Identifier of an event channel, unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(u64);
 
 struct Channel {
     events: VecDeque<CmaEvent>,
     wake: Arc<dyn Wake>,
-    /// It is among those to be [notified](Wake::notify).
+    /// Whether the channel is in [`Channels::due`], for [`Wake::notify`].
     is_due: bool,
 }
 
-/// All channels.
+/// All event channels.
 #[derive(Default)]
 pub(super) struct Channels {
     channels: BTreeMap<ChannelId, Channel>,
     next: u64,
-    /// Those that got events since they were announced.
+    /// The channels with events that were not notified.
     due: Vec<ChannelId>,
 }
 
@@ -33,7 +33,7 @@ impl Channels {
     }
 
     pub fn push(&mut self, id: ChannelId, event: CmaEvent) {
-        // Without a channel nobody wants to know.
+        // Events of a destroyed channel are discarded.
         if let Some(channel) = self.channels.get_mut(&id) {
             channel.events.push_back(event);
             channel.wake.wake();
@@ -43,7 +43,7 @@ impl Channels {
         }
     }
 
-    /// Takes back the events that `which` says; nobody has seen them.
+    /// Removes and returns the events that match `which`.
     pub fn withdraw(&mut self, which: impl Fn(&CmaEvent) -> bool) -> Vec<CmaEvent> {
         let mut withdrawn = Vec::new();
         for channel in self.channels.values_mut() {
@@ -54,7 +54,7 @@ impl Channels {
             for event in std::mem::take(&mut channel.events) {
                 if which(&event) { withdrawn.push(event) } else { channel.events.push_back(event) }
             }
-            // A count that a reader took meanwhile turns out void when it is redeemed.
+            // A count that a reader has already taken becomes void.
             channel.wake.withdraw((withdrawn.len() - before) as u32);
         }
         withdrawn
@@ -62,8 +62,8 @@ impl Channels {
 }
 
 impl Cma {
-    /// A new channel; `wake` is told of each event, and to [notify](Cma::poll_notification) them
-    /// after each call.
+    /// Creates a channel. `wake` receives each event as a count, and must be
+    /// [notified](Wake::notify) after each call, see [`Cma::poll_notification`].
     pub fn create_channel(&mut self, wake: Arc<dyn Wake>) -> ChannelId {
         let channels = &mut self.channels;
         let channel = ChannelId(channels.next);
@@ -72,8 +72,8 @@ impl Cma {
         channel
     }
 
-    /// Something to [notify](Wake::notify) the events of a channel by, as soon as no lock is
-    /// held.
+    /// Returns the next object to [notify](Wake::notify). The caller must do this without holding a
+    /// lock.
     pub fn poll_notification(&mut self) -> Option<Arc<dyn Wake>> {
         let channels = &mut self.channels;
         while let Some(id) = channels.due.pop() {
@@ -85,14 +85,16 @@ impl Cma {
         None
     }
 
-    /// The channel goes. Events of identifiers that still name it are told to nobody.
+    /// Destroys a channel. Later events for identifiers of this channel are discarded.
     pub fn destroy_channel(&mut self, channel: ChannelId) {
         self.channels.channels.remove(&channel);
     }
 
-    /// The next event of a channel. For a request, `adopt` gets the new identifier and the caller's
-    /// name for who listens, and gives the caller's name for the new one, before any other event of
-    /// it can be taken.
+    /// Returns the next event of a channel.
+    ///
+    /// For a request, `adopt` receives the new identifier and the user value of the listener. It
+    /// returns the user value of the new identifier, which applies before any other event of that
+    /// identifier.
     pub fn next_event(
         &mut self,
         channel: ChannelId,

@@ -1,4 +1,4 @@
-//! Connections: asking, accepting, confirming, refusing, ending.
+//! Connecting, accepting, confirming, rejecting and disconnecting.
 
 use urxe_wire::mad::{
     Bits, CmaHeader, InfoLength, PrivateData, RejReason, Rep, Req, ServiceId, SidrStatus,
@@ -12,43 +12,43 @@ use crate::cm::CmRoute;
 use urxe_types::attr::QpType;
 use urxe_types::time::Time;
 
-/// How long a program may take that is asked again, 69 s (cma.c, `CMA_CM_MRA_SETTING`).
+/// Time that a program may take to reply, 69 s (cma.c, `CMA_CM_MRA_SETTING`).
 pub(super) const SERVICE_TIMEOUT: u32 = 24;
-/// `retry_cnt` and `rnr_retry` have three bits; more means as many as there can be.
+/// The largest `retry_cnt` and `rnr_retry`, which have three bits. Larger values are reduced.
 const MAX_RETRY_COUNT: u8 = 7;
 /// The kernel's hop limit for packets of connections (`IPV6_DEFAULT_HOPLIMIT`).
 pub(super) const HOP_LIMIT: u8 = 64;
 
-/// What a program says when it connects or accepts (`struct rdma_conn_param`).
+/// The parameters of a program for connecting or accepting (`struct rdma_conn_param`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnParam<'a> {
-    /// The program's data.
+    /// Data of the program.
     pub private_data: &'a [u8],
-    /// READs and atomics that this side answers at a time.
+    /// Number of READs and atomics that this side answers at a time.
     pub responder_resources: u8,
-    /// READs and atomics that this side asks for at a time.
+    /// Number of READs and atomics that this side requests at a time.
     pub initiator_depth: u8,
-    /// Whether the receive queue gives credits.
+    /// Whether the receive queue uses end-to-end flow control.
     pub flow_control: bool,
-    /// `retry_cnt`; not used when accepting.
+    /// `retry_cnt`. Ignored when accepting.
     pub retry_count: u8,
     /// `rnr_retry`.
     pub rnr_retry_count: u8,
-    /// Whether the queue pair receives from a shared queue.
+    /// Whether the queue pair uses a shared receive queue.
     pub srq: bool,
-    /// The queue pair.
+    /// Number of the queue pair.
     pub qpn: Qpn,
     /// Vendor and options of enhanced connection establishment.
     pub ece: (u32, u32),
 }
 
 impl Id {
-    /// The port that is asked for.
+    /// Returns the service id of the peer's port.
     pub fn service(&self) -> ServiceId {
         ServiceId::new(self.space, self.dst.map_or(0, |dst| dst.port()))
     }
 
-    /// The header of the RDMA IP CM service with the program's data behind it.
+    /// Returns the header of the RDMA IP CM service followed by the program's data.
     pub fn encode_with_header<const LEN: usize>(
         &self,
         data: &[u8],
@@ -66,7 +66,7 @@ impl Id {
     }
 }
 
-/// Private data of a message that has no header.
+/// Returns the private data of a message without a header.
 pub(super) fn encode_private_data<const LEN: usize>(
     data: &[u8],
 ) -> Result<PrivateData<LEN>, CmaError> {
@@ -74,10 +74,11 @@ pub(super) fn encode_private_data<const LEN: usize>(
 }
 
 impl Cma {
-    /// Asks for a connection, or for the queue pair that serves datagrams (`rdma_connect`).
+    /// Requests a connection, or the queue pair of a datagram service (`rdma_connect`).
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the route is not resolved, the private data is too long, or the
+    /// connection manager has too many connections.
     pub fn connect(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         let known = self.id(id)?;
         let state = known.state;
@@ -140,18 +141,20 @@ impl Cma {
         Ok(())
     }
 
-    /// Accepts a request (`rdma_accept` of the passive side). What cannot be accepted so is
-    /// refused, as by the kernel (cma.c, `rdma_accept`): the peer waits no longer for an answer
-    /// that would not come.
+    /// Accepts a request (`rdma_accept` of the passive side).
+    ///
+    /// If the parameters are not valid, rejects the request like the kernel (cma.c, `rdma_accept`),
+    /// so that the peer does not wait for a reply.
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the identifier has no pending request, or the private data is too
+    /// long.
     pub fn accept(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         self.require_connect(id, "accept")?;
         let sent = self.send_rep(now, id, param);
         match sent {
             Ok(()) => self.id_mut(id)?.is_unanswered = false,
-            // Where nothing waits for an answer, nothing is to be refused.
+            // This fails if there is no pending request, which then needs no rejection.
             Err(_) => _ = self.reject(now, id, RejReason::CONSUMER_DEFINED, &[]),
         }
         sent
@@ -183,10 +186,10 @@ impl Cma {
         Ok(())
     }
 
-    /// Confirms what the passive side has accepted (`rdma_establish`).
+    /// Confirms that the passive side accepted (`rdma_establish`).
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the passive side has not accepted.
     pub fn establish(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
         self.require_connect(id, "establish")?;
         let (key, comm, device) = self.connection(id)?;
@@ -195,10 +198,10 @@ impl Cma {
         Ok(())
     }
 
-    /// Refuses a request, or what the passive side has accepted (`rdma_reject`).
+    /// Rejects a request, or the reply of the passive side (`rdma_reject`).
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if there is nothing to reject, or the private data is too long.
     pub fn reject(
         &mut self,
         now: Time,
@@ -216,11 +219,12 @@ impl Cma {
         Ok(())
     }
 
-    /// Ends a connection, or agrees to its end (`rdma_disconnect`). Where there is nothing to end,
-    /// nothing is done, as in the kernel.
+    /// Ends a connection, or confirms its end (`rdma_disconnect`). Like the kernel, does nothing if
+    /// the connection has already ended.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`], [`CmaError::NoConnection`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist, and with
+    /// [`CmaError::NoConnection`] if it has no connection.
     pub fn disconnect(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
         let (key, comm, device) = self.connection(id)?;
         if device.manager.disconnect(now, comm, PrivateData::NONE).is_err() {
@@ -230,10 +234,11 @@ impl Cma {
         Ok(())
     }
 
-    /// The queue pair has received before the RTU came (`rdma_notify` with `IBV_EVENT_COMM_EST`).
+    /// Marks the connection as established because its queue pair received data before the RTU
+    /// (`rdma_notify` with `IBV_EVENT_COMM_EST`).
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the connection does not wait for an RTU.
     pub fn communication_established(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
         let (key, comm, device) = self.connection(id)?;
         device.manager.communication_established(now, comm)?;

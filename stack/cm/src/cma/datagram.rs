@@ -1,4 +1,4 @@
-//! Datagrams: asking which queue pair serves a port, and answering (SIDR).
+//! Datagram services: requesting the queue pair of a service, and replying (SIDR).
 
 use urxe_wire::mad::{SidrRep, SidrReq, SidrStatus};
 use urxe_wire::{PKey, Qpn};
@@ -8,7 +8,7 @@ use super::{Cma, CmaError, CmaId};
 use urxe_types::time::Time;
 
 impl Cma {
-    /// Asks for the queue pair.
+    /// Requests the queue pair of a service.
     pub(super) fn send_sidr_req(
         &mut self,
         now: Time,
@@ -25,7 +25,7 @@ impl Cma {
         };
         let (way, retry_policy) = ((known.path(), known.traffic_class), known.options.retry_policy);
         let key = known.device.ok_or(absent)?;
-        // In milliseconds, of which one is taken for 2^8 units of 4.096 µs (cma.c,
+        // The kernel converts 2^8 units of 4.096 µs to one millisecond (cma.c,
         // `cma_resolve_ib_udp`).
         let interval_ns = 1_000_000 << retry_policy.response_timeout.min(31) >> 8;
         let device = self.devices.get_mut(&key).ok_or(absent)?;
@@ -42,7 +42,7 @@ impl Cma {
         Ok(())
     }
 
-    /// Tells the queue pair, or that there is none.
+    /// Replies with the queue pair of the service, or with a rejection.
     pub(super) fn send_sidr_rep(
         &mut self,
         now: Time,
@@ -56,7 +56,7 @@ impl Cma {
             status,
             qpn,
             qkey: known.qkey,
-            // The request's, whose port is this side's own.
+            // The service id of the request, which contains this side's port.
             service_id: known.own_service(),
             private_data: encode_private_data(private_data)?,
             ..SidrRep::default()

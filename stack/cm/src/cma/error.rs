@@ -1,4 +1,4 @@
-//! Why a call fails.
+//! The errors of the RDMA IP CM service.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,47 +11,47 @@ use urxe_types::attr::QpState;
 use urxe_types::owner::ListenError;
 
 urxe_types::errors! {
-    /// Why a call fails.
+    /// The reason why a call fails.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CmaError {
-        #[error("there is no such identifier: {0:?}")]
+        #[error("identifier {0:?} does not exist")]
         UnknownId(CmaId) = ENOENT,
-        #[error("there is no such event channel")]
+        #[error("the event channel does not exist")]
         UnknownChannel = ENOENT,
-        #[error("the identifier is in {state}: it cannot {call}")]
+        #[error("the identifier is in state {state}, so it cannot {call}")]
         State { id: CmaId, state: IdState, call: &'static str } = EINVAL,
-        /// It has no communication: it has not connected, or its device is gone.
-        #[error("the identifier is in {state} and has no connection")]
+        /// The identifier has not connected, or its device was removed.
+        #[error("the identifier is in state {state} and has no connection")]
         NoConnection { id: CmaId, state: IdState } = EINVAL,
-        #[error("{ip} is no address of this host")]
+        #[error("{ip} is not an address of this host")]
         NotLocal { ip: IpAddr } = EADDRNOTAVAIL,
-        /// The address is this host's, but no device has it.
-        #[error("{ip} is an address of this host, but of no RDMA device")]
+        /// The address belongs to this host, but no device has it.
+        #[error("{ip} is an address of this host, but no RDMA device has it")]
         NoDevice { ip: IpAddr } = ENODEV,
-        #[error("there is no way to {dst}: {errno}")]
+        #[error("there is no route to {dst}: {errno}")]
         NoRoute { dst: SocketAddr, errno: rustix::io::Errno } = errno.raw_os_error(),
-        #[error("the identifier is bound to an address of the other IP version than {dst}")]
+        #[error("the identifier is bound to an address of another IP version than {dst}")]
         Families { dst: SocketAddr } = EINVAL,
-        /// `errno`: the kernel's number for it, which depends on wildcards.
-        #[error("port {} of {space} is taken by another identifier of this process", addr.port())]
+        /// `errno` is the kernel's number, which depends on wildcard addresses.
+        #[error("port {} of {space} is in use by another identifier of this process", addr.port())]
         PortTaken { addr: SocketAddr, space: PortSpace, errno: i32 } = *errno,
-        /// All ports that nobody asks for by number are taken.
+        /// All ports of the ephemeral range are in use.
         #[error("no port of {space} is free")]
         NoPortLeft { space: PortSpace } = EADDRNOTAVAIL,
-        /// The port is claimed by another process.
+        /// Another process has claimed the port.
         #[error(transparent)] Claim(#[from] ListenError),
-        #[error("{given} bytes of private data, at most {max} are allowed")]
+        #[error("{given} bytes of private data exceed the maximum of {max} bytes")]
         PrivateData { given: usize, max: usize } = EINVAL,
-        #[error("a queue pair in {0} takes no attributes from a connection")]
+        #[error("a connection has no attributes for a queue pair in state {0}")]
         QpState(QpState) = EINVAL,
-        /// Nothing is left of the connection that it would be an attribute of.
-        #[error("the connection is in {0}, where a queue pair takes no attributes from it")]
+        /// The connection has ended, or was rejected.
+        #[error("the connection is in state {0}, so it has no attributes for a queue pair")]
         CommState(CmState) = EINVAL,
-        #[error("{0} is no multicast address")]
+        #[error("{0} is not a multicast address")]
         NoGroup(IpAddr) = EINVAL,
-        #[error("the identifier is no member of this group")]
+        #[error("the identifier is not a member of this group")]
         NotJoined = EADDRNOTAVAIL,
-        /// The connection manager.
+        /// The connection manager rejected the call.
         #[error(transparent)] Cm(#[from] CmError),
     }
 }

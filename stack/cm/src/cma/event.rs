@@ -1,4 +1,4 @@
-//! What programs are told (`struct rdma_cm_event`).
+//! The events of the RDMA IP CM service (`struct rdma_cm_event`).
 
 use urxe_wire::{QKey, Qpn};
 
@@ -6,7 +6,7 @@ use super::{CmaId, Membership};
 use urxe_types::attr::AddressVector;
 
 urxe_types::named_enum! {
-    /// The kind of an event (`enum rdma_cm_event_type`), named as there without the prefix.
+    /// The type of an event (`enum rdma_cm_event_type`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     #[allow(missing_docs)]
@@ -33,26 +33,26 @@ urxe_types::named_enum! {
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CmaEvent {
-    /// Whom it is about; of a request, who listens.
+    /// The identifier, which for a request is the listener.
     pub id: CmaId,
-    /// What happened.
+    /// The type of the event.
     pub event_type: CmaEventType,
-    /// 0, a negative error number, or the peer's reason.
+    /// 0, a negative error number, or the peer's reject reason.
     pub status: i32,
-    /// The identifier that a request made.
+    /// The new identifier of a request.
     pub new_id: Option<CmaId>,
-    /// The caller's name for `id`.
+    /// The user value of `id`.
     pub user: u64,
-    /// The group that it is about.
+    /// The membership in a multicast group.
     pub membership: Option<Membership>,
-    /// What came with it.
+    /// The data of the event.
     pub param: EventParam,
     /// The peer's vendor and options of enhanced connection establishment.
     pub ece: (u32, u32),
 }
 
 impl CmaEvent {
-    /// An event that says nothing but its type.
+    /// Returns an event without data.
     #[must_use]
     pub(super) const fn new(id: CmaId, event_type: CmaEventType) -> Self {
         Self {
@@ -68,47 +68,47 @@ impl CmaEvent {
     }
 }
 
-/// What came with an event.
+/// The data of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventParam {
-    /// Nothing.
+    /// No data.
     None,
-    /// Of connections (`struct rdma_conn_param`).
+    /// Data of a connection (`struct rdma_conn_param`).
     Conn(ConnEvent),
-    /// Of datagrams (`struct rdma_ud_param`).
+    /// Data of a datagram service or multicast group (`struct rdma_ud_param`).
     Ud(UdEvent),
 }
 
-/// What a peer says of a connection.
+/// The parameters of a connection, as the peer states them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnEvent {
-    /// The program's data, with the zeros behind it that fill the message.
+    /// The peer's private data, including the zeros that fill up the message.
     pub private_data: Vec<u8>,
-    /// READs and atomics that the peer asks for at a time.
+    /// Number of READs and atomics that the peer requests at a time.
     pub responder_resources: u8,
-    /// READs and atomics that the peer answers at a time.
+    /// Number of READs and atomics that the peer answers at a time.
     pub initiator_depth: u8,
-    /// Whether the peer's receive queue gives credits.
+    /// Whether the peer's receive queue uses end-to-end flow control.
     pub flow_control: bool,
     /// `retry_cnt`.
     pub retry_count: u8,
     /// `rnr_retry`.
     pub rnr_retry_count: u8,
-    /// Whether the peer's queue pair receives from a shared queue.
+    /// Whether the peer's queue pair uses a shared receive queue.
     pub srq: bool,
-    /// The peer's queue pair.
+    /// Number of the peer's queue pair.
     pub qpn: Qpn,
 }
 
-/// Whom datagrams go to.
+/// The destination of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdEvent {
-    /// The program's data, with the zeros behind it that fill the message.
+    /// The peer's private data, including the zeros that fill up the message.
     pub private_data: Vec<u8>,
-    /// The way there.
+    /// The address of the destination.
     pub ah: AddressVector,
-    /// The queue pair there.
+    /// Number of the destination's queue pair.
     pub qpn: Qpn,
-    /// Its key.
+    /// Q_Key of the destination.
     pub qkey: QKey,
 }

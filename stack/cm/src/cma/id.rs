@@ -1,4 +1,4 @@
-//! Identifiers: what a program's `struct rdma_cm_id` stands for.
+//! Identifiers (`struct rdma_cm_id`).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,13 +12,12 @@ use crate::cm::CmPath;
 use urxe_types::attr::{PathMtu, QpType};
 use urxe_types::time::Time;
 
-/// Names an identifier. No two of a process ever have the same.
+/// Number of an identifier, unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CmaId(pub(super) u64);
 
 urxe_types::named_enum! {
-    /// Where an identifier is (the kernel's `enum rdma_cm_state`, but for those that it only passes
-    /// through), named as there without the prefix.
+    /// The state of an identifier (the kernel's `enum rdma_cm_state`, without transient states).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[allow(missing_docs)]
     pub enum IdState: name {
@@ -29,47 +28,47 @@ urxe_types::named_enum! {
         Connect => "CONNECT",
         Disconnect => "DISCONNECT",
         Listen => "LISTEN",
-        /// Its device is gone.
+        /// The device was removed.
         DeviceRemoval => "DEVICE_REMOVAL",
     }
 }
 
-/// What a program may set (`rdma_set_option`).
+/// The options of an identifier (`rdma_set_option`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `RDMA_OPTION_ID_TOS`: the type of service of its packets, once its route is resolved.
+    /// `RDMA_OPTION_ID_TOS`: type of service of the packets. Used when the route is resolved.
     pub tos: u8,
-    /// `RDMA_OPTION_ID_REUSEADDR`: may share its port.
+    /// `RDMA_OPTION_ID_REUSEADDR`: whether the identifier may share its port.
     pub reuse_addr: bool,
-    /// `RDMA_OPTION_ID_AFONLY`: whether it listens on the addresses of its own family only; `None`:
-    /// as binding decides.
+    /// `RDMA_OPTION_ID_AFONLY`: whether a listener accepts only its own IP version. With `None`,
+    /// binding decides.
     pub af_only: Option<bool>,
-    /// `RDMA_OPTION_ID_ACK_TIMEOUT`: the queue pair's timeout, where it is not to be derived.
+    /// `RDMA_OPTION_ID_ACK_TIMEOUT`: local ACK timeout of the queue pair, if not derived.
     pub ack_timeout: Option<u8>,
-    /// What listens hands these options on to who asks. The kernel's do not.
+    /// Whether requests for a listener inherit these options. The kernel's listeners do not.
     pub is_inherited: bool,
-    /// How long a peer is asked that does not answer.
+    /// The time to wait for a peer's reply.
     pub retry_policy: RetryPolicy,
 }
 
-/// How long either side may take to answer a message of the connection manager, and how often it is
-/// asked again. Programs of C cannot change it.
+/// The time to wait for a reply of a connection manager, and the number of retries. C programs
+/// cannot change these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// 4.096 µs · 2^timeout, 0 to 31.
+    /// Time to wait for a reply: 4.096 µs · 2^timeout, 0 to 31.
     pub response_timeout: u8,
-    /// 0 to 15.
+    /// Number of retries, 0 to 15.
     pub max_retries: u8,
 }
 
 impl Default for RetryPolicy {
-    /// 4.3 s and 15 times (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and `CMA_MAX_CM_RETRIES`).
+    /// Returns 4.3 s and 15 retries (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and `CMA_MAX_CM_RETRIES`).
     fn default() -> Self {
         Self { response_timeout: 20, max_retries: 15 }
     }
 }
 
-/// How long a packet is on its way, 0.3 s (cma.c, `CMA_IBOE_PACKET_LIFETIME`).
+/// The packet life time of 0.3 s, as an exponent (cma.c, `CMA_IBOE_PACKET_LIFETIME`).
 const PACKET_LIFE_TIME: u8 = 16;
 
 /// An identifier.
@@ -78,38 +77,39 @@ pub(super) struct Id {
     pub space: PortSpace,
     pub qp_type: QpType,
     pub channel: ChannelId,
-    /// The caller's own name for it; 0 as long as there is none.
+    /// User value of the caller, or 0 if not set.
     pub user: u64,
     pub state: IdState,
     pub options: Options,
     pub src: Option<SocketAddr>,
     pub dst: Option<SocketAddr>,
-    /// What binding decided of AFONLY, where the program did not.
+    /// Whether binding restricted listening to one IP version. `options.af_only` takes precedence.
     pub is_bound_af_only: bool,
     pub device: Option<DeviceKey>,
     pub local: Gid,
     pub remote: Gid,
     pub comm: Option<CommId>,
-    /// A request made it, and it is not accepted yet.
+    /// A request created the identifier, and the program has not accepted it.
     pub is_unanswered: bool,
-    /// Where it listens.
+    /// Devices on which the identifier listens.
     pub listens_on: Vec<DeviceKey>,
-    /// Where its port is claimed among the processes of the addresses.
+    /// Devices on which its port is claimed among processes.
     pub claimed_on: Vec<DeviceKey>,
-    /// Requests that the program may leave in its channel.
+    /// Largest number of requests in the channel.
     pub backlog: usize,
     pub waiting_requests: usize,
-    /// The first PSN that is to come from the peer.
+    /// First PSN of the peer's packets.
     pub first_psn: Psn,
     pub qpn: Qpn,
     pub qkey: QKey,
     pub remote_ece: (u32, u32),
     pub groups: Vec<Membership>,
-    /// Of its packets, by the options when its route was resolved, or by the REQ.
+    /// Traffic class of the packets, from the options at the time of resolving the route, or the
+    /// REQ.
     pub traffic_class: u8,
-    /// How long a packet is on its way: 4.096 µs · 2^n.
+    /// Packet life time: 4.096 µs · 2^n.
     pub packet_life_time: u8,
-    /// The path MTU that the program has chosen, where it is not the device's.
+    /// Path MTU that the program chose instead of the device's.
     pub chosen_mtu: Option<PathMtu>,
 }
 
@@ -155,7 +155,7 @@ impl Id {
         self.qp_type.is_datagram()
     }
 
-    /// Whether it listens on the addresses of its own family only.
+    /// Returns whether the identifier listens only for its own IP version.
     pub fn af_only(&self) -> bool {
         self.options.af_only.unwrap_or(self.is_bound_af_only)
     }
@@ -164,30 +164,30 @@ impl Id {
         CmPath { local: self.local, remote: self.remote }
     }
 
-    /// What the options say of a route when it is resolved: half of the timeout of an
-    /// acknowledgement is the way there (cma.c, `cma_resolve_iboe_route`).
+    /// Applies the options to a route when it is resolved. The packet life time is half of the ACK
+    /// timeout (cma.c, `cma_resolve_iboe_route`).
     pub fn apply_route_options(&mut self) {
         self.traffic_class = self.options.tos;
         let chosen = self.options.ack_timeout.and_then(|timeout| timeout.checked_sub(1));
         self.packet_life_time = chosen.unwrap_or(PACKET_LIFE_TIME);
     }
 
-    /// The service id of its own port.
+    /// Returns the service id of the local port.
     pub fn own_service(&self) -> ServiceId {
         ServiceId::new(self.space, self.src.map_or(0, |src| src.port()))
     }
 
-    /// The address that it claims its port on; `None` for all.
+    /// Returns the address on which the port is claimed, or `None` for all addresses.
     pub fn claimed_address(&self) -> Option<IpAddr> {
         self.src.map(|src| src.ip().to_canonical()).filter(|ip| !ip.is_unspecified())
     }
 }
 
 impl Cma {
-    /// A new identifier (`rdma_create_id`). `user` comes back with its events.
+    /// Creates an identifier (`rdma_create_id`). Its events contain `user`.
     ///
     /// # Errors
-    /// [`CmaError::UnknownChannel`].
+    /// Fails with [`CmaError::UnknownChannel`] if the channel does not exist.
     pub fn create_id(
         &mut self,
         channel: ChannelId,
@@ -207,11 +207,11 @@ impl Cma {
         name
     }
 
-    /// Destroys an identifier (`rdma_destroy_id`): the peer is told what it needs to know; events
-    /// that nobody took are withdrawn, and with them the requests that they were about.
+    /// Destroys an identifier (`rdma_destroy_id`). The peer receives the message that the state
+    /// requires. Unread events are removed. The requests in these events are rejected.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist.
     pub fn destroy_id(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
         self.id(id)?;
         self.unlisten(id);
@@ -226,10 +226,10 @@ impl Cma {
         Ok(())
     }
 
-    /// Ends the communication of an identifier without a word to the program.
+    /// Releases the connection of an identifier, without an event.
     pub(super) fn release_connection(&mut self, now: Time, id: CmaId) {
         let Ok((key, comm, device)) = self.connection(id) else { return };
-        // It is unknown when it ended by itself.
+        // The connection no longer exists if it ended by itself.
         let _ = device.manager.destroy(now, comm);
         device.by_comm.remove(&comm);
         if let Some(known) = self.ids.get_mut(&id) {
@@ -238,27 +238,28 @@ impl Cma {
         self.process_events(now, key);
     }
 
-    /// Names an identifier that a request made.
+    /// Sets the user value of an identifier.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist.
     pub fn set_user(&mut self, id: CmaId, user: u64) -> Result<(), CmaError> {
         self.id_mut(id)?.user = user;
         Ok(())
     }
 
-    /// The caller's name for it.
+    /// Returns the user value of an identifier.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist.
     pub fn user(&self, id: CmaId) -> Result<u64, CmaError> {
         self.id(id).map(|id| id.user)
     }
 
-    /// The path MTU of its connection, or of its device as long as there is none.
+    /// Returns the path MTU of the connection, or of the device if there is no connection.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`], [`CmaError::NoConnection`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist, and with
+    /// [`CmaError::NoConnection`] if it has no device.
     pub fn path_mtu(&self, id: CmaId) -> Result<PathMtu, CmaError> {
         let known = self.id(id)?;
         let absent = CmaError::NoConnection { id, state: known.state };
@@ -268,27 +269,29 @@ impl Cma {
         Ok(agreed.or(known.chosen_mtu).unwrap_or_else(|| device.local.path_mtu()))
     }
 
-    /// The traffic class of its packets, and how long one is on its way: 4.096 µs · 2^n.
+    /// Returns the traffic class of the packets and the packet life time: 4.096 µs · 2^n.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist.
     pub fn route(&self, id: CmaId) -> Result<(u8, u8), CmaError> {
         self.id(id).map(|id| (id.traffic_class, id.packet_life_time))
     }
 
-    /// Its options.
+    /// Returns the options of an identifier.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist.
     pub fn options_mut(&mut self, id: CmaId) -> Result<&mut Options, CmaError> {
         Ok(&mut self.id_mut(id)?.options)
     }
 
-    /// Allows or forbids sharing its port (`RDMA_OPTION_ID_REUSEADDR`): allowing is possible until
-    /// it listens, forbidding until it is bound (cma.c, `rdma_set_reuseaddr`).
+    /// Allows or forbids sharing the port (`RDMA_OPTION_ID_REUSEADDR`). A program may allow sharing
+    /// until the identifier listens, and forbid it until the identifier is bound (cma.c,
+    /// `rdma_set_reuseaddr`).
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`], [`CmaError::State`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist, and with
+    /// [`CmaError::State`] if its state does not allow the call.
     pub fn set_reuse_addr(&mut self, id: CmaId, reuse_addr: bool) -> Result<(), CmaError> {
         let known = self.id_mut(id)?;
         let state = known.state;
@@ -299,11 +302,12 @@ impl Cma {
         Ok(())
     }
 
-    /// Listens on the addresses of its own family only, or on all (`RDMA_OPTION_ID_AFONLY`); to be
-    /// said before it listens.
+    /// Sets whether a listener accepts only its own IP version (`RDMA_OPTION_ID_AFONLY`). Must be
+    /// called before listening.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`], [`CmaError::State`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist, and with
+    /// [`CmaError::State`] if its state does not allow the call.
     pub fn set_af_only(&mut self, id: CmaId, af_only: bool) -> Result<(), CmaError> {
         let known = self.id_mut(id)?;
         let state = known.state;
@@ -314,16 +318,16 @@ impl Cma {
         Ok(())
     }
 
-    /// Its state.
+    /// Returns the state of an identifier.
     #[must_use]
     pub fn state(&self, id: CmaId) -> Option<IdState> {
         self.ids.get(&id).map(|id| id.state)
     }
 
-    /// Its own address and the peer's, as far as they are known.
+    /// Returns the local address and the peer's address, if known.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist.
     pub fn addresses(
         &self,
         id: CmaId,
@@ -331,24 +335,25 @@ impl Cma {
         self.id(id).map(|id| (id.src, id.dst))
     }
 
-    /// The GIDs of both ends; zero while they are not known.
+    /// Returns the GIDs of both sides, which are zero while unknown.
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`].
+    /// Fails with [`CmaError::UnknownId`] if the identifier does not exist.
     pub fn gids(&self, id: CmaId) -> Result<(Gid, Gid), CmaError> {
         self.id(id).map(|id| (id.local, id.remote))
     }
 
-    /// The device it is bound to.
+    /// Returns the device of an identifier, if it is bound to one.
     #[must_use]
     pub fn device_of(&self, id: CmaId) -> Option<DeviceKey> {
         self.ids.get(&id).and_then(|id| id.device)
     }
 
-    /// Moves an identifier, with the events that wait, to another channel (`rdma_migrate_id`).
+    /// Moves an identifier and its unread events to another channel (`rdma_migrate_id`).
     ///
     /// # Errors
-    /// [`CmaError::UnknownId`], [`CmaError::UnknownChannel`].
+    /// Fails with [`CmaError::UnknownId`] or [`CmaError::UnknownChannel`] if one of them does not
+    /// exist.
     pub fn migrate(&mut self, id: CmaId, to: ChannelId) -> Result<(), CmaError> {
         self.channels.check(to)?;
         let from = std::mem::replace(&mut self.id_mut(id)?.channel, to);
@@ -356,7 +361,8 @@ impl Cma {
             return Ok(());
         }
         for event in self.channels.withdraw(|event| event.id == id) {
-            // A request that nobody took goes along, so that its events come where it is expected.
+            // The identifiers of unread requests move as well, so that their events use the new
+            // channel.
             if let Some(request) = event.new_id
                 && let Some(request) = self.ids.get_mut(&request)
             {
@@ -367,8 +373,10 @@ impl Cma {
         Ok(())
     }
 
-    /// Tells the program of an identifier. Of one that a request made nothing is told before it is
-    /// accepted: accepting it fails then (ucma.c, `ucma_event_handler`).
+    /// Adds an event for the program.
+    ///
+    /// An identifier that a request created receives no events until it is accepted. If the request
+    /// ends before, accepting it fails (ucma.c, `ucma_event_handler`).
     pub(super) fn notify(&mut self, event: CmaEvent) {
         if let Some(known) = self.ids.get(&event.id).filter(|known| !known.is_unanswered) {
             self.channels.push(known.channel, event);

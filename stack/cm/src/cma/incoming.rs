@@ -1,5 +1,5 @@
-//! What a device's connection manager tells, and what it means for identifiers (cma.c,
-//! `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`).
+//! The processing of events of the connection manager (cma.c, `cma_ib_handler`,
+//! `cma_ib_req_handler`, `cma_sidr_rep_handler`).
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ use urxe_types::attr::{AddressVector, QpType};
 use urxe_types::time::Time;
 
 impl Cma {
-    /// Takes what a device's connection manager has to tell.
+    /// Processes all events of a device's connection manager.
     pub(super) fn process_events(&mut self, now: Time, key: DeviceKey) {
         while let Some(event) =
             self.devices.get_mut(&key).and_then(|device| device.manager.poll_event())
@@ -49,8 +49,8 @@ impl Cma {
                 self.notify_status(id, CmaEventType::Unreachable, -libc::ETIMEDOUT);
             }
             CmEventKind::TimewaitExit => {
-                // It is the end of what was a connection; who was refused has been told all (cma.c,
-                // `cma_ib_handler`).
+                // Only a connection that was established reports the end of TIMEWAIT. A rejected
+                // request has already been reported (cma.c, `cma_ib_handler`).
                 if self.ids.get(&id).is_some_and(|id| id.state == IdState::Disconnect) {
                     self.notify_type(id, CmaEventType::TimewaitExit);
                 }
@@ -59,11 +59,11 @@ impl Cma {
         }
     }
 
-    /// The peer is told that the program takes its time, should it ask again before the program has
-    /// answered.
+    /// Prepares an MRA, which the connection manager sends if the peer repeats its request before
+    /// the program has replied.
     fn prepare_mra(&mut self, now: Time, key: DeviceKey, comm: CommId) {
         if let Some(device) = self.devices.get_mut(&key) {
-            // A communication that is over by now bears with nobody.
+            // This fails if the connection has ended, which needs no MRA.
             let _ = device.manager.prepare_mra(now, comm, Bits::masked(SERVICE_TIMEOUT));
         }
     }
@@ -94,12 +94,12 @@ impl Cma {
             }
             CmMessage::Dreq(_) | CmMessage::Drep(_) => self.on_disconnected(id, 0),
             CmMessage::SidrRep(rep) => self.on_sidr_rep(id, rep),
-            // More time is needed, which is the connection manager's to give; paths stay.
+            // The connection manager handles MRAs itself, and paths do not change.
             _ => {}
         }
     }
 
-    /// The first of both sides' words for the end is told.
+    /// Reports the end of a connection, once for both sides' messages.
     fn on_disconnected(&mut self, id: CmaId, status: i32) {
         let Some(known) = self.ids.get_mut(&id) else { return };
         if known.state == IdState::Connect {
@@ -123,7 +123,7 @@ impl Cma {
         self.notify(CmaEvent { status, param, ..CmaEvent::new(id, event_type) });
     }
 
-    /// A stranger asks: an identifier for whoever listens, or a refusal.
+    /// Creates an identifier for a peer's request, or rejects the request.
     fn on_request(&mut self, now: Time, key: DeviceKey, comm: CommId, mad: &Mad) {
         let known = match &mad.message {
             CmMessage::Req(req) => self.id_for_req(key, comm, req),
@@ -156,12 +156,12 @@ impl Cma {
                 let event = CmaEvent::new(listener, CmaEventType::ConnectRequest);
                 self.notify(CmaEvent { new_id: Some(id), param, ece, ..event });
             }
-            // It may ask again when there is room.
+            // The peer may repeat the request when there is space.
             Err(Rejection::BacklogFull) => device.manager.drop_request(now, comm),
             Err(Rejection::NoListener) => {
                 let none = (Default::default(), Default::default());
                 let reason = RejReason::INVALID_SERVICE_ID;
-                // One for datagrams is refused by letting go.
+                // `destroy` rejects a SIDR_REQ.
                 let _ = device.manager.reject(now, comm, reason, none, Default::default());
                 let _ = device.manager.destroy(now, comm);
             }
@@ -171,7 +171,7 @@ impl Cma {
         }
     }
 
-    /// Who a request is for, the identifier it makes, and what it says.
+    /// Returns the listener for a request and the new identifier.
     fn id_for_request(
         &self,
         key: DeviceKey,
@@ -224,7 +224,7 @@ impl Cma {
         }
         let param = EventParam::Conn(ConnEvent {
             private_data: data[CmaHeader::LEN..].to_vec(),
-            // What the peer asks for is what this side answers.
+            // This side answers as many READs as the peer requests.
             responder_resources: req.initiator_depth,
             initiator_depth: req.responder_resources,
             flow_control: req.end_to_end_flow_control,
@@ -247,7 +247,7 @@ impl Cma {
         if !new.is_datagram() {
             return Err(Rejection::Mismatch);
         }
-        // A request says nothing of where to send.
+        // A request does not state a destination for datagrams.
         let (ah, qpn) = (AddressVector::default(), Qpn::masked(0));
         let private_data = data[CmaHeader::LEN..].to_vec();
         let param = EventParam::Ud(UdEvent { private_data, ah, qpn, qkey: urxe_wire::QKey(0) });
@@ -255,13 +255,13 @@ impl Cma {
     }
 }
 
-/// Why a request makes no identifier.
+/// The reason why a request does not create an identifier.
 enum Rejection {
-    /// Nobody listens.
+    /// There is no listener.
     NoListener,
-    /// It is not what the listener serves.
+    /// The request does not match the listener.
     Mismatch,
-    /// As many wait as may.
+    /// The listener's backlog is full.
     BacklogFull,
 }
 

@@ -1,4 +1,4 @@
-//! Listening: on the device that an identifier is bound to, or on all of them, now and later.
+//! Listening on one device or on all devices, including devices that are added later.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,19 +6,22 @@ use urxe_wire::mad::{PortSpace, ServiceId};
 
 use super::{Cma, CmaError, CmaId, DeviceKey, Id, IdState, System};
 
-/// The most requests that wait in a channel, and what a backlog of 0 means. The kernel's
-/// `net.rdma_ucm.max_backlog` is 1024, but a request beyond it is asked again only 4.8 s later, and
-/// thousands of clients that begin together come faster than any program accepts. One that waits
-/// takes some 2 KiB.
+/// The largest backlog, and the backlog that 0 selects.
+///
+/// The kernel's `net.rdma_ucm.max_backlog` is 1024. A client repeats a request beyond the backlog
+/// only after 4.8 s, and thousands of clients that start together are faster than any program
+/// accepts. A pending request needs about 2 KiB.
 const MAX_BACKLOG: usize = 16_384;
 
 impl Cma {
-    /// Listens (`rdma_listen`); an identifier that is not bound is bound to any port of all
-    /// addresses first. `backlog` requests may wait in the channel; with 0 or less as many as there
-    /// may be.
+    /// Listens for requests (`rdma_listen`). An identifier that is not bound is first bound to any
+    /// port of all addresses.
+    ///
+    /// At most `backlog` requests wait in the channel. A value of 0 or less selects the maximum.
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the state of the identifier does not allow the call, or the port
+    /// is in use.
     pub fn listen(&mut self, id: CmaId, backlog: i32, system: &dyn System) -> Result<(), CmaError> {
         if self.id(id)?.state == IdState::Idle {
             self.bind(id, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), system)?;
@@ -29,7 +32,7 @@ impl Cma {
             return Err(CmaError::State { id, state, call: "listen" });
         }
         if options.reuse_addr {
-            // Who listens shares its port with nobody (cma.c, cma_bind_listen).
+            // A listener must not share its port (cma.c, cma_bind_listen).
             let src = known.src.unwrap_or_else(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
             self.id_mut(id)?.options.reuse_addr = false;
             let checked = self.check_port(id, src);
@@ -61,7 +64,7 @@ impl Cma {
         if let Some((_, users)) = device.listening.get_mut(&service) {
             *users += 1;
         } else {
-            // The program's backlog is this module's to watch.
+            // This module limits the backlog of the program.
             let listener = device.manager.listen(service, None, usize::MAX)?;
             device.listening.insert(service, (listener, 1));
         }
@@ -69,7 +72,7 @@ impl Cma {
         Ok(())
     }
 
-    /// Who listens on all addresses listens on a device that came later, too.
+    /// Lets identifiers that listen on all addresses listen on a new device.
     pub(super) fn listen_on_new_device(&mut self, key: DeviceKey) {
         let everywhere = |id: &Id| id.device.is_none() && id.src.is_some();
         let bound: Vec<(CmaId, IdState)> = self
@@ -80,11 +83,11 @@ impl Cma {
             .collect();
         for (id, state) in bound {
             if let Err(error) = self.claim_on(id, key) {
-                tracing::warn!(%error, "nobody listens for it on the new device");
+                tracing::warn!(%error, "cannot listen on the new device");
             } else if state == IdState::Listen
                 && let Err(error) = self.listen_on(id, key)
             {
-                tracing::warn!(%error, "nobody listens for it on the new device");
+                tracing::warn!(%error, "cannot listen on the new device");
             }
         }
     }
@@ -106,8 +109,8 @@ impl Cma {
         }
     }
 
-    /// Who listens for a request to `service` that came to `ip`: on that address before all
-    /// addresses.
+    /// Returns the listener for a request to `service` that arrived at `ip`. A listener on that
+    /// address takes precedence over a listener on all addresses.
     pub(super) fn listener_for(
         &self,
         key: DeviceKey,

@@ -1,10 +1,10 @@
-//! What is told of a device's identifiers and communications to who looks from outside, such as
-//! `urxe link show --connections`.
+//! Listings of a device's identifiers and connections for other programs, such as `urxe link show
+//! --connections`.
 //!
-//! It goes from process to process as CBOR (RFC 8949) with the fields' names, so that programs
-//! built at different times understand each other: what one does not know it leaves out, and what
-//! is absent has its default. Keys of identifiers are those of `rdma resource show cm_id`; counters
-//! are named as the kernel's files beneath `/sys/class/infiniband/*/ports/1`.
+//! Processes exchange listings as CBOR (RFC 8949) with field names, so that programs of different
+//! versions understand each other. A reader ignores unknown fields and uses defaults for absent
+//! ones. Identifiers have the keys of `rdma resource show cm_id`. Counters have the names of the
+//! kernel's files below `/sys/class/infiniband/*/ports/1`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,73 +13,73 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cma, CmaId, DeviceKey};
 
-/// An identifier.
+/// An identifier in a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ListedId {
-    /// Its number, which no other of its process ever has.
+    /// Number of the identifier, unique within its process.
     pub cm_idn: u64,
-    /// Its queue pair; 0 as long as none was named.
+    /// Number of the queue pair, or 0 if not set.
     pub lqpn: u32,
-    /// The peer's queue pair, once there is a connection.
+    /// Number of the peer's queue pair, if there is a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rqpn: Option<u32>,
-    /// `RC`, `UD` and so on.
+    /// Type of the queue pair: `RC`, `UD` and so on.
     pub qp_type: String,
-    /// Where the identifier is ([`IdState`](super::IdState)).
+    /// State of the identifier ([`IdState`](super::IdState)).
     pub state: String,
-    /// Where its communication is ([`CmState`](crate::cm::table::CmState)), if it has one.
+    /// State of the connection ([`CmState`](crate::cm::table::CmState)), if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cm_state: Option<String>,
-    /// The port space.
+    /// Name of the port space.
     pub ps: String,
-    /// Its own address and port.
+    /// Local address and port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub src_addr: Option<SocketAddr>,
-    /// The peer's address and port.
+    /// Address and port of the peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dst_addr: Option<SocketAddr>,
 }
 
-/// What a process has on a device.
+/// The identifiers, connections and counters of a process on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Listing {
     /// The identifiers that are bound to the device or listen on it, by number.
     pub ids: Vec<ListedId>,
-    /// How many communications are in which state, with those that no identifier has any more.
+    /// Number of connections in each state, including connections without an identifier.
     pub communications: BTreeMap<String, u64>,
-    /// What the connection manager counted; only what is not 0.
+    /// Counters of the connection manager that are not 0.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl Listing {
-    /// The bytes for others.
+    /// Returns the listing as CBOR.
     #[must_use]
     pub fn to_cbor(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Err(error) = ciborium::into_writer(self, &mut bytes) {
-            unreachable!("texts and numbers can be written to memory: {error}");
+            unreachable!("writing CBOR to memory cannot fail: {error}");
         }
         bytes
     }
 
-    /// Reads such bytes.
+    /// Reads a listing from CBOR.
     ///
     /// # Errors
-    /// [`ListingError`].
+    /// Fails with [`ListingError`] if the bytes are not a listing.
     pub fn from_cbor(bytes: &[u8]) -> Result<Self, ListingError> {
         ciborium::from_reader(bytes).map_err(|_| ListingError)
     }
 }
 
-/// Bytes that are no listing.
+/// The error for bytes that are not a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("these bytes are no listing of connections")]
+#[error("the bytes are not a listing of connections")]
 pub struct ListingError;
 
 impl Cma {
-    /// What there is on a device; `None` if there is no such device.
+    /// Returns the listing of a device, or `None` if the device does not exist.
     #[must_use]
     pub fn listing(&self, key: DeviceKey) -> Option<Listing> {
         let device = self.devices.get(&key)?;

@@ -1,33 +1,33 @@
-//! The RDMA IP CM service (IBTA annex A11): connections by IP addresses and ports, as the kernel's
-//! `rdma_cm` gives them to programs.
+//! The RDMA IP CM service (IBTA annex A11): connections by IP addresses and ports, like the
+//! kernel's `rdma_cm`.
 //!
-//! A [`Cma`] is what one process has for all its devices. It holds identifiers (`struct
-//! rdma_cm_id`), each on a path from IDLE by addresses and routes to a connection, and one
-//! [`ConnectionManager`] a device, which talks to the peers. Like the rest of the core it is
-//! sans-IO: calls, MADs and time go in; MADs, events and a deadline come out. What only the system
-//! and the devices know it asks through [`System`] and [`LocalDevice`].
+//! A process has one [`Cma`] for all its devices. It holds identifiers (`struct rdma_cm_id`) and
+//! one [`ConnectionManager`] for each device. Like the rest of the core it is sans-IO. Inputs are
+//! calls, MADs and time. Outputs are MADs, events and a deadline. Questions to the system and to
+//! devices use the traits [`System`] and [`LocalDevice`].
 //!
 //! ```text
 //!  IDLE ──bind──> ADDR_BOUND ──listen──> LISTEN ──a request──> (a new identifier in CONNECT)
-//!    └──resolve_addr──┴──> ADDR_QUERY ─> ADDR_RESOLVED ─> ROUTE_RESOLVED ──connect──> CONNECT ──> DISCONNECT
+//!    └──resolve_addr──┴──> ADDR_RESOLVED ──resolve_route──> ROUTE_RESOLVED
+//!                          ROUTE_RESOLVED ──connect──> CONNECT ──disconnect──> DISCONNECT
 //! ```
 //!
 //! | file | subject |
 //! |---|---|
-//! | `id` | an identifier, its states and options |
-//! | `ports` | port spaces: who is bound to which port |
+//! | `id` | identifiers, their states and options |
+//! | `ports` | port spaces |
 //! | `address` | binding, resolving addresses and routes |
 //! | `listen` | listening, on one device or all |
-//! | `connect`, `datagram` | connecting, accepting, refusing, disconnecting |
-//! | `incoming` | what the connection manager tells, and what becomes of it |
-//! | `attributes` | the queue pair's attributes for each state |
-//! | `multicast` | groups |
-//! | [`event`], `channel` | what programs are told, and where |
-//! | `listing` | what others are told of all this |
-//! | `error` | why a call fails |
+//! | `connect`, `datagram` | connecting, accepting, rejecting, disconnecting |
+//! | `incoming` | processing of the connection manager's events |
+//! | `attributes` | attributes of the queue pair for each state |
+//! | `multicast` | multicast groups |
+//! | [`event`], `channel` | events and event channels |
+//! | `listing` | listings for other programs |
+//! | `error` | errors |
 //!
-//! Queue pairs are the callers': who accepts or connects moves its queue pair by [`Cma::qp_attr`],
-//! as librdmacm does. Behaviour: the kernel's `drivers/infiniband/core/{cma,ucma}.c`.
+//! The caller owns the queue pairs and modifies them with [`Cma::qp_attr`], as librdmacm does. The
+//! behaviour follows the kernel's `drivers/infiniband/core/{cma,ucma}.c`.
 
 mod address;
 mod attributes;
@@ -70,58 +70,58 @@ use urxe_types::owner::ListenError;
 use urxe_types::rng::Rng;
 use urxe_types::time::Time;
 
-/// What a device says of itself, and does for the port spaces.
+/// The properties of a device, and its part in claiming ports among processes.
 pub trait LocalDevice: Send + Sync {
-    /// Its GID table as it is now.
+    /// Returns the current GID table.
     fn gids(&self) -> Vec<Gid>;
 
-    /// The largest path MTU of its port.
+    /// Returns the largest path MTU of the port.
     fn path_mtu(&self) -> PathMtu;
 
-    /// The index of its network interface.
+    /// Returns the index of the network interface.
     fn interface(&self) -> u32;
 
     /// Claims a service id among the processes of `address`, or of all the device's addresses.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// Fails with [`ListenError`] if another process has claimed the service id.
     fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError>;
 
-    /// Gives it back.
+    /// Releases a claim.
     fn release(&self, address: Option<IpAddr>, service: ServiceId);
 }
 
-/// What only the system knows.
+/// The routes and addresses of the system.
 pub trait System {
-    /// The address that packets to `to` leave this host from; `from` if that is given and there is
-    /// a way.
+    /// Returns the source address of packets to `to`. If `from` is given and there is a route, the
+    /// result is `from`.
     ///
     /// # Errors
-    /// The system's error number: there is no way.
+    /// Fails with the system's error number if there is no route.
     fn source_for(&self, from: Option<IpAddr>, to: SocketAddr) -> Result<IpAddr, i32>;
 
-    /// The index of the interface that has an address; `None` if this host does not have it.
+    /// Returns the index of the interface with an address, or `None` if this host does not have it.
     fn interface_of(&self, address: IpAddr) -> Option<u32>;
 
-    /// Whether who is bound to all of IPv6 is not to be reached by IPv4 (`net.ipv6.bindv6only`).
+    /// Returns whether IPv6 wildcard listeners reject IPv4 (`net.ipv6.bindv6only`).
     fn binds_v6_only(&self) -> bool;
 }
 
-/// Names a device of a [`Cma`].
+/// Identifier of a device in a [`Cma`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceKey(u32);
 
-/// A device, with its connection manager.
+/// A device with its connection manager.
 struct CmaDevice {
     local: Box<dyn LocalDevice>,
     manager: ConnectionManager,
-    /// Whose communications they are.
+    /// The identifiers of the connections.
     by_comm: FxHashMap<CommId, CmaId>,
-    /// What is listened for, and by how many identifiers.
+    /// The listeners of the connection manager, with the number of identifiers that use them.
     listening: HashMap<ServiceId, (ListenerId, usize)>,
 }
 
-/// See the module.
+/// The RDMA IP CM service of a process, see the module documentation.
 pub struct Cma {
     devices: BTreeMap<DeviceKey, CmaDevice>,
     next_device: u32,
@@ -133,7 +133,8 @@ pub struct Cma {
 }
 
 impl Cma {
-    /// Without devices and identifiers. Ports and packet sequence numbers follow from `seed`.
+    /// Returns a service without devices and identifiers. Ports and packet sequence numbers depend
+    /// on `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -147,7 +148,7 @@ impl Cma {
         }
     }
 
-    /// A device that is there from now on. Who listens on all addresses listens on it, too.
+    /// Adds a device. Identifiers that listen on all addresses also listen on the new device.
     pub fn attach(&mut self, local: Box<dyn LocalDevice>, config: CmConfig) -> DeviceKey {
         let key = DeviceKey(self.next_device);
         self.next_device += 1;
@@ -160,8 +161,8 @@ impl Cma {
         key
     }
 
-    /// A device goes: its identifiers are told (`RDMA_CM_EVENT_DEVICE_REMOVAL`), and connect no
-    /// more.
+    /// Removes a device. Its identifiers receive `RDMA_CM_EVENT_DEVICE_REMOVAL` and lose their
+    /// connections.
     pub fn detach(&mut self, key: DeviceKey) {
         if self.devices.remove(&key).is_none() {
             return;
@@ -180,7 +181,7 @@ impl Cma {
         }
     }
 
-    /// A MAD that came to a device's queue pair 1.
+    /// Processes a MAD that arrived at a device's queue pair 1.
     pub fn receive(&mut self, now: Time, key: DeviceKey, path: crate::cm::CmPath, mad: &[u8]) {
         if let Some(device) = self.devices.get_mut(&key) {
             device.manager.receive(now, path, mad);
@@ -188,7 +189,7 @@ impl Cma {
         }
     }
 
-    /// Repeats and gives up what is due.
+    /// Performs retransmissions and timeouts that are due.
     pub fn handle_timeout(&mut self, now: Time) {
         let due = |device: &CmaDevice| device.manager.next_deadline().is_some_and(|at| at <= now);
         let due: Vec<DeviceKey> =
@@ -201,26 +202,26 @@ impl Cma {
         }
     }
 
-    /// When [`Cma::handle_timeout`] is to be called at the latest.
+    /// Returns the time at which [`Cma::handle_timeout`] must be called.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.devices.values().filter_map(|device| device.manager.next_deadline()).min()
     }
 
-    /// The next MAD to send, and from which device.
+    /// Returns the next MAD to send, and its device.
     pub fn poll_transmit(&mut self) -> Option<(DeviceKey, CmTransmit)> {
         self.devices
             .iter_mut()
             .find_map(|(key, device)| Some((*key, device.manager.poll_transmit()?)))
     }
 
-    /// The connection manager of a device, for looking at its counters.
+    /// Returns the connection manager of a device, for its counters.
     #[must_use]
     pub fn manager(&self, key: DeviceKey) -> Option<&ConnectionManager> {
         self.devices.get(&key).map(|device| &device.manager)
     }
 
-    /// How many identifiers there are.
+    /// Returns the number of identifiers.
     #[must_use]
     pub fn id_count(&self) -> usize {
         self.ids.len()
@@ -234,7 +235,7 @@ impl Cma {
         self.ids.get_mut(&id).ok_or(CmaError::UnknownId(id))
     }
 
-    /// The identifier's device and communication, and who manages it.
+    /// Returns the device of an identifier, its connection's id, and the device's entry.
     fn connection(&mut self, id: CmaId) -> Result<(DeviceKey, CommId, &mut CmaDevice), CmaError> {
         let known = self.id(id)?;
         let state = known.state;

@@ -1,6 +1,8 @@
-//! Multicast groups (`rdma_join_multicast`). In RoCE a group is an IP address and nobody need be
-//! asked: joining tells the group's address handle, and attaching the queue pair to it, which is
-//! the caller's, makes the host receive (cma.c, `cma_iboe_join_multicast`).
+//! Multicast groups (`rdma_join_multicast`).
+//!
+//! In RoCE a group is an IP address and needs no subnet administration. Joining reports the address
+//! vector of the group. The caller attaches the queue pair, which makes the host join the group
+//! (cma.c, `cma_iboe_join_multicast`).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,18 +12,19 @@ use urxe_wire::{Gid, QKey, Qpn};
 use super::{Cma, CmaError, CmaEvent, CmaEventType, CmaId, EventParam, IdState, UdEvent};
 use urxe_types::attr::AddressVector;
 
-/// Names a membership: the caller's own number.
+/// Identifier of a membership, which the caller chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Membership(pub u64);
 
-/// The destination of a datagram to a group.
+/// The destination queue pair of datagrams to a group.
 const MULTICAST_QPN: Qpn = Qpn::masked(0xff_ffff);
 
 impl Cma {
-    /// Joins a group. The event tells the way to it.
+    /// Joins a group. The event contains the address vector.
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the identifier is not bound to a device, or the address is not a
+    /// multicast address.
     pub fn join_multicast(
         &mut self,
         id: CmaId,
@@ -33,7 +36,7 @@ impl Cma {
         let state = known.state;
         let is_ready =
             matches!(state, IdState::AddrBound | IdState::AddrResolved | IdState::RouteResolved);
-        // A datagram's identifier may have asked for a peer as well.
+        // An identifier for datagrams may also be connected to a service.
         let has_asked = state == IdState::Connect && known.is_datagram();
         if !(is_ready || has_asked) || known.device.is_none() {
             return Err(CmaError::State { id, state, call: "join a multicast group" });
@@ -46,7 +49,7 @@ impl Cma {
             PortSpace::UDP | PortSpace::IB => PortSpace::UDP_QKEY,
             _ => QKey(0),
         };
-        // A group has no route that would have been resolved.
+        // No route is resolved for a group, so its traffic class comes from the options.
         let traffic_class = known.options.tos;
         let ah = AddressVector { dgid: Gid::from_ip(ip), traffic_class, ..self.address_vector(id) };
         let param =
@@ -56,10 +59,10 @@ impl Cma {
         Ok(())
     }
 
-    /// Leaves a group; events of it that nobody took are withdrawn.
+    /// Leaves a group, and removes its unread events.
     ///
     /// # Errors
-    /// [`CmaError`].
+    /// Fails with [`CmaError`] if the identifier is not a member of the group.
     pub fn leave_multicast(&mut self, id: CmaId, membership: Membership) -> Result<(), CmaError> {
         let known = self.id_mut(id)?;
         let place = known.groups.iter().position(|joined| *joined == membership);

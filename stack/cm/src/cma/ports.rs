@@ -1,8 +1,10 @@
-//! Port spaces: who is bound to which port, in this process. Between processes a port is claimed on
-//! the device ([`LocalDevice::claim`](super::LocalDevice::claim)).
+//! Port spaces: the ports of this process's identifiers. Between processes, the device claims ports
+//! ([`LocalDevice::claim`](super::LocalDevice::claim)).
 //!
-//! Whether two may share a port is decided as in the kernel (cma.c, `cma_check_port`): on different
-//! addresses yes, with a wildcard no, with REUSEADDR of both as long as neither listens.
+//! Identifiers may share a port as in the kernel (cma.c, `cma_check_port`):
+//!
+//! - on different addresses, but not with a wildcard
+//! - if both have REUSEADDR and neither listens
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,11 +14,10 @@ use urxe_wire::mad::PortSpace;
 use super::id::Id;
 use super::{Cma, CmaError, CmaId, DeviceKey, IdState};
 
-/// Where the system takes ports from that nobody asked for by number
-/// (`net.ipv4.ip_local_port_range`).
+/// The range of ports for identifiers that request any port (`net.ipv4.ip_local_port_range`).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
-/// Who has a port, by port space and number.
+/// The identifiers of each port, by port space and number.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     bound: HashMap<(PortSpace, u16), Vec<CmaId>>,
@@ -41,7 +42,7 @@ impl Ports {
     }
 }
 
-/// Whether two must not have one port.
+/// Returns the error number if two identifiers must not share a port.
 fn conflict(ip: IpAddr, id: &Id, other: &Id) -> Option<i32> {
     let other_ip = other.src.map(|src| src.ip())?;
     if id.options.reuse_addr && other.options.reuse_addr && other.state != IdState::Listen {
@@ -57,7 +58,7 @@ fn conflict(ip: IpAddr, id: &Id, other: &Id) -> Option<i32> {
 }
 
 impl Cma {
-    /// Checks that `id` may have the port of `addr`.
+    /// Checks that `id` may use the port of `addr`.
     pub(super) fn check_port(&self, id: CmaId, addr: SocketAddr) -> Result<(), CmaError> {
         let known = self.id(id)?;
         let others = self.ports.of(known.space, addr.port()).iter().filter(|other| **other != id);
@@ -69,8 +70,8 @@ impl Cma {
         Ok(())
     }
 
-    /// Gives `id` the port of `addr`, or with 0 any. `exclusively`: among all processes of the
-    /// device.
+    /// Binds `id` to the port of `addr`, or to any free port if the port is 0. With `exclusively`,
+    /// also claims the port among all processes of the device.
     pub(super) fn allocate_port(
         &mut self,
         id: CmaId,
@@ -88,8 +89,8 @@ impl Cma {
         let first = self.rng.below(count);
         for step in 0..count {
             let port = EPHEMERAL.start() + ((first + step) % count) as u16;
-            // Those that connect may share one, since the peers' ports tell them apart; all are
-            // shared before none is left.
+            // Clients may share a port, because the peers' ports distinguish them. This uses every
+            // port once before any is shared.
             if !self.ports.of(space, port).is_empty() {
                 continue;
             }
@@ -121,7 +122,7 @@ impl Cma {
         Ok(())
     }
 
-    /// Claims the port of `id` on its device, or on all.
+    /// Claims the port of `id` on its device, or on all devices.
     fn claim(&mut self, id: CmaId, device: Option<DeviceKey>) -> Result<(), CmaError> {
         let keys: Vec<DeviceKey> = match device {
             Some(key) => vec![key],
@@ -136,7 +137,7 @@ impl Cma {
         Ok(())
     }
 
-    /// Claims the port of `id` on one device, unless another of this process has done it.
+    /// Claims the port of `id` on one device, unless this process already has the claim.
     pub(super) fn claim_on(&mut self, id: CmaId, key: DeviceKey) -> Result<(), CmaError> {
         let known = self.id(id)?;
         let (service, address) = (known.own_service(), known.claimed_address());
@@ -149,7 +150,7 @@ impl Cma {
         Ok(())
     }
 
-    /// Whether another identifier of this process holds the claim that `id` would make.
+    /// Returns whether another identifier of this process has the claim that `id` needs.
     fn shares_claim(&self, id: CmaId, key: DeviceKey) -> bool {
         let Some(known) = self.ids.get(&id) else { return false };
         let port = known.src.map_or(0, |src| src.port());
@@ -167,7 +168,8 @@ impl Cma {
         let (service, address) = (known.own_service(), known.claimed_address());
         let (space, port) = (known.space, known.src.map_or(0, |src| src.port()));
         for key in keys {
-            // Who shares the port has to claim it anew, or it would be free for other processes.
+            // The claim passes to an identifier that shares the port, so that no other process
+            // takes the port.
             let successor = self.ports.of(space, port).iter().copied().find(|other| {
                 *other != id
                     && self.ids.get(other).is_some_and(|other| other.claimed_address() == address)
@@ -183,7 +185,7 @@ impl Cma {
         }
     }
 
-    /// Gives the port of `id` back.
+    /// Releases the port of `id`.
     pub(super) fn unbind(&mut self, id: CmaId) {
         self.release_claims(id);
         if let Some(known) = self.ids.get_mut(&id)

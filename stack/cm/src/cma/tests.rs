@@ -1,4 +1,4 @@
-//! Two processes' identifiers and the network between them, in virtual time.
+//! Tests with two hosts and the network between them, in virtual time.
 
 mod bind;
 mod connection;

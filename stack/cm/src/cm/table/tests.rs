@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// As many as there are: one more does not compile without being listed here.
+/// All inputs. A new input does not compile unless it is listed here.
 const INPUTS: [Input; Input::TimewaitExit as usize + 1] = {
     use Input::*;
     [
@@ -52,7 +52,7 @@ fn no_two_rows_say_something_about_the_same() {
 #[test]
 fn every_state_is_reached_and_left() {
     let mut reached = BTreeSet::from([CmState::Idle]);
-    // Requests begin in these.
+    // Requests of peers start in these states.
     reached.extend([CmState::ReqRcvd, CmState::SidrReqRcvd]);
     for Row(from, _, _, next) in TABLE {
         assert!(!from.is_empty());
@@ -67,7 +67,7 @@ fn every_state_is_reached_and_left() {
     }
 }
 
-/// Where a message is repeated, giving up has a row; where it is not, nothing gives up.
+/// States with retransmission have a row for exhausted retries, and other states do not.
 #[test]
 fn whoever_asks_gives_up_some_time() {
     let asking: BTreeSet<_> = TABLE

@@ -1,15 +1,14 @@
-//! One fault at every MAD of every script, exhaustively; and many faults, by seed.
+//! Every single fault at every MAD of every script, and many faults by seed.
 
 use super::pair::{ADDRESSES, Pair, SCRIPTS, SETTLED, Script};
 use crate::test_network::{Fate, RandomFaults, SECOND_NS, by_seed, faults, one_fault_at_every_mad};
 use urxe_types::rng::Rng;
 use urxe_types::time::Time;
 
-/// Long after everything: repetitions of a DREQ, waiting, the latest delay.
+/// A time after all retries of a DREQ, TIMEWAIT and the longest delay.
 const END: Time = Time::from_ns(2_000 * SECOND_NS);
 
-/// Runs a script with its faults; asserts what must hold at any single fault, and returns the MADs
-/// sent.
+/// Runs a script with its faults. Checks the properties that hold after any single fault.
 fn run_script(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> Pair {
     let mut pair = Pair::new(script, 7);
     pair.send_request(0, 0x11);
@@ -17,7 +16,7 @@ fn run_script(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate
         pair.send_request(1, 0x12);
     }
     if script == Script::ActiveGivesUp {
-        // The REQ is on its way.
+        // The REQ is in flight.
         pair.run(Time::from_ns(1), |number, _| fate(number));
         for id in pair.sides[0].held.clone() {
             pair.release(0, id);
@@ -31,19 +30,19 @@ fn run_script(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate
     pair
 }
 
-/// What each script comes to, in spite of any one fault.
+/// Checks the outcome of each script, which no single fault may change.
 fn check_outcome(pair: &Pair, context: &str) {
     let [active, passive] = &pair.sides;
     let connects = |expected: bool| {
         let times = usize::from(expected);
-        // What was delayed until after the connection may look like a new request, but is never
-        // established by both.
+        // A REQ that is delayed until after the connection may look like a new request, but both
+        // sides never establish it.
         assert_eq!(active.established, times, "{context}: active");
         assert!(passive.established >= times, "{context}: passive");
         assert_eq!(active.timed_out, 0, "{context}");
     };
     match pair.script {
-        // A DREQ may be there before the RTU, and then the connection is over at once.
+        // The DREQ may arrive before the RTU, and then ends the connection at once.
         Script::Releases(0) => {
             assert_eq!((active.established, passive.established <= 1), (1, true), "{context}")
         }
@@ -93,7 +92,7 @@ fn one_fault_at_every_mad_of_every_script() {
     assert!(runs > 400, "{runs} runs");
 }
 
-/// Whatever is lost for good, both sides end, and nothing is left.
+/// Both sides end without a leak after any permanent loss.
 #[test]
 fn a_peer_that_dies_at_every_mad_of_every_script() {
     for script in SCRIPTS {
@@ -124,8 +123,8 @@ fn many_faults(seed: u64) {
     let mut pair = Pair::new(script, seed);
     let connections = 1 + rng.below(12) as u32;
     for qpn in 0..connections {
-        // A few at a time, so that some begin while others end. Peers ask once: one service, one
-        // path.
+        // A few connections start at a time, so that some start while others end. Peer-to-peer
+        // allows only one connection for a service and path.
         pair.send_request(0, 0x11 + qpn);
         if script == Script::PeerToPeer {
             pair.send_request(1, 0x1011 + qpn);
@@ -137,7 +136,7 @@ fn many_faults(seed: u64) {
     pair.run(SETTLED, &mut fate);
     pair.close();
     pair.run(Time::from_ns(900 * SECOND_NS), &mut fate);
-    // The faults stop: now everything must come to its end.
+    // Without further faults, every connection must end.
     pair.release_all();
     pair.run(END, |_, _| Fate::Deliver);
     pair.release_all();
@@ -150,7 +149,7 @@ fn many_faults_by_seed() {
     by_seed(600, many_faults);
 }
 
-/// The bench itself must be able to fail: a loss that no repetition can mend is seen.
+/// Checks that the tests can fail: a loss that retries cannot repair is detected.
 #[test]
 fn a_canary_that_loses_every_rtu_is_noticed() {
     let mut pair = Pair::new(Script::Closes(0), 1);

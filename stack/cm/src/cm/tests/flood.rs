@@ -1,4 +1,4 @@
-//! What strangers can do: nothing but be counted and answered.
+//! Messages of unknown peers, which may only be counted and answered.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +15,7 @@ use crate::cm::{CmConfig, CmDrop, CmError, CmEventKind, CmPath, CmTransmit, Conn
 use crate::test_network::{Fate, LATENCY_NS, SECOND_NS};
 use urxe_types::time::Time;
 
-/// A REQ from a stranger, number `n` of many.
+/// Returns the REQ of unknown peer number `n`.
 fn unknown_peer(n: u32) -> (CmPath, Mad) {
     let remote = Gid::from_ip(Ipv4Addr::from_bits(0xc0a8_0000 + n).into());
     let local = path(1).local;
@@ -32,7 +32,7 @@ fn transmits(cm: &mut ConnectionManager) -> Vec<CmTransmit> {
     std::iter::from_fn(|| cm.poll_transmit()).collect()
 }
 
-/// The only answer there is, which goes to where the question came from.
+/// Returns the only reply, which must go to the source of the request.
 fn only_reply(cm: &mut ConnectionManager, path: CmPath) -> Mad {
     let sent = transmits(cm);
     assert_eq!(sent.len(), 1, "{sent:?}");
@@ -40,14 +40,13 @@ fn only_reply(cm: &mut ConnectionManager, path: CmPath) -> Mad {
     Mad::parse(&sent[0].mad).unwrap()
 }
 
-/// Thousands at once: each is asked once, none is lost in a queue of the peer's that holds no more
-/// than two windows.
+/// Thousands of requests at once are sent once each, and fit a peer's queue of two windows.
 #[test]
 fn many_that_begin_at_once_do_not_flood_the_peer() {
     const COUNT: u32 = 3000;
     for script in [Script::Closes(0), Script::BothClose, Script::Service] {
         let mut pair = Pair::new(script, 5);
-        // The bench listens for 64.
+        // The fixture's listener has a backlog of 64.
         pair.sides[1].cm = manager(2, 9);
         pair.sides[1].cm.listen(SERVICE, None, 10_000).unwrap();
         (0..COUNT).for_each(|n| pair.send_request(0, n));
@@ -85,7 +84,7 @@ fn a_flood_of_requests_fills_the_backlog_and_no_more() {
     assert_eq!(cm.connection_count(), 5);
     assert_eq!(cm.counters().dropped(CmDrop::BacklogFull), 9_995);
     assert_eq!(transmits(&mut cm), [], "a full backlog answers nobody");
-    // An answer makes room for one more.
+    // A reply makes space for one more request.
     let first = cm.poll_event().unwrap();
     assert!(matches!(first.kind, CmEventKind::Request { listener: Some(l), .. } if l == listener));
     cm.reject(Time::ZERO, first.id, RejReason::CONSUMER_DEFINED, NO_INFO, PrivateData::NONE)
@@ -128,7 +127,7 @@ fn more_communications_than_allowed_are_refused_on_either_side() {
     assert_eq!(rej.reason, RejReason::NO_RESOURCES);
 }
 
-/// A listening manager with one established connection, and the ids of both sides.
+/// Returns a connection manager with an established connection, and the ids of both sides.
 fn connected() -> (ConnectionManager, CommId, CommId) {
     let mut cm = manager(1, 1);
     let id = cm.connect(Time::ZERO, route(0), request(0x11), 0, false).unwrap();
@@ -168,7 +167,7 @@ fn another_address_cannot_touch_a_connection() {
         assert_eq!(transmits(&mut cm), [], "{message}");
         assert_eq!(cm.poll_event(), None);
     }
-    // A timeout names the sender's id alone, which counts together with the address.
+    // The REJ after a timeout names only the sender's id, which is valid together with the address.
     let timeout = Rej {
         local_comm_id: theirs,
         answered: Answered::Other,
@@ -284,8 +283,7 @@ fn requests_that_cannot_be_are_refused_with_their_reason() {
     }
 }
 
-/// The peer has restarted and its queue pair number came again: it is refused, and the old
-/// connection ends.
+/// A peer that restarted and reuses its queue pair number is rejected, and the old connection ends.
 /// IBTA 12.9.8.3.1.
 #[test]
 fn a_request_from_a_queue_pair_that_is_connected_ends_the_old_connection() {
@@ -293,7 +291,7 @@ fn a_request_from_a_queue_pair_that_is_connected_ends_the_old_connection() {
     pair.send_request(0, 0x11);
     pair.run(Time::from_ns(SECOND_NS), |_, _| Fate::Deliver);
     assert!(pair.is_connected(1));
-    // The new life of side 0.
+    // Side 0 restarts.
     pair.sides[0].cm = manager(1, 99);
     pair.sides[0].held.clear();
     pair.send_request(0, 0x11);
@@ -302,14 +300,14 @@ fn a_request_from_a_queue_pair_that_is_connected_ends_the_old_connection() {
     assert!(!pair.is_connected(1));
     pair.run(Time::from_ns(300 * SECOND_NS), |_, _| Fate::Deliver);
     pair.assert_idle("stale");
-    // Now the queue pair is free again.
+    // The queue pair is free again.
     pair.send_request(0, 0x11);
     pair.run(Time::from_ns(301 * SECOND_NS), |_, _| Fate::Deliver);
     assert!(pair.is_connected(0) && pair.is_connected(1));
 }
 
 proptest! {
-    /// Any MADs from a peer of a live connection: nothing panics, and all of it ends.
+    /// Any MADs from the peer of an established connection neither panic nor leak.
     #[test]
     fn any_messages_into_a_live_manager(
         mads in proptest::collection::vec((0_usize..11, any::<[u8; 8]>(), 0_u8..4, any::<u16>()), 1..60),

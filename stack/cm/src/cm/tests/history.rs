@@ -1,5 +1,4 @@
-//! Ids that a peer's new process has, and that one before it had: this side remembers the first for
-//! a while.
+//! Ids of a peer's new process that equal ids of its earlier process, which this side remembers.
 
 use urxe_wire::Qpn;
 use urxe_wire::mad::{
@@ -21,7 +20,7 @@ fn listening() -> ConnectionManager {
     cm
 }
 
-/// A message of the peer; what is answered.
+/// Delivers a message of the peer, and returns the reply.
 fn deliver(
     cm: &mut ConnectionManager,
     tid: u64,
@@ -40,7 +39,7 @@ fn req(qpn: u32) -> Req {
     }
 }
 
-/// The request that the program is told of.
+/// Returns the request that the program receives.
 fn take_request(cm: &mut ConnectionManager) -> Option<CommId> {
     let event = cm.poll_event()?;
     matches!(event.kind, CmEventKind::Request { .. }).then_some(event.id)
@@ -59,7 +58,7 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
         1,
         Rtu { local_comm_id: ids.0, remote_comm_id: ids.1, private_data: PrivateData::NONE },
     );
-    // While it lives, the id alone tells: the peer's silence or its DREQ ends it.
+    // While the connection exists, only the id counts. Timeouts or a DREQ end the connection.
     assert_eq!(deliver(&mut cm, 9, req(7)), None);
     let remote_qpn = Qpn::masked(6);
     let dreq = Dreq {
@@ -82,7 +81,7 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
     let second = take_request(&mut cm).unwrap();
     cm.accept(Time::ZERO, second, reply(8), 0).unwrap();
     cm.poll_transmit().unwrap();
-    // The end of the first's TIMEWAIT leaves the second's place in the tables alone.
+    // The end of the first connection's TIMEWAIT must not remove the second from the tables.
     let end = cm.next_deadline().unwrap();
     assert!(end < Time::from_ns(SECOND_NS));
     cm.handle_timeout(end);

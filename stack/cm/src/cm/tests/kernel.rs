@@ -1,4 +1,4 @@
-//! The MADs of real kernels (Linux 6.12 asks Linux 6.1), in and out.
+//! The MADs of real kernels (Linux 6.12 as client, Linux 6.1 as server), received and sent.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::cm::table::CmState;
 use crate::cm::{CmConfig, CmEventKind, CmPath, CmRoute, ConnectionManager};
 use urxe_types::time::Time;
 
-/// The MADs of a capture with the path as the receiver sees it.
+/// Returns the MADs of a capture with their path as the receiver sees it.
 fn captured(name: &str) -> Vec<(CmPath, Mad)> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/testdata").join(name);
     let bytes = std::fs::read(file).unwrap();
@@ -52,7 +52,7 @@ fn sent(cm: &mut ConnectionManager) -> (CmPath, Mad) {
     (transmit.path, Mad::parse(&transmit.mad).unwrap())
 }
 
-/// A kernel asks: the REP is the kernel's but for the ids, and so are the answers that follow.
+/// The REP and the following replies to a kernel equal those of a kernel, except for ids.
 #[test]
 fn answers_to_a_kernel_are_those_of_a_kernel() {
     for capture in ["rping.pcap", "ucmatose.pcap", "rdma_cs.pcap", "cmtime.pcap", "rstream.pcap"] {
@@ -68,7 +68,7 @@ fn answers_to_a_kernel_are_those_of_a_kernel() {
         cm.receive(Time::ZERO, path, &req.to_bytes());
         let event = cm.poll_event().unwrap();
         assert!(matches!(event.kind, CmEventKind::Request { mad, .. } if mad == req), "{capture}");
-        // What the program decides; the rest is the connection manager's.
+        // The values that the program chooses.
         let program = Rep {
             local_qpn: want.local_qpn,
             starting_psn: want.starting_psn,
@@ -84,7 +84,7 @@ fn answers_to_a_kernel_are_those_of_a_kernel() {
         let (to, got) = sent(&mut cm);
         let want = Rep { local_comm_id: event.id, ..want };
         assert_eq!((to, got), (path, Mad { message: want.into(), ..rep }), "{capture}");
-        // The kernel's RTU, which names our id.
+        // The kernel's RTU, with this side's id.
         let CmMessage::Rtu(kernels) = rtu.message else { panic!() };
         let rtu = Mad { message: Rtu { remote_comm_id: event.id, ..kernels }.into(), ..rtu };
         cm.receive(Time::ZERO, path, &rtu.to_bytes());
@@ -102,8 +102,8 @@ fn answers_to_a_kernel_are_those_of_a_kernel() {
     }
 }
 
-/// We ask as the kernel's program did: the REQ is the kernel's but for ids and flow label; its REP
-/// connects.
+/// The REQ for the values of a kernel's program equals the kernel's, except for ids and flow label.
+/// The kernel's REP is accepted.
 #[test]
 fn a_req_like_a_kernels_is_the_kernels() {
     for capture in ["rping.pcap", "ucmatose.pcap", "rdma_cs.pcap", "cmtime.pcap", "rstream.pcap"] {
@@ -178,7 +178,7 @@ fn nobody_listening_is_refused_byte_for_byte_as_the_kernel_does() {
     assert_eq!(cm.poll_transmit().unwrap().mad, want.to_bytes());
     assert!(cm.is_idle());
 
-    // The kernel's refusal of our request.
+    // The kernel's REJ for this side's request.
     let back = CmPath { local: path.remote, remote: path.local };
     let route = CmRoute { path: back, packet_life_time: Bits::masked(16) };
     let id = cm.connect(Time::ZERO, route, super::pair::request(1), 0, false).unwrap();
@@ -204,7 +204,7 @@ fn a_datagram_service_is_answered_byte_for_byte_as_the_kernel_does() {
     let rep = SidrRep { request_id: CommId::NONE, ..answer };
     cm.send_sidr_rep(Time::ZERO, event.id, rep).unwrap();
     assert_eq!(sent(&mut cm), (path, want));
-    // Asked again, because the answer was lost: the same, without route the program.
+    // After a repeated request, the reply is the same, and the program receives no event.
     cm.receive(Time::ZERO, path, &req.to_bytes());
     assert_eq!(sent(&mut cm), (path, want));
     assert_eq!(cm.poll_event(), None);

@@ -1,5 +1,4 @@
-//! The test bench: programs that follow a script, and a network that does what it is told to every
-//! MAD.
+//! The test fixture: two programs that follow a script, and a network with faults.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +15,7 @@ use crate::test_network::{Fate, Network, SECOND_NS};
 use urxe_types::time::Time;
 
 pub const SERVICE: ServiceId = ServiceId::new(PortSpace::TCP, 7174);
-/// Longer than all repetitions of a REQ (78 s) and of a REP, after all of a REQ's.
+/// A time after all retries of a REQ (78 s), and of a REP for the last of them.
 pub const SETTLED: Time = Time::from_ns(400 * SECOND_NS);
 const LIMIT: Time = Time::from_ns(4_000 * SECOND_NS);
 
@@ -25,34 +24,34 @@ pub const ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)),
 ];
 
-/// What the programs do. Side 0 asks first, side 1 listens.
+/// The behaviour of the programs. Side 0 sends the first request, side 1 listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
-    /// Accepted; this side disconnects once all is quiet.
+    /// Side 1 accepts. This side disconnects after all messages have arrived.
     Closes(usize),
-    /// Accepted; both disconnect at once.
+    /// Side 1 accepts. Both sides disconnect at the same time.
     BothClose,
-    /// Accepted; this side lets go of it as soon as it is connected.
+    /// Side 1 accepts. This side releases the connection as soon as it is established.
     Releases(usize),
-    /// The passive side refuses.
+    /// The passive side rejects.
     PassiveRejects,
-    /// The passive side lets go of the request.
+    /// The passive side releases the request.
     PassiveDrops,
-    /// The active side refuses the REP.
+    /// The active side rejects the REP.
     ActiveRejects,
-    /// The active side lets go before an answer has come.
+    /// The active side releases the connection before a reply arrives.
     ActiveGivesUp,
-    /// This side takes its time to answer, and says so.
+    /// This side delays its reply and sends an MRA.
     Delays(usize),
-    /// The passive side's queue pair receives before the RTU can come.
+    /// The passive side's queue pair receives data before the RTU.
     DataFirst,
-    /// Nobody listens.
+    /// There is no listener.
     NobodyListens,
-    /// Both ask.
+    /// Both sides request the connection.
     PeerToPeer,
     /// A datagram service.
     Service,
-    /// A datagram service that nobody offers.
+    /// A datagram service without a listener.
     NoService,
 }
 
@@ -75,19 +74,19 @@ pub const SCRIPTS: [Script; 16] = [
     Script::NoService,
 ];
 
-/// What a program does later.
+/// A delayed action of a program.
 #[derive(Clone, Copy, Debug)]
 enum Delayed {
     Accept(CommId),
     Confirm(CommId),
 }
 
-/// One program and its connection manager.
+/// A program and its connection manager.
 pub struct Side {
     pub cm: ConnectionManager,
-    /// Its communications that it has not let go of.
+    /// The connections that the program has not released.
     pub held: Vec<CommId>,
-    /// How often a communication of it was established, refused, timed out.
+    /// Number of connections that were established, rejected, timed out.
     pub established: usize,
     pub refused: Vec<RejReason>,
     pub timed_out: usize,
@@ -99,7 +98,7 @@ pub struct Pair {
     pub script: Script,
     pub now: Time,
     pub network: Network,
-    /// What has been sent, for whoever wants to look.
+    /// All MADs sent.
     pub trace: Vec<(usize, Mad)>,
     later: BTreeMap<(Time, usize), (usize, Delayed)>,
     sequence: usize,
@@ -172,7 +171,7 @@ impl Pair {
         pair
     }
 
-    /// The side asks.
+    /// Sends a request of this side.
     pub fn send_request(&mut self, side: usize, qpn: u32) {
         let Self { sides, now, script, .. } = self;
         let cm = &mut sides[side].cm;
@@ -278,7 +277,7 @@ impl Pair {
         }
     }
 
-    /// What the active side's queue pair has sent comes in before the RTU.
+    /// Reports data on the passive side's queue pairs before the RTU arrives.
     fn receive_data(&mut self) {
         let Side { cm, held, .. } = &mut self.sides[1];
         for &id in
@@ -306,7 +305,7 @@ impl Pair {
         self.established(side, id);
     }
 
-    /// Disconnects what is established on the sides that the script says.
+    /// Disconnects the established connections, on the sides that the script states.
     pub fn close(&mut self) {
         for side in [0, 1] {
             let closes = match self.script {
@@ -322,7 +321,7 @@ impl Pair {
         }
     }
 
-    /// Lets go of everything.
+    /// Releases all connections.
     pub fn release_all(&mut self) {
         for side in [0, 1] {
             for id in self.sides[side].held.clone() {
@@ -331,8 +330,7 @@ impl Pair {
         }
     }
 
-    /// Runs until nothing happens any more before `end`. `fate` decides about each MAD by its
-    /// number.
+    /// Runs until `end`, or until nothing is left to do. `fate` decides about each MAD by number.
     pub fn run(&mut self, end: Time, mut fate: impl FnMut(usize, &CmTransmit) -> Fate) {
         assert!(end <= LIMIT);
         loop {
@@ -354,7 +352,7 @@ impl Pair {
             } else if times[1] == Some(next) {
                 let (_, (side, later)) = self.later.pop_first().unwrap();
                 match later {
-                    // It may be over by now.
+                    // The connection may have ended.
                     Delayed::Accept(id)
                         if self.sides[side].cm.state(id) == Some(CmState::MraReqSent) =>
                     {
@@ -375,7 +373,7 @@ impl Pair {
         }
     }
 
-    /// Gives events to the programs and MADs to the network until there are none.
+    /// Passes events to the programs and MADs to the network until there are none.
     fn drain(&mut self, fate: &mut impl FnMut(usize, &CmTransmit) -> Fate) {
         for side in [0, 1] {
             while let Some(event) = self.sides[side].cm.poll_event() {
@@ -391,13 +389,13 @@ impl Pair {
         }
     }
 
-    /// Whether a side has an established communication.
+    /// Returns whether a side has an established connection.
     pub fn is_connected(&self, side: usize) -> bool {
         let Side { cm, held, .. } = &self.sides[side];
         held.iter().any(|&id| cm.state(id) == Some(CmState::Established))
     }
 
-    /// What is left when all is over: nothing.
+    /// Checks that no connection is left.
     pub fn assert_idle(&self, context: &str) {
         for (number, side) in self.sides.iter().enumerate() {
             assert!(side.held.is_empty(), "{context}: side {number} still holds {:?}", side.held);

@@ -1,4 +1,4 @@
-//! Calls: what is refused, when messages are repeated, what is agreed.
+//! Calls of the program: errors, retransmission times and negotiated parameters.
 
 use urxe_wire::Gid;
 use urxe_wire::mad::{
@@ -31,7 +31,7 @@ fn calls_out_of_place_name_the_state() {
     let text = cm.disconnect(Time::ZERO, id, PrivateData::NONE).unwrap_err();
     assert_eq!(
         text.to_string(),
-        format!("connection {id} is in REQ_SENT, where CallDreq has no place")
+        format!("connection {id} is in state REQ_SENT, which does not allow CallDreq")
     );
     assert_eq!(text.errno(), libc::EINVAL);
     cm.destroy(Time::ZERO, id).unwrap();
@@ -55,7 +55,7 @@ fn a_service_has_one_listener_an_address() {
     assert_ne!(cm.listen(SERVICE, None, 1).unwrap(), one);
 }
 
-/// When each MAD of a side is sent, until it has none any more.
+/// Returns the times at which one side sends a MAD, until it stops.
 fn times_of(pair: &mut Pair, attribute: Attribute, until: Time) -> Vec<u64> {
     let mut times = Vec::new();
     let mut last = 0;
@@ -82,14 +82,14 @@ fn a_req_is_sent_sixteen_times_at_the_interval_asked_for() {
     pair.send_request(0, 0x11);
     pair.run(Time::from_ns(1), |_, _| Fate::Lose);
     let times = times_of(&mut pair, Attribute::Req, Time::from_ns(1_000 * SECOND_NS));
-    // Twice the way of 4.096 µs · 2^16, and the 4.096 µs · 2^20 that the peer may take.
+    // Two packet life times of 4.096 µs · 2^16, and the peer's reply time of 4.096 µs · 2^20.
     let interval = 2 * (4_096 << 16) + (4_096 << 20);
     assert_eq!(times, (1..=15).map(|n| n * interval).collect::<Vec<_>>());
     let [active, _] = &pair.sides;
     assert_eq!((active.timed_out, active.cm.connection_count()), (1, 0));
     assert_eq!(active.cm.counters().sent(Attribute::Req), 16);
     assert_eq!(active.cm.counters().tx_retries[0], 15);
-    // The peer is told, in case that only its answers were lost.
+    // The peer receives a REJ, in case only its replies were lost.
     assert!(
         matches!(pair.trace.last(), Some((0, mad)) if matches!(mad.message, CmMessage::Rej(rej)
         if rej.reason == RejReason::TIMEOUT && rej.info_length.value() == 8))
@@ -138,7 +138,7 @@ fn both_sides_agree() {
     );
     assert_eq!((active.initiator_depth, passive.initiator_depth), (2, 1));
     assert_eq!((active.path_mtu, active.retry_count), (passive.path_mtu, passive.retry_count));
-    // Each retries as the other wants.
+    // Each side uses the retry count that the other side requested.
     assert_eq!((active.rnr_retry_count.value(), passive.rnr_retry_count.value()), (5, 6));
     assert_eq!((active.ack_timeout, passive.ack_timeout), (17, 17));
     assert_eq!(passive.ece, (0x15b3, 0x77));
@@ -157,8 +157,7 @@ fn options_of_enhanced_connections_come_back() {
     assert_eq!(cm.agreed(id).unwrap().ece, (0x1234, 0x8001));
 }
 
-/// The kernel stores an alternate path but cannot use it.
-/// IBTA 12.7.20.
+/// The kernel stores an alternate path, but does not use it. IBTA 12.7.20.
 #[test]
 fn an_alternate_path_is_kept_and_not_accepted() {
     let mut cm = manager(1, 1);
@@ -192,7 +191,7 @@ fn a_refusal_carries_the_programs_words() {
     let _ = NO_INFO;
 }
 
-/// Kernel 6.12 on `rdma_rxe`: delay 15, life time 16, timeout 17 in the captured REQ.
+/// In a capture of kernel 6.12 with `rdma_rxe`: delay 15, life time 16, timeout 17 in the REQ.
 #[test]
 fn ack_timeouts_follow_the_kernels_rule() {
     assert_eq!(ack_timeout(15, 16), 17);

@@ -1,4 +1,4 @@
-//! Binding, resolving, channels.
+//! Binding, resolving and event channels.
 
 use urxe_wire::mad::{PortSpace, RejReason, ServiceId};
 
@@ -143,13 +143,13 @@ fn no_way_and_no_sense_are_errors() {
     host.bind(id, "10.0.0.1:0").unwrap();
     let v6 = "[2001:db8::1]:1".parse().unwrap();
     assert_eq!(errno(host.cma.resolve_addr(id, None, v6, &host.system)), libc::EINVAL);
-    // It can still be used.
+    // The identifier remains usable.
     host.resolve_addr(id, "0.0.0.0:1");
     assert_eq!(host.cma.addresses(id).unwrap().1, Some("10.0.0.1:1".parse().unwrap()));
     assert_eq!(errno(host.cma.listen(id, 1, &host.system)), libc::EINVAL);
 }
 
-/// Without a device on the way out. Which of it the call says, and which an event, is the kernel's.
+/// There is no device on the route. As in the kernel, some errors fail the call, others are events.
 #[test]
 fn what_no_device_reaches_is_told_and_can_be_tried_again() {
     let mut host = Host::new("10.0.0.1", 1);
@@ -198,7 +198,7 @@ fn events_that_wait_move_with_their_identifier() {
     hosts.accept(request, &ConnParam::default());
     hosts.a.cma.destroy_id(hosts.now, id).unwrap();
     hosts.run();
-    // The request is told of in the new channel, under the name that it was given.
+    // The new channel receives the event of the request, with its user value.
     let event = hosts.b.cma.next_event(other, |_, _| 0).unwrap();
     assert_eq!((event.id, event.user, event.event_type), (request, 99, CmaEventType::Rejected));
     for id in [listener, request] {

@@ -9,7 +9,7 @@ use crate::cma::{CmaError, CmaEventType, ConnParam, EventParam, IdState};
 use urxe_types::access::Access;
 use urxe_types::attr::{PathMtu, QpAttrMask, QpState};
 
-/// The data of an event, without the zeros behind `len` bytes.
+/// Returns the private data of an event, and checks that zeros follow `len` bytes.
 fn data(param: &EventParam, len: usize) -> Vec<u8> {
     let bytes = match param {
         EventParam::Conn(conn) => &conn.private_data,
@@ -77,7 +77,7 @@ fn both_sides_learn_what_the_other_said_and_their_queue_pairs_fit() {
         assert_eq!((rtr.max_dest_rd_atomic, rtr.ah.sgid_index), (answers, 1));
         let (rts, mask) = host.cma.qp_attr(id, QpState::Rts).unwrap();
         assert_eq!((rts.max_rd_atomic, rts.rnr_retry, rts.retry_cnt), (asks, rnr_retry, 7));
-        // As a kernel's connection: a packet life time of 16 and an acknowledgement delay of 15.
+        // As for a kernel's connection: packet life time 16, acknowledgement delay 15.
         assert_eq!(rts.timeout, 17);
         assert!(mask.contains(QpAttrMask::TIMEOUT | QpAttrMask::SQ_PSN));
         psns.push((rtr.rq_psn, rts.sq_psn));
@@ -106,7 +106,7 @@ fn an_end_is_told_once_and_its_time_of_waiting_too() {
     hosts.wait();
     assert_eq!(hosts.a.expect(CmaEventType::TimewaitExit).id, active);
     assert_eq!(hosts.b.expect(CmaEventType::TimewaitExit).id, passive);
-    // Once more does nothing, as in the kernel.
+    // Another call has no effect, as in the kernel.
     hosts.a.cma.disconnect(hosts.now, active).unwrap();
     hosts.destroy([active], [passive]);
     hosts.assert_empty();
@@ -126,8 +126,8 @@ fn a_peer_that_is_gone_ends_a_connection_by_itself() {
     hosts.assert_empty();
 }
 
-/// As over a kernel, the program hears of it by accepting, or by asking for its queue pair's
-/// attributes.
+/// As with a kernel, the program learns this by accepting, or by requesting attributes of its queue
+/// pair.
 #[test]
 fn a_request_that_is_withdrawn_is_not_told() {
     let mut hosts = TwoHosts::new();
@@ -144,7 +144,7 @@ fn a_request_that_is_withdrawn_is_not_told() {
     hosts.assert_empty();
 }
 
-/// The active side has the answer in its channel when the passive side takes it back.
+/// The active side has an unread reply when the passive side withdraws it.
 #[test]
 fn what_never_was_a_connection_has_no_end_to_tell_of() {
     let mut hosts = TwoHosts::new();
@@ -201,7 +201,7 @@ fn a_full_backlog_answers_nothing_and_takes_the_next_try() {
     hosts.assert_empty();
 }
 
-/// What is asked again is answered by an MRA, so that a program may take minutes.
+/// An MRA answers a repeated request, so that a program may take minutes.
 #[test]
 fn programs_that_take_their_time_are_borne_with() {
     let mut hosts = TwoHosts::new();
@@ -211,7 +211,7 @@ fn programs_that_take_their_time_are_borne_with() {
     assert_eq!(sent(&hosts.b, Attribute::Mra), 0, "nothing was asked again");
     hosts.pass(300);
     assert_eq!(hosts.a.event(), None, "the peer waits");
-    // Once after 4.8 s; from then on, at the pace that the MRA has asked for.
+    // The first retry follows after 4.8 s, the others at the interval of the MRA.
     assert_eq!((sent(&hosts.a, Attribute::Req), sent(&hosts.b, Attribute::Mra)), (6, 5));
     hosts.accept(passive, &ConnParam::default());
     hosts.a.expect(CmaEventType::ConnectResponse);
@@ -264,7 +264,7 @@ fn a_device_that_goes_is_told_to_all_that_use_it() {
     assert!(hosts.b.cma.manager(hosts.b.key).unwrap().is_idle());
 }
 
-/// So many connections, one after the other and some at once, and nothing of them is left.
+/// Makes `count` connections, some at once and some in sequence, and checks that none leaks.
 fn cycles(count: usize) {
     const AT_ONCE: usize = 50;
     let mut hosts = TwoHosts::new();

@@ -1,4 +1,4 @@
-//! Which queue pair serves datagrams; groups.
+//! Datagram services and multicast groups.
 
 use urxe_wire::mad::PortSpace;
 use urxe_wire::{Gid, QKey, Qpn};

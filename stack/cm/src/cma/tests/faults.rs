@@ -1,6 +1,7 @@
-//! Two hosts' identifiers on a network that loses, repeats and delays MADs: one fault at every MAD
-//! of every script, many by seed, and the death of either host at every MAD. Both programs end
-//! connected, or both learn that they are not; nothing is left.
+//! Two hosts on a network that loses, repeats and delays MADs: every single fault at every MAD of
+//! every script, many faults by seed, and the death of either host at every MAD.
+//!
+//! Either both programs end with a connection, or both learn that there is none. Nothing leaks.
 
 use std::collections::BTreeMap;
 
@@ -16,26 +17,26 @@ use urxe_types::rng::Rng;
 use urxe_types::sync::lock;
 use urxe_types::time::Time;
 
-/// After all repetitions of a REQ and of the REP to the last of them.
+/// A time after all retries of a REQ, and of the REP for the last of them.
 const SETTLED: Time = Time::from_ns(400 * SECOND_NS);
-/// After all repetitions of a DREQ, and after what was delayed longest.
+/// A time after all retries of a DREQ and the longest delay.
 const END: Time = Time::from_ns(2_000 * SECOND_NS);
 
-/// What the programs do.
+/// The behaviour of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Script {
-    /// The server accepts; this side disconnects in the end.
+    /// The server accepts. This side disconnects at the end.
     Closes(usize),
     BothClose,
-    /// The server accepts after so long.
+    /// The server accepts after a delay.
     Slow,
     Rejects,
     /// The server destroys the request.
     Destroys,
     NobodyListens,
-    /// The client destroys its identifier before an answer can be there.
+    /// The client destroys its identifier before a reply can arrive.
     GivesUp,
-    /// Which queue pair serves datagrams.
+    /// A datagram service.
     Datagrams,
 }
 
@@ -51,20 +52,19 @@ const SCRIPTS: [Script; 9] = [
     Script::Datagrams,
 ];
 
-/// What a program knows of one of its identifiers.
+/// The knowledge of a program about one of its identifiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Asked,
     Connected,
-    /// It was told that there is no connection, or none any more: by which event, with which
-    /// status.
+    /// The program learned that there is no connection, by this event and status.
     Over(CmaEventType, i32),
 }
 
 struct Run {
     hosts: TwoHosts,
     script: Script,
-    /// What each side's program knows.
+    /// The knowledge of each side's program.
     known: [BTreeMap<CmaId, Known>; 2],
     network: Network,
     accepts: BTreeMap<Time, CmaId>,
@@ -79,19 +79,19 @@ impl Run {
             hosts.b.listen(space, "0.0.0.0:9", 0);
         }
         let (known, accepts) = Default::default();
-        let mut run_script =
+        let mut run =
             Self { hosts, script, known, network: Network::default(), accepts, sequence: 0 };
         for qpn in 1..=connections {
-            let id = run_script.hosts.a.resolved(space, "10.0.0.2:9");
+            let id = run.hosts.a.resolved(space, "10.0.0.2:9");
             let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
-            run_script.hosts.a.cma.connect(run_script.hosts.now, id, &param).unwrap();
-            run_script.known[0].insert(id, Known::Asked);
+            run.hosts.a.cma.connect(run.hosts.now, id, &param).unwrap();
+            run.known[0].insert(id, Known::Asked);
             if script == Script::GivesUp {
-                run_script.hosts.a.cma.destroy_id(run_script.hosts.now, id).unwrap();
-                run_script.known[0].remove(&id);
+                run.hosts.a.cma.destroy_id(run.hosts.now, id).unwrap();
+                run.known[0].remove(&id);
             }
         }
-        run_script
+        run
     }
 
     fn record(&mut self, side: usize, id: CmaId, known: Known) {
@@ -144,7 +144,7 @@ impl Run {
     fn accept(&mut self, id: CmaId) {
         self.sequence += 1;
         let param = ConnParam { qpn: Qpn::masked(0x1000 + self.sequence), ..ConnParam::default() };
-        // It may be over by now.
+        // The connection may have ended.
         if self.hosts.b.cma.accept(self.hosts.now, id, &param).is_ok()
             && self.script == Script::Datagrams
         {
@@ -221,7 +221,7 @@ impl Run {
         }
     }
 
-    /// The programs destroy all they have; nothing of it is left once all is quiet.
+    /// Destroys all identifiers of the programs, and checks that nothing leaks.
     fn assert_nothing_is_left(mut self, context: &str, fate: impl FnMut(usize, usize) -> Fate) {
         let now = self.hosts.now;
         for side in [0, 1] {
@@ -240,37 +240,37 @@ impl Run {
 }
 
 fn run_script(script: Script, context: &str, fate: &mut dyn FnMut(usize) -> Fate) -> usize {
-    let mut run_script = Run::new(script, 1);
-    run_script.run(SETTLED, |number, _| fate(number));
-    check_outcome(&run_script, context);
-    run_script.close();
-    run_script.run(END, |number, _| fate(number));
+    let mut run = Run::new(script, 1);
+    run.run(SETTLED, |number, _| fate(number));
+    check_outcome(&run, context);
+    run.close();
+    run.run(END, |number, _| fate(number));
     if matches!(script, Script::Closes(_) | Script::BothClose | Script::Slow) {
-        for known in run_script.known.iter().flat_map(BTreeMap::values) {
+        for known in run.known.iter().flat_map(BTreeMap::values) {
             assert!(matches!(known, Known::Over(..)), "{context}: {known:?} in the end");
         }
     }
-    let sent = run_script.network.sent;
-    run_script.assert_nothing_is_left(context, |_, _| Fate::Deliver);
+    let sent = run.network.sent;
+    run.assert_nothing_is_left(context, |_, _| Fate::Deliver);
     sent
 }
 
-/// What each script comes to in spite of any one fault.
-fn check_outcome(run_script: &Run, context: &str) {
+/// Checks the outcome of each script, which no single fault may change.
+fn check_outcome(run: &Run, context: &str) {
     use CmaEventType::Rejected;
-    let [active, passive] = &run_script.known;
+    let [active, passive] = &run.known;
     let ends: Vec<&Known> = active.values().collect();
-    match run_script.script {
+    match run.script {
         Script::Closes(_) | Script::BothClose | Script::Slow => {
             assert_eq!(ends, [&Known::Connected], "{context}");
-            assert_eq!(run_script.connected(1).len(), 1, "{context}: {passive:?}");
+            assert_eq!(run.connected(1).len(), 1, "{context}: {passive:?}");
         }
         Script::Datagrams => assert_eq!(ends, [&Known::Connected], "{context}"),
         Script::Rejects | Script::Destroys => {
             assert_eq!(ends, [&Known::Over(Rejected, 28)], "{context}")
         }
         Script::NobodyListens => assert_eq!(ends, [&Known::Over(Rejected, 8)], "{context}"),
-        Script::GivesUp => assert!(run_script.connected(1).is_empty(), "{context}: {passive:?}"),
+        Script::GivesUp => assert!(run.connected(1).is_empty(), "{context}: {passive:?}"),
     }
 }
 
@@ -280,8 +280,8 @@ fn one_fault_at_every_mad_of_every_script() {
     assert!(runs > 250, "{runs} runs");
 }
 
-/// The other side reports what a kernel's does, and when: silence to a REQ after 16 tries of 4.8 s,
-/// to a DREQ likewise; what was connected stays so until somebody wants something.
+/// The other side reports the same events as a kernel, at the same time: after 16 tries of 4.8 s
+/// for a REQ or a DREQ. An established connection stays until one side sends a message.
 #[test]
 fn a_host_that_dies_at_every_mad_of_every_script() {
     use CmaEventType::{Disconnected, Rejected, Unreachable};
@@ -290,15 +290,15 @@ fn a_host_that_dies_at_every_mad_of_every_script() {
         for (dead, after) in (0..2).flat_map(|dead| (0..12).map(move |after| (dead, after))) {
             let context = format!("{script:?}, side {dead} dead after MAD {after}");
             let fate = |number: usize, _| if number >= after { Fate::Lose } else { Fate::Deliver };
-            let mut run_script = Run::new(script, 1);
-            run_script.run(SETTLED, fate);
+            let mut run = Run::new(script, 1);
+            run.run(SETTLED, fate);
             let alive = 1 - dead;
-            for id in run_script.connected(alive) {
-                let now = run_script.hosts.now;
-                run_script.host(alive).disconnect(now, id).unwrap();
+            for id in run.connected(alive) {
+                let now = run.hosts.now;
+                run.host(alive).disconnect(now, id).unwrap();
             }
-            run_script.run(END, fate);
-            for known in run_script.known[alive].values() {
+            run.run(END, fate);
+            for known in run.known[alive].values() {
                 match known {
                     Known::Over(event, status) => {
                         let is_known = match event {
@@ -310,13 +310,13 @@ fn a_host_that_dies_at_every_mad_of_every_script() {
                         assert!(is_known, "{context}: {event} {status}");
                         reported.insert((event.name(), *status));
                     }
-                    // A server whose answer is not acknowledged never hears of a client for
-                    // datagrams again.
+                    // A datagram server whose reply is not acknowledged receives no further
+                    // message.
                     Known::Connected => assert_eq!(script, Script::Datagrams, "{context}"),
                     Known::Asked => panic!("{context}: nothing was reported"),
                 }
             }
-            run_script.assert_nothing_is_left(&context, fate);
+            run.assert_nothing_is_left(&context, fate);
         }
     }
     for expected in [("UNREACHABLE", -libc::ETIMEDOUT), ("DISCONNECTED", -libc::ETIMEDOUT)] {
@@ -329,13 +329,13 @@ fn many_faults(seed: u64) {
     let script = rng.pick(&SCRIPTS);
     let mut faults = RandomFaults::new(&mut rng, [50, 40, 40], Rng::stream(seed, 4));
     let mut fate = |_: usize, _: usize| faults.fate();
-    let mut run_script = Run::new(script, 1 + rng.below(12) as u32);
-    run_script.run(SETTLED, &mut fate);
-    run_script.close();
-    run_script.run(Time::from_ns(900 * SECOND_NS), &mut fate);
-    // The faults stop, and what is on its way arrives.
-    run_script.run(END, |_, _| Fate::Deliver);
-    run_script.assert_nothing_is_left(&format!("seed {seed}, {script:?}"), |_, _| Fate::Deliver);
+    let mut run = Run::new(script, 1 + rng.below(12) as u32);
+    run.run(SETTLED, &mut fate);
+    run.close();
+    run.run(Time::from_ns(900 * SECOND_NS), &mut fate);
+    // The faults stop, and all MADs in flight arrive.
+    run.run(END, |_, _| Fate::Deliver);
+    run.assert_nothing_is_left(&format!("seed {seed}, {script:?}"), |_, _| Fate::Deliver);
 }
 
 #[test]
@@ -343,23 +343,18 @@ fn many_faults_by_seed() {
     by_seed(300, many_faults);
 }
 
-/// The bench can fail: a network that loses every RTU leaves one side connected and the other not.
+/// Checks that the tests can fail: the loss of every RTU leaves only one side connected.
 #[test]
 fn a_canary_that_loses_every_rtu_is_noticed() {
-    let mut run_script = Run::new(Script::Closes(0), 1);
-    // REQ and REP, and then nothing of the client's.
-    run_script.run(
+    let mut run = Run::new(Script::Closes(0), 1);
+    // REQ and REP arrive, and no further MAD of the client.
+    run.run(
         SETTLED,
         |number, side| if side == 0 && number > 0 { Fate::Lose } else { Fate::Deliver },
     );
-    assert_eq!(
-        (run_script.connected(0).len(), run_script.connected(1).len()),
-        (0, 0),
-        "{:?}",
-        run_script.known
-    );
+    assert_eq!((run.connected(0).len(), run.connected(1).len()), (0, 0), "{:?}", run.known);
     assert!(
-        run_script.known[1]
+        run.known[1]
             .values()
             .any(|known| matches!(known, Known::Over(CmaEventType::Unreachable, _)))
     );

@@ -1,4 +1,4 @@
-//! What others are told of identifiers.
+//! Listings of identifiers.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn listed(number: u64, state: &str, src: &str) -> ListedId {
 #[test]
 fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
     let mut hosts = TwoHosts::new();
-    // Not bound: on no device.
+    // An identifier that is not bound, and so on no device.
     let idle = hosts.b.id(PortSpace::TCP);
     let param = ConnParam { qpn: Qpn::masked(0x17), ..ConnParam::default() };
     let (listener, active, passive) = hosts.asked(&param);
@@ -66,7 +66,7 @@ fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
     assert_eq!(told.ids, [listed(listener.0, "LISTEN", "0.0.0.0:9"), at_b]);
     assert_eq!(Listing::from_cbor(&told.to_cbor()).unwrap(), told);
 
-    // A communication whose identifier is gone waits for its end.
+    // A connection without an identifier stays until its end.
     hosts.a.cma.disconnect(hosts.now, active).unwrap();
     hosts.run();
     hosts.b.cma.disconnect(hosts.now, passive).unwrap();

@@ -1,6 +1,7 @@
-//! Options that packets and queue pairs show: the type of service, and the timeout of
-//! acknowledgements. When they count is the kernel's: when the route is resolved for what the REQ
-//! says, at any time for the own queue pair's timeout.
+//! Options that affect packets and queue pairs: type of service and ACK timeout.
+//!
+//! As in the kernel, the REQ uses the options at the time of resolving the route. The timeout of
+//! the own queue pair can change at any time.
 
 use urxe_wire::Qpn;
 use urxe_wire::mad::{CmMessage, Mad, PortSpace};
@@ -11,7 +12,8 @@ use urxe_types::attr::{PathMtu, QpState};
 
 const TOS: u8 = 0x68;
 
-/// Carries all MADs, and says which traffic classes they had, and the REQ's own.
+/// Delivers all MADs, checks the traffic class in the REQ, and returns the traffic classes of the
+/// MADs.
 fn carry(hosts: &mut TwoHosts) -> Vec<u8> {
     let mut classes = Vec::new();
     hosts.run_inspected(|transmit| {
@@ -23,7 +25,7 @@ fn carry(hosts: &mut TwoHosts) -> Vec<u8> {
     classes
 }
 
-/// Traffic class and timeout of an end's queue pair.
+/// Returns traffic class and timeout of one side's queue pair.
 fn shown(hosts: &TwoHosts, is_a: bool, id: CmaId) -> (u8, u8) {
     let host = if is_a { &hosts.a } else { &hosts.b };
     let (rtr, _) = host.cma.qp_attr(id, QpState::Rtr).unwrap();
@@ -31,14 +33,13 @@ fn shown(hosts: &TwoHosts, is_a: bool, id: CmaId) -> (u8, u8) {
     (rtr.ah.traffic_class, rts.timeout)
 }
 
-/// What an active and a passive end show, each with options set at some point, and the classes of
-/// all MADs.
+/// The options of a connection's sides, and the time at which they are set.
 struct Set {
     tos: u8,
     timeout: Option<u8>,
-    /// Set before the route is resolved, or behind it.
+    /// Whether the options are set before the route is resolved.
     is_early: bool,
-    /// Whether the listener has other options, and hands them on.
+    /// Whether the listener has other options, and whether requests inherit them.
     listener: Option<bool>,
 }
 
@@ -81,23 +82,23 @@ fn the_type_of_service_is_both_ends_and_every_messages() {
     assert_eq!(connected(&NOTHING), ((0, 17), (0, 17), vec![0; 4]));
     let set = Set { tos: TOS, ..NOTHING };
     assert_eq!(connected(&set), ((TOS, 17), (TOS, 17), vec![TOS; 4]));
-    // The route has none, whatever is said later.
+    // The route has no type of service, regardless of later options.
     let set = Set { tos: TOS, is_early: false, ..NOTHING };
     assert_eq!(connected(&set), ((0, 17), (0, 17), vec![0; 4]));
 }
 
 #[test]
 fn the_timeout_is_the_own_and_derived_for_the_peer() {
-    // Both come of half of it there and back: an acknowledgement's delay of 15 is little beside 19,
-    // and more than 9.
+    // Both timeouts follow from half of the option. The acknowledgement delay of 15 is smaller than
+    // 19, and larger than 9.
     for (timeout, peers) in [(19, 19), (9, 15)] {
         let set = Set { timeout: Some(timeout), ..NOTHING };
         assert_eq!(connected(&set), ((0, timeout), (0, peers), vec![0; 4]));
     }
-    // Too late for the peer.
+    // The option is set too late for the peer.
     let set = Set { timeout: Some(19), is_early: false, ..NOTHING };
     assert_eq!(connected(&set), ((0, 19), (0, 17), vec![0; 4]));
-    // For ever, which says nothing of the way.
+    // An infinite timeout does not state a packet life time.
     let set = Set { timeout: Some(0), ..NOTHING };
     assert_eq!(connected(&set), ((0, 0), (0, 17), vec![0; 4]));
 }
@@ -147,7 +148,7 @@ fn a_route_that_the_program_brings_is_the_reqs() {
     let passive = hosts.request();
     hosts.accept(passive, &param);
     hosts.a.expect(CmaEventType::ConnectResponse);
-    // There and back, beside an acknowledgement's delay of 15.
+    // The round trip compared with the acknowledgement delay of 15.
     assert_eq!(shown(&hosts, false, passive), (TOS, 15));
     for (host, id) in [(&hosts.a, active), (&hosts.b, passive)] {
         assert_eq!(host.cma.qp_attr(id, QpState::Rtr).unwrap().0.path_mtu, PathMtu::Mtu512);

@@ -1,5 +1,4 @@
-//! What programs say with a request and an answer, at every length that there can be, and what is
-//! more than a message holds.
+//! Private data of requests and replies, of every valid length and of lengths that do not fit.
 
 use urxe_wire::Qpn;
 use urxe_wire::mad::{PortSpace, RejReason};
@@ -10,13 +9,13 @@ use crate::cma::CmaEventType::{
 };
 use crate::cma::{CmaError, CmaId, ConnParam, EventParam};
 
-/// As many bytes as a program of C can name.
+/// The largest length that a C program can state.
 const MOST: usize = u8::MAX as usize;
-/// Reasons of a refusal: the program's (IBTA 12.6.7.2), and of a service the same (IBTA 12.11.2.2).
+/// The reject reasons of a program (IBTA 12.6.7.2) and of a datagram service (IBTA 12.11.2.2).
 const CONSUMER: i32 = 28;
 const REFUSED: i32 = 2;
 
-/// No byte is zero, as those that fill a message are.
+/// Returns bytes of which none is zero, unlike the bytes that fill up a message.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| 1 + ((len * 31 + at * 7) % 255) as u8).collect()
 }
@@ -25,7 +24,7 @@ fn param(private_data: &[u8], qpn: usize) -> ConnParam<'_> {
     ConnParam { private_data, qpn: Qpn::masked(1 + qpn as u32), ..ConnParam::default() }
 }
 
-/// All of the message, what was said and zeros behind it.
+/// Checks the whole private data: `data` followed by zeros.
 #[track_caller]
 fn assert_received(param: &EventParam, data: &[u8], whole: usize) {
     let received = match param {
@@ -43,7 +42,7 @@ fn assert_too_much(result: Result<(), CmaError>, given: usize, max: usize) {
     assert_eq!((error, error.errno()), (CmaError::PrivateData { given, max }, libc::EINVAL));
 }
 
-/// How much each message holds.
+/// The private data that fits in each message.
 #[derive(Clone, Copy)]
 struct Capacity {
     space: PortSpace,
@@ -70,7 +69,7 @@ impl Session {
         Self { hosts, listener, capacity }
     }
 
-    /// A request with so many bytes: who asks, who is to answer.
+    /// Sends a request with `len` bytes. Returns the client's and the server's identifier.
     fn asked(&mut self, len: usize) -> (CmaId, CmaId) {
         let Self { hosts, capacity, .. } = self;
         let active = hosts.a.resolved(capacity.space, "10.0.0.2:9");
@@ -80,7 +79,7 @@ impl Session {
         (active, event.new_id.unwrap())
     }
 
-    /// Nothing more is told, and nothing is left.
+    /// Checks that there are no more events and no leak.
     fn close(mut self) {
         assert_eq!((self.hosts.a.event(), self.hosts.b.event()), (None, None));
         self.hosts.destroy([], [self.listener]);
@@ -106,7 +105,7 @@ fn every_length_of_a_request_arrives_and_more_asks_nobody() {
                 len,
                 capacity.request,
             );
-            // It may ask again, with less.
+            // The identifier can send a request with less data.
             cma.connect(now, active, &param(&[], active.0 as usize)).unwrap();
             hosts.run();
             let passive = hosts.request();
@@ -140,7 +139,7 @@ fn every_length_of_an_answer_arrives_and_more_is_a_refusal() {
                 let event = hosts.a.expect(rejection);
                 assert_eq!(event.status, reason);
                 assert_received(&event.param, &[], capacity.reject);
-                // It is refused for good.
+                // The rejection is final.
                 assert!(hosts.b.cma.accept(hosts.now, passive, &param(&[], 1)).is_err());
             }
             hosts.destroy([active], [passive]);

@@ -1,5 +1,5 @@
-//! Two hosts: a [`Cma`] each, with one device, and a network that carries MADs at once or loses
-//! them.
+//! The test fixture: two hosts, each with a [`Cma`] and one device, and a network that delivers or
+//! loses all MADs.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::time::Time;
 use urxe_types::wake::NoWake;
 
-/// What other processes of the address have claimed.
+/// The service ids that processes of the address have claimed.
 pub type Claims = Arc<Mutex<BTreeSet<u64>>>;
 
 struct Nic {
@@ -53,7 +53,7 @@ impl LocalDevice for Nic {
     }
 }
 
-/// A host whose every way out leaves from its one address; nobody reaches 203.0.113.0/24.
+/// A host whose routes all use its one address. There is no route to 203.0.113.0/24.
 pub struct OneAddress(pub IpAddr);
 
 impl System for OneAddress {
@@ -67,7 +67,7 @@ impl System for OneAddress {
     fn interface_of(&self, address: IpAddr) -> Option<u32> {
         match address {
             address if address == self.0 => Some(2),
-            // An address of another interface, without a device.
+            // The address of an interface without a device.
             address if address.to_string() == "10.9.9.9" => Some(3),
             _ => None,
         }
@@ -97,7 +97,7 @@ impl Host {
         host
     }
 
-    /// Gives it a device.
+    /// Adds a device to the host.
     pub fn attach_device(&mut self) {
         let nic = Nic { address: self.system.0, claims: Arc::clone(&self.claims) };
         self.key = self.cma.attach(Box::new(nic), CmConfig::new(0, 5, Guid(5)));
@@ -130,7 +130,7 @@ impl Host {
         id
     }
 
-    /// An identifier that can connect.
+    /// Returns an identifier that is ready to connect.
     pub fn resolved(&mut self, space: PortSpace, dst: &str) -> CmaId {
         let id = self.id(space);
         self.resolve_addr(id, dst);
@@ -153,7 +153,7 @@ pub struct TwoHosts {
     pub a: Host,
     pub b: Host,
     pub now: Time,
-    /// Loses everything.
+    /// Whether the network loses all MADs.
     pub is_down: bool,
 }
 
@@ -167,12 +167,12 @@ impl TwoHosts {
         Self { a, b, now: Time::from_ns(1), is_down: false }
     }
 
-    /// Carries until nothing is on its way.
+    /// Delivers MADs until none is in flight.
     pub fn run(&mut self) {
         self.run_inspected(|_| {});
     }
 
-    /// As [`run`](Self::run), and shows each MAD.
+    /// Delivers MADs like [`run`](Self::run), and passes each to `inspect`.
     pub fn run_inspected(&mut self, mut inspect: impl FnMut(&CmTransmit)) {
         loop {
             let from_a = std::iter::from_fn(|| self.a.cma.poll_transmit()).collect::<Vec<_>>();
@@ -190,7 +190,7 @@ impl TwoHosts {
         }
     }
 
-    /// Lets time pass until nothing is due any more.
+    /// Advances the time until no deadline is left.
     pub fn wait(&mut self) {
         self.run();
         while let Some(at) = self.next_deadline() {
@@ -198,7 +198,7 @@ impl TwoHosts {
         }
     }
 
-    /// Lets so many seconds pass.
+    /// Advances the time by `seconds`.
     pub fn pass(&mut self, seconds: u64) {
         let end = self.now.plus_ns(seconds * 1_000_000_000);
         self.run();
@@ -219,13 +219,13 @@ impl TwoHosts {
         self.run();
     }
 
-    /// Asks host B; its answer, if any, has come.
+    /// Sends a request to host B, and delivers all MADs.
     pub fn connect(&mut self, id: CmaId, param: &ConnParam<'_>) {
         self.a.cma.connect(self.now, id, param).unwrap();
         self.run();
     }
 
-    /// Begins to ask port `port` of host B for queue pair `qpn`.
+    /// Sends a request for queue pair `qpn` to `port` of host B, without delivering it.
     pub fn begin(&mut self, port: u16, qpn: u32) -> CmaId {
         let id = self.a.resolved(PortSpace::TCP, &format!("10.0.0.2:{port}"));
         let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
@@ -233,7 +233,7 @@ impl TwoHosts {
         id
     }
 
-    /// The identifier of a request that host B is told of.
+    /// Returns the identifier of a request to host B.
     #[track_caller]
     pub fn request(&mut self) -> CmaId {
         self.b.expect(CmaEventType::ConnectRequest).new_id.unwrap()
@@ -249,7 +249,8 @@ impl TwoHosts {
         self.run();
     }
 
-    /// Host A has asked host B for a connection: the listener, the active and the passive side.
+    /// Sends a request from host A to host B. Returns the identifiers of the listener, the active
+    /// side and the passive side.
     pub fn asked(&mut self, param: &ConnParam<'_>) -> (CmaId, CmaId, CmaId) {
         let listener = self.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
         let active = self.a.resolved(PortSpace::TCP, "10.0.0.2:9");
@@ -257,7 +258,7 @@ impl TwoHosts {
         (listener, active, self.request())
     }
 
-    /// A connection from `a` to port 9 of `b`: both identifiers.
+    /// Connects host A to port 9 of host B, and returns both identifiers.
     pub fn connected(&mut self) -> (CmaId, CmaId) {
         let (listener, active, passive) = self.asked(&ConnParam::default());
         self.accept(passive, &ConnParam::default());
@@ -268,13 +269,13 @@ impl TwoHosts {
         (active, passive)
     }
 
-    /// Destroys identifiers of both.
+    /// Destroys identifiers of both hosts.
     pub fn destroy<const A: usize, const B: usize>(&mut self, of_a: [CmaId; A], of_b: [CmaId; B]) {
         of_a.into_iter().for_each(|id| self.a.cma.destroy_id(self.now, id).unwrap());
         of_b.into_iter().for_each(|id| self.b.cma.destroy_id(self.now, id).unwrap());
     }
 
-    /// Nothing is left of anything.
+    /// Checks that nothing leaks.
     #[track_caller]
     pub fn assert_empty(&mut self) {
         self.wait();

@@ -132,7 +132,7 @@ fn options_out_of_range_are_named() {
     );
     assert_eq!(
         of(options.clone().private_data(&[0; cm::CONNECT_DATA_MAX + 1])),
-        "57 bytes of private data, at most 56 are allowed"
+        "57 bytes of private data exceed the maximum of 56 bytes"
     );
     let other = device(28, 3).alloc_pd().unwrap();
     assert_eq!(
