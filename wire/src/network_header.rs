@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_says_where_it_came_from() {
+    fn an_emitted_header_states_the_source() {
         for (from, to) in
             [("10.1.2.3", "10.1.2.4"), ("10.1.2.3", "239.0.0.9"), ("fe80::1", "ff02::9")]
         {

@@ -106,7 +106,7 @@ fn a_damaged_byte_breaks_the_icrc() {
 }
 
 #[test]
-fn what_was_parsed_emits_the_same_bytes() {
+fn parsed_packets_emit_the_same_bytes() {
     for_each_packet(|at, frame, packet| {
         let mut buf = [0xa5; urxe_wire::packet::MAX_PACKET_LEN];
         let end = packet.to_repr().emit(packet.payload(), &mut buf).unwrap();

@@ -53,7 +53,7 @@ fn captured(capture: &str, attribute: Attribute) -> Mad {
 }
 
 #[test]
-fn a_captured_req_says_what_the_programs_asked_for() {
+fn a_captured_req_has_the_values_of_the_programs() {
     let CmMessage::Req(req) = captured("rping", Attribute::Req).message else { panic!() };
     let client: IpAddr = [10, 77, 0, 12].into();
     let server: IpAddr = [10, 77, 0, 11].into();
@@ -94,7 +94,7 @@ fn a_captured_req_says_what_the_programs_asked_for() {
 }
 
 #[test]
-fn captured_answers_say_what_the_kernel_said() {
+fn captured_replies_have_the_values_of_the_kernel() {
     let CmMessage::Rep(rep) = captured("rping", Attribute::Rep).message else { panic!() };
     assert_eq!(rep.remote_comm_id, CommId(0xca63_8a66));
     assert_eq!((rep.local_qpn, rep.starting_psn), (Qpn::masked(0x91), Psn::new(0x17f006)));
@@ -196,7 +196,7 @@ fn service_ids_are_made_and_read() {
 proptest! {
     /// Any bytes that parse are emitted with zeros in reserved bits, and parse to the same value.
     #[test]
-    fn any_message_goes_there_and_back(
+    fn any_message_survives_a_round_trip(
         attribute in proptest::sample::select(&Attribute::ALL[..]),
         tid in any::<u64>(),
         modifier in any::<u32>(),
@@ -236,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn cma_headers_go_there_and_back(
+    fn cma_headers_survive_a_round_trip(
         port in any::<u16>(), a in any::<u128>(), b in any::<u128>(), v6 in any::<bool>(),
     ) {
         let ip = |bits: u128| if v6 { IpAddr::from(Ipv6Addr::from_bits(bits)) } else { Ipv4Addr::from_bits(bits as u32).into() };

@@ -92,7 +92,7 @@ fn packet() -> impl Strategy<Value = (PacketRepr, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn what_is_constructed_is_emitted_and_parses_back((repr, payload) in packet()) {
+    fn constructed_packets_are_emitted_and_parse_to_the_same((repr, payload) in packet()) {
         // The buffer holds 0xa5 everywhere, so that a byte left unwritten is detected.
         let mut buf = [0xa5; MAX_PACKET_LEN + 8];
         let end = repr.emit(&payload, &mut buf).unwrap();

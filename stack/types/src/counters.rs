@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_fifteen_come_first_under_their_names() {
+    fn the_kernels_fifteen_counters_have_their_names_and_are_first() {
         let names: Vec<_> = Counter::ALL[..Counter::KERNEL].iter().map(|c| c.name()).collect();
         assert_eq!(
             names,

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_to_their_index_and_never_collide() {
+    fn numbers_lead_to_their_index_and_never_collide() {
         let numbers = QpNumbers::new(5, 42);
         let mut seen = std::collections::HashSet::new();
         for generation in 0..GENERATIONS {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_slot_is_nobody_here() {
+    fn numbers_of_another_process_slot_have_no_index() {
         let qpn = QpNumbers::new(3, 1).number(9, 0).unwrap();
         assert_eq!(QpNumbers::new(4, 1).index(qpn), None);
     }

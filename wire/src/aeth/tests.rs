@@ -2,7 +2,7 @@ use super::*;
 
 /// IBTA 9.5.2 and 9.7.5.
 #[test]
-fn every_syndrome_byte_is_understood_and_comes_back() {
+fn every_syndrome_byte_survives_a_round_trip() {
     for byte in 0..=u8::MAX {
         assert_eq!(Syndrome::from_byte(byte).byte(), byte, "{byte:#04x}");
     }

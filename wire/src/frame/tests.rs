@@ -9,7 +9,7 @@ fn v6() -> FrameRepr {
 }
 
 #[test]
-fn what_was_built_parses() {
+fn built_frames_parse() {
     for mut repr in [v4(), v6()] {
         for vlan in [vec![], vec![(0x8100, 0x6064)], vec![(0x88a8, 0xf001), (0x8100, 0x0fff)]] {
             repr.link = Some(LinkRepr { src: [2, 0, 0, 0, 0, 1], dst: [2, 0, 0, 0, 0, 2], vlan });
@@ -98,7 +98,7 @@ fn every_reason_has_its_error() {
 }
 
 #[test]
-fn an_ethertype_that_lies_is_told() {
+fn a_wrong_ethertype_is_an_error() {
     let mut bytes = v6().build(&[0; 20]).unwrap();
     bytes[12..14].copy_from_slice(&[8, 0]);
     assert_eq!(Frame::parse(&bytes).map(|_| ()), Err(FrameError::BadIpVersion(6)));

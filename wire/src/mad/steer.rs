@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mad_is_for_nobody() {
+    fn bytes_that_are_not_a_mad_have_no_destination() {
         let bytes = mad(CM_CLASS, METHOD_SEND, 0x10);
         for have in [0, 1, 24, 255] {
             assert_eq!(Destination::of(&bytes[..have]), Err(MadError::Length { have }));

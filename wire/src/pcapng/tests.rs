@@ -80,7 +80,7 @@ fn an_independent_reader_reads_it_back() {
 }
 
 #[test]
-fn what_is_too_long_is_cut() {
+fn too_long_values_are_cut() {
     let mut out = Vec::new();
     section_header(&mut out, &"ü".repeat(40_000));
     interface_description(&mut out, LinkType::Ethernet, "");

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_leads_back_to_its_index_and_slot() {
+    fn an_id_yields_its_index_and_slot() {
         for slot in [0, 1, 37, MAX_PROCESS_SLOTS - 1] {
             let mut ids = CommIds::new(slot, Rng::new(u64::from(slot)));
             let mut seen = BTreeSet::new();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_goes_at_once_and_the_rest_as_answers_come() {
+    fn one_window_is_sent_at_once_and_the_rest_after_replies() {
         let mut request_windows = RequestWindows::default();
         let send_states = register_many(&mut request_windows, Time::ZERO, 300);
         let in_flight: Vec<SendState> =
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_silent_gets_another_window_after_a_while() {
+    fn a_peer_without_replies_receives_another_window_after_a_while() {
         let mut request_windows = RequestWindows::default();
         let at_once = 2 * WINDOW + 40;
         let first = register_many(&mut request_windows, Time::ZERO, at_once as u32)[0];

@@ -50,7 +50,7 @@ fn opcodes_have_the_numbers_of_libibverbs() {
 }
 
 #[test]
-fn immediate_and_invalidated_key_share_their_place() {
+fn immediate_and_invalidated_key_share_a_field() {
     let plain = Completion::new(7, Qpn::QP1, WcOpcode::Recv, WcStatus::Success).with_byte_len(3);
     assert_eq!(
         (plain.wr_id, plain.byte_len, plain.imm_data(), plain.invalidated_rkey()),

@@ -74,7 +74,7 @@ fn ranges_hold_their_ends() {
 }
 
 #[test]
-fn chances_come_true_as_often_as_they_say() {
+fn probabilities_are_respected() {
     let mut rng = Rng::new(2);
     for (chance, low, high) in [
         (Probability::NEVER, 0, 0),

@@ -37,7 +37,7 @@ const INPUTS: [Input; Input::TimewaitExit as usize + 1] = {
 };
 
 #[test]
-fn no_two_rows_say_something_about_the_same() {
+fn each_state_and_input_has_at_most_one_row() {
     for state in CmState::ALL {
         for input in INPUTS {
             let rows = TABLE
@@ -50,7 +50,7 @@ fn no_two_rows_say_something_about_the_same() {
 }
 
 #[test]
-fn every_state_is_reached_and_left() {
+fn every_state_can_be_entered_and_left() {
     let mut reached = BTreeSet::from([CmState::Idle]);
     // Requests of peers start in these states.
     reached.extend([CmState::ReqRcvd, CmState::SidrReqRcvd]);
@@ -69,7 +69,7 @@ fn every_state_is_reached_and_left() {
 
 /// States with retransmission have a row for exhausted retries, and other states do not.
 #[test]
-fn whoever_asks_gives_up_some_time() {
+fn requests_with_retransmission_end_some_time() {
     let asking: BTreeSet<_> = TABLE
         .iter()
         .filter(|Row(_, _, action, _)| {
@@ -92,7 +92,7 @@ fn whoever_asks_gives_up_some_time() {
 }
 
 #[test]
-fn a_connection_ends_in_every_state_by_the_programs_will() {
+fn a_program_can_end_a_connection_in_every_state() {
     use CmState::*;
     for state in CmState::ALL {
         let ends = [Input::CallRej, Input::CallDreq, Input::CallDrep, Input::CallSidrRep];

@@ -74,7 +74,7 @@ fn many_that_begin_at_once_do_not_flood_the_peer() {
 }
 
 #[test]
-fn a_flood_of_requests_fills_the_backlog_and_no_more() {
+fn a_flood_of_requests_fills_only_the_backlog() {
     let mut cm = manager(1, 1);
     let listener = cm.listen(SERVICE, None, 5).unwrap();
     for n in 0..10_000 {
@@ -218,7 +218,7 @@ fn a_path_is_not_changed() {
 }
 
 #[test]
-fn what_names_no_communication_is_answered_only_where_the_peer_would_wait() {
+fn messages_of_unknown_connections_are_answered_only_if_the_peer_waits() {
     let mut cm = manager(1, 1);
     for attribute in Attribute::ALL {
         let mut mad = Mad::parse(&{
@@ -252,7 +252,7 @@ fn what_names_no_communication_is_answered_only_where_the_peer_would_wait() {
 }
 
 #[test]
-fn requests_that_cannot_be_are_refused_with_their_reason() {
+fn invalid_requests_are_rejected_with_their_reason() {
     let mut cm = manager(1, 1);
     cm.listen(SERVICE, None, 5).unwrap();
     let (from, good) = unknown_peer(1);

@@ -93,7 +93,7 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
 }
 
 #[test]
-fn a_datagram_service_is_asked_anew_by_another_transaction() {
+fn another_transaction_is_a_new_sidr_request() {
     let mut cm = listening();
     let sidr = SidrReq { request_id: THEIRS, service_id: SERVICE, ..SidrReq::default() };
     for (tid, qpn) in [(1, 5), (2, 6)] {

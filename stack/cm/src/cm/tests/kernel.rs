@@ -169,7 +169,7 @@ fn a_req_like_a_kernels_is_the_kernels() {
 }
 
 #[test]
-fn nobody_listening_is_refused_byte_for_byte_as_the_kernel_does() {
+fn a_rej_without_a_listener_equals_the_kernels_byte_for_byte() {
     let mads = captured("reject.pcap");
     let (path, req) = find(&mads, Attribute::Req);
     let (_, want) = find(&mads, Attribute::Rej);
@@ -189,7 +189,7 @@ fn nobody_listening_is_refused_byte_for_byte_as_the_kernel_does() {
 }
 
 #[test]
-fn a_datagram_service_is_answered_byte_for_byte_as_the_kernel_does() {
+fn a_sidr_rep_equals_the_kernels_byte_for_byte() {
     let mads = captured("udaddy.pcap");
     let (path, req) = find(&mads, Attribute::SidrReq);
     let (_, want) = find(&mads, Attribute::SidrRep);

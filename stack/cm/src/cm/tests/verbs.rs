@@ -13,7 +13,7 @@ use crate::test_network::{Fate, LATENCY_NS, SECOND_NS};
 use urxe_types::time::Time;
 
 #[test]
-fn calls_out_of_place_name_the_state() {
+fn calls_in_a_wrong_state_name_the_state() {
     let mut cm = manager(3, 1);
     let id = cm.connect(Time::ZERO, route(0), request(1), 0, false).unwrap();
     assert_eq!(id.slot(), 3);
@@ -146,7 +146,7 @@ fn both_sides_agree() {
 }
 
 #[test]
-fn options_of_enhanced_connections_come_back() {
+fn options_of_enhanced_connection_establishment_are_returned() {
     let mut cm = manager(1, 1);
     let id = cm.connect(Time::ZERO, route(0), request(1), 0, false).unwrap();
     let vendor = SpreadVendorId(Bits::masked(0x1234));
@@ -180,7 +180,7 @@ fn an_alternate_path_is_kept_and_not_accepted() {
 }
 
 #[test]
-fn a_refusal_carries_the_programs_words() {
+fn a_rejection_carries_the_programs_data() {
     let mut pair = Pair::new(Script::PassiveRejects, 1);
     pair.send_request(0, 1);
     pair.run(Time::from_ns(SECOND_NS), |_, _| Fate::Deliver);

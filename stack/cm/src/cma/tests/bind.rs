@@ -30,7 +30,7 @@ fn ports_are_shared_as_the_kernel_allows() {
 }
 
 #[test]
-fn localhost_without_a_device_is_all_devices() {
+fn localhost_without_a_device_binds_to_all_devices() {
     let mut host = Host::new("10.0.0.1", 1);
     for (localhost, any) in [("127.0.0.1:100", "0.0.0.0:100"), ("[::1]:101", "[::]:101")] {
         let id = host.listen(PortSpace::TCP, localhost, 1);
@@ -46,7 +46,7 @@ fn localhost_without_a_device_is_all_devices() {
 }
 
 #[test]
-fn who_is_bound_to_ipv4_leaves_ipv6_to_others() {
+fn a_listener_bound_to_ipv4_allows_others_on_ipv6() {
     let mut host = Host::new("10.0.0.1", 1);
     let mut bind = |addr: &str, af_only: Option<bool>| {
         let id = host.id(PortSpace::TCP);
@@ -63,7 +63,7 @@ fn who_is_bound_to_ipv4_leaves_ipv6_to_others() {
 }
 
 #[test]
-fn requests_of_either_ip_version_come_to_who_is_bound_for_it() {
+fn requests_of_either_ip_version_reach_matching_listeners() {
     let cases = [
         ("0.0.0.0", None, false, true),
         ("0.0.0.0", Some(false), true, true),
@@ -100,7 +100,7 @@ fn requests_of_either_ip_version_come_to_who_is_bound_for_it() {
 }
 
 #[test]
-fn a_port_of_another_process_is_taken_and_given_back_when_that_goes() {
+fn a_port_claimed_by_another_process_is_in_use_until_released() {
     let mut host = Host::new("10.0.0.1", 1);
     let service = ServiceId::new(PortSpace::TCP, 100).0;
     lock(&host.claims).insert(service);
@@ -115,7 +115,7 @@ fn a_port_of_another_process_is_taken_and_given_back_when_that_goes() {
 }
 
 #[test]
-fn ports_that_nobody_asks_for_by_number_are_all_different() {
+fn automatically_chosen_ports_are_all_different() {
     let mut host = Host::new("10.0.0.1", 1);
     let mut ports = std::collections::BTreeSet::new();
     for n in 0..500 {
@@ -131,7 +131,7 @@ fn ports_that_nobody_asks_for_by_number_are_all_different() {
 }
 
 #[test]
-fn no_way_and_no_sense_are_errors() {
+fn missing_routes_and_invalid_calls_are_errors() {
     let mut host = Host::new("10.0.0.1", 1);
     let id = host.id(PortSpace::TCP);
     let nowhere = "203.0.113.1:1".parse().unwrap();
@@ -151,7 +151,7 @@ fn no_way_and_no_sense_are_errors() {
 
 /// There is no device on the route. As in the kernel, some errors fail the call, others are events.
 #[test]
-fn what_no_device_reaches_is_told_and_can_be_tried_again() {
+fn a_peer_without_a_device_is_reported_and_can_be_resolved_later() {
     let mut host = Host::new("10.0.0.1", 1);
     host.cma.detach(host.key);
     let id = host.id(PortSpace::TCP);
@@ -208,7 +208,7 @@ fn events_that_wait_move_with_their_identifier() {
 }
 
 #[test]
-fn a_device_that_comes_later_is_listened_on_as_well() {
+fn listeners_on_all_addresses_use_a_device_added_later() {
     let mut hosts = TwoHosts::new();
     hosts.b.cma.detach(hosts.b.key);
     let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);

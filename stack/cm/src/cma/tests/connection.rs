@@ -21,7 +21,7 @@ fn data(param: &EventParam, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn both_sides_learn_what_the_other_said_and_their_queue_pairs_fit() {
+fn both_sides_receive_the_parameters_and_their_queue_pairs_match() {
     let mut hosts = TwoHosts::new();
     let listener = hosts.b.listen(PortSpace::TCP, "10.0.0.2:4000", 0);
     let active = hosts.a.resolved(PortSpace::TCP, "10.0.0.2:4000");
@@ -92,7 +92,7 @@ fn both_sides_learn_what_the_other_said_and_their_queue_pairs_fit() {
 }
 
 #[test]
-fn an_end_is_told_once_and_its_time_of_waiting_too() {
+fn the_end_of_a_connection_and_of_timewait_is_reported_once() {
     let mut hosts = TwoHosts::new();
     let (active, passive) = hosts.connected();
     hosts.b.cma.disconnect(hosts.now, passive).unwrap();
@@ -113,7 +113,7 @@ fn an_end_is_told_once_and_its_time_of_waiting_too() {
 }
 
 #[test]
-fn a_peer_that_is_gone_ends_a_connection_by_itself() {
+fn a_connection_to_a_dead_peer_ends_after_a_timeout() {
     let mut hosts = TwoHosts::new();
     let (active, passive) = hosts.connected();
     hosts.is_down = true;
@@ -129,7 +129,7 @@ fn a_peer_that_is_gone_ends_a_connection_by_itself() {
 /// As with a kernel, the program learns this by accepting, or by requesting attributes of its queue
 /// pair.
 #[test]
-fn a_request_that_is_withdrawn_is_not_told() {
+fn a_withdrawn_request_causes_no_event() {
     let mut hosts = TwoHosts::new();
     let (listener, active, passive) = hosts.asked(&ConnParam::default());
     assert!(hosts.b.cma.qp_attr(passive, QpState::Init).is_ok());
@@ -146,7 +146,7 @@ fn a_request_that_is_withdrawn_is_not_told() {
 
 /// The active side has an unread reply when the passive side withdraws it.
 #[test]
-fn what_never_was_a_connection_has_no_end_to_tell_of() {
+fn a_connection_that_was_not_established_reports_no_end() {
     let mut hosts = TwoHosts::new();
     let (listener, active, passive) = hosts.asked(&ConnParam::default());
     hosts.accept(passive, &ConnParam::default());
@@ -167,7 +167,7 @@ fn what_never_was_a_connection_has_no_end_to_tell_of() {
 }
 
 #[test]
-fn who_refuses_says_why_and_who_does_not_listen_is_not_reached() {
+fn a_rejection_has_its_reason_and_a_port_without_listener_is_rejected() {
     let mut hosts = TwoHosts::new();
     let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
     let [refused, absent] = [9, 10].map(|port| hosts.begin(port, port.into()));
@@ -185,7 +185,7 @@ fn who_refuses_says_why_and_who_does_not_listen_is_not_reached() {
 }
 
 #[test]
-fn a_full_backlog_answers_nothing_and_takes_the_next_try() {
+fn a_full_backlog_sends_no_reply_and_accepts_the_next_try() {
     let mut hosts = TwoHosts::new();
     let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 1);
     let ids = [1, 2].map(|qpn| hosts.begin(9, qpn));
@@ -203,7 +203,7 @@ fn a_full_backlog_answers_nothing_and_takes_the_next_try() {
 
 /// An MRA answers a repeated request, so that a program may take minutes.
 #[test]
-fn programs_that_take_their_time_are_borne_with() {
+fn slow_programs_extend_the_timeout_with_mras() {
     let mut hosts = TwoHosts::new();
     let (listener, active, passive) = hosts.asked(&ConnParam::default());
     let sent =
@@ -237,7 +237,7 @@ fn a_silent_peer_is_unreachable() {
 }
 
 #[test]
-fn who_destroys_a_listener_refuses_what_waits() {
+fn destroying_a_listener_rejects_pending_requests() {
     let mut hosts = TwoHosts::new();
     let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
     let id = hosts.begin(9, 0);
@@ -251,7 +251,7 @@ fn who_destroys_a_listener_refuses_what_waits() {
 }
 
 #[test]
-fn a_device_that_goes_is_told_to_all_that_use_it() {
+fn removing_a_device_notifies_all_its_identifiers() {
     let mut hosts = TwoHosts::new();
     let (active, passive) = hosts.connected();
     hosts.a.cma.detach(hosts.a.key);
@@ -304,7 +304,7 @@ fn cycles(count: usize) {
 }
 
 #[test]
-fn connections_that_come_and_go_leave_nothing() {
+fn repeated_connections_leave_nothing() {
     cycles(2_000);
 }
 

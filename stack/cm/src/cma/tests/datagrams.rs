@@ -8,7 +8,7 @@ use crate::cma::{CmaEventType, ConnParam, EventParam, Membership};
 use urxe_types::attr::{QpAttrMask, QpState};
 
 #[test]
-fn a_service_tells_its_queue_pair() {
+fn a_service_replies_with_its_queue_pair() {
     let mut hosts = TwoHosts::new();
     let listener = hosts.b.listen(PortSpace::UDP, "0.0.0.0:9", 0);
     let active = hosts.a.resolved(PortSpace::UDP, "10.0.0.2:9");
@@ -36,7 +36,7 @@ fn a_service_tells_its_queue_pair() {
 }
 
 #[test]
-fn no_service_and_a_refusal_are_unreachable_with_the_status() {
+fn a_missing_service_and_a_rejection_are_unreachable_with_the_status() {
     let mut hosts = TwoHosts::new();
     let listener = hosts.b.listen(PortSpace::UDP, "0.0.0.0:9", 0);
     let ids = [9, 10].map(|port| {
@@ -58,7 +58,7 @@ fn no_service_and_a_refusal_are_unreachable_with_the_status() {
 }
 
 #[test]
-fn a_group_is_told_with_the_way_to_it() {
+fn joining_a_group_reports_its_address_vector() {
     let mut hosts = TwoHosts::new();
     let id = hosts.a.id(PortSpace::UDP);
     hosts.a.bind(id, "10.0.0.1:0").unwrap();

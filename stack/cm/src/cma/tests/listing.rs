@@ -24,7 +24,7 @@ fn listed(number: u64, state: &str, src: &str) -> ListedId {
 }
 
 #[test]
-fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
+fn a_listing_has_states_and_numbers_of_both_sides() {
     let mut hosts = TwoHosts::new();
     // An identifier that is not bound, and so on no device.
     let idle = hosts.b.id(PortSpace::TCP);
@@ -78,7 +78,7 @@ fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
 }
 
 #[test]
-fn what_another_version_tells_is_understood_as_far_as_it_goes() {
+fn listings_of_another_version_are_read_with_defaults() {
     #[derive(serde::Serialize)]
     struct Other {
         ids: Vec<BTreeMap<&'static str, &'static str>>,

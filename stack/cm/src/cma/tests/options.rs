@@ -78,7 +78,7 @@ fn connected(set: &Set) -> ((u8, u8), (u8, u8), Vec<u8>) {
 const NOTHING: Set = Set { tos: 0, timeout: None, is_early: true, listener: None };
 
 #[test]
-fn the_type_of_service_is_both_ends_and_every_messages() {
+fn the_type_of_service_applies_to_both_sides_and_every_message() {
     assert_eq!(connected(&NOTHING), ((0, 17), (0, 17), vec![0; 4]));
     let set = Set { tos: TOS, ..NOTHING };
     assert_eq!(connected(&set), ((TOS, 17), (TOS, 17), vec![TOS; 4]));
@@ -88,7 +88,7 @@ fn the_type_of_service_is_both_ends_and_every_messages() {
 }
 
 #[test]
-fn the_timeout_is_the_own_and_derived_for_the_peer() {
+fn the_timeout_applies_locally_and_is_derived_for_the_peer() {
     // Both timeouts follow from half of the option. The acknowledgement delay of 15 is smaller than
     // 19, and larger than 9.
     for (timeout, peers) in [(19, 19), (9, 15)] {
@@ -104,7 +104,7 @@ fn the_timeout_is_the_own_and_derived_for_the_peer() {
 }
 
 #[test]
-fn a_listeners_options_are_its_own_unless_it_hands_them_on() {
+fn a_listeners_options_apply_to_requests_only_if_inherited() {
     let set = Set { tos: TOS, listener: Some(false), ..NOTHING };
     assert_eq!(connected(&set), ((TOS, 17), (TOS, 17), vec![TOS; 4]));
     let set = Set { tos: TOS, listener: Some(true), ..NOTHING };
@@ -112,7 +112,7 @@ fn a_listeners_options_are_its_own_unless_it_hands_them_on() {
 }
 
 #[test]
-fn datagrams_have_the_type_of_service_of_their_route() {
+fn datagrams_use_the_type_of_service_of_their_route() {
     let mut hosts = TwoHosts::new();
     hosts.b.listen(PortSpace::UDP, "0.0.0.0:9", 0);
     let active = hosts.a.id(PortSpace::UDP);
@@ -129,7 +129,7 @@ fn datagrams_have_the_type_of_service_of_their_route() {
 }
 
 #[test]
-fn a_route_that_the_program_brings_is_the_reqs() {
+fn a_route_of_the_program_is_used_in_the_req() {
     let mut hosts = TwoHosts::new();
     let listener = hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
     let active = hosts.a.id(PortSpace::TCP);

@@ -88,7 +88,7 @@ impl Session {
 }
 
 #[test]
-fn every_length_of_a_request_arrives_and_more_asks_nobody() {
+fn every_length_of_a_request_arrives_and_longer_data_is_an_error() {
     for capacity in CAPACITIES {
         let mut session = Session::new(capacity);
         for len in 0..=capacity.request {
@@ -117,7 +117,7 @@ fn every_length_of_a_request_arrives_and_more_asks_nobody() {
 }
 
 #[test]
-fn every_length_of_an_answer_arrives_and_more_is_a_refusal() {
+fn every_length_of_a_reply_arrives_and_longer_data_rejects() {
     for capacity in CAPACITIES {
         let is_connection = capacity.space == PortSpace::TCP;
         let mut session = Session::new(capacity);
@@ -150,7 +150,7 @@ fn every_length_of_an_answer_arrives_and_more_is_a_refusal() {
 }
 
 #[test]
-fn every_length_of_a_refusal_arrives_and_more_can_be_said_shorter() {
+fn every_length_of_a_rejection_arrives_and_longer_data_is_an_error() {
     for capacity in CAPACITIES {
         let is_connection = capacity.space == PortSpace::TCP;
         let mut session = Session::new(capacity);
