@@ -62,3 +62,31 @@ pub fn need_typos(runner: &mut Runner) -> Result<()> {
     command.args(["-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--target"]);
     runner.run(command.arg(target_folder().join("typos")).arg(TYPOS))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+
+    /// Variables that a program sets for a process of its own.
+    const INTERNAL: [&str; 3] = ["URXE_BENCH_MEMORY", "URXE_BENCH_ROLE", "URXE_TEST_"];
+
+    #[test]
+    fn each_environment_variable_has_a_row() {
+        let page = fs::read_to_string(root().join("docs/environment.md")).unwrap();
+        let mut missing = BTreeSet::new();
+        for file in tracked(&["*.rs", "*.sh"]).unwrap() {
+            let text = fs::read_to_string(root().join(file)).unwrap();
+            for part in text.split(|c: char| !(c.is_ascii_uppercase() || c == '_')) {
+                let is_internal = INTERNAL.iter().any(|internal| part.starts_with(internal));
+                let is_variable = part.starts_with("URXE_") && part.len() > "URXE_".len();
+                if is_variable && !is_internal && !page.contains(&format!("| `{part}` |")) {
+                    missing.insert(part.to_owned());
+                }
+            }
+        }
+        assert!(missing.is_empty(), "docs/environment.md has no row for {missing:?}");
+    }
+}
