@@ -214,9 +214,9 @@ fn addresses_without_a_group_and_other_services_are_refused() {
     let net = DatagramNet::new(1);
     let host = &net.hosts[0];
     for (not_a_group, text) in [
-        ("10.0.0.1", "0000:0000:0000:0000:0000:ffff:0a00:0001 is no multicast group"),
-        ("fe80::1", "is no multicast group"),
-        ("::", "is no multicast group"),
+        ("10.0.0.1", "0000:0000:0000:0000:0000:ffff:0a00:0001 is not a multicast group"),
+        ("fe80::1", "is not a multicast group"),
+        ("::", "is not a multicast group"),
     ] {
         let gid: Gid = not_a_group.parse().unwrap();
         let error = host.device.attach_mcast(host.qp, gid).unwrap_err();

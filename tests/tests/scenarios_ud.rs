@@ -209,7 +209,10 @@ fn bad_attributes_are_refused_with_a_reason() {
         (port, "port_num is 2; the device has port 1 only"),
         (index, "sgid_index is 3, and the port's GID table has no valid entry there"),
         (version, "are of different IP versions: choose another index"),
-        (local, "is_global is 0: an address handle of RoCE needs a GRH, whose dgid says where to"),
+        (
+            local,
+            "is_global is 0: an address handle of RoCE needs a GRH with the destination in dgid",
+        ),
     ] {
         let error = refused.unwrap_err();
         assert_eq!(error.errno(), EINVAL);

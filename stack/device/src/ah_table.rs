@@ -1,7 +1,7 @@
 //! The table of address handles, in which a queue pair finds the path of a datagram.
 //!
-//! Each place in the table has a lock of its own, taken under a queue pair's for a copy of a few
-//! bytes.
+//! Each entry has its own lock. A thread takes it under the lock of a queue pair, for a copy of a
+//! few bytes.
 
 use std::net::IpAddr;
 
@@ -20,11 +20,11 @@ use crate::slot_table::SlotTable;
 pub(crate) struct Ah {
     pub generation: u32,
     pub pd: PdId,
-    /// The protection domain that `pd` is or is a parent domain of: whose queue pairs may send over
-    /// it.
+    /// The protection domain whose queue pairs may use the handle: `pd`, or the domain that `pd` is
+    /// a parent domain of.
     pub base: PdId,
     pub attr: AddressVector,
-    /// Of the path to all processes of the peer that are not in `to_slots`.
+    /// The key of the path to all processes of the peer that are not in `to_slots`.
     pub key: PathKey,
     pub path: u32,
     /// The paths to single processes, by slot.
@@ -40,7 +40,8 @@ impl Ah {
         (self.to_slot(peer_slot(qpn)).unwrap_or(self.path), self.key.peer)
     }
 
-    /// Returns the slot that messages to `qpn` need, if no path to it is there yet.
+    /// Returns the slot of the process that messages to `qpn` go to, if the handle has no path to
+    /// that slot.
     pub fn lacks(&self, qpn: Qpn) -> Option<u8> {
         let slot = peer_slot(qpn);
         (slot != self.key.peer_slot
@@ -66,16 +67,15 @@ impl AhTable {
         slot.as_mut().filter(|ah| ah.generation == handle.generation).map(use_it)
     }
 
-    /// Returns the path that messages over `handle` to `qpn` take; `None` when the handle was
-    /// destroyed.
+    /// Returns the path of messages over `handle` to `qpn`. `None` if the handle was destroyed.
     pub fn path_of(&self, handle: AhHandle, qpn: Qpn) -> Option<(u32, IpAddr)> {
         self.with(handle, |ah| ah.way_to(qpn))
     }
 
-    /// Returns the same for a queue pair of protection domain `pd`, which posts such a message.
+    /// Returns the path of a message that a queue pair of protection domain `pd` posts.
     ///
     /// # Errors
-    /// [`PostError::NoAh`], [`PostError::AhOfOtherPd`].
+    /// [`PostError::NoAh`] or [`PostError::AhOfOtherPd`].
     pub fn path_for(
         &self,
         pd: PdId,

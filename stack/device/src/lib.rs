@@ -1,8 +1,8 @@
 //! A RoCEv2 device as a sans-IO state machine: queue pairs, completions, paths and timers.
 //!
-//! Packets, time and the program's calls go in; packets, completions and the next deadline come
-//! out. This crate has no socket, no thread, no clock and no global, and its randomness is passed
-//! in.
+//! The inputs are packets, the time and the program's calls. The outputs are packets, completions
+//! and the next deadline. This crate has no socket, thread, clock or global, and the caller passes
+//! a seed for its randomness.
 //!
 //! | module | subject |
 //! |---|---|

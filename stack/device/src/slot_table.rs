@@ -1,11 +1,11 @@
-//! A table that grows and whose entries never move, so that a reader needs no lock and no reference
-//! count.
+//! A table that grows and whose entries never move, so a reader needs neither a lock nor a
+//! reference count. A list of free entries.
 
 use std::sync::OnceLock;
 
-/// Entries of the first segment; each further one is twice as long as the one before.
+/// The entries of the first segment. Each further segment is twice as long as the one before.
 const FIRST: u32 = 64;
-/// Enough segments for 2^24 entries.
+/// The segments, enough for 2^24 entries.
 const SEGMENTS: usize = 19;
 
 /// Entries by index, made on first use and kept as long as the table.
@@ -19,7 +19,7 @@ impl<T> SlotTable<T> {
         Self { segments: [const { OnceLock::new() }; SEGMENTS] }
     }
 
-    /// Segment number, and position in it.
+    /// Returns the segment's number and the position in it.
     #[inline]
     fn place(index: u32) -> (usize, usize) {
         let shifted = index / FIRST + 1;
@@ -28,14 +28,15 @@ impl<T> SlotTable<T> {
         (segment as usize, (index - start) as usize)
     }
 
-    /// The entry, if it was ever made.
+    /// Returns the entry, or `None` before [`ensure`](Self::ensure) made the entry.
     #[inline]
     pub fn at(&self, index: u32) -> Option<&T> {
         let (segment, position) = Self::place(index);
         self.segments.get(segment)?.get()?.get(position)
     }
 
-    /// The entry, made together with its neighbours when there is none yet. `None` beyond 2^24.
+    /// Returns the entry. Makes the rest of the segment as well if there is none. `None`
+    /// beyond 2^24.
     pub fn ensure(&self, index: u32, make: impl Fn(u32) -> T) -> Option<&T> {
         let (segment, position) = Self::place(index);
         let entries = self.segments.get(segment)?.get_or_init(|| {
@@ -46,10 +47,10 @@ impl<T> SlotTable<T> {
     }
 }
 
-/// The names of a table's entries that are free: those to be used again, and those never used.
+/// The names of a table's free entries: those to be used again, and those never used.
 #[derive(Debug)]
 pub(crate) struct FreeList<T> {
-    /// Used before; the next is the last.
+    /// Names that were used before. The last one is taken first.
     used: Vec<T>,
     /// The first index that was never used.
     fresh: u32,
@@ -62,7 +63,8 @@ impl<T> Default for FreeList<T> {
 }
 
 impl<T> FreeList<T> {
-    /// Takes a free name; `first` makes the first name of an index. `None` if `allowed` are in use.
+    /// Takes a free name. `first` makes the first name of an index. `None` if `allowed` names are
+    /// in use.
     pub fn take(&mut self, allowed: u32, first: impl FnOnce(u32) -> T) -> Option<T> {
         self.used.pop().or_else(|| {
             let index = self.fresh;
@@ -71,7 +73,7 @@ impl<T> FreeList<T> {
         })
     }
 
-    /// Returns an entry, with the name of its next use.
+    /// Returns an entry under the name of its next use.
     pub fn put(&mut self, next: T) {
         self.used.push(next);
     }

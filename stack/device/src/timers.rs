@@ -1,9 +1,8 @@
-//! When things want to be looked at again: queue pairs, and completion queues whose events are held
-//! back.
+//! Deadlines of queue pairs, and of completion queues whose events are delayed.
 //!
-//! A deadline moves with every acknowledgement, so it is not followed: a queue pair has (at most a
-//! few) entries, and when one fires the queue pair says what its deadline really is. An entry is
-//! added only when none stands at or before the deadline, which on a busy queue pair is once a
+//! A deadline moves with every acknowledgement, and the timers do not follow it. A queue pair has
+//! at most a few entries. When an entry expires, the queue pair computes its actual deadline. The
+//! device adds an entry only if none stands at or before the deadline: on a busy queue pair once a
 //! timeout, not once a packet.
 
 mod schedule;
@@ -14,12 +13,13 @@ use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::time::Time;
 use urxe_types::wake::Wake;
 
-/// The deadlines of one kind of thing on one device, things by index.
+/// The deadlines of one kind of object of a device, by index.
 pub(crate) struct Timers {
     schedule: Mutex<Schedule>,
-    /// The earliest entry, for who only asks.
+    /// The earliest entry, for readers without the lock.
     next_ns: AtomicU64,
-    /// Woken when the earliest entry became earlier, so that who sleeps sleeps shorter.
+    /// Called when the earliest entry moves to an earlier time, so that a sleeping thread can
+    /// shorten its wait.
     wake: Arc<dyn Wake>,
 }
 
@@ -32,15 +32,15 @@ impl Timers {
         }
     }
 
-    /// The earliest deadline, [`Time::NEVER`] if there is none. It may turn out to have moved.
+    /// Returns the earliest entry, or [`Time::NEVER`]. The deadline itself may be later.
     pub fn next(&self) -> Time {
         Time::from_ns(self.next_ns.load(Ordering::Acquire))
     }
 
-    /// Has thing `index` looked at, at `at`.
+    /// Adds an entry for object `index` at the time `at`.
     pub fn insert(&self, at: Time, index: u32) {
         let mut schedule = lock(&self.schedule);
-        // Stored under the lock alone, so that this is what the schedule begins with.
+        // Only stored under the lock, so this is the schedule's first entry.
         let earliest = at < self.next();
         schedule.insert(at, index);
         if earliest {

@@ -19,35 +19,36 @@ use super::Device;
 use super::counters::Counter;
 use urxe_types::port::Datagrams;
 
-/// The most packets of a run on any port, and so the identifications that our own senders use.
+/// The most packets of a run on any port. Senders of this stack use the identifications below this
+/// number.
 pub(super) const MAX_SEGMENTS: u16 = 128;
 
-/// How received ICRCs are checked.
+/// The check of received ICRCs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IcrcPolicy {
-    /// Only the identifications that this stack's own senders use pass. The kernel's `rdma_rxe`
-    /// uses others.
+    /// Only the identifications that senders of this stack use pass. The kernel's `rdma_rxe` uses
+    /// others.
     Strict,
     /// A packet passes if some identification yields its ICRC. A damaged packet passes with a
     /// chance of 2^-16.
     #[default]
     Solve,
-    /// The ICRC is not looked at.
+    /// The ICRC is not checked.
     Off,
 }
 
-/// The state that checking ICRCs keeps from one datagram to the next.
+/// The state that checks of ICRCs keep from one datagram to the next.
 #[derive(Debug, Default)]
 pub(super) struct IcrcCheck {
     solver: IcrcSolver,
-    /// The flow of the datagrams before, and the seed of its packets' ICRCs.
+    /// The flow of the previous datagrams, and the seed of the ICRCs of its packets.
     seed: Option<(FlowKey, IcrcSeed)>,
-    /// Packets whose ICRC is right for their position, not counted yet: the counter is shared among
-    /// threads.
+    /// Packets whose ICRC is right for their position and that are not counted yet, because threads
+    /// share the counter.
     pub exact: u64,
 }
 
-/// Address and port that datagrams came from, and the address that they came to.
+/// The address and port from which datagrams came, and their destination address.
 type FlowKey = (IpAddr, u16, IpAddr);
 
 impl IcrcCheck {
@@ -67,8 +68,8 @@ impl IcrcCheck {
 }
 
 impl Device {
-    /// Checks shape and ICRC of the packet at position `segment` of its datagram. Returns it with
-    /// the IPv4 identification that its ICRC was made for.
+    /// Checks shape and ICRC of the packet at position `segment` of its datagram. Returns the
+    /// packet with the IPv4 identification that its ICRC was made for.
     pub(super) fn accept<'p>(
         &self,
         seed: &IcrcSeed,
@@ -93,7 +94,7 @@ impl Device {
                 check.exact += 1;
                 identification
             }
-            // A packet of a run, whose neighbours were lost, came late or were not merged to it.
+            // A packet of a run whose neighbours were lost, late, or not merged with it.
             (IcrcVerdict::Solved { identification }, IcrcPolicy::Strict)
                 if identification < MAX_SEGMENTS =>
             {

@@ -1,11 +1,11 @@
-//! Address handles: where a datagram goes, made once and named by each work request.
+//! Address handles: the destinations of datagrams, which work requests name.
 //!
-//! A handle holds a use of the path to its peer, and of one to each process of the peer that a
-//! message went to: what is for two processes must not come from one port, or the receiver merges
-//! it. These are opened when the first such message is posted.
+//! A handle uses the path to its peer, and one path more for each process of the peer that it sent
+//! a message to. Messages to two processes must not come from one port, because the receiver would
+//! merge them. The path to a process is opened when the first such message is posted.
 //!
-//! A work request only names the handle: the handle is looked up when the message is sent, and one
-//! that was destroyed meanwhile fails the request (`rdma_rxe` does the same, rxe_req.c).
+//! A work request only names the handle. The queue pair looks the handle up when the message is
+//! sent; a handle that was destroyed meanwhile fails the request (as in `rdma_rxe`, rxe_req.c).
 
 use urxe_wire::{Gid, Grh, Qpn};
 
@@ -21,14 +21,15 @@ use urxe_types::work_request::AhHandle;
 use urxe_wire::network_header::{NetworkHeader, NetworkHeaderError};
 
 urxe_types::errors! {
-    /// Why an address handle was not made.
+    /// The reason why an address handle was not created.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CreateAhError {
         #[error("there is no such protection domain: it was deallocated")]
         NoPd = EINVAL,
         #[error("port_num is {given}; the device has port 1 only")]
         Port { given: u8 } = EINVAL,
-        #[error("is_global is 0: an address handle of RoCE needs a GRH, whose dgid says where to")]
+        #[error("is_global is 0: an address handle of RoCE needs a GRH with the destination in \
+                 dgid")]
         NotGlobal = EINVAL,
         /// The address.
         #[error(transparent)] Address(#[from] AddressError),
@@ -36,27 +37,27 @@ urxe_types::errors! {
         NoneLeft { allowed: u32 } = ENOMEM,
     }
 
-    /// Why an address handle was not destroyed.
+    /// The reason why an address handle was not destroyed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum DestroyAhError {
         #[error("no such address handle: it was destroyed before")]
         NoAh = EINVAL,
     }
 
-    /// Why a received datagram does not say where an answer goes.
+    /// The reason why a completion has no address for a reply.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AhFromWcError {
         #[error("the completion has no GRH (IBV_WC_GRH): it is not of a received datagram")]
         NoGrh = EINVAL,
         /// The first 40 bytes of the receive buffer.
         #[error(transparent)] Header(#[from] NetworkHeaderError) = EINVAL,
-        #[error("the datagram came to {gid}, which is not in the port's GID table")]
+        #[error("the datagram was sent to {gid}, which is not in the port's GID table")]
         NotOurs { gid: Gid } = EINVAL,
     }
 }
 
 impl Device {
-    /// Makes an address handle (`ibv_create_ah`): a host, or a multicast group.
+    /// Creates an address handle for a host or a multicast group (`ibv_create_ah`).
     ///
     /// # Errors
     /// [`CreateAhError`].
@@ -77,7 +78,7 @@ impl Device {
         Ok(handle)
     }
 
-    /// A free handle, and the protection domain that it belongs to.
+    /// Takes a free handle. Returns it with the protection domain that it belongs to.
     fn take_ah(&self, control: &mut Control, pd: PdId) -> Result<(AhHandle, PdId), CreateAhError> {
         let base = control.base_of(pd).ok_or(CreateAhError::NoPd)?;
         let allowed = self.limits.max_ah;
@@ -86,7 +87,7 @@ impl Device {
         Ok((handle.ok_or(CreateAhError::NoneLeft { allowed })?, base))
     }
 
-    /// Destroys an address handle. A message that still waits to be sent to it fails.
+    /// Destroys an address handle. Messages over the handle that were not sent yet fail.
     ///
     /// # Errors
     /// [`DestroyAhError::NoAh`].
@@ -105,9 +106,9 @@ impl Device {
         Ok(())
     }
 
-    /// Opens the path that a message over `handle` to `qpn` takes, if it is the first to a process
-    /// of that peer. No queue pair is locked. Without room for one more, messages take the path to
-    /// all the peer's processes.
+    /// Opens the path of a message over `handle` to `qpn`, if the message is the first to its
+    /// process of the peer. The caller must hold no queue pair. If the table of paths is full,
+    /// messages take the path to all the peer's processes.
     pub(super) fn ensure_path(&self, handle: AhHandle, qpn: Qpn) {
         let lacking = self.ahs.with(handle, |ah| ah.lacks(qpn).map(|slot| (slot, ah.key)));
         if let Some((slot, key)) = lacking.flatten() {
@@ -121,7 +122,7 @@ impl Device {
             return;
         }
         let path = self.take_path_with(key);
-        // It may have been destroyed, or opened by another thread, in between.
+        // Meanwhile, another thread may have destroyed the handle or opened the path.
         let added = self.ahs.with(handle, |ah| {
             let lacks = ah.lacks(qpn).is_some();
             if lacks {
@@ -134,15 +135,16 @@ impl Device {
         }
     }
 
-    /// The attributes of an address handle as they were given; `None` when it was destroyed.
+    /// Returns the attributes with which an address handle was created. `None` for a destroyed
+    /// handle.
     #[must_use]
     pub fn query_ah(&self, handle: AhHandle) -> Option<AddressVector> {
         self.ahs.with(handle, |ah| ah.attr)
     }
 
-    /// Where an answer to a received datagram goes (`ibv_init_ah_from_wc`): `grh` is the first 40
-    /// bytes of its receive buffer. To what came over a multicast group the port's first address of
-    /// the same IP version answers.
+    /// Returns the address for a reply to a received datagram (`ibv_init_ah_from_wc`). `grh` is the
+    /// first 40 bytes of its receive buffer. The reply to a multicast message comes from the port's
+    /// first address of the same IP version.
     ///
     /// # Errors
     /// [`AhFromWcError`].

@@ -4,18 +4,19 @@
 //!   queue pair ──made with──> parent domain ──of──> protection domain <── regions, windows
 //!                                  └──has──> thread domain
 //! ```
-//! A *parent domain* (`ibv_alloc_parent_domain`) is named wherever a protection domain is: what is
-//! made with it belongs to the protection domain that it is of. It stays while a queue pair, shared
-//! receive queue or address handle is made with it, or a completion queue (C programs may name
-//! one), and the protection domain stays while it does. A parent domain of a parent domain is one
-//! of the same protection domain.
 //!
-//! A *thread domain* (`ibv_alloc_td`) is the program's promise that one thread at a time uses what
-//! is made with it. A provider may leave out locks for it. Here they stay: an uncontended one costs
-//! a few nanoseconds, and peers' packets come in on other threads in any case.
+//! A *parent domain* (`ibv_alloc_parent_domain`) may stand wherever a protection domain does. An
+//! object made with a parent domain belongs to its protection domain. The parent domain stays while
+//! a queue pair, shared receive queue, address handle or completion queue is made with it (C
+//! programs may name a parent domain for a completion queue). The protection domain stays while a
+//! parent domain exists. A parent domain of a parent domain is one of the same protection domain.
 //!
-//! Memory knows protection domains only: [`Device::protection_domain`] says which one a region is
-//! to be registered in.
+//! A *thread domain* (`ibv_alloc_td`) is the program's promise that one thread at a time uses the
+//! objects made with it. A provider may leave out locks for them. This one does not: an uncontended
+//! lock costs a few nanoseconds, and packets of peers arrive on other threads.
+//!
+//! The memory knows protection domains only. [`Device::protection_domain`] returns the one in which
+//! a region is registered.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,20 +26,20 @@ use super::{Control, Device};
 use urxe_memory::PdId;
 use urxe_types::sync::lock;
 
-/// A thread domain's number within its device.
+/// The number of a thread domain within its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TdId(pub u32);
 
-/// A domain and what was made with it, beside the regions of a protection domain, which the memory
-/// counts.
+/// A domain, and the numbers of the objects made with it. The memory counts the regions of a
+/// protection domain.
 #[derive(Default)]
 pub(super) struct Domain {
-    /// What a parent domain is made of.
+    /// The origin of a parent domain.
     parent: Option<Parent>,
     pub qps: u32,
     pub srqs: u32,
     pub ahs: u32,
-    /// Completion queues made with a parent domain, which is all that they have of it.
+    /// Completion queues made with a parent domain. They only count here.
     cqs: u32,
     /// Parent domains of a protection domain.
     parents: u32,
@@ -51,7 +52,7 @@ struct Parent {
 }
 
 urxe_types::errors! {
-    /// Why a protection or parent domain was not deallocated.
+    /// The reason why a protection or parent domain was not deallocated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum DeallocPdError {
         #[error("there is no such protection domain")]
@@ -62,7 +63,7 @@ urxe_types::errors! {
         Busy { qps: u32, srqs: u32, ahs: u32, cqs: u32, mrs: u32, parents: u32 } = EBUSY,
     }
 
-    /// Why a parent domain was not made.
+    /// The reason why a parent domain was not allocated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AllocParentDomainError {
         #[error("there is no such protection domain: it was deallocated")]
@@ -74,25 +75,25 @@ urxe_types::errors! {
         NoneLeft { allowed: u32 } = ENOMEM,
     }
 
-    /// Why a thread domain was not deallocated.
+    /// The reason why a thread domain was not deallocated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum DeallocTdError {
         #[error("there is no such thread domain")]
         NoTd = EINVAL,
-        #[error("{parents} parent domains have the thread domain")]
+        #[error("{parents} parent domains use the thread domain")]
         Busy { parents: u32 } = EBUSY,
     }
 }
 
 impl Device {
-    /// Makes a protection domain. `None` when the device has no more.
+    /// Allocates a protection domain (`ibv_alloc_pd`). `None` if all `max_pd` are in use.
     #[must_use]
     pub fn alloc_pd(&self) -> Option<PdId> {
         self.place_domain(&mut lock(&self.control), Domain::default())
     }
 
-    /// Makes a parent domain of `pd`, with a thread domain or without (`ibv_alloc_parent_domain`).
-    /// It goes by [`dealloc_pd`](Self::dealloc_pd).
+    /// Allocates a parent domain of `pd`, with a thread domain or without
+    /// (`ibv_alloc_parent_domain`). [`dealloc_pd`](Self::dealloc_pd) deallocates the domain.
     ///
     /// # Errors
     /// [`AllocParentDomainError`].
@@ -117,13 +118,14 @@ impl Device {
         insert(&mut control.pds, &mut control.last_pd, self.limits.max_pd, PdId, domain)
     }
 
-    /// The protection domain that `pd` is or is of; `None` when it was deallocated.
+    /// Returns `pd` if it is a protection domain, or the protection domain of a parent domain.
+    /// `None` for a deallocated domain.
     #[must_use]
     pub fn protection_domain(&self, pd: PdId) -> Option<PdId> {
         lock(&self.control).base_of(pd)
     }
 
-    /// Ends a protection or parent domain that nothing uses any more.
+    /// Deallocates a protection or parent domain that has no objects (`ibv_dealloc_pd`).
     ///
     /// # Errors
     /// [`DeallocPdError`].
@@ -142,8 +144,8 @@ impl Device {
         Ok(())
     }
 
-    /// Counts a completion queue that is made with a parent domain (`ibv_create_cq_ex`): the domain
-    /// stays until it is [released](Self::release_parent_domain).
+    /// Counts a completion queue that is made with a parent domain (`ibv_create_cq_ex`). The domain
+    /// stays until [`release_parent_domain`](Self::release_parent_domain).
     ///
     /// # Errors
     /// [`AllocParentDomainError::NoPd`].
@@ -154,20 +156,19 @@ impl Device {
         Ok(())
     }
 
-    /// A completion queue that was made with a parent domain is gone.
+    /// Uncounts a completion queue that was made with a parent domain.
     pub fn release_parent_domain(&self, parent: PdId) {
         lock(&self.control).count(parent, |domain| &mut domain.cqs, -1);
     }
 
-    /// Makes a thread domain (`ibv_alloc_td`). `None` when the device has no more, as many as
-    /// protection domains.
+    /// Allocates a thread domain (`ibv_alloc_td`). `None` if there are `max_pd` already.
     #[must_use]
     pub fn alloc_td(&self) -> Option<TdId> {
         let control = &mut *lock(&self.control);
         insert(&mut control.tds, &mut control.last_td, self.limits.max_pd, TdId, 0)
     }
 
-    /// Ends a thread domain that no parent domain has any more.
+    /// Deallocates a thread domain that no parent domain uses (`ibv_dealloc_td`).
     ///
     /// # Errors
     /// [`DeallocTdError`].
@@ -185,7 +186,7 @@ impl Device {
 }
 
 impl Control {
-    /// The protection domain that `pd` is or is of.
+    /// Returns the protection domain that `pd` is or belongs to.
     pub(super) fn base_of(&self, pd: PdId) -> Option<PdId> {
         let domain = self.pds.get(&pd)?;
         Some(domain.parent.map_or(pd, |parent| parent.of))
@@ -198,7 +199,7 @@ impl Control {
         }
     }
 
-    /// Adds `change` to one of the counts of the objects that are made with `pd`.
+    /// Adds `change` to one of the counts of objects made with `pd`.
     pub(super) fn count(&mut self, pd: PdId, of: fn(&mut Domain) -> &mut u32, change: i32) {
         if let Some(domain) = self.pds.get_mut(&pd) {
             let count = of(domain);
@@ -207,8 +208,8 @@ impl Control {
     }
 }
 
-/// Inserts `value` with the next number after `last` that is free and not 0. `None` if there are
-/// `allowed` already.
+/// Inserts `value` under the next number after `last` that is free and not 0. `None` if there are
+/// `allowed` values already.
 fn insert<K: Copy + Eq + Hash, V>(
     values: &mut HashMap<K, V>,
     last: &mut u32,

@@ -1,8 +1,8 @@
 //! A device: the table of queue pairs and paths, with its memory, counters, events and timers.
 //!
-//! A [`Device`] is `Sync` and sans-IO: verbs, packets and time go in by `&self`, packets go out
-//! through a [`Transmit`](urxe_types::port::Transmit) that the caller brings. It is the same over
-//! UDP, in the simulated network and under a fuzzer.
+//! A [`Device`] is `Sync` and sans-IO. Verbs, packets and the time are calls by `&self`. Packets
+//! leave through a [`Transmit`](urxe_types::port::Transmit) that the caller passes. The device is
+//! the same over UDP, in the simulated network and under a fuzzer.
 //!
 //! ```text
 //!   verbs ----> queue pair --listed on--> path --listed on--> device
@@ -14,17 +14,16 @@
 //! | file | subject |
 //! |---|---|
 //! | [`domains`] | protection, parent and thread domains |
-//! | `objects` | creating, changing, destroying |
-//! | `post` | posting work requests, and which of them wait for others |
-//! | `srqs` | shared receive queues |
+//! | `objects` | creating, changing and destroying queue pairs and completion queues |
+//! | `post` | posting work requests, and the requests that wait for others |
+//! | `srqs` | shared receive queues and XRC domains |
 //! | [`ah`] | address handles |
-//! | [`multicast`] | groups, and who is attached |
-//! | `paths` | paths by the address that they lead to |
-//! | `accept` | which bytes become a packet: shape and ICRC |
-//! | `receive` | from a datagram to the queue pairs |
-//! | `timeouts` | from the timers to the queue pairs |
-//! | `transmit` | from the queue pairs to the port |
-//! | `slot_table` | tables whose entries never move |
+//! | [`multicast`] | multicast groups and the queue pairs attached to them |
+//! | `paths` | paths by the addresses of their ends |
+//! | `accept` | checks of shape and ICRC that make a packet of bytes |
+//! | `receive` | delivery of datagrams to queue pairs; marks and congestion notifications |
+//! | `timeouts` | expired timers of queue pairs |
+//! | `transmit` | runs of packets from the queue pairs to the port |
 
 mod accept;
 pub mod ah;
@@ -76,51 +75,51 @@ use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::work_request::AhHandle;
 
-/// What a device is made of.
+/// The configuration of a device.
 pub struct DeviceConfig {
-    /// The GID table of its one port.
+    /// The GID table of the port.
     pub gids: Vec<Gid>,
     /// The largest path MTU that fits the link.
     pub active_mtu: PathMtu,
-    /// Whether its port is active at first.
+    /// Whether the port is active at first.
     pub port_active: bool,
-    /// Its process's slot among those that share the address.
+    /// The process's slot among those that share the address.
     pub process_slot: u8,
-    /// Where keys, queue pair numbers and first PSNs come from: of the operating system where
-    /// strangers send packets.
+    /// The seed of keys, queue pair numbers and first PSNs. Must come from the operating system if
+    /// strangers can send packets.
     pub seed: u64,
-    /// How many packets the port sends in one call.
+    /// The most packets that the port sends in one call.
     pub max_run_segments: usize,
-    /// Bytes of READ responses that may be on their way at once from one peer: what the receive
-    /// buffer holds.
+    /// The bytes of READ responses in flight from one peer: as many as the receive buffer holds.
     pub read_budget: u64,
-    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips
-    /// were measured. Longer is better where the peer may stall: an emulated machine, a process in
-    /// a debugger.
+    /// The shortest time before a retransmission, whatever round trips were measured. The local ACK
+    /// timeout may be shorter. A longer time suits a peer that may stall: an emulated machine, a
+    /// process in a debugger.
     pub early_timeout_min: Duration,
-    /// Packets of reliable connections say that their sender heeds marks of routers (ECT(0)).
+    /// Whether packets of reliable connections announce ECN (ECT(0)), so that routers mark them.
     pub ecn: bool,
-    /// The UDP source ports of its packets.
+    /// The UDP source ports of the device's packets.
     pub source_ports: Box<dyn SourcePorts>,
-    /// How its port joins multicast groups.
+    /// The port's functions to join and leave multicast groups.
     pub groups: Box<dyn JoinGroups>,
-    /// How received ICRCs are checked.
+    /// The check of received ICRCs.
     pub icrc_policy: IcrcPolicy,
-    /// How bytes of registered memory move.
+    /// The way in which bytes of registered memory are copied.
     pub copies: CopyMode,
-    /// What it can do.
+    /// The device's capabilities.
     pub limits: Limits,
-    /// Called when an asynchronous event came.
+    /// Called after an asynchronous event.
     pub event_wake: Box<dyn Wake>,
-    /// Called when the next deadline became earlier, so that who sleeps sleeps shorter.
+    /// Called when the next deadline moves to an earlier time, so that the driver can shorten its
+    /// wait.
     pub timer_wake: Arc<dyn Wake>,
 }
 
-/// Says which UDP port a device's packets come from. The ICRC covers it, so it must be known before
-/// they are made.
+/// The UDP source ports of a device's packets. The ICRC covers the port, so the port must be known
+/// before a packet is made.
 pub trait SourcePorts: Send + Sync {
-    /// The source port of packets from `local` to the process slot `peer_slot` of any peer. Called
-    /// when a path is opened.
+    /// Returns the source port of packets from `local` to the process slot `peer_slot` of any peer.
+    /// Called when a path is opened.
     fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16;
 }
 
@@ -130,7 +129,7 @@ impl<T: SourcePorts + ?Sized> SourcePorts for Arc<T> {
     }
 }
 
-/// The same for all.
+/// One port for all packets.
 impl SourcePorts for u16 {
     fn source_port(&self, _local: IpAddr, _peer_slot: u8) -> u16 {
         *self
@@ -138,8 +137,8 @@ impl SourcePorts for u16 {
 }
 
 impl DeviceConfig {
-    /// A device with these GIDs and everything else as a simulation wants it: nothing is woken, all
-    /// follows from `seed`.
+    /// Returns the configuration of a simulated device with these GIDs: it wakes no thread, and its
+    /// behaviour follows from `seed` alone.
     #[must_use]
     pub fn new(gids: Vec<Gid>, seed: u64) -> Self {
         Self {
@@ -163,8 +162,8 @@ impl DeviceConfig {
     }
 }
 
-/// Names a queue pair of a device. It stays valid as a name when the queue pair is destroyed: every
-/// use then fails.
+/// The name of a queue pair of a device. After the queue pair was destroyed, every use of the name
+/// fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QpHandle {
     index: u32,
@@ -172,14 +171,14 @@ pub struct QpHandle {
 }
 
 impl QpHandle {
-    /// The queue pair's number.
+    /// Returns the queue pair's number.
     #[must_use]
     pub const fn qpn(self) -> Qpn {
         self.qpn
     }
 }
 
-/// See the module.
+/// The device. See the [module](self).
 pub struct Device {
     limits: Limits,
     active_mtu: PathMtu,
@@ -201,26 +200,26 @@ pub struct Device {
     paths: SlotTable<Path>,
     ahs: AhTable,
     groups: Groups,
-    /// Index of queue pair 1, if there is one.
+    /// The index of queue pair 1, or `NO_GSI`.
     gsi: AtomicU32,
     /// Paths with something to send.
     ready_paths: ReadyList,
-    /// Among what is to be sent is more than acknowledgements.
+    /// The ready paths have more to send than a few acknowledgements.
     data_pending: AtomicBool,
     timers: Timers,
-    /// When completion queues tell what they hold back.
+    /// The times at which completion queues report delayed events.
     moderation_timers: Arc<ModerationTimers>,
     cq_quota: CqQuota,
     rng: Mutex<Rng>,
     control: Mutex<Control>,
 }
 
-/// A queue pair's place in the table: the queue pair itself, in cache lines that are nobody else's.
+/// A queue pair's entry in the table, in cache lines of its own.
 #[repr(C, align(64))]
 struct QpSlot {
-    /// Its place in its path's list of queue pairs with work.
+    /// Its link in its path's list of ready queue pairs.
     link: ReadyLink,
-    /// Its place in its path's list of queue pairs blocked at a post.
+    /// Its link in its path's list of queue pairs blocked at a post.
     blocked_at_post: ReadyLink,
     qp: Mutex<Option<Qp>>,
 }
@@ -231,29 +230,29 @@ impl QpSlot {
     }
 }
 
-/// What only creating and destroying touch.
+/// The state that only creating and destroying use.
 #[derive(Default)]
 struct Control {
     /// Free indices of queue pairs, each with the generation of its next use.
     free_qps: VecDeque<(u32, u32)>,
-    /// Indices never used so far begin here.
+    /// The first index that was never used.
     fresh_qp: u32,
     qps: u32,
     last_pd: u32,
     pds: HashMap<PdId, Domain>,
     last_td: u32,
-    /// Thread domains, each with the number of parent domains that have it.
+    /// Thread domains, each with the number of its parent domains.
     tds: HashMap<TdId, u32>,
     xrcds: Vec<Arc<Xrcd>>,
     free_srqs: FreeList<SrqId>,
     free_ahs: FreeList<AhHandle>,
     last_cq: u32,
-    /// Index of the path to each peer.
+    /// The index of the path to each peer.
     paths: HashMap<PathKey, u32>,
-    /// Who uses each path, by index.
+    /// The number of users of each path, by index.
     path_uses: Vec<PathUse>,
     free_paths: Vec<u32>,
-    /// There is a queue pair 1.
+    /// The device has a queue pair 1.
     gsi: bool,
 }
 
@@ -263,7 +262,7 @@ struct PathUse {
 }
 
 impl Device {
-    /// A device without any object.
+    /// Returns a device without objects.
     #[must_use]
     pub fn new(config: DeviceConfig) -> Self {
         let mut rng = Rng::stream(config.seed, 0x6465_7669_6365);
@@ -303,28 +302,28 @@ impl Device {
         }
     }
 
-    /// What it can do.
+    /// Returns the device's capabilities.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The largest path MTU of its port.
+    /// Returns the largest path MTU of the port.
     #[must_use]
     pub fn active_mtu(&self) -> PathMtu {
         self.active_mtu
     }
 
-    /// Its port's GID table.
+    /// Returns the GID table of the port.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
         lock(&self.gids).clone()
     }
 
-    /// Replaces its port's GID table; an empty place has the zero GID. Tells of the change (`GID
-    /// table change`), and that what was made known to others under the former addresses is to be
-    /// made known anew (`client reregistration`). Paths stay as they are: packets from an address
-    /// that is gone are dropped by the port.
+    /// Replaces the GID table of the port; an empty entry has the zero GID. If the table changes,
+    /// raises the events `GID table change` and `client reregistration`: programs must announce
+    /// services again under the new addresses. Paths stay as they are, and the port drops packets
+    /// from an address that is gone.
     pub fn set_gids(&self, gids: Vec<Gid>) {
         let changed = std::mem::replace(&mut *lock(&self.gids), gids.clone()) != gids;
         if changed {
@@ -333,13 +332,13 @@ impl Device {
         }
     }
 
-    /// Whether its port is active.
+    /// Returns whether the port is active.
     #[must_use]
     pub fn is_port_active(&self) -> bool {
         self.port_active.load(Ordering::Acquire)
     }
 
-    /// The port came up or went down: tells it (`port active`, `port error`) if that is a change.
+    /// Sets whether the port is active. A change raises the event `port active` or `port error`.
     /// Queue pairs stay as they are; their retries decide how long an interruption they survive.
     pub fn set_port_active(&self, active: bool) {
         if self.port_active.swap(active, Ordering::AcqRel) != active {
@@ -348,53 +347,54 @@ impl Device {
         }
     }
 
-    /// Its port's P_Key table.
+    /// Returns the P_Key table of the port.
     #[must_use]
     pub fn pkeys(&self) -> &[PKey] {
         &self.pkeys
     }
 
-    /// Its registered memory.
+    /// Returns the device's registered memory.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// What it counted.
+    /// Returns the device's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What arrived with a wrong P_Key and a wrong Q_Key, as a port reports it (`bad_pkey_cntr`,
-    /// `qkey_viol_cntr`): sixteen bits that stop at their end, as in the kernel (rxe_recv.c).
+    /// Returns the numbers of packets with a wrong P_Key and with a wrong Q_Key, as a port reports
+    /// them (`bad_pkey_cntr`, `qkey_viol_cntr`): sixteen bits that stop at their maximum, as in the
+    /// kernel (rxe_recv.c).
     #[must_use]
     pub fn port_violations(&self) -> (u16, u16) {
         let of = |counter| u16::try_from(self.counters.value(counter)).unwrap_or(u16::MAX);
         (of(Counter::DropWrongPkey), of(Counter::DropWrongQkey))
     }
 
-    /// Queue pair 1, for management datagrams, if there is one.
+    /// Returns queue pair 1, the one of management datagrams, if there is one.
     #[must_use]
     pub fn gsi(&self) -> Option<QpHandle> {
         let index = self.gsi.load(Ordering::Acquire);
         (index != objects::NO_GSI).then_some(QpHandle { index, qpn: objects::GSI_QPN })
     }
 
-    /// Its asynchronous events.
+    /// Returns the device's asynchronous events.
     #[must_use]
     pub fn events(&self) -> &Arc<AsyncEvents> {
         &self.events
     }
 
-    /// How many queue pairs there are.
+    /// Returns the number of queue pairs.
     #[must_use]
     pub fn qp_count(&self) -> u32 {
         lock(&self.control).qps
     }
 
-    /// Bytes of requests on their way, and of READ responses asked for, over all paths: both 0 when
-    /// nothing is outstanding.
+    /// Returns the bytes of requests in flight and of outstanding READ responses, over all paths.
+    /// Both are 0 when nothing is outstanding.
     #[must_use]
     pub fn bytes_in_flight(&self) -> (u64, u64) {
         let paths = lock(&self.control).path_uses.len() as u32;
@@ -404,7 +404,7 @@ impl Device {
         })
     }
 
-    /// A first PSN that nobody can guess.
+    /// Returns a first PSN that strangers cannot guess.
     #[must_use]
     pub fn random_psn(&self) -> urxe_wire::Psn {
         urxe_wire::Psn::new(lock(&self.rng).next_u32())

@@ -1,17 +1,20 @@
-//! Multicast groups: which datagram queue pairs get a copy of what is sent to a group.
+//! Multicast groups: the datagram queue pairs that get a copy of each message to a group.
 //!
 //! ```text
 //!   attach ──> first of its group? ──> port joins (IGMP, MLD)
 //!   packet to a group and to queue pair 0xffffff ──> a copy to every queue pair that is attached
 //!   detach, or the end of the queue pair ──> last of its group? ──> port leaves
 //! ```
-//! A group's MGID is its IP address, an IPv4 one as ::ffff:a.b.c.d. Only packets to groups take the
-//! lock of the table, once a run; joining and leaving, which are system calls, have another.
 //!
-//! Sources: IBTA vol. 1, 10.5 (multicast); the kernel's rxe_mcast.c and rxe_recv.c, and verbs.c and
-//! uverbs_cmd.c of its core, for what is refused and how. Unlike the kernel, a packet to a group
-//! must be for queue pair 0xffffff: one that names a single queue pair would reach it once for each
-//! process that joined.
+//! The MGID of a group is its IP address, an IPv4 one as ::ffff:a.b.c.d. Only packets to groups
+//! take the lock of the table, once a run. Joining and leaving are system calls and have a lock of
+//! their own.
+//!
+//! Unlike in the kernel, a packet to a group must name queue pair 0xffffff. A packet that names a
+//! single queue pair would reach it once for each process that joined.
+//!
+//! Sources: IBTA vol. 1, 10.5 (multicast); rxe_mcast.c and rxe_recv.c of the kernel, and verbs.c
+//! and uverbs_cmd.c of its core, for refused calls and their errors.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,19 +30,19 @@ use urxe_types::time::Time;
 use urxe_wire::network_header::Arrival;
 
 urxe_types::errors! {
-    /// Why a queue pair was not attached to a group.
+    /// The reason why a queue pair was not attached to a group.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AttachMcastError {
         #[error("no such queue pair: it was destroyed")]
         NoQp = EINVAL,
         #[error("a {given} queue pair cannot be attached to a multicast group; UD queue pairs can")]
         NotDatagram { given: QpType } = EINVAL,
-        #[error("{given} is no multicast group: those are ff00::/8 and ::ffff:224.0.0.0/100 (IPv4 \
-                 224.0.0.0/4)")]
+        #[error("{given} is not a multicast group: those are ff00::/8 and ::ffff:224.0.0.0/100 \
+                 (IPv4 224.0.0.0/4)")]
         NotMulticast { given: Gid } = EINVAL,
         #[error("the device has {allowed} multicast groups (max_mcast_grp) and all are in use")]
         NoGroupLeft { allowed: u32 } = ENOMEM,
-        /// The group has as many queue pairs as it may.
+        /// The group has as many queue pairs as the device allows.
         #[error("{group} has {allowed} queue pairs (max_mcast_qp_attach) and takes no more")]
         GroupFull { group: IpAddr, allowed: u32 } = ENOMEM,
         #[error("the device allows {allowed} attachments to all groups together \
@@ -49,7 +52,7 @@ urxe_types::errors! {
         #[error(transparent)] Join(#[from] JoinError),
     }
 
-    /// Why a queue pair was not detached from a group.
+    /// The reason why a queue pair was not detached from a group.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum DetachMcastError {
         #[error("no such queue pair: it was destroyed")]
@@ -62,7 +65,7 @@ urxe_types::errors! {
 /// The groups of a device.
 pub(super) struct Groups {
     port: Box<dyn JoinGroups>,
-    /// Held while anything changes, joining and leaving included. Taken before the locks of queue
+    /// Held during every change, joining and leaving included. Taken before the locks of queue
     /// pairs.
     changes: Mutex<()>,
     members: Mutex<Members>,
@@ -70,12 +73,12 @@ pub(super) struct Groups {
 
 #[derive(Default)]
 struct Members {
-    /// Of each group the queue pairs, in the order in which they were attached.
+    /// The queue pairs of each group, in the order in which they were attached.
     of: HashMap<IpAddr, Vec<QpHandle>>,
     attachments: u32,
 }
 
-/// Nobody attaches, detaches or destroys meanwhile.
+/// The lock of changes: meanwhile no other thread attaches, detaches or destroys.
 pub(super) struct Changing<'a> {
     groups: &'a Groups,
     _held: MutexGuard<'a, ()>,
@@ -90,7 +93,7 @@ impl Groups {
         Changing { groups: self, _held: lock(&self.changes) }
     }
 
-    /// Puts the queue pairs of a group into `members`, whatever it held.
+    /// Replaces the contents of `members` by the queue pairs of a group.
     fn copy_members(&self, group: IpAddr, members: &mut Vec<QpHandle>) {
         members.clear();
         if let Some(attached) = lock(&self.members).of.get(&group) {
@@ -100,7 +103,7 @@ impl Groups {
 }
 
 impl Changing<'_> {
-    /// The groups that a queue pair is attached to.
+    /// Returns the groups that a queue pair is attached to.
     pub fn groups_of(&self, qp: QpHandle) -> Vec<IpAddr> {
         let members = lock(&self.groups.members);
         let attached = members.of.iter().filter(|(_, attached)| attached.contains(&qp));
@@ -141,8 +144,8 @@ impl Changing<'_> {
         Ok(())
     }
 
-    /// Takes a queue pair out of a group, which the port leaves with the last. Whether it was in
-    /// it.
+    /// Removes a queue pair from a group. The port leaves the group after its last queue pair.
+    /// Returns whether the queue pair was attached.
     fn remove(&self, qp: QpHandle, group: IpAddr) -> bool {
         let mut members = lock(&self.groups.members);
         let Some(attached) = members.of.get_mut(&group) else { return false };
@@ -164,8 +167,9 @@ impl Changing<'_> {
 }
 
 impl Device {
-    /// Attaches a datagram queue pair to a multicast group (`ibv_attach_mcast`), in any state: it
-    /// gets what is sent there, its own messages included. Once more is the same as once.
+    /// Attaches a datagram queue pair in any state to a multicast group (`ibv_attach_mcast`). The
+    /// queue pair gets all messages to the group, its own included. Attaching it again has no
+    /// effect.
     ///
     /// # Errors
     /// [`AttachMcastError`].
@@ -181,8 +185,8 @@ impl Device {
         changing.add(qp, mgid.to_ip(), &self.limits)
     }
 
-    /// Detaches a queue pair from a multicast group (`ibv_detach_mcast`). What arrived before may
-    /// still be handed to it.
+    /// Detaches a queue pair from a multicast group (`ibv_detach_mcast`). Messages that arrived
+    /// before may still be delivered.
     ///
     /// # Errors
     /// [`DetachMcastError`].
@@ -195,14 +199,15 @@ impl Device {
         }
     }
 
-    /// The groups that queue pairs are attached to, with how many each.
+    /// Returns the groups with attached queue pairs, and the number of queue pairs of each.
     #[must_use]
     pub fn mcast_groups(&self) -> Vec<(IpAddr, usize)> {
         let members = lock(&self.groups.members);
         members.of.iter().map(|(group, attached)| (*group, attached.len())).collect()
     }
 
-    /// Whom packets that came together are for, if they came to a group.
+    /// Replaces the contents of `members` by the queue pairs that get `datagrams`, if these were
+    /// sent to a group.
     pub(super) fn members_for(&self, datagrams: &Datagrams<'_>, members: &mut Vec<QpHandle>) {
         members.clear();
         if datagrams.to.is_multicast() {
@@ -210,8 +215,8 @@ impl Device {
         }
     }
 
-    /// Takes a packet to a group, or one that has a group's queue pair number. The caller holds no
-    /// queue pair.
+    /// Delivers a packet that was sent to a group or names the queue pair number of groups. The
+    /// caller must hold no queue pair.
     pub(super) fn receive_from_group(
         &self,
         now: Time,
@@ -226,7 +231,7 @@ impl Device {
             return self.counters.add(Counter::DropNoGroup);
         }
         for &member in members {
-            // If there is none, it was destroyed just now.
+            // A queue pair that is not found was destroyed just now.
             self.receive_alone(now, member.index, member.qpn, packet, arrival);
         }
     }

@@ -1,4 +1,4 @@
-//! Creating, changing and destroying objects, and posting work.
+//! Creating, changing and destroying completion queues and queue pairs.
 
 use std::net::IpAddr;
 
@@ -24,74 +24,74 @@ use urxe_types::sync::{Arc, lock};
 use urxe_types::time::Time;
 use urxe_wire::ecn;
 
-/// The queue pair of management datagrams (IBTA vol. 1, 3.6.1).
+/// The number of the queue pair of management datagrams (IBTA vol. 1, 3.6.1).
 pub(super) const GSI_QPN: Qpn = Qpn::masked(1);
-/// There is none.
+/// The index that stands for no queue pair 1.
 pub(super) const NO_GSI: u32 = u32::MAX;
 
 urxe_types::errors! {
-    /// Why a completion queue was not created.
+    /// The reason why a completion queue was not created.
     #[derive(Debug, thiserror::Error)]
     pub enum CreateCqError {
-        /// Its size.
+        /// The number of entries.
         #[error(transparent)] Cq(#[from] CqError),
         #[error("the device has {allowed} completion queues (max_cq) and all are in use")]
         NoneLeft { allowed: u32 } = ENOMEM,
     }
 
-    /// Why a queue pair was not created.
+    /// The reason why a queue pair was not created.
     #[derive(Debug, thiserror::Error)]
     pub enum CreateQpError {
         #[error("queue pairs of type {given} are not offered; RC, UC, UD and XRC_SEND are, and \
                  XRC_RECV of a domain")]
         Unsupported { given: QpType } = EOPNOTSUPP,
-        /// `field`: the field's name in `struct ibv_qp_cap`.
+        /// `field` is the field's name in `struct ibv_qp_cap`.
         #[error("{field} is {given}; the device allows {allowed}")]
         TooLarge { field: &'static str, given: u32, allowed: u32 } = EINVAL,
         #[error("there is no such protection domain: it was deallocated")]
         NoPd = EINVAL,
         /// A completion queue was destroyed.
         #[error(transparent)] Cq(#[from] CqError),
-        /// `given`: its number on its own device.
+        /// `given` is the number of the completion queue on its own device.
         #[error("completion queue {} belongs to another device", given.0)]
         NoCq { given: CqId } = EINVAL,
-        /// The shared receive queue.
+        /// The shared receive queue is unusable.
         #[error(transparent)] Srq(#[from] SrqError),
         /// A shared receive queue for a queue pair that receives nothing.
         #[error("a {qp_type} queue pair receives nothing, so it cannot have a shared receive \
                  queue")]
         NoReceives { qp_type: QpType } = EINVAL,
-        /// The XRC domain.
+        /// The XRC domain is unusable.
         #[error(transparent)] Xrcd(#[from] XrcdError),
-        /// Queue pair 1, where the connections of all programs are made: what comes there would be
-        /// its owner's alone.
-        #[error("queue pair 1 (GSI) is the system's: use rdma_cm, which shares it; programs have \
-                 RC, UC, UD and XRC_SEND")]
+        /// Queue pair 1, over which all programs make connections. Its owner alone would receive
+        /// their messages.
+        #[error("queue pair 1 (GSI) belongs to the system: use rdma_cm, which shares it; programs \
+                 have RC, UC, UD and XRC_SEND")]
         GsiReserved = EPERM,
-        /// There is one queue pair for management datagrams (QP1) a device.
-        #[error("the device has its queue pair 1 (GSI) already")]
+        /// A device has one queue pair for management datagrams (QP1).
+        #[error("the device already has queue pair 1 (GSI)")]
         GsiTaken = EBUSY,
         #[error("the device has {allowed} queue pairs and all are in use")]
         NoneLeft { allowed: u32 } = ENOMEM,
     }
 
-    /// Why a queue pair was not changed.
+    /// The reason why a queue pair was not changed.
     #[derive(Debug, thiserror::Error)]
     pub enum ModifyError {
         #[error("no such queue pair: it was destroyed")]
         NoQp = EINVAL,
         /// The transition, its attributes or their values.
         #[error(transparent)] Attributes(#[from] ModifyQpError),
-        /// The way to the peer.
+        /// The address of the peer.
         #[error(transparent)] Address(#[from] AddressError),
     }
 
-    /// Why a queue pair was not opened.
+    /// The reason why a queue pair was not opened.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum OpenQpError {
         #[error("there is no queue pair {given}")]
         NoQp { given: Qpn } = EINVAL,
-        #[error("the number of queue pair {given} is another process's, whose queues and buffers \
+        #[error("queue pair {given} belongs to another process, whose queues and buffers \
                  cannot be reached from here")]
         OtherProcess { given: Qpn } = EOPNOTSUPP,
         /// Only the receiving ends of the domain's XRC connections can be shared.
@@ -99,7 +99,7 @@ urxe_types::errors! {
         NotOfDomain { given: Qpn } = EINVAL,
     }
 
-    /// Why a queue pair was not destroyed.
+    /// The reason why a queue pair was not destroyed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum DestroyQpError {
         #[error("no such queue pair: it was destroyed before")]
@@ -110,7 +110,7 @@ urxe_types::errors! {
 }
 
 impl Device {
-    /// Makes a completion queue of at least `capacity` entries.
+    /// Creates a completion queue of at least `capacity` entries (`ibv_create_cq`).
     ///
     /// # Errors
     /// [`CreateCqError`].
@@ -135,7 +135,8 @@ impl Device {
         Ok(Arc::new(Cq::new(config)?.of_quota(unit)))
     }
 
-    /// Makes a queue pair, in RESET. Its sizes come back in [`query_qp`](Self::query_qp).
+    /// Creates a queue pair in RESET (`ibv_create_qp`). [`query_qp`](Self::query_qp) returns its
+    /// sizes.
     ///
     /// # Errors
     /// [`CreateQpError`].
@@ -179,7 +180,7 @@ impl Device {
         Ok(placed)
     }
 
-    /// Makes the receiving end of an XRC connection (`IBV_QPT_XRC_RECV`), in RESET.
+    /// Creates the receiving end of an XRC connection (`IBV_QPT_XRC_RECV`) in RESET.
     ///
     /// # Errors
     /// [`CreateQpError`].
@@ -201,8 +202,8 @@ impl Device {
         Ok(QpHandle { index, qpn })
     }
 
-    /// Opens the receiving end of an XRC connection once more (`ibv_open_qp`): it goes when it was
-    /// destroyed as often as it was created and opened.
+    /// Opens the receiving end of an XRC connection once more (`ibv_open_qp`). That end exists
+    /// until destroyed as often as created and opened.
     ///
     /// # Errors
     /// [`OpenQpError`].
@@ -240,9 +241,9 @@ impl Device {
         Ok(())
     }
 
-    /// A free index and the number it has this time: the one that has been free for longest, once
-    /// so many are that a number that was just freed is not met again soon; an index that was never
-    /// used else, which costs memory.
+    /// Takes a free index and the number of its next use. While few indices are free, this is an
+    /// index that was never used, which costs memory. Otherwise the index is the one that was free
+    /// for longest, so that the number of a destroyed queue pair does not return soon.
     fn take_number(&self, control: &mut Control) -> Option<(u32, Qpn)> {
         loop {
             let (index, generation) = if control.free_qps.len() < qpn::RESTING_QPS
@@ -256,12 +257,13 @@ impl Device {
             if let Some(qpn) = self.numbers.number(index, generation) {
                 return Some((index, qpn));
             }
-            // One of the three reserved numbers: this index is used with its next generation.
+            // A reserved number: the index is used with its next generation.
             control.free_qps.push_back((index, generation + 1));
         }
     }
 
-    /// All attributes of a queue pair as they are; `None` when it was destroyed.
+    /// Returns the present attributes of a queue pair (`ibv_query_qp`). `None` for a destroyed
+    /// queue pair.
     #[must_use]
     pub fn query_qp(&self, handle: QpHandle) -> Option<QpAttr> {
         self.with_qp(handle, |qp| qp.query())
@@ -270,7 +272,7 @@ impl Device {
     /// Changes a queue pair (`ibv_modify_qp`).
     ///
     /// # Errors
-    /// [`ModifyError`]; nothing was changed.
+    /// [`ModifyError`]. Nothing was changed.
     pub fn modify_qp(
         &self,
         now: Time,
@@ -281,8 +283,8 @@ impl Device {
         let slot = self.qps.at(handle.index).ok_or(ModifyError::NoQp)?;
         let limits = self.transition_limits();
         let plan = |qp: &Qp| transition::plan(qp.core.state, qp.core.qp_type, attr, mask, &limits);
-        // A path may not be locked under a queue pair, so it is taken in between; the plan is made
-        // again afterwards.
+        // A path must not be locked under a queue pair. So the path is taken between two locks of
+        // the queue pair, and the transition is checked again under the second.
         let planned = self
             .with_qp(handle, |qp| plan(qp).map(|_| (qp.query().dest_qp_num, qp.is_ecn_capable())));
         let (former_dest, is_ecn_capable) = planned.ok_or(ModifyError::NoQp)??;
@@ -322,7 +324,7 @@ impl Device {
         self.settle_timer(handle.index, qp, qp.deadline());
         self.enqueue(handle.index, slot, qp);
         drop(guard);
-        // What it had on its way no longer stops the others of the path that it left.
+        // The credit that the queue pair returned may unblock others on its former path.
         self.mark_path_ready(former);
         self.release_path(former);
         Ok(())
@@ -339,8 +341,8 @@ impl Device {
         }
     }
 
-    /// Destroys a queue pair: its unfinished work completes nowhere. Waits until the events about
-    /// it that were taken are acknowledged.
+    /// Destroys a queue pair (`ibv_destroy_qp`). Its unfinished requests do not complete. Waits
+    /// until the program has acknowledged the events of the queue pair that it took.
     ///
     /// # Errors
     /// [`DestroyQpError`].
@@ -357,8 +359,8 @@ impl Device {
         Ok(())
     }
 
-    /// Destroys a queue pair without waiting for acknowledgements, as when its owner goes away. It
-    /// leaves its multicast groups.
+    /// Destroys a queue pair without waiting for acknowledged events, for example because its owner
+    /// exits. Detaches the queue pair from its multicast groups.
     ///
     /// # Errors
     /// [`DestroyQpError::NoQp`].
@@ -430,7 +432,8 @@ impl Device {
         self.with_slot(handle, |_, qp| use_it(qp))
     }
 
-    /// The same for who lists it as well.
+    /// Does the same as [`with_qp`](Self::with_qp) for a caller that also needs the slot, to list
+    /// the queue pair.
     pub(super) fn with_slot<T>(
         &self,
         handle: QpHandle,
@@ -442,8 +445,8 @@ impl Device {
         Some(use_it(slot, qp))
     }
 
-    /// The surroundings of one call into a queue pair on `path`.
-    #[inline(always)] // made in place: it is too large to be copied for each packet
+    /// Returns the context of one call into a queue pair on `path`.
+    #[inline(always)] // made in place, because a copy for each packet would be too slow
     pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> QpContext<'_> {
         let path_index = index_of(path);
         QpContext {
@@ -467,7 +470,7 @@ impl Device {
         }
     }
 
-    /// The same surroundings for a queue pair on `path`, with what was pinned for the one before.
+    /// Moves the context to a queue pair on `path`. Keeps the pins.
     #[inline(always)]
     pub(super) fn move_context<'d>(
         &'d self,

@@ -1,4 +1,4 @@
-//! Paths by the address that they lead to: found or opened, counted, closed.
+//! Paths by the addresses of their ends: opened for the first user, closed after the last.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::qp::attr::AddressVector;
 use urxe_types::sync::lock;
 
 urxe_types::errors! {
-    /// Why an address vector leads nowhere.
+    /// The reason why an address vector leads to no peer.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AddressError {
         #[error("sgid_index is {given}, and the port's GID table has no valid entry there; valid \
@@ -38,20 +38,21 @@ impl std::fmt::Display for ValidGids {
     }
 }
 
-/// Beyond so many paths an address handle has one to all processes of its peer. The table holds
-/// four times as many.
+/// The most paths. Beyond this number an address handle has one path to all processes of its peer.
+/// The table holds four times as many.
 const MAX_PATHS: usize = 1 << 22;
 
-/// Whom a path may lead to.
+/// The peers to which a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peers {
-    /// A host: connections.
+    /// Hosts: for connections.
     Hosts,
-    /// A multicast group as well: datagrams.
+    /// Hosts and multicast groups: for datagrams.
     HostsAndGroups,
 }
 
-/// The index of a path; that of some path for a queue pair without one, which sends nothing.
+/// Returns the index of a path. Returns the index of some path for a queue pair without one, which
+/// sends nothing.
 pub(super) fn index_of(path: Option<(u32, IpAddr)>) -> u32 {
     path.map_or(0, |(index, _)| index)
 }
@@ -65,11 +66,12 @@ impl Device {
         let made =
             self.paths.ensure(index, |_| Path::new(self.read_budget, self.early_timeout_min));
         made.expect(
-            "there is one a queue pair and address handle, and as many as has_room_for_paths() allows",
+            "the table holds a path for each queue pair and address handle, and MAX_PATHS more",
         )
     }
 
-    /// The path to the peer that `ah` names, to its process `peer_slot`, counted as used once more.
+    /// Returns the path to the process `peer_slot` of the peer that `ah` names, and counts one more
+    /// user.
     pub(super) fn take_path(
         &self,
         ah: &AddressVector,
@@ -80,12 +82,12 @@ impl Device {
         Ok((self.take_path_with(key), key.peer))
     }
 
-    /// Whether there may be one more path only because a peer has several processes.
+    /// Returns whether one more path may be opened only because a peer has several processes.
     pub(super) fn has_room_for_paths(&self) -> bool {
         lock(&self.control).path_uses.len() < MAX_PATHS
     }
 
-    /// The path with `key`, counted as used once more.
+    /// Returns the path with `key`, and counts one more user.
     pub(super) fn take_path_with(&self, key: PathKey) -> u32 {
         let mut control = lock(&self.control);
         if let Some(index) = control.paths.get(&key).copied() {
@@ -126,8 +128,8 @@ impl Device {
                 gids.iter().copied().enumerate().filter(|(_, gid)| !gid.is_zero()).collect();
             return Err(AddressError::SgidIndex { given: sgid_index, valid: ValidGids(valid) });
         };
-        // Without a global route (programs that were made for InfiniBand on one host) the peer is
-        // the device itself.
+        // Without a global route the peer is the device itself: programs made for InfiniBand on one
+        // host.
         let peer = if ah.is_global && !ah.dgid.is_zero() { ah.dgid } else { local };
         let (local_ip, peer_ip) = (local.to_ip(), peer.to_ip());
         if local_ip.is_ipv4() != peer_ip.is_ipv4() {
@@ -136,8 +138,8 @@ impl Device {
         if peer_ip.is_multicast() && peers == Peers::Hosts {
             return Err(AddressError::MulticastPeer { peer });
         }
-        // The route to a host says how far it is, as in the kernel; how far a multicast message
-        // goes, its sender does.
+        // The system's route sets the hop limit to a host, as in the kernel. The sender of a
+        // multicast message sets its own.
         let hop_limit = if peer_ip.is_multicast() { ah.hop_limit } else { 0 };
         Ok(PathKey {
             local: local_ip,

@@ -11,11 +11,11 @@ use urxe_types::sync::atomic::Ordering;
 use urxe_types::time::Time;
 
 impl Device {
-    /// Posts send work requests. What can be sent leaves with the next
+    /// Posts send work requests. Packets that can be sent leave with the next
     /// [`transmit_pending`](Self::transmit_pending).
     ///
     /// # Errors
-    /// The index of the first request that was refused, and why; those before it were taken.
+    /// The index of the first refused request, and the reason. The requests before it were posted.
     pub fn post_send(
         &self,
         now: Time,
@@ -25,10 +25,10 @@ impl Device {
         self.post_send_in_epoch(now, handle, requests, None).0
     }
 
-    /// The same for a caller that polls in rounds, and sends what is posted with
-    /// [`transmit_pending`](Self::transmit_pending): whether that is due now. Else it is by the
-    /// next poll epoch at the latest, or when the device's timer says so. Without a poll epoch it
-    /// is due at once.
+    /// Posts send work requests of a program that polls. `poll_epoch` must change with each poll.
+    /// Returns whether the caller must call [`transmit_pending`](Self::transmit_pending) now.
+    /// Otherwise the call is due in the next poll epoch or at the device's deadline, whichever is
+    /// first. Without a poll epoch the call is always due.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
@@ -57,7 +57,8 @@ impl Device {
             }
             let is_blocked = result.is_ok()
                 && qp.is_blocked_at_post(requests.len(), context.path)
-                // If it still stands there, or on its former path, it is listed as others are.
+                // A queue pair that is still on such a list is enqueued instead, even if the list
+                // is its former path's.
                 && context.path.blocked_at_post.push_alone(handle.index, &slot.blocked_at_post);
             if is_blocked {
                 qp.is_blocked = true;
@@ -73,7 +74,7 @@ impl Device {
     /// Posts receive work requests.
     ///
     /// # Errors
-    /// The index of the first request that was refused, and why; those before it were taken.
+    /// The index of the first refused request, and the reason. The requests before it were posted.
     pub fn post_recv(
         &self,
         now: Time,
@@ -88,9 +89,9 @@ impl Device {
     }
 }
 
-/// Whether requests that were just posted may wait for others. Only those that are acknowledged do,
-/// and only while an acknowledgement is on its way to send them.
-#[inline(never)] // kept out of the way of those that do not ask
+/// Decides whether requests that were just posted may wait for others. Only requests of reliable
+/// services wait, and only while an acknowledgement is expected, because it sends them.
+#[inline(never)] // kept out of callers without a poll epoch
 fn defer(qp: &Qp, requests: &[SendRequest<'_>], path: &Path, poll_epoch: u64) -> Deferral {
     let is_acknowledged = matches!(qp.core.qp_type.service(), Service::Rc | Service::Xrc);
     if !is_acknowledged || qp.path.is_none() {

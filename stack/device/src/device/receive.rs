@@ -1,4 +1,4 @@
-//! From a datagram to the queue pairs.
+//! Delivers datagrams to queue pairs.
 //!
 //! ```text
 //!   comes in                is decided by                       goes out
@@ -12,11 +12,12 @@
 //!                                                               list; then Deliver
 //!   Step::Notify, Group     receive_cnp, multicast.rs           other queue pairs
 //!   Step::Unmatched         the caller of receive               its position in Unmatched
+//!   a marked packet         on_mark                             a CNP on the path, or none
 //!   the end                                                     the path on the device's list
 //! ```
 //!
-//! Consecutive packets for one queue pair, as in a run that the peer sent, are handled under one
-//! lock and one set of pins. Every packet that is dropped moves a counter that says why.
+//! Consecutive packets for one queue pair, as in a run of the peer, are handled under one lock and
+//! with one set of pins. A counter names the reason of every dropped packet.
 
 use std::mem;
 use std::net::IpAddr;
@@ -43,25 +44,25 @@ use urxe_wire::network_header::Arrival;
 #[derive(Debug, Default)]
 pub struct ReceiveScratch {
     icrc: IcrcCheck,
-    /// Queue pairs that packets to a multicast group are for.
+    /// The queue pairs that get the packets to a multicast group.
     members: Vec<QpHandle>,
-    /// Acknowledgements of queue pairs that came in one run.
+    /// Acknowledgements of queue pairs whose packets came in one run.
     acks: AckBatch,
-    /// The packets that are for another process, or for QP0 and QP1. Without it they are dropped.
-    /// With it the address counts as shared with other processes, and so does QP1.
+    /// The record of packets for another process, or for QP0 and QP1. Without a record, these
+    /// packets are dropped. With one, processes share the address and QP1.
     pub unmatched: Option<Unmatched>,
 }
 
 impl ReceiveScratch {
-    /// Returns a state that records the packets that are not the device's.
+    /// Returns a state that records packets that are not for this device.
     #[must_use]
     pub fn collecting_unmatched() -> Self {
         Self { unmatched: Some(Unmatched::default()), ..Self::default() }
     }
 }
 
-/// Packets of the datagrams received last that are whole and not this device's to handle: for queue
-/// pairs of another process slot, or for the two queue pairs of management that processes share.
+/// The intact packets of the last datagrams that this device must not handle. They are for queue
+/// pairs of another process slot, or for the two management queue pairs that processes share.
 #[derive(Debug)]
 pub struct Unmatched {
     segments: [u16; MAX_SEGMENTS as usize],
@@ -75,7 +76,7 @@ impl Default for Unmatched {
 }
 
 impl Unmatched {
-    /// Their positions among the segments, in order.
+    /// Returns the positions of the packets among the segments, in order.
     #[must_use]
     pub fn segments(&self) -> &[u16] {
         &self.segments[..self.count]
@@ -98,7 +99,7 @@ impl Unmatched {
 struct PacketFacts {
     kind: Kind,
     dest_qp: Qpn,
-    /// Its datagram came to a multicast group.
+    /// The datagram was sent to a multicast group.
     to_group: bool,
     /// The queue pair that is locked.
     locked: Option<Qpn>,
@@ -109,16 +110,16 @@ struct PacketFacts {
 /// The next step with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Give it to the queue pair that is locked.
+    /// The packet is for the queue pair that is locked.
     Deliver,
-    /// Lock the queue pair at this index instead, and give it to that one.
+    /// The packet is for the queue pair at this index, which must be locked instead.
     Switch(u32),
-    /// It is a congestion notification.
+    /// The packet is a congestion notification.
     Notify,
-    /// Give it to every queue pair attached to its multicast group.
+    /// The packet is for every queue pair attached to its multicast group.
     Group,
-    /// Leave it to the caller: it is for another process, or for QP1, whose process only the MAD
-    /// tells.
+    /// The packet is for another process, or for QP1, whose process only the MAD names. The caller
+    /// handles it.
     Unmatched,
 }
 
@@ -141,24 +142,25 @@ fn next_step(packet: PacketFacts, index_of: impl FnOnce(Qpn) -> Option<u32>) -> 
 /// The packets after those of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextPacket {
-    /// Packets for another.
+    /// There are packets for another queue pair.
     OtherQp,
-    /// None: the datagrams end.
+    /// The datagrams end.
     End,
 }
 
-/// Whether the acknowledgement of a queue pair that is unlocked leaves it for the batch: it is one
-/// of many that sent in this run. A single one stays, for a reply that takes it along.
+/// Returns whether the batch takes the acknowledgement of a queue pair that is unlocked: several
+/// queue pairs have one in this run. A single acknowledgement stays for a reply that takes it
+/// along.
 #[inline(always)]
 fn collects_ack(next: NextPacket, batch_is_empty: bool) -> bool {
     next == NextPacket::OtherQp || !batch_is_empty
 }
 
-/// Whether requests came, and behind them an acknowledgement. It acknowledges earlier requests of
-/// this side, whose completion must come before that of the peer's reply. Hardware acknowledges at
-/// once, and programs rely on it: perftest before 23 takes the first event of its one channel for
-/// that of its SEND. Responses keep their order, in which an acknowledgement stands for all before
-/// it.
+/// Returns whether the datagrams are requests with an acknowledgement behind them. The
+/// acknowledgement is for earlier requests of this side, which must complete before the peer's
+/// reply does. Hardware acknowledges at once, and programs rely on that: perftest before 23 takes
+/// the first event of its one channel for its SEND. Responses keep their order, because an
+/// acknowledgement covers all responses before it.
 fn ends_with_acknowledgement(datagrams: &Datagrams<'_>, count: usize) -> bool {
     let info = |packet: &[u8]| packet.first().and_then(|opcode| Opcode::lookup(*opcode));
     // An empty datagram has no segments: `segment` returns an empty packet.
@@ -175,38 +177,38 @@ fn ends_with_acknowledgement(datagrams: &Datagrams<'_>, count: usize) -> bool {
 /// A queue pair locked for the packets of one run.
 struct LockedQp<'a> {
     index: u32,
-    /// The number that its packets name.
+    /// The number that the packets name.
     qpn: Qpn,
     slot: &'a QpSlot,
     guard: MutexGuard<'a, Option<Qp>>,
-    /// Requests were among them, which it may have to acknowledge.
+    /// Requests were delivered, which the queue pair may have to acknowledge.
     got_request: bool,
 }
 
-/// A call of [`Device::receive`]: one queue pair at most is locked. The acknowledgements of the
+/// A call of [`Device::receive`]. At most one queue pair is locked. The acknowledgements of the
 /// queue pairs before it are gathered for one path at a time.
 struct Reception<'r, 'd> {
     device: &'d Device,
-    /// Borrowed: it is too large to be moved here for each call.
+    /// Borrowed, because a move for each call would be too slow.
     context: &'r mut QpContext<'d>,
     locked: Option<LockedQp<'d>>,
-    /// The path of the queue pairs unlocked so far. It is still to be listed, with `acks`.
+    /// The path of the queue pairs unlocked so far. The path is not listed yet, nor are `acks`.
     path: Option<OpenPath>,
     /// A queue pair so far has more to send than an acknowledgement, or a congestion notification
-    /// waits. [`Device::mark_received`] tells the device after it has listed the path.
+    /// waits. [`Device::mark_received`] stores this in the device after it has listed the path.
     has_data: bool,
     /// Acknowledgements for that path.
     acks: &'r mut AckBatch,
-    /// Where the datagrams came from.
+    /// The source address of the datagrams.
     from: IpAddr,
-    /// A router marked them.
+    /// A router marked the datagrams.
     is_marked: bool,
 }
 
 impl<'d> Reception<'_, 'd> {
-    /// Locks the queue pair at `index` instead of the one that is locked. From the second queue
-    /// pair on, the context keeps one of `queues` locked while ACKs for several queue pairs follow
-    /// each other (`qp/completions.rs`).
+    /// Locks the queue pair at `index` instead of the present one. From the second queue pair on,
+    /// the context keeps one of `queues` locked while ACKs for several queue pairs follow each
+    /// other (`qp/completion_batch.rs`).
     // Inlined, as are the functions below: many queue pairs in a run mean one call of each a
     // packet.
     #[inline(always)]
@@ -218,8 +220,8 @@ impl<'d> Reception<'_, 'd> {
         self.locked = self.device.lock_qp(index, qpn, self.context);
     }
 
-    /// Unlocks the queue pair, if one is locked. Its acknowledgement may join those of the queue
-    /// pairs before it. If these are of another path, that path is listed first.
+    /// Unlocks the queue pair, if one is locked. The batch may take its acknowledgement. If the
+    /// batch is for another path, that path is listed first.
     #[inline(always)]
     fn unlock_qp(&mut self, next: NextPacket) {
         let Some(locked) = self.locked.take() else { return };
@@ -250,7 +252,7 @@ impl<'d> Reception<'_, 'd> {
         }
     }
 
-    /// Unlocks the queue pair and the completion queue, settles the window, and lists the path.
+    /// Unlocks the queue pair and the completion queue, commits the credit, and lists the path.
     #[inline(always)]
     fn finish(mut self) {
         self.unlock_qp(NextPacket::End);
@@ -273,12 +275,12 @@ fn arrival(datagrams: &Datagrams<'_>, identification: u16) -> Arrival {
 }
 
 impl Device {
-    /// Handles packets that arrived. The packets that they cause leave with the next
+    /// Handles datagrams that arrived. Packets that they cause leave with the next
     /// [`transmit_pending`](Self::transmit_pending).
     pub fn receive(&self, now: Time, datagrams: &Datagrams<'_>, scratch: &mut ReceiveScratch) {
         let ReceiveScratch { icrc, members, acks, unmatched } = scratch;
         let count = datagrams.segments().len();
-        // Before the first return: the caller reads the positions after each call.
+        // Before the first return, because the caller reads the positions after each call.
         if let Some(unmatched) = unmatched {
             unmatched.count = 0;
         }
@@ -303,8 +305,7 @@ impl Device {
             is_marked,
         };
         let mut received = 0;
-        // An acknowledgement sent behind a reply is handled before it, as if it had been sent
-        // first.
+        // An acknowledgement behind a reply is handled before it, as if it had been sent first.
         let first = if ends_with_acknowledgement(datagrams, count) { count - 1 } else { 0 };
         for turn in 0..count {
             let segment = if first == 0 { turn } else { (turn + first) % count };
@@ -345,8 +346,8 @@ impl Device {
         self.counters.add_many(Counter::IcrcExact, mem::take(&mut icrc.exact));
     }
 
-    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) found whole and recorded
-    /// as unmatched, and that turned out to be for this process. `datagrams` holds nothing else.
+    /// Handles a datagram for queue pair 1 that [`receive`](Self::receive) recorded as unmatched
+    /// and that the caller found to be for this process. `datagrams` must hold no other packet.
     pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
         let index = self.gsi.load(Ordering::Acquire);
@@ -355,14 +356,14 @@ impl Device {
 
     pub(super) fn index_of(&self, qpn: Qpn) -> Option<u32> {
         if qpn == GSI_QPN {
-            // Without a queue pair 1 this is NO_GSI, at which `lock_qp` finds none.
+            // Without a queue pair 1 this is `NO_GSI`, for which `lock_qp` finds no queue pair.
             return Some(self.gsi.load(Ordering::Acquire));
         }
         self.numbers.index(qpn)
     }
 
-    /// Records a packet that is not the device's, or drops it and counts it if there is no record
-    /// or no room in it. No port delivers more than [`MAX_SEGMENTS`] packets in one call.
+    /// Records a packet that is not for this device. Drops and counts the packet if there is no
+    /// record or no room. No port delivers more than [`MAX_SEGMENTS`] packets in one call.
     #[cold]
     fn record_unmatched(&self, qpn: Qpn, segment: usize, unmatched: Option<&mut Unmatched>) {
         let recorded = unmatched.is_some_and(|unmatched| unmatched.record(segment));
@@ -375,7 +376,7 @@ impl Device {
         }
     }
 
-    /// Locks a queue pair for packets. The context is the one of the queue pair before it, with its
+    /// Locks a queue pair for packets. `context` belongs to the queue pair before it and keeps its
     /// pins.
     #[inline(always)]
     fn lock_qp<'d>(
@@ -397,7 +398,8 @@ impl Device {
     }
 
     /// Gives a packet to the queue pair that is locked, if the packet names it, comes `from` its
-    /// peer and has its P_Key. Returns whether it does; else a counter tells why not.
+    /// peer and has its P_Key. Otherwise counts the reason. Returns whether the packet was
+    /// delivered.
     fn dispatch(
         &self,
         locked: &mut LockedQp<'_>,
@@ -428,7 +430,7 @@ impl Device {
         true
     }
 
-    /// Handles one packet for the queue pair at `index`, if it is `qpn`.
+    /// Delivers one packet to the queue pair at `index`, if its number is `qpn`.
     pub(super) fn receive_alone(
         &self,
         now: Time,
@@ -450,9 +452,11 @@ impl Device {
     }
 
     /// Unlocks a queue pair. Returns its path, and whether it has more to send than an
-    /// acknowledgement. The caller lists the path on the device, once for all its queue pairs, even
-    /// if none has anything to send: acknowledgements may have opened the window for others.
-    /// `batch` takes the acknowledgement of a queue pair that has nothing else to send.
+    /// acknowledgement. `batch` takes the acknowledgement of a queue pair that has nothing else to
+    /// send.
+    ///
+    /// The caller must list the path on the device, once for all its queue pairs. That holds even
+    /// if none has anything to send, because acknowledgements may have returned credit to others.
     #[inline(always)]
     fn unlock_qp(
         &self,
@@ -480,8 +484,8 @@ impl Device {
     }
 
     /// Lists a path after packets for its queue pairs, and leaves the batch of their
-    /// acknowledgements with it. Its window is settled: queue pairs that wait for it make the path
-    /// urgent.
+    /// acknowledgements with it. The credit must be committed. Data are pending if queue pairs wait
+    /// for credit.
     pub(super) fn mark_received(&self, opened: OpenPath, batch: &mut AckBatch, mut has_data: bool) {
         let path = self.path_at(opened.index);
         if !batch.is_empty() {
@@ -490,15 +494,16 @@ impl Device {
             self.counters.add_many(Counter::SendErr, dropped as u64);
         }
         self.ready_paths.push(opened.index, &path.link);
-        // After the path is listed: a thread that sends clears `data_pending` before it takes the list.
+        // After the path is listed, because a thread that sends clears `data_pending` before it
+        // takes the list.
         if has_data || path.has_blocked.load(Ordering::Acquire) {
             self.data_pending.store(true, Ordering::Release);
         }
     }
 
-    /// Handles the mark of a router on `packet`, which was delivered to `qp`. Only packets with
-    /// data count: an acknowledgement has no window that its sender could take back. Returns
-    /// whether a congestion notification waits at the path.
+    /// Handles the mark of a router on `packet`, which was delivered to `qp`. Marks on packets
+    /// without data are ignored, because no window limits them. Returns whether a congestion
+    /// notification waits at the path.
     #[cold]
     pub(super) fn on_mark(
         &self,
@@ -516,7 +521,7 @@ impl Device {
             .is_some_and(|cnp| context.path.cnps.add(std::iter::once(cnp)).1 == 0)
     }
 
-    /// A congestion notification came. No queue pair is held.
+    /// Handles a congestion notification. The caller must hold no queue pair.
     #[cold]
     pub(super) fn receive_cnp(&self, now: Time, from: IpAddr, packet: &PacketView<'_>) {
         let slot = self.index_of(packet.dest_qp()).and_then(|index| self.qps.at(index));

@@ -11,7 +11,7 @@ use crate::srq::{Srq, SrqInit, SrqRef, SrqResources, XrcPart};
 use urxe_types::sync::{Arc, lock};
 
 impl Device {
-    /// Makes a shared receive queue (`ibv_create_srq`). Its sizes come back in [`Srq::query`].
+    /// Creates a shared receive queue (`ibv_create_srq`). [`Srq::query`] returns its sizes.
     ///
     /// # Errors
     /// [`CreateSrqError`].
@@ -46,7 +46,7 @@ impl Device {
         Ok(srq)
     }
 
-    /// One more queue pair takes from `srq`.
+    /// Counts one more queue pair that takes receives from `srq`.
     pub(super) fn use_srq(&self, srq: &Arc<Srq>) -> Result<SrqRef, SrqError> {
         if !srq.is_of(&self.events) {
             return Err(SrqError::OtherDevice { given: srq.id() });
@@ -57,11 +57,16 @@ impl Device {
         SrqRef::new(Arc::clone(srq))
     }
 
-    /// Opens an XRC domain (`ibv_open_xrcd`): that of a file, which all of this process that open
-    /// it share, or, without a file, a new one that only this call knows. `claim` is called when
-    /// the file's domain is made, and tells other processes of it: to take part in theirs, without
-    /// [`XrcdFlags::CREATE`], is refused, and so is one of which it is said that nobody else has
-    /// one. A process that makes one beside theirs has one of its own.
+    /// Opens an XRC domain (`ibv_open_xrcd`). All calls of this process that name a file share the
+    /// file's domain. Without a file, each call makes a domain of its own.
+    ///
+    /// `claim` is called when a file's domain is made. The call claims the file among the processes
+    /// of the host. If another process has a domain of the file, then
+    ///
+    /// - a call without [`XrcdFlags::CREATE`] fails, because queues of another process cannot be
+    ///   reached,
+    /// - a call with [`XrcdFlags::EXCLUSIVE`] fails,
+    /// - any other call makes a domain of its own for this process.
     ///
     /// # Errors
     /// [`OpenXrcdError`].
@@ -85,7 +90,7 @@ impl Device {
             (None, _) if flags.contains(XrcdFlags::CREATE) => {}
             (None, None) => return Err(OpenXrcdError::NoFile),
             (None, Some(given)) => {
-                // If another process has it, that is what is wrong.
+                // If another process has the domain, `claim` fails with that reason.
                 claim(given)?;
                 return Err(OpenXrcdError::NotThere { given });
             }
@@ -94,14 +99,14 @@ impl Device {
             return Err(OpenXrcdError::NoneLeft { allowed: self.limits.max_xrcd });
         }
         let claim = match inode.map(claim) {
-            // Two processes that make one each, as both ends of ibv_xsrq_pingpong do, need nothing
-            // of each other's.
+            // The ends of ibv_xsrq_pingpong make one domain each and do not use the other's.
             Some(Err(OpenXrcdError::OtherProcess { given }))
                 if !flags.contains(XrcdFlags::EXCLUSIVE) =>
             {
                 tracing::warn!(
                     inode = given.number,
-                    "another process has an XRC domain of this file; this process gets one of its own, and none of the other's queues"
+                    "another process has an XRC domain of this file; this process gets a separate \
+                     one without the other's queues"
                 );
                 None
             }
@@ -112,10 +117,11 @@ impl Device {
         Ok(xrcd)
     }
 
-    /// Closes an XRC domain once; after the last time it is gone (`ibv_close_xrcd`).
+    /// Closes an XRC domain once (`ibv_close_xrcd`). The domain ends when closed as often as
+    /// opened.
     ///
     /// # Errors
-    /// [`CloseXrcdError`]: the last time only when nothing is in it.
+    /// [`CloseXrcdError`]. The last close fails while the domain has users.
     pub fn close_xrcd(&self, xrcd: &Arc<Xrcd>) -> Result<(), CloseXrcdError> {
         let mut control = lock(&self.control);
         if !xrcd.is_of(&self.events) {
@@ -127,7 +133,8 @@ impl Device {
         Ok(())
     }
 
-    /// One more is in `xrcd`. The lock is the control lock, under which domains are closed.
+    /// Counts one more user of `xrcd`. Takes the control lock as an argument, because domains are
+    /// closed under it.
     pub(super) fn use_xrcd(
         &self,
         _control: &mut Control,
@@ -139,8 +146,8 @@ impl Device {
         XrcdRef::new(Arc::clone(xrcd))
     }
 
-    /// Destroys a shared receive queue that no queue pair takes from any more: the receives in it
-    /// complete nowhere. Waits until the events about it that were taken are acknowledged.
+    /// Destroys a shared receive queue that no queue pair uses. Its receives do not complete. Waits
+    /// until the program has acknowledged the events of the queue that it took.
     ///
     /// # Errors
     /// [`DestroySrqError`].
@@ -150,8 +157,8 @@ impl Device {
         Ok(())
     }
 
-    /// Destroys a shared receive queue without waiting for acknowledgements, as when its owner goes
-    /// away.
+    /// Destroys a shared receive queue without waiting for acknowledged events, for example because
+    /// its owner exits.
     ///
     /// # Errors
     /// [`DestroySrqError`].

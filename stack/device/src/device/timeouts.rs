@@ -1,7 +1,7 @@
-//! From the timers to the queue pairs.
+//! Expired timers of queue pairs.
 //!
-//! The timers may hold entries that a queue pair no longer needs. Each entry is checked under the
-//! queue pair's lock when it comes up.
+//! The timers may hold entries that a queue pair no longer needs. Each expired entry is checked
+//! under the queue pair's lock.
 
 use std::mem;
 
@@ -11,7 +11,7 @@ use urxe_types::sync::lock;
 use urxe_types::time::Time;
 
 impl Device {
-    /// Does what is due at `now`. What it causes to be sent leaves with the next
+    /// Handles all deadlines up to `now`. Packets that must be sent leave with the next
     /// [`transmit_pending`](Self::transmit_pending).
     pub fn handle_timeouts(&self, now: Time) {
         self.moderation_timers.expire(now);
@@ -20,49 +20,50 @@ impl Device {
         }
     }
 
-    /// Does what is due of queue pair `index`, for which the entry of the time `at` was taken from
-    /// the timers. Several threads may have taken some of the same queue pair, and come here in any
-    /// order.
+    /// Handles the entry of queue pair `index` for the time `at`, which the caller took from the
+    /// timers. Several threads may have taken entries of one queue pair and call this function in
+    /// any order.
     pub(super) fn on_timer_entry(&self, now: Time, at: Time, index: u32) {
         let Some(slot) = self.qps.at(index) else { return };
         let mut guard = lock(&slot.qp);
         let Some(qp) = guard.as_mut() else { return };
         if qp.timer_at != at {
-            // An entry that an earlier one replaced, which another thread has taken and is about to
-            // look at.
+            // An earlier entry replaced this one. Another thread has taken the earlier entry and is
+            // about to handle it.
             if qp.timer_then == at {
                 qp.timer_then = Time::NEVER;
             }
             return;
         }
         qp.timer_at = mem::replace(&mut qp.timer_then, Time::NEVER);
-        // Most entries are of deadlines that have moved since.
+        // The deadline of most entries has moved since.
         let is_due = qp.deadline() <= now;
         if is_due {
             qp.on_timer(&self.context(now, qp.path));
         }
         self.settle_timer(index, qp, qp.deadline());
-        // A blocked queue pair is asked when its turn comes, unless something is to be sent again.
+        // A blocked queue pair gets its turn from an admission queue, unless packets must be sent
+        // again.
         if qp.wants_to_send(now) && (is_due || !qp.is_blocked) {
             self.enqueue(index, slot, qp);
         } else if is_due {
-            // Giving up opened the window for the queue pairs that it had stopped.
+            // A queue pair that gave up has returned its credit to others.
             self.mark_path_ready(qp.path);
         }
     }
 
-    /// When [`handle_timeouts`](Self::handle_timeouts) is next due, if ever. It may turn out that
-    /// nothing is.
+    /// Returns the time at which [`handle_timeouts`](Self::handle_timeouts) must be called, if any.
+    /// The deadline itself may be later.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         Some(self.timers.next().min(self.moderation_timers.next())).filter(|at| *at != Time::NEVER)
     }
 
-    /// Sees to it that the timers hold an entry no later than the queue pair's deadline.
+    /// Ensures that the timers hold an entry no later than the queue pair's deadline.
     pub(super) fn settle_timer(&self, index: u32, qp: &mut Qp, deadline: Time) {
         if deadline < qp.timer_at {
-            // The other stays for when this one is over: what is missing for a moment comes up
-            // again and again beside a timeout that moves.
+            // The later entry stays for the time after this one: while a timeout moves on, a short
+            // deadline for a missing packet comes up beside it again and again.
             qp.timer_then = mem::replace(&mut qp.timer_at, deadline);
             self.timers.insert(deadline, index);
         }

@@ -7,16 +7,16 @@
 //!   queue pairs of the path,  Scheduler::next (path/scheduler.rs)    a Turn
 //!   ready and blocked
 //!   a Turn                    Qp::transmit, called by fill           packets in the run, a status
-//!   the status                Scheduler::record                      the place where the queue pair
-//!                                                                    waits from now on
+//!   the status                Scheduler::record                      the queue in which the queue
+//!                                                                    pair waits from now on
 //!   half a burst was sent     Pacer::check_receiver: may the rest    a pause of the pacer, or none
 //!                             follow?
 //!   ACKs, CNPs of the path    append_control_packets: behind data    packets in the run
-//!   a full run, the last run  send                                   Transmit::transmit, once a run
+//!   a full run, the last run  send                                   Transmit::transmit, once each
 //!
 //!   drain: check_receiver -> begin -> next -> fill -> record -> end -> control packets -> send
 //!                                      ^                │
-//!                                      └── next turn ───┘  if the run is full: send, check_receiver
+//!                                      └── next turn ───┘ if the run is full: send, check_receiver
 //! ```
 //!
 //! [`Device::transmit_within`] bounds the bytes that a call sends on each path. Turns that the
@@ -94,7 +94,7 @@ impl Device {
     }
 
     /// Sends the packets that can be sent now, on each path until `budget_bytes` were sent.
-    /// `budget_bytes` must not be 0. A turn that was begun is completed: it adds at most a run.
+    /// `budget_bytes` must not be 0. A turn that was begun is completed, and adds at most a run.
     /// Acknowledgements and congestion notifications that left their queue pairs are sent as well
     /// and do not count.
     ///

@@ -1,23 +1,22 @@
-//! Entries by time, the earliest first.
+//! A priority queue of times that are entered nearly in order.
 //!
-//! What a busy device enters comes almost in order already: one kind of deadline is always as far
-//! ahead, so that what is entered later is due later. So there are a few lanes, each in order by
-//! itself, and an entry goes to the end of the one whose last entry is nearest before it (patience
-//! sorting). What fits none goes to a heap. To enter and to take is then a look at the ends of the
-//! lanes, where a heap of a thousand would be sifted through.
+//! Each kind of deadline has a constant distance from the present, so a later entry of a kind is
+//! due later. The queue therefore has a few lanes, each of them sorted. An entry goes to the end of
+//! the lane whose last entry is the nearest one before it (patience sorting). An entry that fits no
+//! lane goes to a heap. To insert and to take looks at the ends of the lanes only, whereas a heap
+//! of a thousand entries would be sifted.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use urxe_types::time::Time;
 
-/// Kinds of deadlines that are told apart: probes, early timeouts, the program's timeouts, and one
-/// for what is between.
+/// The lanes: for probes, early timeouts, the program's timeouts, and one for times between.
 const LANES: usize = 4;
 
 type Entry = (Time, u32);
 
-/// See the module.
+/// Entries by time, the earliest first.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     lanes: [VecDeque<Entry>; LANES],
@@ -25,10 +24,10 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Enters thing `index` at `at`.
+    /// Enters object `index` at `at`.
     pub fn insert(&mut self, at: Time, index: u32) {
-        // An empty lane counts as one that ended long ago: taken before the heap is, after any that
-        // has something before `at`.
+        // An empty lane counts as one that ended at time 0: preferred to the heap, but not to a
+        // lane with an entry before `at`.
         let end = |lane: &VecDeque<Entry>| lane.back().map_or(Time::ZERO, |(end, _)| *end);
         let nearest =
             self.lanes.iter_mut().filter(|lane| end(lane) <= at).max_by_key(|lane| end(lane));
@@ -38,13 +37,13 @@ impl Schedule {
         }
     }
 
-    /// The time of the first entry, [`Time::NEVER`] if there is none.
+    /// Returns the time of the first entry, or [`Time::NEVER`].
     pub fn next(&self) -> Time {
         let in_rest = self.rest.peek().map_or(Time::NEVER, |Reverse((at, _))| *at);
         self.lanes.iter().map(first).fold(in_rest, Time::min)
     }
 
-    /// Takes the first entry, if its time has come.
+    /// Takes the first entry if its time has come.
     pub fn take_due(&mut self, now: Time) -> Option<Entry> {
         let next = self.next();
         if next > now {
@@ -68,24 +67,29 @@ fn first(lane: &VecDeque<Entry>) -> Time {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
 
+    fn first(model: &[Entry]) -> Option<Time> {
+        model.iter().map(|(at, _)| *at).min()
+    }
+
     proptest! {
-        /// Whatever is entered and taken between, what comes next is the earliest that is left.
+        /// After any sequence of insertions and removals, the next entry is the earliest one left.
         #[test]
-        fn entries_come_in_order(steps in proptest::collection::vec((0..200_u64, any::<bool>()), 1..400)) {
+        fn entries_come_in_order(steps in vec((0..200_u64, any::<bool>()), 1..400)) {
             let (mut schedule, mut model) = (Schedule::default(), Vec::new());
             for (index, (at, takes)) in steps.into_iter().enumerate() {
                 let at = Time::from_ns(at);
                 if takes {
                     let due = schedule.take_due(at);
-                    let earliest = model.iter().map(|(at, _)| *at).min().filter(|first| *first <= at);
+                    let earliest = first(&model).filter(|first| *first <= at);
                     prop_assert_eq!(due.map(|(at, _)| at), earliest);
                     if let Some(entry) = due {
                         let place = model.iter().position(|of| *of == entry);
-                        prop_assert!(place.is_some(), "{:?} was not entered, or taken before", entry);
+                        prop_assert!(place.is_some(), "{entry:?} was not entered, or taken before");
                         model.swap_remove(place.unwrap());
                     }
                 } else {
@@ -93,7 +97,7 @@ mod tests {
                     model.push((at, index as u32));
                 }
                 prop_assert_eq!(schedule.len(), model.len());
-                prop_assert_eq!(schedule.next(), model.iter().map(|(at, _)| *at).min().unwrap_or(Time::NEVER));
+                prop_assert_eq!(schedule.next(), first(&model).unwrap_or(Time::NEVER));
             }
         }
     }
