@@ -28,7 +28,7 @@ use std::path::Path;
 use urxe_wire::pcapng::{self, Direction, LinkType, PacketRecord};
 use urxe_wire::{FrameRepr, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, LinkRepr, ROCE_PORT};
 
-use urxe_types::port::{Datagrams, OWN_HOP_LIMIT, PacketTap, Run};
+use urxe_types::port::{DEFAULT_HOP_LIMIT, Datagrams, PacketTap, Run};
 use urxe_types::sync::{Mutex, lock};
 
 /// Bytes collected before they are written.
@@ -211,7 +211,7 @@ impl PacketTap for Tap {
             src: SocketAddr::new(run.from.to_canonical(), run.from_port),
             dst: SocketAddr::new(run.to.to_canonical(), ROCE_PORT),
             traffic_class: run.traffic_class,
-            hop_limit: OWN_HOP_LIMIT,
+            hop_limit: DEFAULT_HOP_LIMIT,
             direction: Direction::Outbound,
         };
         let mut state = lock(&self.state);
@@ -226,7 +226,11 @@ impl PacketTap for Tap {
             src: SocketAddr::new(datagrams.from.to_canonical(), datagrams.from_port),
             dst: SocketAddr::new(datagrams.to.to_canonical(), ROCE_PORT),
             traffic_class: datagrams.traffic_class,
-            hop_limit: if datagrams.hop_limit == 0 { OWN_HOP_LIMIT } else { datagrams.hop_limit },
+            hop_limit: if datagrams.hop_limit == 0 {
+                DEFAULT_HOP_LIMIT
+            } else {
+                datagrams.hop_limit
+            },
             direction: Direction::Inbound,
         };
         let seed = IcrcSeed::new(fields.src.ip(), fields.src.port(), fields.dst.ip(), ROCE_PORT);

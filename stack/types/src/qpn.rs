@@ -25,7 +25,7 @@ pub const MAX_QPS: u32 = 1 << INDEX_BITS;
 ///
 /// With the generations, a number is reused after at least four times as many queue pairs. An entry
 /// has 750 bytes, so the freed entries need 3 MiB.
-pub const RESTING_QPS: usize = 4096;
+pub const MIN_FREE_QP_INDICES: usize = 4096;
 
 const INDEX_BITS: u32 = 16;
 const LOW_BITS: u32 = SLOT_SHIFT;

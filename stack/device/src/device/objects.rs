@@ -246,7 +246,7 @@ impl Device {
     /// for longest, so that the number of a destroyed queue pair does not return soon.
     fn take_number(&self, control: &mut Control) -> Option<(u32, Qpn)> {
         loop {
-            let (index, generation) = if control.free_qps.len() < qpn::RESTING_QPS
+            let (index, generation) = if control.free_qps.len() < qpn::MIN_FREE_QP_INDICES
                 && control.fresh_qp < self.limits.max_qp
             {
                 control.fresh_qp += 1;

@@ -14,7 +14,7 @@
 
 use std::net::IpAddr;
 
-use crate::port::{Datagrams, KeptPacket};
+use crate::port::{Datagrams, StoredPacket};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::time::Time;
@@ -33,7 +33,7 @@ const RETRY_TIMEOUT_NS: u64 = 2 * LAST_DELAY_NS;
 /// A deferred MAD.
 #[derive(Debug)]
 pub(super) struct DeferredMad {
-    pub packet: KeptPacket,
+    pub packet: StoredPacket,
     /// The address of the socket where the MAD arrived.
     pub at: IpAddr,
     /// Whether its service had a listener at the last retry, or the MAD is for another process
@@ -88,7 +88,7 @@ impl DeferredMads {
             return false;
         }
         waiting.push(DeferredMad {
-            packet: KeptPacket::new(datagrams, datagrams.bytes.into()),
+            packet: StoredPacket::new(datagrams, datagrams.bytes.into()),
             at,
             has_listener,
             retry_at: now.plus_ns(FIRST_DELAY_NS),

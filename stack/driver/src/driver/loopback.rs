@@ -38,7 +38,7 @@ use crate::cq::Wake;
 use crate::device::ReceiveScratch;
 use crate::device::qpn::process_slot;
 use crate::port::udp::UdpPort;
-use crate::port::{Datagrams, OWN_HOP_LIMIT, Run, SendOutcome, Transmit};
+use crate::port::{DEFAULT_HOP_LIMIT, Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::atomic::Ordering as SharedOrdering;
 use crate::sys::clock;
 use crate::sys::fork::{PerProcess, ProcessId};
@@ -129,7 +129,7 @@ impl LoopbackScratch {
             if !sender.record_sent(run) {
                 return false;
             }
-            let hop_limit = if run.hop_limit == 0 { OWN_HOP_LIMIT } else { run.hop_limit };
+            let hop_limit = if run.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { run.hop_limit };
             let Run { from, from_port, to: at, bytes, segment_size, traffic_class, .. } = *run;
             let datagrams = Datagrams {
                 from,

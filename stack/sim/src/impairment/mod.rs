@@ -26,7 +26,7 @@ use crate::delay_queue::{DelayQueue, Delayed};
 use crate::link::{Link, flip_bits};
 use crate::{LinkFaults, SimCounters};
 use urxe_types::counters::{Counter, Counters};
-use urxe_types::port::{Datagrams, KeptPacket};
+use urxe_types::port::{Datagrams, StoredPacket};
 use urxe_types::rng::Rng;
 use urxe_types::time::Time;
 use urxe_wire::ecn;
@@ -46,7 +46,7 @@ pub struct Impairment {
     faults: LinkFaults,
     counters: SimCounters,
     /// Packets that are late, with the address of the socket that they came to.
-    delayed: DelayQueue<(IpAddr, KeptPacket)>,
+    delayed: DelayQueue<(IpAddr, StoredPacket)>,
     delayed_bytes: usize,
 }
 
@@ -130,7 +130,7 @@ impl Impairment {
             return;
         }
         self.delayed_bytes += bytes.len();
-        self.delayed.push(due, (at, KeptPacket::new(datagrams, bytes)));
+        self.delayed.push(due, (at, StoredPacket::new(datagrams, bytes)));
     }
 
     /// Adds to a device's counters what was done since the last time.

@@ -16,7 +16,7 @@ pub const MAX_RUN_SEGMENTS: usize = 64;
 pub const PACED_BURST: u64 = 120 << 10;
 
 /// The default hop limit of this host (ip(7), `ip_default_ttl`).
-pub const OWN_HOP_LIMIT: u8 = 64;
+pub const DEFAULT_HOP_LIMIT: u8 = 64;
 
 /// Packets for one peer address. All packets have the length [`segment_size`](Self::segment_size),
 /// except a shorter last one.
@@ -53,7 +53,7 @@ impl<'a> Run<'a> {
 
 /// A received packet that is stored for later.
 #[derive(Clone, Debug)]
-pub struct KeptPacket {
+pub struct StoredPacket {
     from: IpAddr,
     from_port: u16,
     to: IpAddr,
@@ -63,7 +63,7 @@ pub struct KeptPacket {
     pub bytes: Box<[u8]>,
 }
 
-impl KeptPacket {
+impl StoredPacket {
     /// Returns a packet of `bytes`, with addresses and IP fields of `datagrams`.
     pub fn new(datagrams: &Datagrams<'_>, bytes: Box<[u8]>) -> Self {
         let Datagrams { from, from_port, to, traffic_class, hop_limit, .. } = *datagrams;

@@ -24,7 +24,7 @@ use crate::device::{Device, Unmatched};
 use crate::driver::deferred_mads::DeferredMad;
 use crate::driver::management;
 use crate::port::sharing::Member;
-use crate::port::{Datagrams, KeptPacket};
+use crate::port::{Datagrams, StoredPacket};
 use crate::sync::atomic::Ordering;
 use crate::sys::clock;
 use crate::time::Time;
@@ -212,7 +212,7 @@ impl Ports {
                     && kept.len() < MAX_ORPHANED_MADS
                     && management::destination(packet.bytes).is_some();
                 if is_kept {
-                    kept.push(KeptPacket::new(packet, packet.bytes.into()));
+                    kept.push(StoredPacket::new(packet, packet.bytes.into()));
                 }
                 is_kept
             });
