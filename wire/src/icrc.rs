@@ -2,9 +2,9 @@
 //! without copying the packet.
 //!
 //! # Coverage
-//! The ICRC is a CRC-32 (IEEE 802.3) over eight bytes 0xff (in place of InfiniBand's LRH), the IP
-//! header, the UDP header, and the packet up to the ICRC. Fields that routers may change count as
-//! all ones:
+//! The ICRC is a CRC-32 (IEEE 802.3) over eight bytes 0xff, the IP header, the UDP header, and the
+//! packet up to the ICRC. The eight bytes replace InfiniBand's LRH. Fields that routers may change
+//! count as all ones:
 //!
 //! - IPv4: TOS, TTL, header checksum and UDP checksum
 //! - IPv6: traffic class, flow label, hop limit and UDP checksum
@@ -12,15 +12,15 @@
 //!
 //! # Computation
 //! A CRC register is a polynomial over GF(2) modulo the generator P of degree 32. Appending message
-//! bits is linear: flipping message bits e changes the register by e · x^32 · x^n mod P, where n is
-//! the number of bits that follow. The rest of the message has no influence. Two results follow:
+//! bits is linear. Flipping message bits e, with n bits after them, changes the register by
+//! e · x^32 · x^n mod P. The rest of the message has no influence. Two results follow:
 //!
 //! - Between packets of one path, only two lengths, the identification and DF vary, at fixed
 //!   offsets. An [`IcrcSeed`] stores the register after the headers with zeros in these fields. A
 //!   packet XORs the images of its fields, from tables made at compile time, into that register.
-//! - Byte 4 of the BTH counts as 0xff. Flipping bits e of that byte has the effect of flipping e ·
-//!   x^-8 in the register five bytes earlier. The mask therefore goes into the register, and the
-//!   CRC runs over the unchanged packet.
+//! - Byte 4 of the BTH counts as 0xff. Flipping bits e of that byte has the effect of flipping
+//!   e · x^-8 in the register five bytes earlier. The mask therefore goes into the register, and
+//!   the CRC runs over the unchanged packet.
 //!
 //! # Solving for the identification
 //! A UDP socket does not show the sender's IPv4 identification. Let d be the received ICRC XOR the

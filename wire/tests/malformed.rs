@@ -166,9 +166,11 @@ fn pad_underflow() {
     }
 }
 
-/// One datagram crashed a host: an opcode without a table row counted as zero bytes of headers, and
-/// the ICRC was computed over more bytes than the packet had (Linux 3723cf690). No opcode, flag or
-/// length may panic in the parser or in the ICRC, and no byte without a row may become a packet.
+/// One datagram crashed a host. An opcode without a table row counted as zero bytes of headers, and
+/// the ICRC was computed over more bytes than the packet had (Linux 3723cf690).
+///
+/// No opcode, flag or length may panic in the parser or in the ICRC, and no byte without a row may
+/// become a packet.
 #[test]
 fn one_packet_panics() {
     let seed = IcrcSeed::new([10, 0, 0, 1].into(), 4791, [10, 0, 0, 2].into(), 4791).unwrap();

@@ -8,9 +8,10 @@ use crate::bytes::{at, be16, put};
 /// The only defined version.
 const VERSION: u8 = 0;
 
-/// The header of the RDMA IP CM service (IBTA annex A11; the kernel's `struct cma_hdr`): the first
-/// 36 bytes of the private data of a REQ or a SIDR_REQ, which state IP addresses and the source
-/// port.
+/// The header of the RDMA IP CM service (IBTA annex A11; the kernel's `struct cma_hdr`).
+///
+/// The header is in the first 36 bytes of the private data of a REQ or a SIDR_REQ. It states the IP
+/// addresses and the source port.
 ///
 /// ```text
 ///  0         1          2             4                20               36

@@ -110,8 +110,11 @@ impl MadHeader {
     /// Reads the header of a whole MAD.
     ///
     /// # Errors
-    /// Fails with [`MadError`] if `mad` does not have 256 bytes, if a version, the class or the
-    /// method is not supported, or if the attribute is not a message of communication management.
+    /// Fails with [`MadError`] in these cases:
+    ///
+    /// - `mad` does not have 256 bytes.
+    /// - A version, the class or the method is not supported.
+    /// - The attribute is not a message of communication management.
     pub fn parse(mad: &[u8]) -> Result<Self, MadError> {
         let b: &[u8; MAD_LEN] = mad.try_into().map_err(|_| MadError::Length { have: mad.len() })?;
         if b[0] != BASE_VERSION {

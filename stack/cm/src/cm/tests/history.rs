@@ -86,9 +86,8 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
     assert!(end < Time::from_ns(SECOND_NS));
     cm.handle_timeout(end);
     assert_eq!(cm.state(first), Some(CmState::Idle));
-    assert!(
-        matches!(deliver(&mut cm, 1, req(7)), Some(CmMessage::Rep(rep)) if rep.local_qpn.value() == 8)
-    );
+    let reply = deliver(&mut cm, 1, req(7));
+    assert!(matches!(reply, Some(CmMessage::Rep(rep)) if rep.local_qpn.value() == 8));
     assert_eq!(cm.counters().duplicates(Attribute::Req), 3);
 }
 

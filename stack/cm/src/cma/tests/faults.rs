@@ -1,6 +1,7 @@
-//! Two hosts on a network that loses, repeats and delays MADs: every single fault at every MAD of
-//! every script, many faults by seed, and the death of either host at every MAD.
+//! Two hosts on a network that loses, repeats and delays MADs.
 //!
+//! The tests run every script with a single fault at every MAD, with many faults by seed, and with
+//! the death of either host at every MAD.
 //! Either both programs end with a connection, or both learn that there is none. Nothing leaks.
 
 use std::collections::BTreeMap;
