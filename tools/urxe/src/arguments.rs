@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use urxe::PathMtu;
 
-/// `--mtu`.
+/// Parses `--mtu`.
 pub fn path_mtu(text: &str) -> Result<PathMtu, &'static str> {
     let mtu = text.parse().ok().and_then(PathMtu::at_most).filter(|mtu| mtu.to_string() == text);
     mtu.ok_or("a path MTU is 256, 512, 1024, 2048 or 4096")
@@ -19,12 +19,12 @@ impl Size {
     /// The largest, in bytes.
     pub const MAX: usize = 256 << 20;
 
-    /// That many bytes.
+    /// Returns a size of this many bytes.
     pub const fn from_bytes(bytes: usize) -> Self {
         Self(bytes)
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> usize {
         self.0
     }

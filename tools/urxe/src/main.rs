@@ -23,7 +23,7 @@ use clap::Parser;
 
 use cmd::Outcome;
 
-/// RDMA in userspace: RoCEv2 over plain UDP, without root and without a kernel module.
+/// RDMA in userspace: RoCEv2 over UDP, without root and without a kernel module.
 #[derive(Debug, Parser)]
 #[command(name = "urxe", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 struct Cli {
@@ -33,9 +33,12 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Environment:
-  URXE_DEVICES   the devices, before the user's list: rxe0=10.0.0.1,rxe1=eth0
-  URXE_LOG       what to log to standard error: error, warn, info, debug, trace, or by module
-                 (urxe_device=debug,urxe_io::udp=trace); default warn";
+  URXE_DEVICES   devices instead of the user's list, such as
+                 rxe0=10.0.0.1,rxe1=eth0
+  URXE_LOG       log filter for standard error: error, warn,
+                 info, debug, trace, or by module, such as
+                 urxe_device=debug,urxe_io::udp=trace
+                 [default: warn]";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

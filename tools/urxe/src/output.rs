@@ -4,8 +4,8 @@ use std::error::Error;
 use std::io::{self, IsTerminal, LineWriter, Write};
 use std::ops::Index;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -107,12 +107,56 @@ pub fn progress_bar(steps: usize) -> ProgressBar {
     bar
 }
 
-/// Returns a table whose columns from `numbers` on are numbers.
+/// Columns where neither a terminal nor `COLUMNS` defines them.
+const DEFAULT_WIDTH: usize = 100;
+/// The fewest columns that tables and texts are laid out for.
+const MIN_WIDTH: usize = 60;
+
+/// Returns the columns of standard output.
+fn width() -> usize {
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let width = Table::new().width().map(usize::from).or_else(columns);
+    width.unwrap_or(DEFAULT_WIDTH).max(MIN_WIDTH)
+}
+
+/// Breaks a text between words into lines that fit standard output. The first line begins with
+/// `first`, the others with `rest`.
+pub fn wrap(first: &str, rest: &str, text: &str) -> String {
+    wrap_to(width(), first, rest, text)
+}
+
+fn wrap_to(width: usize, first: &str, rest: &str, text: &str) -> String {
+    let (mut lines, mut line, mut is_empty) = (String::new(), first.to_owned(), true);
+    for word in text.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push_str(&line);
+            lines.push('\n');
+            (line, is_empty) = (rest.to_owned(), true);
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    lines + &line
+}
+
+/// Returns a table whose columns from `numbers` on are right-aligned.
 pub fn table(heads: &[&str], numbers: usize) -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED).set_header(heads);
-    for column in table.column_iter_mut().skip(numbers) {
-        column.set_cell_alignment(CellAlignment::Right);
+    table.load_preset(NOTHING).set_header(heads);
+    for line in [TableComponent::HeaderLines, TableComponent::MiddleHeaderIntersections] {
+        table.set_style(line, '─');
+    }
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width().try_into().unwrap_or(u16::MAX));
+    for (nr, column) in table.column_iter_mut().enumerate() {
+        // Columns are one space apart without padding.
+        column.set_padding((if nr == 0 { 0 } else { 1 }, 0));
+        if nr >= numbers {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table
 }
@@ -147,4 +191,17 @@ pub fn start_logging(default: &str) -> Result<(), BadFilter> {
         .with_writer(io::stderr)
         .init();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words_only() {
+        let text = "one two three-four five_six";
+        assert_eq!(wrap_to(60, "- ", "  ", text), "- one two three-four five_six");
+        assert_eq!(wrap_to(11, "- ", "  ", text), "- one two\n  three-four\n  five_six");
+        assert_eq!(wrap_to(60, "a:", "", ""), "a:");
+    }
 }

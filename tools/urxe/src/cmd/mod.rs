@@ -22,7 +22,7 @@ use crate::capture::CaptureError;
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Move data by every operation and check every byte; on this host, or with another
+    /// Move data with every operation and verify every byte, on this host or with another
     Pingpong(pingpong::Args),
     /// Measure bandwidth, message rate and latency, as ratios to plain UDP and TCP
     Perf(Box<perf::Args>),
@@ -34,15 +34,15 @@ pub enum Command {
     Connect(messages::ConnectArgs),
     /// Run a program that was linked against libibverbs or librdmacm, over urxe
     Run(run::Run),
-    /// Show the environment that does the same, for a shell
+    /// Print the environment variables of `urxe run`, for a shell
     Env(run::Env),
     /// Show, add or delete devices
     Link(link::Args),
-    /// Show the devices' attributes, in the form of ibv_devinfo
+    /// Show device attributes in the format of ibv_devinfo
     Devinfo(devinfo::Args),
     /// Test what this machine supports, and print consequences and advice
     Doctor(doctor::Args),
-    /// Show the packets of a capture file, one readable line each
+    /// Show the packets of a capture file, one line each
     Decode(decode::Args),
 }
 

@@ -41,7 +41,7 @@ pub enum Connections {
     },
 }
 
-/// All processes on the addresses of `link`, by address and slot.
+/// Returns all processes on the addresses of `link`, by address and slot.
 pub fn of(link: &ResolvedLink) -> Vec<Process> {
     let named = |address: IpAddr| {
         sharers(address, scope_of(link, address)).into_iter().map(move |sharer| Process {

@@ -187,7 +187,7 @@ fn peers_of(address: IpAddr) -> Result<Vec<LinkSpec>, LinkError> {
     }
 }
 
-/// Loopback addresses after `start`, without those that end in 0 or 255.
+/// Returns the loopback addresses after `start`, without those that end in 0 or 255.
 fn loopback_after(start: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
     let low = start.to_bits() & 0xff_ffff;
     (1..=CANDIDATES)

@@ -84,7 +84,7 @@ impl Peer {
         Ok(Self { child: Some(child), commands, replies })
     }
 
-    /// One that is connected already.
+    /// Returns a connected peer.
     pub fn connected(
         replies: impl BufRead + Send + 'static,
         commands: impl Write + 'static,

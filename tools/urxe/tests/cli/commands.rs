@@ -30,6 +30,50 @@ fn help_and_version() {
     }
 }
 
+/// Runs with 60 columns, and returns the output, all of whose lines must fit.
+#[track_caller]
+fn narrow(user: &User, words: &str) -> String {
+    let text = user.urxe(words).env("COLUMNS", "60").finish().ok();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 60, "{words}: {line:?} in\n{text}");
+    }
+    text
+}
+
+#[test]
+fn help_fits_60_columns_without_broken_words() {
+    let user = User::new();
+    let help = user.run("--help").ok();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| !line.is_empty());
+    let commands: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.len() >= 11, "{help}");
+    for command in commands.into_iter().chain(["", "link add", "link show", "link del"]) {
+        for option in ["-h", "--help"] {
+            let words = format!("{command} {option}");
+            let wide = user.urxe(&words).env("COLUMNS", "1000").finish().ok();
+            let narrow = narrow(&user, &words);
+            let split = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(split(&narrow), split(&wide), "{words}");
+        }
+    }
+}
+
+#[test]
+fn tables_and_doctor_fit_60_columns() {
+    let user = User::new();
+    // Broken words would not be found in the objects.
+    let doctor = user.urxe("doctor").env("COLUMNS", "60").finish().stdout;
+    assert!(doctor.lines().all(|line| line.chars().count() <= 60), "{doctor}");
+    let narrow = |words| narrow(&user, words);
+    let text = narrow("pingpong --quick -n 5 -d 127.64.54.1");
+    assert!(text.contains("FETCH_ADD") && text.contains("µs p99"), "{text}");
+    let text = narrow("perf write fetch-add -s 1M -n 20 --rounds 1 -d 127.65.7.1");
+    assert!(text.contains("FETCH_ADD") && text.contains("GSO+GRO"), "{text}");
+    let text = narrow("perf write -s 64 -n 20 --rounds 1 --compare-addresses -d 127.65.7.2");
+    assert!(text.contains("addresses"), "{text}");
+}
+
 #[test]
 fn a_bad_log_filter_is_named() {
     let stderr = User::new().urxe("link").env("URXE_LOG", "urxe=loud").finish().fails(2);

@@ -32,7 +32,7 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// Standard output of a run that must have succeeded.
+    /// Returns standard output of a run that must have succeeded.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -45,7 +45,7 @@ impl Run {
         serde_json::from_str(&self.ok()).expect("JSON")
     }
 
-    /// Standard error of a run that must have failed with `code`.
+    /// Returns standard error of a run that must have failed with `code`.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{self:?}");

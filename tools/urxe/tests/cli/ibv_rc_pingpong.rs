@@ -206,14 +206,14 @@ impl Ibv {
     }
 }
 
-/// One pair at a time: each has four threads that poll, and more pairs than processors only time
+/// Serializes the tests. Each pair has four polling threads, and more pairs than processors time
 /// out.
 fn exclusive() -> MutexGuard<'static, ()> {
     static EXCLUSIVE: Mutex<()> = Mutex::new(());
     EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One `read` with the program's buffer.
+/// Calls `read` once with the program's buffer size.
 fn read_once(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = [0; 52];
     let len = stream.read(&mut bytes).unwrap();

@@ -19,7 +19,7 @@ fn rows<'a>(report: &'a Value, metric: &str) -> Vec<(&'a str, u64)> {
     report[metric].as_array().unwrap().iter().map(of).collect()
 }
 
-/// Every figure is one, and something was compared wherever bytes arrive.
+/// Checks that every figure is positive, and that data was verified wherever bytes arrive.
 #[track_caller]
 fn assert_measured(report: &Value) {
     for row in report["bandwidth"].as_array().unwrap() {
@@ -100,12 +100,11 @@ fn options_of_perftest() {
 #[test]
 fn rounds_by_time_and_the_tables() {
     let text = run("write read -s 64 -D 0.01 --rounds 1 -d 127.65.3.1").ok();
-    for part in
-        ["│ WRITE", "│ READ", "of UDP GSO", "of spinning", "TCP stream", "one 96 B datagram a call"]
+    for part in ["\nWRITE ", "\nREAD ", "vs UDP", "spin", "TCP stream", "one 96 B datagram a call"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }
-    assert!(text.contains("compared byte for byte and were right"), "{text}");
+    assert!(text.contains("verified after the rounds, every byte"), "{text}");
 }
 
 #[test]

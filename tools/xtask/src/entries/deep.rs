@@ -32,7 +32,7 @@ pub fn asan(arguments: &[String], runner: &mut Runner) -> Result<()> {
     runner.run(tests.env("CARGO_TARGET_DIR", target_folder().join("asan")))
 }
 
-/// Measures.
+/// Runs the criterion benchmarks.
 pub fn bench(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     runner.run(&mut cargo(["bench", "--workspace", "--benches"]))

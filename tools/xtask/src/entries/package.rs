@@ -120,7 +120,7 @@ pub fn package(arguments: &[String], runner: &mut Runner) -> Result<()> {
     Ok(())
 }
 
-/// Debian's name of this machine.
+/// Returns Debian's name of this architecture.
 fn debian_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

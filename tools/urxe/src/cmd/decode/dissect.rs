@@ -92,7 +92,7 @@ pub enum Icrc {
 }
 
 impl Icrc {
-    /// As text.
+    /// Returns the result as text.
     pub fn text(self) -> &'static str {
         match self {
             Self::Ok => "ICRC ok",

@@ -48,7 +48,7 @@ fn addresses(out: &mut dyn Write, frame: &FrameRepr) -> io::Result<()> {
     write!(out, "{} > {}  ", frame.src.ip(), frame.dst.ip())
 }
 
-/// BTH, further headers in wire order, payload, ICRC.
+/// Writes the BTH, the further headers in wire order, the payload and the ICRC.
 fn roce(
     out: &mut dyn Write,
     view: &PacketView<'_>,

@@ -23,19 +23,22 @@ pub struct Args {
     /// The capture, pcap or pcapng; "-" reads standard input
     #[arg(value_name = "FILE.pcap[ng]")]
     file: PathBuf,
-    /// Every header field below each line
+    /// Print every header field below each line
     #[arg(short, long, conflicts_with = "json")]
     verbose: bool,
-    /// For machines: one JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
 
 const AFTER_HELP: &str = "\
-A line is: number, seconds since the first packet, addresses, opcode and headers, payload, ICRC.
-The ICRC is computed from the IP header as captured: \"ICRC ok\", \"ICRC WRONG\", or \"ICRC not captured\" where the
-capture cut the packet. What is not RoCEv2 is named; what is malformed is shown with its reason.
-To capture: tcpdump -i any -w FILE.pcap udp port 4791";
+A line has: number, seconds since the first packet, addresses, opcode and headers, payload, ICRC.
+
+The ICRC is computed with the captured IP header: \"ICRC ok\", \"ICRC WRONG\", or \"ICRC not \
+captured\" for a truncated packet. Other protocols are named, and malformed packets have a reason.
+
+To capture:
+  tcpdump -i any -w FILE.pcap udp port 4791";
 
 impl Args {
     /// Decodes the file up to its end, or up to the first damage.

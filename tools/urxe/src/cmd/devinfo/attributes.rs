@@ -173,7 +173,7 @@ fn width_and_speed(mbps: Option<u32>) -> (Named, Named) {
     (Named(width as u32, lanes), Named(speed as u32, of_a_lane))
 }
 
-/// 64 bits are text in JSON: many readers keep 53.
+/// Returns a 64-bit value as text, because many readers of JSON keep only 53 bits.
 fn hex(value: u64) -> String {
     format!("{value:#x}")
 }

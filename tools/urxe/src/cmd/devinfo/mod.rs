@@ -15,19 +15,19 @@ use crate::traffic::device;
 /// Arguments of `urxe devinfo`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only this device
+    /// Show only this device
     #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
     device: Option<LinkName>,
-    /// Only this port; each device has only port 1
+    /// Show only this port; each device has only port 1
     #[arg(short = 'i', long = "ib-port", value_name = "PORT", value_parser = clap::value_parser!(u8).range(1..=1))]
     port: Option<u8>,
-    /// Only the devices' names
+    /// Show only the devices' names
     #[arg(short, long)]
     list: bool,
-    /// Every attribute
+    /// Show every attribute
     #[arg(short, long)]
     verbose: bool,
-    /// For machines: an array with every attribute of every device
+    /// Print a JSON array with every attribute of every device
     #[arg(long, conflicts_with_all = ["list", "verbose"])]
     json: bool,
 }

@@ -5,23 +5,23 @@ mod probe;
 use std::io::Write;
 use std::net::IpAddr;
 
-use comfy_table::ContentArrangement;
 use serde::Serialize;
 
 use self::probe::{Outcome as Verdict, Probe, processes};
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
-/// Columns of the table where no terminal defines the width.
-const WIDTH: u16 = 110;
+/// Columns before the texts of a probe.
+const INDENT: usize = 12;
 
 /// Arguments of `urxe doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Everything is tried on loopback addresses of this machine; no packet leaves it.
-Exit code 0: devices work, if perhaps slower than they could. 1: something that devices cannot do without fails.")]
+All probes use loopback addresses of this machine; no packet leaves the machine.
+
+Exit code 0: devices work, perhaps with limits. 1: a required feature fails.")]
 pub struct Args {
-    /// For machines: an object with the verdict and all probes
+    /// Print a JSON object with the verdict and all probes
     #[arg(long)]
     json: bool,
     /// Only open a device on an address that another process uses: the second process of a probe
@@ -51,39 +51,34 @@ impl Args {
     }
 }
 
-/// The table, then the advice, then the verdict.
+/// Prints each probe with its consequence and advice, then the summary.
 fn print(out: &mut dyn Write, probes: &[Probe], works: bool) -> Result<(), CmdError> {
-    let mut table = output::table(&["tried", "outcome", "seen", "what follows"], 4);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
-        table.set_width(WIDTH);
-    }
-    for probe in probes {
-        let outcome = probe.outcome.to_string();
-        table.add_row([probe.name, &outcome, &probe.detail, &probe.consequence]);
-    }
-    writeln!(out, "{table}")?;
-    let advised: Vec<_> =
-        probes.iter().filter_map(|probe| Some((probe.name, probe.advice.as_ref()?))).collect();
-    if !advised.is_empty() {
-        writeln!(out, "\nWhat to change:")?;
-        for (name, advice) in advised {
-            writeln!(out, "- {name}: {advice}")?;
+    for Probe { name, outcome, detail, consequence, advice } in probes {
+        writeln!(out, "{outcome:<INDENT$}{name}")?;
+        let parts = [
+            ("seen:", Some(&**detail)),
+            ("so:", Some(consequence)),
+            ("advice:", advice.as_deref()),
+        ];
+        for (head, text) in parts {
+            if let Some(text) = text {
+                let first = format!("  {head:<0$}", INDENT - 2);
+                writeln!(out, "{}", output::wrap(&first, &" ".repeat(INDENT), text))?;
+            }
         }
     }
     let count = |verdict| probes.iter().filter(|probe| probe.outcome == verdict).count();
     let (fails, limited) = (count(Verdict::Fails), count(Verdict::Limited));
-    match (works, limited) {
-        (true, 0) => writeln!(out, "\nDevices work on this machine.")?,
-        (true, _) => writeln!(
-            out,
-            "\nDevices work on this machine; {limited} of the above could be better."
-        )?,
-        (false, _) => writeln!(
-            out,
-            "\nDevices do not work on this machine: {fails} of the above must change."
-        )?,
-    }
+    let summary = match (works, limited) {
+        (true, 0) => "Devices work on this machine.".to_owned(),
+        (true, _) => {
+            format!("Devices work on this machine; {limited} of the above could be better.")
+        }
+        (false, _) => {
+            format!("Devices do not work on this machine: {fails} of the above must change.")
+        }
+    };
+    writeln!(out, "\n{}", output::wrap("", "", &summary))?;
     Ok(())
 }
 

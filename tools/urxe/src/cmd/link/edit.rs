@@ -5,9 +5,13 @@ use urxe_stack::link::{self, LinkName, LinkSpec, Source, config};
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
+const USAGE: &str = "\
+urxe link add NAME ADDRESS|INTERFACE
+       urxe link add NAME type rxe netdev ADDRESS|INTERFACE";
+
 /// Arguments of `urxe link add`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "urxe link add NAME [type rxe netdev] ADDRESS|INTERFACE")]
+#[command(override_usage = USAGE)]
 pub struct AddArgs {
     /// The new device's name, such as rxe0
     name: LinkName,
@@ -75,7 +79,8 @@ fn source(words: &[String]) -> Result<Source, CmdError> {
         ["netdev", word] => Ok(word.parse()?),
         [word] if word != "netdev" && word != "type" => Ok(word.parse()?),
         _ => Err(CmdError::Usage(
-            "expected urxe link add NAME type rxe netdev ADDRESS|INTERFACE, or short urxe link add NAME ADDRESS|INTERFACE",
+            "expected: urxe link add NAME ADDRESS|INTERFACE, or urxe link add NAME type rxe netdev \
+             ADDRESS|INTERFACE",
         )),
     }
 }

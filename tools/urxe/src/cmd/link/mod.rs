@@ -16,8 +16,9 @@ pub struct Args {
 }
 
 const AFTER_HELP: &str = "\
-The list is kept in $XDG_CONFIG_HOME/urxe/links (~/.config/urxe/links), a plain file. While it is empty there is
-one device, rxe0 on 127.0.0.1. The environment variable URXE_DEVICES overrides the list.";
+The list is a text file, $XDG_CONFIG_HOME/urxe/links or ~/.config/urxe/links. While the list is \
+empty, there is one device, rxe0 on 127.0.0.1. The environment variable URXE_DEVICES overrides the \
+list.";
 
 #[derive(Debug, Subcommand)]
 enum Action {

@@ -16,9 +16,9 @@ use crate::output;
 /// Arguments of `urxe link show`.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// Only the device of this name (rxe0, or rxe0/1 as in rdma)
+    /// Show only the device of this name (rxe0, or rxe0/1 as in rdma)
     name: Option<String>,
-    /// For machines: an array of objects with the keys of "rdma -j link" and more
+    /// Print a JSON array with the keys of "rdma -j link" and more
     #[arg(long)]
     json: bool,
     /// Also show each process's connections, as in "rdma resource show cm_id", and the counters of
@@ -136,7 +136,7 @@ impl Row {
     }
 }
 
-/// A line an identifier, then one of communications by state and one of counters, if there are any.
+/// Prints a line for each identifier, a line of communications by state, and a line of counters.
 fn print_listing(out: &mut dyn Write, listing: &Listing) -> Result<(), CmdError> {
     for id in &listing.ids {
         write!(out, "        cm-idn {} lqpn {}", id.cm_idn, id.lqpn)?;
@@ -169,7 +169,8 @@ fn print_listing(out: &mut dyn Write, listing: &Listing) -> Result<(), CmdError>
     Ok(())
 }
 
-/// Port state and physical state in the words of `rdma link`, chosen as `rdma_rxe` chooses them.
+/// Returns the port state and physical state in the words of `rdma link`, as `rdma_rxe` chooses
+/// them.
 fn states(state: OperState) -> (&'static str, &'static str) {
     match state {
         OperState::Up => ("ACTIVE", "LINK_UP"),

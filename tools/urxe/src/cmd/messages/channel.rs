@@ -13,7 +13,7 @@ pub const MESSAGE_MAX: usize = 64 << 10;
 /// Messages under way in each direction.
 const DEPTH: usize = 16;
 
-/// Both ends' options.
+/// Returns the connection options of both ends.
 pub fn options() -> Options {
     Options::new().max_send_wr(DEPTH as u32).max_recv_wr(DEPTH as u32)
 }

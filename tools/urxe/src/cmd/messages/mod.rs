@@ -41,9 +41,9 @@ const VERIFY: &[u8] = b"urxe verify 1";
 /// Arguments of `urxe listen`.
 #[derive(Debug, clap::Args)]
 pub struct ListenArgs {
-    /// The port
+    /// The port to listen on
     port: u16,
-    /// The address; by default all addresses of the devices
+    /// The address to listen on; by default all addresses of the devices
     #[arg(short, long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     address: IpAddr,
     /// Accept the next connection after the first; end by a signal
@@ -54,19 +54,19 @@ pub struct ListenArgs {
 /// Arguments of `urxe connect`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Standard input goes to the listener's standard output, and the other way round:
-  urxe listen 7471                          in one terminal
-  echo hello | urxe connect 127.0.0.1 7471  in another")]
+Standard input goes to the listener's standard output, and vice versa:
+  urxe listen 7471
+  echo hello | urxe connect 127.0.0.1 7471")]
 pub struct ConnectArgs {
     /// The listener's address or name
     host: String,
-    /// Its port
+    /// The listener's port
     port: u16,
     /// Send this many bytes of a pattern instead of standard input, such as 64K or 100M; the
     /// listener verifies them
     #[arg(short, long, value_name = "BYTES")]
     verify: Option<Size>,
-    /// The own address
+    /// The local address
     #[arg(short, long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
     /// Time limit for the listener's reply, in seconds

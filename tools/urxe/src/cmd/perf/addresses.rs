@@ -37,7 +37,7 @@ pub fn run(args: &Args, choice: &Choice) -> Result<Outcome, CmdError> {
     if args.json {
         output::json(&mut out, &rows)?;
     } else {
-        let heads = ["operation", "what", "size", "one address", "two addresses", "one to two"];
+        let heads = ["operation", "unit", "size", "one\naddress", "two\naddresses", "one to\ntwo"];
         let mut shown = output::table(&heads, 2);
         for row in &rows {
             shown.add_row([
@@ -49,7 +49,7 @@ pub fn run(args: &Args, choice: &Choice) -> Result<Outcome, CmdError> {
                 table::times(row.one_to_two),
             ]);
         }
-        writeln!(out, "{shown}\nOne to two: above 1, one address is the faster.")?;
+        writeln!(out, "{shown}\nOne to two: above 1, one address is faster.")?;
     }
     out.flush()?;
     Ok(Outcome::Done)

@@ -41,7 +41,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// After some time.
+    /// Returns a limit of this duration.
     pub fn after(time: Duration) -> Self {
         Self::Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
     }
@@ -111,7 +111,7 @@ impl Case {
         }
     }
 
-    /// Latency of `operation`.
+    /// Returns a latency case with common settings.
     pub fn latency(operation: Operation, size: usize, mtu: usize, limit: Limit) -> Self {
         Self { metric: Metric::Latency, ..Self::bandwidth(operation, size, mtu, limit) }
     }
@@ -193,7 +193,7 @@ impl Case {
         slots.min(self.ring_len() * self.qps as usize) * self.size
     }
 
-    /// Payload of most of its datagrams.
+    /// Returns the payload bytes of most datagrams.
     pub fn payload(&self) -> usize {
         self.size.min(self.mtu)
     }

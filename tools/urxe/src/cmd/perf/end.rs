@@ -86,7 +86,7 @@ pub struct QpStates {
 }
 
 impl End {
-    /// Queue pairs in INIT.
+    /// Creates the region, the completion queue, and queue pairs in INIT.
     ///
     /// # Errors
     /// [`PerfError::Case`], [`PerfError::Traffic`].
@@ -239,7 +239,7 @@ impl End {
 }
 
 impl QpStates {
-    /// Of a case.
+    /// Returns the initial state for a case.
     pub fn new(case: &Case) -> Self {
         Self {
             qps: vec![QpState::default(); case.qps as usize],
@@ -261,7 +261,7 @@ impl QpStates {
         self.silent_since = None;
     }
 
-    /// After a round: where its receives ended.
+    /// Advances the start positions of the receives after a round.
     pub fn end(&mut self, ring_len: usize) {
         for state in &mut self.qps {
             state.received_from =

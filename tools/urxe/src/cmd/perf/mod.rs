@@ -130,7 +130,7 @@ impl Args {
     }
 }
 
-/// Two processes on this machine.
+/// Starts a peer process on this machine and opens both devices.
 fn local(
     choice: &Choice,
     options: &DeviceOptions,
@@ -141,7 +141,7 @@ fn local(
     Ok((runner, devices))
 }
 
-/// How to open a device.
+/// Returns the builder for a device with these options.
 fn builder(options: &DeviceOptions) -> DeviceBuilder {
     let builder = Device::builder().loss(Probability::from_ppm(options.loss_per_million));
     match options.receive_buffer {

@@ -43,10 +43,10 @@ pub struct Args {
     #[arg(long)]
     pub latency: bool,
 
-    /// Message sizes, as in 64,4K,1M [default: 64,64K,1M]
+    /// Message sizes, such as 64,4K,1M [default: 64,64K,1M]
     #[arg(short, long, value_delimiter = ',', value_name = "SIZES", visible_alias = "sizes")]
     pub size: Vec<Size>,
-    /// All sizes from 2 B to 8 MiB, and plots
+    /// Measure all sizes from 2 B to 8 MiB, and plot them
     #[arg(short, long, conflicts_with = "size")]
     pub all: bool,
     /// Messages of each queue pair in a round, instead of a time
@@ -56,13 +56,13 @@ pub struct Args {
     /// Seconds of a round [default: 0.1; 0.05 with --all; 0.3 with --targets]
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
-    /// Rounds of each figure, in turn with the floor's; the median is shown
+    /// Rounds of each figure, alternating with the floors; the median is shown
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub rounds: u32,
-    /// Queue pairs
+    /// Number of queue pairs
     #[arg(short, long, value_name = "N", default_value_t = 1, visible_alias = "qp")]
     pub qps: u32,
-    /// Sends of each queue pair that may be outstanding
+    /// Outstanding sends of each queue pair
     #[arg(short = 't', long, value_name = "N", default_value_t = 128, visible_alias = "depth")]
     pub tx_depth: u32,
     /// Work requests posted by one call
@@ -83,11 +83,11 @@ pub struct Args {
     /// Latency of WRITE: only read memory, as ib_write_lat does; the device's thread receives
     #[arg(long)]
     pub spin_memory: bool,
-    /// The target of WRITE, READ and atomics polls, instead of leaving all to its device
+    /// Let the target of WRITE, READ and atomics poll, instead of its device's thread
     #[arg(long)]
     pub target_polls: bool,
-    /// Memory that messages of one direction walk over, all queue pairs together [default: 1M, or
-    /// one message]
+    /// Memory of the messages of one direction, for all queue pairs together [default: 1M, or one
+    /// message]
     #[arg(long, value_name = "SIZE")]
     pub working_set: Option<Size>,
     /// Receive buffer to request from the kernel, which doubles the value [default: 8M]
@@ -98,7 +98,7 @@ pub struct Args {
     /// first of the list]
     #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
     pub device: Option<DeviceWord>,
-    /// Where the second process has its device
+    /// Address of the second process
     #[arg(long, default_value = "two")]
     pub addresses: Addresses,
     /// Measure with one address and with two, and print the ratio
@@ -109,7 +109,7 @@ pub struct Args {
         "tx_depth", "post_list", "mtu", "bidirectional", "events", "inline", "spin_memory", "target_polls", "working_set",
         "receive_buffer", "device", "addresses", "compare_addresses", "two_hosts", "svg"])]
     pub targets: bool,
-    /// Of the targets, only the rows with this in their names
+    /// Measure only targets whose name contains this text
     #[arg(long, value_name = "TEXT", requires = "targets", value_parser = part_of_row)]
     pub row: Option<String>,
 
@@ -121,14 +121,14 @@ pub struct Args {
     /// Measure with the host where urxe perf --listen runs
     #[arg(long, value_name = "HOST", group = "two_hosts", conflicts_with = "addresses")]
     pub connect: Option<String>,
-    /// TCP port on which the hosts talk
+    /// TCP port of the control connection
     #[arg(short, long, requires = "two_hosts", default_value_t = 18516)]
     pub port: u16,
 
-    /// For machines: an object
+    /// Print a JSON object
     #[arg(long)]
     pub json: bool,
-    /// Where --all draws its plot
+    /// File of the plot of --all
     #[arg(long, value_name = "FILE.svg", requires = "all", conflicts_with = "json")]
     pub svg: Option<PathBuf>,
 
@@ -138,11 +138,17 @@ pub struct Args {
 }
 
 const AFTER_HELP: &str = "\
-Without --listen and --connect a second process is started on another loopback address. In the same run, in turn with
-each figure, the floor is measured between the same two processes: plain UDP with GSO and GRO, CRC and copy; one datagram a
-call; ping-pong; TCP. Figures of machines differ; the ratios to the floor tell what the stack costs.
-Two hosts:  there: urxe perf --listen -d ADDRESS     here: urxe perf --connect THERE -d ADDRESS
-Exit code 0: measured, and all data that was looked at was right; with --targets: all hold. 1: not so.";
+Without --listen and --connect, a second process on another loopback address is the peer. In \
+alternation with each figure, the run measures the floor between the same two processes: plain UDP \
+with GSO and GRO, CRC and copy; one datagram a call; ping-pong; TCP. Figures differ between \
+machines; the ratios to the floor show the cost of the stack.
+
+Two hosts:
+  there: urxe perf --listen -d ADDRESS
+  here:  urxe perf --connect THERE -d ADDRESS
+
+Exit code 0: measured, and all verified data was correct; with --targets: all targets hold. \
+1: otherwise.";
 
 fn seconds(text: &str) -> Result<f64, &'static str> {
     let seconds = text.parse().ok().filter(|seconds| (0.001..=60.0).contains(seconds));
@@ -175,7 +181,7 @@ impl Args {
         Duration::from_secs_f64(self.duration.unwrap_or(usual))
     }
 
-    /// How to open devices.
+    /// Returns the options for opening devices.
     pub fn device_options(&self) -> DeviceOptions {
         DeviceOptions {
             receive_buffer: self.receive_buffer.map(Size::bytes),
@@ -202,7 +208,7 @@ impl Args {
         }
     }
 
-    /// Everything to measure over a path MTU, by size.
+    /// Returns all cases for a path MTU, grouped by size.
     ///
     /// # Errors
     /// [`PerfError::Case`].
@@ -299,7 +305,7 @@ impl Args {
         !possible || (operation == Operation::Write && metric == Metric::Latency)
     }
 
-    /// `--inline` with operations that carry no data at all.
+    /// Refuses `--inline` if no selected operation carries data.
     fn check_inline(&self, cases: &[Case]) -> Result<(), PerfError> {
         let none = !self.operations.is_empty()
             && !self.operations.iter().any(|operation| operation.carries_data());

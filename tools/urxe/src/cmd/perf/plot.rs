@@ -10,8 +10,8 @@ use super::report::Report;
 use crate::arguments::Size;
 use crate::traffic::operation::Operation;
 
-/// Points of the terminal's plot, two by four to a character.
-const TERMINAL: (u32, u32) = (140, 60);
+/// Points of the terminal's plot, two by four to a character. The labels follow on the right.
+const TERMINAL: (u32, u32) = (90, 60);
 /// Pixels of the SVG.
 const SVG: (u32, u32) = (1100, 460);
 /// Letters in the terminal's plots and colours in the SVG distinguish the operations.

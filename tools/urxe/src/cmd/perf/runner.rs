@@ -25,9 +25,9 @@ const WARM_UP_DIVISOR: u32 = 10;
 /// Where the second process has its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Addresses {
-    /// On the address of the first
+    /// The address of the first process
     One,
-    /// On another address
+    /// Another address
     Two,
 }
 
@@ -143,7 +143,7 @@ impl Runner {
         Ok(self.pairs.len() - 1)
     }
 
-    /// That `mtu` fits a pair of devices; their largest if `None`.
+    /// Checks that `mtu` fits a pair of devices. Returns the largest path MTU if `mtu` is `None`.
     ///
     /// # Errors
     /// [`PerfError::MtuTooLarge`].

@@ -23,7 +23,7 @@ pub enum Work {
 }
 
 impl Session {
-    /// Queue pairs in INIT, with their receives.
+    /// Creates queue pairs in INIT and posts their receives.
     ///
     /// # Errors
     /// [`PerfError`].
@@ -36,7 +36,7 @@ impl Session {
         Ok(Self { end, states })
     }
 
-    /// Before a round.
+    /// Prepares a round.
     ///
     /// # Errors
     /// [`PerfError`].

@@ -26,7 +26,7 @@ impl Latencies {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(MAX_NS).max(1));
     }
 
-    /// How many.
+    /// Returns the number of latencies.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
@@ -82,7 +82,7 @@ impl Quantiles {
         }
     }
 
-    /// All times multiplied.
+    /// Returns all times multiplied by `factor`.
     pub fn times(self, factor: f64) -> Self {
         Self::each(|time| time(&self) * factor)
     }
@@ -104,7 +104,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// `messages` of `size` bytes in `elapsed`.
+    /// Returns the sample of `messages` of `size` bytes in `elapsed`.
     pub fn moved(messages: u64, size: usize, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64();
         let rate = if seconds > 0.0 { messages as f64 / seconds } else { 0.0 };
@@ -152,7 +152,7 @@ pub fn median_sample(rounds: &[Sample]) -> Sample {
     }
 }
 
-/// `value` as a part of `of`; `None` of nothing.
+/// Returns `value` divided by `of`, or `None` if `of` is 0.
 pub fn ratio(value: f64, of: f64) -> Option<f64> {
     (of > 0.0 && value.is_finite()).then(|| value / of)
 }

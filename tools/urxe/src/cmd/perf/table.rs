@@ -12,15 +12,21 @@ use crate::output;
 /// The output is closed.
 pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let Report { device, peer, mtu, rounds, .. } = report;
-    writeln!(
-        out,
+    let head = format!(
         "{device} <-> {peer}, RC over UDP port 4791, path MTU {mtu}, medians of {rounds} rounds"
-    )?;
+    );
+    writeln!(out, "{}", output::wrap("", "", &head))?;
     if !report.bandwidth.is_empty() {
-        let mut table = output::table(
-            &["bandwidth", "size", "Gb/s", "10^6 msg/s", "of UDP GSO", "of TCP", "of one a call"],
-            1,
-        );
+        let heads = [
+            "bandwidth",
+            "size",
+            "Gb/s",
+            "10^6\nmsg/s",
+            "vs UDP\nGSO",
+            "vs\nTCP",
+            "vs one\na call",
+        ];
+        let mut table = output::table(&heads, 1);
         for row in &report.bandwidth {
             table.add_row([
                 row.operation.to_string(),
@@ -35,8 +41,7 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{table}")?;
     }
     if !report.latency.is_empty() {
-        let heads =
-            ["latency", "size", "µs p50", "p90", "p99", "p99.9", "of spinning", "of blocking"];
+        let heads = ["latency", "size", "µs\np50", "p90", "p99", "p99.9", "vs\nspin", "vs\nsleep"];
         let mut table = output::table(&heads, 1);
         for row in &report.latency {
             let usec = row.usec;
@@ -54,7 +59,8 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{table}")?;
     }
     if !report.floors.is_empty() {
-        let mut table = output::table(&["floor", "Gb/s", "10^6 datagrams/s", "µs p50", "lost"], 1);
+        let mut table =
+            output::table(&["floor", "Gb/s", "10^6\ndatagrams/s", "µs\np50", "lost"], 1);
         for row in &report.floors {
             table.add_row([
                 row.floor.clone(),
@@ -66,29 +72,32 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         }
         writeln!(out, "\n{table}")?;
     }
-    writeln!(
-        out,
-        "Figures move with the machine; the ratios are to the floors of this run, measured in turn with it."
-    )?;
-    if !report.latency.is_empty() {
-        writeln!(
-            out,
-            "Latency: half a round trip for SEND, WRITE and WRITE_IMM, post to completion for the others (against a whole \
-             round trip). Each end keeps to a processor of its own."
-        )?;
-    }
     let again = match report.retries {
-        0 => "nothing was sent again".to_owned(),
+        0 => "no retransmission".to_owned(),
+        1 => "1 retransmission".to_owned(),
         retries => format!("{retries} retransmissions"),
     };
-    writeln!(
-        out,
-        "After each round, outside its time, {} messages in all were compared byte for byte and were right; {again}.",
+    let mut lines = vec![
+        "vs: ratio to a floor of this run, measured alternately. Figures depend on the machine; the \
+         ratios are stable."
+            .to_owned(),
+    ];
+    if !report.latency.is_empty() {
+        lines.push(
+            "Latency: half a round trip for SEND, WRITE and WRITE_IMM; post to completion for the \
+             others, against a whole round trip. Spin and sleep: a UDP ping-pong that spins, or \
+             blocks. Each end is bound to its own processor."
+                .to_owned(),
+        );
+    }
+    lines.push(format!(
+        "{} messages verified after the rounds, every byte; {again}.",
         report.verified()
-    )
+    ));
+    lines.iter().try_for_each(|line| writeln!(out, "{}", output::wrap("", "  ", line)))
 }
 
-/// Three digits that count.
+/// Returns a value with three significant digits.
 pub fn figure(value: f64) -> String {
     let digits = match value {
         _ if value >= 100.0 => 0,
@@ -101,7 +110,7 @@ pub fn figure(value: f64) -> String {
 
 /// Returns a ratio.
 pub fn times(ratio: Option<f64>) -> String {
-    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{} x", figure(ratio)))
+    ratio.map_or_else(|| "–".to_owned(), figure)
 }
 
 #[cfg(test)]
@@ -112,6 +121,6 @@ mod tests {
     fn figures_have_three_digits() {
         let shown = [0.0123, 0.5, 1.234, 12.34, 123.4, 12345.6].map(figure);
         assert_eq!(shown, ["0.012", "0.500", "1.23", "12.3", "123", "12346"]);
-        assert_eq!((times(Some(0.7)).as_str(), times(None).as_str()), ("0.700 x", "–"));
+        assert_eq!((times(Some(0.7)).as_str(), times(None).as_str()), ("0.700", "–"));
     }
 }

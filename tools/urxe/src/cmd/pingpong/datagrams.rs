@@ -37,7 +37,7 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Room for the headers of `receives` receives; `own` is this end's address.
+    /// Allocates the headers of `receives` receives; `own` is this end's address.
     ///
     /// # Errors
     /// [`TrafficError::Region`].
@@ -90,7 +90,7 @@ impl Datagrams {
         }
     }
 
-    /// That a message came from the peer, by its completion and by its header.
+    /// Checks that the peer sent a message, by its completion and its header.
     ///
     /// # Errors
     /// [`Wrong::Sender`], [`Wrong::Header`].

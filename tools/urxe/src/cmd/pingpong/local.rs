@@ -274,7 +274,7 @@ impl Run {
         Ok(self.peer.call(&what)?)
     }
 
-    /// One burst, prepared, moved and checked.
+    /// Prepares, moves and verifies one burst.
     fn burst(
         &mut self,
         operation: Operation,

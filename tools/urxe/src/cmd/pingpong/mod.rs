@@ -72,11 +72,11 @@ pub struct Args {
     #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
     device: Option<DeviceWord>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that fits; 1024 with two hosts,
-    /// but for ud]
+    /// except with ud]
     #[arg(short, long, value_parser = path_mtu)]
     mtu: Option<PathMtu>,
-    /// Messages, each way with two hosts [default: 1000, or fewer when they take too long; with two
-    /// hosts always 1000]
+    /// Number of messages, each way with two hosts [default: 1000; without another host fewer, if
+    /// they take too long]
     #[arg(short = 'n', long, value_name = "N", visible_alias = "iters", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     iterations: Option<u32>,
     /// Sleep on completion events instead of polling
@@ -85,14 +85,14 @@ pub struct Args {
     /// Record all packets in this file, as pcapng
     #[arg(long, value_name = "FILE.pcapng")]
     capture: Option<PathBuf>,
-    /// For machines: an object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 
-    /// Message sizes, as in 64,4K,1M [default: 64,4K,64K,1M; with uc 64,4K,64K; with ud 64,1K,4K]
+    /// Message sizes, such as 64,4K,1M [default: 64,4K,64K,1M; with uc 64,4K,64K; with ud 64,1K,4K]
     #[arg(long, value_delimiter = ',', value_name = "SIZES", conflicts_with = "two_hosts")]
     sizes: Option<Vec<Size>>,
-    /// Only two sizes, and fewer messages
+    /// Use only two sizes, and fewer messages
     #[arg(long, conflicts_with_all = ["two_hosts", "sizes"])]
     quick: bool,
 
@@ -102,11 +102,11 @@ pub struct Args {
     /// Bytes of a message [default: 4096; with ud 2048]
     #[arg(short, long, requires = "two_hosts", help_heading = TWO_HOSTS)]
     size: Option<Size>,
-    /// Receives posted at a time
+    /// Posted receives
     #[arg(short, long, requires = "two_hosts", default_value_t = 500, value_name = "N", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u32).range(2..=65_536))]
     rx_depth: u32,
-    /// Index of the local GID [default: that of the address which the TCP connection has]
+    /// Index of the local GID [default: the GID of the TCP connection's address]
     #[arg(short, long, requires = "two_hosts", value_name = "INDEX", help_heading = TWO_HOSTS)]
     gid_idx: Option<u8>,
     /// Listening: the first message must have the bytes of ibv_rc_pingpong -c; all others are
@@ -118,7 +118,7 @@ pub struct Args {
     #[arg(long, requires = "two_hosts", conflicts_with = "chk", value_name = "N", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(many::MAX_QPS)))]
     srq: Option<u32>,
-    /// The peer may stall for seconds (emulated, or in a debugger): send nothing again within 4 s
+    /// For a peer that may stall, such as in an emulator or a debugger: retransmit only after 4 s
     #[arg(long, requires = "two_hosts", help_heading = TWO_HOSTS)]
     patient: bool,
     /// Port of the device; each device has only port 1
@@ -135,18 +135,23 @@ pub struct Args {
     as_peer_process: bool,
 }
 
-const TWO_HOSTS: &str = "With --listen or --connect (as ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong have them)";
+const TWO_HOSTS: &str = "With --listen or --connect";
 
 const AFTER_HELP: &str = "\
-Without --listen and --connect a second process is started on another loopback address; every operation is tried
-between the two, and every byte is checked.
+Without --listen and --connect, a second process on another loopback address is the peer. All \
+operations run between the two, and every byte is verified.
 
 With a host that has an RDMA device and Debian's ibverbs-utils:
-  there: ibv_rc_pingpong -g 1 -c               here: urxe pingpong --connect THERE
-  here:  urxe pingpong --listen -d ADDRESS     there: ibv_rc_pingpong -g 1 -c HERE
-Both ends must be given the same --mtu, --size and --iterations. --transport uc and ud are for ibv_uc_pingpong and
-ibv_ud_pingpong; a message that they lose ends the run.
-Exit code 0: all data was right. 1: it was not, or something failed.";
+  there: ibv_rc_pingpong -g 1 -c
+  here:  urxe pingpong --connect THERE
+or:
+  here:  urxe pingpong --listen -d ADDRESS
+  there: ibv_rc_pingpong -g 1 -c HERE
+
+Both ends need the same --mtu, --size and --iterations. --transport uc and ud correspond to \
+ibv_uc_pingpong and ibv_ud_pingpong; a lost message ends the run.
+
+Exit code 0: all data was correct. 1: wrong data, or a failure.";
 
 /// Time for each of a row's two phases.
 const BUDGET: Duration = Duration::from_millis(300);
@@ -249,13 +254,13 @@ impl two_hosts::Status for StatusLines {
     }
 }
 
-/// That a completion is a success.
+/// Checks that a completion is a success.
 fn expect_success(completion: &Completion) -> Result<(), PingpongError> {
     let Completion { wr_id: message, status, .. } = *completion;
     if status.is_success() { Ok(()) } else { Err(PingpongError::Status { message, status }) }
 }
 
-/// That a completion is the success of this message.
+/// Checks that a completion is the success of this message.
 fn expect(completion: &Completion, message: u64) -> Result<(), PingpongError> {
     expect_success(completion)?;
     let found = completion.wr_id;

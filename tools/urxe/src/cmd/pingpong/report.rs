@@ -82,15 +82,15 @@ impl Report {
     /// Prints the table.
     pub fn print(&self, out: &mut dyn Write) -> Result<(), CmdError> {
         let Self { device, peer, transport, mtu, .. } = self;
-        writeln!(out, "{device} <-> {peer}, {transport} over UDP port 4791, path MTU {mtu}\n")?;
-        let heads = ["operation", "size", "messages", "verified", "Gb/s", "µs", "µs p99"];
+        let head = format!("{device} <-> {peer}, {transport} over UDP port 4791, path MTU {mtu}");
+        writeln!(out, "{}\n", output::wrap("", "", &head))?;
+        let heads = ["operation", "size", "verified", "Gb/s", "µs", "µs p99"];
         let mut table = output::table(&heads, 1);
         for row in &self.rows {
             let size = Size::from_bytes(row.size).to_string();
             table.add_row([
                 row.operation.to_string(),
                 size,
-                row.messages.to_string(),
                 row.verified.to_string(),
                 format!("{:.*}", if row.gbps < 1.0 { 3 } else { 2 }, row.gbps),
                 format!("{:.1}", row.usec),
@@ -99,26 +99,24 @@ impl Report {
         }
         writeln!(out, "{table}")?;
         let messages: u64 = self.rows.iter().map(|row| row.verified).sum();
-        if !transport.is_reliable() {
-            writeln!(out, "µs: median of one message alone, half a round trip.")?;
-            writeln!(out, "Gb/s: several messages on the way, each of which the peer sends back.")?;
-            writeln!(
-                out,
-                "All {messages} messages verified, every byte; none was lost, {transport} sends nothing again."
-            )?;
-            return Ok(());
-        }
-        let retries = match self.retries {
-            0 => "nothing had to be sent again".to_owned(),
-            1 => "1 retransmission".to_owned(),
-            retries => format!("{retries} retransmissions"),
+        let (latency, throughput, loss) = if transport.is_reliable() {
+            let retries = match self.retries {
+                0 => "no retransmission".to_owned(),
+                1 => "1 retransmission".to_owned(),
+                retries => format!("{retries} retransmissions"),
+            };
+            ("half a round trip for SEND, post to completion for the others", "many", retries)
+        } else {
+            let loss = format!("none lost ({transport} does not retransmit)");
+            ("half a round trip", "several returned", loss)
         };
-        writeln!(
-            out,
-            "µs: median of one message alone; half a round trip for SEND, post to completion for the others."
-        )?;
-        writeln!(out, "Gb/s: many messages at once.")?;
-        writeln!(out, "All {messages} messages verified, every byte; {retries}.")?;
+        for line in [
+            format!("µs: median latency of a single message; {latency}."),
+            format!("Gb/s: with {throughput} messages outstanding."),
+            format!("All {messages} messages verified, every byte; {loss}."),
+        ] {
+            writeln!(out, "{}", output::wrap("", "  ", &line))?;
+        }
         Ok(())
     }
 }

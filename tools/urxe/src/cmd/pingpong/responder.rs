@@ -185,7 +185,7 @@ fn not_open() -> TrafficError {
     unexpected("an order before the device is open")
 }
 
-/// The completions of the burst's receives, in order and of the right length.
+/// Takes the completions of the burst's receives, and checks their order and length.
 fn take_receives(endpoint: &mut Endpoint, burst: Burst) -> Result<(), PingpongError> {
     for (message, _) in burst.slots() {
         let completion =

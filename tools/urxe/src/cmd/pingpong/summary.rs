@@ -36,7 +36,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// On `device`, of `iterations` messages each way in `elapsed`, all verified.
+    /// Returns the result of `iterations` verified messages each way in `elapsed` on `device`.
     pub fn new(
         transport: Transport,
         size: usize,

@@ -32,7 +32,7 @@ const fn bytes<const N: usize>(sizes: [usize; N]) -> [Size; N] {
 }
 
 impl Transport {
-    /// As a queue pair's type.
+    /// Returns the queue pair type.
     pub const fn qp_type(self) -> QpType {
         match self {
             Self::Rc => QpType::Rc,

@@ -76,9 +76,9 @@ pub struct Plan {
 
 /// Receives status messages during a run.
 pub trait Status {
-    /// The server waits for its client.
+    /// Reports that the server waits for its client.
     fn listening(&mut self, on: std::net::SocketAddr);
-    /// The addresses are exchanged.
+    /// Reports that the addresses are exchanged.
     fn exchanged(&mut self, local: &Address, remote: &Address);
 }
 
@@ -397,7 +397,7 @@ impl<'a> MessageLoop<'a> {
     }
 }
 
-/// A message of this end's own: the pattern, with 0 as first byte of each page.
+/// Fills `bytes` with a message of this end: the pattern, with 0 as the first byte of each page.
 fn make(message: u64, bytes: &mut [u8]) {
     pattern::fill(message, bytes);
     bytes.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);

@@ -48,7 +48,7 @@ pub struct Args {
     /// The server's port
     #[arg(short, long, default_value_t = 7174)]
     port: u16,
-    /// The client's own address
+    /// The client's local address
     #[arg(short = 'I', long, value_name = "ADDRESS", conflicts_with = "server")]
     source: Option<IpAddr>,
     /// Number of pings that the client sends; 0 for no limit
@@ -77,8 +77,8 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Either end may be rdma-core's rping:
-  urxe rping -s -a 10.0.0.1 -v            here
-  rping -c -a 10.0.0.1 -v -C 10           on a host with soft RoCE or an RDMA device";
+  here:  urxe rping -s -a 10.0.0.1 -v
+  there: rping -c -a 10.0.0.1 -v -C 10";
 
 /// Errors of `urxe rping`.
 #[derive(Debug, thiserror::Error)]

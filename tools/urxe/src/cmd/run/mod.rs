@@ -128,9 +128,11 @@ impl EnvironmentArgs {
 Examples:
   urxe run -- ibv_rc_pingpong
   urxe run --link rxe0=127.0.0.2 -- ib_write_bw -x 0
-  urxe run --fault loss=1%,reorder=1%,seed=7 -- ibv_rc_pingpong -c
+  urxe run --fault loss=1%,seed=7 -- ibv_rc_pingpong -c
   urxe run --sysfs -- ucx_info -d
-The program sees urxe's devices alone, not those of the kernel. URXE_LOG=warn tells why a verb was refused.")]
+
+The program sees only urxe's devices, not those of the kernel. URXE_LOG=warn prints why a verb was \
+refused.")]
 pub struct Run {
     #[command(flatten)]
     environment: EnvironmentArgs,

@@ -26,7 +26,7 @@ pub(super) fn receive() -> Probe {
     let limit = sysctl("net/core/rmem_max");
     let held = packets_held(&a, &b);
     let detail = format!(
-        "{} granted of {} asked for (default {}, net.core.rmem_max {}); {held} packets of 4 KiB wait in it",
+        "{} granted of {} requested (default {}, net.core.rmem_max {}); {held} packets of 4 KiB fit",
         Bytes(granted),
         Bytes(WANTED_RECEIVE),
         Bytes(default),
@@ -35,9 +35,13 @@ pub(super) fn receive() -> Probe {
     if granted >= WANTED_RECEIVE {
         return NAME.works(detail, "bursts of large messages fit");
     }
-    NAME.limited(detail, format!(
-            "bursts of more than {held} packets while this process does not run are dropped and sent again"
-        ))
+    NAME.limited(
+        detail,
+        format!(
+            "while a process is not scheduled, bursts of more than {held} packets are dropped and \
+             retransmitted"
+        ),
+    )
     .advise(format!("as root: sysctl -w net.core.rmem_max={WANTED_RECEIVE}"))
 }
 
@@ -65,15 +69,15 @@ pub(super) fn send() -> Probe {
         Err(error) => return not_tried(NAME, &error),
     };
     let detail = format!(
-        "{} granted of {} asked for (default {})",
+        "{} granted of {} requested (default {})",
         Bytes(granted),
         Bytes(WANTED_SEND),
         Bytes(sysctl("net/core/wmem_default").unwrap_or(0)),
     );
     if granted >= WANTED_SEND {
-        NAME.works(detail, "the network device's queue can be kept full")
+        NAME.works(detail, "the network device's queue stays full")
     } else {
-        NAME.limited(detail, "a fast network device may run dry between sends")
+        NAME.limited(detail, "a fast network device may be idle between sends")
             .advise(format!("as root: sysctl -w net.core.wmem_max={WANTED_SEND}"))
     }
 }

@@ -46,11 +46,11 @@ pub(super) fn probe() -> Probe {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
             return NAME
                 .unverified(
-                    format!("only a packet socket shows it: {error} (Linux {})", release.trim()),
-                    "taken to be 0 with DF, as on every Linux measured; a peer that counts ICRC \
-                 errors would show otherwise",
+                    format!("no packet socket: {error} (Linux {})", release.trim()),
+                    "assumed to be 0 with DF, as on every measured Linux; otherwise peers count ICRC \
+                 errors",
                 )
-                .advise("`sudo urxe doctor` can look");
+                .advise("run `sudo urxe doctor`");
         }
     };
     let single = marked(64, 6);
@@ -76,10 +76,10 @@ fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let peers = "peers drop packets whose ICRC was made for another identification";
+    let peers = "peers drop packets, because their ICRC is for another identification";
     let whole = CUT_UP_BYTES.div_ceil(CUT_UP_SEGMENT);
     if singles.is_empty() {
-        return NAME.unverified("the packet socket saw no packet", "taken to be 0 with DF");
+        return NAME.unverified("the packet socket received no packet", "assumed to be 0 with DF");
     }
     if !singles.iter().enumerate().all(expected) {
         let detail =
@@ -87,14 +87,15 @@ fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
         return NAME.fails(detail, peers);
     }
     if !gso {
-        return NAME.works("a single packet has 0 with DF", "ICRCs fit single packets");
+        return NAME
+            .works("a single packet has 0 with DF", "the ICRCs of single packets are correct");
     }
     if segments.len() != whole {
         let detail = format!(
-            "a single packet has 0 with DF; of a run, {} of {whole} segments were seen",
+            "a single packet has 0 with DF; of a run, {} of {whole} segments arrived",
             segments.len()
         );
-        return NAME.unverified(detail, "taken to be the index for the segments of a run");
+        return NAME.unverified(detail, "assumed to be the index for the segments of a run");
     }
     if !segments.iter().enumerate().all(expected) {
         let detail = format!(
@@ -107,7 +108,7 @@ fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
         "a single packet has 0 with DF, the segments of a run have 0 to {} with DF",
         whole - 1
     );
-    NAME.works(detail, "ICRCs fit what goes on the wire")
+    NAME.works(detail, "the ICRCs of all packets are correct")
 }
 
 /// Returns a socket that sees every IPv4 packet of this network namespace, from the IP header on.

@@ -137,7 +137,7 @@ fn scratch_port() -> Result<UdpPort, OpenPortError> {
     (1..32).fold(open(0), |opened, nth| if is_taken(&opened) { open(nth) } else { opened })
 }
 
-/// Two ports to try something between; the probe that cannot be made without them.
+/// Returns two ports, or the result of a probe without ports.
 fn pair(name: Name) -> Result<(UdpPort, UdpPort), Probe> {
     let open = || scratch_port().map_err(|error| not_tried(name, &error));
     Ok((open()?, open()?))
@@ -145,7 +145,7 @@ fn pair(name: Name) -> Result<(UdpPort, UdpPort), Probe> {
 
 /// Returns the result of a probe that found no free port.
 fn not_tried(name: Name, error: &OpenPortError) -> Probe {
-    name.unverified(format!("no port to try it with: {error}"), "unknown until that is solved")
+    name.unverified(format!("no free port: {error}"), "unknown until that works")
 }
 
 /// Sends `bytes` cut into segments.

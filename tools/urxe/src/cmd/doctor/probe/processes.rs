@@ -13,8 +13,7 @@ use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
 const NAME: Name = Name("several processes on one address");
-const WITHOUT: &str =
-    "one process for each address: give every process an address of its own, such as 127.x.y.z";
+const WITHOUT: &str = "each process needs its own address, such as 127.x.y.z";
 
 fn open(address: IpAddr) -> Result<Engine, OpenEngineError> {
     let spec = LinkSpec { source: Source::Address(address), ..LinkSpec::built_in() };
@@ -28,13 +27,13 @@ pub fn probe() -> Probe {
     let engine = match open(address) {
         Ok(engine) => engine,
         Err(error) => {
-            return NAME.unverified(error.to_string(), "unknown until that is solved");
+            return NAME.unverified(error.to_string(), "unknown until that works");
         }
     };
     if let Some((call, errno)) = engine.sharing_error() {
         let detail = format!("the system refuses {call}: {errno}");
         return NAME.limited(detail, WITHOUT).advise(
-            "needs Linux with abstract local sockets, memory files and SO_REUSEPORT with BPF",
+            "use Linux with abstract local sockets, memory files, and SO_REUSEPORT with BPF",
         );
     }
     let program = match std::env::current_exe() {
@@ -48,14 +47,14 @@ pub fn probe() -> Probe {
         Ok(output) if output.status.success() => {
             let slot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
             let detail = format!(
-                "a second process joined {address} in slot {slot}, beside slot {}",
+                "a second process joined {address} in slot {slot}; this process has slot {}",
                 engine.process_slot()
             );
             NAME.works(detail, "up to 64 processes of one user can share an address")
         }
         Ok(output) => {
-            let told = String::from_utf8_lossy(&output.stderr);
-            NAME.limited(format!("a second process could not join: {}", told.trim()), WITHOUT)
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            NAME.limited(format!("a second process could not join: {}", stderr.trim()), WITHOUT)
         }
         Err(error) => NAME.unverified(format!("no second process: {error}"), "unknown"),
     }
@@ -68,7 +67,7 @@ pub fn join(address: IpAddr) -> Result<Outcome, CmdError> {
         Ok(engine) => {
             writeln!(out, "{}", engine.process_slot())?;
             out.flush()?;
-            // A device of one's own instead of a shared one is no sharing.
+            // A separate device does not count as shared.
             Ok(if engine.sharing_error().is_none() { Outcome::Done } else { Outcome::Failed })
         }
         Err(error) => {

@@ -20,7 +20,7 @@ fn shared_socket() -> io::Result<Socket> {
 /// Returns whether a packet reaches the socket that its destination QPN names.
 pub(super) fn steering() -> Probe {
     const NAME: Name = Name("steering by QPN (SO_REUSEPORT, BPF)");
-    let without = "each process needs a loopback or interface address of its own";
+    let without = "each process needs its own loopback or interface address";
     let sender = match scratch_port() {
         Ok(port) => port,
         Err(error) => return not_tried(NAME, &error),
@@ -47,18 +47,18 @@ pub(super) fn steering() -> Probe {
     }
     if found.iter().zip(0..).all(|(&found, index)| found == Some(index)) {
         let detail =
-            format!("{MEMBERS} sockets on one address each got the packets for their QPNs");
+            format!("{MEMBERS} sockets on one address received the packets for their QPNs");
         NAME.works(detail, "several processes can share one address")
     } else {
         let list =
             found.iter().map(|found| found.map_or("none".to_owned(), |index| index.to_string()));
         let detail = format!(
-            "packets for sockets 0 to {} went to {}",
+            "packets for sockets 0 to {} arrived at {}",
             MEMBERS - 1,
             list.collect::<Vec<_>>().join(", ")
         );
         NAME.limited(detail, without)
-            .advise("needs Linux 4.6 or newer, and no sandbox that emulates the network")
+            .advise("use Linux 4.6 or newer, outside a sandbox that emulates the network")
     }
 }
 
@@ -104,7 +104,7 @@ fn receive(mut socket: &Socket) -> Option<Vec<u8>> {
 /// Probes whether a socket bound to a group's address receives datagrams to the group.
 pub(super) fn multicast() -> Probe {
     const NAME: Name = Name("multicast");
-    let without = "unreliable datagrams to multicast groups do not work; all else does";
+    let without = "only unreliable datagrams to multicast groups fail";
     let failed = |what: &str, error: io::Error| NAME.limited(format!("{what}: {error}"), without);
     // Of the block for use within an organisation (RFC 2365), differing by process.
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -137,14 +137,14 @@ pub(super) fn multicast() -> Probe {
     loop {
         match receive(&receiver) {
             Some(received) if received == packet => {
-                let detail = format!("a socket bound to {group} got what was sent there");
+                let detail = format!("a socket bound to {group} received a datagram to the group");
                 return NAME.works(detail, "unreliable datagrams to groups work");
             }
             Some(_) => {}
             None if wait_readable(&receiver, deadline) => {}
             None => {
                 let detail = format!(
-                    "nothing arrived at a socket bound to {group} on the loopback interface"
+                    "no datagram arrived at a socket bound to {group} on the loopback interface"
                 );
                 return NAME.limited(detail, without);
             }

@@ -21,21 +21,22 @@ pub(super) fn user() -> Probe {
     Name("user").works(detail, consequence)
 }
 
-/// UDP port 4791, on a spare address and on 127.0.0.1, where the device that exists without
-/// configuration is.
+/// Probes UDP port 4791 on a free address, and on 127.0.0.1, which the built-in device uses.
 pub(super) fn port() -> Probe {
     const NAME: Name = Name("UDP port 4791");
-    const NOTHING_ELSE: &str = "no RDMA over UDP from here; nothing else can be tried";
+    const NOTHING_ELSE: &str = "RDMA over UDP does not work here, and no other probe can run";
     let (a, b) = match (scratch_port(), scratch_port()) {
         (Ok(a), Ok(b)) => (a, b),
         (Err(error), _) | (_, Err(error)) => {
-            let probe = NAME
-                .fails(error.to_string(), "no RDMA over UDP from here; nothing else can be tried");
+            let probe = NAME.fails(
+                error.to_string(),
+                "RDMA over UDP does not work here, and no other probe can run",
+            );
             return match error {
                 OpenPortError::AddressInUse { .. } => probe.advise(
-                    "find the owner with `ss -ulnp sport = :4791`; if it shows none, it is the kernel's rdma_rxe: \
-                     `rdma link` lists its devices, `rdma link delete NAME` removes one; or use another network \
-                     namespace",
+                    "find the process with `ss -ulnp sport = :4791`; if there is none, the kernel's \
+                     rdma_rxe uses the port: `rdma link` lists its devices, and `rdma link delete \
+                     NAME` removes one; or use another network namespace",
                 ),
                 _ => probe,
             };
@@ -46,10 +47,10 @@ pub(super) fn port() -> Probe {
     let arrived = arrivals(&b, 1);
     if sent != SendOutcome::Sent || !arrived.iter().any(|arrival| arrival.bytes == packet) {
         let (why, advice) = if a.counters().send_unreachable > 0 {
-            ("cannot be sent", "bring the loopback interface up: `ip link set lo up`")
+            ("cannot be sent", "enable the loopback interface: `ip link set lo up`")
         } else {
-            let filter = "look for a packet filter on the loopback interface: `nft list \
-                          ruleset`, `iptables -L`";
+            let filter = "check the packet filter of the loopback interface: `nft list ruleset`, \
+                          `iptables -L`";
             ("does not arrive", filter)
         };
         let (from, to) = (a.address(), b.address());
@@ -58,12 +59,12 @@ pub(super) fn port() -> Probe {
     }
     match UdpPort::open(UdpConfig::new(IpAddr::V4(Ipv4Addr::LOCALHOST))) {
         Ok(_) => NAME.works(
-            "free on 127.0.0.1 and on the other loopback addresses; packets arrive",
-            "RDMA over UDP works from here",
+            "free on 127.0.0.1 and on other loopback addresses; packets arrive",
+            "RDMA over UDP works",
         ),
         Err(error) => NAME
-            .limited(error.to_string(), "a device needs another address")
-            .advise("name one, as in URXE_DEVICES=rxe0=127.0.0.2"),
+            .limited(error.to_string(), "devices need another address")
+            .advise("choose an address, such as URXE_DEVICES=rxe0=127.0.0.2"),
     }
 }
 
@@ -79,25 +80,25 @@ fn send_run(a: &UdpPort, b: &UdpPort) -> (SendOutcome, Vec<u8>, Vec<Arrival>) {
     (sent, bytes, arrived)
 }
 
-/// Several packets a system call: UDP GSO.
+/// Probes UDP GSO, which sends several packets with one system call.
 pub(super) fn gso() -> Probe {
     const NAME: Name = Name("UDP GSO (many packets a send)");
     const WITHOUT: &str =
-        "every packet takes a system call of its own: large messages are several times slower";
-    const ADVICE: &str = "needs Linux 4.18 or newer, and no sandbox that emulates the network";
+        "each packet needs a system call, so large messages are several times slower";
+    const ADVICE: &str = "use Linux 4.18 or newer, outside a sandbox that emulates the network";
     let (a, b) = match pair(NAME) {
         Ok(pair) => pair,
         Err(probe) => return probe,
     };
     if !a.gso() {
-        return NAME.limited("the kernel does not know UDP_SEGMENT", WITHOUT).advise(ADVICE);
+        return NAME.limited("the kernel does not support UDP_SEGMENT", WITHOUT).advise(ADVICE);
     }
     let (sent, bytes, arrived) = send_run(&a, &b);
     let whole: Vec<u8> = arrived.iter().flat_map(|arrival| arrival.bytes.clone()).collect();
     let packets: usize = arrived.iter().map(Arrival::packets).sum();
     if sent == SendOutcome::Sent && whole == bytes && packets == RUN_PACKETS {
-        let detail = format!("{RUN_PACKETS} packets of {RUN_SEGMENT} bytes went out in one call");
-        NAME.works(detail, "large messages go out with up to 64 packets a system call")
+        let detail = format!("{RUN_PACKETS} packets of {RUN_SEGMENT} bytes were sent in one call");
+        NAME.works(detail, "large messages use up to 64 packets for each system call")
     } else {
         let detail = format!(
             "a run of {RUN_PACKETS} packets in one call: {}, {packets} packets arrived",
@@ -107,23 +108,23 @@ pub(super) fn gso() -> Probe {
     }
 }
 
-/// Several packets a receive call: UDP GRO.
+/// Probes UDP GRO, which receives several packets with one system call.
 pub(super) fn gro() -> Probe {
     const NAME: Name = Name("UDP GRO (many packets a receive)");
     const WITHOUT: &str =
-        "packets are received up to 8 a system call, each with its own cost in the kernel";
-    const ADVICE: &str = "needs Linux 5.0 or newer, and no sandbox that emulates the network";
+        "each system call receives up to 8 packets, which the kernel processes one by one";
+    const ADVICE: &str = "use Linux 5.0 or newer, outside a sandbox that emulates the network";
     let (a, b) = match pair(NAME) {
         Ok(pair) => pair,
         Err(probe) => return probe,
     };
     if !b.gro() {
-        return NAME.limited("the kernel does not know UDP_GRO", WITHOUT).advise(ADVICE);
+        return NAME.limited("the kernel does not support UDP_GRO", WITHOUT).advise(ADVICE);
     }
     if !a.gso() {
         return NAME.unverified(
-            "the socket takes the option, but without GSO nothing merged can be sent on loopback",
-            "peers' packets may arrive merged",
+            "the socket accepts the option, but without GSO loopback merges no packets",
+            "packets of peers may arrive merged",
         );
     }
     let (_, _, arrived) = send_run(&a, &b);
@@ -134,9 +135,9 @@ pub(super) fn gro() -> Probe {
                 merged.packets(),
                 merged.segment_size
             );
-            NAME.works(detail, "large messages arrive with many packets a system call")
+            NAME.works(detail, "each system call receives many packets of large messages")
         }
-        Some(_) => NAME.limited("packets of one call arrived singly", WITHOUT).advise(ADVICE),
+        Some(_) => NAME.limited("packets of one call arrived one by one", WITHOUT).advise(ADVICE),
         None => NAME.unverified("no packet arrived", "unknown until GSO works"),
     }
 }
@@ -167,32 +168,32 @@ pub(super) fn path_errors() -> Probe {
     match found {
         Some(error) if error.reason == PathErrorReason::PortUnreachable => NAME.works(
             format!("a packet to a closed port: \"{error}\""),
-            "a peer that does not listen is told in the log and the counters",
+            "the log and the counters report peers that do not listen",
         ),
         Some(error) => NAME.limited(
             format!("a packet to a closed port: \"{error}\""),
-            "the log may give other reasons than the true ones for lost packets",
+            "the log may report wrong reasons for lost packets",
         ),
         None => NAME
             .limited(
                 "a packet to a closed port gave no error",
-                "a peer that does not listen shows only by exceeded retries",
+                "only exceeded retries show that a peer does not listen",
             )
-            .advise("look for a packet filter that drops ICMP: `nft list ruleset`"),
+            .advise("check whether the packet filter drops ICMP: `nft list ruleset`"),
     }
 }
 
-/// IPv6 on ::1.
+/// Probes IPv6 on ::1.
 pub(super) fn ipv6() -> Probe {
     const NAME: Name = Name("IPv6");
     let local = IpAddr::V6(Ipv6Addr::LOCALHOST);
-    let without = "peers are reached over IPv4 only";
+    let without = "devices can use only IPv4";
     let port = match UdpPort::open(UdpConfig::new(local)) {
         Ok(port) => port,
         // Another process uses the address, so IPv6 works.
         Err(OpenPortError::AddressInUse { .. }) => {
             let detail = format!("another process uses UDP port {ROCE_PORT} of ::1");
-            return NAME.works(detail, "IPv6 addresses work, ::1 itself is taken");
+            return NAME.works(detail, "IPv6 addresses work; ::1 is in use");
         }
         Err(
             error @ (OpenPortError::NoSuchAddress { .. } | OpenPortError::FamilyMissing { .. }),
@@ -204,8 +205,8 @@ pub(super) fn ipv6() -> Probe {
                 error => error.to_string(),
             };
             return NAME.limited(detail, without).advise(
-                "if IPv6 is wanted: sysctl net.ipv6.conf.all.disable_ipv6=0 (and lo up); \
-                     containers may lack it",
+                "to use IPv6: sysctl net.ipv6.conf.all.disable_ipv6=0, and enable lo; a container \
+                 may not have IPv6",
             );
         }
         Err(error) => return not_tried(NAME, &error),
@@ -216,8 +217,7 @@ pub(super) fn ipv6() -> Probe {
         NAME.works("a packet over ::1 arrives", "IPv6 addresses work")
     } else {
         NAME.limited("a packet over ::1 does not arrive", without).advise(
-            "look for a packet filter on the loopback interface: `nft list ruleset`, `ip6tables \
-             -L`",
+            "check the packet filter of the loopback interface: `nft list ruleset`, `ip6tables -L`",
         )
     }
 }
@@ -227,14 +227,13 @@ pub(super) fn interface_changes() -> Probe {
     const NAME: Name = Name("interface changes");
     match Changes::watch() {
         Ok(_) => NAME.works(
-            "netlink tells of interfaces and addresses",
-            "an open device's port and GID table follow them, and its events tell of it",
+            "netlink reports changes of interfaces and addresses",
+            "open devices update their port and GID table, and report events",
         ),
         Err(error) => NAME
             .limited(
-                format!("netlink is refused: {error}"),
-                "an open device's port and GID table stay as they were when it was opened, and \
-                 no event tells of changes",
+                format!("the system refuses netlink: {error}"),
+                "open devices keep the port and GID table of their opening, and report no event",
             )
             .advise(
                 "allow sockets of family AF_NETLINK (seccomp filter, RestrictAddressFamilies= of \

@@ -132,7 +132,7 @@ impl Floor {
         Duration::from_micros(self.micros)
     }
 
-    /// In few words.
+    /// Returns a short description.
     pub fn name(&self) -> String {
         let datagram = self.datagram();
         match self.kind {

@@ -29,7 +29,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// For a floor.
+    /// Allocates the memory for a floor.
     pub fn new(floor: &Floor) -> Self {
         let memory = floor.working_set.max(floor.payload);
         Self {

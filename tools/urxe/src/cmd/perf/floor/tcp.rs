@@ -22,7 +22,7 @@ pub struct End {
 }
 
 impl End {
-    /// No stream yet.
+    /// Returns an end without a stream.
     pub const fn none() -> Self {
         Self { listener: None, stream: None, buffer: Vec::new() }
     }

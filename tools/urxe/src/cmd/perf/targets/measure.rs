@@ -113,7 +113,7 @@ impl Bench {
         Limit::after(self.round)
     }
 
-    /// Fresh processes with these devices.
+    /// Starts new processes with these devices.
     fn runner(&self, options: &[DeviceOptions]) -> Result<Runner, PerfError> {
         let (mut runner, _) = local(&Choice::free_loopback(), &options[0], Addresses::Two)?;
         for options in &options[1..] {
@@ -232,7 +232,7 @@ impl Bench {
         Ok(figures.iter().map(check).collect())
     }
 
-    /// Bandwidth of a case on the second pair of devices against the first.
+    /// Compares the bandwidth of a case on the second pair of devices with the first.
     fn versus(&self, options: [DeviceOptions; 2], case: Case, against: &str, least: f64) -> Checks {
         let mut runner = self.runner(&options)?;
         let workloads = [1, 0].map(|devices| Workload::Case { devices, case }).to_vec();

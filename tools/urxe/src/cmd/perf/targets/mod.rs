@@ -45,26 +45,23 @@ pub fn run(args: &Args) -> Result<Outcome, CmdError> {
 }
 
 fn print(rows: &[Row], rounds: u32, out: &mut dyn Write) -> Result<(), CmdError> {
-    let mut shown = output::table(&["what", "figure", "compared with", "is", "target", "holds"], 6);
+    let verdict = |holds| if holds { "holds" } else { "FAILS" };
     for row in rows {
-        let mut what = row.what.as_str();
-        if let Some(trouble) = &row.trouble {
-            shown.add_row([what, "", trouble, "", "", "NO"]);
-            continue;
-        }
-        for check in &row.checks {
-            let holds = if check.holds() { "yes" } else { "NO" };
-            let (is, target) = (check.shown(), check.bound.to_string());
-            shown.add_row([what, &check.figure, &check.against, &is, &target, holds]);
-            what = "";
+        let head = format!("{}: {}", row.what, verdict(row.holds()));
+        writeln!(out, "{}", output::wrap("", "  ", &head))?;
+        let checks = row.checks.iter().map(|check| {
+            let (is, bound, holds) = (check.shown(), check.bound, verdict(check.holds()));
+            format!("{} against {}: {is}, {bound}; {holds}", check.figure, check.against)
+        });
+        for line in row.trouble.iter().cloned().chain(checks) {
+            writeln!(out, "{}", output::wrap("  ", "    ", &line))?;
         }
     }
-    writeln!(out, "{shown}")?;
     let held = rows.iter().filter(|row| row.holds()).count();
-    writeln!(
-        out,
-        "{held} of {} rows hold; medians of {rounds} rounds, each in turn with its floor.",
+    let summary = format!(
+        "{held} of {} rows hold; medians of {rounds} rounds, alternating with the floors.",
         rows.len()
-    )?;
+    );
+    writeln!(out, "{}", output::wrap("", "", &summary))?;
     Ok(())
 }

@@ -54,7 +54,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// `value` as a ratio to `floor`; both are shown with `unit`.
+    /// Returns the ratio of `value` to `floor`; both are shown with `unit`.
     pub fn ratio(what: &str, value: f64, unit: &str, floor: (&str, f64), bound: Bound) -> Self {
         Self {
             figure: format!("{what} {} {unit}", table::figure(value)),

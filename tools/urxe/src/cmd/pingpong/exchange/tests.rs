@@ -12,7 +12,7 @@ fn loopback() -> TcpListener {
     listen("127.62.0.1".parse().unwrap(), 0).unwrap()
 }
 
-/// One `read` with the program's buffer.
+/// Calls `read` once with the program's buffer size.
 fn read_once(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = [0xa5; ADDRESS_LEN];
     let len = stream.read(&mut bytes).unwrap();
