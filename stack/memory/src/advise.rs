@@ -1,7 +1,7 @@
 //! Prefetching the pages of on-demand regions (`ibv_advise_mr`).
 
-use super::guarded::{self, PopulateError};
-use super::layout::{Layout, Users};
+use super::checked_copy::{self, PopulateError};
+use super::layout::{AccessScope, Layout};
 use super::{Access, Memory, PdId};
 use urxe_wire::Lkey;
 
@@ -80,11 +80,10 @@ impl Memory {
             if len == 0 || advice == Advice::PrefetchNoFault {
                 continue;
             }
-            guarded::make_present(place, len as usize, advice == Advice::PrefetchWrite).map_err(
-                |(PopulateError::NotMapped | PopulateError::NotAccessible)| {
+            checked_copy::make_present(place, len as usize, advice == Advice::PrefetchWrite)
+                .map_err(|(PopulateError::NotMapped | PopulateError::NotAccessible)| {
                     AdviseError::NotMapped { index, addr, len }
-                },
-            )?;
+                })?;
         }
         Ok(())
     }
@@ -98,9 +97,9 @@ impl Memory {
         range: &AdviseRange,
     ) -> Result<*mut u8, AdviseError> {
         let AdviseRange { addr, len, lkey } = *range;
-        let pin = self.hold(lkey.0).ok_or(AdviseError::UnknownKey { index, lkey })?;
+        let pin = self.pin_key(lkey.0).ok_or(AdviseError::UnknownKey { index, lkey })?;
         let region = pin.region();
-        if region.users != Users::All {
+        if region.scope != AccessScope::All {
             return Err(AdviseError::Window { index, lkey });
         }
         if region.pd != pd {
@@ -112,7 +111,7 @@ impl Memory {
         if advice == Advice::PrefetchWrite && !region.access.contains(Access::LOCAL_WRITE) {
             return Err(AdviseError::NotWritable { index, granted: region.access });
         }
-        let page = guarded::page_size() as u64;
+        let page = checked_copy::page_size() as u64;
         // The last page has to end inside the address space as well, which matters in a region of
         // all of it.
         let ends = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));

@@ -15,7 +15,7 @@
 //! all.
 
 use super::copy::Operation;
-use super::{copy, guarded};
+use super::{checked_copy, copy};
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
@@ -29,7 +29,7 @@ pub struct Buffer {
     base: NonNull<u8>,
     len: usize,
     /// Its pages may go: they are of a file that somebody may shorten.
-    guarded: bool,
+    checked: bool,
 }
 
 /// Why an access to a [`Buffer`] was refused.
@@ -97,7 +97,7 @@ impl Buffer {
     /// What `mmap` says: ENOMEM.
     pub fn new(len: usize) -> io::Result<Self> {
         if len == 0 {
-            return Ok(Self { base: NonNull::dangling(), len, guarded: false });
+            return Ok(Self { base: NonNull::dangling(), len, checked: false });
         }
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe {
@@ -109,7 +109,7 @@ impl Buffer {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, guarded: false })
+        Ok(Self { base, len, checked: false })
     }
 
     /// Maps `len` bytes at `offset` of a file or memfd that is open for reading and writing. What
@@ -119,7 +119,7 @@ impl Buffer {
     /// [`FileError`].
     pub fn of_file(file: impl AsFd, offset: u64, len: usize) -> Result<Self, FileError> {
         let file = file.as_fd();
-        let page = guarded::page_size();
+        let page = checked_copy::page_size();
         if len == 0 {
             return Err(FileError::ZeroLength);
         }
@@ -143,12 +143,12 @@ impl Buffer {
         let base =
             NonNull::new(base.map_err(io::Error::from)?.cast()).ok_or(io::ErrorKind::OutOfMemory);
         let base = base.map_err(io::Error::from)?;
-        Ok(Self { base, len, guarded: !seals.contains(SealFlags::SHRINK) })
+        Ok(Self { base, len, checked: !seals.contains(SealFlags::SHRINK) })
     }
 
     /// Whether its pages may go, so that bytes have to move by system calls.
-    pub(super) const fn is_guarded(&self) -> bool {
-        self.guarded
+    pub(super) const fn is_checked(&self) -> bool {
+        self.checked
     }
 
     /// Length in bytes.
@@ -175,9 +175,9 @@ impl Buffer {
     /// [`BufferError::OutOfBounds`]; of a file also [`BufferError::Gone`].
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), BufferError> {
         let src = self.locate(offset, dst.len())?;
-        if self.guarded {
+        if self.checked {
             let len = dst.len();
-            return guarded::read(src, dst).map_err(|_| BufferError::Gone { offset, len });
+            return checked_copy::read(src, dst).map_err(|_| BufferError::Gone { offset, len });
         }
         // SAFETY: `locate` keeps the range inside the mapping, to which no references exist.
         unsafe { copy::read(src, dst) };
@@ -190,9 +190,9 @@ impl Buffer {
     /// [`BufferError::OutOfBounds`]; of a file also [`BufferError::Gone`].
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), BufferError> {
         let dst = self.locate(offset, src.len())?;
-        if self.guarded {
+        if self.checked {
             // SAFETY: `locate` keeps the range inside the mapping, to which no references exist.
-            let written = unsafe { guarded::write(dst, src) };
+            let written = unsafe { checked_copy::write(dst, src) };
             return written.map_err(|_| BufferError::Gone { offset, len: src.len() });
         }
         // SAFETY: `locate` keeps the range inside the mapping, to which no references exist.
@@ -257,7 +257,7 @@ impl Buffer {
         }
         // SAFETY: aligned and inside the mapping, which stays; all accesses to it may race (see
         // `copy`). Pages behind a file's end are guarded.
-        let before = unsafe { operation.perform(word, self.guarded) };
+        let before = unsafe { operation.perform(word, self.checked) };
         before.map_err(|_| BufferError::Gone { offset, len: size_of::<u64>() })
     }
 

@@ -9,11 +9,11 @@
 //!
 //! Sources: `ib_alloc_mr`, `ib_map_mr_sg`, `rxe_mr.c` (`rxe_reg_fast_mr`, `rxe_invalidate_mr`).
 
+use super::checked_copy::{self, PopulateError};
 use super::error::{AllocMrError, FastRegError, MapError};
-use super::guarded::{self, PopulateError};
-use super::layout::{Region, Users};
+use super::layout::{AccessScope, Region};
 use super::pages::{PageList, Piece};
-use super::slot::{FastObject, Object};
+use super::slot::{FastRegion, SlotContent};
 use super::table::Class;
 use super::{Access, Buffer, Memory, PdId, persistence, window};
 use std::ops::Range;
@@ -35,13 +35,13 @@ impl Memory {
             return Err(AllocMrError::Pages { given: max_pages, allowed });
         }
         let (index, slot) =
-            self.take_slot(pd, Class::Region).map_err(|max| AllocMrError::TooMany { max })?;
+            self.allocate_slot(pd, Class::Region).map_err(|max| AllocMrError::TooMany { max })?;
         let key = self.fresh_key(index, slot);
         let list = || PageList::new(max_pages as usize);
         let (active, staged) = (list(), list());
         let low_byte = key as u8;
-        let fast = FastObject { pd, low_byte, valid: false, active, staged };
-        slot.set(&mut slot.object(), Object::Fast(Box::new(fast)));
+        let fast = FastRegion { pd, low_byte, valid: false, active, staged };
+        slot.set(&mut slot.content(), SlotContent::Fast(Box::new(fast)));
         Ok(Rkey(key))
     }
 
@@ -65,7 +65,7 @@ impl Memory {
             if start > end || end > buffer.len() {
                 return Err(MapError::OutsideBuffer { index, start, end, len: buffer.len() });
             }
-            if buffer.is_guarded() {
+            if buffer.is_checked() {
                 return Err(MapError::MayShrink { index });
             }
             pieces.push(Piece { addr: buffer.addr().wrapping_add(start), len: end - start });
@@ -93,10 +93,12 @@ impl Memory {
     ) -> Result<(), MapError> {
         for Piece { addr, len } in pieces.iter().copied().filter(|piece| piece.len != 0) {
             let end = addr.addr().checked_add(len);
-            if end.is_none_or(|end| end.checked_next_multiple_of(guarded::page_size()).is_none()) {
+            if end
+                .is_none_or(|end| end.checked_next_multiple_of(checked_copy::page_size()).is_none())
+            {
                 return Err(MapError::Wraps { addr: addr.addr(), len });
             }
-            guarded::make_present(addr, len, writable).map_err(|error| match error {
+            checked_copy::make_present(addr, len, writable).map_err(|error| match error {
                 PopulateError::NotMapped => MapError::NotMapped { addr: addr.addr(), len },
                 PopulateError::NotAccessible => {
                     MapError::NotAccessible { addr: addr.addr(), len, write: writable }
@@ -116,8 +118,8 @@ impl Memory {
         kept: Vec<Arc<Buffer>>,
     ) -> Result<(), MapError> {
         let slot = self.slot(self.index(key.0)).ok_or(MapError::UnknownKey { key })?;
-        match &mut *slot.object() {
-            Object::Fast(fast) => {
+        match &mut *slot.content() {
+            SlotContent::Fast(fast) => {
                 fast.staged.map(pieces, page_size, iova, writable, kept).map(drop)
             }
             _ => Err(MapError::UnknownKey { key }),
@@ -133,8 +135,8 @@ impl Memory {
     pub fn register_fast(&self, key: Rkey, access: Access, pd: PdId) -> Result<(), FastRegError> {
         let unknown = FastRegError::UnknownKey { key };
         let slot = self.slot(self.index(key.0)).ok_or(unknown)?;
-        let mut object = slot.object();
-        let Object::Fast(fast) = &mut *object else { return Err(unknown) };
+        let mut content = slot.content();
+        let SlotContent::Fast(fast) = &mut *content else { return Err(unknown) };
         if fast.pd != pd {
             return Err(FastRegError::WrongPd { key, given: pd, owner: fast.pd });
         }
@@ -161,8 +163,8 @@ impl Memory {
             pd,
             access,
             layout: mapping.layout(),
-            users: Users::All,
-            guarded: self.is_guarded(access),
+            scope: AccessScope::All,
+            checked: self.is_checked(access),
         };
         // SAFETY: lists are changed and freed under the object's lock, which is held.
         unsafe { persistence::check_region(&region) }?;
@@ -182,8 +184,8 @@ impl Memory {
     /// `None` if there is none. Of the key, the low 8 bits do not matter.
     #[must_use]
     pub fn query_fast(&self, key: Rkey) -> Option<(u32, bool)> {
-        match &*self.slot(self.index(key.0))?.object() {
-            Object::Fast(fast) => Some((fast.active.capacity() as u32, fast.valid)),
+        match &*self.slot(self.index(key.0))?.content() {
+            SlotContent::Fast(fast) => Some((fast.active.capacity() as u32, fast.valid)),
             _ => None,
         }
     }

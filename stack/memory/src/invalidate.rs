@@ -6,7 +6,7 @@
 
 use urxe_wire::{Qpn, Rkey};
 
-use super::slot::Object;
+use super::slot::SlotContent;
 use super::{Accessor, Memory, MwType, PdId};
 
 urxe_types::errors! {
@@ -59,41 +59,43 @@ impl Memory {
         let by = by.into();
         let low_byte = rkey.0 as u8;
         let slot = self.slot(self.index(rkey.0)).ok_or(InvalidateError::UnknownKey { rkey })?;
-        match &mut *slot.object() {
-            Object::Vacant => Err(InvalidateError::UnknownKey { rkey }),
-            Object::Region(_) if !slot.answers_to(low_byte) => {
+        match &mut *slot.content() {
+            SlotContent::Vacant => Err(InvalidateError::UnknownKey { rkey }),
+            SlotContent::Region(_) if !slot.answers_to(low_byte) => {
                 Err(InvalidateError::UnknownKey { rkey })
             }
-            Object::Region(_) => match slot.region().pd {
+            SlotContent::Region(_) => match slot.region().pd {
                 owner if owner != by.pd => {
                     Err(InvalidateError::WrongPd { rkey, given: by.pd, owner })
                 }
                 _ => Err(InvalidateError::OrdinaryRegion { rkey }),
             },
-            Object::Fast(fast) if fast.low_byte != low_byte => Err(InvalidateError::Stale { rkey }),
-            Object::Fast(fast) if fast.pd != by.pd => {
+            SlotContent::Fast(fast) if fast.low_byte != low_byte => {
+                Err(InvalidateError::Stale { rkey })
+            }
+            SlotContent::Fast(fast) if fast.pd != by.pd => {
                 Err(InvalidateError::WrongPd { rkey, given: by.pd, owner: fast.pd })
             }
-            Object::Fast(fast) => match (fast.valid, who, slot.windows()) {
+            SlotContent::Fast(fast) => match (fast.valid, who, slot.windows()) {
                 (false, Invalidator::Peer, _) => Err(InvalidateError::Stale { rkey }),
                 (false, Invalidator::Local, _) => Ok(()),
                 (true, _, 0) => {
-                    slot.retract(low_byte);
+                    slot.unpublish_and_drain(low_byte);
                     fast.valid = false;
                     Ok(())
                 }
                 (true, _, windows) => Err(InvalidateError::Bound { rkey, windows }),
             },
-            Object::Window(window) if window.low_byte != low_byte => {
+            SlotContent::Window(window) if window.low_byte != low_byte => {
                 Err(InvalidateError::Stale { rkey })
             }
-            Object::Window(window) if window.pd != by.pd => {
+            SlotContent::Window(window) if window.pd != by.pd => {
                 Err(InvalidateError::WrongPd { rkey, given: by.pd, owner: window.pd })
             }
-            Object::Window(window) if window.kind == MwType::Type1 => {
+            SlotContent::Window(window) if window.kind == MwType::Type1 => {
                 Err(InvalidateError::Type1 { rkey })
             }
-            Object::Window(window) => match window.bound.and_then(|bound| bound.qpn) {
+            SlotContent::Window(window) => match window.bound.and_then(|bound| bound.qpn) {
                 None => Err(InvalidateError::Stale { rkey }),
                 Some(owner) if by.qpn != Some(owner) => {
                     Err(InvalidateError::WrongQp { rkey, owner })

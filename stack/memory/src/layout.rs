@@ -18,7 +18,7 @@ pub(super) enum Layout {
 
 /// Who may use a key, beside the protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Users {
+pub(super) enum AccessScope {
     /// A region's: the owner's work requests, and peers.
     All,
     /// A type 1 window's: peers.
@@ -39,9 +39,9 @@ pub(super) struct Region {
     pub(super) pd: PdId,
     pub(super) access: Access,
     pub(super) layout: Layout,
-    pub(super) users: Users,
+    pub(super) scope: AccessScope,
     /// Its bytes may be missing: they move by system calls.
-    pub(super) guarded: bool,
+    pub(super) checked: bool,
 }
 
 impl Region {

@@ -63,13 +63,13 @@
 //! here (IBTA C9-88).
 
 mod advise;
+mod atomic_helper;
 mod buffer;
+mod checked_copy;
 mod copy;
-mod dm;
+mod device_memory;
 mod error;
 mod fast;
-mod guarded;
-mod helper;
 mod invalidate;
 mod keys;
 mod layout;
@@ -83,7 +83,7 @@ mod window;
 
 pub use advise::{Advice, AdviseError, AdviseRange};
 pub use buffer::{Buffer, BufferError, FileError};
-pub use dm::DmError;
+pub use device_memory::DmError;
 pub use error::{
     AccessError, AllocMrError, AllocMwError, BindError, DeallocMwError, DeregMrError, FastRegError,
     Fault, MapError, RegMrError, ReregMrError,

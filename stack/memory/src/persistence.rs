@@ -35,7 +35,7 @@ pub(super) fn check(addr: usize, len: usize, access: Access) -> Result<(), RegMr
     else {
         return refused("unknown: /proc/self cannot be read");
     };
-    match lasting(&maps, &mounts, addr, addr + len) {
+    match check_persistent(&maps, &mounts, addr, addr + len) {
         Ok(()) => Ok(()),
         Err(why) => refused(why),
     }
@@ -64,7 +64,7 @@ pub(super) unsafe fn check_region(region: &Region) -> Result<(), RegMrError> {
 /// Whether every page of `[addr, end)` is mapped, shared, from a file that lasts; what it is
 /// otherwise. `maps` and `mounts` are the texts of `/proc/PID/maps` and `/proc/PID/mountinfo`
 /// (proc(5)).
-pub(super) fn lasting(
+pub(super) fn check_persistent(
     maps: &str,
     mounts: &str,
     addr: usize,

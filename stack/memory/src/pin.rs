@@ -7,10 +7,10 @@
 
 use super::copy::Operation;
 use super::error::{AccessError, Fault};
-use super::layout::{Region, Users};
+use super::layout::{AccessScope, Region};
 use super::slot::Slot;
-use super::table::mr_of;
-use super::{Access, Accessor, Memory, Mr, copy, guarded, persistence};
+use super::table::describe;
+use super::{Access, Accessor, Memory, Mr, checked_copy, copy, persistence};
 use rustix::mm::MsyncFlags;
 use std::sync::atomic::{Ordering, fence};
 use urxe_wire::Lkey;
@@ -20,22 +20,22 @@ use urxe_wire::Lkey;
 /// Forgetting a pin (`mem::forget`) makes deregistration wait for ever; nothing worse.
 #[derive(Debug)]
 pub struct Pin<'m> {
-    held: Held<'m>,
+    count: PinCount<'m>,
     key: u32,
 }
 
 /// The counted part of a pin.
-struct Held<'m>(&'m Slot);
+struct PinCount<'m>(&'m Slot);
 
-impl Drop for Held<'_> {
+impl Drop for PinCount<'_> {
     fn drop(&mut self) {
         self.0.unpin();
     }
 }
 
-impl std::fmt::Debug for Held<'_> {
+impl std::fmt::Debug for PinCount<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Held")
+        f.write_str("PinCount")
     }
 }
 
@@ -55,7 +55,7 @@ impl Memory {
         addr: u64,
         len: u64,
     ) -> Result<Pin<'_>, AccessError> {
-        let Some(pin) = self.hold(key) else {
+        let Some(pin) = self.pin_key(key) else {
             let changing = self.slot(self.index(key)).is_some_and(Slot::is_changing);
             return Err(if changing {
                 AccessError::StaleKey { key }
@@ -70,27 +70,27 @@ impl Memory {
     /// What is registered under `lkey`, if anything is.
     #[must_use]
     pub fn query(&self, lkey: Lkey) -> Option<Mr> {
-        let pin = self.hold(lkey.0)?;
-        (pin.region().users == Users::All).then(|| mr_of(lkey, &pin.region()))
+        let pin = self.pin_key(lkey.0)?;
+        (pin.region().scope == AccessScope::All).then(|| describe(lkey, &pin.region()))
     }
 
-    pub(super) fn hold(&self, key: u32) -> Option<Pin<'_>> {
+    pub(super) fn pin_key(&self, key: u32) -> Option<Pin<'_>> {
         let slot = self.slot(self.index(key))?;
-        slot.pin(key as u8).then(|| Pin::holding(slot, key))
+        slot.pin(key as u8).then(|| Pin::counted(slot, key))
     }
 }
 
 impl<'m> Pin<'m> {
     /// Takes over one count of `slot`, which answers to `key`.
-    pub(super) fn holding(slot: &'m Slot, key: u32) -> Self {
-        Self { held: Held(slot), key }
+    pub(super) fn counted(slot: &'m Slot, key: u32) -> Self {
+        Self { count: PinCount(slot), key }
     }
 
     /// What the key stands for, which does not change while it is pinned. Not kept in here: pins
     /// are many and moved about.
     #[inline(always)]
     pub(super) fn region(&self) -> Region {
-        self.held.0.region()
+        self.count.0.region()
     }
 
     /// Whether `by` may do what `need` says to `len` bytes at `addr`.
@@ -109,14 +109,14 @@ impl<'m> Pin<'m> {
         if region.pd != by.pd {
             return Err(AccessError::WrongPd { key, given: by.pd, owner: region.pd });
         }
-        match region.users {
-            Users::All => {}
+        match region.scope {
+            AccessScope::All => {}
             // What needs no right of a peer's is local.
             _ if Access::LOCAL_WRITE.contains(need) => return Err(AccessError::Window { key }),
-            Users::PeerOf(owner) if by.qpn != Some(owner) => {
+            AccessScope::PeerOf(owner) if by.qpn != Some(owner) => {
                 return Err(AccessError::WrongQp { key, owner });
             }
-            Users::Peers | Users::PeerOf(_) => {}
+            AccessScope::Peers | AccessScope::PeerOf(_) => {}
         }
         if !region.access.contains(need) {
             Err(AccessError::Denied { key, need, granted: region.access })
@@ -151,14 +151,14 @@ impl<'m> Pin<'m> {
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`]; with checked copies [`Fault::NotMapped`],
     /// [`Fault::Refused`], after which any part of `src` but its last byte may be in place.
     pub fn write(&self, addr: u64, src: &[u8]) -> Result<(), Fault> {
-        self.inside(addr, src.len() as u64)?;
-        self.writable()?;
+        self.check_bounds(addr, src.len() as u64)?;
+        self.check_writable()?;
         self.each_run(addr, src.len(), |at, done, len| {
             let src = &src[done..done + len];
-            if self.region().guarded {
+            if self.region().checked {
                 // SAFETY: the run is inside the region, whose registrant allows it to be written by
                 // system calls while it is pinned.
-                let written = unsafe { guarded::write(at, src) };
+                let written = unsafe { checked_copy::write(at, src) };
                 return written.map_err(|error| error.into_fault(addr + done as u64, len as u64));
             }
             // SAFETY: the run is inside the region, which stays mapped while it is pinned
@@ -170,18 +170,18 @@ impl<'m> Pin<'m> {
     }
 
     /// Copies `dst.len()` bytes at `addr` into `dst`. The program or another peer may write them
-    /// meanwhile, so `dst` may hold a mixture; an aligned 1, 2, 4 or 8 bytes are read at once.
+    /// meanwhile, so `dst` may pin_key a mixture; an aligned 1, 2, 4 or 8 bytes are read at once.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`], after
     /// which `dst` holds any mixture.
     pub fn read(&self, addr: u64, dst: &mut [u8]) -> Result<(), Fault> {
-        self.inside(addr, dst.len() as u64)?;
+        self.check_bounds(addr, dst.len() as u64)?;
         let total = dst.len();
         self.each_run(addr, total, |at, done, len| {
             let dst = &mut dst[done..done + len];
-            if self.region().guarded {
-                return guarded::read(at, dst)
+            if self.region().checked {
+                return checked_copy::read(at, dst)
                     .map_err(|error| error.into_fault(addr + done as u64, len as u64));
             }
             // SAFETY: the run is inside the region, which stays mapped and readable while it is
@@ -231,17 +231,17 @@ impl<'m> Pin<'m> {
     pub fn flush(&self, range: Option<(u64, u64)>, persist: bool) -> Result<(), Fault> {
         let region = self.region();
         let (addr, len) = range.unwrap_or((region.start, region.len));
-        self.inside(addr, len)?;
+        self.check_bounds(addr, len)?;
         fence(Ordering::SeqCst);
         if !persist {
             return Ok(());
         }
-        // `inside` found the range inside the region, so its length fits.
+        // `check_bounds` found the range inside the region, so its length fits.
         self.each_run(addr, len as usize, |at, _, len| {
             // What was mapped when it was registered may be another mapping by now.
             let lasts = persistence::check(at.addr(), len, Access::FLUSH_PERSISTENT);
             lasts.map_err(|error| Fault::NotFlushed { errno: error.errno() })?;
-            let offset = at.addr() % guarded::page_size();
+            let offset = at.addr() % checked_copy::page_size();
             let (from, len) = (at.wrapping_sub(offset).cast(), len + offset);
             // SAFETY: `msync` without MS_INVALIDATE changes no byte and no mapping; it only has
             // pages written that are mapped from a file in this range, and answers ENOMEM for what
@@ -251,7 +251,7 @@ impl<'m> Pin<'m> {
         })
     }
 
-    pub(super) fn inside(&self, addr: u64, len: u64) -> Result<(), Fault> {
+    pub(super) fn check_bounds(&self, addr: u64, len: u64) -> Result<(), Fault> {
         if self.region().contains(addr, len) {
             Ok(())
         } else {
@@ -287,8 +287,8 @@ impl<'m> Pin<'m> {
 
     fn operate(&self, addr: u64, operation: Operation) -> Result<u64, Fault> {
         const LEN: u64 = size_of::<u64>() as u64;
-        self.inside(addr, LEN)?;
-        self.writable()?;
+        self.check_bounds(addr, LEN)?;
+        self.check_writable()?;
         // An aligned word is in one page.
         let word = self.place(addr).0.cast::<u64>();
         if !addr.is_multiple_of(LEN) || !word.is_aligned() {
@@ -296,11 +296,11 @@ impl<'m> Pin<'m> {
         }
         // SAFETY: the word is aligned and inside the region, which stays mapped and writable while
         // it is pinned, unless it is guarded.
-        let before = unsafe { operation.perform(word, self.region().guarded) };
+        let before = unsafe { operation.perform(word, self.region().checked) };
         before.map_err(|error| error.into_fault(addr, LEN))
     }
 
-    fn writable(&self) -> Result<(), Fault> {
+    fn check_writable(&self) -> Result<(), Fault> {
         if self.region().access.contains(Access::LOCAL_WRITE) {
             Ok(())
         } else {
@@ -316,7 +316,7 @@ impl<'m> Pin<'m> {
 #[derive(Debug)]
 pub struct Pins<'m> {
     memory: &'m Memory,
-    held: [Option<Pin<'m>>; Pins::MAX],
+    pins: [Option<Pin<'m>>; Pins::MAX],
     next: usize,
 }
 
@@ -328,7 +328,7 @@ impl<'m> Pins<'m> {
     #[must_use]
     #[inline(always)] // made in place
     pub fn new(memory: &'m Memory) -> Self {
-        Self { memory, held: [const { None }; Self::MAX], next: 0 }
+        Self { memory, pins: [const { None }; Self::MAX], next: 0 }
     }
 
     /// A pin that allows `by` to do what `need` says to `len` bytes at `addr` under `key`: one
@@ -345,18 +345,18 @@ impl<'m> Pins<'m> {
         len: u64,
     ) -> Result<&Pin<'m>, AccessError> {
         let by = by.into();
-        let held = |pin: &Option<Pin<'m>>| pin.as_ref().is_some_and(|pin| pin.key == key);
-        let place = match self.held.iter().position(held) {
+        let has_key = |pin: &Option<Pin<'m>>| pin.as_ref().is_some_and(|pin| pin.key == key);
+        let place = match self.pins.iter().position(has_key) {
             Some(place) => place,
             None => {
                 let pin = self.memory.pin(key, by, need, addr, len)?;
                 let place = self.next;
                 self.next = (place + 1) % Self::MAX;
-                self.held[place] = Some(pin);
+                self.pins[place] = Some(pin);
                 place
             }
         };
-        let pin = self.held[place].as_ref().ok_or(AccessError::UnknownKey { key })?;
+        let pin = self.pins[place].as_ref().ok_or(AccessError::UnknownKey { key })?;
         pin.check(by, need, addr, len)?;
         Ok(pin)
     }
@@ -372,7 +372,7 @@ impl<'m> Pins<'m> {
         by: impl Into<Accessor>,
         need: Access,
     ) -> Result<&Pin<'m>, AccessError> {
-        let (start, len) = match self.memory.hold(key) {
+        let (start, len) = match self.memory.pin_key(key) {
             Some(pin) => (pin.region().start, pin.region().len),
             // Refused below, with the reason.
             None => (0, 0),
@@ -383,7 +383,7 @@ impl<'m> Pins<'m> {
     /// Lets go of all of them.
     #[inline]
     pub fn clear(&mut self) {
-        self.held = [const { None }; Self::MAX];
+        self.pins = [const { None }; Self::MAX];
         self.next = 0;
     }
 }

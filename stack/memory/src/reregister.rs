@@ -3,8 +3,8 @@
 
 use super::error::{RegMrError, ReregMrError};
 use super::layout::{Layout, Region};
-use super::slot::Object;
-use super::table::{check_range, mr_of, populate, supported};
+use super::slot::SlotContent;
+use super::table::{check_access, check_range, describe, populate};
 use super::{Access, Buffer, Memory, Mr, PdId, persistence};
 use std::ops::Range;
 use urxe_types::sync::Arc;
@@ -88,11 +88,11 @@ impl Memory {
         let unknown = ReregMrError::UnknownKey { lkey };
         let low_byte = lkey.0 as u8;
         let slot = self.slot(self.index(lkey.0)).ok_or(unknown)?;
-        let mut object = slot.object();
+        let mut content = slot.content();
         let known = slot.answers_to(low_byte);
-        let region = match &mut *object {
-            Object::Region(region) if known => region,
-            Object::Fast(_) if known => return Err(ReregMrError::FastRegistration { lkey }),
+        let region = match &mut *content {
+            SlotContent::Region(region) if known => region,
+            SlotContent::Fast(_) if known => return Err(ReregMrError::FastRegistration { lkey }),
             _ => return Err(unknown),
         };
         if region.dm.is_some() || (owned.is_some() && region.kept.is_none()) {
@@ -110,11 +110,11 @@ impl Memory {
         if next.pd != former.pd {
             self.move_to_pd(former.pd, next.pd);
         }
-        slot.retract(low_byte);
+        slot.unpublish_and_drain(low_byte);
         slot.publish(&next, low_byte);
-        drop(object);
+        drop(content);
         drop(kept); // may unmap
-        Ok(mr_of(lkey, &next))
+        Ok(describe(lkey, &next))
     }
 
     /// What the region will be; nothing is changed yet.
@@ -124,7 +124,7 @@ impl Memory {
         change: &Change,
         buffer: Option<&Arc<Buffer>>,
     ) -> Result<Region, ReregMrError> {
-        let access = supported(change.access.unwrap_or(former.access))?;
+        let access = check_access(change.access.unwrap_or(former.access))?;
         let pd = change.pd.unwrap_or(former.pd);
         let zero_based = access.contains(Access::ZERO_BASED);
         let mut next = Region { pd, access, ..*former };
@@ -132,23 +132,23 @@ impl Memory {
             let start = if zero_based { 0 } else { iova };
             self.check_len(len)?;
             check_range(addr.addr(), len, start, !zero_based)?;
-            let guarded =
-                self.is_guarded(access) || buffer.is_some_and(|buffer| buffer.is_guarded());
+            let checked =
+                self.is_checked(access) || buffer.is_some_and(|buffer| buffer.is_checked());
             next = Region {
                 base: addr,
                 start,
                 len: len as u64,
                 layout: Layout::Flat,
-                guarded,
+                checked,
                 ..next
             };
         } else {
             if access.contains(Access::ZERO_BASED) != former.access.contains(Access::ZERO_BASED) {
                 return Err(ReregMrError::ZeroBasedWithoutTranslation { given: access });
             }
-            let by_access = |access| self.is_guarded(access);
-            // What is guarded for another reason than its flags stays so.
-            next.guarded = by_access(access) || (former.guarded && !by_access(former.access));
+            let by_access = |access| self.is_checked(access);
+            // What is checked for another reason than its flags stays so.
+            next.checked = by_access(access) || (former.checked && !by_access(former.access));
             if former.layout == Layout::Whole && !access.contains(Access::ON_DEMAND) {
                 return Err(RegMrError::NotOnDemand.into());
             }

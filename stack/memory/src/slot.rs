@@ -17,14 +17,14 @@
 //!
 //! What else a key can stand for fits into the same slot: a window has its own range over another
 //! slot's memory, a fast-registration region has a page list for `base` and is unpublished while it
-//! is free. What only verbs and work requests on the object itself look at stands in [`Object`],
+//! is free. What only verbs and work requests on the object itself look at stands in [`SlotContent`],
 //! under the slot's own lock. Whoever holds that lock may wait for pins, so nobody who holds a pin
 //! may wait for it.
 
-use super::layout::{Layout, Region, Users};
+use super::layout::{AccessScope, Layout, Region};
 use super::pages::PageList;
 use super::{Access, Buffer, DmId, MwType, PdId};
-use urxe_types::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use urxe_types::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use urxe_types::sync::{Arc, Mutex, MutexGuard, lock};
 use urxe_wire::Qpn;
 
@@ -34,16 +34,6 @@ const LOW_BYTE_SHIFT: u32 = 48;
 /// forgotten a second, that takes nine years.
 const PINS: u64 = (1 << LOW_BYTE_SHIFT) - 1;
 
-/// What sort of object a slot holds, for those without its lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Kind {
-    Vacant,
-    Region,
-    /// A fast-registration region or a window: its key changes while it lives.
-    Changing,
-}
-
 /// `shape`: the page shift (0: not paged) in the low byte, then these.
 const WHOLE: u32 = 1 << 8;
 const GUARDED: u32 = 1 << 9;
@@ -51,16 +41,16 @@ const WINDOW: u32 = 1 << 10;
 
 /// What a slot holds beside what its key stands for: things that only verbs and work requests on
 /// the object itself look at.
-pub(super) enum Object {
+pub(super) enum SlotContent {
     Vacant,
-    Region(RegionObject),
-    Fast(Box<FastObject>),
-    Window(WindowObject),
+    Region(RegionContent),
+    Fast(Box<FastRegion>),
+    Window(WindowContent),
 }
 
 /// An ordinary region. While it exists, its slot is published.
 #[derive(Default)]
-pub(super) struct RegionObject {
+pub(super) struct RegionContent {
     /// Memory that stays as long as the region.
     pub(super) kept: Option<Arc<Buffer>>,
     /// The device memory that it registers.
@@ -68,7 +58,7 @@ pub(super) struct RegionObject {
 }
 
 /// A fast-registration region. Its slot is published while it is valid.
-pub(super) struct FastObject {
+pub(super) struct FastRegion {
     pub(super) pd: PdId,
     /// How its key ends, whether or not it is valid.
     pub(super) low_byte: u8,
@@ -80,7 +70,7 @@ pub(super) struct FastObject {
 }
 
 /// A memory window. Its slot is published while it is bound.
-pub(super) struct WindowObject {
+pub(super) struct WindowContent {
     pub(super) kind: MwType,
     pub(super) pd: PdId,
     /// How its key ends, whether or not it is bound.
@@ -112,13 +102,15 @@ pub(super) struct Slot {
     /// The queue pair of a type 2 window, or 0.
     qpn: AtomicU32,
     shape: AtomicU32,
-    kind: AtomicU8,
+    /// Whether the content is a fast-registration region or a window, whose key changes while it
+    /// lives: for threads that do not hold the lock.
+    is_changing: AtomicBool,
     /// How often the slot was given away, modulo 256. Changed under the table's lock only.
     generation: AtomicU8,
     /// Windows bound to the region. It grows only under the lock, while the region is published, so
     /// whoever holds the lock and finds none may take the region away.
     windows: AtomicU32,
-    object: Mutex<Object>,
+    content: Mutex<SlotContent>,
 }
 
 impl Slot {
@@ -133,41 +125,37 @@ impl Slot {
             access: AtomicU32::new(0),
             qpn: AtomicU32::new(0),
             shape: AtomicU32::new(0),
-            kind: AtomicU8::new(Kind::Vacant as u8),
+            is_changing: AtomicBool::new(false),
             generation: AtomicU8::new(0),
             windows: AtomicU32::new(0),
-            object: Mutex::new(Object::Vacant),
+            content: Mutex::new(SlotContent::Vacant),
         }
     }
 
     /// What the slot holds, for whoever changes it. The calling thread holds no pin.
-    pub(super) fn object(&self) -> MutexGuard<'_, Object> {
-        lock(&self.object)
+    pub(super) fn content(&self) -> MutexGuard<'_, SlotContent> {
+        lock(&self.content)
     }
 
     /// Tells those without the lock what `object` is.
-    pub(super) fn set(&self, place: &mut Object, object: Object) -> Object {
-        let kind = match object {
-            Object::Vacant => Kind::Vacant,
-            Object::Region(_) => Kind::Region,
-            Object::Fast(_) | Object::Window(_) => Kind::Changing,
-        };
-        self.kind.store(kind as u8, Ordering::Relaxed);
-        std::mem::replace(place, object)
+    pub(super) fn set(&self, place: &mut SlotContent, content: SlotContent) -> SlotContent {
+        let is_changing = matches!(content, SlotContent::Fast(_) | SlotContent::Window(_));
+        self.is_changing.store(is_changing, Ordering::Relaxed);
+        std::mem::replace(place, content)
     }
 
     /// Whether the slot holds an object whose key changes while it lives.
     pub(super) fn is_changing(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) == Kind::Changing as u8
+        self.is_changing.load(Ordering::Relaxed)
     }
 
     /// Counts a window, under the lock.
-    pub(super) fn hold_window(&self) {
+    pub(super) fn count_window(&self) {
         self.windows.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Uncounts one. Release: what was copied through it comes before.
-    pub(super) fn release_window(&self) {
+    pub(super) fn uncount_window(&self) {
         let before = self.windows.fetch_sub(1, Ordering::Release);
         debug_assert_ne!(before, 0, "more windows released than held");
     }
@@ -201,16 +189,16 @@ impl Slot {
             Layout::Whole => (WHOLE, 0),
             Layout::Paged { shift, skip } => (u32::from(shift), skip),
         };
-        let (window, qpn) = match region.users {
-            Users::All => (0, 0),
-            Users::Peers => (WINDOW, 0),
-            Users::PeerOf(qpn) => (WINDOW, qpn.value()),
+        let (window, qpn) = match region.scope {
+            AccessScope::All => (0, 0),
+            AccessScope::Peers => (WINDOW, 0),
+            AccessScope::PeerOf(qpn) => (WINDOW, qpn.value()),
         };
-        let guarded = if region.guarded { GUARDED } else { 0 };
+        let checked = if region.checked { GUARDED } else { 0 };
         self.skip.store(skip, Ordering::Relaxed);
         self.qpn.store(qpn, Ordering::Relaxed);
-        self.shape.store(shape | window | guarded, Ordering::Relaxed);
-        // Users of a stale key may have added themselves to the count and be about to leave, so it
+        self.shape.store(shape | window | checked, Ordering::Relaxed);
+        // AccessScope of a stale key may have added themselves to the count and be about to leave, so it
         // is kept.
         let top = PUBLISHED | (u64::from(low_byte) << LOW_BYTE_SHIFT);
         let mut word = self.word.load(Ordering::Relaxed);
@@ -226,7 +214,7 @@ impl Slot {
 
     /// Stops the slot from answering to `low_byte` and waits for the pins; false if it did not
     /// answer.
-    pub(super) fn retract(&self, low_byte: u8) -> bool {
+    pub(super) fn unpublish_and_drain(&self, low_byte: u8) -> bool {
         let was_there = self.unpublish(low_byte);
         if was_there {
             self.drain();
@@ -289,10 +277,10 @@ impl Slot {
             0 => Layout::Flat,
             shift => Layout::Paged { shift, skip: self.skip.load(Ordering::Relaxed) },
         };
-        let users = match self.qpn.load(Ordering::Relaxed) {
-            _ if shape & WINDOW == 0 => Users::All,
-            0 => Users::Peers,
-            qpn => Users::PeerOf(Qpn::masked(qpn)),
+        let scope = match self.qpn.load(Ordering::Relaxed) {
+            _ if shape & WINDOW == 0 => AccessScope::All,
+            0 => AccessScope::Peers,
+            qpn => AccessScope::PeerOf(Qpn::masked(qpn)),
         };
         Region {
             base: self.base.load(Ordering::Relaxed),
@@ -301,8 +289,8 @@ impl Slot {
             pd: PdId(self.pd.load(Ordering::Relaxed)),
             access: Access::from_bits_retain(self.access.load(Ordering::Relaxed)),
             layout,
-            users,
-            guarded: shape & GUARDED != 0,
+            scope,
+            checked: shape & GUARDED != 0,
         }
     }
 }

@@ -5,12 +5,12 @@
 //! reference count, no allocation. Registration and deregistration share one lock for what only
 //! they touch.
 
+use super::checked_copy::{self, PopulateError};
 use super::error::{DeregMrError, RegMrError};
-use super::guarded::{self, PopulateError};
 use super::keys::{INDEX_BITS, Keys};
-use super::layout::{Layout, Region, Users};
+use super::layout::{AccessScope, Layout, Region};
 use super::persistence;
-use super::slot::{Object, RegionObject, Slot};
+use super::slot::{RegionContent, Slot, SlotContent};
 use super::{Access, Buffer, DmId, MemoryLimits, Mr, PdId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -51,16 +51,16 @@ pub struct Memory {
     segments: [OnceLock<Box<[Slot]>>; SEGMENTS],
     mode: CopyMode,
     limits: MemoryLimits,
-    book: Mutex<Book>,
-    dm: Mutex<DmBook>,
+    state: Mutex<MemoryState>,
+    dm: Mutex<DeviceMemoryState>,
 }
 
 /// What only creating and destroying touch. Locked under a slot's lock or alone, never the other
 /// way round.
 #[derive(Default)]
-struct Book {
+struct MemoryState {
     /// Slots below this index were used at least once.
-    made: u32,
+    allocated: u32,
     /// Freed slots, the longest free first.
     free: VecDeque<u32>,
     /// Registered regions, those being deregistered included.
@@ -73,7 +73,7 @@ struct Book {
 
 /// What device memory is allocated.
 #[derive(Default)]
-pub(super) struct DmBook {
+pub(super) struct DeviceMemoryState {
     pub(super) next: u32,
     pub(super) used: u64,
     pub(super) live: BTreeMap<DmId, Dm>,
@@ -111,7 +111,7 @@ impl Memory {
         Self::with_limits(seed, limits.memory(), mode)
     }
 
-    /// The same, with a choice of what it may hold.
+    /// The same, with a choice of what it may pin_key.
     #[must_use]
     pub fn with_limits(seed: u64, limits: MemoryLimits, mode: CopyMode) -> Self {
         const MOST: u32 = (1 << INDEX_BITS) - QUARANTINE as u32;
@@ -122,8 +122,8 @@ impl Memory {
             segments: [const { OnceLock::new() }; SEGMENTS],
             mode,
             limits,
-            book: Mutex::new(Book::default()),
-            dm: Mutex::new(DmBook::default()),
+            state: Mutex::new(MemoryState::default()),
+            dm: Mutex::new(DeviceMemoryState::default()),
         }
     }
 
@@ -149,7 +149,7 @@ impl Memory {
     ///   len)` stays mapped, readable, and with `LOCAL_WRITE` writable. With either, it may come
     ///   and go; but no page is unmapped or made read-only while an atomic operation or ATOMIC
     ///   WRITE on it may be under way, which only `REMOTE_ATOMIC` and `REMOTE_WRITE` regions see.
-    /// * Whatever is mapped there may be read by anyone who gets hold of the key, and with
+    /// * Whatever is mapped there may be read by anyone who gets pin_key of the key, and with
     ///   `LOCAL_WRITE` be overwritten at any time, with any bytes.
     /// * No reference exists that such accesses would make invalid: no `&mut T` to any of it, and
     ///   with `LOCAL_WRITE` no `&T` either, except to atomics or inside an `UnsafeCell` whose users
@@ -162,7 +162,7 @@ impl Memory {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegMrError> {
-        self.publish_region(pd, addr, len, iova, access, RegionObject::default(), false)
+        self.publish_region(pd, addr, len, iova, access, RegionContent::default(), false)
     }
 
     /// Registers the bytes `range` of `buffer`, as [`register`](Self::register) does. The buffer
@@ -186,8 +186,8 @@ impl Memory {
         // buffer never hands out references to its bytes; its own methods copy as peers' accesses
         // do.
         let addr = buffer.addr().wrapping_add(start);
-        let kept = RegionObject { kept: Some(Arc::clone(buffer)), dm: None };
-        self.publish_region(pd, addr, end - start, iova, access, kept, buffer.is_guarded())
+        let kept = RegionContent { kept: Some(Arc::clone(buffer)), dm: None };
+        self.publish_region(pd, addr, end - start, iova, access, kept, buffer.is_checked())
     }
 
     /// Registers what the caller answers for, or `object` keeps. `guard`: the bytes may be missing,
@@ -200,10 +200,10 @@ impl Memory {
         len: usize,
         iova: u64,
         access: Access,
-        object: RegionObject,
+        content: RegionContent,
         guard: bool,
     ) -> Result<Mr, RegMrError> {
-        let access = supported(access)?;
+        let access = check_access(access)?;
         self.check_len(len)?;
         let zero_based = access.contains(Access::ZERO_BASED);
         let whole = addr.is_null() && len == usize::MAX;
@@ -212,7 +212,7 @@ impl Memory {
             if zero_based || !access.contains(Access::ON_DEMAND) {
                 return Err(RegMrError::NotOnDemand);
             }
-        } else if len != 0 || object.dm.is_none() {
+        } else if len != 0 || content.dm.is_none() {
             // Nothing of device memory is a region like any other: programs register what is left.
             check_range(addr.addr(), len, start, !zero_based)?;
         }
@@ -221,10 +221,10 @@ impl Memory {
             populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
         }
         let (index, slot) =
-            self.take_slot(pd, Class::Region).map_err(|max| RegMrError::TooMany { max })?;
+            self.allocate_slot(pd, Class::Region).map_err(|max| RegMrError::TooMany { max })?;
         let key = self.fresh_key(index, slot);
         let layout = if whole { Layout::Whole } else { Layout::Flat };
-        let guarded = guard || self.is_guarded(access);
+        let checked = guard || self.is_checked(access);
         let region = Region {
             base: addr,
             start,
@@ -232,13 +232,13 @@ impl Memory {
             pd,
             access,
             layout,
-            users: Users::All,
-            guarded,
+            scope: AccessScope::All,
+            checked,
         };
-        let mut place = slot.object();
-        slot.set(&mut place, Object::Region(object));
+        let mut place = slot.content();
+        slot.set(&mut place, SlotContent::Region(content));
         slot.publish(&region, key as u8);
-        Ok(mr_of(Lkey(key), &region))
+        Ok(describe(Lkey(key), &region))
     }
 
     /// Refuses what is longer than a region may be.
@@ -252,7 +252,7 @@ impl Memory {
     /// yet). The key fails from now on, for everyone, and when this returns no copy is under way
     /// any more: the memory is the caller's alone again.
     ///
-    /// Waits for pins, so the calling thread must hold none of this region.
+    /// Waits for pins, so the calling thread must pin_key none of this region.
     ///
     /// # Errors
     /// [`DeregMrError::UnknownKey`], also for whoever comes second when two threads deregister one
@@ -261,12 +261,12 @@ impl Memory {
         let index = self.keys.index(lkey.0);
         let unknown = DeregMrError::UnknownKey { lkey };
         let slot = self.slot(index).ok_or(unknown)?;
-        let mut object = slot.object();
-        let (pd, low_byte, dm) = match &*object {
-            Object::Region(region) if slot.answers_to(lkey.0 as u8) => {
+        let mut content = slot.content();
+        let (pd, low_byte, dm) = match &*content {
+            SlotContent::Region(region) if slot.answers_to(lkey.0 as u8) => {
                 (slot.region().pd, lkey.0 as u8, region.dm)
             }
-            Object::Fast(fast) => (fast.pd, fast.low_byte, None),
+            SlotContent::Fast(fast) => (fast.pd, fast.low_byte, None),
             _ => return Err(unknown),
         };
         let windows = slot.windows();
@@ -274,14 +274,14 @@ impl Memory {
             return Err(DeregMrError::Busy { lkey, windows });
         }
         let was_there = slot.unpublish(low_byte);
-        let former = slot.set(&mut object, Object::Vacant);
+        let former = slot.set(&mut content, SlotContent::Vacant);
         // Whoever comes second need not wait for the pins to learn that it is too late. Nobody else
         // is given the slot before.
-        drop(object);
+        drop(content);
         if was_there {
             slot.drain();
         }
-        self.give_back(index, pd, Class::Region);
+        self.free_slot(index, pd, Class::Region);
         drop(former); // may unmap, which needs no lock
         if let Some(dm) = dm {
             self.release_dm(dm);
@@ -293,16 +293,16 @@ impl Memory {
     /// there are any, it cannot be deallocated.
     #[must_use]
     pub fn count_in(&self, pd: PdId) -> u32 {
-        lock(&self.book).by_pd.get(&pd).copied().unwrap_or(0)
+        lock(&self.state).by_pd.get(&pd).copied().unwrap_or(0)
     }
 
     /// How many regions there are in all.
     #[must_use]
     pub fn count(&self) -> u32 {
-        lock(&self.book).live
+        lock(&self.state).live
     }
 
-    /// What it may hold.
+    /// What it may pin_key.
     #[must_use]
     pub const fn limits(&self) -> &MemoryLimits {
         &self.limits
@@ -311,19 +311,19 @@ impl Memory {
     /// How many windows there are in all.
     #[must_use]
     pub fn count_windows(&self) -> u32 {
-        lock(&self.book).windows.len() as u32
+        lock(&self.state).windows.len() as u32
     }
 
     pub(super) fn window_slots(&self) -> Vec<u32> {
-        lock(&self.book).windows.iter().copied().collect()
+        lock(&self.state).windows.iter().copied().collect()
     }
 
     /// Whether bytes of regions with these flags move by system calls.
-    pub(super) fn is_guarded(&self, access: Access) -> bool {
+    pub(super) fn is_checked(&self, access: Access) -> bool {
         self.mode == CopyMode::Checked || access.contains(Access::ON_DEMAND)
     }
 
-    pub(super) fn dm(&self) -> &Mutex<DmBook> {
+    pub(super) fn dm(&self) -> &Mutex<DeviceMemoryState> {
         &self.dm
     }
 
@@ -344,9 +344,9 @@ impl Memory {
 
     /// A region moved from one protection domain to another.
     pub(super) fn move_to_pd(&self, from: PdId, to: PdId) {
-        let mut book = lock(&self.book);
-        *book.by_pd.entry(to).or_default() += 1;
-        book.leave_pd(from);
+        let mut state = lock(&self.state);
+        *state.by_pd.entry(to).or_default() += 1;
+        state.release_pd(from);
     }
 
     pub(super) fn slot(&self, index: u32) -> Option<&Slot> {
@@ -355,26 +355,26 @@ impl Memory {
     }
 
     /// A vacant slot, counted. `Err` with the limit.
-    pub(super) fn take_slot(&self, pd: PdId, class: Class) -> Result<(u32, &Slot), u32> {
-        let mut book = lock(&self.book);
+    pub(super) fn allocate_slot(&self, pd: PdId, class: Class) -> Result<(u32, &Slot), u32> {
+        let mut state = lock(&self.state);
         let (live, most) = match class {
-            Class::Region => (book.live, self.limits.max_mr),
-            Class::Window => (book.windows.len() as u32, self.limits.max_mw),
+            Class::Region => (state.live, self.limits.max_mr),
+            Class::Window => (state.windows.len() as u32, self.limits.max_mw),
         };
         if live >= most {
             return Err(most);
         }
         // At most max_mr + max_mw + QUARANTINE slots are made, which is at most 2^24.
-        let recycled = if book.free.len() >= QUARANTINE { book.free.pop_front() } else { None };
+        let recycled = if state.free.len() >= QUARANTINE { state.free.pop_front() } else { None };
         let index = recycled.unwrap_or_else(|| {
-            book.made += 1;
-            book.made - 1
+            state.allocated += 1;
+            state.allocated - 1
         });
         match class {
-            Class::Region => book.live += 1,
-            Class::Window => drop(book.windows.insert(index)),
+            Class::Region => state.live += 1,
+            Class::Window => drop(state.windows.insert(index)),
         }
-        *book.by_pd.entry(pd).or_default() += 1;
+        *state.by_pd.entry(pd).or_default() += 1;
         let (segment, offset) = place(index);
         let slots = self.segments[segment].get_or_init(|| {
             let len = if segment == 0 { FIRST_SEGMENT } else { FIRST_SEGMENT << (segment - 1) };
@@ -383,19 +383,19 @@ impl Memory {
         Ok((index, &slots[offset]))
     }
 
-    pub(super) fn give_back(&self, index: u32, pd: PdId, class: Class) {
-        let mut book = lock(&self.book);
-        book.free.push_back(index);
+    pub(super) fn free_slot(&self, index: u32, pd: PdId, class: Class) {
+        let mut state = lock(&self.state);
+        state.free.push_back(index);
         match class {
-            Class::Region => book.live -= 1,
-            Class::Window => drop(book.windows.remove(&index)),
+            Class::Region => state.live -= 1,
+            Class::Window => drop(state.windows.remove(&index)),
         }
-        book.leave_pd(pd);
+        state.release_pd(pd);
     }
 }
 
-impl Book {
-    fn leave_pd(&mut self, pd: PdId) {
+impl MemoryState {
+    fn release_pd(&mut self, pd: PdId) {
         if let Some(count) = self.by_pd.get_mut(&pd) {
             *count -= 1;
             if *count == 0 {
@@ -415,7 +415,7 @@ fn place(index: u32) -> (usize, usize) {
 }
 
 /// The flags with unknown optional ones dropped.
-pub(super) fn supported(access: Access) -> Result<Access, RegMrError> {
+pub(super) fn check_access(access: Access) -> Result<Access, RegMrError> {
     let given = access.bits();
     let unknown = given & !Access::all().bits() & !Access::OPTIONAL;
     if unknown != 0 {
@@ -434,7 +434,7 @@ pub(super) fn check_range(
     start: u64,
     same_offset: bool,
 ) -> Result<(), RegMrError> {
-    let page = guarded::page_size();
+    let page = checked_copy::page_size();
     if len == 0 {
         return Err(RegMrError::ZeroLength);
     }
@@ -453,14 +453,14 @@ pub(super) fn check_range(
 
 /// Faults pages in, for what the access needs.
 pub(super) fn populate(addr: *mut u8, len: usize, write: bool) -> Result<(), RegMrError> {
-    guarded::make_present(addr, len, write).map_err(|error| match error {
+    checked_copy::make_present(addr, len, write).map_err(|error| match error {
         PopulateError::NotMapped => RegMrError::NotMapped { addr: addr.addr(), len },
         PopulateError::NotAccessible => RegMrError::NotAccessible { addr: addr.addr(), len, write },
     })
 }
 
 /// A region's description.
-pub(super) fn mr_of(lkey: Lkey, region: &Region) -> Mr {
+pub(super) fn describe(lkey: Lkey, region: &Region) -> Mr {
     let Region { start, len, pd, access, .. } = *region;
     Mr { lkey, rkey: urxe_wire::Rkey(lkey.0), iova: start, len: len as usize, access, pd }
 }

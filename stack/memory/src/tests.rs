@@ -1,7 +1,7 @@
 //! Tests of the key table and its pins, against memory of the kernel's giving.
 
 mod changing;
-mod dm;
+mod device_memory;
 mod fast;
 mod faults;
 mod file;
@@ -71,7 +71,7 @@ impl Pages {
     }
 
     pub(super) fn size() -> usize {
-        guarded::page_size()
+        checked_copy::page_size()
     }
 
     pub(super) fn len(&self) -> usize {

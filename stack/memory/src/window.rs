@@ -14,8 +14,8 @@
 //! Sources: `rxe_mw.c`; C10-72 to C10-75, o10-36.2.2, o10-37.2.26, o10-37.2.30, o10-37.2.40.
 
 use super::error::{AllocMwError, BindError, DeallocMwError, DeregMrError};
-use super::layout::{Layout, Region, Users};
-use super::slot::{Bound, Object, Slot, WindowObject};
+use super::layout::{AccessScope, Layout, Region};
+use super::slot::{Bound, Slot, SlotContent, WindowContent};
 use super::table::Class;
 use super::{Access, Accessor, Bind, Memory, MwType, PdId, persistence};
 use urxe_types::sync::yield_now;
@@ -52,10 +52,10 @@ impl Memory {
 
     fn alloc_window(&self, pd: PdId, kind: MwType, by_handle: bool) -> Result<Rkey, AllocMwError> {
         let (index, slot) =
-            self.take_slot(pd, Class::Window).map_err(|max| AllocMwError::TooMany { max })?;
+            self.allocate_slot(pd, Class::Window).map_err(|max| AllocMwError::TooMany { max })?;
         let key = self.fresh_key(index, slot);
-        let window = WindowObject { kind, pd, low_byte: key as u8, by_handle, bound: None };
-        slot.set(&mut slot.object(), Object::Window(window));
+        let window = WindowContent { kind, pd, low_byte: key as u8, by_handle, bound: None };
+        slot.set(&mut slot.content(), SlotContent::Window(window));
         Ok(Rkey(key))
     }
 
@@ -69,13 +69,13 @@ impl Memory {
         let unknown = DeallocMwError::UnknownKey { key };
         let index = self.index(key.0);
         let slot = self.slot(index).ok_or(unknown)?;
-        let mut object = slot.object();
-        let Object::Window(window) = &mut *object else { return Err(unknown) };
+        let mut content = slot.content();
+        let SlotContent::Window(window) = &mut *content else { return Err(unknown) };
         self.unbind(slot, window);
         let pd = window.pd;
-        slot.set(&mut object, Object::Vacant);
-        drop(object);
-        self.give_back(index, pd, Class::Window);
+        slot.set(&mut content, SlotContent::Vacant);
+        drop(content);
+        self.free_slot(index, pd, Class::Window);
         Ok(())
     }
 
@@ -87,7 +87,7 @@ impl Memory {
     pub fn bind(&self, bind: &Bind, by: Accessor) -> Result<Rkey, BindError> {
         // Region and window are locked one after the other, never both. Counted first, the region
         // stays meanwhile.
-        let target = if bind.length == 0 { None } else { Some(self.hold_target(bind, by)?) };
+        let target = if bind.length == 0 { None } else { Some(self.acquire_target(bind, by)?) };
         let outcome = self.bind_window(bind, by, target);
         if let (Err(_), Some((region, _))) = (outcome, target) {
             self.release_target(region);
@@ -105,32 +105,33 @@ impl Memory {
         let key = bind.window;
         let unknown = BindError::UnknownWindow { key };
         let slot = self.slot(self.index(key.0)).ok_or(unknown)?;
-        let mut object = slot.object();
-        let Object::Window(window) = &mut *object else { return Err(unknown) };
+        let mut content = slot.content();
+        let SlotContent::Window(window) = &mut *content else { return Err(unknown) };
         if !window.by_handle && window.low_byte != key.0 as u8 {
             return Err(unknown);
         }
-        let users = check_window(window, bind, by)?;
+        let scope = check_window(window, bind, by)?;
         // From here on nothing fails. A type 1 window leaves its former binding.
         self.unbind(slot, window);
         window.low_byte = bind.new_rkey.0 as u8;
         if let Some((region, stands_for)) = target {
-            let qpn = if let Users::PeerOf(qpn) = users { Some(qpn) } else { None };
+            let qpn = if let AccessScope::PeerOf(qpn) = scope { Some(qpn) } else { None };
             window.bound = Some(Bound { region, qpn });
-            slot.publish(&Region { users, ..stands_for }, window.low_byte);
+            slot.publish(&Region { scope, ..stands_for }, window.low_byte);
         }
         Ok(Rkey(key.0 & !0xff | u32::from(window.low_byte)))
     }
 
     /// Checks the region that a bind names and counts the window; returns its slot, and what the
     /// window will stand for.
-    fn hold_target(&self, bind: &Bind, by: Accessor) -> Result<(u32, Region), BindError> {
+    fn acquire_target(&self, bind: &Bind, by: Accessor) -> Result<(u32, Region), BindError> {
         let lkey = bind.region;
         let unknown = BindError::UnknownRegion { lkey };
         let index = self.index(lkey.0);
         let slot = self.slot(index).ok_or(unknown)?;
-        let object = slot.object();
-        if !matches!(*object, Object::Region(_) | Object::Fast(_)) || !slot.answers_to(lkey.0 as u8)
+        let content = slot.content();
+        if !matches!(*content, SlotContent::Region(_) | SlotContent::Fast(_))
+            || !slot.answers_to(lkey.0 as u8)
         {
             return Err(unknown);
         }
@@ -158,21 +159,21 @@ impl Memory {
         let on_demand = region.access & Access::ON_DEMAND;
         // SAFETY: the object is locked, so its list stays as it is.
         unsafe { persistence::check_region(&Region { access: access | on_demand, ..stands_for }) }?;
-        slot.hold_window();
-        drop(object);
+        slot.count_window();
+        drop(content);
         Ok((index, stands_for))
     }
 
     fn release_target(&self, region: u32) {
         if let Some(slot) = self.slot(region) {
-            slot.release_window();
+            slot.uncount_window();
         }
     }
 
     /// Takes a window's binding away, if it has one.
-    pub(super) fn unbind(&self, slot: &Slot, window: &mut WindowObject) {
+    pub(super) fn unbind(&self, slot: &Slot, window: &mut WindowContent) {
         let Some(bound) = window.bound.take() else { return };
-        let was_there = slot.retract(window.low_byte);
+        let was_there = slot.unpublish_and_drain(window.low_byte);
         debug_assert!(was_there, "a bound window answers to its key");
         self.release_target(bound.region);
     }
@@ -205,7 +206,7 @@ impl Memory {
     fn unbind_all(&self, is_due: impl Fn(&Bound) -> bool) {
         for index in self.window_slots() {
             let Some(slot) = self.slot(index) else { continue };
-            if let Object::Window(window) = &mut *slot.object()
+            if let SlotContent::Window(window) = &mut *slot.content()
                 && window.bound.as_ref().is_some_and(&is_due)
             {
                 self.unbind(slot, window);
@@ -215,7 +216,11 @@ impl Memory {
 }
 
 /// Who may use the window once it is bound.
-fn check_window(window: &WindowObject, bind: &Bind, by: Accessor) -> Result<Users, BindError> {
+fn check_window(
+    window: &WindowContent,
+    bind: &Bind,
+    by: Accessor,
+) -> Result<AccessScope, BindError> {
     let key = bind.window;
     let unknown = bind.access.difference(ALLOWED);
     if !unknown.is_empty() {
@@ -228,11 +233,11 @@ fn check_window(window: &WindowObject, bind: &Bind, by: Accessor) -> Result<User
         (MwType::Type1, _) if bind.access.contains(Access::ZERO_BASED) => {
             Err(BindError::ZeroBasedType1)
         }
-        (MwType::Type1, _) => Ok(Users::Peers),
+        (MwType::Type1, _) => Ok(AccessScope::Peers),
         (MwType::Type2, None) => Err(BindError::NoQp),
         (MwType::Type2, _) if window.bound.is_some() => Err(BindError::NotFree { key }),
         (MwType::Type2, _) if bind.length == 0 => Err(BindError::EmptyType2),
-        (MwType::Type2, Some(qpn)) => Ok(Users::PeerOf(qpn)),
+        (MwType::Type2, Some(qpn)) => Ok(AccessScope::PeerOf(qpn)),
     }
 }
 

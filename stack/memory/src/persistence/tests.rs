@@ -23,20 +23,23 @@ const MAPS: &str = "\
 
 #[test]
 fn only_shared_mappings_of_files_that_last_are_persistent() {
-    let lasting = |addr, end| lasting(MAPS, MOUNTS, addr, end);
-    assert_eq!(lasting(0x1000, 0x4000), Ok(()), "two mappings side by side");
-    assert_eq!(lasting(0x1800, 0x2010), Ok(()));
-    assert_eq!(lasting(0x9fff, 0xa000), Ok(()));
+    let check_persistent = |addr, end| check_persistent(MAPS, MOUNTS, addr, end);
+    assert_eq!(check_persistent(0x1000, 0x4000), Ok(()), "two mappings side by side");
+    assert_eq!(check_persistent(0x1800, 0x2010), Ok(()));
+    assert_eq!(check_persistent(0x9fff, 0xa000), Ok(()));
     assert_eq!(
-        lasting(0x3fff, 0x4001),
+        check_persistent(0x3fff, 0x4001),
         Err("a private mapping, whose changes do not reach its file")
     );
-    assert_eq!(lasting(0x5000, 0x5001), Err("anonymous memory"));
+    assert_eq!(check_persistent(0x5000, 0x5001), Err("anonymous memory"));
     for file in [0x6000, 0x7000] {
-        assert_eq!(lasting(file, file + 1), Err("mapped from a file that itself lives in memory"));
+        assert_eq!(
+            check_persistent(file, file + 1),
+            Err("mapped from a file that itself lives in memory")
+        );
     }
     for range in [(0x800, 0x1001), (0x8000, 0x8001), (0x9000, 0xa001), (0xb000, 0xb001)] {
-        assert_eq!(lasting(range.0, range.1), Err("not mapped"));
+        assert_eq!(check_persistent(range.0, range.1), Err("not mapped"));
     }
 }
 

@@ -19,8 +19,8 @@ fn region(start: u64) -> Region {
         pd: PdId(1),
         access: Access::all(),
         layout: Layout::Flat,
-        users: Users::All,
-        guarded: false,
+        scope: AccessScope::All,
+        checked: false,
     }
 }
 
@@ -111,7 +111,7 @@ fn loom_nothing_moves_through_a_window_after_its_invalidation() {
                 }
             })
         };
-        assert!(window.0.retract(LOW));
+        assert!(window.0.unpublish_and_drain(LOW));
         // SAFETY: invalidated; loom fails here if the peer may still write.
         let last = window.1[0].with(|memory| unsafe { *memory });
         window.0.publish(&region(1), NEXT);
@@ -130,7 +130,7 @@ fn loom_a_region_without_windows_is_still() {
         let shared = Arc::new((Slot::new(), Slot::new(), UnsafeCell::new(0_u32)));
         let (region_slot, window, _) = &*shared;
         region_slot.publish(&region(1), LOW);
-        region_slot.hold_window();
+        region_slot.count_window();
         window.publish(&region(1), LOW);
         let peer = {
             let shared = shared.clone();
@@ -145,18 +145,18 @@ fn loom_a_region_without_windows_is_still() {
         let unbinder = {
             let shared = shared.clone();
             thread::spawn(move || {
-                let _object = shared.1.object();
-                assert!(shared.1.retract(LOW));
-                shared.0.release_window();
+                let _object = shared.1.content();
+                assert!(shared.1.unpublish_and_drain(LOW));
+                shared.0.uncount_window();
             })
         };
-        let object = region_slot.object();
+        let content = region_slot.content();
         if region_slot.windows() == 0 {
-            assert!(region_slot.retract(LOW));
+            assert!(region_slot.unpublish_and_drain(LOW));
             // SAFETY: no window is left; loom fails here if the peer may still write.
             shared.2.with_mut(|memory| unsafe { *memory += 1 });
         }
-        drop(object);
+        drop(content);
         peer.join().unwrap();
         unbinder.join().unwrap();
     });

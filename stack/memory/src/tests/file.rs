@@ -21,7 +21,7 @@ fn what_peers_write_stands_in_the_file() {
         }
         let memory = Memory::new(1, 16);
         let buffer = Arc::new(Buffer::of_file(&file, size as u64, 2 * size).unwrap());
-        assert_eq!(buffer.is_guarded(), !sealed);
+        assert_eq!(buffer.is_checked(), !sealed);
         let mr = memory.register_buffer(PD, &buffer, 0..2 * size, 0, ALL).unwrap();
         let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, 0, 2 * size as u64).unwrap();
         pin.write(size as u64 - 3, b"across").unwrap();

@@ -1,7 +1,7 @@
 //! Device memory (`ibv_alloc_dm`): memory of the device, which the program reaches by copying only.
 //! Here it is the process's, like all else; programs that use it run as they would.
 
-use super::slot::RegionObject;
+use super::slot::RegionContent;
 use super::table::Dm;
 use super::{Access, Buffer, BufferError, DmId, Memory, Mr, PdId, RegMrError};
 use std::ops::Range;
@@ -65,23 +65,23 @@ impl Memory {
             return Err(DmError::Alignment { given: log_align });
         }
         let (given, allowed) = (len as u64, self.limits().max_dm);
-        let mut book = lock(self.dm());
-        let left = allowed - book.used;
+        let mut state = lock(self.dm());
+        let left = allowed - state.used;
         if given > left {
             return Err(DmError::TooMuch { given, left, allowed });
         }
         let buffer = Buffer::new(len).map_err(|error| DmError::Memory {
             errno: error.raw_os_error().unwrap_or(libc::ENOMEM),
         })?;
-        book.used += given;
+        state.used += given;
         let id = loop {
-            let id = DmId(book.next);
-            book.next = book.next.wrapping_add(1);
-            if !book.live.contains_key(&id) {
+            let id = DmId(state.next);
+            state.next = state.next.wrapping_add(1);
+            if !state.live.contains_key(&id) {
                 break id;
             }
         };
-        book.live.insert(id, Dm { buffer: Arc::new(buffer), len, regions: 0 });
+        state.live.insert(id, Dm { buffer: Arc::new(buffer), len, regions: 0 });
         Ok(id)
     }
 
@@ -90,14 +90,14 @@ impl Memory {
     /// # Errors
     /// [`DmError::Unknown`], [`DmError::Busy`].
     pub fn free_dm(&self, id: DmId) -> Result<(), DmError> {
-        let mut book = lock(self.dm());
-        let dm = book.live.get(&id).ok_or(DmError::Unknown)?;
+        let mut state = lock(self.dm());
+        let dm = state.live.get(&id).ok_or(DmError::Unknown)?;
         if dm.regions != 0 {
             return Err(DmError::Busy { regions: dm.regions });
         }
-        let dm = book.live.remove(&id);
-        book.used -= dm.as_ref().map_or(0, |dm| dm.len as u64);
-        drop(book);
+        let dm = state.live.remove(&id);
+        state.used -= dm.as_ref().map_or(0, |dm| dm.len as u64);
+        drop(state);
         drop(dm);
         Ok(())
     }
@@ -140,8 +140,8 @@ impl Memory {
         }
         let Range { start, end } = range;
         let buffer = {
-            let mut book = lock(self.dm());
-            let dm = book.live.get_mut(&id).ok_or(DmError::Unknown)?;
+            let mut state = lock(self.dm());
+            let dm = state.live.get_mut(&id).ok_or(DmError::Unknown)?;
             if start > end || end > dm.len {
                 let len = end.saturating_sub(start);
                 return Err(DmError::OutOfBounds { offset: start, len, dm_len: dm.len });
@@ -150,8 +150,8 @@ impl Memory {
             Arc::clone(&dm.buffer)
         };
         let addr = buffer.addr().wrapping_add(start);
-        let object = RegionObject { kept: Some(buffer), dm: Some(id) };
-        let registered = self.publish_region(pd, addr, end - start, 0, access, object, false);
+        let content = RegionContent { kept: Some(buffer), dm: Some(id) };
+        let registered = self.publish_region(pd, addr, end - start, 0, access, content, false);
         if registered.is_err() {
             self.release_dm(id);
         }

@@ -24,7 +24,7 @@ fn word_of(pages: &Pages, page: usize) -> *mut u64 {
 /// What the helper alone says, without a look before it.
 fn help_with(operation: Operation, word: *mut u64) -> Result<bool, libc::c_int> {
     let mut task = Task { operation, word, before: 0, is_done: false };
-    help(&mut task).map(|()| task.is_done)
+    run_helper(&mut task).map(|()| task.is_done)
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_page_may_come_and_go_meanwhile() {
                     done += 1;
                 }
                 Err(error) => {
-                    assert_eq!(error, GuardError::NotMapped);
+                    assert_eq!(error, CheckedCopyError::NotMapped);
                     missed += 1;
                 }
             }

@@ -17,14 +17,14 @@ use std::sync::atomic::{Ordering, fence};
 
 /// Why a checked access failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GuardError {
+pub(super) enum CheckedCopyError {
     /// EFAULT.
     NotMapped,
     /// Neither way of copying is to be had; the last `errno`.
     Refused(i32),
 }
 
-impl GuardError {
+impl CheckedCopyError {
     pub(super) fn into_fault(self, addr: u64, len: u64) -> Fault {
         match self {
             Self::NotMapped => Fault::NotMapped { addr, len },
@@ -43,20 +43,21 @@ impl GuardError {
 
 /// Which way a call moves bytes: between a buffer of ours and memory that may not be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    FromThere,
-    ToThere,
+enum Direction {
+    FromTarget,
+    ToTarget,
 }
 
 /// Copies `dst.len()` bytes at `src`, which need not be mapped.
-pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), GuardError> {
+pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), CheckedCopyError> {
     // SAFETY: `dst` is ours to write, and `src` is only read, by the kernel.
-    let outcome =
-        unsafe { process_vm(Way::FromThere, dst.as_mut_ptr(), [(src.cast_mut(), dst.len())]) };
+    let outcome = unsafe {
+        process_vm(Direction::FromTarget, dst.as_mut_ptr(), [(src.cast_mut(), dst.len())])
+    };
     let outcome = match outcome {
         // SAFETY: as above.
-        Err(GuardError::Refused(_)) => unsafe {
-            pipe(Way::FromThere, dst.as_mut_ptr(), src.cast_mut(), dst.len())
+        Err(CheckedCopyError::Refused(_)) => unsafe {
+            pipe(Direction::FromTarget, dst.as_mut_ptr(), src.cast_mut(), dst.len())
         },
         other => other,
     };
@@ -70,29 +71,29 @@ pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), GuardError> {
 /// # Safety
 /// Whatever is mapped and writable in `[dst, dst + src.len())` may be overwritten, and no reference
 /// covers any of it.
-pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), GuardError> {
+pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), CheckedCopyError> {
     let [body @ .., _] = src else { return Ok(()) };
     let (ours, at_last) = (src.as_ptr().cast_mut(), dst.wrapping_add(body.len()));
     // x86 keeps stores in order from one vector to the next (only within a string instruction it
     // does not). Elsewhere two calls with a fence between them do.
     let outcome = if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
         // SAFETY: the caller's promise; `ours` is only read.
-        unsafe { process_vm(Way::ToThere, ours, [(dst, body.len()), (at_last, 1)]) }
+        unsafe { process_vm(Direction::ToTarget, ours, [(dst, body.len()), (at_last, 1)]) }
     } else {
         // SAFETY: the caller's promise; `ours` is only read.
         unsafe {
-            process_vm(Way::ToThere, ours, [(dst, body.len())]).and_then(|()| {
+            process_vm(Direction::ToTarget, ours, [(dst, body.len())]).and_then(|()| {
                 fence(Ordering::SeqCst);
-                process_vm(Way::ToThere, ours.add(body.len()), [(at_last, 1)])
+                process_vm(Direction::ToTarget, ours.add(body.len()), [(at_last, 1)])
             })
         }
     };
     match outcome {
         // SAFETY: the caller's promise; `ours` is only read.
-        Err(GuardError::Refused(_)) => unsafe {
-            pipe(Way::ToThere, ours, dst, body.len())?;
+        Err(CheckedCopyError::Refused(_)) => unsafe {
+            pipe(Direction::ToTarget, ours, dst, body.len())?;
             fence(Ordering::SeqCst);
-            pipe(Way::ToThere, ours.add(body.len()), at_last, 1)
+            pipe(Direction::ToTarget, ours.add(body.len()), at_last, 1)
         },
         other => other,
     }
@@ -101,19 +102,19 @@ pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), GuardError> {
 /// One call of `process_vm_readv` or `process_vm_writev` on this process.
 ///
 /// # Safety
-/// `ours` has as many bytes as `theirs` in all, written for [`Way::FromThere`]. For
-/// [`Way::ToThere`], whatever is mapped in `theirs` may be overwritten.
+/// `ours` has as many bytes as `theirs` in all, written for [`Direction::FromTarget`]. For
+/// [`Direction::ToTarget`], whatever is mapped in `theirs` may be overwritten.
 unsafe fn process_vm<const N: usize>(
-    way: Way,
+    way: Direction,
     ours: *mut u8,
     theirs: [(*mut u8, usize); N],
-) -> Result<(), GuardError> {
+) -> Result<(), CheckedCopyError> {
     let len = theirs.iter().map(|(_, len)| len).sum::<usize>();
     let local = libc::iovec { iov_base: ours.cast(), iov_len: len };
     let remote = theirs.map(|(base, len)| libc::iovec { iov_base: base.cast(), iov_len: len });
     let call = match way {
-        Way::FromThere => libc::process_vm_readv,
-        Way::ToThere => libc::process_vm_writev,
+        Direction::FromTarget => libc::process_vm_readv,
+        Direction::ToTarget => libc::process_vm_writev,
     };
     // SAFETY: both arrays of vectors are valid for their counts; the caller vouches for what they
     // name.
@@ -123,8 +124,8 @@ unsafe fn process_vm<const N: usize>(
     match usize::try_from(moved) {
         Ok(moved) if moved == len => Ok(()),
         // The call stops short at the first page that is missing.
-        Ok(_) => Err(GuardError::NotMapped),
-        Err(_) => Err(GuardError::last()),
+        Ok(_) => Err(CheckedCopyError::NotMapped),
+        Err(_) => Err(CheckedCopyError::last()),
     }
 }
 
@@ -132,13 +133,18 @@ unsafe fn process_vm<const N: usize>(
 ///
 /// # Safety
 /// As [`process_vm`].
-unsafe fn pipe(way: Way, ours: *mut u8, theirs: *mut u8, len: usize) -> Result<(), GuardError> {
+unsafe fn pipe(
+    way: Direction,
+    ours: *mut u8,
+    theirs: *mut u8,
+    len: usize,
+) -> Result<(), CheckedCopyError> {
     /// What the smallest pipe holds, so that no call blocks.
     const CHUNK: usize = 4096;
     let (out, into) = new_pipe()?;
     let (from, to) = match way {
-        Way::FromThere => (theirs, ours),
-        Way::ToThere => (ours, theirs),
+        Direction::FromTarget => (theirs, ours),
+        Direction::ToTarget => (ours, theirs),
     };
     let (mut written, mut read) = (0, 0);
     while read < len {
@@ -157,24 +163,24 @@ unsafe fn pipe(way: Way, ours: *mut u8, theirs: *mut u8, len: usize) -> Result<(
     Ok(())
 }
 
-fn new_pipe() -> Result<(OwnedFd, OwnedFd), GuardError> {
+fn new_pipe() -> Result<(OwnedFd, OwnedFd), CheckedCopyError> {
     let mut fds = [-1; 2];
     // SAFETY: the array has room for the two descriptors.
     if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(GuardError::last());
+        return Err(CheckedCopyError::last());
     }
     // SAFETY: both were just opened and belong to nobody else.
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
-fn moved(call: impl Fn() -> isize) -> Result<usize, GuardError> {
+fn moved(call: impl Fn() -> isize) -> Result<usize, CheckedCopyError> {
     loop {
         match usize::try_from(call()) {
             // The pipe has both ends open and room or bytes, so there is always something to move.
-            Ok(0) => return Err(GuardError::Refused(libc::EIO)),
+            Ok(0) => return Err(CheckedCopyError::Refused(libc::EIO)),
             Ok(moved) => return Ok(moved),
-            Err(_) => match GuardError::last() {
-                GuardError::Refused(libc::EINTR) => {}
+            Err(_) => match CheckedCopyError::last() {
+                CheckedCopyError::Refused(libc::EINTR) => {}
                 error => return Err(error),
             },
         }
@@ -218,15 +224,15 @@ pub(super) fn make_present(addr: *mut u8, len: usize, write: bool) -> Result<(),
 }
 
 fn probe_read(page: *mut u8) -> Result<(), PopulateError> {
-    read(page, &mut [0]).map_err(|_| why_not(page))
+    read(page, &mut [0]).map_err(|_| populate_error(page))
 }
 
 fn probe_write(page: *mut u8) -> Result<(), PopulateError> {
-    if or_zero(page) { Ok(()) } else { Err(why_not(page)) }
+    if or_zero(page) { Ok(()) } else { Err(populate_error(page)) }
 }
 
 /// Why the page at `page` is not to be had: `mincore` fails for what is not mapped only.
-fn why_not(page: *mut u8) -> PopulateError {
+fn populate_error(page: *mut u8) -> PopulateError {
     let mut resident = 0;
     // SAFETY: asks about one page, and has room for the answer.
     if unsafe { libc::mincore(page.cast(), 1, &raw mut resident) } == 0 {

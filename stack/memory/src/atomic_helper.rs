@@ -12,8 +12,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
+use super::checked_copy::{self, CheckedCopyError};
 use super::copy::Operation;
-use super::guarded::{self, GuardError};
 
 impl Operation {
     /// Carries it out; returns what was there, if it looks. `guarded`: the word may be gone, or go
@@ -23,27 +23,31 @@ impl Operation {
     /// `word` is aligned, and no reference covers any of it. Whatever is mapped and writable there
     /// may be changed; unless `guarded`, it is mapped and, but for a load, writable.
     #[inline]
-    pub(super) unsafe fn perform(self, word: *mut u64, guarded: bool) -> Result<u64, GuardError> {
+    pub(super) unsafe fn perform(
+        self,
+        word: *mut u64,
+        checked: bool,
+    ) -> Result<u64, CheckedCopyError> {
         // SAFETY: the caller's promise.
-        unsafe { if guarded { self.attempt(word) } else { Ok(self.execute(word)) } }
+        unsafe { if checked { self.execute_checked(word) } else { Ok(self.execute(word)) } }
     }
 
     /// # Safety
     /// As [`perform`](Self::perform), `guarded`.
-    unsafe fn attempt(self, word: *mut u64) -> Result<u64, GuardError> {
+    unsafe fn execute_checked(self, word: *mut u64) -> Result<u64, CheckedCopyError> {
         let writes = !matches!(self, Self::Load);
-        let page = guarded::make_present(word.cast(), size_of::<u64>(), writes);
+        let page = checked_copy::make_present(word.cast(), size_of::<u64>(), writes);
         // What is not there most often was not there before either, which is told sooner like this.
-        page.map_err(|_| GuardError::NotMapped)?;
+        page.map_err(|_| CheckedCopyError::NotMapped)?;
         let mut task = Task { operation: self, word, before: 0, is_done: false };
-        match help(&mut task) {
+        match run_helper(&mut task) {
             Ok(()) if task.is_done => Ok(task.before),
-            Ok(()) => Err(GuardError::NotMapped),
+            Ok(()) => Err(CheckedCopyError::NotMapped),
             // An emulator that knows no such process, or a filter that allows none. Then at least
             // its page was there a moment ago.
             // SAFETY: the caller's promise.
             Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) => Ok(unsafe { self.execute(word) }),
-            Err(errno) => Err(GuardError::Refused(errno)),
+            Err(errno) => Err(CheckedCopyError::Refused(errno)),
         }
     }
 }
@@ -63,21 +67,21 @@ const DONE: libc::c_int = 0;
 const FAULTED: libc::c_int = 1;
 
 /// Has a helper do `task`, and returns when it is gone. `Err`: the `errno` of why there was none.
-fn help(task: &mut Task) -> Result<(), libc::c_int> {
+fn run_helper(task: &mut Task) -> Result<(), libc::c_int> {
     let mut stack = Box::<[u128]>::new_uninit_slice(STACK / size_of::<u128>());
     let top = stack.as_mut_ptr_range().end;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     let task: *mut Task = task;
     let mut status = FAULTED << 8;
     // SAFETY: every pointer is to something that outlives the helper, since this thread goes on
-    // only when that has ended. It runs in `run`, on a stack of its own that is aligned and large
+    // only when that has ended. It runs in `helper_main`, on a stack of its own that is aligned and large
     // enough, without the program's handlers, for every signal is blocked from before it is there
     // until it is gone.
     unsafe {
         let (mut every, mut before) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
         libc::sigfillset(every.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, every.as_ptr(), before.as_mut_ptr());
-        let helper = libc::clone(run, top.cast(), flags, task.cast());
+        let helper = libc::clone(helper_main, top.cast(), flags, task.cast());
         let outcome = if helper < 0 { Err(errno()) } else { Ok(()) };
         if helper > 0 {
             // It has ended; where another thread took its status (`__WALL`), the task tells as
@@ -104,14 +108,14 @@ fn errno() -> libc::c_int {
 }
 
 /// What the helper does: nothing but calls that are allowed between `vfork` and `exec`.
-extern "C" fn run(task: *mut libc::c_void) -> libc::c_int {
+extern "C" fn helper_main(task: *mut libc::c_void) -> libc::c_int {
     let task: *mut Task = task.cast();
     // SAFETY: the task is this process's alone until it ends. Handlers are a process's own (no
     // `CLONE_SIGHAND`), and the two signals are unblocked only when theirs is in place. The word is
-    // as `attempt` was promised; where it is gone, the handler ends this process.
+    // as `execute_checked` was promised; where it is gone, the handler ends this process.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        (*action.as_mut_ptr()).sa_sigaction = end as extern "C" fn(libc::c_int) as usize;
+        (*action.as_mut_ptr()).sa_sigaction = exit_on_fault as extern "C" fn(libc::c_int) as usize;
         let mut faults = MaybeUninit::zeroed();
         libc::sigemptyset(faults.as_mut_ptr());
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
@@ -127,7 +131,7 @@ extern "C" fn run(task: *mut libc::c_void) -> libc::c_int {
 }
 
 /// The helper's handler.
-extern "C" fn end(_signal: libc::c_int) {
+extern "C" fn exit_on_fault(_signal: libc::c_int) {
     // SAFETY: ends the helper, and nothing of the process that it helps.
     unsafe { libc::_exit(FAULTED) }
 }

@@ -15,8 +15,8 @@ fn the_pipe_copies_like_the_direct_call() {
         let mut back = vec![0; len];
         // SAFETY: the pages are this test's own, and referred to by nothing.
         unsafe {
-            pipe(Way::ToThere, data.as_ptr().cast_mut(), there, len).unwrap();
-            pipe(Way::FromThere, back.as_mut_ptr(), there, len).unwrap();
+            pipe(Direction::ToTarget, data.as_ptr().cast_mut(), there, len).unwrap();
+            pipe(Direction::FromTarget, back.as_mut_ptr(), there, len).unwrap();
         }
         assert_eq!(back, data[..len]);
         back.fill(0);
@@ -28,9 +28,9 @@ fn the_pipe_copies_like_the_direct_call() {
         let there = pages.base.wrapping_add(offset);
         // SAFETY: as above.
         unsafe {
-            let fault = Err(GuardError::NotMapped);
-            assert_eq!(pipe(Way::ToThere, data.as_ptr().cast_mut(), there, 2 * size), fault);
-            assert_eq!(pipe(Way::FromThere, back.as_mut_ptr(), there, 2 * size), fault);
+            let fault = Err(CheckedCopyError::NotMapped);
+            assert_eq!(pipe(Direction::ToTarget, data.as_ptr().cast_mut(), there, 2 * size), fault);
+            assert_eq!(pipe(Direction::FromTarget, back.as_mut_ptr(), there, 2 * size), fault);
         }
     }
 }
