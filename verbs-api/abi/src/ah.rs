@@ -8,9 +8,9 @@ use urxe_stack::cq::{Completion, WcFlags};
 use urxe_stack::qp::work_request::{AhHandle, PostError};
 use urxe_wire::Grh;
 
-use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd, ibv_wc};
 use crate::pd::PdObject;
@@ -31,13 +31,10 @@ impl AhObject {
     ///
     /// # Safety
     /// The ABI's contract: the handle is NULL or created.
-    pub unsafe fn for_queue_pair_of(
-        context: &Context,
-        ah: *mut ibv_ah,
-    ) -> Result<AhHandle, VerbError> {
+    pub unsafe fn handle_for(context: &Context, ah: *mut ibv_ah) -> Result<AhHandle, VerbError> {
         // SAFETY: the caller's.
-        let (object, of) = unsafe { Self::hot_c(ah) }?;
-        match Arc::ptr_eq(&of.node, &context.node) {
+        let (object, of) = unsafe { Self::from_c_unchecked(ah) }?;
+        match Arc::ptr_eq(&of.shared_engine, &context.shared_engine) {
             true => Ok(object.handle),
             false => Err(PostError::AhOfOtherDevice.into()),
         }
@@ -46,7 +43,7 @@ impl AhObject {
 
 /// `ibv_create_ah`
 pub unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    border::pointer("ibv_create_ah", || {
+    ffi::return_ptr("ibv_create_ah", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
         // SAFETY: the ABI's contract.
@@ -61,11 +58,11 @@ pub unsafe extern "C" fn create_ah_from_wc(
     grh: *mut c_void,
     port_num: u8,
 ) -> *mut ibv_ah {
-    border::pointer("ibv_create_ah_from_wc", || {
+    ffi::return_ptr("ibv_create_ah_from_wc", || {
         // SAFETY: the ABI's contract.
         unsafe {
             let (_, context) = PdObject::from_c(pd)?;
-            create(pd, &answer(context, port_num, wc, grh)?)
+            create(pd, &reply_vector(context, port_num, wc, grh)?)
         }
     })
 }
@@ -78,10 +75,10 @@ pub unsafe extern "C" fn init_ah_from_wc(
     grh: *mut c_void,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
-    border::minus_one("ibv_init_ah_from_wc", || {
-        border::non_null(attr, "ah_attr")?;
+    ffi::return_minus_one("ibv_init_ah_from_wc", || {
+        ffi::non_null(attr, "ah_attr")?;
         // SAFETY: the ABI's contract: `attr` is a place for the result.
-        unsafe { attr.write(answer(Context::from_c(context)?, port_num, wc, grh)?) };
+        unsafe { attr.write(reply_vector(Context::from_c(context)?, port_num, wc, grh)?) };
         Ok(())
     })
 }
@@ -90,7 +87,7 @@ pub unsafe extern "C" fn init_ah_from_wc(
 pub unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     let end = |object: &AhObject, context: &Context| {
         context.device().destroy_ah(object.handle)?;
-        context.owned().ahs.remove(&object.handle);
+        context.objects().ahs.remove(&object.handle);
         Ok(())
     };
     // SAFETY: the ABI's contract.
@@ -103,10 +100,10 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Ver
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { PdObject::from_c(pd) }?;
     let handle = context.device().create_ah(domain.id, &qp_attr::address_from_c(attr))?;
-    context.owned().ahs.insert(handle);
+    context.objects().ahs.insert(handle);
     // SAFETY: from_c found the protection domain there.
     let c = ibv_ah { context: unsafe { (*pd).context }, pd, handle: context.new_handle() };
-    Ok(handle_registry::hand_out(Box::new(AhObject { c, handle })).cast())
+    Ok(handle_registry::into_raw(Box::new(AhObject { c, handle })).cast())
 }
 
 /// Where an answer to the datagram of `wc` goes.
@@ -114,7 +111,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Ver
 /// # Safety
 /// The ABI's contract: `grh` is NULL, or the first bytes of the receive buffer, where a header is
 /// when the completion says so.
-unsafe fn answer(
+unsafe fn reply_vector(
     context: &Context,
     port_num: u8,
     wc: *mut ibv_wc,
@@ -131,7 +128,7 @@ unsafe fn answer(
     let mut header = [0; Grh::LEN];
     if wc.wc_flags & u32::from(WcFlags::GRH.bits()) != 0 {
         completion = completion.with_grh();
-        border::non_null(grh, "grh")?;
+        ffi::non_null(grh, "grh")?;
         // SAFETY: the ABI's contract: the header is there, in a buffer that belongs to the program
         // again.
         unsafe { ptr::copy_nonoverlapping(grh.cast::<u8>(), header.as_mut_ptr(), Grh::LEN) };

@@ -9,10 +9,10 @@ use std::mem::{offset_of, zeroed};
 
 use urxe_stack::qp::attr::PathMtu;
 
-use crate::border;
 use crate::context::Context;
 use crate::devices::copy_text;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{
     ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps, ibv_values_ex, set_fields,
 };
@@ -62,7 +62,7 @@ fn int(value: impl TryInto<c_int>) -> c_int {
 
 fn attributes(context: &Context) -> ibv_device_attr {
     let limits = context.device().limits();
-    let link = context.node.engine.link();
+    let link = context.engine().link();
     // SAFETY: the structure consists of integers, for which zero is valid.
     let mut attr: ibv_device_attr = unsafe { zeroed() };
     copy_text(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
@@ -90,10 +90,10 @@ pub unsafe extern "C" fn query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    border::number("ibv_query_device", || {
+    ffi::return_errno("ibv_query_device", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
-        border::non_null(attr, "device_attr")?;
+        ffi::non_null(attr, "device_attr")?;
         // SAFETY: the ABI's contract: a place for the attributes.
         unsafe { attr.write(attributes(context)) };
         Ok(())
@@ -108,10 +108,10 @@ pub unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
-    border::number("ibv_query_device_ex", || {
+    ffi::return_errno("ibv_query_device_ex", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
-        border::non_null(attr, "attr")?;
+        ffi::non_null(attr, "attr")?;
         if attr_size < offset_of!(ibv_device_attr_ex, comp_mask) {
             let allowed = "at least a struct ibv_device_attr is";
             return Err(VerbError::value("attr_size", attr_size as u64, allowed));
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn query_device_ex(
         all.max_dm_size = context.device().limits().max_dm_size;
         all.phys_port_cnt_ex = 1;
         // SAFETY: the ABI's contract: attr_size bytes are the program's.
-        unsafe { border::write_prefix(attr, attr_size, &all) };
+        unsafe { ffi::write_prefix(attr, attr_size, &all) };
         Ok(())
     })
 }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
-    border::number("ibv_query_rt_values_ex", || {
+    ffi::return_errno("ibv_query_rt_values_ex", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         // SAFETY: the ABI's contract: NULL or the program's own structure.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn query_rt_values(
             return Err(VerbError::Bits { field: "comp_mask", given, unknown: unknown.into() });
         }
         if values.comp_mask & RAW_CLOCK != 0 {
-            let now = context.node.engine.now().as_ns();
+            let now = context.engine().now().as_ns();
             values.raw_clock.tv_sec = (now / 1_000_000_000).cast_signed();
             values.raw_clock.tv_nsec = (now % 1_000_000_000).cast_signed();
         }

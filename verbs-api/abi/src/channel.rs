@@ -12,10 +12,10 @@ use urxe_stack::cq::{CompletionChannel, CqEvent};
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::time::Time;
 
-use crate::border;
 use crate::context::Context;
 use crate::cq::CqObject;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq};
 
@@ -52,7 +52,7 @@ impl ChannelObject {
         let object = unsafe { Self::from_c(channel) }?;
         // SAFETY: from_c found the channel there. Its context is there as long as the channel, and
         // the field does not change.
-        Ok((object, unsafe { Context::of_object((*channel).context) }))
+        Ok((object, unsafe { Context::from_c_unchecked((*channel).context) }))
     }
 
     /// Takes an event. Waits for it as `read` would, but receives meanwhile.
@@ -70,7 +70,7 @@ impl ChannelObject {
             if fcntl_getfl(&*self.fd)?.contains(OFlags::NONBLOCK) {
                 return Err(Errno::AGAIN);
             }
-            context.node.engine.wait(self.fd.as_fd(), Time::NEVER, || self.channel.has_events())?;
+            context.engine().wait(self.fd.as_fd(), Time::NEVER, || self.channel.has_events())?;
         }
     }
 
@@ -96,20 +96,20 @@ impl AsFd for ChannelObject {
 
 /// `ibv_create_comp_channel`
 pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    border::pointer("ibv_create_comp_channel", || {
+    ffi::return_ptr("ibv_create_comp_channel", || {
         // SAFETY: the ABI's contract.
         unsafe { Context::from_c(context) }?;
         let made = EventFd::new();
         let fd = Arc::new(made.map_err(|errno| VerbError::system("a descriptor", errno))?);
         let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&fd))));
         let c = UnsafeCell::new(ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 });
-        Ok(handle_registry::hand_out(Box::new(ChannelObject { c, channel, fd })).cast())
+        Ok(handle_registry::into_raw(Box::new(ChannelObject { c, channel, fd })).cast())
     })
 }
 
 /// `ibv_destroy_comp_channel`: EBUSY while a completion queue reports to it.
 pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    border::number("ibv_destroy_comp_channel", || {
+    ffi::return_errno("ibv_destroy_comp_channel", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
         if context.is_inherited() {
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) ->
         match object.channel.cq_count() {
             0 => {
                 // SAFETY: handed out above; the program does not use it again.
-                unsafe { handle_registry::take_back(channel.cast::<ChannelObject>()) };
+                drop(unsafe { handle_registry::from_raw(channel.cast::<ChannelObject>()) });
                 Ok(())
             }
             cqs => Err(VerbError::ChannelBusy { cqs }),
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    border::minus_one("ibv_get_cq_event", || {
+    ffi::return_minus_one("ibv_get_cq_event", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
         let taken = object.take_event(context);
@@ -155,9 +155,9 @@ pub unsafe extern "C" fn get_cq_event(
 
 /// `ibv_ack_cq_events`
 pub unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
-        if let Ok((object, _)) = unsafe { CqObject::hot_c(cq) } {
+        if let Ok((object, _)) = unsafe { CqObject::from_c_unchecked(cq) } {
             object.cq.ack_events(nevents);
         }
     });

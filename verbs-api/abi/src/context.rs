@@ -11,18 +11,20 @@ use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::fcntl_dupfd_cloexec;
 use urxe_stack::cq::{AsyncEvents, EventObject};
 use urxe_stack::device::Device;
+use urxe_stack::driver::Engine;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::link::LinkSpec;
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
+use crate::context_objects::ContextObjects;
 use crate::devices::{self, DeviceObject};
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_device, set_functions, verbs_context};
-use crate::node::{Node, lock};
-use crate::owned::Owned;
+use crate::shared_engine::SharedEngine;
 use crate::{
-    attributes, border, cq, cq_ex, dm, environment, handle_registry, mr, mw, pd, port, post, qp,
-    srq, xrc,
+    attributes, cq, cq_ex, dm, environment, ffi, handle_registry, mr, mw, pd, port, post, qp, srq,
+    xrc,
 };
 
 /// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
@@ -72,7 +74,7 @@ fn new_file(listed: &DeviceObject) -> Result<OwnedFd, VerbError> {
 #[repr(C)]
 pub struct Context {
     verbs: verbs_context,
-    pub node: Arc<Node>,
+    pub shared_engine: Arc<SharedEngine>,
     /// The program's asynchronous events.
     pub events: Arc<AsyncEvents>,
     pub events_fd: Arc<EventFd>,
@@ -81,7 +83,7 @@ pub struct Context {
     _cmd_fd: OwnedFd,
     file: FileIdentity,
     next_handle: AtomicU32,
-    owned: Mutex<Owned>,
+    objects: Mutex<ContextObjects>,
 }
 
 impl Context {
@@ -90,14 +92,14 @@ impl Context {
     /// # Safety
     /// The ABI's contract: `context` is NULL or open, and stays so while the result is used.
     pub unsafe fn from_c<'a>(context: *mut ibv_context) -> Result<&'a Self, VerbError> {
-        border::non_null(context, "context")?;
-        handle_registry::check(Self::around(context))?;
+        ffi::non_null(context, "context")?;
+        handle_registry::check(Self::container_of(context))?;
         // SAFETY: the ABI's contract.
-        Ok(unsafe { Self::of_object(context) })
+        Ok(unsafe { Self::from_c_unchecked(context) })
     }
 
     /// Where the whole of a context is.
-    pub fn around(context: *mut ibv_context) -> *mut Self {
+    pub fn container_of(context: *mut ibv_context) -> *mut Self {
         context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
     }
 
@@ -105,22 +107,32 @@ impl Context {
     ///
     /// # Safety
     /// `context` is open, and stays so while the result is used.
-    pub unsafe fn of_object<'a>(context: *mut ibv_context) -> &'a Self {
+    pub unsafe fn from_c_unchecked<'a>(context: *mut ibv_context) -> &'a Self {
         // SAFETY: an open context stands at this place in a Context, whose Rust fields are shared.
-        unsafe { &*Self::around(context) }
+        unsafe { &*Self::container_of(context) }
+    }
+
+    /// The engine of the device.
+    pub fn engine(&self) -> &Engine {
+        &self.shared_engine.engine
     }
 
     /// The stack's device.
     pub fn device(&self) -> &Device {
-        self.node.device()
+        self.engine().device()
+    }
+
+    /// Delivers asynchronous events, after a verb that may have made some.
+    pub fn deliver_events(&self) {
+        self.shared_engine.deliver_events();
     }
 
     /// Refuses what belongs to another context, unless both are [of one
     /// file](Self::is_of_one_file). `what` names it.
-    pub fn own(&self, what: &'static str, other: &Self) -> Result<(), VerbError> {
+    pub fn check_owner(&self, what: &'static str, other: &Self) -> Result<(), VerbError> {
         if self.is_of_one_file(other) {
             Ok(())
-        } else if Arc::ptr_eq(&self.node, &other.node) {
+        } else if Arc::ptr_eq(&self.shared_engine, &other.shared_engine) {
             Err(VerbError::OtherContext(what))
         } else {
             Err(VerbError::OtherDevice(what))
@@ -135,7 +147,7 @@ impl Context {
     /// Whether this process is a child that inherited the context by `fork`. It takes nothing down:
     /// the device is its parent's, and locks that the parent's threads held stay locked.
     pub fn is_inherited(&self) -> bool {
-        self.node.engine.is_inherited()
+        self.shared_engine.engine.is_inherited()
     }
 
     /// A number that no other object of this context has.
@@ -144,22 +156,22 @@ impl Context {
     }
 
     /// What it owns.
-    pub fn owned(&self) -> std::sync::MutexGuard<'_, Owned> {
-        lock(&self.owned)
+    pub fn objects(&self) -> std::sync::MutexGuard<'_, ContextObjects> {
+        lock(&self.objects)
     }
 
     /// Events about `object` come here, and name `structure`.
-    pub fn adopt(&self, object: EventObject, structure: *mut c_void) {
-        self.owned().objects.insert(object, structure);
-        self.node.router.own(object, &self.events);
+    pub fn register_events(&self, object: EventObject, structure: *mut c_void) {
+        self.objects().elements.insert(object, structure);
+        self.shared_engine.router.set_owner(object, &self.events);
     }
 
     /// `object` is gone from the device: its events are withdrawn, and those that the program took
     /// are waited for.
-    pub fn disown(&self, object: EventObject) {
-        self.node.router.disown(object);
+    pub fn unregister_events(&self, object: EventObject) {
+        self.shared_engine.router.remove_owner(object);
         self.events.retire(object);
-        self.owned().objects.remove(&object);
+        self.objects().elements.remove(&object);
     }
 }
 
@@ -196,7 +208,7 @@ fn tables() -> verbs_context {
 /// `ibv_open_device`
 pub unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     environment::start_logging();
-    border::pointer("ibv_open_device", || {
+    ffi::return_ptr("ibv_open_device", || {
         // SAFETY: the ABI's contract.
         let listed = unsafe { DeviceObject::from_c(device) }?;
         new_file(listed).and_then(|file| open(device, listed, file)).inspect_err(|error| {
@@ -213,11 +225,11 @@ fn open(
     let system = |what| move |errno| VerbError::system(what, errno);
     let events_fd =
         Arc::new(EventFd::new().map_err(system("a descriptor for asynchronous events"))?);
-    let node = Node::open(&listed.spec)?;
+    let shared_engine = SharedEngine::open(&listed.spec)?;
     let file = identity(&cmd_fd).map_err(system(CMD_FD))?;
     lock(OPEN.get()).push((file, listed.spec.clone()));
     let events = Arc::new(AsyncEvents::new(Box::new(Arc::clone(&events_fd))));
-    node.router.join(&events);
+    shared_engine.router.add_context(&events);
     let mut verbs = tables();
     let context = &mut verbs.context;
     context.device = device;
@@ -227,16 +239,16 @@ fn open(
     context.abi_compat = EXTENDED;
     let context = Box::new(Context {
         verbs,
-        node,
+        shared_engine,
         events,
         events_fd,
         _cmd_fd: cmd_fd,
         file,
         next_handle: AtomicU32::new(1),
-        owned: Mutex::default(),
+        objects: Mutex::default(),
     });
     // SAFETY: the field is inside the box.
-    Ok(unsafe { &raw mut (*handle_registry::hand_out(context)).verbs.context })
+    Ok(unsafe { &raw mut (*handle_registry::into_raw(context)).verbs.context })
 }
 
 /// As many as processors, as the kernel's rxe has them. They are all one here.
@@ -247,23 +259,23 @@ fn completion_vectors() -> c_int {
 
 /// `ibv_close_device`: what the program left behind ends with it, as in the kernel.
 pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
-    border::minus_one("ibv_close_device", || {
+    ffi::return_minus_one("ibv_close_device", || {
         // SAFETY: the ABI's contract: open until now, and not used afterwards.
         let context = unsafe { Context::from_c(context) }?;
         if context.is_inherited() {
             return Ok(());
         }
-        std::mem::take(&mut *context.owned()).end(&context.node.engine);
-        context.node.router.leave(&context.events);
+        std::mem::take(&mut *context.objects()).destroy_all(context.engine());
+        context.shared_engine.router.remove_context(&context.events);
         let mut open = lock(OPEN.get());
         if let Some(one) = open.iter().position(|(file, _)| *file == context.file) {
             open.swap_remove(one);
         }
         drop(open);
-        let node = Arc::clone(&context.node);
+        let shared_engine = Arc::clone(&context.shared_engine);
         // SAFETY: handed out by `open`; the program does not use it again.
-        unsafe { handle_registry::take_back(ptr::from_ref(context).cast_mut()) };
-        node.close();
+        drop(unsafe { handle_registry::from_raw(ptr::from_ref(context).cast_mut()) });
+        shared_engine.close();
         Ok(())
     })
 }

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use urxe_stack::cq::{ArmKind, Completion, Cq, CqError, EventObject};
 use urxe_stack::memory::PdId;
 
-use crate::border;
 use crate::channel::ChannelObject;
 use crate::context::Context;
 use crate::cq_ex::Polling;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
@@ -30,7 +30,7 @@ pub struct CqObject {
     pub polling: UnsafeCell<Polling>,
     /// Completions that were inside when the program last asked for an event, and no batch of the
     /// extended form has taken since.
-    pub behind: AtomicU32,
+    pub pending_at_arm: AtomicU32,
     /// The program promised that one thread polls, so nobody takes turns.
     pub single_threaded: bool,
     /// The parent domain that it was made with.
@@ -50,7 +50,7 @@ const fn size(entries: u32) -> u32 {
 }
 
 /// What both ways of creating one have in common.
-pub struct Wanted {
+pub struct CqParams {
     pub entries: u32,
     pub cq_context: *mut c_void,
     pub channel: *mut ibv_comp_channel,
@@ -65,22 +65,22 @@ pub struct Wanted {
 /// The ABI's contract.
 pub unsafe fn create(
     context: *mut ibv_context,
-    wanted: &Wanted,
+    params: &CqParams,
     fill: impl FnOnce(&mut ibv_cq_ex) -> Polling,
 ) -> Result<*mut CqObject, VerbError> {
     // SAFETY: the ABI's contract.
     let shared = unsafe { Context::from_c(context) }?;
     // SAFETY: the field is an integer of an open context.
     let vectors = unsafe { (*context).num_comp_vectors };
-    if wanted.vector >= vectors.cast_unsigned() {
+    if params.vector >= vectors.cast_unsigned() {
         let allowed = "it must be less than num_comp_vectors";
-        return Err(VerbError::value("comp_vector", wanted.vector, allowed));
+        return Err(VerbError::value("comp_vector", params.vector, allowed));
     }
-    let channel = if wanted.channel.is_null() {
+    let channel = if params.channel.is_null() {
         None
     } else {
         // SAFETY: the ABI's contract.
-        let (channel, of_channel) = unsafe { ChannelObject::with_context(wanted.channel) }?;
+        let (channel, of_channel) = unsafe { ChannelObject::with_context(params.channel) }?;
         if !shared.is_of_one_file(of_channel) {
             return Err(VerbError::ChannelOfOther);
         }
@@ -89,7 +89,7 @@ pub unsafe fn create(
     let mut place = Box::<CqObject>::new_uninit();
     let address = place.as_mut_ptr();
     let cq = shared.device().create_cq(
-        size(wanted.entries),
+        size(params.entries),
         channel,
         address.expose_provenance() as u64,
     )?;
@@ -97,26 +97,27 @@ pub unsafe fn create(
     // is valid, and of a mutex and a condition, whose initial value is zero on Linux.
     let mut c: ibv_cq_ex = unsafe { zeroed() };
     c.base.context = context;
-    c.base.channel = wanted.channel;
-    c.base.cq_context = wanted.cq_context;
+    c.base.channel = params.channel;
+    c.base.cq_context = params.cq_context;
     c.base.handle = cq.id().0;
     c.base.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
     let polling = fill(&mut c);
     let object = EventObject::Cq(cq.id());
-    let (single_threaded, parent) = (wanted.single_threaded, wanted.parent);
+    let (single_threaded, parent) = (params.single_threaded, params.parent);
     if let Some(parent) = parent {
         shared.device().hold_parent_domain(parent)?;
     }
-    shared.owned().cqs.insert(object, (Arc::clone(&cq), parent));
-    let (c, polling, behind) = (UnsafeCell::new(c), UnsafeCell::new(polling), AtomicU32::new(0));
-    let made = handle_registry::hand_out(Box::write(
+    shared.objects().cqs.insert(object, (Arc::clone(&cq), parent));
+    let (c, polling, pending_at_arm) =
+        (UnsafeCell::new(c), UnsafeCell::new(polling), AtomicU32::new(0));
+    let made = handle_registry::into_raw(Box::write(
         place,
-        CqObject { c, cq, polling, behind, single_threaded, parent },
+        CqObject { c, cq, polling, pending_at_arm, single_threaded, parent },
     ));
-    shared.adopt(object, made.cast());
-    if !wanted.channel.is_null() {
+    shared.register_events(object, made.cast());
+    if !params.channel.is_null() {
         // SAFETY: the ABI's contract.
-        unsafe { ChannelObject::count(wanted.channel) };
+        unsafe { ChannelObject::count(params.channel) };
     }
     Ok(made)
 }
@@ -129,19 +130,19 @@ pub unsafe extern "C" fn create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    border::pointer("ibv_create_cq", || {
+    ffi::return_ptr("ibv_create_cq", || {
         let entries = u32::try_from(cqe).unwrap_or(0);
         let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
-        let wanted =
-            Wanted { entries, cq_context, channel, vector, single_threaded: false, parent: None };
+        let params =
+            CqParams { entries, cq_context, channel, vector, single_threaded: false, parent: None };
         // SAFETY: the ABI's contract.
-        unsafe { create(context, &wanted, |_| Polling::default()) }.map(<*mut _>::cast)
+        unsafe { create(context, &params, |_| Polling::default()) }.map(<*mut _>::cast)
     })
 }
 
 /// `ibv_resize_cq`
 pub unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    border::number("ibv_resize_cq", || {
+    ffi::return_errno("ibv_resize_cq", || {
         // SAFETY: the ABI's contract.
         let (object, _) = unsafe { CqObject::from_c(cq) }?;
         let asked = u32::try_from(cqe).unwrap_or(0);
@@ -165,8 +166,8 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         if let Some(parent) = object.parent {
             context.device().release_parent_domain(parent);
         }
-        context.owned().cqs.remove(&EventObject::Cq(object.cq.id()));
-        context.disown(EventObject::Cq(object.cq.id()));
+        context.objects().cqs.remove(&EventObject::Cq(object.cq.id()));
+        context.unregister_events(EventObject::Cq(object.cq.id()));
         // SAFETY: the field does not change.
         let channel = unsafe { (*cq).channel };
         if !channel.is_null() {
@@ -182,18 +183,18 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
 /// `ibv_poll_cq`, through `ibv_context.ops`: the number of completions, or a negative number once
 /// the queue overran.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    border::guard(-libc::EIO, || {
+    ffi::catch_panic(-libc::EIO, || {
         // SAFETY: the ABI's contract.
-        let (object, context) = match unsafe { CqObject::hot_c(cq) } {
+        let (object, context) = match unsafe { CqObject::from_c_unchecked(cq) } {
             Ok(found) => found,
-            Err(error) => return -border::refuse("ibv_poll_cq", &error),
+            Err(error) => return -ffi::log_and_set_errno("ibv_poll_cq", &error),
         };
         let wanted = usize::try_from(num_entries).unwrap_or(0);
         if wanted > 0 && object.cq.is_quiet() {
-            context.node.engine.progress();
+            context.engine().progress();
             if object.cq.is_quiet() {
                 // A look that finds nothing, of which programs take millions.
-                context.node.settle();
+                context.deliver_events();
                 return 0;
             }
         }
@@ -201,9 +202,11 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
         let mut batch = [Completion::default(); BATCH];
         while taken < wanted {
             let room = (wanted - taken).min(BATCH);
-            let count = match context.node.engine.poll(&object.cq, &mut batch[..room]) {
+            let count = match context.engine().poll(&object.cq, &mut batch[..room]) {
                 Ok(count) => count,
-                Err(error) if taken == 0 => return -border::refuse("ibv_poll_cq", &error.into()),
+                Err(error) if taken == 0 => {
+                    return -ffi::log_and_set_errno("ibv_poll_cq", &error.into());
+                }
                 Err(_) => break,
             };
             for completion in &batch[..count] {
@@ -221,23 +224,24 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
             // each event, as its latency tests do, must get no event more.
             object.cq.notify_unpolled();
         }
-        context.node.settle();
+        context.deliver_events();
         taken as c_int
     })
 }
 
 /// `ibv_req_notify_cq`, through `ibv_context.ops`
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    border::number("ibv_req_notify_cq", || {
+    ffi::return_errno("ibv_req_notify_cq", || {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { CqObject::hot_c(cq) }?;
-        context.node.engine.flush_deferred();
+        let (object, context) = unsafe { CqObject::from_c_unchecked(cq) }?;
+        context.engine().flush_deferred();
         if solicited_only == 0 {
-            let behind = u32::try_from(object.cq.arm_and_count(ArmKind::Next)).unwrap_or(u32::MAX);
-            object.behind.store(behind, Ordering::Relaxed);
+            let pending_at_arm =
+                u32::try_from(object.cq.arm_and_count(ArmKind::Next)).unwrap_or(u32::MAX);
+            object.pending_at_arm.store(pending_at_arm, Ordering::Relaxed);
         } else {
             object.cq.arm(ArmKind::Solicited);
-            object.behind.store(0, Ordering::Relaxed);
+            object.pending_at_arm.store(0, Ordering::Relaxed);
         }
         Ok(())
     })

@@ -8,10 +8,10 @@ use urxe_stack::cq::{Completion, CqError, Moderation};
 use urxe_stack::memory::PdId;
 use urxe_stack::sys::clock;
 
-use crate::border;
 use crate::context::Context;
-use crate::cq::{CqObject, Wanted, create, imm_or_rkey};
+use crate::cq::{CqObject, CqParams, create, imm_or_rkey};
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, set_functions,
 };
@@ -44,7 +44,7 @@ const MODERATE: u32 = 1;
 pub struct Polling {
     current: Completion,
     /// Completions that the batch may still take.
-    left: u32,
+    remaining: u32,
 }
 
 /// `ibv_create_cq_ex`, through `verbs_context`
@@ -52,14 +52,14 @@ pub unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    border::pointer("ibv_create_cq_ex", || {
+    ffi::return_ptr("ibv_create_cq_ex", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("cq_attr"))?;
-        refuse_bits("comp_mask", attr.comp_mask.into(), (MASK_FLAGS | MASK_PD).into())?;
-        refuse_bits("wc_flags", attr.wc_flags, WC_FLAGS)?;
+        check_bits("comp_mask", attr.comp_mask.into(), (MASK_FLAGS | MASK_PD).into())?;
+        check_bits("wc_flags", attr.wc_flags, WC_FLAGS)?;
         let flags = if attr.comp_mask & MASK_FLAGS == 0 { 0 } else { attr.flags };
-        refuse_bits("flags", flags.into(), SINGLE_THREADED.into())?;
-        let wanted = Wanted {
+        check_bits("flags", flags.into(), SINGLE_THREADED.into())?;
+        let params = CqParams {
             entries: attr.cqe,
             cq_context: attr.cq_context,
             channel: attr.channel,
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn create_cq_ex(
             },
         };
         // SAFETY: the ABI's contract.
-        unsafe { create(context, &wanted, fill) }.map(<*mut _>::cast)
+        unsafe { create(context, &params, fill) }.map(<*mut _>::cast)
     })
 }
 
@@ -83,8 +83,9 @@ pub unsafe extern "C" fn create_cq_ex(
 /// The ABI's contract.
 unsafe fn parent(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<PdId, VerbError> {
     // SAFETY: the ABI's contract.
-    let domain =
-        unsafe { PdObject::of(Context::from_c(context)?, "parent_domain", attr.parent_domain) }?;
+    let domain = unsafe {
+        PdObject::from_c_in(Context::from_c(context)?, "parent_domain", attr.parent_domain)
+    }?;
     if domain.id == domain.memory {
         let allowed = "it must be a parent domain's";
         return Err(VerbError::value("parent_domain->handle", domain.id.0, allowed));
@@ -94,12 +95,12 @@ unsafe fn parent(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Resul
 
 /// `ibv_modify_cq`, through `verbs_context`: how events are held back.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    border::number("ibv_modify_cq", || {
+    ffi::return_errno("ibv_modify_cq", || {
         // SAFETY: the ABI's contract.
         let (object, _) = unsafe { CqObject::from_c(cq) }?;
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
-        refuse_bits("attr_mask", attr.attr_mask.into(), MODERATE.into())?;
+        check_bits("attr_mask", attr.attr_mask.into(), MODERATE.into())?;
         if attr.attr_mask & MODERATE != 0 {
             let count = attr.moderate.cq_count;
             object.cq.moderate(Moderation { count, period_us: attr.moderate.cq_period })?;
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
 }
 
 /// Refuses bits that are not among those offered.
-pub fn refuse_bits(field: &'static str, given: u64, offered: u64) -> Result<(), VerbError> {
+pub fn check_bits(field: &'static str, given: u64, offered: u64) -> Result<(), VerbError> {
     match given & !offered {
         0 => Ok(()),
         unknown => Err(VerbError::Bits { field, given, unknown }),
@@ -129,7 +130,10 @@ fn fill(c: &mut ibv_cq_ex) -> Polling {
 ///
 /// # Safety
 /// The ABI's contract: a queue of create_cq_ex. If there is a completion, it is this thread's turn.
-unsafe fn answer(cq: *mut ibv_cq_ex, taken: Result<Option<Completion>, CqError>) -> c_int {
+unsafe fn store_completion(
+    cq: *mut ibv_cq_ex,
+    taken: Result<Option<Completion>, CqError>,
+) -> c_int {
     match taken {
         Ok(None) => libc::ENOENT,
         Ok(Some(completion)) => {
@@ -139,18 +143,18 @@ unsafe fn answer(cq: *mut ibv_cq_ex, taken: Result<Option<Completion>, CqError>)
                 (*cq).status = completion.status.number().into();
                 let polling = polling(cq);
                 (*polling).current = completion;
-                (*polling).left = (*polling).left.saturating_sub(1);
+                (*polling).remaining = (*polling).remaining.saturating_sub(1);
             }
             0
         }
-        Err(error) => border::refuse("ibv_start_poll", &error.into()),
+        Err(error) => ffi::log_and_set_errno("ibv_start_poll", &error.into()),
     }
 }
 
 /// The oldest completion, without a turn or in it.
 fn take(object: &CqObject, context: &Context) -> Result<Option<Completion>, CqError> {
     let mut taken = [Completion::default()];
-    let count = context.node.engine.poll(&object.cq, &mut taken)?;
+    let count = context.engine().poll(&object.cq, &mut taken)?;
     Ok((count > 0).then_some(taken[0]))
 }
 
@@ -162,58 +166,61 @@ fn start(object: &CqObject, context: &Context) -> Result<Option<Completion>, CqE
     if let Some(taken) = object.cq.start_unguarded_poll()? {
         return Ok(Some(taken));
     }
-    context.node.engine.progress();
+    context.engine().progress();
     object.cq.start_unguarded_poll()
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int {
-    border::guard(libc::EIO, || {
+    ffi::catch_panic(libc::EIO, || {
         if !attr.is_null() {
             // SAFETY: the ABI's contract: a struct ibv_poll_cq_attr, which is a mask alone.
             let given = unsafe { attr.cast::<u32>().read() };
             if given != 0 {
                 let allowed = "it must be 0";
                 let error = VerbError::value("comp_mask", given, allowed);
-                return border::refuse("ibv_start_poll", &error);
+                return ffi::log_and_set_errno("ibv_start_poll", &error);
             }
         }
         // SAFETY: the ABI's contract.
-        let (object, context) = match unsafe { CqObject::hot_c(cq.cast()) } {
+        let (object, context) = match unsafe { CqObject::from_c_unchecked(cq.cast()) } {
             Ok(found) => found,
-            Err(error) => return border::refuse("ibv_start_poll", &error),
+            Err(error) => return ffi::log_and_set_errno("ibv_start_poll", &error),
         };
         let taken = start(object, context);
-        context.node.settle();
+        context.deliver_events();
         if let Ok(Some(_)) = taken {
-            let behind = object.behind.swap(0, Ordering::Relaxed);
+            let pending_at_arm = object.pending_at_arm.swap(0, Ordering::Relaxed);
             // SAFETY: it is this thread's turn.
-            unsafe { (*polling(cq)).left = if behind == 0 { u32::MAX } else { behind } };
+            unsafe {
+                (*polling(cq)).remaining =
+                    if pending_at_arm == 0 { u32::MAX } else { pending_at_arm }
+            };
         }
         // SAFETY: the ABI's contract, and it is this thread's turn.
-        unsafe { answer(cq, taken) }
+        unsafe { store_completion(cq, taken) }
     })
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    border::guard(libc::EIO, || {
+    ffi::catch_panic(libc::EIO, || {
         // SAFETY: the ABI's contract: start_poll has found the queue, and it is this thread's turn.
         unsafe {
-            if (*polling(cq)).left == 0 {
+            if (*polling(cq)).remaining == 0 {
                 return libc::ENOENT;
             }
-            let (object, context) = match CqObject::hot_c(cq.cast()) {
+            let (object, context) = match CqObject::from_c_unchecked(cq.cast()) {
                 Ok(found) => found,
-                Err(error) => return border::refuse("ibv_next_poll", &error),
+                Err(error) => return ffi::log_and_set_errno("ibv_next_poll", &error),
             };
             let taken = take(object, context);
-            context.node.settle();
-            answer(cq, taken)
+            context.deliver_events();
+            store_completion(cq, taken)
         }
     })
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         // SAFETY: the ABI's contract: such a queue is the first field of a CqObject.
         let object = unsafe { &*cq.cast::<CqObject>() };
         if !object.single_threaded {
@@ -266,13 +273,14 @@ readers! {
 
 /// When it completed by the clock on the wall: as long ago as by the device's.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
-    border::guard(0, || {
+    ffi::catch_panic(0, || {
         // SAFETY: the ABI's contract.
-        let (Ok((_, context)), completion) = (unsafe { (CqObject::hot_c(cq.cast()), current(cq)) })
+        let (Ok((_, context)), completion) =
+            (unsafe { (CqObject::from_c_unchecked(cq.cast()), current(cq)) })
         else {
             return 0;
         };
-        let age_ns = context.node.engine.now().as_ns().saturating_sub(completion.timestamp_ns);
+        let age_ns = context.engine().now().as_ns().saturating_sub(completion.timestamp_ns);
         clock::wall_ns().saturating_sub(age_ns)
     })
 }

@@ -10,13 +10,13 @@ use std::ptr;
 use std::sync::Mutex;
 
 use urxe_stack::link::{LinkSpec, ResolvedLink, configured, resolve};
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
-use crate::border::{guard, pointer, set_errno};
 use crate::environment;
 use crate::error::VerbError;
+use crate::ffi::{catch_panic, return_ptr, set_errno};
 use crate::layout::{ibv_device, verbs_device};
-use crate::node::lock;
 
 /// `IBV_NODE_CA`
 const NODE_CA: c_int = 1;
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut i
         // SAFETY: the ABI's contract: NULL or a place for the number.
         unsafe { num_devices.write(0) };
     }
-    pointer("ibv_get_device_list", || {
+    return_ptr("ibv_get_device_list", || {
         let mut devices = list().inspect_err(|error| {
             tracing::error!(target: "urxe_abi", "no devices: {error}");
         })?;
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn get_device_index(device: *mut ibv_device) -> c_int {
 
 /// `ibv_get_device_guid`, in network order.
 pub unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 {
-    guard(0, || {
+    catch_panic(0, || {
         // SAFETY: the ABI's contract.
         match unsafe { DeviceObject::from_c(device) } {
             Ok(device) => u64::from_ne_bytes(device.guid),

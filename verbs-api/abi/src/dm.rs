@@ -5,10 +5,10 @@ use std::{ptr, slice};
 
 use urxe_stack::memory::{Access, DmId};
 
-use crate::border;
 use crate::context::Context;
-use crate::cq_ex::refuse_bits;
+use crate::cq_ex::check_bits;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use crate::mr;
@@ -28,23 +28,23 @@ pub unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    border::pointer("ibv_alloc_dm", || {
+    ffi::return_ptr("ibv_alloc_dm", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
-        refuse_bits("comp_mask", attr.comp_mask.into(), 0)?;
+        check_bits("comp_mask", attr.comp_mask.into(), 0)?;
         let id = shared.device().memory().alloc_dm(attr.length, attr.log_align_req)?;
-        shared.owned().dms.insert(id);
-        Ok(present(context, id))
+        shared.objects().dms.insert(id);
+        Ok(to_ibv_dm(context, id))
     })
 }
 
 /// What the program gets for device memory.
-fn present(context: *mut ibv_context, id: DmId) -> *mut ibv_dm {
+fn to_ibv_dm(context: *mut ibv_context, id: DmId) -> *mut ibv_dm {
     let (memcpy_to_dm, memcpy_from_dm) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
     let c = ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle: id.0 };
-    handle_registry::hand_out(Box::new(DmObject { c, id })).cast()
+    handle_registry::into_raw(Box::new(DmObject { c, id })).cast()
 }
 
 /// What another context allocated.
@@ -58,7 +58,7 @@ pub unsafe fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_
     // Copying nothing fails for what is not there.
     let found = shared.device().memory().copy_to_dm(id, 0, &[]);
     found.map_err(|_| VerbError::Unknown { what: "device memory", handle })?;
-    Ok(present(context, id))
+    Ok(to_ibv_dm(context, id))
 }
 
 /// The structure is not used again; the memory stays.
@@ -66,15 +66,15 @@ pub unsafe fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_
 /// # Safety
 /// The ABI's contract.
 pub unsafe fn forget(dm: *mut ibv_dm) {
-    // SAFETY: handed out by `present`.
-    unsafe { handle_registry::take_back(dm.cast::<DmObject>()) };
+    // SAFETY: handed out by `to_ibv_dm`.
+    drop(unsafe { handle_registry::from_raw(dm.cast::<DmObject>()) });
 }
 
 /// `ibv_free_dm`, through `verbs_context`: EBUSY while regions of it are registered.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     let end = |object: &DmObject, context: &Context| {
         context.device().memory().free_dm(object.id)?;
-        context.owned().dms.remove(&object.id);
+        context.objects().dms.remove(&object.id);
         Ok(())
     };
     // SAFETY: the ABI's contract.
@@ -88,7 +88,7 @@ unsafe extern "C" fn memcpy_to_dm(
     from: *const c_void,
     length: usize,
 ) -> c_int {
-    border::number("ibv_memcpy_to_dm", || {
+    ffi::return_errno("ibv_memcpy_to_dm", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { DmObject::from_c(dm) }?;
         // SAFETY: the ABI's contract: the program's bytes, which nobody writes during the call.
@@ -104,13 +104,13 @@ unsafe extern "C" fn memcpy_from_dm(
     offset: u64,
     length: usize,
 ) -> c_int {
-    border::number("ibv_memcpy_from_dm", || {
+    ffi::return_errno("ibv_memcpy_from_dm", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { DmObject::from_c(dm) }?;
         if length == 0 {
             return Ok(());
         }
-        border::non_null(to, "host_addr")?;
+        ffi::non_null(to, "host_addr")?;
         // SAFETY: the ABI's contract: a place of so many bytes, which nobody else uses during the
         // call. They are written below before anybody reads them, and every pattern is a valid
         // byte.
@@ -127,11 +127,11 @@ pub unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: u32,
 ) -> *mut ibv_mr {
-    border::pointer("ibv_reg_dm_mr", || {
+    ffi::return_ptr("ibv_reg_dm_mr", || {
         // SAFETY: the ABI's contract.
         let (domain, context) = unsafe { PdObject::from_c(pd) }?;
         // SAFETY: the ABI's contract.
-        let object = unsafe { DmObject::of(context, "dm", dm) }?;
+        let object = unsafe { DmObject::from_c_in(context, "dm", dm) }?;
         let first = start(offset);
         // An end behind the address space is behind the memory as well.
         let range = first..first.saturating_add(length);
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         let region =
             context.device().memory().register_dm(domain.memory, object.id, range, access)?;
         // SAFETY: the ABI's contract.
-        Ok(unsafe { mr::present(pd, context, ptr::null_mut(), length, &region) })
+        Ok(unsafe { mr::owned_ibv_mr(pd, context, ptr::null_mut(), length, &region) })
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use urxe_stack::cma::CmaEventType;
 use urxe_stack::cq::{AsyncEventType, WcStatus};
 
-use crate::border;
+use crate::ffi;
 
 /// What the original says of a number that it does not know.
 const UNKNOWN: &CStr = c"unknown";
@@ -79,18 +79,18 @@ pub extern "C" fn port_state_str(number: c_int) -> *const c_char {
 
 /// `ibv_event_type_str`
 pub extern "C" fn event_type_str(number: c_int) -> *const c_char {
-    border::guard(UNKNOWN.as_ptr(), || name(&EVENT_TYPES, number, UNKNOWN))
+    ffi::catch_panic(UNKNOWN.as_ptr(), || name(&EVENT_TYPES, number, UNKNOWN))
 }
 
 /// `ibv_wc_status_str`
 pub extern "C" fn wc_status_str(number: c_int) -> *const c_char {
-    border::guard(UNKNOWN.as_ptr(), || name(&WC_STATUSES, number, UNKNOWN))
+    ffi::catch_panic(UNKNOWN.as_ptr(), || name(&WC_STATUSES, number, UNKNOWN))
 }
 
 /// `rdma_event_str`
 pub extern "C" fn event_str(number: u32) -> *const c_char {
     let unknown = c"UNKNOWN EVENT";
-    border::guard(unknown.as_ptr(), || name(&CM_EVENTS, number.cast_signed(), unknown))
+    ffi::catch_panic(unknown.as_ptr(), || name(&CM_EVENTS, number.cast_signed(), unknown))
 }
 
 /// `ibv_wr_opcode_str` of rdma-core's own programs.

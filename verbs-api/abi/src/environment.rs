@@ -13,11 +13,11 @@ use urxe_stack::driver::EngineConfig;
 use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
-use crate::border::guard;
 use crate::error::VerbError;
-use crate::node::lock;
+use crate::ffi::catch_panic;
 
 /// A filter of log lines.
 const LOG: &str = "URXE_LOG";
@@ -77,7 +77,7 @@ static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
 /// Writes what a capture has collected: devices that librdmacm has opened are never closed, and
 /// with their process the rest would go.
 extern "C" fn write_capture() {
-    guard((), || {
+    catch_panic((), || {
         let tap = lock(TAP.get()).upgrade();
         // What fails is told by the capture itself.
         tap.map(|tap| tap.flush());

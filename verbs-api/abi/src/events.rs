@@ -5,10 +5,10 @@ use std::ptr;
 
 use urxe_stack::cq::{AsyncEvent, CqEventType, EventObject, QpEventType, SrqEventType};
 
-use crate::border;
 use crate::context::Context;
 use crate::cq::CqObject;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq};
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
@@ -18,10 +18,10 @@ pub unsafe extern "C" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    border::minus_one("ibv_get_async_event", || {
+    ffi::return_minus_one("ibv_get_async_event", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
-        border::non_null(event, "event")?;
+        ffi::non_null(event, "event")?;
         let taken = context.events_fd.take_event(|| context.events.next_event_for_count());
         let taken = taken.map_err(|errno| VerbError::system("no asynchronous event", errno))?;
         let element = match (taken, taken.object()) {
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn get_async_event(
             (_, None) => ptr::null_mut(),
             // It is there: destroying it waits until this event is acknowledged.
             (_, Some(object)) => {
-                context.owned().objects.get(&object).copied().unwrap_or(ptr::null_mut())
+                context.objects().elements.get(&object).copied().unwrap_or(ptr::null_mut())
             }
         };
         let event_type = taken.event_type().number().into();
@@ -59,7 +59,7 @@ fn subject(event_type: u32) -> Subject {
 
 /// `ibv_ack_async_event`
 pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
         let Some(event) = (unsafe { event.as_ref() }) else { return };
         if event.element.is_null() {
@@ -70,21 +70,21 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
             Subject::Cq => {
                 let cq = event.element.cast::<ibv_cq>();
                 // SAFETY: an event's object is there until the event is acknowledged.
-                if let Ok((object, context)) = unsafe { CqObject::hot_c(cq) } {
+                if let Ok((object, context)) = unsafe { CqObject::from_c_unchecked(cq) } {
                     context.events.ack(&AsyncEvent::Cq(CqEventType::CqErr, object.cq.id()));
                 }
             }
             Subject::Qp => {
                 let qp = event.element.cast::<ibv_qp>();
                 // SAFETY: as above.
-                if let Ok((object, context)) = unsafe { QpObject::hot_c(qp) } {
+                if let Ok((object, context)) = unsafe { QpObject::from_c_unchecked(qp) } {
                     context.events.ack(&AsyncEvent::Qp(QpEventType::QpFatal, object.handle.qpn()));
                 }
             }
             Subject::Srq => {
                 let srq = event.element.cast::<ibv_srq>();
                 // SAFETY: as above.
-                if let Ok((object, context)) = unsafe { SrqObject::hot_c(srq) } {
+                if let Ok((object, context)) = unsafe { SrqObject::from_c_unchecked(srq) } {
                     context.events.ack(&AsyncEvent::Srq(SrqEventType::SrqErr, object.srq.id()));
                 }
             }
@@ -94,6 +94,6 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
 }
 
 /// The object of a queue pair's events.
-pub const fn of_qp(qp: urxe_stack::device::QpHandle) -> EventObject {
+pub const fn qp_object(qp: urxe_stack::device::QpHandle) -> EventObject {
     EventObject::Qp(qp.qpn())
 }

@@ -5,9 +5,9 @@ use std::ffi::c_int;
 
 use urxe_wire::Gid;
 
-use crate::border::{self, guard, refuse};
 use crate::context::Context;
 use crate::error::VerbError;
+use crate::ffi::{self, catch_panic, log_and_set_errno};
 use crate::layout::{ibv_context, ibv_gid_entry};
 use crate::port::check_port;
 
@@ -44,11 +44,11 @@ pub unsafe extern "C" fn query_gid(
     index: c_int,
     gid: *mut [u64; 2],
 ) -> c_int {
-    border::minus_one("ibv_query_gid", || {
+    ffi::return_minus_one("ibv_query_gid", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         let found = entry(context, port.into(), index.into())?;
-        border::non_null(gid, "gid")?;
+        ffi::non_null(gid, "gid")?;
         // SAFETY: the ABI's contract: a place for the GID, which need not be aligned.
         unsafe { gid.write_unaligned(to_c(found)) };
         Ok(())
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn query_gid_ex(
     flags: u32,
     entry_size: usize,
 ) -> c_int {
-    border::number("ibv_query_gid_ex", || {
+    ffi::return_errno("ibv_query_gid_ex", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         check_flags(flags)?;
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn query_gid_ex(
         if gid.is_zero() {
             return Err(VerbError::EmptyGid { index });
         }
-        border::non_null(to, "entry")?;
+        ffi::non_null(to, "entry")?;
         // SAFETY: the ABI's contract: entry_size bytes are the program's.
         unsafe { put(to.cast(), entry_size, gid, index, context) };
         Ok(())
@@ -87,8 +87,8 @@ pub unsafe extern "C" fn query_gid_table(
     flags: u32,
     entry_size: usize,
 ) -> isize {
-    let failed = |error: &VerbError| -(refuse("ibv_query_gid_table", error) as isize);
-    guard(-(libc::EIO as isize), || {
+    let failed = |error: &VerbError| -(log_and_set_errno("ibv_query_gid_table", error) as isize);
+    catch_panic(-(libc::EIO as isize), || {
         // SAFETY: the ABI's contract.
         let context = match unsafe { Context::from_c(context) } {
             Ok(context) => context,
@@ -121,11 +121,11 @@ pub unsafe extern "C" fn query_gid_type(
     index: u32,
     gid_type: *mut u32,
 ) -> c_int {
-    border::minus_one("ibv_query_gid_type", || {
+    ffi::return_minus_one("ibv_query_gid_type", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         entry(context, port.into(), index.into())?;
-        border::non_null(gid_type, "type")?;
+        ffi::non_null(gid_type, "type")?;
         // SAFETY: the ABI's contract: a place for the type.
         unsafe { gid_type.write(SYSFS_ROCE_V2) };
         Ok(())
@@ -144,7 +144,7 @@ fn check_flags(flags: u32) -> Result<(), VerbError> {
 /// # Safety
 /// `size` bytes at `to` can be written.
 unsafe fn put(to: *mut u8, size: usize, gid: Gid, index: u32, context: &Context) {
-    let ndev_ifindex = context.node.engine.link().interface.index;
+    let ndev_ifindex = context.engine().link().interface.index;
     let entry = ibv_gid_entry {
         gid: to_c(gid),
         gid_index: index,
@@ -153,5 +153,5 @@ unsafe fn put(to: *mut u8, size: usize, gid: Gid, index: u32, context: &Context)
         ndev_ifindex,
     };
     // SAFETY: the caller's.
-    unsafe { border::write_prefix(to.cast(), size, &entry) };
+    unsafe { ffi::write_prefix(to.cast(), size, &entry) };
 }

@@ -10,25 +10,25 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
 use crate::error::VerbError;
-use crate::node::lock;
 
 /// By address. An ordered map, whose memory valgrind finds.
 type Known = Mutex<BTreeMap<usize, TypeId>>;
 
-static LIVE: PerProcess<Live> = PerProcess::new(Live::new);
+static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::new);
 /// The process that handed out the first one.
 static FIRST: AtomicU32 = AtomicU32::new(0);
 
-struct Live {
+struct Registry {
     known: Known,
     /// It began with structures that are not known here.
     is_child: bool,
 }
 
-impl Live {
+impl Registry {
     fn new() -> Self {
         let own = std::process::id();
         let first = FIRST.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
@@ -37,19 +37,19 @@ impl Live {
 }
 
 /// Hands `object` to the program.
-pub fn hand_out<T: 'static>(object: Box<T>) -> *mut T {
+pub fn into_raw<T: 'static>(object: Box<T>) -> *mut T {
     let made = Box::into_raw(object);
-    lock(&LIVE.get().known).insert(made.addr(), TypeId::of::<T>());
+    lock(&REGISTRY.get().known).insert(made.addr(), TypeId::of::<T>());
     made
 }
 
 /// Refuses what was not handed out, or was taken back. NULL is for the caller to refuse.
 pub fn check<T: 'static>(object: *const T) -> Result<(), VerbError> {
-    let live = LIVE.get();
-    let known = lock(&live.known).get(&object.addr()).copied();
+    let registry = REGISTRY.get();
+    let known = lock(&registry.known).get(&object.addr()).copied();
     match known {
         Some(kind) if kind == TypeId::of::<T>() => Ok(()),
-        None if live.is_child => Ok(()),
+        None if registry.is_child => Ok(()),
         _ => {
             Err(VerbError::Gone { what: type_name::<T>().rsplit("::").next().unwrap_or_default() })
         }
@@ -59,11 +59,11 @@ pub fn check<T: 'static>(object: *const T) -> Result<(), VerbError> {
 /// Takes an object back, which is dropped.
 ///
 /// # Safety
-/// It is from [`hand_out`], and nobody uses it any more.
-pub unsafe fn take_back<T: 'static>(object: *mut T) {
-    lock(&LIVE.get().known).remove(&object.addr());
-    // SAFETY: made by Box::into_raw in `hand_out`, and the program does not use it again.
-    drop(unsafe { Box::from_raw(object) });
+/// It is from [`into_raw`], and nobody uses it any more.
+pub unsafe fn from_raw<T: 'static>(object: *mut T) -> Box<T> {
+    lock(&REGISTRY.get().known).remove(&object.addr());
+    // SAFETY: made by Box::into_raw in `into_raw`, and the program does not use it again.
+    unsafe { Box::from_raw(object) }
 }
 
 /// Says that `$object` is what stands behind a `*mut $c`, its first field, and makes the functions
@@ -90,17 +90,17 @@ macro_rules! object {
                     $crate::handle_registry::check(c.cast::<Self>())?;
                     // SAFETY: it is there, and its context is the first field of it.
                     let context = unsafe { (*c).context };
-                    $crate::handle_registry::check($crate::context::Context::around(context))?;
+                    $crate::handle_registry::check($crate::context::Context::container_of(context))?;
                 }
                 // SAFETY: the caller's.
-                unsafe { Self::hot_c(c) }
+                unsafe { Self::from_c_unchecked(c) }
             }
 
             /// The same where each nanosecond counts: nothing is refused but NULL.
             ///
             /// # Safety
             /// As [`from_c`](Self::from_c).
-            $visibility unsafe fn hot_c<'a>(
+            $visibility unsafe fn from_c_unchecked<'a>(
                 c: *mut $c,
             ) -> Result<(&'a Self, &'a $crate::context::Context), $crate::error::VerbError> {
                 // SAFETY: by the contract it is the first field of such an object, whose Rust
@@ -108,7 +108,7 @@ macro_rules! object {
                 // program may write others of its structure meanwhile.
                 unsafe {
                     let object = c.cast::<Self>().as_ref().ok_or($crate::error::VerbError::Null($name))?;
-                    Ok((object, $crate::context::Context::of_object((*c).context)))
+                    Ok((object, $crate::context::Context::from_c_unchecked((*c).context)))
                 }
             }
 
@@ -117,14 +117,14 @@ macro_rules! object {
             ///
             /// # Safety
             /// As [`from_c`](Self::from_c).
-            $visibility unsafe fn of<'a>(
+            $visibility unsafe fn from_c_in<'a>(
                 context: &$crate::context::Context,
                 what: &'static str,
                 c: *mut $c,
             ) -> Result<&'a Self, $crate::error::VerbError> {
                 // SAFETY: the caller's.
                 let (object, owner) = unsafe { Self::from_c(c) }?;
-                context.own(what, owner).map(|()| object)
+                context.check_owner(what, owner).map(|()| object)
             }
 
             /// Ends the object by `end`, for a verb that returns the error number, and takes it
@@ -138,13 +138,13 @@ macro_rules! object {
                 c: *mut $c,
                 end: impl FnOnce(&Self, &$crate::context::Context) -> Result<(), $crate::error::VerbError>,
             ) -> std::ffi::c_int {
-                $crate::border::number(verb, || {
+                $crate::ffi::return_errno(verb, || {
                     // SAFETY: the caller's.
                     let (object, context) = unsafe { Self::from_c(c) }?;
                     if !context.is_inherited() {
                         end(object, context)?;
                         // SAFETY: handed out when it was made; the program does not use it again.
-                        unsafe { $crate::handle_registry::take_back(c.cast::<Self>()) };
+                        drop(unsafe { $crate::handle_registry::from_raw(c.cast::<Self>()) });
                     }
                     Ok(())
                 })
@@ -160,12 +160,12 @@ mod tests {
 
     #[test]
     fn only_what_is_there_and_of_its_kind_passes() {
-        let made = hand_out(Box::new(5_u64));
+        let made = into_raw(Box::new(5_u64));
         assert!(check(made).is_ok());
         assert!(check(made.cast::<i64>()).is_err());
         assert!(check(made.wrapping_add(1)).is_err());
         // SAFETY: nobody else knows of it.
-        unsafe { take_back(made) };
+        drop(unsafe { from_raw(made) });
         assert!(check(made).is_err());
     }
 }

@@ -12,10 +12,10 @@ use std::ptr;
 use urxe_stack::memory::PdId;
 use urxe_wire::Lkey;
 
-use crate::border;
 use crate::context::{self, Context};
 use crate::dm;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use crate::mr;
@@ -23,7 +23,7 @@ use crate::pd::{self, PdObject};
 
 /// `ibv_import_device`
 pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
-    border::pointer("ibv_import_device", || {
+    ffi::return_ptr("ibv_import_device", || {
         if cmd_fd < 0 {
             let given = u64::from(cmd_fd.cast_unsigned());
             return Err(VerbError::value("cmd_fd", given, "a descriptor is needed"));
@@ -35,22 +35,22 @@ pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
 
 /// `ibv_import_pd`
 pub unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
-    border::pointer("ibv_import_pd", || {
+    ffi::return_ptr("ibv_import_pd", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
         let id = PdId(handle);
         let unknown = VerbError::Unknown { what: "protection domain", handle };
         let memory = shared.device().protection_domain(id).ok_or(unknown)?;
-        Ok(pd::present(context, id, memory))
+        Ok(pd::to_ibv_pd(context, id, memory))
     })
 }
 
 /// `ibv_unimport_pd`: the domain stays whose it was.
 pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         if !pd.is_null() && handle_registry::check(pd.cast::<PdObject>()).is_ok() {
             // SAFETY: the ABI's contract: it came from import_pd and is not used again.
-            unsafe { handle_registry::take_back(pd.cast::<PdObject>()) };
+            drop(unsafe { handle_registry::from_raw(pd.cast::<PdObject>()) });
         }
     });
 }
@@ -58,30 +58,30 @@ pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
 /// `ibv_import_mr`: the number of a region is its key. Address and length in the program are not
 /// known here, as in the original.
 pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    border::pointer("ibv_import_mr", || {
+    ffi::return_ptr("ibv_import_mr", || {
         // SAFETY: the ABI's contract.
         let (domain, context) = unsafe { PdObject::from_c(pd) }?;
         let found =
             context.device().memory().query(Lkey(handle)).filter(|mr| mr.pd == domain.memory);
         let found = found.ok_or(VerbError::Unknown { what: "memory region", handle })?;
         // SAFETY: from_c found the protection domain there.
-        Ok(unsafe { mr::describe(pd, ptr::null_mut(), found.len, &found) })
+        Ok(unsafe { mr::to_ibv_mr(pd, ptr::null_mut(), found.len, &found) })
     })
 }
 
 /// `ibv_unimport_mr`: the region stays whose it was.
 pub unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         if !mr.is_null() && handle_registry::check(mr).is_ok() {
             // SAFETY: the ABI's contract: it came from import_mr and is not used again.
-            unsafe { handle_registry::take_back(mr) };
+            drop(unsafe { handle_registry::from_raw(mr) });
         }
     });
 }
 
 /// `ibv_import_dm`
 pub unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-    border::pointer("ibv_import_dm", || {
+    ffi::return_ptr("ibv_import_dm", || {
         // SAFETY: the ABI's contract.
         unsafe { dm::import(context, handle) }
     })
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *m
 
 /// `ibv_unimport_dm`: the memory stays whose it was.
 pub unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         if !dm.is_null() {
             // SAFETY: the ABI's contract: it came from import_dm and is not used again.
             unsafe { dm::forget(dm) };

@@ -7,7 +7,7 @@
 //! `verbs_context`, `ibv_qp_ex`, `ibv_cq_ex`), so those have to be laid out exactly ([`layout`]).
 //!
 //! ```text
-//!   program --symbols--> exports --> a verb's file --> border (errors, panics) --> urxe-stack: Engine, Device
+//!   program --symbols--> exports --> a verb's file --> ffi (errors, panics) --> urxe-stack: Engine, Device
 //!           --tables--------------^
 //! ```
 //!
@@ -15,11 +15,11 @@
 //! |---|---|
 //! | [`exports`] | which symbols there are, each with its version |
 //! | [`layout`] | the structures of `infiniband/verbs.h` |
-//! | [`border`] | how a verb's result and a panic become a C result |
+//! | [`ffi`] | how a verb's result and a panic become a C result |
 //! | [`error`] | why a verb was refused |
 //! | [`devices`] | the list of devices |
-//! | [`context`], [`owned`] | opening and closing, what a context owns |
-//! | [`node`] | one engine a device and process, shared by its contexts; who gets its asynchronous events |
+//! | [`context`], [`context_objects`] | opening and closing, what a context owns |
+//! | [`shared_engine`] | one engine a device and process, shared by its contexts; who gets its asynchronous events |
 //! | [`attributes`], [`port`], [`gid`] | what a device and its port say of themselves |
 //! | [`import`] | what another context of the process made |
 //! | [`pd`], [`mr`], [`mw`], [`dm`], [`ah`], [`xrc`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | an object each, and its verbs |
@@ -29,7 +29,7 @@
 //! | [`rsocket`] | the C functions of its sockets |
 //! | [`enums`], [`sysfs`] | what needs no device |
 //! | [`environment`] | what the variables `URXE_*` ask for |
-//! | [`loading`] | what is looked for when the library is loaded |
+//! | [`load_check`] | what is looked for when the library is loaded |
 //!
 //! # Rules
 //! - **Panics** do not cross the border. Each entry that does more than read or note something
@@ -51,10 +51,10 @@
 
 mod ah;
 mod attributes;
-mod border;
 mod channel;
 mod cm;
 mod context;
+mod context_objects;
 mod cq;
 mod cq_ex;
 mod devices;
@@ -64,15 +64,14 @@ mod environment;
 mod error;
 mod events;
 mod exports;
+mod ffi;
 mod gid;
 mod handle_registry;
 mod import;
 mod layout;
-mod loading;
+mod load_check;
 mod mr;
 mod mw;
-mod node;
-mod owned;
 mod pd;
 mod port;
 mod post;
@@ -80,6 +79,7 @@ mod qp;
 mod qp_attr;
 mod qp_ex;
 mod rsocket;
+mod shared_engine;
 mod srq;
 mod sysfs;
 mod xrc;

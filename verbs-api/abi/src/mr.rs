@@ -5,10 +5,10 @@ use std::ffi::{c_int, c_void};
 use urxe_stack::memory::{Access, Advice, AdviseRange, Change, Mr, Translation};
 use urxe_wire::Lkey;
 
-use crate::border;
 use crate::context::Context;
-use crate::cq_ex::refuse_bits;
+use crate::cq_ex::check_bits;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_mr, ibv_pd, ibv_sge};
 use crate::pd::PdObject;
@@ -49,34 +49,34 @@ unsafe fn register(
         context.device().memory().register(object.memory, addr.cast(), length, iova, access)
     }?;
     // SAFETY: from_c found the protection domain there.
-    Ok(unsafe { present(pd, context, addr, length, &mr) })
+    Ok(unsafe { owned_ibv_mr(pd, context, addr, length, &mr) })
 }
 
 /// What the program gets for a region.
 ///
 /// # Safety
 /// `pd` is there.
-pub unsafe fn present(
+pub unsafe fn owned_ibv_mr(
     pd: *mut ibv_pd,
     context: &Context,
     addr: *mut c_void,
     length: usize,
     mr: &Mr,
 ) -> *mut ibv_mr {
-    context.owned().mrs.insert(mr.lkey);
+    context.objects().mrs.insert(mr.lkey);
     // SAFETY: the caller's.
-    unsafe { describe(pd, addr, length, mr) }
+    unsafe { to_ibv_mr(pd, addr, length, mr) }
 }
 
 /// A region's structure. Its number is its key, by which other contexts of the device find it.
 ///
 /// # Safety
 /// `pd` is there.
-pub unsafe fn describe(pd: *mut ibv_pd, addr: *mut c_void, length: usize, mr: &Mr) -> *mut ibv_mr {
+pub unsafe fn to_ibv_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, mr: &Mr) -> *mut ibv_mr {
     // SAFETY: the caller's.
     let context = unsafe { (*pd).context };
     let (lkey, rkey) = (mr.lkey.0, mr.rkey.value());
-    handle_registry::hand_out(Box::new(ibv_mr {
+    handle_registry::into_raw(Box::new(ibv_mr {
         context,
         pd,
         addr,
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn reg_mr(
 ) -> *mut ibv_mr {
     let iova = addr.addr() as u64;
     // SAFETY: the ABI's contract.
-    border::pointer("ibv_reg_mr", || unsafe {
+    ffi::return_ptr("ibv_reg_mr", || unsafe {
         register(pd, addr, length, iova, access.cast_unsigned())
     })
 }
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the ABI's contract.
-    border::pointer("ibv_reg_mr_iova", || unsafe {
+    ffi::return_ptr("ibv_reg_mr_iova", || unsafe {
         register(pd, addr, length, iova, access.cast_unsigned())
     })
 }
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn reg_mr_iova2(
     access: u32,
 ) -> *mut ibv_mr {
     // SAFETY: the ABI's contract.
-    border::pointer("ibv_reg_mr", || unsafe { register(pd, addr, length, iova, access) })
+    ffi::return_ptr("ibv_reg_mr", || unsafe { register(pd, addr, length, iova, access) })
 }
 
 /// `ibv_reg_dmabuf_mr`: memory of other devices cannot be reached from a process.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn reg_dmabuf_mr(
     _fd: c_int,
     _access: c_int,
 ) -> *mut ibv_mr {
-    border::pointer("ibv_reg_dmabuf_mr", || Err(VerbError::Unsupported("registering a dma-buf")))
+    ffi::return_ptr("ibv_reg_dmabuf_mr", || Err(VerbError::Unsupported("registering a dma-buf")))
 }
 
 /// `ibv_rereg_mr`: 0, or which step failed.
@@ -148,12 +148,12 @@ pub unsafe extern "C" fn rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    border::guard(REREG_FAILED, || {
+    ffi::catch_panic(REREG_FAILED, || {
         // SAFETY: the ABI's contract.
         let change = match unsafe { change(flags, pd, addr, length, access.cast_unsigned()) } {
             Ok(change) => change,
             Err(error) => {
-                border::refuse("ibv_rereg_mr", &error);
+                ffi::log_and_set_errno("ibv_rereg_mr", &error);
                 return REREG_INPUT;
             }
         };
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn rereg_mr(
         match unsafe { reregister(mr, pd, &change) } {
             Ok(()) => 0,
             Err(error) => {
-                border::refuse("ibv_rereg_mr", &error);
+                ffi::log_and_set_errno("ibv_rereg_mr", &error);
                 REREG_FAILED
             }
         }
@@ -214,7 +214,7 @@ unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Resul
     let region = unsafe { &mut *mr };
     if change.pd.is_some() {
         // SAFETY: the ABI's contract; it was found when the change was read.
-        context.own("pd", unsafe { PdObject::from_c(pd) }?.1)?;
+        context.check_owner("pd", unsafe { PdObject::from_c(pd) }?.1)?;
     }
     // SAFETY: as for registering: the C program's memory, of which no Rust reference exists, mapped
     // until it is deregistered.
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn advise_mr(
     list: *mut ibv_sge,
     count: u32,
 ) -> c_int {
-    border::number("ibv_advise_mr", || {
+    ffi::return_errno("ibv_advise_mr", || {
         // SAFETY: the ABI's contract.
         let (domain, context) = unsafe { PdObject::from_c(pd) }?;
         let advice = match advice {
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn advise_mr(
             2 => Advice::PrefetchNoFault,
             _ => return Err(VerbError::Unsupported("this advice")),
         };
-        refuse_bits("flags", flags.into(), ADVISE_FLUSH.into())?;
+        check_bits("flags", flags.into(), ADVISE_FLUSH.into())?;
         if list.is_null() && count != 0 {
             return Err(VerbError::Null("sg_list"));
         }
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     let end = |object: &ibv_mr, context: &Context| {
         let lkey = Lkey(object.lkey);
         context.device().memory().deregister(lkey)?;
-        context.owned().mrs.remove(&lkey);
+        context.objects().mrs.remove(&lkey);
         Ok(())
     };
     // SAFETY: the ABI's contract.

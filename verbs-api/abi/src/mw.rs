@@ -10,9 +10,9 @@ use urxe_stack::memory::{Access, Bind, MwType, inc_rkey};
 use urxe_stack::qp::work_request::{Destination, Payload, SendFlags, SendOp, SendRequest};
 use urxe_wire::{Lkey, Rkey};
 
-use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
 use crate::pd::PdObject;
@@ -27,7 +27,7 @@ const fn identity(key: u32) -> u32 {
 
 /// `ibv_alloc_mw`, through `ibv_context.ops`
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_mw {
-    border::pointer("ibv_alloc_mw", || {
+    ffi::return_ptr("ibv_alloc_mw", || {
         // SAFETY: the ABI's contract.
         let (domain, context) = unsafe { PdObject::from_c(pd) }?;
         let kind = match mw_type {
@@ -40,11 +40,11 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
             }
         };
         let key = context.device().memory().alloc_mw(domain.memory, kind)?;
-        context.owned().mws.insert(identity(key.value()));
+        context.objects().mws.insert(identity(key.value()));
         // SAFETY: from_c found the protection domain there.
         let of = unsafe { (*pd).context };
         let handle = context.new_handle();
-        Ok(handle_registry::hand_out(Box::new(ibv_mw {
+        Ok(handle_registry::into_raw(Box::new(ibv_mw {
             context: of,
             pd,
             rkey: key.value(),
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     let end = |object: &ibv_mw, context: &Context| {
         context.device().memory().dealloc_mw(Rkey(object.rkey))?;
-        context.owned().mws.remove(&identity(object.rkey));
+        context.objects().mws.remove(&identity(object.rkey));
         Ok(())
     };
     // SAFETY: the ABI's contract.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn bind_mw(
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
-    border::number("ibv_bind_mw", || {
+    ffi::return_errno("ibv_bind_mw", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::from_c(qp) }?;
         // SAFETY: the ABI's contract; no other thread binds the window meanwhile.
@@ -91,9 +91,9 @@ pub unsafe extern "C" fn bind_mw(
             flags: SendFlags::from_bits_truncate(wanted.send_flags),
             payload: Payload::Sges(&[]),
         };
-        context.node.engine.post_send(object.handle, &[request]).map_err(|(_, error)| error)?;
+        context.engine().post_send(object.handle, &[request]).map_err(|(_, error)| error)?;
         window.rkey = new_rkey.value();
-        context.node.settle();
+        context.deliver_events();
         Ok(())
     })
 }

@@ -10,10 +10,10 @@ use std::ffi::c_int;
 use urxe_stack::device::TdId;
 use urxe_stack::memory::PdId;
 
-use crate::border;
 use crate::context::Context;
-use crate::cq_ex::refuse_bits;
+use crate::cq_ex::check_bits;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 
@@ -34,27 +34,27 @@ handle_registry::object!(pub PdObject, ibv_pd, "pd");
 
 /// `ibv_alloc_pd`
 pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    border::pointer("ibv_alloc_pd", || {
+    ffi::return_ptr("ibv_alloc_pd", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
         let max = shared.device().limits().max_pd;
         let id = shared.device().alloc_pd().ok_or(VerbError::NoPdLeft { max })?;
-        shared.owned().pds.insert(id);
-        Ok(present(context, id, id))
+        shared.objects().pds.insert(id);
+        Ok(to_ibv_pd(context, id, id))
     })
 }
 
 /// What the program gets for a domain.
-pub fn present(context: *mut ibv_context, id: PdId, memory: PdId) -> *mut ibv_pd {
+pub fn to_ibv_pd(context: *mut ibv_context, id: PdId, memory: PdId) -> *mut ibv_pd {
     let c = ibv_pd { context, handle: id.0 };
-    handle_registry::hand_out(Box::new(PdObject { c, id, memory })).cast()
+    handle_registry::into_raw(Box::new(PdObject { c, id, memory })).cast()
 }
 
 /// `ibv_dealloc_pd`, of parent domains as well
 pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let end = |object: &PdObject, context: &Context| {
         context.device().dealloc_pd(object.id)?;
-        context.owned().pds.remove(&object.id);
+        context.objects().pds.remove(&object.id);
         Ok(())
     };
     // SAFETY: the ABI's contract.
@@ -75,16 +75,16 @@ pub unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    border::pointer("ibv_alloc_td", || {
+    ffi::return_ptr("ibv_alloc_td", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("init_attr"))?;
-        refuse_bits("comp_mask", attr.comp_mask.into(), 0)?;
+        check_bits("comp_mask", attr.comp_mask.into(), 0)?;
         let max = shared.device().limits().max_pd;
         let id = shared.device().alloc_td().ok_or(VerbError::NoPdLeft { max })?;
-        shared.owned().tds.insert(id);
-        Ok(handle_registry::hand_out(Box::new(TdObject { c: ibv_td { context }, id })).cast())
+        shared.objects().tds.insert(id);
+        Ok(handle_registry::into_raw(Box::new(TdObject { c: ibv_td { context }, id })).cast())
     })
 }
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn alloc_td(
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     let end = |object: &TdObject, context: &Context| {
         context.device().dealloc_td(object.id)?;
-        context.owned().tds.remove(&object.id);
+        context.objects().tds.remove(&object.id);
         Ok(())
     };
     // SAFETY: the ABI's contract.
@@ -104,21 +104,21 @@ pub unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    border::pointer("ibv_alloc_parent_domain", || {
+    ffi::return_ptr("ibv_alloc_parent_domain", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
-        refuse_bits("comp_mask", attr.comp_mask.into(), PARENT_ATTRIBUTES.into())?;
+        check_bits("comp_mask", attr.comp_mask.into(), PARENT_ATTRIBUTES.into())?;
         // SAFETY: the ABI's contract.
-        let domain = unsafe { PdObject::of(shared, "pd", attr.pd) }?;
+        let domain = unsafe { PdObject::from_c_in(shared, "pd", attr.pd) }?;
         let td = match attr.td.is_null() {
             true => None,
             // SAFETY: the ABI's contract.
-            false => Some(unsafe { TdObject::of(shared, "td", attr.td) }?.id),
+            false => Some(unsafe { TdObject::from_c_in(shared, "td", attr.td) }?.id),
         };
         let id = shared.device().alloc_parent_domain(domain.id, td)?;
-        shared.owned().pds.insert(id);
-        Ok(present(context, id, domain.memory))
+        shared.objects().pds.insert(id);
+        Ok(to_ibv_pd(context, id, domain.memory))
     })
 }

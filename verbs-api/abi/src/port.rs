@@ -6,9 +6,9 @@ use std::mem::{offset_of, zeroed};
 use urxe_stack::link::{OperState, width_and_speed};
 
 use crate::attributes::mtu;
-use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{ibv_context, ibv_port_attr};
 
 /// `IBV_PORT_ACTIVE`
@@ -26,7 +26,7 @@ pub fn check_port(port: u32) -> Result<(), VerbError> {
 }
 
 fn attributes(context: &Context) -> ibv_port_attr {
-    let engine = &context.node.engine;
+    let engine = &context.engine();
     let (limits, link) = (engine.device().limits(), engine.link());
     // Physical state: 5 link up, 2 polling, 3 disabled (IBTA vol. 1, 14.2.5.6).
     let (state, phys_state) = match engine.port_state() {
@@ -65,9 +65,9 @@ unsafe fn query(
     // SAFETY: the ABI's contract.
     let context = unsafe { Context::from_c(context) }?;
     check_port(port.into())?;
-    border::non_null(attr, "port_attr")?;
+    ffi::non_null(attr, "port_attr")?;
     // SAFETY: the caller's.
-    unsafe { border::write_prefix(attr, len, &attributes(context)) };
+    unsafe { ffi::write_prefix(attr, len, &attributes(context)) };
     Ok(())
 }
 
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
 ) -> c_int {
     // SAFETY: the ABI's contract.
-    border::number("ibv_query_port", || unsafe {
+    ffi::return_errno("ibv_query_port", || unsafe {
         query(context, port, attr, offset_of!(ibv_port_attr, flags))
     })
 }
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn query_port_ex(
     len: usize,
 ) -> c_int {
     // SAFETY: the ABI's contract.
-    border::number("ibv_query_port", || unsafe { query(context, port, attr, len) })
+    ffi::return_errno("ibv_query_port", || unsafe { query(context, port, attr, len) })
 }
 
 /// `ibv_query_pkey`: the P_Key in network order.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    border::minus_one("ibv_query_pkey", || {
+    ffi::return_minus_one("ibv_query_pkey", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         let table = context.device().pkeys();
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn query_pkey(
             usize::try_from(index).ok().filter(|_| port == 1).and_then(|index| table.get(index));
         let found =
             found.ok_or(VerbError::NoPkey { port, index: index.into(), len: table.len() })?;
-        border::non_null(pkey, "pkey")?;
+        ffi::non_null(pkey, "pkey")?;
         // SAFETY: the ABI's contract: a place for the P_Key.
         unsafe { pkey.write(found.0.to_be()) };
         Ok(())
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn query_pkey(
 
 /// `ibv_get_pkey_index`: where the P_Key stands, or -1.
 pub unsafe extern "C" fn get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
-    border::guard(-1, || {
+    ffi::catch_panic(-1, || {
         // SAFETY: the ABI's contract.
         let Ok(context) = (unsafe { Context::from_c(context) }) else { return -1 };
         let wanted = u16::from_be(pkey);

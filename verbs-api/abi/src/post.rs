@@ -17,9 +17,9 @@ use urxe_stack::qp::work_request::{
 use urxe_wire::{QKey, Qpn, Rkey};
 
 use crate::ah::AhObject;
-use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
 use crate::mw;
 use crate::qp::QpObject;
@@ -46,9 +46,9 @@ pub unsafe extern "C" fn post_send(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: the ABI's contract.
-    let alone = border::guard(Some(libc::EIO), || unsafe { post_alone(qp, wr) }.then_some(0));
+    let single = ffi::catch_panic(Some(libc::EIO), || unsafe { post_single(qp, wr) }.then_some(0));
     // SAFETY: the ABI's contract.
-    alone.unwrap_or_else(|| unsafe { post_list(qp, wr, bad_wr) })
+    single.unwrap_or_else(|| unsafe { post_list(qp, wr, bad_wr) })
 }
 
 /// Posts what most programs post, and one by one: a SEND, WRITE or READ between two queue pairs.
@@ -57,10 +57,10 @@ pub unsafe extern "C" fn post_send(
 ///
 /// # Safety
 /// The ABI's contract.
-unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
+unsafe fn post_single(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
     // SAFETY: the ABI's contract.
     let (Ok((object, context)), Some(wr)) =
-        (unsafe { QpObject::hot_c(qp) }, unsafe { wr.as_ref() })
+        (unsafe { QpObject::from_c_unchecked(qp) }, unsafe { wr.as_ref() })
     else {
         return false;
     };
@@ -70,7 +70,7 @@ unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
     }
     // SAFETY: the ABI's contract.
     let entries = unsafe { entries(wr.sg_list, wr.num_sge) };
-    let (Some(op), Some(sges)) = (plain(wr), entries) else { return false };
+    let (Some(op), Some(sges)) = (plain_op(wr), entries) else { return false };
     let request = SendRequest {
         wr_id: wr.wr_id,
         op,
@@ -78,14 +78,14 @@ unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
         flags: SendFlags::from_bits_truncate(wr.send_flags),
         payload: Payload::Sges(sges),
     };
-    let posted = context.node.engine.post_send(object.handle, slice::from_ref(&request)).is_ok();
-    context.node.settle();
+    let posted = context.engine().post_send(object.handle, slice::from_ref(&request)).is_ok();
+    context.deliver_events();
     posted
 }
 
 /// What a SEND, WRITE or READ does; `None` for other operations.
 #[inline(always)]
-fn plain(wr: &ibv_send_wr) -> Option<SendOp> {
+fn plain_op(wr: &ibv_send_wr) -> Option<SendOp> {
     // SAFETY: integers in all parts of the union: whichever was written, these bytes are the
     // program's.
     let rdma = unsafe { wr.wr.rdma };
@@ -109,11 +109,11 @@ fn plain(wr: &ibv_send_wr) -> Option<SendOp> {
 unsafe fn post_list(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     let post = |next: &mut *mut ibv_send_wr| {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { QpObject::hot_c(qp) }?;
-        border::non_null(wr, "wr")?;
+        let (object, context) = unsafe { QpObject::from_c_unchecked(qp) }?;
+        ffi::non_null(wr, "wr")?;
         // SAFETY: the ABI's contract: a list that ends with NULL.
         let result = unsafe { send_list(object, context, next) };
-        context.node.settle();
+        context.deliver_events();
         result
     };
     // SAFETY: the ABI's contract.
@@ -132,7 +132,7 @@ unsafe fn reporting_bad_wr<T>(
     post: impl FnOnce(&mut *mut T) -> Result<(), VerbError>,
 ) -> c_int {
     let mut next = wr;
-    let result = border::number(verb, || post(&mut next));
+    let result = ffi::return_errno(verb, || post(&mut next));
     if result != 0 && !bad_wr.is_null() {
         // SAFETY: the caller's.
         unsafe { bad_wr.write(next) };
@@ -149,13 +149,13 @@ unsafe fn send_list(
     context: &Context,
     next: &mut *mut ibv_send_wr,
 ) -> Result<(), VerbError> {
-    let engine = &context.node.engine;
+    let engine = &context.engine();
     loop {
         let first = *next;
         // Of one request in a batch, which is then the only one.
         let pieces: ArrayVec<&[u8], MAX_SGE>;
         let mut batch: ArrayVec<SendRequest<'_>, BATCH> = ArrayVec::new();
-        let mut wrong = None;
+        let mut failure = None;
         // SAFETY: the ABI's contract: the list's next request, or NULL at its end.
         while let Some(wr) = unsafe { (*next).as_ref() } {
             let is_inline = is_inline(wr);
@@ -170,7 +170,7 @@ unsafe fn send_list(
                     pieces = match unsafe { inline_pieces(wr) } {
                         Ok(pieces) => pieces,
                         Err(error) => {
-                            wrong = Some(error);
+                            failure = Some(error);
                             break;
                         }
                     };
@@ -180,13 +180,13 @@ unsafe fn send_list(
                 }
                 Ok(request) => batch.push(request),
                 Err(error) => {
-                    wrong = Some(error);
+                    failure = Some(error);
                     break;
                 }
             }
             *next = wr.next;
         }
-        let is_last = wrong.is_some() || next.is_null();
+        let is_last = failure.is_some() || next.is_null();
         // The engine sends what it is given; the device only queues it.
         let posted = if is_last {
             engine.post_send(qp.handle, &batch)
@@ -205,7 +205,7 @@ unsafe fn send_list(
             }
             return Err(error.into());
         }
-        match wrong {
+        match failure {
             Some(error) => return Err(error),
             None if is_last => return Ok(()),
             None => {}
@@ -232,7 +232,7 @@ unsafe fn request<'a>(
     let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
     let atomic_remote = Remote { addr: atomic.remote_addr, rkey: Rkey(atomic.rkey) };
     // enum ibv_wr_opcode
-    let op = match (plain(wr), wr.opcode) {
+    let op = match (plain_op(wr), wr.opcode) {
         (Some(op), _) => op,
         (_, 5) => SendOp::CompareSwap {
             remote: atomic_remote,
@@ -283,7 +283,7 @@ unsafe fn destination(
             // SAFETY: the queue pair's type says that this part was written.
             let ud = unsafe { wr.wr.ud };
             // SAFETY: the ABI's contract.
-            let ah = unsafe { AhObject::for_queue_pair_of(context, ud.ah) }?;
+            let ah = unsafe { AhObject::handle_for(context, ud.ah) }?;
             Ok(Destination::Datagram {
                 ah,
                 qpn: Qpn::masked(ud.remote_qpn),
@@ -356,12 +356,12 @@ pub unsafe extern "C" fn post_recv(
 ) -> c_int {
     let post = |next: &mut *mut ibv_recv_wr| {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { QpObject::hot_c(qp) }?;
-        border::non_null(wr, "wr")?;
-        let post = |batch: &[RecvRequest<'_>]| context.node.engine.post_recv(object.handle, batch);
+        let (object, context) = unsafe { QpObject::from_c_unchecked(qp) }?;
+        ffi::non_null(wr, "wr")?;
+        let post = |batch: &[RecvRequest<'_>]| context.engine().post_recv(object.handle, batch);
         // SAFETY: the ABI's contract: a list that ends with NULL.
         let result = unsafe { recv_list(next, post) };
-        context.node.settle();
+        context.deliver_events();
         result
     };
     // SAFETY: the ABI's contract.
@@ -379,7 +379,7 @@ unsafe fn recv_list(
     loop {
         let first = *next;
         let mut batch: ArrayVec<RecvRequest<'_>, BATCH> = ArrayVec::new();
-        let mut wrong = None;
+        let mut failure = None;
         // SAFETY: the ABI's contract: the list's next request, or NULL at its end.
         while let Some(wr) = unsafe { (*next).as_ref() } {
             if batch.is_full() {
@@ -389,7 +389,7 @@ unsafe fn recv_list(
             match unsafe { sges(wr.sg_list, wr.num_sge) } {
                 Ok(sges) => batch.push(RecvRequest { wr_id: wr.wr_id, sges }),
                 Err(error) => {
-                    wrong = Some(error);
+                    failure = Some(error);
                     break;
                 }
             }
@@ -403,7 +403,7 @@ unsafe fn recv_list(
             }
             return Err(error.into());
         }
-        match wrong {
+        match failure {
             Some(error) => return Err(error),
             None if next.is_null() => return Ok(()),
             None => {}
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     let post = |next: &mut *mut ibv_recv_wr| {
         // SAFETY: the ABI's contract.
-        let (object, _) = unsafe { SrqObject::hot_c(srq) }?;
+        let (object, _) = unsafe { SrqObject::from_c_unchecked(srq) }?;
         // SAFETY: the ABI's contract: a list that ends with NULL.
         unsafe { recv_list(next, |batch| object.srq.post(batch)) }
     };

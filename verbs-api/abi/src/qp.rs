@@ -10,12 +10,12 @@ use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{QpAttrMask, QpState, QpType};
 use urxe_wire::Gid;
 
-use crate::border;
 use crate::context::Context;
 use crate::cq::CqObject;
-use crate::cq_ex::refuse_bits;
+use crate::cq_ex::check_bits;
 use crate::error::VerbError;
 use crate::events;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{
     ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
@@ -23,9 +23,9 @@ use crate::layout::{
 };
 use crate::pd::PdObject;
 use crate::qp_attr;
-use crate::qp_ex::{self, Build};
+use crate::qp_ex::{self, WrBuilder};
 use crate::srq::SrqObject;
-use crate::xrc::{Made, XrcdObject};
+use crate::xrc::{XrcdObject, XrcdUse};
 
 /// `IBV_QPT_RAW_PACKET`
 const RAW_PACKET: u32 = 8;
@@ -49,16 +49,16 @@ pub struct QpObject {
     pub qp_type: QpType,
     sq_sig_all: bool,
     /// The work requests being built, if it was created for that.
-    pub build: Option<Build>,
+    pub build: Option<WrBuilder>,
     /// Keeps the handle that a target was made through.
-    _made: Option<Made>,
+    _xrcd_use: Option<XrcdUse>,
 }
 
 handle_registry::object!(pub QpObject, ibv_qp, "qp");
 
 /// `ibv_create_qp`: writes the sizes that the queues really have into `attr`.
 pub unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    border::pointer("ibv_create_qp", || {
+    ffi::return_ptr("ibv_create_qp", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("qp_init_attr"))?;
         // SAFETY: the ABI's contract.
@@ -71,13 +71,13 @@ pub unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    border::pointer("ibv_create_qp_ex", || {
+    ffi::return_ptr("ibv_create_qp_ex", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("qp_init_attr_ex"))?;
         let offered = WITH_PD | WITH_XRCD | WITH_CREATE_FLAGS | WITH_SEND_OPS;
-        refuse_bits("comp_mask", attr.comp_mask.into(), offered.into())?;
+        check_bits("comp_mask", attr.comp_mask.into(), offered.into())?;
         if attr.comp_mask & WITH_CREATE_FLAGS != 0 {
-            refuse_bits("create_flags", attr.create_flags.into(), 0)?;
+            check_bits("create_flags", attr.create_flags.into(), 0)?;
         }
         if attr.qp_type == u32::from(QpType::XrcRecv.number()) {
             // SAFETY: the ABI's contract.
@@ -123,13 +123,13 @@ unsafe fn create(
     let (send_cq, recv_cq, srq) = unsafe {
         let srq = match attr.srq.is_null() {
             true => None,
-            false => Some(Arc::clone(&SrqObject::of(context, "srq", attr.srq)?.srq)),
+            false => Some(Arc::clone(&SrqObject::from_c_in(context, "srq", attr.srq)?.srq)),
         };
-        let send_cq = CqObject::of(context, "send_cq", attr.send_cq)?;
-        (send_cq, CqObject::of(context, "recv_cq", recv_cq)?, srq)
+        let send_cq = CqObject::from_c_in(context, "send_cq", attr.send_cq)?;
+        (send_cq, CqObject::from_c_in(context, "recv_cq", recv_cq)?, srq)
     };
     if let Some(given) = send_ops {
-        qp_ex::check(qp_type, given)?;
+        qp_ex::check_ops(qp_type, given)?;
     }
     let mut cap = qp_attr::cap_from_c(&attr.cap);
     // What a request has room for in its list of memory it has room for as data, as in rdma_rxe
@@ -146,8 +146,8 @@ unsafe fn create(
         cap,
         sq_sig_all: attr.sq_sig_all != 0,
     })?;
-    if let Some(as_made) = context.device().query_qp(handle) {
-        attr.cap = qp_attr::cap_to_c(&as_made.cap);
+    if let Some(as_xrcd_use) = context.device().query_qp(handle) {
+        attr.cap = qp_attr::cap_to_c(&as_xrcd_use.cap);
     }
     // SAFETY: the structure consists of integers, pointers and optional functions, for which zero
     // is valid, and of a mutex and a condition, whose initial value is zero on Linux.
@@ -156,7 +156,7 @@ unsafe fn create(
     c.context = unsafe { (*pd).context };
     set_fields!(c, attr; qp_context, send_cq, recv_cq, srq);
     c.pd = pd;
-    Ok(present(context, c, handle, qp_type, attr.sq_sig_all != 0, send_ops.is_some(), None))
+    Ok(to_ibv_qp(context, c, handle, qp_type, attr.sq_sig_all != 0, send_ops.is_some(), None))
 }
 
 /// The receiving end of an XRC connection.
@@ -173,31 +173,36 @@ unsafe fn create_target(
     // SAFETY: the ABI's contract.
     let shared = unsafe { Context::from_c(context) }?;
     // SAFETY: the ABI's contract.
-    let domain = unsafe { XrcdObject::of(shared, "xrcd", attr.xrcd) }?;
+    let domain = unsafe { XrcdObject::from_c_in(shared, "xrcd", attr.xrcd) }?;
     let handle = shared.device().create_xrc_target(&domain.xrcd)?;
     // SAFETY: integers, pointers, a mutex and a condition, for all of which zero is valid.
     let mut c: ibv_qp = unsafe { zeroed() };
     c.context = context;
     c.qp_context = attr.qp_context;
-    Ok(present_target(shared, c, handle, domain.made()))
+    Ok(to_ibv_target(shared, c, handle, domain.add_use()))
 }
 
 /// What the program gets for the receiving end of an XRC connection, made or opened through a
 /// handle of its domain.
-pub fn present_target(context: &Context, c: ibv_qp, handle: QpHandle, made: Made) -> *mut ibv_qp {
-    present(context, c, handle, QpType::XrcRecv, false, false, Some(made))
+pub fn to_ibv_target(
+    context: &Context,
+    c: ibv_qp,
+    handle: QpHandle,
+    xrcd_use: XrcdUse,
+) -> *mut ibv_qp {
+    to_ibv_qp(context, c, handle, QpType::XrcRecv, false, false, Some(xrcd_use))
 }
 
 /// What the program gets for a queue pair. `builds`: it posts by the functions of the queue pair,
 /// too.
-fn present(
+fn to_ibv_qp(
     context: &Context,
     mut c: ibv_qp,
     handle: QpHandle,
     qp_type: QpType,
     sq_sig_all: bool,
     builds: bool,
-    made: Option<Made>,
+    xrcd_use: Option<XrcdUse>,
 ) -> *mut ibv_qp {
     c.handle = context.new_handle();
     c.qp_num = handle.qpn().value();
@@ -206,22 +211,28 @@ fn present(
     // `c` has.
     let mut extended: ibv_qp_ex = unsafe { zeroed() };
     extended.qp_base = c;
-    let build = builds.then(|| qp_ex::fill(&mut extended));
-    let object =
-        QpObject { c: UnsafeCell::new(extended), handle, qp_type, sq_sig_all, build, _made: made };
-    let made = handle_registry::hand_out(Box::new(object));
-    context.owned().hold_qp(handle);
-    context.adopt(events::of_qp(handle), made.cast::<c_void>());
+    let build = builds.then(|| qp_ex::install(&mut extended));
+    let object = QpObject {
+        c: UnsafeCell::new(extended),
+        handle,
+        qp_type,
+        sq_sig_all,
+        build,
+        _xrcd_use: xrcd_use,
+    };
+    let made = handle_registry::into_raw(Box::new(object));
+    context.objects().add_qp(handle);
+    context.register_events(events::qp_object(handle), made.cast::<c_void>());
     made.cast()
 }
 
 /// `ibv_destroy_qp`: waits until its events are acknowledged.
 pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     let end = |object: &QpObject, context: &Context| {
-        context.node.engine.flush_acks(object.handle);
-        context.device().destroy_qp(context.node.engine.now(), object.handle)?;
-        context.owned().release_qp(object.handle);
-        context.disown(events::of_qp(object.handle));
+        context.engine().flush_acks(object.handle);
+        context.device().destroy_qp(context.engine().now(), object.handle)?;
+        context.objects().remove_qp(object.handle);
+        context.unregister_events(events::qp_object(object.handle));
         Ok(())
     };
     // SAFETY: the ABI's contract.
@@ -243,7 +254,7 @@ const fn of_other_end(qp_type: QpType) -> QpAttrMask {
 
 /// `ibv_modify_qp`
 pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
-    border::number("ibv_modify_qp", || {
+    ffi::return_errno("ibv_modify_qp", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::from_c(qp) }?;
         // SAFETY: the ABI's contract.
@@ -265,10 +276,10 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
             // Sends acknowledgements that wait for a reply, as in destroying a queue pair:
             // rdma_disconnect comes right after the last message, and the peer would ask for its
             // acknowledgement in vain.
-            let _nothing_to_refuse = context.node.engine.post_send(object.handle, &[]);
+            let _nothing_to_refuse = context.engine().post_send(object.handle, &[]);
         }
-        context.node.engine.modify_qp(object.handle, &attr, mask)?;
-        context.node.settle();
+        context.engine().modify_qp(object.handle, &attr, mask)?;
+        context.deliver_events();
         if mask.contains(QpAttrMask::STATE) {
             // SAFETY: the ABI's contract; who reads the field reads an integer.
             unsafe { (&raw mut (*qp).state).write(given.qp_state) };
@@ -284,12 +295,12 @@ pub unsafe extern "C" fn query_qp(
     mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    border::number("ibv_query_qp", || {
+    ffi::return_errno("ibv_query_qp", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::from_c(qp) }?;
         // Up to the last attribute, with the gaps: rdma-core's tests ask for all of that.
         let known = (QpAttrMask::RATE_LIMIT.bits() << 1) - 1;
-        refuse_bits("attr_mask", mask.cast_unsigned().into(), known.into())?;
+        check_bits("attr_mask", mask.cast_unsigned().into(), known.into())?;
         let found = context.device().query_qp(object.handle);
         let found = found.ok_or(urxe_stack::device::DestroyQpError::NoQp)?;
         // SAFETY: the ABI's contract: NULL or places for the results; the queue pair is there.
@@ -325,12 +336,12 @@ pub unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 
 /// `ibv_query_ece`: there are no enhancements to tell of.
 pub unsafe extern "C" fn query_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
-    border::number("ibv_query_ece", || Err(VerbError::Unsupported("connection enhancement")))
+    ffi::return_errno("ibv_query_ece", || Err(VerbError::Unsupported("connection enhancement")))
 }
 
 /// `ibv_set_ece`
 pub unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
-    border::number("ibv_set_ece", || Err(VerbError::Unsupported("connection enhancement")))
+    ffi::return_errno("ibv_set_ece", || Err(VerbError::Unsupported("connection enhancement")))
 }
 
 /// `ibv_query_qp_data_in_order`: a program that polls memory may rely on the last byte of a message
@@ -348,7 +359,7 @@ type GidBytes = [u8; 16];
 
 /// `ibv_attach_mcast`: the group's LID means nothing on Ethernet.
 pub unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, group: *const GidBytes, _lid: u16) -> c_int {
-    border::number("ibv_attach_mcast", || {
+    ffi::return_errno("ibv_attach_mcast", || {
         // SAFETY: the ABI's contract.
         let ((object, context), group) = unsafe { (QpObject::from_c(qp)?, group_from_c(group)?) };
         Ok(context.device().attach_mcast(object.handle, group)?)
@@ -357,7 +368,7 @@ pub unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, group: *const GidBytes, _
 
 /// `ibv_detach_mcast`
 pub unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, group: *const GidBytes, _lid: u16) -> c_int {
-    border::number("ibv_detach_mcast", || {
+    ffi::return_errno("ibv_detach_mcast", || {
         // SAFETY: the ABI's contract.
         let ((object, context), group) = unsafe { (QpObject::from_c(qp)?, group_from_c(group)?) };
         Ok(context.device().detach_mcast(object.handle, group)?)

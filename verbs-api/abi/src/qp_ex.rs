@@ -19,9 +19,9 @@ use urxe_stack::qp::work_request::{
 use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey};
 
 use crate::ah::AhObject;
-use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{
     ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge, set_functions,
 };
@@ -46,7 +46,7 @@ const FLUSH_RANGE: u8 = 0;
 const FLUSH_REGION: u8 = 1;
 
 /// Refuses operations that queue pairs of this type do not have.
-pub fn check(qp_type: QpType, given: u64) -> Result<(), VerbError> {
+pub fn check_ops(qp_type: QpType, given: u64) -> Result<(), VerbError> {
     let offered = match qp_type {
         QpType::Rc | QpType::XrcSend => RC_OPS,
         QpType::Uc => UC_OPS,
@@ -60,19 +60,19 @@ pub fn check(qp_type: QpType, given: u64) -> Result<(), VerbError> {
 }
 
 /// Puts the functions in their places.
-pub fn fill(c: &mut ibv_qp_ex) -> Build {
+pub fn install(c: &mut ibv_qp_ex) -> WrBuilder {
     set_functions!(c; wr_start, wr_complete, wr_abort);
     set_functions!(c; wr_send, wr_send_imm, wr_send_inv, wr_local_inv, wr_bind_mw, wr_flush);
     set_functions!(c; wr_rdma_read, wr_rdma_write, wr_rdma_write_imm);
     set_functions!(c; wr_atomic_cmp_swp, wr_atomic_fetch_add, wr_atomic_write);
     set_functions!(c; wr_set_ud_addr, wr_set_xrc_srqn, wr_set_sge, wr_set_sge_list);
     set_functions!(c; wr_set_inline_data, wr_set_inline_data_list);
-    Build { busy: AtomicBool::new(false), batch: UnsafeCell::default() }
+    WrBuilder { busy: AtomicBool::new(false), batch: UnsafeCell::default() }
 }
 
 /// The batch being built, and whether it is.
 #[derive(Debug)]
-pub struct Build {
+pub struct WrBuilder {
     busy: AtomicBool,
     batch: UnsafeCell<Batch>,
 }
@@ -80,14 +80,14 @@ pub struct Build {
 /// What was collected. Its memory is kept from one batch to the next.
 #[derive(Debug, Default)]
 struct Batch {
-    requests: Vec<Built>,
+    requests: Vec<BuiltWr>,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    wrong: Option<VerbError>,
+    first_error: Option<VerbError>,
 }
 
 #[derive(Debug)]
-struct Built {
+struct BuiltWr {
     wr_id: u64,
     op: SendOp,
     to: Destination,
@@ -101,17 +101,17 @@ impl Batch {
         self.requests.clear();
         self.sges.clear();
         self.inline.clear();
-        self.wrong = None;
+        self.first_error = None;
     }
 
     /// Keeps the first reason why nothing of this can be posted.
-    fn refuse(&mut self, wrong: VerbError) {
-        self.wrong.get_or_insert(wrong);
+    fn record_error(&mut self, first_error: VerbError) {
+        self.first_error.get_or_insert(first_error);
     }
 
-    fn request(&self, built: &Built) -> SendRequest<'_> {
+    fn request(&self, built: &BuiltWr) -> SendRequest<'_> {
         let payload = Payload::Sges(&self.sges[built.sges.clone()]);
-        let Built { wr_id, op, to, flags, .. } = *built;
+        let BuiltWr { wr_id, op, to, flags, .. } = *built;
         SendRequest { wr_id, op, to, flags, payload }
     }
 }
@@ -122,10 +122,10 @@ impl Batch {
 /// The ABI's contract: a queue pair of ibv_qp_to_qp_ex, between start and complete, in the thread
 /// that started.
 unsafe fn with_batch(qp: *mut ibv_qp_ex, use_it: impl FnOnce(&mut Batch)) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         // SAFETY: the ABI's contract; from start to complete the batch is this thread's alone.
         unsafe {
-            let (object, _) = QpObject::hot_c(qp.cast()).unwrap_unchecked();
+            let (object, _) = QpObject::from_c_unchecked(qp.cast()).unwrap_unchecked();
             if let Some(build) = &object.build {
                 use_it(&mut *build.batch.get());
             }
@@ -144,7 +144,14 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     let flags = SendFlags::from_bits_truncate(flags).difference(SendFlags::INLINE);
     let built = |batch: &Batch| {
         let (sges, inline) = (batch.sges.len(), batch.inline.len());
-        Built { wr_id, op, to: Destination::Peer, flags, sges: sges..sges, inline: inline..inline }
+        BuiltWr {
+            wr_id,
+            op,
+            to: Destination::Peer,
+            flags,
+            sges: sges..sges,
+            inline: inline..inline,
+        }
     };
     // SAFETY: the caller's.
     unsafe { with_batch(qp, |batch| batch.requests.push(built(batch))) };
@@ -154,20 +161,21 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
 ///
 /// # Safety
 /// As `with_batch`.
-unsafe fn begin_or_refuse(qp: *mut ibv_qp_ex, op: Result<SendOp, VerbError>) {
+unsafe fn begin_or_record(qp: *mut ibv_qp_ex, op: Result<SendOp, VerbError>) {
     // SAFETY: the caller's.
     unsafe {
         match op {
             Ok(op) => begin(qp, op),
-            Err(error) => with_batch(qp, |batch| batch.refuse(error)),
+            Err(error) => with_batch(qp, |batch| batch.record_error(error)),
         }
     }
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
-        let Ok((QpObject { build: Some(build), .. }, _)) = (unsafe { QpObject::hot_c(qp.cast()) })
+        let Ok((QpObject { build: Some(build), .. }, _)) =
+            (unsafe { QpObject::from_c_unchecked(qp.cast()) })
         else {
             return;
         };
@@ -181,31 +189,33 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the ABI's contract.
-    if let Ok((QpObject { build: Some(build), .. }, _)) = unsafe { QpObject::hot_c(qp.cast()) } {
+    if let Ok((QpObject { build: Some(build), .. }, _)) =
+        unsafe { QpObject::from_c_unchecked(qp.cast()) }
+    {
         build.busy.store(false, Ordering::Release);
     }
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    border::number("ibv_wr_complete", || {
+    ffi::return_errno("ibv_wr_complete", || {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { QpObject::hot_c(qp.cast()) }?;
+        let (object, context) = unsafe { QpObject::from_c_unchecked(qp.cast()) }?;
         let Some(build) = &object.build else {
             return Err(VerbError::Unsupported("building work requests"));
         };
         // SAFETY: from start to complete the batch is this thread's alone.
         let result = post(object, context, unsafe { &mut *build.batch.get() });
         build.busy.store(false, Ordering::Release);
-        context.node.settle();
+        context.deliver_events();
         result
     })
 }
 
 fn post(qp: &QpObject, context: &Context, batch: &mut Batch) -> Result<(), VerbError> {
-    if let Some(wrong) = batch.wrong.take() {
-        return Err(wrong);
+    if let Some(first_error) = batch.first_error.take() {
+        return Err(first_error);
     }
-    let engine = &context.node.engine;
+    let engine = &context.engine();
     // As slices of slices, which inline data is handed over as.
     for (nr, built) in batch.requests.chunks(BATCH).enumerate() {
         let pieces: ArrayVec<[&[u8]; 1], BATCH> =
@@ -273,7 +283,7 @@ unsafe extern "C" fn wr_bind_mw(
         }
     };
     // SAFETY: the ABI's contract.
-    unsafe { begin_or_refuse(qp, bind.map(SendOp::BindMw)) };
+    unsafe { begin_or_record(qp, bind.map(SendOp::BindMw)) };
 }
 
 unsafe extern "C" fn wr_atomic_write(
@@ -321,7 +331,7 @@ unsafe extern "C" fn wr_flush(
     let (remote, placement) = (remote(addr, rkey), PlacementType::from_bits_retain(placement));
     // SAFETY: the ABI's contract.
     unsafe {
-        begin_or_refuse(qp, range.map(|range| SendOp::Flush { remote, placement, range }));
+        begin_or_record(qp, range.map(|range| SendOp::Flush { remote, placement, range }));
     }
 }
 
@@ -342,7 +352,8 @@ unsafe fn address(qp: *mut ibv_qp_ex, to: Destination) {
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
     // SAFETY: the ABI's contract.
     let named = unsafe {
-        QpObject::hot_c(qp.cast()).and_then(|(_, context)| AhObject::for_queue_pair_of(context, ah))
+        QpObject::from_c_unchecked(qp.cast())
+            .and_then(|(_, context)| AhObject::handle_for(context, ah))
     };
     match named {
         Ok(ah) => {
@@ -351,7 +362,7 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
             unsafe { address(qp, to) };
         }
         // SAFETY: the ABI's contract.
-        Err(error) => unsafe { with_batch(qp, |batch| batch.refuse(error)) },
+        Err(error) => unsafe { with_batch(qp, |batch| batch.record_error(error)) },
     }
 }
 
@@ -395,7 +406,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
     list: *const ibv_data_buf,
 ) {
     // SAFETY: the ABI's contract.
-    let Ok((_, context)) = (unsafe { QpObject::hot_c(qp.cast()) }) else { return };
+    let Ok((_, context)) = (unsafe { QpObject::from_c_unchecked(qp.cast()) }) else { return };
     let allowed = context.device().limits().max_inline_data;
     // SAFETY: the ABI's contract: so many pieces.
     let piece = |index| unsafe { *list.add(index) };
@@ -404,7 +415,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
         if given > allowed as usize {
             // Not copied: it may be long. What the queue pair itself allows is checked when it is
             // posted.
-            batch.refuse(PostError::TooMuchInline { given, allowed }.into());
+            batch.record_error(PostError::TooMuchInline { given, allowed }.into());
             return;
         }
         let Some(built) = batch.requests.last_mut() else { return };

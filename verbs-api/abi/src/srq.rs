@@ -8,18 +8,18 @@ use std::sync::Arc;
 use urxe_stack::cq::EventObject;
 use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit, XrcSrqInit};
 
-use crate::border;
 use crate::context::Context;
 use crate::cq::CqObject;
-use crate::cq_ex::refuse_bits;
+use crate::cq_ex::check_bits;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use crate::pd::PdObject;
 use crate::qp_attr;
-use crate::xrc::{Made, XrcdObject};
+use crate::xrc::{XrcdObject, XrcdUse};
 
 /// `IBV_SRQ_INIT_ATTR_TYPE`
 const WITH_TYPE: u32 = 1;
@@ -40,14 +40,14 @@ pub struct SrqObject {
     c: UnsafeCell<ibv_srq>,
     pub srq: Arc<Srq>,
     /// Keeps the handle of the XRC domain that it was made through.
-    _made: Option<Made>,
+    _xrcd_use: Option<XrcdUse>,
 }
 
 handle_registry::object!(pub SrqObject, ibv_srq, "srq");
 
 /// `ibv_create_srq`: writes the sizes that the queue really has into `attr`.
 pub unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    border::pointer("ibv_create_srq", || {
+    ffi::return_ptr("ibv_create_srq", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("srq_init_attr"))?;
         // SAFETY: the ABI's contract.
@@ -60,11 +60,11 @@ pub unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    border::pointer("ibv_create_srq_ex", || {
+    ffi::return_ptr("ibv_create_srq_ex", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("srq_init_attr_ex"))?;
         let has = |bit| attr.comp_mask & bit != 0;
-        refuse_bits(
+        check_bits(
             "comp_mask",
             attr.comp_mask.into(),
             (WITH_TYPE | WITH_PD | WITH_XRCD | WITH_CQ).into(),
@@ -80,11 +80,11 @@ pub unsafe extern "C" fn create_srq_ex(
                 // SAFETY: the ABI's contract, for all objects that the arguments name.
                 let (domain, cq) = unsafe {
                     let (_, context) = PdObject::from_c(attr.pd)?;
-                    let domain = XrcdObject::of(context, "xrcd", attr.xrcd)?;
-                    (domain, CqObject::of(context, "cq", attr.cq)?)
+                    let domain = XrcdObject::from_c_in(context, "xrcd", attr.xrcd)?;
+                    (domain, CqObject::from_c_in(context, "cq", attr.cq)?)
                 };
                 let xrc = XrcSrqInit { xrcd: Arc::clone(&domain.xrcd), cq: Arc::clone(&cq.cq) };
-                Some((xrc, domain.made()))
+                Some((xrc, domain.add_use()))
             }
             given => {
                 let allowed = "IBV_SRQT_BASIC (0) and IBV_SRQT_XRC (1) are there";
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn create_srq_ex(
 unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_srq_init_attr,
-    xrc: Option<(XrcSrqInit, Made)>,
+    xrc: Option<(XrcSrqInit, XrcdUse)>,
 ) -> Result<*mut ibv_srq, VerbError> {
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { PdObject::from_c(pd) }?;
@@ -112,7 +112,7 @@ unsafe fn create(
     // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq;
     // rdma_rxe takes it at once (rxe_srq.c).
     let sizes = SrqAttr { srq_limit: 0, ..qp_attr::srq_from_c(attr_c) };
-    let (xrc, made) = xrc.unzip();
+    let (xrc, xrcd_use) = xrc.unzip();
     let srq =
         context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc })?;
     *attr_c = qp_attr::srq_to_c(&srq.query());
@@ -125,10 +125,13 @@ unsafe fn create(
     c.pd = pd;
     c.handle = srq.id().0;
     let object = EventObject::Srq(srq.id());
-    context.owned().srqs.insert(object, Arc::clone(&srq));
-    let made =
-        handle_registry::hand_out(Box::new(SrqObject { c: UnsafeCell::new(c), srq, _made: made }));
-    context.adopt(object, made.cast());
+    context.objects().srqs.insert(object, Arc::clone(&srq));
+    let made = handle_registry::into_raw(Box::new(SrqObject {
+        c: UnsafeCell::new(c),
+        srq,
+        _xrcd_use: xrcd_use,
+    }));
+    context.register_events(object, made.cast());
     Ok(made.cast())
 }
 
@@ -138,24 +141,24 @@ pub unsafe extern "C" fn modify_srq(
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    border::number("ibv_modify_srq", || {
+    ffi::return_errno("ibv_modify_srq", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { SrqObject::from_c(srq) }?;
         // SAFETY: the ABI's contract.
         let given = unsafe { attr.as_ref() }.ok_or(VerbError::Null("srq_attr"))?;
         let attr = qp_attr::srq_from_c(given);
         object.srq.modify(&attr, SrqAttrMask::from_bits_retain(mask.cast_unsigned()))?;
-        context.node.settle();
+        context.deliver_events();
         Ok(())
     })
 }
 
 /// `ibv_query_srq`
 pub unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    border::number("ibv_query_srq", || {
+    ffi::return_errno("ibv_query_srq", || {
         // SAFETY: the ABI's contract.
         let (object, _) = unsafe { SrqObject::from_c(srq) }?;
-        border::non_null(attr, "srq_attr")?;
+        ffi::non_null(attr, "srq_attr")?;
         // SAFETY: the ABI's contract: a place for the attributes.
         unsafe { attr.write(qp_attr::srq_to_c(&object.srq.query())) };
         Ok(())
@@ -164,10 +167,10 @@ pub unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
 
 /// `ibv_get_srq_num`, through `verbs_context`: what the sending ends of XRC connections name it by.
 pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
-    border::number("ibv_get_srq_num", || {
+    ffi::return_errno("ibv_get_srq_num", || {
         // SAFETY: the ABI's contract.
         let (object, _) = unsafe { SrqObject::from_c(srq) }?;
-        border::non_null(number, "srq_num")?;
+        ffi::non_null(number, "srq_num")?;
         if !object.srq.is_xrc() {
             return Err(VerbError::Unsupported(
                 "a number of a shared receive queue outside XRC domains",
@@ -183,8 +186,8 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_i
 pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     let end = |object: &SrqObject, context: &Context| {
         context.device().destroy_srq(&object.srq)?;
-        context.owned().srqs.remove(&EventObject::Srq(object.srq.id()));
-        context.disown(EventObject::Srq(object.srq.id()));
+        context.objects().srqs.remove(&EventObject::Srq(object.srq.id()));
+        context.unregister_events(EventObject::Srq(object.srq.id()));
         Ok(())
     };
     // SAFETY: the ABI's contract.

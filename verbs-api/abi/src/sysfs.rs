@@ -11,8 +11,8 @@ use std::sync::{Once, OnceLock};
 
 use urxe_stack::device::counters::Counter;
 
-use crate::border;
-use crate::node::Node;
+use crate::ffi;
+use crate::shared_engine::SharedEngine;
 
 /// Where sysfs is mounted, with a terminating zero.
 fn root() -> &'static CStr {
@@ -28,7 +28,7 @@ fn root() -> &'static CStr {
 
 /// `ibv_get_sysfs_path`
 pub extern "C" fn get_sysfs_path() -> *const c_char {
-    border::guard(c"/sys".as_ptr(), || root().as_ptr())
+    ffi::catch_panic(c"/sys".as_ptr(), || root().as_ptr())
 }
 
 /// `ibv_read_sysfs_file`: the file's text without the last line feed, ended by a zero; its length,
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
-    border::guard(-1, || {
+    ffi::catch_panic(-1, || {
         if dir.is_null() || file.is_null() || buf.is_null() || size == 0 {
             return -1;
         }
@@ -87,7 +87,7 @@ unsafe extern "C" fn read_counter(
     counter_len: usize,
     value: *mut u64,
 ) -> c_int {
-    border::guard(-1, || {
+    ffi::catch_panic(-1, || {
         // SAFETY: as `Read` says: a text of this length.
         let device = unsafe { from_raw_parts(device, device_len) };
         // SAFETY: as `Read` says: a text of this length.
@@ -97,7 +97,7 @@ unsafe extern "C" fn read_counter(
             b"port_rcv_packets" => Some(Counter::RcvdPkts),
             name => Counter::ALL.iter().copied().find(|counter| counter.name().as_bytes() == name),
         };
-        let Some(now) = counter.and_then(|counter| Node::counter(device, counter)) else {
+        let Some(now) = counter.and_then(|counter| SharedEngine::counter(device, counter)) else {
             return -1;
         };
         // SAFETY: as `Read` says: a place for the value.

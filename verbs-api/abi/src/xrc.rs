@@ -10,10 +10,10 @@ use urxe_stack::qp::attr::QpType;
 use urxe_stack::srq::xrcd::{CloseXrcdError, Inode, Xrcd, XrcdFlags};
 use urxe_wire::Qpn;
 
-use crate::border;
 use crate::context::{Context, identity};
-use crate::cq_ex::refuse_bits;
+use crate::cq_ex::check_bits;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr};
 use crate::qp;
@@ -30,18 +30,18 @@ const OPEN_CONTEXT: u32 = 1 << 2;
 pub struct XrcdObject {
     c: ibv_xrcd,
     pub xrcd: Arc<Xrcd>,
-    made: Made,
+    uses: XrcdUse,
 }
 
 /// Held by what was made through a handle: that stays meanwhile, although others have the domain
 /// open as well (`ib_uxrcd_object` of the kernel).
 #[derive(Clone, Default)]
-pub struct Made(Arc<()>);
+pub struct XrcdUse(Arc<()>);
 
 impl XrcdObject {
     /// For what is made through this handle.
-    pub fn made(&self) -> Made {
-        self.made.clone()
+    pub fn add_use(&self) -> XrcdUse {
+        self.uses.clone()
     }
 }
 
@@ -53,12 +53,12 @@ pub unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
-    border::pointer("ibv_open_xrcd", || {
+    ffi::return_ptr("ibv_open_xrcd", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("xrcd_init_attr"))?;
-        refuse_bits("comp_mask", attr.comp_mask.into(), NEEDED.into())?;
+        check_bits("comp_mask", attr.comp_mask.into(), NEEDED.into())?;
         if attr.comp_mask & NEEDED != NEEDED {
             let allowed =
                 "both IBV_XRCD_INIT_ATTR_FD (1) and IBV_XRCD_INIT_ATTR_OFLAGS (2) are needed";
@@ -77,11 +77,11 @@ pub unsafe extern "C" fn open_xrcd(
         let flags = XrcdFlags::from_bits_truncate(attr.oflags.cast_unsigned());
         let gid = shared.device().gids().first().copied().unwrap_or_default();
         let xrcd = shared.device().open_xrcd(inode, flags, |inode| claim_xrcd(gid, inode))?;
-        shared.owned().hold_xrcd(&xrcd);
-        Ok(handle_registry::hand_out(Box::new(XrcdObject {
+        shared.objects().add_xrcd(&xrcd);
+        Ok(handle_registry::into_raw(Box::new(XrcdObject {
             c: ibv_xrcd { context },
             xrcd,
-            made: Made::default(),
+            uses: XrcdUse::default(),
         }))
         .cast())
     })
@@ -97,11 +97,11 @@ fn inode(file: BorrowedFd<'_>) -> Result<Inode, VerbError> {
 /// this handle.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     let end = |object: &XrcdObject, context: &Context| {
-        match Arc::strong_count(&object.made.0) - 1 {
+        match Arc::strong_count(&object.uses.0) - 1 {
             0 => context.device().close_xrcd(&object.xrcd)?,
             users => return Err(CloseXrcdError::Busy { users: users as u32 }.into()),
         }
-        context.owned().release_xrcd(&object.xrcd);
+        context.objects().remove_xrcd(&object.xrcd);
         Ok(())
     };
     // SAFETY: the ABI's contract.
@@ -113,12 +113,12 @@ pub unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
-    border::pointer("ibv_open_qp", || {
+    ffi::return_ptr("ibv_open_qp", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("qp_open_attr"))?;
-        refuse_bits("comp_mask", attr.comp_mask.into(), (OPEN_NEEDED | OPEN_CONTEXT).into())?;
+        check_bits("comp_mask", attr.comp_mask.into(), (OPEN_NEEDED | OPEN_CONTEXT).into())?;
         if attr.comp_mask & OPEN_NEEDED != OPEN_NEEDED {
             let allowed = "number, XRC domain and type of the queue pair are needed";
             return Err(VerbError::value("comp_mask", attr.comp_mask, allowed));
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn open_qp(
             return Err(VerbError::value("qp_type", attr.qp_type, allowed));
         }
         // SAFETY: the ABI's contract.
-        let domain = unsafe { XrcdObject::of(shared, "xrcd", attr.xrcd) }?;
+        let domain = unsafe { XrcdObject::from_c_in(shared, "xrcd", attr.xrcd) }?;
         let handle = shared.device().open_xrc_target(&domain.xrcd, Qpn::masked(attr.qp_num))?;
         let qp_context =
             if attr.comp_mask & OPEN_CONTEXT == 0 { std::ptr::null_mut() } else { attr.qp_context };
@@ -136,6 +136,6 @@ pub unsafe extern "C" fn open_qp(
         let mut c: ibv_qp = unsafe { zeroed() };
         c.context = context;
         c.qp_context = qp_context;
-        Ok(qp::present_target(shared, c, handle, domain.made()))
+        Ok(qp::to_ibv_target(shared, c, handle, domain.add_use()))
     })
 }

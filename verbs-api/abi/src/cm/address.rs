@@ -10,15 +10,15 @@ use urxe_stack::sys::address::RawAddress;
 
 use super::id::{self, IdObject};
 use super::process::{self, connections, open_devices};
-use crate::border;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::gid;
 use crate::layout::{ibv_sa_path_rec, rdma_cm_id};
 
 /// The default partition.
 const PKEY: u16 = 0xffff;
 /// `IBV_PATH_RECORD` selectors: the value is exact.
-const EXACTLY: u8 = 2;
+const EXACT: u8 = 2;
 /// `IBV_RATE_2_5_GBPS`, the least, which any link has.
 const RATE: u8 = 2;
 
@@ -27,7 +27,7 @@ const RATE: u8 = 2;
 /// # Safety
 /// The ABI's contract: NULL, or an address of its family's length.
 pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr, VerbError> {
-    border::non_null(addr, "addr")?;
+    ffi::non_null(addr, "addr")?;
     // SAFETY: the ABI's contract: at least a family is there, wherever it is.
     let family = c_int::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() });
     let allowed = "AF_INET and AF_INET6 are there";
@@ -46,7 +46,7 @@ pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr, VerbErro
 ///
 /// # Safety
 /// `to` is a place for an address.
-unsafe fn put(to: *mut libc::sockaddr_storage, address: Option<SocketAddr>) {
+unsafe fn write_address(to: *mut libc::sockaddr_storage, address: Option<SocketAddr>) {
     let Some(address) = address else { return };
     let raw = RawAddress::new(address);
     let bytes = raw.as_bytes();
@@ -58,7 +58,7 @@ unsafe fn put(to: *mut libc::sockaddr_storage, address: Option<SocketAddr>) {
 ///
 /// # Safety
 /// The ABI's contract: no other thread changes the identifier.
-pub unsafe fn show(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+pub unsafe fn update(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
     let ((src, dst), (local, remote), device) = connections().inspect(|cma| {
@@ -69,8 +69,8 @@ pub unsafe fn show(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract; the fields are plain data.
     unsafe {
         let addr = &raw mut (*id).route.addr;
-        put(&raw mut (*addr).src_storage, src);
-        put(&raw mut (*addr).dst_storage, dst);
+        write_address(&raw mut (*addr).src_storage, src);
+        write_address(&raw mut (*addr).dst_storage, dst);
         (*addr).ibaddr.sgid = gid::to_c(local);
         (*addr).ibaddr.dgid = gid::to_c(remote);
         if let Some(device) = device
@@ -88,8 +88,8 @@ pub unsafe fn show(id: *mut rdma_cm_id) -> Result<(), VerbError> {
 /// Shows the route: one path, allocated as the original does it.
 ///
 /// # Safety
-/// As [`show`].
-pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+/// As [`update`].
+pub unsafe fn update_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
     let ((local, remote), mtu, (traffic_class, packet_life_time)) =
@@ -113,11 +113,11 @@ pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
         numb_path: 1,
         pkey: PKEY.to_be(),
         sl: 0,
-        mtu_selector: EXACTLY,
+        mtu_selector: EXACT,
         mtu: mtu.number(),
-        rate_selector: EXACTLY,
+        rate_selector: EXACT,
         rate: RATE,
-        packet_life_time_selector: EXACTLY,
+        packet_life_time_selector: EXACT,
         packet_life_time,
         preference: 0,
     };
@@ -126,7 +126,7 @@ pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     if place.is_null() {
         return Err(VerbError::system("a path record", rustix::io::Errno::NOMEM));
     }
-    // SAFETY: as long as a record and aligned for anything; the identifier as in `show`.
+    // SAFETY: as long as a record and aligned for anything; the identifier as in `update`.
     unsafe {
         place.write(record);
         libc::free((*id).route.path_rec.cast());
@@ -139,7 +139,7 @@ pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
 /// `rdma_bind_addr`
 pub unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_bind_addr", || unsafe { bind(id, addr) })
+    ffi::return_minus_one("rdma_bind_addr", || unsafe { bind(id, addr) })
 }
 
 /// # Safety
@@ -150,7 +150,7 @@ pub unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> Result<(
     open_devices()?;
     connections().call(|cma, _| cma.bind(object.core, addr, &Host))?;
     // SAFETY: the ABI's contract.
-    unsafe { show(id) }
+    unsafe { update(id) }
 }
 
 /// `rdma_resolve_addr`
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn resolve_addr(
     _timeout_ms: c_int,
 ) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_resolve_addr", || unsafe { resolve(id, src_addr, dst_addr) })
+    ffi::return_minus_one("rdma_resolve_addr", || unsafe { resolve(id, src_addr, dst_addr) })
 }
 
 /// # Safety
@@ -178,20 +178,20 @@ pub unsafe fn resolve(
     open_devices()?;
     // Shown before the event comes, which another thread may take.
     // SAFETY: the ABI's contract.
-    unsafe { put(&raw mut (*id).route.addr.dst_storage, Some(dst)) };
+    unsafe { write_address(&raw mut (*id).route.addr.dst_storage, Some(dst)) };
     connections().call(|cma, _| cma.resolve_addr(object.core, src, dst, &Host))?;
     // SAFETY: the ABI's contract.
-    unsafe { id::complete(id) }
+    unsafe { id::wait_if_sync(id) }
 }
 
 /// `rdma_resolve_route`
 pub unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
-    border::minus_one("rdma_resolve_route", || {
+    ffi::return_minus_one("rdma_resolve_route", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { IdObject::from_c(id) }?;
         connections().call(|cma, _| cma.resolve_route(object.core))?;
         // SAFETY: the ABI's contract.
-        unsafe { id::complete(id) }
+        unsafe { id::wait_if_sync(id) }
     })
 }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use urxe_stack::qp::attr::QpType;
 use urxe_wire::mad::PortSpace;
 
-use crate::border::{guard, set_errno};
+use crate::ffi::{catch_panic, set_errno};
 use crate::layout::rdma_addrinfo;
 
 /// `RAI_PASSIVE`
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    guard(-1, || {
+    catch_panic(-1, || {
         if res.is_null() || (node.is_null() && service.is_null() && hints.is_null()) {
             set_errno(Errno::INVAL.raw_os_error());
             return -1;

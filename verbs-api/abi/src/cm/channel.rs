@@ -11,22 +11,22 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use urxe_stack::cma::ChannelId;
 use urxe_stack::driver::eventfd::DeferredEventFd;
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
 use super::process::connections;
-use super::written;
-use crate::border;
+use super::user_events;
 use crate::environment;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::rdma_event_channel;
-use crate::node::lock;
 
 /// What belongs to a channel.
 pub struct Channel {
     pub events: Arc<DeferredEventFd>,
     pub core: ChannelId,
     /// What programs have written into it.
-    pub written: written::Queue,
+    pub user_events: user_events::Queue,
 }
 
 /// This process's channels, by the address of what C sees of them.
@@ -34,7 +34,7 @@ static CHANNELS: PerProcess<Mutex<HashMap<usize, Arc<Channel>>>> = PerProcess::n
 
 /// The channel that a program means.
 pub fn find(channel: *mut rdma_event_channel) -> Result<Arc<Channel>, VerbError> {
-    border::non_null(channel, "channel")?;
+    ffi::non_null(channel, "channel")?;
     let found = lock(CHANNELS.get()).get(&channel.addr()).cloned();
     found.ok_or(VerbError::system("no such event channel", Errno::BADF))
 }
@@ -45,7 +45,7 @@ pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
     let events = Arc::new(DeferredEventFd::new().map_err(system)?);
     let c = rdma_event_channel { fd: events.fd().as_raw_fd() };
     let core = connections().call(|cma, _| cma.create_channel(Arc::clone(&events) as _));
-    let channel = Arc::new(Channel { events, core, written: written::Queue::default() });
+    let channel = Arc::new(Channel { events, core, user_events: user_events::Queue::default() });
     let made = Box::into_raw(Box::new(c));
     lock(CHANNELS.get()).insert(made.addr(), channel);
     Ok(made)
@@ -65,11 +65,11 @@ pub unsafe fn destroy(channel: *mut rdma_event_channel) {
 /// `rdma_create_event_channel`
 pub unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
     environment::start_logging();
-    border::pointer("rdma_create_event_channel", create)
+    ffi::return_ptr("rdma_create_event_channel", create)
 }
 
 /// `rdma_destroy_event_channel`
 pub unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the ABI's contract.
-    border::guard((), || unsafe { destroy(channel) });
+    ffi::catch_panic((), || unsafe { destroy(channel) });
 }

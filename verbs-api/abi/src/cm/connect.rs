@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use urxe_stack::cma::ConnParam;
 use urxe_stack::driver::Host;
 use urxe_stack::qp::attr::QpType;
+use urxe_stack::sync::lock;
 use urxe_wire::Qpn;
 use urxe_wire::mad::{PortSpace, RejReason};
 
@@ -12,22 +13,21 @@ use super::id::{self, IdObject, IdState};
 use super::process::{CmDevice, connections, open_devices};
 use super::qp::{self, Depths};
 use super::{address, event};
-use crate::border;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{ibv_ece, rdma_cm_id, rdma_conn_param};
-use crate::node::lock;
 
 /// `RDMA_MAX_RESP_RES`, `RDMA_MAX_INIT_DEPTH`: as many as the device can.
-pub const AS_MANY_AS_CAN_BE: u8 = 0xff;
+pub const MAX_AVAILABLE: u8 = 0xff;
 /// `retry_count` and `rnr_retry_count` of who says nothing of them.
-const MOST_RETRIES: u8 = 7;
+const MAX_RETRIES: u8 = 7;
 /// `IBV_EVENT_COMM_EST`
 const COMM_EST: u32 = 4;
 
 /// `rdma_listen`
 pub unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_listen", || unsafe { listen_to(id, backlog) })
+    ffi::return_minus_one("rdma_listen", || unsafe { listen_to(id, backlog) })
 }
 
 /// # Safety
@@ -38,7 +38,7 @@ pub unsafe fn listen_to(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), VerbE
     open_devices()?;
     connections().call(|cma, _| cma.listen(object.core, backlog, &Host))?;
     // SAFETY: the ABI's contract.
-    unsafe { address::show(id) }
+    unsafe { address::update(id) }
 }
 
 /// Bytes that a program names by a pointer and a length.
@@ -54,14 +54,14 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 }
 
 /// What a program says, with what its queue pair and its identifier say.
-struct Said {
+struct ConnArguments {
     conn: Option<rdma_conn_param>,
     private_data: Vec<u8>,
     qpn: Qpn,
     srq: bool,
 }
 
-impl Said {
+impl ConnArguments {
     /// # Safety
     /// The ABI's contract.
     unsafe fn new(
@@ -77,7 +77,7 @@ impl Said {
                 return Err(VerbError::Null("conn_param of an identifier without queue pair"));
             }
             let limited = |field, given, max| match given {
-                AS_MANY_AS_CAN_BE => Ok(()),
+                MAX_AVAILABLE => Ok(()),
                 given if given <= max => Ok(()),
                 given => {
                     let allowed =
@@ -111,7 +111,7 @@ impl Said {
     }
 
     fn param(&self, state: &IdState, ece: (u32, u32)) -> ConnParam<'_> {
-        let retries = |of: fn(&rdma_conn_param) -> u8| self.conn.as_ref().map_or(MOST_RETRIES, of);
+        let retries = |of: fn(&rdma_conn_param) -> u8| self.conn.as_ref().map_or(MAX_RETRIES, of);
         ConnParam {
             private_data: &self.private_data,
             responder_resources: state.responder_resources,
@@ -127,13 +127,13 @@ impl Said {
 
     /// What the program asks for of a number that may be 255, unless it leaves it to `otherwise`.
     fn depth(&self, of: fn(&rdma_conn_param) -> u8, otherwise: u8) -> u8 {
-        self.conn.as_ref().map(of).filter(|depth| *depth != AS_MANY_AS_CAN_BE).unwrap_or(otherwise)
+        self.conn.as_ref().map(of).filter(|depth| *depth != MAX_AVAILABLE).unwrap_or(otherwise)
     }
 }
 
 /// # Safety
 /// The ABI's contract.
-unsafe fn bound<'a>(id: *mut rdma_cm_id) -> Result<(&'a IdObject, CmDevice), VerbError> {
+unsafe fn bound_device<'a>(id: *mut rdma_cm_id) -> Result<(&'a IdObject, CmDevice), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
     let device = object
@@ -145,7 +145,7 @@ unsafe fn bound<'a>(id: *mut rdma_cm_id) -> Result<(&'a IdObject, CmDevice), Ver
 /// `rdma_connect`
 pub unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_connect", || unsafe { connect_to(id, conn_param) })
+    ffi::return_minus_one("rdma_connect", || unsafe { connect_to(id, conn_param) })
 }
 
 /// # Safety
@@ -155,29 +155,30 @@ pub unsafe fn connect_to(
     conn_param: *const rdma_conn_param,
 ) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
-    let (object, said) = unsafe {
-        let (object, device) = bound(id)?;
-        let said = Said::new(id, object, &device, conn_param)?;
+    let (object, arguments) = unsafe {
+        let (object, device) = bound_device(id)?;
+        let arguments = ConnArguments::new(id, object, &device, conn_param)?;
         let mut state = lock(&object.state);
-        state.initiator_depth = said.depth(|conn| conn.initiator_depth, device.max_initiator_depth);
+        state.initiator_depth =
+            arguments.depth(|conn| conn.initiator_depth, device.max_initiator_depth);
         state.responder_resources =
-            said.depth(|conn| conn.responder_resources, device.max_responder_resources);
+            arguments.depth(|conn| conn.responder_resources, device.max_responder_resources);
         drop(state);
-        (object, said)
+        (object, arguments)
     };
     let param = {
         let state = lock(&object.state);
-        said.param(&state, state.local_ece)
+        arguments.param(&state, state.local_ece)
     };
     connections().call(|cma, now| cma.connect(now, object.core, &param))?;
     // SAFETY: the ABI's contract.
-    unsafe { id::complete(id) }
+    unsafe { id::wait_if_sync(id) }
 }
 
 /// `rdma_accept`
 pub unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_accept", || unsafe { accept_request(id, conn_param) })
+    ffi::return_minus_one("rdma_accept", || unsafe { accept_request(id, conn_param) })
 }
 
 /// # Safety
@@ -188,14 +189,14 @@ pub unsafe fn accept_request(
 ) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract, for all calls below.
     unsafe {
-        let (object, device) = bound(id)?;
-        let said = Said::new(id, object, &device, conn)?;
+        let (object, device) = bound_device(id)?;
+        let arguments = ConnArguments::new(id, object, &device, conn)?;
         let depths = {
             let mut state = lock(&object.state);
             let most = state.initiator_depth.min(device.max_initiator_depth);
-            state.initiator_depth = said.depth(|conn| conn.initiator_depth, most);
+            state.initiator_depth = arguments.depth(|conn| conn.initiator_depth, most);
             let most = state.responder_resources.min(device.max_responder_resources);
-            state.responder_resources = said.depth(|conn| conn.responder_resources, most);
+            state.responder_resources = arguments.depth(|conn| conn.responder_resources, most);
             Depths { initiator: state.initiator_depth, responder: state.responder_resources }
         };
         let is_datagram = (*id).qp_type == u32::from(QpType::Ud.number());
@@ -205,22 +206,22 @@ pub unsafe fn accept_request(
         let param = {
             let state = lock(&object.state);
             // The vendor is the peer's, as it was received.
-            said.param(&state, (state.remote_ece.0, state.local_ece.1))
+            arguments.param(&state, (state.remote_ece.0, state.local_ece.1))
         };
         if let Err(error) = connections().call(|cma, now| cma.accept(now, object.core, &param)) {
             let _ = qp::to_error(id);
             return Err(error.into());
         }
         if !is_datagram {
-            return id::complete(id);
+            return id::wait_if_sync(id);
         }
-        if lock(&object.state).is_sync { event::ack_held(id) } else { Ok(()) }
+        if lock(&object.state).is_sync { event::ack_pending(id) } else { Ok(()) }
     }
 }
 
 /// # Safety
 /// The ABI's contract.
-unsafe fn refuse(
+unsafe fn send_reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
     len: u8,
@@ -234,8 +235,8 @@ unsafe fn refuse(
 /// `rdma_reject`
 pub unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_reject", || unsafe {
-        refuse(id, data, len, RejReason::CONSUMER_DEFINED)
+    ffi::return_minus_one("rdma_reject", || unsafe {
+        send_reject(id, data, len, RejReason::CONSUMER_DEFINED)
     })
 }
 
@@ -243,25 +244,25 @@ pub unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u
 pub unsafe extern "C" fn reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     let reason = RejReason::VENDOR_OPTION_NOT_SUPPORTED;
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_reject_ece", || unsafe { refuse(id, data, len, reason) })
+    ffi::return_minus_one("rdma_reject_ece", || unsafe { send_reject(id, data, len, reason) })
 }
 
 /// `rdma_disconnect`
 pub unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
-    border::minus_one("rdma_disconnect", || {
+    ffi::return_minus_one("rdma_disconnect", || {
         // SAFETY: the ABI's contract, for all calls below.
         unsafe {
-            let (object, _) = bound(id)?;
+            let (object, _) = bound_device(id)?;
             qp::to_error(id)?;
             connections().call(|cma, now| cma.disconnect(now, object.core))?;
-            id::complete(id)
+            id::wait_if_sync(id)
         }
     })
 }
 
 /// `rdma_establish`: of an identifier whose queue pair is the program's.
 pub unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
-    border::minus_one("rdma_establish", || {
+    ffi::return_minus_one("rdma_establish", || {
         // SAFETY: the ABI's contract.
         let (object, qp) = unsafe { (IdObject::from_c(id)?, (*id).qp) };
         if !qp.is_null() {
@@ -274,7 +275,7 @@ pub unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
 
 /// `rdma_notify`
 pub unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: u32) -> c_int {
-    border::minus_one("rdma_notify", || {
+    ffi::return_minus_one("rdma_notify", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { IdObject::from_c(id) }?;
         if event != COMM_EST {
@@ -287,7 +288,7 @@ pub unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: u32) -> c_int {
 
 /// `rdma_set_local_ece`: for a queue pair that is the program's.
 pub unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
-    border::minus_one("rdma_set_local_ece", || {
+    ffi::return_minus_one("rdma_set_local_ece", || {
         // SAFETY: the ABI's contract.
         let (object, ece) = unsafe { with_ece(id, ece) }?;
         lock(&object.state).local_ece = (ece.vendor_id, ece.options);
@@ -297,7 +298,7 @@ pub unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -
 
 /// `rdma_get_remote_ece`: for a queue pair that is the program's.
 pub unsafe extern "C" fn get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
-    border::minus_one("rdma_get_remote_ece", || {
+    ffi::return_minus_one("rdma_get_remote_ece", || {
         // SAFETY: the ABI's contract.
         let (object, ece) = unsafe { with_ece(id, ece) }?;
         let (vendor_id, options) = lock(&object.state).remote_ece;

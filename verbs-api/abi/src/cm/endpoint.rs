@@ -6,15 +6,15 @@ use std::{ptr, slice};
 use rustix::io::Errno;
 use urxe_stack::cma::CmaEventType;
 use urxe_stack::qp::attr::QpType;
+use urxe_stack::sync::lock;
 
 use super::addrinfo::PASSIVE;
 use super::id::{self, IdObject};
 use super::process::{connections, open_devices};
 use super::{address, event, qp, srq};
-use crate::border;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{ibv_context, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id};
-use crate::node::lock;
 
 /// `rdma_create_ep`
 pub unsafe extern "C" fn create_ep(
@@ -23,11 +23,11 @@ pub unsafe extern "C" fn create_ep(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    border::minus_one("rdma_create_ep", || {
+    ffi::return_minus_one("rdma_create_ep", || {
         // SAFETY: the ABI's contract, for all calls below.
         unsafe {
             let res = res.as_ref().ok_or(VerbError::Null("res"))?;
-            border::non_null(id, "id")?;
+            ffi::non_null(id, "id")?;
             let unknown = VerbError::Unsupported("this ai_qp_type");
             let qp_type = QpType::from_number(res.ai_qp_type.cast_unsigned()).ok_or(unknown)?;
             let space = res.ai_port_space.cast_unsigned();
@@ -82,7 +82,7 @@ unsafe fn active(
         address::resolve(id, res.ai_src_addr, res.ai_dst_addr)?;
         let object = IdObject::from_c(id)?;
         connections().call(|cma, _| cma.resolve_route(object.core))?;
-        id::complete(id)?;
+        id::wait_if_sync(id)?;
         if let Some(attr) = qp_init_attr.as_mut() {
             attr.qp_type = res.ai_qp_type.cast_unsigned();
             qp::make_plain_qp(id, pd, attr)?;
@@ -97,7 +97,7 @@ unsafe fn active(
 
 /// `rdma_destroy_ep`
 pub unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
         unsafe {
             if id.is_null() {
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
 /// `rdma_get_request`: waits for a request to a synchronous identifier, with a queue pair if the
 /// endpoint was made with attributes.
 pub unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
-    border::minus_one("rdma_get_request", || {
+    ffi::return_minus_one("rdma_get_request", || {
         // SAFETY: the ABI's contract: a place for the result.
         unsafe { id.write(take_request(listen)?) };
         Ok(())
@@ -132,7 +132,7 @@ pub unsafe fn take_request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, V
             let allowed = "the identifier has a program's channel: requests come there";
             return Err(VerbError::value("channel", 1_u8, allowed));
         }
-        event::ack_held(listen)?;
+        event::ack_pending(listen)?;
         let taken = event::take((*listen).channel)?;
         let of_request = || {
             event::outcome(&*taken)?;
@@ -158,7 +158,7 @@ pub unsafe fn take_request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, V
 
 /// `rdma_get_devices`: the contexts that identifiers are bound to.
 pub unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
-    border::pointer("rdma_get_devices", || {
+    ffi::return_ptr("rdma_get_devices", || {
         if !num_devices.is_null() {
             // SAFETY: the ABI's contract: NULL or a place for the number.
             unsafe { num_devices.write(0) };

@@ -7,6 +7,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
+use urxe_stack::sync::lock;
 
 use super::address;
 use super::channel;
@@ -14,13 +15,12 @@ use super::id::{self, IdObject};
 use super::multicast::MembershipObject;
 use super::process::connections;
 use super::qp::{self, Depths};
-use super::written::{self, Written};
-use crate::border;
+use super::user_events::{self, UserEvent};
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{
     rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
 };
-use crate::node::lock;
 use crate::qp_attr;
 
 /// An event, with what C sees of it in front.
@@ -39,8 +39,8 @@ pub unsafe extern "C" fn get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    border::minus_one("rdma_get_cm_event", || {
-        border::non_null(event, "event")?;
+    ffi::return_minus_one("rdma_get_cm_event", || {
+        ffi::non_null(event, "event")?;
         // SAFETY: the ABI's contract: a channel, and a place for the result.
         unsafe { event.write(take(channel)?) };
         Ok(())
@@ -50,22 +50,22 @@ pub unsafe extern "C" fn get_cm_event(
 /// `rdma_ack_cm_event`
 pub unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_ack_cm_event", || unsafe { ack(event) })
+    ffi::return_minus_one("rdma_ack_cm_event", || unsafe { ack(event) })
 }
 
 /// # Safety
 /// The ABI's contract: NULL, or an event that was taken and not given back.
 pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
-    border::non_null(event, "event")?;
+    ffi::non_null(event, "event")?;
     // SAFETY: made by Box::into_raw in `present`; the program does not use it again.
     let event = unsafe { Box::from_raw(event.cast::<EventObject>()) };
     // SAFETY: destroying the identifier, and leaving the group, wait until this event is given
     // back.
     unsafe {
         if let Some(membership) = event.membership.as_ref() {
-            membership.give_back();
+            membership.acknowledge();
         }
-        IdObject::from_c(event.of)?.give_back();
+        IdObject::from_c(event.of)?.acknowledge();
     }
     Ok(())
 }
@@ -74,7 +74,7 @@ pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
 ///
 /// # Safety
 /// The ABI's contract: no other thread changes the identifier.
-pub unsafe fn ack_held(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+pub unsafe fn ack_pending(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the caller's.
     let held = unsafe { std::mem::replace(&mut (*id).event, ptr::null_mut()) };
     // SAFETY: the caller's; it was taken and not given back.
@@ -84,10 +84,10 @@ pub unsafe fn ack_held(id: *mut rdma_cm_id) -> Result<(), VerbError> {
 /// An event out of a channel.
 enum Taken {
     Core(CmaEvent),
-    Written(Written),
+    User(UserEvent),
 }
 
-fn present_written(event: &Written) -> *mut rdma_cm_event {
+fn present_user_event(event: &UserEvent) -> *mut rdma_cm_event {
     let param = rdma_event_param { arg: event.arg };
     let (id, listen_id) = (event.of, ptr::null_mut());
     let c = rdma_cm_event { id, listen_id, event: event.event, status: event.status, param };
@@ -105,23 +105,26 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
         let redeem = || {
             // SAFETY: the listener's name is that of an identifier that is there, since it has an
             // event.
-            let adopt = |new, listener| unsafe { adopt(new, IdObject::of_user(listener)) };
+            let request_id =
+                |new, listener| unsafe { request_id(new, IdObject::from_user(listener)) };
             let event = connections().call(|cma, _| {
-                let event = cma.next_event(object.core, adopt)?;
+                let event = cma.next_event(object.core, request_id)?;
                 // SAFETY: the identifier is there: destroying it takes the core's lock first.
-                if let Ok(of) = unsafe { IdObject::from_c(IdObject::of_user(event.user)) } {
-                    lock(&of.state).taken += 1;
+                if let Ok(of) = unsafe { IdObject::from_c(IdObject::from_user(event.user)) } {
+                    lock(&of.state).delivered_events += 1;
                 }
                 Some(event)
             });
-            event.map(Taken::Core).or_else(|| written::take(&object.written).map(Taken::Written))
+            event
+                .map(Taken::Core)
+                .or_else(|| user_events::take(&object.user_events).map(Taken::User))
         };
         let event = object.events.fd().take_event(redeem);
         let event = event.map_err(|errno| VerbError::system("no event", errno))?;
         let presented = match event {
             // SAFETY: destroying the identifier waits until this event is given back.
             Taken::Core(event) => unsafe { present(event) },
-            Taken::Written(event) => Some(present_written(&event)),
+            Taken::User(event) => Some(present_user_event(&event)),
         };
         if let Some(event) = presented {
             return Ok(event);
@@ -133,7 +136,7 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
 ///
 /// # Safety
 /// `listener` is an identifier.
-unsafe fn adopt(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) -> u64 {
+unsafe fn request_id(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) -> u64 {
     let new = id::allocate(core, false);
     // SAFETY: the new one is nobody's yet; of the listener only what never changes is read, and its
     // channel.
@@ -143,7 +146,7 @@ unsafe fn adopt(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) -> u64 
         (*new).ps = (*listener).ps;
         (*new).qp_type = (*listener).qp_type;
     }
-    IdObject::user(new)
+    IdObject::to_user(new)
 }
 
 /// What the program gets for an event, after what the library has to do about it. `None`: it is not
@@ -152,7 +155,7 @@ unsafe fn adopt(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) -> u64 
 /// # Safety
 /// The event was just taken.
 unsafe fn present(event: CmaEvent) -> Option<*mut rdma_cm_event> {
-    let of = IdObject::of_user(event.user);
+    let of = IdObject::from_user(event.user);
     // SAFETY: the caller's.
     let object = unsafe { IdObject::from_c(of) }.ok()?;
     // SAFETY: integers and pointers, for which zero is valid.
@@ -173,53 +176,53 @@ unsafe fn present(event: CmaEvent) -> Option<*mut rdma_cm_event> {
     // SAFETY: the identifier is there until this event is given back.
     let handled = unsafe { handle(&mut made, object, &event) };
     match handled {
-        Handled::Fine => {}
-        Handled::Failed(event_type) => {
+        Disposition::Deliver => {}
+        Disposition::DeliverAs(event_type) => {
             made.c.event = event_type.number().into();
             // Of its own failures the original tells no more.
             made.c.status = -1;
         }
-        Handled::NotForProgram => {
-            object.give_back();
+        Disposition::Discard => {
+            object.acknowledge();
             return None;
         }
     }
     Some(Box::into_raw(made).cast())
 }
 
-enum Handled {
-    Fine,
-    Failed(CmaEventType),
-    NotForProgram,
+enum Disposition {
+    Deliver,
+    DeliverAs(CmaEventType),
+    Discard,
 }
 
 /// What the library could not do about an event, for who wants to know why.
-fn failed(event_type: CmaEventType, error: &VerbError) -> Handled {
+fn failed(event_type: CmaEventType, error: &VerbError) -> Disposition {
     tracing::warn!(target: "urxe_abi", "RDMA_CM_EVENT_{event_type}: {error}");
-    Handled::Failed(event_type)
+    Disposition::DeliverAs(event_type)
 }
 
 /// # Safety
 /// `made` is of the identifier `object`, which is there.
-unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) -> Handled {
+unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) -> Disposition {
     use CmaEventType::*;
     let of = made.of;
     // SAFETY: the caller's, for all calls below.
     unsafe {
         match event.event_type {
-            AddrResolved => match address::show(of) {
-                Ok(()) => Handled::Fine,
+            AddrResolved => match address::update(of) {
+                Ok(()) => Disposition::Deliver,
                 Err(error) => failed(AddrError, &error),
             },
-            RouteResolved => match address::show_route(of) {
-                Ok(()) => Handled::Fine,
+            RouteResolved => match address::update_route(of) {
+                Ok(()) => Disposition::Deliver,
                 Err(error) => failed(RouteError, &error),
             },
             ConnectRequest => on_request(made, object, event),
             ConnectResponse => {
                 lock(&object.state).remote_ece = event.ece;
                 if (*of).qp.is_null() {
-                    return Handled::Fine;
+                    return Disposition::Deliver;
                 }
                 match qp::finish_connecting(of, Depths::AS_AGREED) {
                     Ok(()) => made.c.event = Established.number().into(),
@@ -228,43 +231,45 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
                         return failed(ConnectError, &error);
                     }
                 }
-                Handled::Fine
+                Disposition::Deliver
             }
-            Rejected | Disconnected if lock(&object.state).connect_error => Handled::NotForProgram,
+            Rejected | Disconnected if lock(&object.state).connect_error => Disposition::Discard,
             Rejected => {
                 // A queue pair that is not connected may be in any state.
                 let _ = qp::to_error(of);
-                Handled::Fine
+                Disposition::Deliver
             }
             MulticastJoin | MulticastError => {
-                let Some(membership) = event.membership else { return Handled::Fine };
+                let Some(membership) = event.membership else { return Disposition::Deliver };
                 made.membership = MembershipObject::of_name(membership);
-                let Some(membership) = made.membership.as_ref() else { return Handled::Fine };
-                membership.taken();
+                let Some(membership) = made.membership.as_ref() else {
+                    return Disposition::Deliver;
+                };
+                membership.count_delivered();
                 made.c.param.ud.private_data = membership.context();
                 match membership.attach(of, event) {
-                    Ok(()) => Handled::Fine,
+                    Ok(()) => Disposition::Deliver,
                     Err(error) => failed(MulticastError, &error),
                 }
             }
-            _ => Handled::Fine,
+            _ => Disposition::Deliver,
         }
     }
 }
 
 /// # Safety
 /// As [`handle`].
-unsafe fn on_request(made: &mut EventObject, listener: &IdObject, event: &CmaEvent) -> Handled {
-    let Some(core) = event.new_id else { return Handled::NotForProgram };
+unsafe fn on_request(made: &mut EventObject, listener: &IdObject, event: &CmaEvent) -> Disposition {
+    let Some(core) = event.new_id else { return Disposition::Discard };
     let Ok(user) = connections().inspect(|cma| cma.user(core)) else {
-        return Handled::NotForProgram;
+        return Disposition::Discard;
     };
-    let new = IdObject::of_user(user);
-    // SAFETY: it was made by `adopt`, and the program does not know it yet.
+    let new = IdObject::from_user(user);
+    // SAFETY: it was made by `request_id`, and the program does not know it yet.
     unsafe {
         made.c.listen_id = made.c.id;
         made.c.id = new;
-        let Ok(object) = IdObject::from_c(new) else { return Handled::NotForProgram };
+        let Ok(object) = IdObject::from_c(new) else { return Disposition::Discard };
         {
             let mut state = lock(&object.state);
             state.remote_ece = event.ece;
@@ -275,14 +280,15 @@ unsafe fn on_request(made: &mut EventObject, listener: &IdObject, event: &CmaEve
         }
         let is_sync = lock(&listener.state).is_sync;
         let moved = if is_sync { id::migrate(new, ptr::null_mut()) } else { Ok(()) };
-        let shown = moved.and_then(|()| address::show(new)).and_then(|()| address::show_route(new));
+        let shown =
+            moved.and_then(|()| address::update(new)).and_then(|()| address::update_route(new));
         if let Err(error) = shown {
             tracing::warn!(target: "urxe_abi", "a request is dropped: {error}");
             let _ = id::destroy(new);
-            return Handled::NotForProgram;
+            return Disposition::Discard;
         }
     }
-    Handled::Fine
+    Disposition::Deliver
 }
 
 fn fill(made: &mut EventObject, param: &EventParam) {

@@ -7,17 +7,17 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use urxe_stack::cma::CmaId;
 use urxe_stack::qp::attr::QpType;
+use urxe_stack::sync::lock;
 use urxe_wire::mad::PortSpace;
 
 use super::channel;
 use super::process::{self, CmDevice, connections};
-use super::written::{self, Resolving};
+use super::user_events::{self, Resolving};
 use super::{event, multicast};
-use crate::border;
 use crate::environment;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{ibv_qp_init_attr, rdma_cm_id, rdma_event_channel};
-use crate::node::lock;
 
 /// An identifier, with what C sees of it in front.
 #[repr(C)]
@@ -32,8 +32,8 @@ pub struct IdObject {
 #[derive(Default)]
 pub struct IdState {
     /// Events that the program has taken, and that it has given back.
-    pub taken: u64,
-    pub given_back: u64,
+    pub delivered_events: u64,
+    pub acknowledged_events: u64,
     /// Threads that wait for events to be given back.
     waiters: u32,
     /// Its channel is its own: calls wait for what comes of them.
@@ -65,12 +65,12 @@ impl IdObject {
     }
 
     /// The name under which the core knows it, and gives it back.
-    pub fn user(id: *mut rdma_cm_id) -> u64 {
+    pub fn to_user(id: *mut rdma_cm_id) -> u64 {
         id.expose_provenance() as u64
     }
 
     /// The identifier that a name of the core's stands for.
-    pub fn of_user(user: u64) -> *mut rdma_cm_id {
+    pub fn from_user(user: u64) -> *mut rdma_cm_id {
         ptr::with_exposed_provenance_mut(user as usize)
     }
 
@@ -80,9 +80,9 @@ impl IdObject {
     }
 
     /// A program gave an event back.
-    pub fn give_back(&self) {
+    pub fn acknowledge(&self) {
         let mut state = lock(&self.state);
-        state.given_back += 1;
+        state.acknowledged_events += 1;
         // Nobody waits but who destroys it or moves it, and telling nobody takes a system call as
         // well.
         if state.waiters > 0 {
@@ -130,7 +130,7 @@ pub unsafe fn create(
     let made = connections().call(|cma, _| {
         let core = cma.create_id(place, port_space, qp_type, 0)?;
         let id = allocate(core, is_sync);
-        cma.set_user(core, IdObject::user(id))?;
+        cma.set_user(core, IdObject::to_user(id))?;
         Ok(id)
     });
     match made {
@@ -161,8 +161,8 @@ pub unsafe extern "C" fn create_id(
     context: *mut c_void,
     ps: u32,
 ) -> c_int {
-    border::minus_one("rdma_create_id", || {
-        border::non_null(id, "id")?;
+    ffi::return_minus_one("rdma_create_id", || {
+        ffi::non_null(id, "id")?;
         let is_datagram =
             [PortSpace::UDP, PortSpace::IPOIB].iter().any(|space| u32::from(space.0) == ps);
         let qp_type = if is_datagram { QpType::Ud } else { QpType::Rc };
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn create_id(
 /// `rdma_destroy_id`: waits until the program has given back the events that it took.
 pub unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_destroy_id", || unsafe { destroy(id) })
+    ffi::return_minus_one("rdma_destroy_id", || unsafe { destroy(id) })
 }
 
 /// # Safety
@@ -187,11 +187,11 @@ pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract: no other thread uses the identifier.
     unsafe {
         if let Ok(channel) = channel::find((*id).channel) {
-            written::forget(&channel, id);
+            user_events::discard(&channel, id);
         }
-        event::ack_held(id)?;
+        event::ack_pending(id)?;
     }
-    object.wait_for_acknowledgements(|state| state.given_back >= state.taken);
+    object.wait_for_acknowledgements(|state| state.acknowledged_events >= state.delivered_events);
     let is_sync = lock(&object.state).is_sync;
     // SAFETY: as above; the path record was made by malloc, the rest by Box::into_raw in
     // `allocate`.
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn migrate_id(
     channel: *mut rdma_event_channel,
 ) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_migrate_id", || unsafe { migrate(id, channel) })
+    ffi::return_minus_one("rdma_migrate_id", || unsafe { migrate(id, channel) })
 }
 
 /// # Safety
@@ -238,16 +238,16 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
     // SAFETY: the ABI's contract: no other thread changes the identifier.
     unsafe {
         if let Ok(was) = channel::find((*id).channel) {
-            written::migrate(&was, &becomes, id);
+            user_events::migrate(&was, &becomes, id);
         }
         if was_sync {
-            event::ack_held(id)?;
+            event::ack_pending(id)?;
             channel::destroy((*id).channel);
         }
         (*id).channel = to;
     }
     lock(&object.state).is_sync = becomes_sync;
-    object.wait_for_acknowledgements(|state| state.given_back >= state.taken);
+    object.wait_for_acknowledgements(|state| state.acknowledged_events >= state.delivered_events);
     Ok(())
 }
 
@@ -255,7 +255,7 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
 ///
 /// # Safety
 /// The ABI's contract.
-pub unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+pub unsafe fn wait_if_sync(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
     if !lock(&object.state).is_sync {
@@ -263,7 +263,7 @@ pub unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     }
     // SAFETY: the ABI's contract: no other thread changes the identifier.
     unsafe {
-        event::ack_held(id)?;
+        event::ack_pending(id)?;
         let taken = event::take((*id).channel)?;
         (*id).event = taken;
         event::outcome(&*taken)

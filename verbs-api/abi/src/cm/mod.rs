@@ -18,7 +18,7 @@
 //! | [`addrinfo`] | `rdma_getaddrinfo` |
 //! | [`multicast`] | groups |
 //! | [`option`] | `rdma_set_option` |
-//! | [`written`] | events that programs write, addresses resolved with an event |
+//! | [`user_events`] | events that programs write, addresses resolved with an event |
 
 pub mod address;
 pub mod addrinfo;
@@ -33,4 +33,4 @@ pub mod process;
 pub mod qp;
 pub mod queues;
 pub mod srq;
-pub mod written;
+pub mod user_events;

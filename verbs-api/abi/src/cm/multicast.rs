@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, EventParam, Membership};
+use urxe_stack::sync::lock;
 
 use super::address;
 use super::id::{self, IdObject};
 use super::process::connections;
-use crate::border;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
-use crate::node::lock;
 use crate::qp::{attach_mcast, detach_mcast};
 
 /// `RDMA_CM_JOIN_MC_ATTR_ADDRESS`, `_JOIN_FLAGS`
@@ -36,8 +36,8 @@ pub struct MembershipObject {
 
 #[derive(Default)]
 struct Counts {
-    taken: u64,
-    given_back: u64,
+    delivered_events: u64,
+    acknowledged_events: u64,
     /// The group that the queue pair is attached to.
     attached: Option<[u8; 16]>,
 }
@@ -57,12 +57,12 @@ impl MembershipObject {
         ptr::with_exposed_provenance(self.context)
     }
 
-    pub fn taken(&self) {
-        lock(&self.counts).taken += 1;
+    pub fn count_delivered(&self) {
+        lock(&self.counts).delivered_events += 1;
     }
 
-    pub fn give_back(&self) {
-        lock(&self.counts).given_back += 1;
+    pub fn acknowledge(&self) {
+        lock(&self.counts).acknowledged_events += 1;
     }
 
     /// Attaches the identifier's queue pair, if it has one and is to receive.
@@ -110,7 +110,7 @@ unsafe fn join(
         return Err(error.into());
     }
     // SAFETY: the ABI's contract.
-    unsafe { id::complete(id) }
+    unsafe { id::wait_if_sync(id) }
 }
 
 /// `rdma_join_multicast`
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn join_multicast(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_join_multicast", || unsafe {
+    ffi::return_minus_one("rdma_join_multicast", || unsafe {
         join(id, address::from_c(addr)?, FULL_MEMBER, context)
     })
 }
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn join_multicast_ex(
     attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
-    border::minus_one("rdma_join_multicast_ex", || {
+    ffi::return_minus_one("rdma_join_multicast_ex", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("mc_join_attr"))?;
         let unknown = attr.comp_mask & !(WITH_ADDRESS | WITH_FLAGS);
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn join_multicast_ex(
 
 /// `rdma_leave_multicast`: waits until the program has given back the events of the group.
 pub unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
-    border::minus_one("rdma_leave_multicast", || {
+    ffi::return_minus_one("rdma_leave_multicast", || {
         // SAFETY: the ABI's contract.
         let (object, address) = unsafe { (IdObject::from_c(id)?, address::from_c(addr)?) };
         let found = {
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::s
         connections().call(|cma, _| cma.leave_multicast(object.core, membership.name()))?;
         object.wait_for_acknowledgements(|_| {
             let counts = lock(&membership.counts);
-            counts.given_back >= counts.taken
+            counts.acknowledged_events >= counts.delivered_events
         });
         Ok(())
     })

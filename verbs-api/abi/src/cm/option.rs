@@ -9,8 +9,8 @@ use urxe_wire::Gid;
 
 use super::id::IdObject;
 use super::process::connections;
-use crate::border;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::rdma_cm_id;
 
 /// `RDMA_OPTION_ID`
@@ -31,7 +31,7 @@ const MAX_TIMEOUT: u8 = 31;
 /// # Safety
 /// The ABI's contract: `len` bytes are at `value`.
 unsafe fn read<T: Copy>(value: *const c_void, len: usize) -> Result<T, VerbError> {
-    border::non_null(value, "optval")?;
+    ffi::non_null(value, "optval")?;
     if len != size_of::<T>() {
         let allowed = "it must be the size of the option: 1 of a number, 4 of a flag";
         return Err(VerbError::value("optlen", len as u64, allowed));
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn set_option(
     value: *mut c_void,
     len: usize,
 ) -> c_int {
-    border::minus_one("rdma_set_option", || {
+    ffi::return_minus_one("rdma_set_option", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { IdObject::from_c(id) }?;
         let core = object.core;
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn set_option(
                     connections().call(|cma, _| cma.set_af_only(core, only))?;
                 }
                 (LEVEL_IB, PATH) => {
-                    border::non_null(value, "optval")?;
+                    ffi::non_null(value, "optval")?;
                     let records = std::slice::from_raw_parts(value.cast::<u8>(), len);
                     let gids = connections().inspect(|cma| cma.gids(core))?;
                     let route = route_of(records, gids)?;

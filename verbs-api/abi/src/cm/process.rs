@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use urxe_stack::cma::DeviceKey;
 use urxe_stack::driver::Connections;
 use urxe_stack::memory::PdId;
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
 use crate::context::{self, Context};
 use crate::devices;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
-use crate::node::lock;
 use crate::pd::{self, PdObject};
 use crate::xrc;
 
@@ -54,7 +54,7 @@ impl CmDevice {
     /// The device as rsockets use it.
     pub fn for_rsockets(&self) -> urxe_rsocket::Device {
         let Self { key, shared, domain, .. } = *self;
-        let (engine, events) = (&shared.node.engine, &*shared.node.router);
+        let (engine, events) = (shared.engine(), &*shared.shared_engine.router);
         urxe_rsocket::Device { key, engine, pd: domain, events }
     }
 }
@@ -82,7 +82,7 @@ fn open_one(device: *mut crate::layout::ibv_device) -> Result<CmDevice, VerbErro
     let context = context::open_listed(device)?;
     // SAFETY: it was just opened, and is never closed.
     let shared: &'static Context = unsafe { Context::from_c(context) }?;
-    let key = shared.node.engine.connection_key().ok_or(VerbError::Unsupported("connections"))?;
+    let key = shared.engine().connection_key().ok_or(VerbError::Unsupported("connections"))?;
     // SAFETY: as above.
     let pd = unsafe { pd::alloc_pd(context) };
     if pd.is_null() {

@@ -9,12 +9,12 @@ use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_wire::Psn;
 
 use super::address::qp_state;
-use super::connect::AS_MANY_AS_CAN_BE;
+use super::connect::MAX_AVAILABLE;
 use super::id::IdObject;
 use super::process::{self, connections};
 use super::queues::{drop_cqs, make_cqs};
-use crate::border;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{
     ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id,
     set_fields,
@@ -33,7 +33,7 @@ pub struct Depths {
 
 impl Depths {
     /// What both sides have agreed on.
-    pub const AS_AGREED: Self = Self { initiator: AS_MANY_AS_CAN_BE, responder: AS_MANY_AS_CAN_BE };
+    pub const AS_AGREED: Self = Self { initiator: MAX_AVAILABLE, responder: MAX_AVAILABLE };
 }
 
 /// # Safety
@@ -73,10 +73,10 @@ pub unsafe fn to_rts(id: *mut rdma_cm_id, depths: Depths) -> Result<(), VerbErro
     let all = connections().inspect(|cma| states.map(|state| cma.qp_attr(object.core, state)));
     for (state, attributes) in states.into_iter().zip(all) {
         let (mut attr, mask) = attributes?;
-        if state == QpState::Rtr && depths.responder != AS_MANY_AS_CAN_BE {
+        if state == QpState::Rtr && depths.responder != MAX_AVAILABLE {
             attr.max_dest_rd_atomic = depths.responder;
         }
-        if state == QpState::Rts && depths.initiator != AS_MANY_AS_CAN_BE {
+        if state == QpState::Rts && depths.initiator != MAX_AVAILABLE {
             attr.max_rd_atomic = depths.initiator;
         }
         // SAFETY: the ABI's contract.
@@ -124,12 +124,12 @@ pub unsafe extern "C" fn init_qp_attr(
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    border::minus_one("rdma_init_qp_attr", || {
+    ffi::return_minus_one("rdma_init_qp_attr", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { IdObject::from_c(id) }?;
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("qp_attr"))?;
-        border::non_null(mask, "qp_attr_mask")?;
+        ffi::non_null(mask, "qp_attr_mask")?;
         let (found, bits) = attributes(object, qp_state(attr.qp_state)?)?;
         *attr = qp_attr::to_c(&found);
         // SAFETY: the ABI's contract: a place for the result.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_create_qp", || unsafe { make_plain_qp(id, pd, attr) })
+    ffi::return_minus_one("rdma_create_qp", || unsafe { make_plain_qp(id, pd, attr) })
 }
 
 /// # Safety
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    border::minus_one("rdma_create_qp_ex", || {
+    ffi::return_minus_one("rdma_create_qp_ex", || {
         // SAFETY: the ABI's contract.
         unsafe {
             IdObject::from_c(id)?;
@@ -194,7 +194,7 @@ unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result
         if !(*id).qp.is_null() {
             return Err(wrong("qp", "the identifier has one already"));
         }
-        border::non_null((*id).verbs, "the identifier's device: it is not bound, and it")?;
+        ffi::non_null((*id).verbs, "the identifier's device: it is not bound, and it")?;
         if attr.comp_mask & QP_PD == 0 || attr.pd.is_null() {
             attr.comp_mask |= QP_PD;
             attr.pd = (*id).pd;
@@ -281,7 +281,7 @@ pub fn own_xrcd(object: &IdObject) -> Result<*mut crate::layout::ibv_xrcd, VerbE
 
 /// `rdma_destroy_qp`
 pub unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
         unsafe {
             if id.is_null() || (*id).qp.is_null() {

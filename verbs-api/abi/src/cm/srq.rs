@@ -9,8 +9,8 @@ use urxe_stack::qp::attr::QpType;
 use super::id::IdObject;
 use super::qp::own_xrcd;
 use super::queues::{drop_cqs, make_cqs};
-use crate::border;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id};
 use crate::srq;
 
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    border::minus_one("rdma_create_srq", || {
+    ffi::return_minus_one("rdma_create_srq", || {
         // SAFETY: the ABI's contract.
         unsafe {
             IdObject::from_c(id)?;
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    border::minus_one("rdma_create_srq_ex", || {
+    ffi::return_minus_one("rdma_create_srq_ex", || {
         // SAFETY: the ABI's contract.
         unsafe {
             IdObject::from_c(id)?;
@@ -103,7 +103,7 @@ unsafe fn make_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Resu
 
 /// `rdma_destroy_srq`
 pub unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
-    border::guard((), || {
+    ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
         unsafe {
             if id.is_null() || (*id).srq.is_null() {

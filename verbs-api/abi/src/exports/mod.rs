@@ -71,22 +71,22 @@ use export_alike;
 mod unsupported {
     use std::ffi::{c_int, c_void};
 
-    use crate::border;
     use crate::error::VerbError;
+    use crate::ffi;
 
     /// For verbs that return the error number.
-    pub extern "C" fn number() -> c_int {
-        border::number("a verb", || Err(VerbError::Unsupported("it")))
+    pub extern "C" fn errno() -> c_int {
+        ffi::return_errno("a verb", || Err(VerbError::Unsupported("it")))
     }
 
     /// For verbs that return -1.
     pub extern "C" fn minus_one() -> c_int {
-        border::minus_one("a verb", || Err(VerbError::Unsupported("it")))
+        ffi::return_minus_one("a verb", || Err(VerbError::Unsupported("it")))
     }
 
     /// For verbs that return a pointer.
-    pub extern "C" fn pointer() -> *mut c_void {
-        border::pointer("a verb", || Err(VerbError::Unsupported("it")))
+    pub extern "C" fn null() -> *mut c_void {
+        ffi::return_ptr("a verb", || Err(VerbError::Unsupported("it")))
     }
 
     /// For verbs that return nothing.

@@ -24,8 +24,8 @@ macro_rules! private {
 private! {
     unsupported::zero { __ioctl_final_num_attrs }
     unsupported::nothing { __verbs_log, verbs_init_cq, verbs_set_ops, verbs_uninit_context }
-    unsupported::pointer { _verbs_init_and_alloc_context, verbs_open_device }
-    unsupported::number {
+    unsupported::null { _verbs_init_and_alloc_context, verbs_open_device }
+    unsupported::errno {
         execute_ioctl, ibv_cmd_advise_mr, ibv_cmd_alloc_dm, ibv_cmd_alloc_mw, ibv_cmd_alloc_pd,
         ibv_cmd_attach_mcast, ibv_cmd_close_xrcd, ibv_cmd_create_ah, ibv_cmd_create_counters,
         ibv_cmd_create_cq, ibv_cmd_create_cq_ex, ibv_cmd_create_cq_ex2, ibv_cmd_create_flow,
@@ -53,7 +53,7 @@ export_alike! {
     p57 "@@IBVERBS_PRIVATE_57" { unsupported::nothing { verbs_register_driver_57 } }
     p59 "@@IBVERBS_PRIVATE_59" {
         unsupported::nothing { verbs_register_driver_59 }
-        unsupported::number {
+        unsupported::errno {
             ibv_cmd_alloc_dmah, ibv_cmd_export_dmabuf_fd, ibv_cmd_free_dmah,
             ibv_cmd_query_port_speed, ibv_cmd_reg_mr_ex,
         }
@@ -62,10 +62,10 @@ export_alike! {
         unsupported::nothing {
             verbs_register_driver_64, ibv_dmabuf_heap_destroy, ibv_dmabuf_heap_free,
         }
-        unsupported::pointer { ibv_dmabuf_heap_alloc, ibv_dmabuf_heap_cc_shared_init }
+        unsupported::null { ibv_dmabuf_heap_alloc, ibv_dmabuf_heap_cc_shared_init }
     }
     p64 "@IBVERBS_PRIVATE_64" {
-        unsupported::number {
+        unsupported::errno {
             ibv_cmd_alloc_dmah, ibv_cmd_export_dmabuf_fd, ibv_cmd_free_dmah,
             ibv_cmd_query_port_speed, ibv_cmd_reg_mr_ex,
         }

@@ -2,7 +2,8 @@
 
 use super::export;
 use crate::cm::{
-    address, addrinfo, channel, connect, endpoint, event, id, multicast, option, qp, srq, written,
+    address, addrinfo, channel, connect, endpoint, event, id, multicast, option, qp, srq,
+    user_events,
 };
 use crate::enums;
 use crate::rsocket;
@@ -85,9 +86,9 @@ export! {
         rdma_set_local_ece => connect::set_local_ece,
     }
     cm1_4 "@@RDMACM_1.4" {
-        rdma_query_addrinfo => written::query_addrinfo,
-        rdma_resolve_addrinfo => written::resolve_addrinfo,
-        rdma_write_cm_event => written::write_cm_event,
+        rdma_query_addrinfo => user_events::query_addrinfo,
+        rdma_resolve_addrinfo => user_events::resolve_addrinfo,
+        rdma_write_cm_event => user_events::write_cm_event,
     }
     cm1_5 "@@RDMACM_1.5" {
         repoll_create => rsocket::epoll_create,

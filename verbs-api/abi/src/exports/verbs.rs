@@ -113,24 +113,24 @@ export_alike! {
     old_v1_1 "@IBVERBS_1.1" { unsupported::nothing { ibv_register_driver } }
     v1_13 "@@IBVERBS_1.13" { unsupported::fork_unneeded { ibv_is_fork_initialized } }
     v1_15 "@@IBVERBS_1.15" {
-        unsupported::pointer { ibv_alloc_dmah, ibv_reg_mr_ex }
-        unsupported::number { ibv_dealloc_dmah }
+        unsupported::null { ibv_alloc_dmah, ibv_reg_mr_ex }
+        unsupported::errno { ibv_dealloc_dmah }
     }
     v1_16 "@@IBVERBS_1.16" {
         unsupported::minus_one { ibv_dm_export_dmabuf_fd }
-        unsupported::number { ibv_query_port_speed }
+        unsupported::errno { ibv_query_port_speed }
     }
     v1_17 "@@IBVERBS_1.17" {
-        unsupported::pointer { ibv_alloc_buf, ibv_reg_buf_mr }
+        unsupported::null { ibv_alloc_buf, ibv_reg_buf_mr }
         unsupported::nothing { ibv_free_buf }
     }
     v1_18 "@@IBVERBS_1.18" {
-        unsupported::number {
+        unsupported::errno {
             _ibv_query_comp_cntr_caps, ibv_destroy_comp_cntr, ibv_inc_comp_cntr,
             ibv_inc_err_comp_cntr, ibv_qp_attach_comp_cntr, ibv_read_comp_cntr,
             ibv_read_err_comp_cntr, ibv_set_comp_cntr, ibv_set_err_comp_cntr,
         }
-        unsupported::pointer { ibv_create_comp_cntr }
+        unsupported::null { ibv_create_comp_cntr }
         unsupported::minus_one { ibv_export_buf_dmabuf_fd }
     }
 }
@@ -140,11 +140,11 @@ export_alike! {
 export_alike! {
     compat "@IBVERBS_1.0" {
         unsupported::nothing { ibv_ack_async_event, ibv_ack_cq_events, ibv_free_device_list }
-        unsupported::pointer {
+        unsupported::null {
             ibv_alloc_pd, ibv_create_ah, ibv_create_cq, ibv_create_qp, ibv_create_srq,
             ibv_get_device_list, ibv_get_device_name, ibv_open_device, ibv_reg_mr,
         }
-        unsupported::number {
+        unsupported::errno {
             ibv_attach_mcast, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_destroy_cq,
             ibv_destroy_qp, ibv_destroy_srq, ibv_detach_mcast, ibv_modify_qp, ibv_modify_srq,
             ibv_query_device, ibv_query_port, ibv_query_qp, ibv_query_srq, ibv_resize_cq,

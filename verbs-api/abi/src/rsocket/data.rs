@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use urxe_rsocket::{MapRequest, Result, ScatterList};
 use urxe_stack::memory::Memory;
 
-use super::{answer, answer_zero, given, length, put_address};
+use super::{address_from_c, return_value, return_zero, to_ssize, write_address};
 
 /// Pieces of a message at most, as everywhere (`IOV_MAX`).
 const MOST_PIECES: usize = 1024;
@@ -72,7 +72,7 @@ unsafe fn room<'a>(addr: *mut c_void, len: usize) -> &'a mut [u8] {
 pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
     // SAFETY: the ABI's contract.
     let mut places = ScatterList::new(vec![unsafe { room(buf, len) }]);
-    answer("rrecv", || Ok(length(urxe_rsocket::receive(fd, &mut places, flags)?.0)))
+    return_value("rrecv", || Ok(to_ssize(urxe_rsocket::receive(fd, &mut places, flags)?.0)))
 }
 
 /// `rrecvfrom`
@@ -86,21 +86,21 @@ pub unsafe extern "C" fn recvfrom(
 ) -> ssize_t {
     // SAFETY: the ABI's contract.
     let mut places = ScatterList::new(vec![unsafe { room(buf, len) }]);
-    answer("rrecvfrom", || {
+    return_value("rrecvfrom", || {
         let (got, from) = urxe_rsocket::receive(fd, &mut places, flags)?;
         if let Some(from) = from
             && !addr.is_null()
         {
             // SAFETY: the ABI's contract.
-            unsafe { put_address(from, addr, addr_len) };
+            unsafe { write_address(from, addr, addr_len) };
         }
-        Ok(length(got))
+        Ok(to_ssize(got))
     })
 }
 
 /// `rrecvmsg`
 pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-    answer("rrecvmsg", || {
+    return_value("rrecvmsg", || {
         // SAFETY: the ABI's contract.
         let msg = unsafe { msg.as_mut() }.ok_or(Errno::FAULT)?;
         if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
@@ -113,10 +113,10 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
             && !msg.msg_name.is_null()
         {
             // SAFETY: the ABI's contract.
-            unsafe { put_address(from, msg.msg_name.cast(), &raw mut msg.msg_namelen) };
+            unsafe { write_address(from, msg.msg_name.cast(), &raw mut msg.msg_namelen) };
         }
         msg.msg_flags = 0;
-        Ok(length(got))
+        Ok(to_ssize(got))
     })
 }
 
@@ -128,11 +128,11 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, count: usize) -> ssiz
 
 /// `rreadv`
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    answer("rreadv", || {
+    return_value("rreadv", || {
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         // SAFETY: the ABI's contract.
         let mut places = unsafe { places(iov, count) }?;
-        Ok(length(urxe_rsocket::receive(fd, &mut places, 0)?.0))
+        Ok(to_ssize(urxe_rsocket::receive(fd, &mut places, 0)?.0))
     })
 }
 
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
 pub unsafe extern "C" fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t {
     // SAFETY: the ABI's contract.
     let piece = [unsafe { bytes(buf, len) }];
-    answer("rsend", || urxe_rsocket::send(fd, &piece, flags, None).map(length))
+    return_value("rsend", || urxe_rsocket::send(fd, &piece, flags, None).map(to_ssize))
 }
 
 /// `rsendto`
@@ -154,16 +154,17 @@ pub unsafe extern "C" fn sendto(
 ) -> ssize_t {
     // SAFETY: the ABI's contract.
     let piece = [unsafe { bytes(buf, len) }];
-    answer("rsendto", || {
+    return_value("rsendto", || {
         // SAFETY: the ABI's contract.
-        let to = if addr.is_null() { None } else { Some(unsafe { given(addr, addr_len) }?) };
-        urxe_rsocket::send(fd, &piece, flags, to).map(length)
+        let to =
+            if addr.is_null() { None } else { Some(unsafe { address_from_c(addr, addr_len) }?) };
+        urxe_rsocket::send(fd, &piece, flags, to).map(to_ssize)
     })
 }
 
 /// `rsendmsg`
 pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
-    answer("rsendmsg", || {
+    return_value("rsendmsg", || {
         // SAFETY: the ABI's contract.
         let msg = unsafe { msg.as_ref() }.ok_or(Errno::FAULT)?;
         if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
@@ -173,12 +174,12 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) ->
         let (pieces, to) = unsafe {
             let has_address = urxe_rsocket::is_datagram(fd)? && !msg.msg_name.is_null();
             let to = match has_address {
-                true => Some(given(msg.msg_name.cast(), msg.msg_namelen)?),
+                true => Some(address_from_c(msg.msg_name.cast(), msg.msg_namelen)?),
                 false => None,
             };
             (pieces(msg.msg_iov, msg.msg_iovlen)?, to)
         };
-        urxe_rsocket::send(fd, &pieces, flags, to).map(length)
+        urxe_rsocket::send(fd, &pieces, flags, to).map(to_ssize)
     })
 }
 
@@ -190,10 +191,10 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, count: usize) -> s
 
 /// `rwritev`
 pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    answer("rwritev", || {
+    return_value("rwritev", || {
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         // SAFETY: the ABI's contract.
-        urxe_rsocket::send(fd, &unsafe { pieces(iov, count) }?, 0, None).map(length)
+        urxe_rsocket::send(fd, &unsafe { pieces(iov, count) }?, 0, None).map(to_ssize)
     })
 }
 
@@ -206,7 +207,7 @@ pub unsafe extern "C" fn iomap(
     _flags: c_int,
     offset: i64,
 ) -> i64 {
-    answer("riomap", || {
+    return_value("riomap", || {
         let addr = buf.expose_provenance() as u64;
         let offset = (offset != -1).then(|| offset.cast_unsigned());
         let register = |memory: &Memory, pd, access| {
@@ -221,7 +222,7 @@ pub unsafe extern "C" fn iomap(
 
 /// `riounmap`
 pub unsafe extern "C" fn iounmap(fd: c_int, buf: *mut c_void, len: usize) -> c_int {
-    answer_zero("riounmap", || urxe_rsocket::unmap(fd, buf.addr() as u64, len))
+    return_zero("riounmap", || urxe_rsocket::unmap(fd, buf.addr() as u64, len))
 }
 
 /// `riowrite`
@@ -234,5 +235,7 @@ pub unsafe extern "C" fn iowrite(
 ) -> usize {
     // SAFETY: the ABI's contract.
     let piece = unsafe { bytes(buf, count) };
-    answer("riowrite", || urxe_rsocket::write_mapped(fd, piece, offset.cast_unsigned(), flags))
+    return_value("riowrite", || {
+        urxe_rsocket::write_mapped(fd, piece, offset.cast_unsigned(), flags)
+    })
 }

@@ -24,8 +24,8 @@ pub use self::sockets::{
     shutdown, socket,
 };
 pub use self::waiting::{epoll_create, epoll_ctl, epoll_wait, poll, select};
-use crate::border::{guard, set_errno};
 use crate::cm::process;
+use crate::ffi::{catch_panic, set_errno};
 
 /// This process, whose rsockets use the connections and the devices of librdmacm.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl urxe_rsocket::Process for Process {
 ///
 /// # Safety
 /// The ABI's contract.
-unsafe fn given(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr> {
+unsafe fn address_from_c(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr> {
     if addr.is_null() {
         return Err(Errno::FAULT);
     }
@@ -62,7 +62,7 @@ unsafe fn given(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr> {
 ///
 /// # Safety
 /// The ABI's contract: `len` is NULL, or says how many bytes there are at `addr`.
-unsafe fn put_address(address: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) {
+unsafe fn write_address(address: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) {
     let raw = RawAddress::new(address);
     let bytes = raw.as_bytes();
     // SAFETY: the ABI's contract.
@@ -82,44 +82,44 @@ unsafe fn put_address(address: SocketAddr, addr: *mut sockaddr, len: *mut sockle
 }
 
 /// A type of C's results, of which one value says that `errno` was set.
-trait Answer: Copy {
-    const REFUSED: Self;
+trait CResult: Copy {
+    const FAILED: Self;
 }
 
-impl Answer for c_int {
-    const REFUSED: Self = -1;
+impl CResult for c_int {
+    const FAILED: Self = -1;
 }
 
-impl Answer for isize {
-    const REFUSED: Self = -1;
+impl CResult for isize {
+    const FAILED: Self = -1;
 }
 
-impl Answer for i64 {
-    const REFUSED: Self = -1;
+impl CResult for i64 {
+    const FAILED: Self = -1;
 }
 
-impl Answer for usize {
-    const REFUSED: Self = Self::MAX;
+impl CResult for usize {
+    const FAILED: Self = Self::MAX;
 }
 
 /// Runs a call. That it would block is no reason to tell, so nothing is logged above `debug`.
-fn answer<T: Answer>(call: &'static str, run: impl FnOnce() -> Result<T>) -> T {
-    guard(T::REFUSED, || match run() {
+fn return_value<T: CResult>(call: &'static str, run: impl FnOnce() -> Result<T>) -> T {
+    catch_panic(T::FAILED, || match run() {
         Ok(value) => value,
         Err(errno) => {
             tracing::debug!(target: "urxe_abi", %errno, "{call}");
             set_errno(errno.raw_os_error());
-            T::REFUSED
+            T::FAILED
         }
     })
 }
 
 /// Runs a call that answers 0.
-fn answer_zero(call: &'static str, run: impl FnOnce() -> Result<()>) -> c_int {
-    answer(call, || run().map(|()| 0))
+fn return_zero(call: &'static str, run: impl FnOnce() -> Result<()>) -> c_int {
+    return_value(call, || run().map(|()| 0))
 }
 
 /// Returns a length for C; more than it can say cannot be in memory.
-fn length(bytes: usize) -> isize {
+fn to_ssize(bytes: usize) -> isize {
     isize::try_from(bytes).unwrap_or(isize::MAX)
 }

@@ -8,35 +8,35 @@ use rustix::io::Errno;
 use urxe_rsocket::{Result, SOL_RDMA, Shut};
 
 use super::data::bytes;
-use super::{Process, answer, answer_zero, given, put_address};
+use super::{Process, address_from_c, return_value, return_zero, write_address};
 use crate::environment;
 
 /// `rsocket`
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     environment::start_logging();
-    answer("rsocket", || urxe_rsocket::socket(&Process, domain, kind, protocol))
+    return_value("rsocket", || urxe_rsocket::socket(&Process, domain, kind, protocol))
 }
 
 /// `rbind`
 pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the ABI's contract.
-    answer_zero("rbind", || urxe_rsocket::bind(fd, unsafe { given(addr, len) }?))
+    return_zero("rbind", || urxe_rsocket::bind(fd, unsafe { address_from_c(addr, len) }?))
 }
 
 /// `rlisten`
 pub extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    answer_zero("rlisten", || urxe_rsocket::listen(fd, backlog))
+    return_zero("rlisten", || urxe_rsocket::listen(fd, backlog))
 }
 
 /// `raccept`
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    answer("raccept", || {
+    return_value("raccept", || {
         let (made, peer) = urxe_rsocket::accept(fd)?;
         if let Some(peer) = peer
             && !addr.is_null()
         {
             // SAFETY: the ABI's contract.
-            unsafe { put_address(peer, addr, len) };
+            unsafe { write_address(peer, addr, len) };
         }
         Ok(made)
     })
@@ -45,12 +45,12 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
 /// `rconnect`
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the ABI's contract.
-    answer_zero("rconnect", || urxe_rsocket::connect(fd, unsafe { given(addr, len) }?))
+    return_zero("rconnect", || urxe_rsocket::connect(fd, unsafe { address_from_c(addr, len) }?))
 }
 
 /// `rshutdown`
 pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    answer_zero("rshutdown", || {
+    return_zero("rshutdown", || {
         let how = match how {
             libc::SHUT_RD => Shut::Read,
             libc::SHUT_WR => Shut::Write,
@@ -63,23 +63,23 @@ pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 
 /// `rclose`
 pub extern "C" fn close(fd: c_int) -> c_int {
-    answer_zero("rclose", || urxe_rsocket::close(fd))
+    return_zero("rclose", || urxe_rsocket::close(fd))
 }
 
 /// `rgetpeername`
 pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    answer_zero("rgetpeername", || {
+    return_zero("rgetpeername", || {
         // SAFETY: the ABI's contract.
-        unsafe { put_address(urxe_rsocket::peer_address(fd)?, addr, len) };
+        unsafe { write_address(urxe_rsocket::peer_address(fd)?, addr, len) };
         Ok(())
     })
 }
 
 /// `rgetsockname`
 pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    answer_zero("rgetsockname", || {
+    return_zero("rgetsockname", || {
         // SAFETY: the ABI's contract.
-        unsafe { put_address(urxe_rsocket::local_address(fd)?, addr, len) };
+        unsafe { write_address(urxe_rsocket::local_address(fd)?, addr, len) };
         Ok(())
     })
 }
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    answer_zero("rsetsockopt", || {
+    return_zero("rsetsockopt", || {
         if is_of_system(fd, level)? {
             // SAFETY: the ABI's contract.
             system(unsafe { libc::setsockopt(fd, level, name, value, len) })?;
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    answer_zero("rgetsockopt", || {
+    return_zero("rgetsockopt", || {
         if is_of_system(fd, level)? {
             // SAFETY: the ABI's contract.
             return system(unsafe { libc::getsockopt(fd, level, name, value, len) });
@@ -145,5 +145,5 @@ pub unsafe extern "C" fn getsockopt(
 
 /// `rfcntl`, whose third argument is there for the commands that have one.
 pub extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
-    answer("rfcntl", || urxe_rsocket::fcntl(fd, command, argument))
+    return_value("rfcntl", || urxe_rsocket::fcntl(fd, command, argument))
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use libc::{nfds_t, pollfd};
 use rustix::io::Errno;
 
-use super::answer;
-use crate::border::guard;
+use super::return_value;
+use crate::ffi::catch_panic;
 
 /// `rpoll`
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    answer("rpoll", || {
+    return_value("rpoll", || {
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         let fds = match count {
             0 => &mut [],
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn select(
     except: *mut libc::fd_set,
     timeout: *mut libc::timeval,
 ) -> c_int {
-    answer("rselect", || {
+    return_value("rselect", || {
         let count = usize::try_from(count).ok().filter(|count| *count <= libc::FD_SETSIZE);
         let sets = [(read, libc::POLLIN), (write, libc::POLLOUT), (except, libc::POLLPRI)];
         let mut fds = Vec::new();
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn select(
 
 /// `repoll_create`; of its flags none changes what it does.
 pub extern "C" fn epoll_create(_flags: c_int) -> c_int {
-    answer("repoll_create", urxe_rsocket::epoll_create)
+    return_value("repoll_create", urxe_rsocket::epoll_create)
 }
 
 /// `repoll_ctl`: 0 or the error number, as the original.
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut libc::epoll_event,
 ) -> c_int {
-    guard(libc::EIO, || {
+    catch_panic(libc::EIO, || {
         // SAFETY: the ABI's contract: NULL or an event, which may be unaligned.
         let event = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
         let done = urxe_rsocket::epoll_control(set, op, fd, event);
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    answer("repoll_wait", || {
+    return_value("repoll_wait", || {
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
         let found = urxe_rsocket::epoll_wait(set, most, timeout)?;

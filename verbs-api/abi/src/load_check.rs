@@ -11,7 +11,7 @@ use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::border;
+use crate::ffi;
 
 /// How the file names begin of what may be there once.
 const NAMES: [&[u8]; 3] = [b"libibverbs.so", b"librdmacm.so", b"liburxe.so"];
@@ -21,12 +21,12 @@ const NOT_STARTED: c_int = 127;
 /// The loader calls what stands in this section.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = look_around;
+static AT_LOAD: extern "C" fn() = check_libraries;
 
-extern "C" fn look_around() {
-    border::guard((), || {
+extern "C" fn check_libraries() {
+    ffi::catch_panic((), || {
         let (this, others): (Vec<_>, Vec<_>) =
-            mapped().into_iter().partition(|(_, is_this)| *is_this);
+            mapped_libraries().into_iter().partition(|(_, is_this)| *is_this);
         let Some((other, _)) = others.first() else { return };
         let this =
             this.first().map_or_else(|| PathBuf::from("liburxe.so"), |(path, _)| path.clone());
@@ -43,19 +43,19 @@ extern "C" fn look_around() {
 }
 
 /// The files of such names that the process has mapped; whether each is this library.
-fn mapped() -> Vec<(PathBuf, bool)> {
+fn mapped_libraries() -> Vec<(PathBuf, bool)> {
     let mut found: Vec<(PathBuf, bool)> = Vec::new();
-    // SAFETY: `note` gets the vector back, and the loader calls it during this call alone.
-    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut found).cast()) };
+    // SAFETY: `collect_library` gets the vector back, and the loader calls it during this call alone.
+    unsafe { libc::dl_iterate_phdr(Some(collect_library), (&raw mut found).cast()) };
     found
 }
 
-unsafe extern "C" fn note(
+unsafe extern "C" fn collect_library(
     info: *mut libc::dl_phdr_info,
     _size: usize,
     found: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader's own description of an object, and the vector of `mapped`.
+    // SAFETY: the loader's own description of an object, and the vector of `mapped_libraries`.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<(PathBuf, bool)>>()) };
     if info.dlpi_name.is_null() {
         return 0;
@@ -64,7 +64,7 @@ unsafe extern "C" fn note(
     let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     if NAMES.iter().any(|ours| name.starts_with(ours)) {
-        let here = look_around as extern "C" fn() as usize as u64;
+        let here = check_libraries as extern "C" fn() as usize as u64;
         // SAFETY: so many program headers are there.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let is_this = headers.iter().any(|header| {

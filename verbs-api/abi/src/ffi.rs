@@ -13,7 +13,7 @@ pub fn set_errno(errno: c_int) {
 }
 
 /// Runs `call`; if it panics, `errno` is EIO and the answer `broken`.
-pub fn guard<T>(broken: T, call: impl FnOnce() -> T) -> T {
+pub fn catch_panic<T>(broken: T, call: impl FnOnce() -> T) -> T {
     // What a panic left half done is behind locks that recover (see urxe_stack::sync); nothing else
     // is shared.
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -27,30 +27,33 @@ pub fn guard<T>(broken: T, call: impl FnOnce() -> T) -> T {
 
 /// For verbs that return 0 or the error number. `errno` is set as well, since some programs look
 /// there.
-pub fn number(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError>) -> c_int {
-    guard(libc::EIO, || match call() {
+pub fn return_errno(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError>) -> c_int {
+    catch_panic(libc::EIO, || match call() {
         Ok(()) => 0,
-        Err(error) => refuse(verb, &error),
+        Err(error) => log_and_set_errno(verb, &error),
     })
 }
 
 /// For verbs that return 0, or -1 with the error number in `errno`.
-pub fn minus_one(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError>) -> c_int {
-    guard(-1, || match call() {
+pub fn return_minus_one(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError>) -> c_int {
+    catch_panic(-1, || match call() {
         Ok(()) => 0,
         Err(error) => {
-            refuse(verb, &error);
+            log_and_set_errno(verb, &error);
             -1
         }
     })
 }
 
 /// For verbs that return a pointer, or NULL with the error number in `errno`.
-pub fn pointer<T>(verb: &'static str, call: impl FnOnce() -> Result<*mut T, VerbError>) -> *mut T {
-    guard(ptr::null_mut(), || match call() {
+pub fn return_ptr<T>(
+    verb: &'static str,
+    call: impl FnOnce() -> Result<*mut T, VerbError>,
+) -> *mut T {
+    catch_panic(ptr::null_mut(), || match call() {
         Ok(pointer) => pointer,
         Err(error) => {
-            refuse(verb, &error);
+            log_and_set_errno(verb, &error);
             ptr::null_mut()
         }
     })
@@ -78,7 +81,7 @@ pub unsafe fn write_prefix<T>(to: *mut T, size: usize, value: &T) {
 /// Tells why a verb was refused, to whoever asked for it (`URXE_LOG=warn`), and sets `errno`, which
 /// it returns.
 #[cold]
-pub fn refuse(verb: &'static str, error: &VerbError) -> c_int {
+pub fn log_and_set_errno(verb: &'static str, error: &VerbError) -> c_int {
     let errno = error.errno();
     tracing::warn!(target: "urxe_abi", errno, "{verb}: {error}");
     // Last: writing the line may have changed it.
@@ -104,15 +107,15 @@ mod tests {
     }
 
     extern "C" fn answers_number() -> c_int {
-        number("ibv_number", broken)
+        return_errno("ibv_number", broken)
     }
 
     extern "C" fn answers_minus_one() -> c_int {
-        minus_one("ibv_minus_one", broken)
+        return_minus_one("ibv_minus_one", broken)
     }
 
     extern "C" fn answers_pointer() -> *mut u8 {
-        pointer("ibv_pointer", broken)
+        return_ptr("ibv_pointer", broken)
     }
 
     extern "C" fn unguarded() {
@@ -145,7 +148,9 @@ mod tests {
         }
         let logger = tracing_subscriber::fmt().with_writer(|| Unspeakable).finish();
         let answer = tracing::subscriber::with_default(logger, || {
-            number("ibv_number", || Err(VerbError::system("a call", rustix::io::Errno::NOSPC)))
+            return_errno("ibv_number", || {
+                Err(VerbError::system("a call", rustix::io::Errno::NOSPC))
+            })
         });
         assert_eq!((answer, errno()), (libc::EIO, libc::EIO));
     }
@@ -153,12 +158,12 @@ mod tests {
     #[test]
     fn without_a_panic_the_result_is_the_calls_own() {
         set_errno(0);
-        assert_eq!((number("ibv_number", || Ok(())), errno()), (0, 0));
+        assert_eq!((return_errno("ibv_number", || Ok(())), errno()), (0, 0));
         let full = || Err(VerbError::system("a call", rustix::io::Errno::NOSPC));
-        assert_eq!((number("ibv_number", full), errno()), (libc::ENOSPC, libc::ENOSPC));
+        assert_eq!((return_errno("ibv_number", full), errno()), (libc::ENOSPC, libc::ENOSPC));
         set_errno(0);
         let full = || Err(VerbError::system("a call", rustix::io::Errno::NOSPC));
-        assert_eq!((minus_one("ibv_minus_one", full), errno()), (-1, libc::ENOSPC));
+        assert_eq!((return_minus_one("ibv_minus_one", full), errno()), (-1, libc::ENOSPC));
     }
 
     #[test]

@@ -11,13 +11,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use urxe_stack::cq::{AsyncEvents, EventObject, Wake};
 use urxe_stack::device::Device;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::driver::{AfterProgress, Engine, EngineConfig, Hooks};
 use urxe_stack::link::LinkSpec;
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
 use crate::cm::process::connections;
@@ -25,27 +26,29 @@ use crate::error::VerbError;
 use crate::{environment, sysfs};
 
 /// An engine and who gets its events.
-pub struct Node {
+pub struct SharedEngine {
     pub engine: Engine,
     pub router: Arc<Router>,
 }
 
 /// A process's engines, by what they were opened for. Those that a forked child inherited are no
 /// use to it.
-static NODES: PerProcess<Mutex<Nodes>> = PerProcess::new(Mutex::default);
+static ENGINES: PerProcess<Mutex<Engines>> = PerProcess::new(Mutex::default);
 
-type Nodes = Vec<(LinkSpec, Weak<Node>)>;
+type Engines = Vec<(LinkSpec, Weak<SharedEngine>)>;
 
-impl Node {
+impl SharedEngine {
     /// The engine of `spec`, opened if nobody has it open.
     pub fn open(spec: &LinkSpec) -> Result<Arc<Self>, VerbError> {
-        let mut nodes = lock(NODES.get());
-        let open =
-            nodes.iter().find(|(other, _)| other == spec).and_then(|(_, node)| node.upgrade());
-        if let Some(node) = open {
-            return Ok(node);
+        let mut engines = lock(ENGINES.get());
+        let open = engines
+            .iter()
+            .find(|(other, _)| other == spec)
+            .and_then(|(_, shared)| shared.upgrade());
+        if let Some(shared) = open {
+            return Ok(shared);
         }
-        nodes.retain(|(_, node)| node.strong_count() > 0);
+        engines.retain(|(_, shared)| shared.strong_count() > 0);
         let router = Arc::new(Router::default());
         let hooks = Hooks {
             events: Some(Arc::clone(&router) as Arc<dyn Wake>),
@@ -57,28 +60,28 @@ impl Node {
         sysfs::offer_counters();
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
         debug_assert!(is_first, "a router is made for one engine");
-        let node = Arc::new(Self { engine, router });
-        nodes.push((spec.clone(), Arc::downgrade(&node)));
-        Ok(node)
+        let shared = Arc::new(Self { engine, router });
+        engines.push((spec.clone(), Arc::downgrade(&shared)));
+        Ok(shared)
     }
 
     /// What a counter of the device of that name stands at, if it is open.
     pub fn counter(device: &[u8], counter: Counter) -> Option<u64> {
-        let nodes = lock(NODES.get());
-        let named = nodes.iter().filter(|(spec, _)| spec.name.as_str().as_bytes() == device);
-        let mut open = named.filter_map(|(_, node)| node.upgrade());
-        let value = open.next().map(|node| node.device().counters().value(counter));
+        let engines = lock(ENGINES.get());
+        let named = engines.iter().filter(|(spec, _)| spec.name.as_str().as_bytes() == device);
+        let mut open = named.filter_map(|(_, shared)| shared.upgrade());
+        let value = open.next().map(|shared| shared.device().counters().value(counter));
         // Whoever held the last one meanwhile let go of it under the same lock, in `close`; this is
         // none.
-        drop(nodes);
+        drop(engines);
         value
     }
 
     /// Lets go of it. The last one closes the sockets before anybody can open them anew.
     pub fn close(self: Arc<Self>) {
-        let nodes = lock(NODES.get());
+        let engines = lock(ENGINES.get());
         drop(self);
-        drop(nodes);
+        drop(engines);
     }
 
     /// The stack's device.
@@ -87,9 +90,9 @@ impl Node {
     }
 
     /// To be called after each verb that may have made events.
-    pub fn settle(&self) {
+    pub fn deliver_events(&self) {
         if self.router.pending.load(Ordering::Relaxed) {
-            self.router.route();
+            self.router.deliver();
         }
     }
 }
@@ -110,28 +113,28 @@ struct Routes {
 
 impl Router {
     /// A context that gets the events of the port.
-    pub fn join(&self, context: &Arc<AsyncEvents>) {
+    pub fn add_context(&self, context: &Arc<AsyncEvents>) {
         lock(&self.routes).contexts.push(Arc::clone(context));
     }
 
     /// The context goes, and with it everything that it owned.
-    pub fn leave(&self, context: &Arc<AsyncEvents>) {
+    pub fn remove_context(&self, context: &Arc<AsyncEvents>) {
         let mut routes = lock(&self.routes);
         routes.contexts.retain(|other| !Arc::ptr_eq(other, context));
         routes.owners.retain(|_, owner| !Arc::ptr_eq(owner, context));
     }
 
     /// From now on events about `object` are `context`'s.
-    pub fn own(&self, object: EventObject, context: &Arc<AsyncEvents>) {
+    pub fn set_owner(&self, object: EventObject, context: &Arc<AsyncEvents>) {
         lock(&self.routes).owners.insert(object, Arc::clone(context));
     }
 
     /// `object` is gone: no more events about it reach its context.
-    pub fn disown(&self, object: EventObject) {
+    pub fn remove_owner(&self, object: EventObject) {
         lock(&self.routes).owners.remove(&object);
     }
 
-    fn route(&self) {
+    fn deliver(&self) {
         while self.pending.swap(false, Ordering::AcqRel) {
             let Some(source) = self.source.get().and_then(Weak::upgrade) else { return };
             while let Some(event) = source.next_event() {
@@ -156,7 +159,7 @@ impl AfterProgress for Router {
     }
 
     fn act(&self) {
-        self.route();
+        self.deliver();
     }
 }
 
@@ -164,9 +167,4 @@ impl Wake for Router {
     fn wake(&self) {
         self.pending.store(true, Ordering::Release);
     }
-}
-
-/// Locks; a panic under the lock left nothing half done.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

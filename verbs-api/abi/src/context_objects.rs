@@ -16,7 +16,7 @@ use urxe_wire::{Lkey, Rkey};
 
 /// The objects of a context.
 #[derive(Default)]
-pub struct Owned {
+pub struct ContextObjects {
     /// How often each queue pair: one of an XRC domain may have been opened more than once.
     qps: HashMap<QpHandle, u32>,
     pub mrs: HashSet<Lkey>,
@@ -32,15 +32,15 @@ pub struct Owned {
     pub srqs: HashMap<EventObject, Arc<Srq>>,
     xrcds: Vec<Arc<Xrcd>>,
     /// The structures that events point to.
-    pub objects: HashMap<EventObject, *mut c_void>,
+    pub elements: HashMap<EventObject, *mut c_void>,
 }
 
-impl Owned {
-    pub fn hold_qp(&mut self, qp: QpHandle) {
+impl ContextObjects {
+    pub fn add_qp(&mut self, qp: QpHandle) {
         *self.qps.entry(qp).or_default() += 1;
     }
 
-    pub fn release_qp(&mut self, qp: QpHandle) {
+    pub fn remove_qp(&mut self, qp: QpHandle) {
         if let Some(times) = self.qps.get_mut(&qp) {
             *times -= 1;
             if *times == 0 {
@@ -50,11 +50,11 @@ impl Owned {
     }
 
     /// A domain is held as often as it was opened.
-    pub fn hold_xrcd(&mut self, xrcd: &Arc<Xrcd>) {
+    pub fn add_xrcd(&mut self, xrcd: &Arc<Xrcd>) {
         self.xrcds.push(Arc::clone(xrcd));
     }
 
-    pub fn release_xrcd(&mut self, xrcd: &Arc<Xrcd>) {
+    pub fn remove_xrcd(&mut self, xrcd: &Arc<Xrcd>) {
         if let Some(place) = self.xrcds.iter().position(|other| Arc::ptr_eq(other, xrcd)) {
             self.xrcds.swap_remove(place);
         }
@@ -63,7 +63,7 @@ impl Owned {
     /// Ends all of them, users before what they use. Each fails only if it is gone, which is what
     /// is wanted, or if another context made something with it, as by a domain that it imported:
     /// then it stays as long as the device.
-    pub fn end(self, engine: &Engine) {
+    pub fn destroy_all(self, engine: &Engine) {
         let device = engine.device();
         for qp in
             self.qps.into_iter().flat_map(|(qp, times)| std::iter::repeat_n(qp, times as usize))

@@ -11,14 +11,14 @@ use std::sync::Mutex;
 
 use rustix::io::Errno;
 use urxe_stack::cq::Wake;
+use urxe_stack::sync::lock;
 
 use super::addrinfo::{self, DNS, SERVICE_RECORDS};
 use super::channel::{self, Channel};
 use super::id::{self, IdObject};
-use crate::border;
 use crate::error::VerbError;
+use crate::ffi;
 use crate::layout::{rdma_addrinfo, rdma_cm_id};
-use crate::node::lock;
 
 /// `RDMA_CM_EVENT_USER`
 const USER: u32 = 18;
@@ -26,7 +26,7 @@ const USER: u32 = 18;
 const ADDRINFO_RESOLVED: u32 = 16;
 
 /// An event that waits to be taken.
-pub struct Written {
+pub struct UserEvent {
     pub of: *mut rdma_cm_id,
     pub event: u32,
     pub status: c_int,
@@ -35,25 +35,25 @@ pub struct Written {
 
 // SAFETY: the identifier is there as long as the event waits: destroying it takes the event away
 // first.
-unsafe impl Send for Written {}
+unsafe impl Send for UserEvent {}
 
 /// The events that wait in a channel.
-pub type Queue = Mutex<VecDeque<Written>>;
+pub type Queue = Mutex<VecDeque<UserEvent>>;
 
 /// The event that has waited longest. Its identifier then waits for it to be given back.
-pub fn take(queue: &Queue) -> Option<Written> {
+pub fn take(queue: &Queue) -> Option<UserEvent> {
     let mut waiting = lock(queue);
     let written = waiting.pop_front()?;
-    // SAFETY: as for `Written`; whoever destroys the identifier waits for the queue's lock.
+    // SAFETY: as for `UserEvent`; whoever destroys the identifier waits for the queue's lock.
     if let Ok(of) = unsafe { IdObject::from_c(written.of) } {
-        lock(&of.state).taken += 1;
+        lock(&of.state).delivered_events += 1;
     }
     Some(written)
 }
 
 /// Takes away what waits of an identifier.
-fn remove(channel: &Channel, id: *mut rdma_cm_id) -> VecDeque<Written> {
-    let mut waiting = lock(&channel.written);
+fn remove(channel: &Channel, id: *mut rdma_cm_id) -> VecDeque<UserEvent> {
+    let mut waiting = lock(&channel.user_events);
     let (removed, left) = waiting.drain(..).partition::<VecDeque<_>, _>(|written| written.of == id);
     *waiting = left;
     // Who has taken a count meanwhile finds nothing for it, and takes another.
@@ -62,19 +62,19 @@ fn remove(channel: &Channel, id: *mut rdma_cm_id) -> VecDeque<Written> {
 }
 
 /// An identifier is destroyed.
-pub fn forget(channel: &Channel, id: *mut rdma_cm_id) {
+pub fn discard(channel: &Channel, id: *mut rdma_cm_id) {
     drop(remove(channel, id));
 }
 
 /// An identifier gets another channel.
 pub fn migrate(from: &Channel, to: &Channel, id: *mut rdma_cm_id) {
     for written in remove(from, id) {
-        put(to, written);
+        push(to, written);
     }
 }
 
-fn put(channel: &Channel, written: Written) {
-    lock(&channel.written).push_back(written);
+fn push(channel: &Channel, written: UserEvent) {
+    lock(&channel.user_events).push_back(written);
     channel.events.fd().wake();
 }
 
@@ -86,7 +86,7 @@ unsafe fn write(id: *mut rdma_cm_id, event: u32, status: c_int, arg: u64) -> Res
         IdObject::from_c(id)?;
         channel::find((*id).channel)?
     };
-    put(&channel, Written { of: id, event, status, arg });
+    push(&channel, UserEvent { of: id, event, status, arg });
     Ok(())
 }
 
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn write_cm_event(
     status: c_int,
     arg: u64,
 ) -> c_int {
-    border::minus_one("rdma_write_cm_event", || {
+    ffi::return_minus_one("rdma_write_cm_event", || {
         if event != USER {
             let allowed = "RDMA_CM_EVENT_USER (18) is what a program writes";
             return Err(VerbError::value("event", event, allowed));
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn resolve_addrinfo(
     service: *const c_char,
     hints: *const rdma_addrinfo,
 ) -> c_int {
-    border::minus_one("rdma_resolve_addrinfo", || {
+    ffi::return_minus_one("rdma_resolve_addrinfo", || {
         // SAFETY: the ABI's contract, for all calls below.
         unsafe {
             let object = IdObject::from_c(id)?;
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn resolve_addrinfo(
             };
             lock(&object.state).resolving = stands;
             write(id, ADDRINFO_RESOLVED, 0, 0)?;
-            id::complete(id)
+            id::wait_if_sync(id)
         }
     })
 }
@@ -191,10 +191,10 @@ pub unsafe extern "C" fn query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    border::minus_one("rdma_query_addrinfo", || {
+    ffi::return_minus_one("rdma_query_addrinfo", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { IdObject::from_c(id) }?;
-        border::non_null(info, "info")?;
+        ffi::non_null(info, "info")?;
         let mut state = lock(&object.state);
         match std::mem::take(&mut state.resolving) {
             Resolving::Done(list) => {
