@@ -1,5 +1,5 @@
-//! What only the inside of a device shows. What its users see is tested from outside, in
-//! `tests/device`.
+//! Properties that only the inside of a device shows. `tests/device` has the tests of its
+//! interface.
 
 use std::net::Ipv4Addr;
 
@@ -17,7 +17,7 @@ use crate::qp::attr::{QpState, QpType};
 use crate::qp::work_request::SendOp;
 use urxe_types::time::Time;
 
-/// A reliable queue pair that is connected to queue pair 7 of a peer.
+/// Returns a reliable queue pair that is connected to queue pair 7 of a peer.
 fn connected(device: &Device, peer: Ipv4Addr) -> QpHandle {
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(8, None, 0).unwrap());
     let (qp_type, send_cq, recv_cq) = (QpType::Rc, Arc::clone(&cq), cq);
@@ -29,8 +29,8 @@ fn connected(device: &Device, peer: Ipv4Addr) -> QpHandle {
     qp
 }
 
-/// A device with one connected queue pair that sends one message and misses one: two entries stand
-/// with its timers, one for what is not acknowledged and one for what is missing.
+/// Returns a device with one connected queue pair that sends one message and misses one. Two
+/// entries stand with its timers: one for the unacknowledged message and one for the missing one.
 fn with_two_timers() -> Device {
     let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(A.into())], 1));
     let qp = connected(&device, B);
@@ -42,8 +42,8 @@ fn with_two_timers() -> Device {
     device
 }
 
-/// Two threads see to timeouts, and each has taken one of the queue pair's two entries: whichever
-/// comes first to the queue pair, it is looked at again.
+/// Two threads handle timeouts, and each has taken one of the queue pair's two entries. In either
+/// order, the queue pair keeps an entry.
 #[test]
 fn timeouts_that_two_threads_have_taken_leave_no_queue_pair_without_a_clock() {
     for reversed in [false, true] {

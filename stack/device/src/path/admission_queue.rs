@@ -73,11 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_passed_over_often_enough_goes_before_others_until_it_went() {
+    fn a_queue_pair_that_was_bypassed_too_often_goes_first_until_it_has_sent() {
         let mut queue = AdmissionQueue::default();
         for _ in 0..2 * MAX_BYPASSES {
             queue.record_run(false, true);
-            assert!(!queue.is_starved(), "nobody waits");
+            assert!(!queue.is_starved(), "no queue pair waits");
         }
         queue.push_back(7);
         for _ in 1..MAX_BYPASSES {

@@ -93,7 +93,7 @@ impl WindowCredit {
 impl Drop for WindowCredit {
     fn drop(&mut self) {
         let is_committed = (self.consumed | self.prepaid | self.returned) == 0;
-        assert!(is_committed || std::thread::panicking(), "the window was not told of {self:?}");
+        assert!(is_committed || std::thread::panicking(), "not committed to the window: {self:?}");
     }
 }
 

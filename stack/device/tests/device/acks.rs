@@ -7,8 +7,8 @@ use urxe_wire::Opcode;
 use super::bursts::{Sender, number};
 use super::*;
 
-/// WRITEs of four bytes come in one run: for which queue pair, the how manieth packet to it, and
-/// whether it asks for an answer.
+/// Delivers WRITEs of four bytes in one run: the queue pair, the number of the packet to it, and
+/// whether the packet requests an acknowledgement.
 fn receive(sender: &Sender, writes: &[(usize, u32, bool)]) {
     let Remote { addr, rkey } = sender.end.remote(0);
     sender.receive(writes.iter().map(|&(nr, n, ack_req)| {
@@ -17,7 +17,7 @@ fn receive(sender: &Sender, writes: &[(usize, u32, bool)]) {
     }));
 }
 
-/// The runs that are sent now: of each packet, for which queue pair it is and which packet it
+/// Returns the runs that are sent now: of each packet, its queue pair and the packet that it
 /// acknowledges.
 fn sent(sender: &Sender) -> Vec<Vec<(usize, u32)>> {
     let of = |(dest_qp, packet): (Qpn, Packet)| {
@@ -52,7 +52,7 @@ fn a_run_for_one_queue_pair_leaves_its_acknowledgement_there_until_later_ones_ta
 }
 
 #[test]
-fn what_was_executed_is_acknowledged_whatever_becomes_of_the_queue_pair() {
+fn executed_requests_are_acknowledged_even_if_the_queue_pair_fails() {
     let sender = Sender::new(2);
     receive(&sender, &[(0, 0, true), (1, 0, true)]);
     sender.go_to(0, QpState::Err);
@@ -60,14 +60,14 @@ fn what_was_executed_is_acknowledged_whatever_becomes_of_the_queue_pair() {
 }
 
 #[test]
-fn a_path_that_nobody_uses_any_more_forgets_its_acknowledgements() {
+fn a_path_without_users_forgets_its_acknowledgements() {
     let sender = Sender::new(2);
     receive(&sender, &[(0, 0, true), (1, 0, true)]);
     for qp in &sender.qps {
         sender.end.device.destroy_qp(Time::ZERO, *qp).unwrap();
     }
     let other = sender.end.create_qp();
-    // Takes the free path over.
+    // Uses the free path.
     sender.end.connect_qp(other, number(7), Ipv4Addr::new(10, 0, 0, 3));
     assert!(sent(&sender).is_empty());
 }

@@ -1,5 +1,4 @@
-//! What is sent in one go: bursts that the window has room for, and runs that packets of many queue
-//! pairs fill.
+//! Bursts that the window admits as a whole, and runs filled by packets of many queue pairs.
 
 use urxe_test_support::packet::ack;
 use urxe_wire::PacketView;
@@ -7,21 +6,21 @@ use urxe_wire::PacketView;
 use super::*;
 
 const MTU: u32 = 1024;
-/// Payload bytes that the window lets pass at first, with what packets are charged beside.
+/// The initial window in bytes, packet overhead included.
 const WINDOW: u64 = 2 * 15 * (4096 + PACKET_OVERHEAD);
 
-/// Bytes that a packet is charged beside its payload.
+/// The bytes that a packet is charged beside its payload.
 const PACKET_OVERHEAD: u64 = 64;
 
-/// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which is
-/// the test.
+/// A device with some queue pairs. All are connected to numbers from 0x1000 on at one peer, which
+/// is the test.
 pub struct Sender {
     pub end: Host,
     pub qps: Vec<QpHandle>,
     pub wire: Wire,
 }
 
-/// A packet that was sent: which queue pair's, and whether it asks for an acknowledgement.
+/// A packet that was sent: its queue pair, and whether it requests an acknowledgement.
 type Sent = (u32, bool);
 
 impl Sender {
@@ -44,19 +43,19 @@ impl Sender {
         self.post(nr, SendOp::Write { remote: self.end.remote(0) }, len);
     }
 
-    /// What is sent now.
+    /// Returns the packets that are sent now, by runs.
     pub fn take(&self) -> Vec<PacketRun> {
         self.end.transmit(&self.wire);
         self.wire.take()
     }
 
-    /// The runs that are sent now.
+    /// Returns the queue pairs of the packets that are sent now, by runs.
     pub fn runs(&self) -> Vec<Vec<Sent>> {
         let sent = |packet: PacketView<'_>| (packet.dest_qp().value() - 0x1000, packet.ack_req());
         self.take().iter().map(|run| run.packets().map(sent).collect()).collect()
     }
 
-    /// Packets of the peer that arrive together: each for the queue pair of this place.
+    /// Delivers packets of the peer together, each for the queue pair of this place.
     pub fn receive(&self, packets: impl IntoIterator<Item = (usize, Packet)>) {
         let packets = packets.into_iter().map(|(nr, packet)| (self.qps[nr].qpn(), packet));
         let run = Packet::merge(B.into(), A.into(), packets);
@@ -72,12 +71,12 @@ impl Sender {
     }
 }
 
-/// The number of the peer's queue pair in this place.
+/// Returns the number of the peer's queue pair in this place.
 pub fn number(nr: usize) -> Qpn {
     Qpn::masked(0x1000 + nr as u32)
 }
 
-/// Bytes that `packets` whole packets are charged.
+/// Returns the charge for `packets` full packets.
 fn charged(packets: usize) -> u64 {
     packets as u64 * (u64::from(MTU) + PACKET_OVERHEAD)
 }
@@ -87,7 +86,7 @@ fn a_burst_goes_on_over_the_end_of_a_run_and_of_a_message_and_asks_once() {
     let sender = Sender::new(1);
     sender.write(0, 5 * MTU);
     sender.post(0, SendOp::Send, 3 * MTU);
-    // FIRST has a RETH and is the longest: only one packet can follow it in a run.
+    // FIRST has a RETH and is the longest packet: only one can follow it in a run.
     let runs = sender.runs();
     assert_eq!(runs.iter().map(Vec::len).collect::<Vec<_>>(), [2, 6]);
     let asks: Vec<bool> = runs.concat().iter().map(|(_, asks)| *asks).collect();
@@ -95,7 +94,7 @@ fn a_burst_goes_on_over_the_end_of_a_run_and_of_a_message_and_asks_once() {
 }
 
 #[test]
-fn what_the_window_stops_is_whole_bursts_whose_last_packet_asked() {
+fn the_window_stops_whole_bursts_whose_last_packet_asked() {
     let sender = Sender::new(3);
     for nr in 0..3 {
         sender.post(nr, SendOp::Send, 1 << 20);
@@ -122,7 +121,7 @@ fn first_packets_of_many_queue_pairs_share_a_run_and_so_do_those_that_follow() {
         sender.write(nr, 4 * MTU);
     }
     let runs = sender.runs();
-    // One that follows closes the run of the first ones, and the others fill another.
+    // A packet that follows closes the run of the first ones, and the others fill another.
     assert_eq!(runs.iter().map(Vec::len).collect::<Vec<_>>(), [QPS + 1, 3 * QPS - 1]);
     for nr in 0..QPS as u32 {
         let of_one: Vec<bool> =

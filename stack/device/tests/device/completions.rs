@@ -1,5 +1,5 @@
-//! Acknowledgements of many queue pairs in one run: whose completions go where, in which order, and
-//! who waits for whom.
+//! Acknowledgements of many queue pairs in one run: the queues and the order of their completions,
+//! and freedom from deadlock.
 
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::*;
 
 const FIRST_PSN: u32 = qp::FIRST_PSN.value();
 
-/// Queue pairs with a WRITE under way each, which report to `cqs` in turn.
+/// Queue pairs with a WRITE in flight each, which complete to `cqs` in turn.
 struct Writers {
     end: Host,
     qps: Vec<QpHandle>,
@@ -35,7 +35,7 @@ impl Writers {
         Self { end, qps, cqs }
     }
 
-    /// Packets of one length arrive together: each for the queue pair of this place.
+    /// Delivers packets of one length together, each for the queue pair of this place.
     fn receive(&self, packets: impl IntoIterator<Item = (usize, Packet)>) {
         let packets = packets.into_iter().map(|(nr, packet)| (self.qps[nr].qpn(), packet));
         let run = Packet::merge(B.into(), A.into(), packets);
@@ -47,7 +47,7 @@ impl Writers {
     }
 }
 
-fn told(cq: &Cq) -> Vec<(Qpn, WcStatus)> {
+fn completed(cq: &Cq) -> Vec<(Qpn, WcStatus)> {
     poll(cq).iter().map(|completion| (completion.qp_num, completion.status)).collect()
 }
 
@@ -58,12 +58,12 @@ fn acknowledgements_of_many_queue_pairs_complete_in_their_order() {
     writers.receive(order.iter().map(|nr| (*nr, ack(FIRST_PSN))));
     let expected: Vec<_> =
         order.iter().map(|nr| (writers.qps[*nr].qpn(), WcStatus::Success)).collect();
-    assert_eq!(told(&writers.cqs[0]), expected);
+    assert_eq!(completed(&writers.cqs[0]), expected);
     assert_eq!(writers.end.device.bytes_in_flight(), (0, 0));
 }
 
 #[test]
-fn what_else_completes_among_them_finds_the_queue_unlocked() {
+fn other_completions_between_acknowledgements_find_the_queue_unlocked() {
     let writers = Writers::new(6, 1, 64);
     for nr in [1, 4] {
         writers.end.post_recv_on(writers.qps[nr], 9, &[writers.end.sge(0, 64)]);
@@ -91,7 +91,7 @@ fn what_else_completes_among_them_finds_the_queue_unlocked() {
     .into_iter()
     .chain([(3, Success), (5, Success)]);
     let expected: Vec<_> = expected.map(|(nr, status)| (writers.qps[nr].qpn(), status)).collect();
-    assert_eq!(told(&writers.cqs[0]), expected);
+    assert_eq!(completed(&writers.cqs[0]), expected);
 }
 
 #[test]
@@ -100,27 +100,27 @@ fn queue_pairs_of_any_number_of_queues_complete_on_their_own() {
     writers.acknowledge_all();
     for (nr, cq) in writers.cqs.iter().enumerate() {
         let expected = [nr, nr + 7, nr + 14].map(|nr| (writers.qps[nr].qpn(), WcStatus::Success));
-        assert_eq!(told(cq), expected);
+        assert_eq!(completed(cq), expected);
     }
 }
 
 #[test]
-fn those_whose_completions_found_the_queue_full_fail_and_no_others() {
+fn queue_pairs_whose_completions_found_the_queue_full_fail_and_no_others() {
     let writers = Writers::new(24, 1, 20);
     writers.acknowledge_all();
     for (nr, qp) in writers.qps.iter().enumerate() {
         let expected = if nr < 20 { QpState::Rts } else { QpState::Err };
         assert_eq!(writers.end.state(*qp), expected, "queue pair {nr}");
     }
-    assert_eq!(told(&writers.cqs[0]).len(), 20);
+    assert_eq!(completed(&writers.cqs[0]).len(), 20);
     assert!(writers.cqs[0].is_overrun());
 }
 
-/// One thread takes acknowledgements of all queue pairs, whose completions go to one queue; another
-/// holds queue pair after queue pair and completes to that queue as well. If one waited for the
-/// other and the other for it, neither would come to an end.
+/// One thread handles acknowledgements of all queue pairs, whose completions go to one queue.
+/// Another thread locks queue pair after queue pair and completes to that queue as well. If each
+/// waited for the other, neither would end.
 #[test]
-fn nobody_waits_for_who_waits_for_him() {
+fn threads_that_complete_to_one_queue_do_not_deadlock() {
     const COUNT: usize = 120;
     const ROUNDS: usize = 200;
     let (done, all_done) = mpsc::channel();
@@ -138,10 +138,14 @@ fn nobody_waits_for_who_waits_for_him() {
                     writers.acknowledge_all();
                 });
                 start.wait();
-                // The two meet, here or there.
+                // The two threads meet at some queue pair.
                 (0..COUNT).rev().skip(round % COUNT).for_each(fail);
             });
-            assert_eq!(told(&writers.cqs[0]).len(), COUNT, "each is told once, whoever was first");
+            assert_eq!(
+                completed(&writers.cqs[0]).len(),
+                COUNT,
+                "each completes once, whichever thread was first"
+            );
         }
         done.send(()).unwrap();
     });

@@ -1,4 +1,4 @@
-//! Datagrams as they arrive: whose packets no queue pair gets, and whose ICRCs are checked.
+//! Datagrams as they arrive: packets for no queue pair, and checks of ICRCs.
 
 use std::net::Ipv6Addr;
 
@@ -25,7 +25,7 @@ fn the_positions_of_unmatched_packets_are_those_of_the_last_call() {
 }
 
 #[test]
-fn the_mark_of_a_packet_that_is_dropped_is_not_told_to_the_peer() {
+fn the_mark_of_a_packet_that_is_dropped_is_not_reported_to_the_peer() {
     let sender = Sender::new(1);
     let Remote { addr, rkey } = sender.end.remote(0);
     let receive = |from: Ipv4Addr, pkey| {
@@ -60,7 +60,7 @@ fn datagrams_of_several_peers_each_meet_their_own_seed() {
             let before = values();
             wire.deliver(&a.device, Time::ZERO, &packets);
             assert_eq!(values(), [before[0] + 1, before[1]], "round {nr}");
-            // The same bytes from another port have another ICRC, whatever was received last.
+            // The ICRC is wrong for the same bytes from another port, whatever arrived last.
             let other = PacketRun { from_port: ROCE_PORT + 1, ..packets.clone() };
             assert_ne!(packets.icrc_seed(), other.icrc_seed());
             wire.deliver(&a.device, Time::ZERO, &other);

@@ -1,10 +1,10 @@
-//! Parent domains and thread domains: what belongs to what, and what is in use.
+//! Parent domains and thread domains: ownership and use counts.
 
 use super::*;
 use urxe_device::srq::{SrqAttr, SrqInit};
 
 #[test]
-fn what_is_made_with_a_parent_domain_belongs_to_the_protection_domain() {
+fn objects_made_with_a_parent_domain_belong_to_the_protection_domain() {
     let (a, b, wire) = pair();
     let td = a.device.alloc_td().unwrap();
     let parent = a.device.alloc_parent_domain(a.pd, Some(td)).unwrap();
@@ -31,7 +31,7 @@ fn domains_are_busy_while_something_is_made_with_them() {
     let pd = device.alloc_pd().unwrap();
     let td = device.alloc_td().unwrap();
     let parent = device.alloc_parent_domain(pd, Some(td)).unwrap();
-    // A parent domain of a parent domain is one of its protection domain.
+    // A parent domain of a parent domain belongs to the same protection domain.
     let second = device.alloc_parent_domain(parent, None).unwrap();
     assert_eq!(device.protection_domain(second), Some(pd));
     let busy = |domain| match device.dealloc_pd(domain) {

@@ -1,16 +1,16 @@
-//! Regions of which a page is gone, on demand and other ones, as every service meets them: the
-//! errors that each side gets, and the memory that stays as it was.
+//! Regions with a missing page, on demand and others, under every service: the errors of both
+//! sides, and the memory that stays unchanged.
 
 use urxe_wire::{Msn, NakCode, Opcode, Psn, Syndrome};
 
 use super::xrc::Xrc;
 use super::*;
 
-/// A multiple of every page size there is.
+/// A multiple of every page size.
 const PAGE: usize = 1 << 16;
 const GONE: u64 = PAGE as u64;
 
-/// A region whose second page of two is gone, and its memory.
+/// Returns a region whose second page of two is missing, and its memory.
 fn with_a_hole(end: &Host, pd: PdId, more: Access) -> (Mr, Arc<Buffer>) {
     let file = rustix::fs::memfd_create("shrinking", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 2 * PAGE as u64).unwrap();
@@ -25,8 +25,8 @@ fn counted(end: &Host) -> u64 {
     end.counter(Counter::AccessNotMapped)
 }
 
-/// Moves packets until both sides are silent; what `b` answered: opcode, PSN, syndrome, messages it
-/// counts.
+/// Moves packets until both sides are silent. Returns the answers of `b`: opcode, PSN, syndrome,
+/// MSN.
 fn run_watched(a: &Host, b: &Host, wire: &Wire) -> Vec<(Opcode, Psn, Syndrome, Msn)> {
     let mut answers = Vec::new();
     loop {
@@ -42,7 +42,7 @@ fn run_watched(a: &Host, b: &Host, wire: &Wire) -> Vec<(Opcode, Psn, Syndrome, M
     }
 }
 
-/// Bytes of such memory.
+/// Returns bytes of such memory.
 fn bytes(memory: &Buffer, at: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     memory.read(at, &mut bytes).unwrap();
@@ -74,8 +74,8 @@ fn a_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_present
         assert_eq!(a.outcomes(), expected);
         assert_eq!(bytes(&memory, PAGE - 8, 8), 5_u64.to_ne_bytes(), "{opcode:?}");
         assert_eq!(counted(&b), 1, "{opcode:?}");
-        // What the queue pair was to receive ends with it; a WRITE with immediate data whose place
-        // is gone has not completed it.
+        // The receives of the queue pair are flushed: a WRITE with immediate data to the missing
+        // page has completed none.
         let received = b.outcomes();
         assert_eq!(received.last().unwrap().1, WcStatus::WrFlushErr, "{opcode:?}");
     }
@@ -88,7 +88,7 @@ fn a_read_is_answered_up_to_the_page_that_is_gone() {
     memory.write(PAGE - 1024, &pattern(1024)).unwrap();
     let remote = Remote { addr: GONE - 1024, rkey: mr.rkey };
     a.post(SendOp::Write { remote: Remote { addr: 0, ..remote } }, &[a.sge(0, 8)]);
-    // Three packets, of which the second is the first that is gone.
+    // Three packets. The second is the first to the missing page.
     a.post(SendOp::Read { remote }, &[a.sge(4096, 3072)]);
     let answers = run_watched(&a, &b, &wire);
     let expected =
@@ -99,7 +99,7 @@ fn a_read_is_answered_up_to_the_page_that_is_gone() {
     assert_eq!((opcode, psn, syndrome), nak, "{answers:?}");
     // The WRITE was executed, the READ was not.
     assert_eq!(msn, Msn::masked(1), "{answers:?}");
-    assert_eq!(a.bytes(4096, 1024), pattern(1024), "what came before the hole");
+    assert_eq!(a.bytes(4096, 1024), pattern(1024), "the bytes before the hole");
     assert_eq!(counted(&b), 1);
 }
 
@@ -118,7 +118,7 @@ fn an_unreliable_write_to_a_page_that_is_gone_is_dropped_and_the_next_one_is_mad
     post(GONE - 1024, 3072);
     post(16, 64);
     run(&a, &b, &Wire::default());
-    // The sender learns nothing.
+    // The sender gets no error.
     assert_eq!(a.outcomes(), [(WcOpcode::RdmaWrite, WcStatus::Success); 2]);
     assert_eq!(bytes(&memory, 16, 64), pattern(64));
     assert_eq!(counted(&b), 1);

@@ -1,4 +1,4 @@
-//! Keys that work requests make and take away: memory windows, fast registration, invalidation by
+//! Keys that work requests make and invalidate: memory windows, fast registration, invalidation by
 //! either side.
 
 use urxe_wire::{Lkey, NakCode, Opcode, Rkey, Syndrome};
@@ -8,7 +8,7 @@ use super::*;
 use urxe_device::cq::QpEventType;
 use urxe_memory::{Bind, MwType, inc_rkey};
 
-/// A region that windows may be bound to.
+/// Returns a region to which windows may be bound.
 fn bindable(end: &Host) -> Mr {
     end.register(end.pd, Access::LOCAL_WRITE | Access::MW_BIND)
 }
@@ -18,7 +18,7 @@ fn bind(mr: &Mr, window: Rkey, offset: u64, length: u64) -> Bind {
     Bind { window, new_rkey, region: mr.lkey, addr, length, access: REMOTE }
 }
 
-/// A fast-registration region of `end` for three scattered pages, of which the first begins in its
+/// Returns a fast-registration region of `end` for three scattered pages. The first begins in its
 /// middle.
 fn mapped(end: &Host, page: usize) -> (Rkey, u64, u64) {
     let memory = end.device.memory();
@@ -55,7 +55,7 @@ fn a_peer_uses_a_window_until_it_is_unbound() {
     assert!(a.outcomes().iter().all(|(_, status)| status.is_success()));
     assert_eq!(a.bytes(5000, 1000), pattern(1000));
 
-    // Binding no bytes takes the binding away; the window lives on, with another key.
+    // Binding no bytes unbinds the window, which stays valid under another key.
     let nothing = Bind { length: 0, ..bind(&mr, bound, 0, 0) };
     b.post(SendOp::BindMw(nothing), &[]);
     run(&a, &b, &wire);
@@ -117,7 +117,7 @@ fn windows_of_another_domain_are_refused_to_bind_and_to_use() {
     let stranger = b.device.alloc_pd().unwrap();
     let foreign = memory.alloc_mw(stranger, MwType::Type1).unwrap();
     let theirs = b.register(stranger, Access::LOCAL_WRITE | Access::MW_BIND);
-    // Bound by a queue pair of its own domain, as far as the table is concerned.
+    // The window is bound by a queue pair of its own domain.
     let key = memory.bind(&bind(&theirs, foreign, 0, 100), stranger.into()).unwrap();
     a.post(SendOp::Write { remote: Remote { addr: theirs.iova, rkey: key } }, &[a.sge(0, 8)]);
     run(&a, &b, &wire);
@@ -160,11 +160,7 @@ fn a_peer_reads_and_writes_scattered_pages_and_takes_the_key_away() {
     let pieces = [(2 * page + page / 2, page / 2), (7 * page, page), (5 * page, 100)];
     let there: Vec<u8> = pieces.iter().flat_map(|(at, len)| b.bytes(*at, *len)).collect();
     assert_eq!(there, data);
-    assert_eq!(
-        b.bytes(3 * page, 4 * page - 2 * page),
-        vec![0; 2 * page],
-        "what lies between stays"
-    );
+    assert_eq!(b.bytes(3 * page, 4 * page - 2 * page), vec![0; 2 * page], "the bytes between stay");
 
     b.post_recv(9, &[]);
     a.post(SendOp::SendInvalidate { rkey: first }, &[]);
@@ -176,7 +172,7 @@ fn a_peer_reads_and_writes_scattered_pages_and_takes_the_key_away() {
     );
     assert_eq!(a.outcomes(), [(WcOpcode::Send, WcStatus::Success)]);
 
-    // Registered anew with the next key, for the same pages: the former key is stale.
+    // A new registration of the same pages with the next key: the former key is stale.
     b.post(SendOp::RegMr { key: inc_rkey(first), access: Access::LOCAL_WRITE | REMOTE }, &[]);
     run(&a, &b, &wire);
     assert_eq!(b.outcomes(), [(WcOpcode::RegMr, WcStatus::Success)]);
@@ -257,7 +253,7 @@ fn going_back_carries_nothing_out_twice_and_completions_keep_their_order() {
     assert_eq!(peer.sent(), sends);
     assert_eq!(peer.end.outcomes(), [], "the bind waits for the SEND before it to complete");
     for _ in 0..3 {
-        // A type 2 window that is bound cannot be bound once more, so doing it twice would fail.
+        // A bound type 2 window cannot be bound again, so a second execution would fail.
         peer.answer(0, Syndrome::Nak(NakCode::PsnSequence));
         peer.advance_round_trip();
         assert_eq!(peer.sent(), sends);
@@ -321,7 +317,7 @@ fn fenced_binds_wait_for_reads_and_draining_begins_none() {
 }
 
 #[test]
-fn what_fails_locally_waits_its_turn_and_flushes_the_rest() {
+fn a_local_failure_waits_its_turn_and_flushes_the_rest() {
     let peer = Peer::new();
     let end = &peer.end;
     end.post(SendOp::Send, &[end.sge(0, 8)]);

@@ -1,4 +1,4 @@
-//! What a device has fewer of than usual, it gives out so often and no more.
+//! Limits of a device: each object up to the limit, and a refusal of the next.
 
 use super::*;
 use urxe_device::device::ah::CreateAhError;
@@ -8,7 +8,7 @@ use urxe_device::srq::xrcd::XrcdFlags;
 use urxe_device::srq::{SrqAttr, SrqInit};
 use urxe_memory::{AllocMwError, MwType, RegMrError};
 
-/// A device with one number of its limits changed.
+/// Returns a device with changed limits.
 pub fn device(change: impl FnOnce(&mut Limits)) -> Device {
     let mut config = DeviceConfig::new(vec![Gid::from_ip(A.into())], 1);
     change(&mut config.limits);
@@ -48,7 +48,7 @@ fn as_many_are_made_as_the_device_has_and_one_more_is_refused() {
             |device, pd, _| {
                 let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
                 let made = device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 });
-                // It goes by being destroyed, not by being dropped.
+                // A dropped queue still exists until it is destroyed.
                 made.map(std::mem::forget).map_err(|error| error.errno())
             },
         ),
@@ -112,7 +112,7 @@ fn completion_queues_are_counted_and_their_places_come_back() {
     drop(first);
     let third = device.create_cq(1, None, 0).unwrap();
     assert!(device.create_cq(1, None, 0).is_err());
-    // What is refused for another reason takes no place.
+    // A refusal for another reason does not count.
     drop(third);
     assert!(matches!(device.create_cq(0, None, 0), Err(CreateCqError::Cq(_))));
     assert!(device.create_cq(1, None, 0).is_ok());

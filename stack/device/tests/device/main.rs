@@ -1,5 +1,5 @@
-//! Two devices joined by a wire that loses nothing: every operation once. Loss and the rest: the
-//! fault simulation.
+//! Two devices joined by a wire without loss: every operation once. The fault simulation covers
+//! loss and other faults.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};

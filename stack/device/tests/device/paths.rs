@@ -1,18 +1,18 @@
-//! Queue pairs that share a path, leave it or fail on it: none of the others may be left waiting.
+//! Queue pairs that share a path, leave it or fail on it: no other queue pair may wait without end.
 
 use super::bursts::{Sender, number};
 use super::*;
 
-/// The message that the window stops: one burst, which is not sent by halves.
+/// The packets of the message that the window stops: one burst, which is sent as a whole.
 const WAITING_PACKETS: u32 = 32;
 
-/// How many packets of this queue pair leave now.
+/// Returns the number of packets of this queue pair that leave now.
 fn sent_by(two: &Sender, nr: u32) -> usize {
     two.runs().concat().iter().filter(|(by, _)| *by == nr).count()
 }
 
-/// Two queue pairs with one peer, which answers nothing. The first fills the window, so that the
-/// second must wait.
+/// Two queue pairs with one peer that answers nothing. The first fills the window, so the second
+/// must wait.
 fn blocked() -> Sender {
     let two = Sender::new(2);
     two.post(0, SendOp::Send, 1 << 20);
@@ -54,7 +54,7 @@ fn a_listed_queue_pair_that_moves_is_listed_on_its_new_path() {
     two.go_to(1, QpState::Reset);
     two.end.connect_qp(two.qps[1], number(1), other);
     assert_eq!(sent_by(&two, 1), 0);
-    // Listed on the path to `other`, which it leaves before anything is sent.
+    // Listed on the path to `other`, which the queue pair leaves before a packet is sent.
     two.post(1, SendOp::Send, 1);
     two.go_to(1, QpState::Reset);
     two.end.connect_qp(two.qps[1], number(1), B);

@@ -1,8 +1,7 @@
-//! One queue pair whose peer is the test: packets go in by hand, and what it answers is looked at
-//! one by one.
+//! One queue pair whose peer is the test: the test delivers packets by hand and checks each answer.
 //!
-//! `request` and `answer` are templates; a test names what matters. First PSN in both directions:
-//! [`PSN`], two before the wrap.
+//! `request` and `answer` are templates, and a test names the fields that matter. The first PSN in
+//! both directions is [`PSN`], two before the wrap.
 
 use urxe_device::cq::{AsyncEvent, QpEventType};
 use urxe_test_support::packet::{answer, part};
@@ -27,7 +26,7 @@ impl Peer {
         Self { end, wire: Wire::default() }
     }
 
-    /// Packets that arrive one after the other.
+    /// Delivers packets one after the other.
     fn receive(&self, packets: &[(Opcode, u32, Ext, &[u8])]) {
         for (opcode, n, ext, payload) in packets {
             let ack_req = opcode.info().is_request;
@@ -45,7 +44,7 @@ impl Peer {
         self.deliver(answer(PSN.add(n).value(), syndrome));
     }
 
-    /// What is sent now: opcode, PSN counted from the first, syndrome.
+    /// Returns the packets that are sent now: opcode, PSN counted from the first, syndrome.
     pub fn sent(&self) -> Vec<(Opcode, u32, Option<Syndrome>)> {
         self.end.transmit(&self.wire);
         let runs = self.wire.take();
@@ -57,12 +56,12 @@ impl Peer {
             .collect()
     }
 
-    /// Time goes on by more than a round trip takes.
+    /// Advances the time by more than a round trip.
     pub fn advance_round_trip(&self) {
         self.end.clock.advance(1_000_000);
     }
 
-    /// Time goes on to the next deadline.
+    /// Advances the time to the next deadline.
     fn deadline(&self) {
         self.end.clock.set(self.end.device.next_deadline().unwrap());
         self.end.device.handle_timeouts(self.end.clock.now());
@@ -106,7 +105,7 @@ impl Peer {
 }
 
 #[test]
-fn what_is_lost_before_a_request_that_cannot_be_sent_is_sent_again() {
+fn a_lost_request_before_one_that_cannot_be_sent_is_sent_again() {
     let peer = Peer::new();
     let bad = Sge { lkey: urxe_wire::Lkey(peer.end.mr.lkey.0 ^ 1), ..peer.end.sge(0, 8) };
     peer.post(SendOp::Send, peer.end.sge(0, 8));
@@ -143,11 +142,11 @@ fn answers_before_a_fatal_nak_are_still_sent() {
 }
 
 #[test]
-fn the_fatal_nak_finds_room_whatever_is_pending() {
+fn the_fatal_nak_finds_room_beside_any_pending_answers() {
     let peer = Peer::new();
     peer.receive(&[(Opcode::RcWriteOnly, 0, peer.write(0), &[1; 4])]);
-    // Ever lower PSNs from the future are NAKed again and again, and duplicates acknowledged in
-    // between.
+    // Ever lower PSNs from the future are NAKed again and again. Duplicates between them are
+    // acknowledged.
     for n in (10..40).rev() {
         let duplicate = (Opcode::RcWriteOnly, 0, peer.write(0), &[1u8; 4][..]);
         peer.receive(&[(Opcode::RcWriteOnly, n, peer.write(0), &[1; 4]), duplicate]);
@@ -167,7 +166,7 @@ fn nothing_is_answered_after_the_program_went_to_the_error_state() {
 }
 
 #[test]
-fn a_read_whose_memory_is_gone_is_refused_after_what_was_answered() {
+fn a_read_whose_memory_is_gone_is_refused_after_earlier_answers() {
     let peer = Peer::new();
     peer.receive(&[
         (Opcode::RcReadRequest, 0, peer.read(0), &[]),
@@ -193,7 +192,7 @@ fn a_duplicate_atomic_gets_the_value_of_its_execution() {
 }
 
 #[test]
-fn draining_is_told_once() {
+fn draining_is_reported_once() {
     let peer = Peer::new();
     let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
     peer.modify(attr, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY);
@@ -203,7 +202,7 @@ fn draining_is_told_once() {
 }
 
 #[test]
-fn draining_waits_for_what_was_begun_and_begins_nothing() {
+fn draining_waits_for_begun_requests_and_begins_none() {
     let peer = Peer::new();
     peer.post(SendOp::Send, peer.end.sge(0, 3000));
     assert_eq!(peer.sent().len(), 3);
@@ -213,7 +212,7 @@ fn draining_waits_for_what_was_begun_and_begins_nothing() {
     assert_eq!(peer.sent(), []);
     assert!(peer.end.device.query_qp(peer.end.qp).unwrap().sq_draining);
     peer.answer(0, Syndrome::Nak(NakCode::PsnSequence));
-    assert_eq!(peer.sent().len(), 3, "what was begun is sent again");
+    assert_eq!(peer.sent().len(), 3, "the begun request is sent again");
     assert_eq!(peer.events(), []);
     peer.answer(2, Syndrome::ACK);
     assert_eq!(peer.events(), [QpEventType::SqDrained]);
@@ -334,8 +333,8 @@ fn zero_length_rdma_looks_at_no_key() {
     );
 }
 
-/// What is missing for a moment comes up beside a timeout that moves on: each leaves its entry, and
-/// no heap of them.
+/// A short deadline for a missing packet comes up beside a timeout that moves on. Each has one
+/// entry with the timers, and entries do not pile up.
 #[test]
 fn gaps_leave_no_entries_with_the_timers() {
     let peer = Peer::new();
@@ -351,7 +350,7 @@ fn gaps_leave_no_entries_with_the_timers() {
         peer.end.clock.advance(90_000);
         peer.end.device.handle_timeouts(peer.end.clock.now());
     }
-    // Each entry that is left wakes the device once more.
+    // Each remaining entry wakes the device once more.
     let entries = (0..1_000).take_while(|_| {
         let deadline = peer.end.device.next_deadline();
         deadline.inspect(|now| peer.end.device.handle_timeouts(*now)).is_some()

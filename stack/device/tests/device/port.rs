@@ -1,11 +1,11 @@
-//! Events of the port, and what a changed GID table does to queue pairs.
+//! Events of the port, and the effect of a changed GID table on queue pairs.
 
 use super::*;
 use urxe_device::cq::{AsyncEvent, PortEventType};
 use urxe_device::qp::attr::PathMigState;
 
 #[test]
-fn a_changed_table_is_told_and_an_empty_place_leads_nowhere() {
+fn a_changed_table_is_reported_and_an_empty_entry_is_refused() {
     let (a, b, wire) = pair();
     let gids = a.device.gids();
     a.device.set_gids(gids.clone());
@@ -17,7 +17,7 @@ fn a_changed_table_is_told_and_an_empty_place_leads_nowhere() {
     let error = a.device.create_ah(a.pd, &to).unwrap_err();
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert!(error.to_string().contains("no valid entry"), "{error}");
-    // Connections keep the way that they have.
+    // Connections keep their paths.
     a.post(SendOp::Write { remote: b.remote(0) }, &[a.sge(0, 8)]);
     run(&a, &b, &wire);
     assert_eq!(a.statuses(), [WcStatus::Success]);
@@ -27,7 +27,7 @@ fn a_changed_table_is_told_and_an_empty_place_leads_nowhere() {
 }
 
 #[test]
-fn the_port_is_told_when_it_changes_only() {
+fn the_port_is_reported_when_it_changes_only() {
     let end = Host::new(A, 1);
     assert!(end.device.is_port_active());
     end.device.set_port_active(true);
@@ -53,7 +53,7 @@ fn an_alternate_path_is_kept_and_returned_but_never_taken() {
         assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
         assert!(error.to_string().contains("APM"), "{error}");
     }
-    // Migrated is what it is.
+    // The present state is MIGRATED.
     a.modify(a.qp, &QpAttr::default(), QpAttrMask::PATH_MIG_STATE);
     assert_eq!(a.device.query_qp(a.qp).unwrap().path_mig_state, PathMigState::Migrated);
     assert_eq!(a.events(), []);

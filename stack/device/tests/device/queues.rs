@@ -1,5 +1,4 @@
-//! Work queues: sizes asked for and reported, what completes, what is solicited, draining, messages
-//! of no bytes.
+//! Work queues: sizes, signalled and solicited completions, draining, messages of no bytes.
 
 use super::srq::{many, post_to};
 use super::*;
@@ -10,7 +9,7 @@ fn init(end: &Host, cap: QpCap, sq_sig_all: bool) -> QpInit {
     QpInit { cap, sq_sig_all, ..end.init() }
 }
 
-/// Wakes nobody: events are looked for.
+/// Wakes no thread: the test looks for events.
 struct Silent;
 
 impl Wake for Silent {
@@ -25,7 +24,7 @@ fn post_inline(end: &Host, qp: QpHandle, op: SendOp, parts: &[&[u8]]) -> Result<
 }
 
 #[test]
-fn sizes_are_what_was_asked_for_and_nothing_is_a_size_too() {
+fn sizes_are_as_requested_and_zero_is_a_size_too() {
     let (a, b, _) = pair();
     for [max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data] in
         [[1, 3, 5, 7, 1000], [77, 0, 0, 0, 33], [0; 5]]
@@ -35,7 +34,7 @@ fn sizes_are_what_was_asked_for_and_nothing_is_a_size_too() {
         assert_eq!(a.device.query_qp(qp).unwrap().cap, cap);
         a.connect_qp(qp, b.qp.qpn(), B);
         assert_eq!(a.device.query_qp(qp).unwrap().cap, cap, "connecting changes no size");
-        // Exactly as many as asked for, with as many pieces and as much inline data.
+        // The queue takes exactly the requested number, with all pieces and all inline data.
         let sges = vec![a.sge(0, 1); cap.max_send_sge as usize];
         for _ in 0..cap.max_send_wr {
             a.post_on(qp, SendOp::Send, &sges);
@@ -78,7 +77,7 @@ fn sq_sig_all_signals_every_send_and_nothing_else_does() {
 }
 
 #[test]
-fn only_a_solicited_message_or_an_error_wakes_who_armed_for_solicited_ones() {
+fn only_a_solicited_message_or_an_error_fires_a_queue_armed_for_solicited_ones() {
     let (a, b, wire, srq, pairs) = many(1, 8);
     let channel = Arc::new(CompletionChannel::new(Box::new(Silent)));
     let cq = b.device.create_cq(8, Some(Arc::clone(&channel)), 0).unwrap();
@@ -95,7 +94,7 @@ fn only_a_solicited_message_or_an_error_wakes_who_armed_for_solicited_ones() {
         (SendOp::WriteImm { remote: target, imm: 1 }, solicited, true),
     ] {
         assert!(!cq.arm(ArmKind::Solicited));
-        // Several packets: the bit stands in the last.
+        // In a message of several packets, the last one has the bit.
         let sges = [a.sge(0, 3000)];
         a.post_request(from, &SendRequest { flags, ..request(op, &sges) }).unwrap();
         run(&a, &b, &wire);
@@ -104,7 +103,7 @@ fn only_a_solicited_message_or_an_error_wakes_who_armed_for_solicited_ones() {
         assert_eq!(event.is_some(), wakes, "{op:?} {flags:?}");
         cq.ack_events(event.is_some().into());
     }
-    // A flushed receive is an error, and so solicited.
+    // A flushed receive is an error and therefore solicited.
     let own = b.create(&qp::init(QpType::Rc, b.pd, &cq));
     b.connect_qp(own, pairs[0].0.qpn(), A);
     b.post_recv_on(own, 1, &[]);
@@ -146,7 +145,7 @@ fn a_draining_queue_pair_goes_on_receiving_and_resumes_where_it_stopped() {
 #[test]
 fn messages_of_no_bytes_with_no_piece_and_with_pieces_of_no_bytes() {
     let (a, b, wire, srq, pairs) = many(1, 16);
-    // A piece of no bytes names no memory: its key is not looked at.
+    // A piece of no bytes names no memory, so its key is not checked.
     let nothing = Sge { addr: 0x1234, length: 0, lkey: urxe_wire::Lkey(0xdead) };
     let nowhere = Remote { addr: 0xffff_ffff_ffff_fff0, rkey: urxe_wire::Rkey(0xdead) };
     for sges in [&[][..], &[nothing], &[nothing, nothing, nothing]] {
@@ -159,7 +158,7 @@ fn messages_of_no_bytes_with_no_piece_and_with_pieces_of_no_bytes() {
         ] {
             let takes = !matches!(op, SendOp::Write { .. } | SendOp::Read { .. });
             if takes {
-                // The receive, too, may have no piece or an empty one.
+                // The receive may have no piece or an empty one as well.
                 srq.post(&[RecvRequest { wr_id: 1, sges: &sges[..sges.len().min(2)] }]).unwrap();
             }
             a.post_on(pairs[0].0, op, sges);
@@ -188,7 +187,7 @@ fn messages_of_no_bytes_with_no_piece_and_with_pieces_of_no_bytes() {
 
 #[test]
 fn more_reads_than_agreed_on_are_never_sent_and_never_served() {
-    // The own side keeps to max_rd_atomic: four here, of ten that are posted.
+    // This side keeps to max_rd_atomic: four of the ten posted READs.
     let (a, b, wire) = pair();
     for nr in 0..10 {
         a.post(SendOp::Read { remote: b.remote(nr * 8) }, &[a.sge(nr * 8, 8)]);
@@ -199,7 +198,7 @@ fn more_reads_than_agreed_on_are_never_sent_and_never_served() {
     runs.into_iter().for_each(|run| wire.push(run));
     run(&a, &b, &wire);
     assert_eq!(a.completions().len(), 10);
-    // A peer that goes beyond max_dest_rd_atomic of the other end is refused.
+    // A peer that exceeds max_dest_rd_atomic of the other end is refused.
     let (qp, one) = connect_another(&a, &b);
     b.go_to(one, QpState::Sqd);
     let narrow = QpAttr { max_dest_rd_atomic: 2, ..QpAttr::default() };
@@ -217,7 +216,7 @@ fn more_reads_than_agreed_on_are_never_sent_and_never_served() {
 }
 
 #[test]
-fn an_atomic_write_is_inline_whatever_the_queue_pair_has_room_for() {
+fn an_atomic_write_is_inline_even_without_room_for_inline_data() {
     let (a, b, wire) = pair();
     let cap = QpCap { max_send_wr: 2, max_recv_wr: 1, ..QpCap::default() };
     let [from, to] = [&a, &b].map(|end| end.create(&init(end, cap, true)));
@@ -232,7 +231,7 @@ fn an_atomic_write_is_inline_whatever_the_queue_pair_has_room_for() {
 }
 
 #[test]
-fn a_reset_takes_away_what_was_completed_and_not_polled() {
+fn a_reset_removes_completions_that_were_not_polled() {
     let (a, b, _) = pair();
     let kept = a.create_qp();
     let reset = a.create_qp();

@@ -1,21 +1,21 @@
-//! A wire on which packets overtake each other by a bounded number of places: up to the bound
-//! nobody asks for anything and nothing is sent twice.
+//! A wire on which packets overtake each other by a bounded number of places. Up to the bound, no
+//! side requests or sends a packet twice.
 
 use super::*;
 use urxe_types::rng::Rng;
 
-/// So many packets are kept for one that they overtook.
+/// The packets that a receiver stores while it waits for one that they overtook.
 pub(super) const HELD: u64 = 8;
-/// The most work requests of a round, the most bytes of one, and what each has of both buffers for
-/// itself.
+/// The most work requests of a round, the most bytes of one, and the bytes of both buffers for
+/// each.
 const MOST: u64 = 12;
 const LONGEST: u64 = 20_000;
 const PLACE: u64 = 32 << 10;
-/// What atomics add to.
+/// The offset of the word that atomics change.
 const CELL: u64 = (1 << 20) - 8;
 
-/// Moves packets until both sides are silent and wait for nothing. Of those that are on their way
-/// together, none is overtaken by more than `places`.
+/// Moves packets until both sides are silent and wait for nothing. Of packets in flight together,
+/// at most `places` overtake another.
 pub(super) fn run_overtaking(a: &Host, b: &Host, wire: &Wire, rng: &mut Rng, places: u64) {
     let ends = [a, b];
     loop {
@@ -29,7 +29,7 @@ pub(super) fn run_overtaking(a: &Host, b: &Host, wire: &Wire, rng: &mut Rng, pla
                 return;
             }
             let deadlines = ends.into_iter().filter_map(|end| end.device.next_deadline());
-            let now = deadlines.min().expect("who waits has a deadline").max(a.clock.now());
+            let now = deadlines.min().expect("a side that waits has a deadline").max(a.clock.now());
             for end in ends {
                 end.clock.set(now);
                 end.device.handle_timeouts(now);
@@ -43,7 +43,7 @@ pub(super) fn run_overtaking(a: &Host, b: &Host, wire: &Wire, rng: &mut Rng, pla
                     ..run.clone()
                 })
             });
-            // What comes `places` + 1 places later is behind it in any case.
+            // A packet that stands `places` + 1 places later arrives later in any case.
             let mut packets: Vec<_> = packets
                 .enumerate()
                 .map(|(place, packet)| (place as u64 + rng.between(0, places + 1), packet))
@@ -56,8 +56,8 @@ pub(super) fn run_overtaking(a: &Host, b: &Host, wire: &Wire, rng: &mut Rng, pla
     }
 }
 
-/// Nothing was asked for, sent twice or dropped, but for acknowledgements that a later one
-/// overtook.
+/// Asserts that no packet was requested, sent twice or dropped, except acknowledgements that a
+/// later one overtook.
 pub(super) fn assert_undisturbed(end: &Host, what: &str) {
     for counter in [
         Counter::SendSeqErr,
@@ -76,22 +76,22 @@ pub(super) fn assert_undisturbed(end: &Host, what: &str) {
     assert_eq!(held, executed, "{what}");
 }
 
-/// Where a work request's data lies, or is read from by the peer.
+/// Returns the offset of a work request's data, which the sender or a READ takes.
 fn source(nr: u64) -> u64 {
     nr * PLACE
 }
 
-/// Where its data goes at the peer.
+/// Returns the offset of its data at the peer.
 fn target(nr: u64) -> u64 {
     (MOST + nr) * PLACE
 }
 
-/// Where its answer goes.
+/// Returns the offset of its response.
 fn landing(nr: u64) -> u64 {
     2 * MOST * PLACE + nr * LONGEST
 }
 
-/// Posts some work requests of random kinds and lengths, with what they need at the peer.
+/// Posts some work requests of random kinds and lengths, and the receives for them at the peer.
 fn post(rng: &mut Rng, end: &Host, peer: &Host) -> Vec<(SendOp, u32)> {
     let mut posted = Vec::new();
     for nr in 0..rng.between(1, MOST) {
@@ -118,8 +118,8 @@ fn post(rng: &mut Rng, end: &Host, peer: &Host) -> Vec<(SendOp, u32)> {
     posted
 }
 
-/// All of them are done, and every byte is where it belongs. Returns how many added to the peer's
-/// cell.
+/// Asserts that all requests are complete and every byte is in place. Returns the number of
+/// additions to the peer's word.
 fn check(end: &Host, peer: &Host, posted: &[(SendOp, u32)], what: &str) -> u64 {
     let completions = end.completions();
     assert!(completions.iter().all(|wc| wc.status == WcStatus::Success), "{what}: {completions:?}");

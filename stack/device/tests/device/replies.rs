@@ -1,10 +1,10 @@
-//! Replies that bring the acknowledgement of the request along: it is the short last packet of
-//! their run, and told first. Where nothing can follow the reply in its run, the acknowledgement
-//! goes before it.
+//! Replies that take the acknowledgement of the request along. The acknowledgement is the short
+//! last packet of their run, and the receiver handles it first. If no packet can follow the reply
+//! in its run, the acknowledgement goes before it.
 
 use super::*;
 
-/// `a` asks, and `b` replies before it acknowledges.
+/// `a` sends a request, and `b` replies before it acknowledges.
 fn ask(reply: SendOp, reply_len: u32) -> (Host, Host, Wire) {
     let (a, b, wire) = pair();
     for end in [&a, &b] {
@@ -44,9 +44,9 @@ fn a_request_is_acknowledged_before_its_reply_is_received() {
 }
 
 #[test]
-fn answers_to_what_was_asked_keep_their_order() {
-    // A READ's answer and the acknowledgement of the SEND behind it: the latter alone would say
-    // that the former is lost.
+fn responses_and_acknowledgements_keep_their_order() {
+    // The acknowledgement of the SEND behind a READ response would, alone, report the response as
+    // lost.
     let (a, b, wire) = pair();
     b.post_recv(9, &[b.sge(0, 64)]);
     a.post(SendOp::Read { remote: b.remote(0) }, &[a.sge(0, 64)]);

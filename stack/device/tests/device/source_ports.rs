@@ -1,4 +1,4 @@
-//! Where packets come from, when the peer's address has many processes: a port for each.
+//! Source ports of packets to an address of several processes: one for each process.
 
 use std::mem::take;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const FIRST: u16 = 50_000;
 
-/// The peer slots of the paths that a device has opened. The port tells the slot.
+/// The peer slots of the paths that a device has opened. The source port shows the slot.
 #[derive(Clone, Default)]
 pub struct OpenedPaths(Arc<Mutex<Vec<u8>>>);
 
@@ -21,13 +21,13 @@ impl SourcePorts for OpenedPaths {
 }
 
 impl OpenedPaths {
-    /// The slots of those that were opened since the last look.
+    /// Returns the slots of the paths opened since the last call.
     pub fn take(&self) -> Vec<u8> {
         take(&mut *self.0.lock().unwrap())
     }
 }
 
-/// A host of this service, and the paths that it opens.
+/// Returns a host of this service, and the paths that it opens.
 pub fn host(qp_type: QpType) -> (Host, OpenedPaths) {
     let opened = OpenedPaths::default();
     let mut config = DeviceConfig::new(vec![Gid::from_ip(A.into())], 1);
@@ -39,8 +39,8 @@ fn of_slot(slot: u32, number: u32) -> Qpn {
     Qpn::masked(slot << SLOT_SHIFT | number)
 }
 
-/// Sends a message to each of these queue pairs: the source port and the destination of each
-/// packet, whose ICRC was made for that port.
+/// Sends a message to each of these queue pairs. Returns source port and destination of each
+/// packet; the ICRC was made for that port.
 fn send(host: &Host, ah: AhHandle, to: &[Qpn]) -> Vec<(u16, Qpn)> {
     for &qpn in to {
         let (to, flags) = (to_qp(ah, qpn, QKey(7)), SendFlags::INLINE);
@@ -71,7 +71,7 @@ fn datagrams_to_each_process_of_a_peer_come_from_a_port_of_their_own() {
     let sent = send(&host, ah, &to);
     assert_eq!(sent, to.map(|qpn| (FIRST + u16::from(peer_slot(qpn)), qpn)));
     assert_eq!(peer_slot(Qpn::QP1), MANAGEMENT_SLOT);
-    // They are opened once, and go with the handle.
+    // The paths are opened once and closed with the handle.
     let mut slots = opened.take();
     assert_eq!(slots.len(), 5);
     host.device.destroy_ah(ah).unwrap();

@@ -1,4 +1,4 @@
-//! Shared receive queues: who takes what, what errors leave behind, what is refused.
+//! Shared receive queues: the order of receives, the effects of errors, refusals.
 
 use super::*;
 use urxe_device::cq::{AsyncEvent, QpEventType, SrqEventType};
@@ -13,7 +13,7 @@ pub(super) fn post_to(srq: &Srq, end: &Host, wr_id: u64) {
     srq.post(&[RecvRequest { wr_id, sges: &sges }]).unwrap();
 }
 
-/// `a` with `n` queue pairs of its own, `b` with as many on one shared receive queue.
+/// Returns `a` with `n` queue pairs, and `b` with as many that share a receive queue.
 pub(super) fn many(
     n: usize,
     max_wr: u32,
@@ -38,7 +38,7 @@ fn two_hundred_and_fifty_six_queue_pairs_take_from_one_queue() {
     let mut next = 0;
     for round in 0..ROUNDS {
         for (nr, (from, to)) in pairs.iter().enumerate() {
-            // A window of 16 buffers goes round; every message has a length and content of its own.
+            // 16 buffers are used in turn. Every message has its own length and content.
             let (wr_id, len) = (next % 16, 1 + (nr * 13 + round * 977) % 4000);
             next += 1;
             post_to(&srq, &b, wr_id);
@@ -102,11 +102,11 @@ fn an_empty_queue_makes_the_peer_wait_and_moves_its_counter() {
 
 /// IBTA 11.6.3.2.
 #[test]
-fn an_error_flushes_what_was_taken_and_leaves_the_rest() {
+fn an_error_flushes_receives_that_were_taken_and_leaves_the_rest() {
     let (a, b, wire, srq, pairs) = many(2, 4);
     post_to(&srq, &b, 1);
     post_to(&srq, &b, 2);
-    // The first packet of a message takes a receive; the rest never comes.
+    // The first packet of a message takes a receive, and the rest never arrives.
     a.post_on(pairs[0].0, SendOp::Send, &[a.sge(0, 3000)]);
     a.transmit(&wire);
     let mut packets = wire.pop().unwrap();
@@ -121,7 +121,7 @@ fn an_error_flushes_what_was_taken_and_leaves_the_rest() {
     assert_eq!(b.events(), [last]);
     b.go_to(pairs[0].1, QpState::Err);
     assert_eq!(b.events(), [], "once");
-    // The other queue pair goes on with what is left.
+    // The other queue pair uses the remaining receive.
     a.post_on(pairs[1].0, SendOp::Send, &[a.sge(0, 10)]);
     let _ = wire.take();
     run(&a, &b, &wire);
@@ -136,11 +136,11 @@ fn a_queue_pair_without_a_shared_queue_has_no_last_receive() {
 }
 
 #[test]
-fn a_reset_loses_what_was_taken_and_the_queue_pair_takes_again() {
+fn a_reset_drops_a_receive_that_was_taken_and_the_queue_pair_takes_another() {
     let (a, b, wire, srq, pairs) = many(1, 4);
     post_to(&srq, &b, 1);
     post_to(&srq, &b, 2);
-    // Too long for its receive: the receive completes in error, the queue pair fails.
+    // The message is too long for its receive, which completes in error, and the queue pair fails.
     a.post_on(pairs[0].0, SendOp::Send, &[a.sge(0, PART as u32 + 1)]);
     run(&a, &b, &wire);
     let [wc] = b.completions()[..] else { panic!("one completion") };
@@ -196,7 +196,7 @@ fn refused_combinations_say_why() {
     assert_eq!(PostError::SharedReceive.errno(), libc::EINVAL);
 
     let init = |host: &Host, srq: &Arc<Srq>| {
-        // Its own sizes of receives are not looked at.
+        // Its own receive sizes are not checked.
         let cap = QpCap { max_recv_wr: u32::MAX, max_recv_sge: u32::MAX, ..QpCap::default() };
         QpInit { srq: Some(Arc::clone(srq)), cap, ..host.init() }
     };

@@ -1,4 +1,4 @@
-//! Whose turn it is when many wait for room in a budget of their path.
+//! The order of turns when many queue pairs wait for credit of their path.
 
 use urxe_test_support::packet::{ack, nak, write_only};
 use urxe_types::port::{Run, SendOutcome, Transmit};
@@ -8,10 +8,10 @@ use super::bursts::{Sender, number};
 use super::*;
 
 const MTU: u32 = 1024;
-/// Packets of a burst, and so of what is sent or not sent in one go.
+/// The packets of a burst, which is sent as a whole.
 const BURST: usize = 32;
 
-/// The PSN of a packet of queue pair `nr`.
+/// Returns the PSN of a packet of queue pair `nr`.
 fn psn(sender: &Sender, nr: usize, packet: usize) -> u32 {
     sender.end.device.query_qp(sender.qps[nr]).unwrap().sq_psn.add(packet as u32).value()
 }
@@ -21,12 +21,13 @@ fn acknowledge(sender: &Sender, nr: usize, packets: usize) {
     sender.receive([(nr, ack(psn(sender, nr, packets - 1)))]);
 }
 
-/// Tells queue pair `nr` that its packet behind the first `packets` has not come.
+/// Reports to queue pair `nr` that the packet behind its first `packets` is missing.
 fn miss(sender: &Sender, nr: usize, packets: usize) {
     sender.receive([(nr, nak(psn(sender, nr, packets), NakCode::PsnSequence))]);
 }
 
-/// The queue pairs whose packets leave now, each once for those in a row, and how many those are.
+/// Returns the queue pairs whose packets leave now, each once for packets in a row, and the number
+/// of these packets.
 fn turns(sender: &Sender) -> Vec<(u32, usize)> {
     let mut turns: Vec<(u32, usize)> = Vec::new();
     for (nr, _) in sender.runs().concat() {
@@ -38,7 +39,7 @@ fn turns(sender: &Sender) -> Vec<(u32, usize)> {
     turns
 }
 
-/// Queue pairs of which the first fills the window, and the second has a burst to send.
+/// Returns queue pairs of which the first fills the window, and the second has a burst to send.
 fn full() -> Sender {
     let sender = Sender::new(10);
     sender.post(0, SendOp::Send, 3 * BURST as u32 * MTU);
@@ -49,7 +50,7 @@ fn full() -> Sender {
 }
 
 #[test]
-fn who_waits_gets_room_in_order() {
+fn waiting_queue_pairs_get_credit_in_order() {
     let sender = full();
     for nr in 2..10 {
         sender.post(nr, SendOp::Send, BURST as u32 * MTU);
@@ -62,7 +63,7 @@ fn who_waits_gets_room_in_order() {
 }
 
 #[test]
-fn short_messages_that_come_later_go_before_who_waits_a_few_times_and_then_behind_it() {
+fn later_short_messages_bypass_a_waiting_queue_pair_a_few_times_and_then_follow_it() {
     let sender = full();
     let later = pass_over(&sender);
     acknowledge(&sender, 0, BURST);
@@ -83,7 +84,7 @@ fn a_queue_pair_blocked_at_a_post_answers_at_once_and_sends_in_its_turn() {
 }
 
 #[test]
-fn a_queue_pair_blocked_at_a_post_that_is_reset_sends_what_it_posts_then() {
+fn a_queue_pair_blocked_at_a_post_that_is_reset_sends_its_later_posts() {
     let sender = full();
     let later = pass_over(&sender);
     for _ in 0..3 {
@@ -96,7 +97,7 @@ fn a_queue_pair_blocked_at_a_post_that_is_reset_sends_what_it_posts_then() {
     acknowledge(&sender, 0, 3 * BURST);
     let sent: usize =
         turns(&sender).iter().filter(|(nr, _)| *nr == later as u32).map(|(_, count)| count).sum();
-    assert_eq!(sent, 1, "what was posted before is forgotten");
+    assert_eq!(sent, 1, "requests from before the reset are forgotten");
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn a_queue_pair_blocked_at_a_post_that_changes_its_path_sends_at_once() {
 }
 
 #[test]
-fn who_gives_way_to_one_that_is_gone_gets_its_turn_at_once() {
+fn a_queue_pair_that_yields_to_one_that_is_gone_gets_its_turn_at_once() {
     let sender = full();
     let later = pass_over(&sender);
     sender.go_to(1, QpState::Reset);
@@ -118,12 +119,12 @@ fn who_gives_way_to_one_that_is_gone_gets_its_turn_at_once() {
     assert_eq!(turns(&sender), [(later as u32, 1), (9, 1)]);
 }
 
-/// Lets others send short messages until they have to wait for the second; returns the first that
-/// had to.
+/// Lets other queue pairs send short messages until they must wait for the second. Returns the
+/// first that had to.
 fn pass_over(sender: &Sender) -> usize {
     let mut before = 0;
     let later = loop {
-        // Each has room for sixteen.
+        // The send queue of each has room for sixteen.
         let later = 2 + before / 16;
         sender.post(later, SendOp::Send, 1);
         match turns(sender)[..] {
@@ -137,7 +138,7 @@ fn pass_over(sender: &Sender) -> usize {
 }
 
 #[test]
-fn what_is_sent_again_goes_before_those_that_wait() {
+fn retransmissions_go_before_waiting_queue_pairs() {
     let sender = full();
     miss(&sender, 0, 1);
     let turns = turns(&sender);
@@ -146,7 +147,7 @@ fn what_is_sent_again_goes_before_those_that_wait() {
 }
 
 #[test]
-fn who_waits_to_read_holds_up_nobody_who_writes_nor_the_other_way_round() {
+fn queue_pairs_that_wait_to_read_do_not_delay_writes_nor_the_reverse() {
     let sender = full();
     let read = SendOp::Read { remote: sender.end.remote(0) };
     while !turns(&sender).is_empty() || sender.end.device.bytes_in_flight().1 == 0 {
@@ -214,7 +215,7 @@ fn a_budget_ends_a_call_between_turns_and_the_next_call_goes_on() {
     assert_eq!(packets, [2; 60]);
 }
 
-/// A port during whose sends another message is posted, as by a thread that never stops.
+/// A port that posts another message during each send, like a thread that never stops.
 struct PostingPort<'s>(&'s Sender);
 
 impl Transmit for PostingPort<'_> {

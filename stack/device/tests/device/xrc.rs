@@ -1,5 +1,4 @@
-//! Extended reliable connections: every operation, through which domain to which queue, and what is
-//! refused.
+//! Extended reliable connections: every operation to every queue of the domain, and refusals.
 
 use super::reordering::{HELD, assert_undisturbed, run_overtaking};
 use super::*;
@@ -16,8 +15,7 @@ fn new_xrcd(device: &Device) -> Arc<Xrcd> {
     device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).unwrap()
 }
 
-/// A shared receive queue of `xrcd` with a protection domain, region and completion queue of its
-/// own.
+/// A shared receive queue of `xrcd` with its own protection domain, region and completion queue.
 pub struct Inbox {
     pub srq: Arc<Srq>,
     cq: Arc<Cq>,
@@ -48,7 +46,7 @@ impl Inbox {
     }
 }
 
-/// `a` sends through `from`; `b` has the target `to` in `xrcd`.
+/// A connection: `a` sends through `from`, and `b` has the target `to` in `xrcd`.
 pub struct Xrc {
     pub a: Host,
     pub b: Host,
@@ -152,8 +150,8 @@ fn every_operation_of_a_reliable_connection() {
     assert_eq!(xrc.a.bytes(0, 16), [41u64.to_ne_bytes(), 42u64.to_ne_bytes()].concat());
     assert_eq!(xrc.b.bytes(80_000, 8), 7u64.to_ne_bytes());
 
-    // A region cannot be invalidated by a peer, only a window or a fast registration: what the
-    // reliable connection says, too.
+    // A peer may invalidate a window or a fast registration, but not a region, as on a reliable
+    // connection.
     inbox.post(5, 0, 64);
     xrc.post(&inbox, SendOp::SendInvalidate { rkey: extra.rkey }, &[xrc.a.sge(0, 8)]);
     xrc.run();
@@ -174,7 +172,7 @@ fn one_connection_reaches_every_queue_of_its_domain() {
             let [wc] = inbox.completions()[..] else { panic!("one completion in its own queue") };
             assert_eq!((wc.wr_id, wc.qp_num), (round, xrc.to.qpn()));
             assert_eq!(xrc.b.bytes(at as usize, 2500), vec![at as u8 + 1; 2500]);
-            // Reading with a key of one queue's protection domain, while the next request is for
+            // A READ uses a key of one queue's protection domain, while the next request is for
             // another.
             let other = &inboxes[(nr + 1) % 4];
             xrc.post(inbox, SendOp::Read { remote: inbox.remote(at) }, &[xrc.a.sge(100_000, 2500)]);
@@ -208,7 +206,7 @@ fn a_queue_that_the_domain_does_not_have_is_an_invalid_request() {
             1 => stranger.srq.id(),
             2 => plain.id(),
             _ => {
-                // It was used before, and is gone.
+                // The queue was used before and is gone.
                 inbox.post(1, 0, 10);
                 xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 10)]);
                 xrc.run();
@@ -312,7 +310,7 @@ fn each_end_has_one_queue_and_says_so() {
     let error = a.create_xrc_target(&xrc.xrcd).unwrap_err();
     assert!(matches!(error, CreateQpError::Xrcd(XrcdError::OtherDevice)));
 
-    // A queue of a domain is for targets alone, and no end of a connection takes one of its own.
+    // A queue of a domain serves targets only, and no end of a connection has its own.
     let init = |qp_type| QpInit { qp_type, srq: Some(Arc::clone(&inbox.srq)), ..xrc.b.init() };
     let created = b.create_qp(&init(QpType::Rc));
     assert_refused!(created, CreateQpError::Srq(SrqError::Xrc { .. }), EINVAL);
@@ -342,7 +340,7 @@ fn a_file_names_a_domain() {
     assert_refused!(opened, OpenXrcdError::Exists { given: FILE }, EINVAL);
     assert!(!Arc::ptr_eq(&first, &open(Some(other), create).unwrap()));
     assert!(!Arc::ptr_eq(&open(None, create).unwrap(), &open(None, create).unwrap()));
-    // Opened three times, closed three times; then the file has none.
+    // After three opens and three closes, the file has no domain.
     let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
     let cq = device.create_cq(1, None, 0).unwrap();
     let xrc = Some(XrcSrqInit { xrcd: Arc::clone(&first), cq });
@@ -355,7 +353,8 @@ fn a_file_names_a_domain() {
     device.close_xrcd(&first).unwrap();
     assert!(matches!(open(Some(FILE), XrcdFlags::empty()), Err(OpenXrcdError::NotThere { .. })));
     assert!(!Arc::ptr_eq(&first, &open(Some(FILE), create).unwrap()));
-    // Another process has one: to take part in that is refused, one of the own is made beside it.
+    // Another process has a domain: this process may not join that one, but may make its own beside
+    // it.
     let third = Inode { number: 4, ..FILE };
     let claim = |given| Err(OpenXrcdError::OtherProcess { given });
     for flags in [XrcdFlags::empty(), create | exclusive] {
@@ -364,14 +363,14 @@ fn a_file_names_a_domain() {
         assert_eq!(error.errno(), libc::EOPNOTSUPP);
     }
     let own = device.open_xrcd(Some(third), create, claim).unwrap();
-    // What the other process made in its own is not here.
+    // Queue pairs of the other process's domain cannot be opened here.
     let theirs = Qpn::masked(63 << 18 | 5);
     let opened = device.open_xrc_target(&own, theirs);
     assert_refused!(opened, OpenQpError::OtherProcess { given } if given == theirs, EOPNOTSUPP);
 }
 
-/// The target is a responder like any other: what came before its turn is executed in it, each
-/// message with the queue that it names.
+/// The target is a responder like any other: it executes early packets in their turn, each message
+/// with the queue that it names.
 #[test]
 fn messages_that_overtake_each_other_reach_their_queues_in_order() {
     for seed in 0..20 {
@@ -404,9 +403,9 @@ fn messages_that_overtake_each_other_reach_their_queues_in_order() {
     }
 }
 
-/// A target stays in RTR, where its clock must run too.
+/// A target stays in RTR, where its timers must run too.
 #[test]
-fn a_target_asks_for_what_does_not_come() {
+fn a_target_requests_missing_packets() {
     let (xrc, inbox) = Xrc::with_inbox();
     xrc.post(&inbox, SendOp::Write { remote: inbox.remote(0) }, &[xrc.a.sge(0, 2000)]);
     xrc.a.transmit(&xrc.wire);

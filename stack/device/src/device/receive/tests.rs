@@ -1,15 +1,15 @@
-//! What is decided about a packet, without queue pairs.
+//! The decision on a packet, without queue pairs.
 
 use super::*;
 
 const QP: Qpn = Qpn::masked(0x1234);
 const OTHER: Qpn = Qpn::masked(0x5678);
 
-/// A packet of a SEND to [`QP`], which no queue pair is locked for.
+/// A packet of a SEND to [`QP`], while no queue pair is locked.
 const PACKET: PacketFacts =
     PacketFacts { kind: Kind::Send, dest_qp: QP, to_group: false, locked: None, shares_gsi: false };
 
-/// A device that has [`QP`], [`OTHER`] and queue pair 1.
+/// Decides for a device that has [`QP`], [`OTHER`] and queue pair 1.
 fn step(packet: PacketFacts) -> Step {
     next_step(packet, |qpn| {
         [GSI_QPN, QP, OTHER].iter().position(|of| *of == qpn).map(|at| at as u32)
@@ -25,7 +25,7 @@ fn a_packet_goes_to_the_locked_queue_pair_without_a_look_up_or_to_another() {
 }
 
 #[test]
-fn a_number_that_the_device_does_not_have_is_unmatched_whatever_is_locked() {
+fn an_unknown_number_is_unmatched_with_and_without_a_locked_queue_pair() {
     let packet = PacketFacts { dest_qp: Qpn::masked(0x9999), ..PACKET };
     assert_eq!(step(packet), Step::Unmatched);
     assert_eq!(step(PacketFacts { locked: Some(QP), ..packet }), Step::Unmatched);
