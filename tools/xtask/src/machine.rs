@@ -16,7 +16,7 @@ pub fn is_root() -> bool {
 /// Fails without root rights; the error names `what` needs them.
 pub fn need_root(task: &str, what: &str) -> Result<()> {
     if !is_root() {
-        bail!("{what} need root's rights: run sudo -E cargo xtask {task}");
+        bail!("{what} need root rights: run sudo -E cargo xtask {task}");
     }
     Ok(())
 }
@@ -60,7 +60,9 @@ pub fn need_nightly(runner: &mut Runner) -> Result<()> {
         return Ok(());
     }
     if !succeeds("rustup", &["--version"]) {
-        bail!("this machine lacks the nightly toolchain; install rustup, which fetches it");
+        bail!(
+            "this machine lacks the nightly toolchain; install rustup, which installs the toolchain"
+        );
     }
     let install = ["toolchain", "install", "nightly", "--profile", "minimal"];
     runner.run(Command::new("rustup").args(install))

@@ -102,7 +102,7 @@ impl Runner {
         if !self.incremental && std::env::var_os("CARGO_INCREMENTAL").is_none() {
             command.env("CARGO_INCREMENTAL", "0");
         }
-        let mut child = command.spawn().with_context(|| format!("start {shown}"))?;
+        let mut child = command.spawn().with_context(|| format!("cannot start {shown}"))?;
         // The pipe ends when no process holds its write end, so this process closes its own.
         command.stdout(Stdio::null()).stderr(Stdio::null());
 

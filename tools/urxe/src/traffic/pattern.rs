@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_difference_is_told() {
+    fn the_first_difference_is_returned() {
         assert_eq!(difference(&[1, 2, 3], &[1, 2, 3]), None);
         assert_eq!(difference(&[1, 0, 0], &[1, 2, 3]), Some((1, 0, 2)));
     }

@@ -64,7 +64,7 @@ fn a_server_for_many_serves_many_at_once() {
 }
 
 #[test]
-fn what_one_end_is_told_the_other_says() {
+fn lines_of_one_end_are_printed_by_the_other() {
     let mut listening = urxe(3, "listen 0");
     let mut server = Server::start({
         listening.stdin(Stdio::piped());
@@ -103,7 +103,7 @@ fn a_transfer_is_compared_and_measured() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_have_a_remedy() {
     for words in ["connect 127.83.5.1 9", "rping -c -a 127.83.5.1 -p 9"] {
         assert_eq!(
             urxe(5, words).finish().fails(1),

@@ -64,7 +64,7 @@ fn json_is_an_object_a_line() {
 }
 
 #[test]
-fn damage_is_told_after_what_came_before() {
+fn damage_is_reported_after_the_packets_before() {
     let whole = std::fs::read(capture("atomic_cs.pcap")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.pcap");
@@ -123,7 +123,7 @@ fn comments_of_the_capture_are_shown() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_files_are_named() {
     assert!(decode("", "no-such-file.pcap").fails(1).contains("cannot open "));
     assert!(decode("", "../Cargo.toml").fails(1).contains("not a capture"));
     assert!(decode("--json --verbose", "rnr.pcap").fails(2).contains("cannot be used with"));

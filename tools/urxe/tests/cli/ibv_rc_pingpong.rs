@@ -302,7 +302,7 @@ fn wrong_bytes_are_found() {
 }
 
 #[test]
-fn different_sizes_are_told() {
+fn different_sizes_are_reported() {
     let ibv = Options { timeout: Duration::from_secs(1), ..Options::new(1000, 10) };
     let _exclusive = exclusive();
     // The substitute sends 1000 bytes, and urxe expects 2000.

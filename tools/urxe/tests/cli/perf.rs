@@ -151,7 +151,7 @@ fn every_target_has_a_row() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_a_usage_error() {
+fn impossible_cases_are_usage_errors() {
     for (arguments, stderr) in [
         ("write --latency --qps 2", "one outstanding message"),
         ("send --bandwidth -l 200", "the posting list is 200; the allowed range is 1 to 128"),
@@ -166,7 +166,7 @@ fn what_cannot_be_measured_is_a_usage_error() {
 }
 
 #[test]
-fn what_fails_is_named() {
+fn failures_are_named() {
     assert!(
         run("-d 192.0.2.1 -n 1").fails(1).contains("192.0.2.1 is not an address of this machine")
     );

@@ -109,7 +109,7 @@ fn alone_with_events_other_sizes_and_a_small_mtu() {
 }
 
 #[test]
-fn the_table_says_what_the_object_says() {
+fn the_table_has_the_rows_of_the_object() {
     let text = run(&format!("--quick -n 10 -d {}", address(3, 1))).ok();
     for operation in ["SEND", "WRITE", "READ", "FETCH_ADD", "CMP_SWAP"] {
         assert!(text.contains(&format!("\n{operation} ")), "{operation} in {text}");
@@ -229,7 +229,7 @@ fn between_two_processes_for_machines() {
 /// The peer completes the exchange and then sends nothing, as if a message of either end had been
 /// lost.
 #[test]
-fn what_is_lost_ends_the_run() {
+fn a_lost_message_ends_the_run() {
     let mine = format!("0000:{:06x}:000001:{:020x}ffff{:08x}\0", 0x77, 0, 0x7f40_3502);
     std::thread::scope(|scope| {
         let server = listen(&format!("-t uc -d {}", address(52, 1)));

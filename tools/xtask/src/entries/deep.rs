@@ -52,7 +52,7 @@ pub fn budget(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let keep: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => &[],
         ["keep"] => &["--", "keep"],
-        _ => bail!("expected keep, or nothing"),
+        _ => bail!("unknown arguments {arguments:?}; allowed: keep, or none"),
     };
     need_packages(&["valgrind"], runner)?;
     let mut bench = cargo(["bench", "--workspace", "--bench", "budget", "--profile", "dev"]);
@@ -107,7 +107,7 @@ pub fn kernel(arguments: &[String], runner: &mut Runner) -> Result<()> {
         [] => &[],
         ["all"] => &["--", "--ignored"],
         ["speed"] => &["--release", "--", "--ignored", "--nocapture", "speed::"],
-        _ => bail!("expected all, speed, or nothing"),
+        _ => bail!("unknown arguments {arguments:?}; allowed: all, speed, or none"),
     };
     need_root("kernel", "network namespaces and the guests' images")?;
     runner.run(&mut Command::new("tests/kernel/setup.sh"))?;

@@ -33,7 +33,8 @@ fn run_target(target: &str, seconds: u64, runner: &mut Runner) -> Result<()> {
     let found = target_folder().join("fuzz-found").join(target);
     let kept = root().join("fuzz/corpus").join(target);
     for folder in [&found, &kept] {
-        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let mut command = cargo(["+nightly", "fuzz", "run", "--features", "libfuzzer", target]);
     command.args([found, kept]).arg("--").arg(format!("-max_total_time={seconds}"));

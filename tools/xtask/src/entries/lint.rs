@@ -30,7 +30,8 @@ const CHECKS: [Check; 6] = [
 /// Runs all checks, or the named one; each counts as a test.
 pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
     if arguments.iter().any(|name| CHECKS.iter().all(|(check, _)| check != name)) {
-        bail!("expected {}, or nothing", CHECKS.map(|(name, _)| name).join(", "));
+        let names = CHECKS.map(|(name, _)| name).join(", ");
+        bail!("unknown arguments {arguments:?}; allowed: {names}, or none");
     }
     for (name, check) in CHECKS {
         if !arguments.is_empty() && arguments.iter().all(|argument| argument != name) {
@@ -55,7 +56,7 @@ pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
         }
     }
     if runner.tally.failed > 0 {
-        bail!("ARCHITECTURE.md and CONTRIBUTING.md have the rules")
+        bail!("see the rules in ARCHITECTURE.md and CONTRIBUTING.md")
     }
     Ok(())
 }

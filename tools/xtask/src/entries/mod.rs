@@ -51,20 +51,20 @@ pub const HELP: &str = "\
 usage: cargo xtask TASK [ARGUMENT]
 
 Before a commit:
-  fmt                       2 s  the formatting (cargo fmt mends it)
+  fmt                       2 s  the formatting (cargo fmt corrects it)
   structure [CHECK]         5 s  dependencies, sizes of files and lines, and the language
   clippy                  1 min  lints; a warning is an error
   doc                     1 min  the documentation; a warning is an error
   test                    4 min  all tests that need neither root nor packages
 
-By what was touched:
+By the changed part:
   sim [SEEDS]             1 min  fault simulation over 2000 seeds
   loom                    4 min  every interleaving of shared structures
   asan                    2 min  the memory module under AddressSanitizer
   fuzz [SECONDS]          8 min  each fuzz target for 60 s
   allocations              30 s  no message allocates
-  budget [keep]           1 min  a message costs no more instructions than are kept; keep what it costs
-  golden                  5 min  write the golden texts anew
+  budget [keep]           1 min  instructions of a message, compared with the stored counts; keep stores them
+  golden                  5 min  update the golden texts
 
 With other programs and kernels; install packages by name as root:
   namespace               1 min  packets on the wire, and several users of an address
@@ -82,7 +82,7 @@ Delivering:
   package [--built P] …   2 min  an archive and a .deb
 
 Together:
-  ci                     20 min  what CI runs; as root, installs what it needs
+  ci                     20 min  the tasks of CI; as root, installs their packages
   sharing                 5 min  200 processes of one address killed
   long [CAMPAIGN…]        hours  sim, fuzz, sharing, programs, newer and kernel at length
 ";
@@ -90,21 +90,25 @@ Together:
 /// Finds a task by name.
 pub fn task(name: &str) -> Result<Task> {
     let found = TASKS.iter().find(|(task, _)| *task == name).map(|(_, task)| *task);
-    found.with_context(|| format!("no task {name:?}"))
+    found.with_context(|| format!("there is no task {name:?}"))
 }
 
 /// Returns the one number that an entry may be given.
 fn number(arguments: &[String], default: u64) -> Result<u64> {
     match arguments {
         [] => Ok(default),
-        [text] => text.parse().with_context(|| format!("{text:?} is no number")),
-        _ => bail!("expected one number or nothing"),
+        [text] => text.parse().with_context(|| format!("{text:?} is not a number")),
+        _ => bail!("unknown arguments {arguments:?}; allowed: one number, or none"),
     }
 }
 
 /// Refuses arguments.
 fn none(arguments: &[String]) -> Result<()> {
-    if arguments.is_empty() { Ok(()) } else { bail!("it takes no arguments") }
+    if arguments.is_empty() {
+        Ok(())
+    } else {
+        bail!("unknown arguments {arguments:?}; this task takes none")
+    }
 }
 
 #[cfg(test)]

@@ -65,7 +65,9 @@ fn options(arguments: &[String], has_prefix: bool) -> Result<Options> {
             [option, folder] if option == "--built" => {
                 options.source = Source::Built(root().join(folder));
             }
-            _ => bail!("expected [--prefix FOLDER] (install) [--profile PROFILE | --built FOLDER]"),
+            _ => bail!(
+                "unknown arguments {arguments:?}; allowed: [--prefix FOLDER] (install) [--profile PROFILE | --built FOLDER]"
+            ),
         }
     }
     Ok(options)

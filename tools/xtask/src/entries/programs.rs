@@ -39,7 +39,7 @@ pub fn programs(arguments: &[String], runner: &mut Runner) -> Result<()> {
         [] => &[],
         ["all"] => &["--", "--ignored", "--nocapture", "every_"],
         ["speed"] => &["--release", "--", "--ignored", "--nocapture", "fast"],
-        _ => bail!("expected all, speed, or nothing"),
+        _ => bail!("unknown arguments {arguments:?}; allowed: all, speed, or none"),
     };
     need_packages(&PACKAGES, runner)?;
     if longer.is_empty() {

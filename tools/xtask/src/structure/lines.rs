@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_wrapped_may_be_long() {
+    fn unwrappable_lines_may_be_long() {
         let words = "word ".repeat(25);
         let rust = format!(
             "//! | {words}|\n//! ```text\n//! {words}\n//! ```\n// https://example.org/{words}\n\

@@ -216,7 +216,7 @@ fn times_that_are_none() {
 }
 
 #[test]
-fn what_is_no_capture() {
+fn other_files_are_refused() {
     assert!(matches!(read(b"").1, Some(CaptureError::Empty)));
     assert!(matches!(read(b"abc").1, Some(CaptureError::Truncated { offset: 0, have: 3 })));
     let error = read(b"#!/bin/sh\nexit 0\n# and much more text").1.unwrap();
@@ -227,7 +227,7 @@ fn what_is_no_capture() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_what_came_before() {
+fn a_truncated_file_returns_the_packets_before() {
     for file in [ng(Order::Little), Order::Big.classic(0xa1b2_c3d4, &[b"one", b"three"])] {
         let whole = read(&file).0;
         for len in 1..file.len() {
@@ -275,7 +275,7 @@ fn a_packet_of_an_unknown_interface() {
 }
 
 #[test]
-fn a_read_error_is_told() {
+fn a_read_error_is_reported() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

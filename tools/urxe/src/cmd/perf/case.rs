@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused_with_the_reason() {
+    fn impossible_cases_are_refused_with_the_reason() {
         use Operation::{FetchAdd, Read, Send, Write};
         let latency = Case::latency(Write, 64, 4096, Limit::Messages(10));
         for (case, expected) in [

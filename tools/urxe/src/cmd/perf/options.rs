@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_measured_unless_told_otherwise() {
+    fn everything_is_measured_by_default() {
         let all = cases("").unwrap();
         assert_eq!(
             all.len(),

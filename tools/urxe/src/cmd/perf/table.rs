@@ -59,8 +59,7 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{table}")?;
     }
     if !report.floors.is_empty() {
-        let mut table =
-            output::table(&["floor", "Gb/s", "10^6\ndatagrams/s", "µs\np50", "lost"], 1);
+        let mut table = output::table(&["floor", "Gb/s", "10^6/s", "µs\np50", "lost"], 1);
         for row in &report.floors {
             table.add_row([
                 row.floor.clone(),
@@ -72,6 +71,11 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         }
         writeln!(out, "\n{table}")?;
     }
+    print_notes(report, out)
+}
+
+/// Prints the explanations of the tables, and the result of the verification.
+fn print_notes(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let again = match report.retries {
         0 => "no retransmission".to_owned(),
         1 => "1 retransmission".to_owned(),

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_tells_who_sent_to_whom() {
+    fn a_header_has_source_and_destination() {
         let mut v4 = [0; GRH_LEN];
         v4[20] = 0x45;
         v4[32..40].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);

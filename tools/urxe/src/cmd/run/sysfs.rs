@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_made_once_and_holds_what_the_kernel_shows() {
+    fn a_folder_is_created_once_with_the_files_of_the_kernel() {
         let place = tempfile::tempdir().unwrap();
         let links = ["mine=127.0.0.3".parse().unwrap()];
         let made = folder(&links, place.path()).unwrap();

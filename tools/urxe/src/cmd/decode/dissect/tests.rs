@@ -71,7 +71,7 @@ fn a_flipped_bit_breaks_the_icrc() {
 }
 
 #[test]
-fn a_packet_cut_by_the_capture_shows_what_is_there() {
+fn a_truncated_packet_shows_its_captured_part() {
     let bytes = write_only(&[0xee; 300]);
     // Ethernet 14, IPv4 20, UDP 8, BTH 12, RETH 16.
     let headers = 70;

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_probe_says_what_it_found() {
+    fn every_probe_has_its_texts() {
         let probes = run();
         let names: Vec<_> = probes.iter().map(|probe| probe.name).collect();
         for probe in &probes {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receive_buffer_holds_what_it_was_granted() {
+    fn the_receive_buffer_holds_packets_as_granted() {
         let probe = buffers::receive();
         let granted = sysctl("net/core/rmem_max").unwrap() >= 8 << 20;
         assert_eq!(

@@ -113,7 +113,7 @@ fn another_program_is_named() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_refused_connection_names_the_port() {
     let address = loopback().local_addr().unwrap();
     let error = Exchange::connect(&address.ip().to_string(), address.port()).unwrap_err();
     assert!(error.to_string().contains(&format!("TCP port {}", address.port())), "{error}");
