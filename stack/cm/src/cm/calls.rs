@@ -22,7 +22,7 @@ urxe_types::errors! {
         UnknownId(CommId) = EINVAL,
         #[error("the listener does not exist")]
         UnknownListener = EINVAL,
-        #[error("connection {id} is in state {state}, which does not allow {call:?}")]
+        #[error("connection {id} is in state {state}, which does not allow {call}")]
         State { id: CommId, state: CmState, call: Input } = EINVAL,
         #[error("service {0} already has a listener")]
         InUse(ServiceId) = EADDRINUSE,

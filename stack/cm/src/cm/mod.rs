@@ -259,7 +259,7 @@ impl ConnectionManager {
             connection.pending_request.as_ref().map(|pending_request| pending_request.attribute);
         let Some(step) = table::step(connection.state, input) else {
             unreachable!(
-                "{input:?} has a row wherever there is a timer, not in {}",
+                "every state with a timer has a row for {input}, but not {}",
                 connection.state
             )
         };

@@ -56,43 +56,45 @@ impl CmState {
     }
 }
 
-/// An input to a connection: a call, a message or a timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Input {
-    CallReq,
-    CallMra,
-    CallRep,
-    CallRtu,
-    CallRej,
-    CallDreq,
-    CallDrep,
-    CallSidrReq,
-    CallSidrRep,
-    /// The queue pair received data, so the RTU was lost or is late.
-    CommEstablished,
-    /// A repetition of the connection's REQ.
-    Req,
-    /// The peer's REQ crossed this side's REQ, and the peer becomes the active side.
-    PeerReqYields,
-    /// The peer's REQ crossed this side's REQ, and this side remains the active side.
-    PeerReqStays,
-    MraOfReq,
-    MraOfRep,
-    Rej,
-    RejStale,
-    /// The peer has not requested the connection yet, although both sides will.
-    RejPeerNotReady,
-    Rep,
-    Rtu,
-    Dreq,
-    Drep,
-    Lap,
-    SidrReq,
-    SidrRep,
-    /// The last retransmission also remained without a reply.
-    RetriesExhausted,
-    TimewaitExit,
+urxe_types::named_enum! {
+    /// An input to a connection: a call, a message or a timeout.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[allow(missing_docs)]
+    pub enum Input: as_str {
+        CallReq => "sending a REQ",
+        CallMra => "sending an MRA",
+        CallRep => "sending a REP",
+        CallRtu => "sending an RTU",
+        CallRej => "sending a REJ",
+        CallDreq => "sending a DREQ",
+        CallDrep => "sending a DREP",
+        CallSidrReq => "sending a SIDR_REQ",
+        CallSidrRep => "sending a SIDR_REP",
+        /// The queue pair received data, so the RTU was lost or is late.
+        CommEstablished => "reporting the arrival of data",
+        /// A repetition of the connection's REQ.
+        Req => "a repeated REQ",
+        /// The peer's REQ crossed this side's REQ, and the peer becomes the active side.
+        PeerReqYields => "a REQ of the new active side",
+        /// The peer's REQ crossed this side's REQ, and this side remains the active side.
+        PeerReqStays => "a REQ of the new passive side",
+        MraOfReq => "an MRA for a REQ",
+        MraOfRep => "an MRA for a REP",
+        Rej => "a REJ",
+        RejStale => "a REJ of a stale connection",
+        /// The peer has not requested the connection yet, although both sides will.
+        RejPeerNotReady => "a REJ of a peer without a REQ",
+        Rep => "a REP",
+        Rtu => "an RTU",
+        Dreq => "a DREQ",
+        Drep => "a DREP",
+        Lap => "a LAP",
+        SidrReq => "a repeated SIDR_REQ",
+        SidrRep => "a SIDR_REP",
+        /// The last retransmission also remained without a reply.
+        RetriesExhausted => "the end of the last retry",
+        TimewaitExit => "the end of TIMEWAIT",
+    }
 }
 
 /// The action for an input.

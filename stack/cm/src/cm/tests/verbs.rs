@@ -31,7 +31,7 @@ fn calls_in_a_wrong_state_name_the_state() {
     let text = cm.disconnect(Time::ZERO, id, PrivateData::NONE).unwrap_err();
     assert_eq!(
         text.to_string(),
-        format!("connection {id} is in state REQ_SENT, which does not allow CallDreq")
+        format!("connection {id} is in state REQ_SENT, which does not allow sending a DREQ")
     );
     assert_eq!(text.errno(), libc::EINVAL);
     cm.destroy(Time::ZERO, id).unwrap();

@@ -116,65 +116,63 @@ fn every_length_of_a_request_arrives_and_longer_data_is_an_error() {
     }
 }
 
-#[test]
-fn every_length_of_a_reply_arrives_and_longer_data_rejects() {
+/// Calls `reply` for a request of the passive side, with every length.
+fn for_each_length(reply: impl Fn(&mut TwoHosts, Capacity, usize, CmaId)) {
     for capacity in CAPACITIES {
-        let is_connection = capacity.space == PortSpace::TCP;
         let mut session = Session::new(capacity);
         for len in 0..=MOST {
             let (active, passive) = session.asked(3);
-            let hosts = &mut session.hosts;
-            let result =
-                hosts.b.cma.accept(hosts.now, passive, &param(&pattern(len), passive.0 as usize));
-            hosts.run();
-            if len <= capacity.accept {
-                result.unwrap();
-                let event =
-                    hosts.a.expect(if is_connection { ConnectResponse } else { Established });
-                assert_received(&event.param, &pattern(len), capacity.accept);
-            } else {
-                assert_too_much(result, len, capacity.accept);
-                let (rejection, reason) =
-                    if is_connection { (Rejected, CONSUMER) } else { (Unreachable, REFUSED) };
-                let event = hosts.a.expect(rejection);
-                assert_eq!(event.status, reason);
-                assert_received(&event.param, &[], capacity.reject);
-                // The rejection is final.
-                assert!(hosts.b.cma.accept(hosts.now, passive, &param(&[], 1)).is_err());
-            }
-            hosts.destroy([active], [passive]);
-            hosts.run();
+            reply(&mut session.hosts, capacity, len, passive);
+            session.hosts.destroy([active], [passive]);
+            session.hosts.run();
         }
         session.close();
     }
 }
 
+/// Checks that the active side receives a rejection with `data`.
+#[track_caller]
+fn assert_rejected(hosts: &mut TwoHosts, capacity: Capacity, data: &[u8]) {
+    let is_connection = capacity.space == PortSpace::TCP;
+    let (rejection, reason) =
+        if is_connection { (Rejected, CONSUMER) } else { (Unreachable, REFUSED) };
+    let event = hosts.a.expect(rejection);
+    assert_eq!(event.status, reason);
+    assert_received(&event.param, data, capacity.reject);
+}
+
+#[test]
+fn every_length_of_a_reply_arrives_and_longer_data_rejects() {
+    for_each_length(|hosts, capacity, len, passive| {
+        let data = pattern(len);
+        let result = hosts.b.cma.accept(hosts.now, passive, &param(&data, passive.0 as usize));
+        hosts.run();
+        if len <= capacity.accept {
+            result.unwrap();
+            let is_connection = capacity.space == PortSpace::TCP;
+            let event = hosts.a.expect(if is_connection { ConnectResponse } else { Established });
+            assert_received(&event.param, &data, capacity.accept);
+        } else {
+            assert_too_much(result, len, capacity.accept);
+            assert_rejected(hosts, capacity, &[]);
+            // The rejection is final.
+            assert!(hosts.b.cma.accept(hosts.now, passive, &param(&[], 1)).is_err());
+        }
+    });
+}
+
 #[test]
 fn every_length_of_a_rejection_arrives_and_longer_data_is_an_error() {
-    for capacity in CAPACITIES {
-        let is_connection = capacity.space == PortSpace::TCP;
-        let mut session = Session::new(capacity);
-        for len in 0..=MOST {
-            let (active, passive) = session.asked(3);
-            let hosts = &mut session.hosts;
-            let mut reject = |data: &[u8]| {
-                hosts.b.cma.reject(hosts.now, passive, RejReason::CONSUMER_DEFINED, data)
-            };
-            let mut received = len;
-            if len > capacity.reject {
-                assert_too_much(reject(&pattern(len)), len, capacity.reject);
-                received = 1;
-            }
-            reject(&pattern(received)).unwrap();
-            hosts.run();
-            let (rejection, reason) =
-                if is_connection { (Rejected, CONSUMER) } else { (Unreachable, REFUSED) };
-            let event = hosts.a.expect(rejection);
-            assert_eq!(event.status, reason);
-            assert_received(&event.param, &pattern(received), capacity.reject);
-            hosts.destroy([active], [passive]);
-            hosts.run();
+    for_each_length(|hosts, capacity, len, passive| {
+        let mut reject =
+            |data: &[u8]| hosts.b.cma.reject(hosts.now, passive, RejReason::CONSUMER_DEFINED, data);
+        let mut received = len;
+        if len > capacity.reject {
+            assert_too_much(reject(&pattern(len)), len, capacity.reject);
+            received = 1;
         }
-        session.close();
-    }
+        reject(&pattern(received)).unwrap();
+        hosts.run();
+        assert_rejected(hosts, capacity, &pattern(received));
+    });
 }
