@@ -1,29 +1,31 @@
 //! Queue pairs.
 //!
-//! One queue pair is one `&mut self` state machine: packets, posts and time go in, packets go into
-//! a run, completions into the completion queues. It knows no socket and no other queue pair. `Qp`
-//! keeps what is the same for every service and hands the rest to the service of its type.
+//! A queue pair is a state machine behind `&mut self`. Packets, posted work requests and the time
+//! come in. Packets go out into a run, and completions into the completion queues. The state
+//! machine uses no socket and no other queue pair. [`Qp`] holds the parts that all services share,
+//! and passes the rest on to the service of its type.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`transition`] | which transition takes which attributes: one table |
-//! | `queue` | the ring of sends |
-//! | `recv_queue` | where receives come from: the own ring or a shared one |
-//! | `service` | a service: a half that sends and a half that receives |
-//! | `any_service` | the services by the type of their queue pairs |
+//! | [`transition`] | the transitions and their attributes, in one table |
+//! | `queue` | the ring of send work requests |
+//! | `recv_queue` | the source of receives: a ring of its own, or a shared receive queue |
+//! | `service` | the traits of a service: one half sends, the other receives |
+//! | `any_service` | the service of each type of queue pair |
 //! | `rc` | reliable connections |
 //! | `uc` | the responder of an unreliable connection |
 //! | [`ud`] | the responder of a datagram queue pair |
-//! | `unreliable` | the requester of both: sending without answers |
-//! | `inbound` | the message under way to a connected responder |
-//! | `headers` | opcode and headers of each packet of a SEND or WRITE |
-//! | `local_ops` | work requests that send nothing: windows and fast registration |
+//! | `unreliable` | the requester of both unreliable services |
+//! | `inbound` | the message that a connected responder is receiving |
+//! | `headers` | the opcode and headers of SEND and WRITE packets |
+//! | `local_ops` | work requests that send nothing: memory windows and fast registration |
 //! | `context` | the surroundings of a call into a queue pair |
 //! | `qp_core` | the state and attributes that the two halves share |
-//! | `completion_batch` | completions of sends, told together |
+//! | `completion_batch` | batches of send completions |
 //! | `sge_copy` | copies between packets and scatter-gather lists |
 
-// Before `any_service`: enum_dispatch writes the enum's code where the second of the two stands.
+// Must precede `any_service`: enum_dispatch expands the enum where the later of the two is
+// declared.
 mod service;
 
 mod any_service;
@@ -70,40 +72,40 @@ use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::time::Time;
 
-/// What a queue pair is made of; nothing of it changes while it lives.
+/// The properties of a queue pair that are fixed at its creation.
 #[derive(Debug)]
 pub struct QpInit {
-    /// Service.
+    /// The transport service.
     pub qp_type: QpType,
-    /// Protection domain of its local buffers and of what peers may reach through it, or a parent
+    /// The protection domain of local buffers and of the memory that peers may reach, or a parent
     /// domain of that.
     pub pd: PdId,
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: Arc<Cq>,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: Arc<Cq>,
-    /// Where receives come from, if not from a queue of its own; the sizes of that one are then not
-    /// looked at.
+    /// The shared receive queue, if the queue pair has none of its own. The receive sizes in `cap`
+    /// are ignored then.
     pub srq: Option<Arc<Srq>>,
-    /// Sizes of its queues.
+    /// The sizes of the queues.
     pub cap: QpCap,
-    /// Every send makes a completion, whatever its flags say.
+    /// Every send makes a completion, whatever its flags are.
     pub sq_sig_all: bool,
 }
 
-/// One queue pair.
+/// A queue pair.
 #[derive(Debug)]
 #[repr(C)] // what each packet looks at stands together
 pub(crate) struct Qp {
-    /// The earliest entry that the device's timers hold for it.
+    /// The earliest entry of this queue pair in the device's timers.
     pub timer_at: Time,
-    /// The entry that was the earliest before, if it still stands.
+    /// The entry that was the earliest before that one, if the timers still hold it.
     pub timer_then: Time,
-    /// The path to the peer, once connected: its index on the device, and the peer's address.
+    /// The path to the peer, once connected: its index on the device, and the address of the peer.
     pub path: Option<(u32, IpAddr)>,
-    /// It waits in an admission queue of its path, or is on the path's list of queue pairs blocked
-    /// at a post. [`move_to_path`](Self::move_to_path) clears it. The other changes of `path` are
-    /// those of datagrams, which take no credit and never set it.
+    /// The queue pair is in an admission queue of its path, or in the path's list of queue pairs
+    /// blocked at a post. [`move_to_path`](Self::move_to_path) clears this. Datagrams change `path`
+    /// as well, but they take no credit and never set this.
     pub is_blocked: bool,
     established: bool,
     drained: bool,
@@ -112,8 +114,10 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// `pd`: the protection domain that `init` names or is of. `cqs`: where sends and, if it
-    /// receives, receives complete.
+    /// Makes a queue pair in RESET.
+    ///
+    /// `pd` is the protection domain that `init` names, or that of the parent domain it names.
+    /// `cqs` are the completion queues of sends and, if the queue pair receives, of receives.
     pub fn new(
         init: &QpInit,
         pd: PdId,
@@ -149,10 +153,9 @@ impl Qp {
         Self::with(core, AnyService::new(init.qp_type, &cap, receives))
     }
 
-    /// The receiving end of an XRC connection: it sends answers only.
+    /// Makes the receiving end of an XRC connection, which sends responses only.
     pub fn xrc_target(qpn: Qpn, xrcd: XrcdRef, limits: &urxe_types::limits::Limits) -> Self {
-        // Each message brings the protection domain that it is checked against; none is in this
-        // one.
+        // A placeholder. Each message brings the protection domain that it is checked against.
         let nowhere = PdId(0);
         let (qp_type, cap) = (QpType::XrcRecv, QpCap::default());
         let core = QpCore {
@@ -176,14 +179,14 @@ impl Qp {
         }
     }
 
-    /// All attributes as they are.
+    /// Returns all attributes.
     pub fn query(&self) -> QpAttr {
         let state = self.core.state;
         let sq_draining = state == QpState::Sqd && !self.drained;
         QpAttr { qp_state: state, cur_qp_state: state, sq_draining, ..self.core.attr }
     }
 
-    /// Takes a transition that [`transition::plan`] allowed, with the attributes of `mask`.
+    /// Applies a transition that [`transition::plan`] allowed, with the attributes of `mask`.
     pub fn transition(&mut self, step: Step, attr: &QpAttr, mask: QpAttrMask, cx: &QpContext<'_>) {
         self.core.attr.update(attr, mask);
         if step.to == QpState::Err {
@@ -209,8 +212,9 @@ impl Qp {
         }
     }
 
-    /// What was completed and not polled goes, too, as with hardware (mlx5's `mlx5_cq_clean`): a
-    /// program that starts over would take it for the outcome of what it posts next.
+    /// Moves to RESET. Completions that were not polled are removed from the completion queues, as
+    /// mlx5 does (`mlx5_cq_clean`). Otherwise a program that reuses the queue pair would take them
+    /// for completions of its new work requests.
     fn reset(&mut self, cx: &QpContext<'_>) {
         self.release(cx);
         for cq in self.core.send_cq.iter().chain(&self.core.recv_cq) {
@@ -222,30 +226,31 @@ impl Qp {
         self.core.fatal = false;
     }
 
-    /// Goes to the error state and completes everything posted as flushed.
+    /// Moves to the error state and completes all posted work requests as flushed.
     pub fn enter_error(&mut self, cx: &QpContext<'_>) {
         cx.batched_cq.release();
         let first_time = self.core.state != QpState::Err;
         self.core.state = QpState::Err;
         self.flush(cx);
         if first_time && self.core.has_srq {
-            // It takes no more, and what it had taken is complete (IBTA vol. 1, 11.6.3.2).
+            // The queue pair takes no more receives, and those that it took are complete (IBTA vol.
+            // 1, 11.6.3.2).
             self.core.raise(QpEventType::QpLastWqeReached, cx);
         }
-        // A flushed completion that found its queue full changes nothing any more.
+        // An overrun by a flushed completion has no further effect.
         self.core.cq_overrun = false;
         self.core.fatal = false;
         self.core.send_failed = false;
     }
 
-    /// Completes everything that was posted with "flushed".
+    /// Completes all posted work requests as flushed.
     fn flush(&mut self, cx: &QpContext<'_>) {
         self.service.send_half().flush(&mut self.core, cx);
         self.service.receive_half().flush(&mut self.core, cx);
     }
 
-    /// A send failed on an unreliable service: those after it are flushed, receiving goes on
-    /// (10.3.1.6).
+    /// Moves to SQE after a send of an unreliable service failed. The sends after it are flushed,
+    /// and receiving continues (IBTA vol. 1, 10.3.1.6).
     fn enter_send_error(&mut self, cx: &QpContext<'_>) {
         cx.batched_cq.release();
         self.core.state = QpState::Sqe;
@@ -256,7 +261,7 @@ impl Qp {
         }
     }
 
-    /// Stands on the path of the oldest message, for a service whose messages choose theirs.
+    /// Selects the path of the oldest message, for services in which each message names its path.
     fn select_path(&mut self, cx: &QpContext<'_>) {
         if self.core.qp_type.is_datagram()
             && let Some(path) = self.service.send_half().next_path(cx)
@@ -265,7 +270,8 @@ impl Qp {
         }
     }
 
-    /// The path that it stands on was closed. True if it goes on, on another.
+    /// Handles the closing of the queue pair's path. Returns whether the queue pair continues on
+    /// another path.
     pub fn on_path_closed(&mut self, cx: &QpContext<'_>) -> bool {
         let closed = self.path.take();
         self.service.send_half().on_path_closed(&mut self.core, cx);
@@ -274,34 +280,38 @@ impl Qp {
         self.path.is_some() && self.path != closed
     }
 
-    /// The path that it counts as a user of: a connection's. Datagrams use those of their address
-    /// handles.
+    /// Returns the path that counts this queue pair as a user. Only connections are counted:
+    /// datagrams use the paths of their address handles.
     pub fn counted_path(&self) -> Option<(u32, IpAddr)> {
         self.path.filter(|_| !self.core.qp_type.is_datagram())
     }
 
-    /// Moves to another path; returns the former one, whose window `cx` has.
+    /// Moves to another path. Returns the former counted path. `cx` must be on the former path.
     pub fn move_to_path(
         &mut self,
         path: Option<(u32, IpAddr)>,
         cx: &QpContext<'_>,
     ) -> Option<(u32, IpAddr)> {
         self.service.send_half().return_credit(cx);
-        // The list of the old path may still name this queue pair; it will not be found there.
+        // The list of the old path may still hold this queue pair. The entry has no effect there.
         self.is_blocked = false;
         let held = self.counted_path();
         self.path = path;
         held
     }
 
-    /// Forgets everything that was posted, and gives back what the path's window holds for this
-    /// queue pair: in RESET, and before it is destroyed.
+    /// Drops all posted work requests and returns the credit of the path's window. Used in RESET
+    /// and before the queue pair is destroyed.
     pub fn release(&mut self, cx: &QpContext<'_>) {
         self.service.send_half().reset(cx);
         self.service.receive_half().reset();
     }
 
-    /// Queues send work requests, in order, up to the first that is refused. `Err` with its index.
+    /// Queues send work requests in order.
+    ///
+    /// # Errors
+    /// Fails with the index of the first request that is refused, and the reason. The requests
+    /// before it are queued.
     pub fn post_send(
         &mut self,
         requests: &[SendRequest<'_>],
@@ -332,8 +342,8 @@ impl Qp {
         result
     }
 
-    /// Whether a post finds it blocked: all that it has to send was posted just now, `posted`
-    /// requests, and there is no room for it.
+    /// Returns whether the queue pair is blocked right after a post of `posted` requests. That is
+    /// so if it has nothing else to send and the window has no room for the first of them.
     pub fn is_blocked_at_post(&self, posted: usize, path: &Path) -> bool {
         path.has_window_waiters.load(Ordering::Relaxed)
             && self.path.is_some()
@@ -345,8 +355,11 @@ impl Qp {
                 .is_some_and(|bytes| !path.window.admits(bytes))
     }
 
-    /// Queues receive work requests, in order, up to the first that is refused. `Err` with its
-    /// index.
+    /// Queues receive work requests in order.
+    ///
+    /// # Errors
+    /// Fails with the index of the first request that is refused, and the reason. The requests
+    /// before it are queued.
     pub fn post_recv(
         &mut self,
         requests: &[RecvRequest<'_>],
@@ -370,7 +383,7 @@ impl Qp {
         result
     }
 
-    /// Takes a packet that is addressed to this queue pair and whose ICRC holds.
+    /// Handles a packet that is addressed to this queue pair and has a valid ICRC.
     pub fn on_packet(&mut self, packet: &PacketView<'_>, cx: &mut QpContext<'_>) {
         let info = packet.info();
         if info.service != self.core.qp_type.service() {
@@ -402,19 +415,20 @@ impl Qp {
         sent
     }
 
-    /// Takes its acknowledgement out, if that is all that it has to send now.
+    /// Takes the pending ACK, if there is nothing else to send now.
     #[inline(always)]
     pub fn take_ack(&mut self, now: Time) -> Option<Ack> {
         self.service.take_ack(&self.core, now)
     }
 
-    /// Whether routers may mark its packets instead of dropping them: it slows down when its peer
-    /// tells of that.
+    /// Returns whether routers may mark packets instead of dropping them. That requires a service
+    /// that slows down when its peer reports marks.
     pub fn is_ecn_capable(&self) -> bool {
         self.core.qp_type.is_ecn_capable()
     }
 
-    /// What to tell the peer, whose packets came marked; `None` if it was told a moment ago.
+    /// Returns the congestion notification for the peer, whose packets arrived marked. Returns
+    /// `None` if the last one was sent less than [`ecn::CNP_PAUSE_NS`] ago.
     pub fn take_cnp(&mut self, now: Time) -> Option<Cnp> {
         let core = &mut self.core;
         if now < core.next_cnp_at {
@@ -424,7 +438,7 @@ impl Qp {
         Some(Cnp { to: core.attr.dest_qp_num, pkey: core.pkey })
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due at `cx.now`.
     pub fn on_timer(&mut self, cx: &QpContext<'_>) {
         if has_timers(self.core.state) {
             self.service.receive_half().on_timer(cx);
@@ -433,22 +447,22 @@ impl Qp {
         }
     }
 
-    /// When it wants to be looked at again.
+    /// Returns the time of the next timer, or [`Time::NEVER`].
     #[inline]
     pub fn deadline(&self) -> Time {
         match &self.service {
             _ if !has_timers(self.core.state) => Time::NEVER,
-            // What most are, in place.
+            // Most queue pairs are RC: their call is inlined.
             AnyService::Rc(rc) => rc.deadline(),
             service => service.deadline(),
         }
     }
 
-    /// What it will do next.
+    /// Returns what the queue pair will do next.
     #[inline(always)]
     pub fn scheduling_hint(&self, now: Time) -> SchedulingHint {
         let mut hint = match &self.service {
-            // What most are, in place.
+            // Most queue pairs are RC: their call is inlined.
             AnyService::Rc(rc) => rc.scheduling_hint(now),
             service => service.scheduling_hint(now),
         };
@@ -459,7 +473,7 @@ impl Qp {
         hint
     }
 
-    /// Whether there may be something to send now.
+    /// Returns whether the queue pair may have something to send at `now`.
     pub fn wants_to_send(&self, now: Time) -> bool {
         self.service.wants_to_send(now)
     }
@@ -487,7 +501,8 @@ impl Qp {
         }
     }
 
-    /// SQD: the event once everything that was begun is complete (10.3.1.5).
+    /// Raises the event of SQD once all messages that were begun are complete (IBTA vol. 1,
+    /// 10.3.1.5).
     fn check_drained(&mut self, cx: &QpContext<'_>) {
         if self.core.state == QpState::Sqd && !self.drained && self.service.send_half().is_drained()
         {
@@ -499,7 +514,10 @@ impl Qp {
     }
 }
 
-/// Posts requests in order, up to the first that is refused. `Err` with its index.
+/// Posts requests in order.
+///
+/// # Errors
+/// Fails with the index of the first request that is refused, and the reason.
 fn post_each<R>(
     requests: &[R],
     mut post: impl FnMut(&R) -> Result<(), PostError>,
@@ -508,12 +526,12 @@ fn post_each<R>(
     indexed.try_for_each(|(index, request)| post(request).map_err(|error| (index, error)))
 }
 
-/// Whether a queue pair in this state waits for what its peer sends.
+/// Returns whether a queue pair in this state may wait for packets of its peer.
 fn has_timers(state: QpState) -> bool {
     matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd)
 }
 
-/// Whether a datagram can go to queue pair `qpn` on the way `path`, that of its address handle.
+/// Checks that a datagram may go to queue pair `qpn` on `path`, the path of its address handle.
 fn check_destination(path: Result<(u32, IpAddr), PostError>, qpn: Qpn) -> Result<(), PostError> {
     let (_, to) = path?;
     match to.is_multicast() == (qpn == Qpn::MULTICAST) {

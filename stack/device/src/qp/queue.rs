@@ -1,10 +1,11 @@
-//! The send queue of a queue pair: a ring of fixed size, allocated when the queue pair is created.
+//! The send queue of a queue pair: a ring of fixed size, allocated with the queue pair.
 //!
-//! Positions count up for ever (`u64`); an entry stands at its position modulo the ring's size, the
-//! capacity rounded up to a power of two: each packet looks several entries up, and a division
-//! takes as long as ten other instructions. The send queue has two marks: `head`, the oldest entry
-//! that is not complete, and `tail`, where the next one goes. The cursor of what is being sent
-//! belongs to the requester.
+//! Positions are `u64` and never wrap. An entry is stored at its position modulo the size of the
+//! ring, which is the capacity rounded up to a power of two. Each packet looks up several entries,
+//! and a division would take as long as ten other instructions.
+//!
+//! `head` is the position of the oldest incomplete entry, and `tail` that of the next entry to be
+//! posted. The requester keeps the position of the entry that is being sent.
 
 use urxe_wire::{Lkey, PlacementType, Psn, QKey, Qpn};
 
@@ -14,30 +15,31 @@ use super::work_request::{
 };
 use urxe_memory::{PdId, Pins};
 
-/// What an ATOMIC WRITE carries.
+/// The payload of an ATOMIC WRITE in bytes.
 const ATOMIC_BYTES: usize = 8;
 
-/// A send work queue entry, in the order of what a packet looks at.
+/// An entry of the send queue. The fields are in the order in which a packet reads them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct SendWqe {
     pub wr_id: u64,
-    /// The scatter-gather entry, if there is one only. Several stand in the queue's list.
+    /// The scatter-gather entry, if there is exactly one. Several are in `SendQueue::sges`.
     sge: Sge,
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub length: u32,
     pub flags: SendFlags,
-    /// PSN of its first packet, once it has been sent for the first time.
+    /// The PSN of the first packet, set when the entry is begun.
     pub first_psn: Psn,
-    /// How many PSNs it takes (READ: one for each response), 0 while it has none.
+    /// The number of PSNs: one for each packet, or of a READ for each response. It is 0 until the
+    /// entry is begun.
     pub packets: u32,
     pub op: SendOp,
-    /// How many scatter-gather entries are used; 0 for inline data as well.
+    /// The number of scatter-gather entries; 0 for inline data.
     pub num_sge: u8,
-    /// READ: how many responses one wire request asks for. Fixed for good with the first one,
-    /// because a responder resumes a READ only inside the request that it knew.
+    /// The number of responses that one wire request of a READ asks for. It is fixed with the first
+    /// wire request, because a responder resumes a READ only inside a request that it has seen.
     pub read_chunk_packets: u32,
-    /// A local operation: it was carried out.
+    /// A local operation that was executed.
     pub executed: bool,
     pub to: Destination,
 }
@@ -51,7 +53,7 @@ impl SendWqe {
         self.flags.contains(SendFlags::INLINE)
     }
 
-    /// The address handle, queue pair and Q_Key that it is for, if it is a datagram.
+    /// Returns the address handle, the destination queue pair and the Q_Key of a datagram.
     pub fn datagram(&self) -> Option<(AhHandle, Qpn, QKey)> {
         match self.to {
             Destination::Datagram { ah, qpn, qkey } => Some((ah, qpn, qkey)),
@@ -59,12 +61,12 @@ impl SendWqe {
         }
     }
 
-    /// PSN after its last packet. Only when begun.
+    /// Returns the PSN after the last packet. The entry must be begun.
     pub fn end_psn(&self) -> Psn {
         self.first_psn.add(self.packets)
     }
 
-    /// Bytes of payload in its packet `index`.
+    /// Returns the payload of packet `index` in bytes.
     pub fn payload_len(&self, index: u32, mtu: u32) -> u32 {
         self.length.saturating_sub(index.saturating_mul(mtu)).min(mtu)
     }
@@ -90,15 +92,15 @@ const VACANT: SendWqe = SendWqe {
 pub(crate) struct SendQueue {
     head: u64,
     tail: u64,
-    /// A power of two.
+    /// The entries; their number is a power of two.
     wqes: Box<[SendWqe]>,
     capacity: u32,
     max_sge: u32,
     max_inline: u32,
-    /// Room for the inline data of an entry: an ATOMIC WRITE's eight bytes are taken whatever
-    /// `max_inline` says.
+    /// The bytes reserved for the inline data of an entry. An ATOMIC WRITE takes eight, whatever
+    /// `max_inline` is.
     inline_room: u32,
-    /// Of entries that have several; none if there can be none such.
+    /// The lists of entries with several scatter-gather entries. Empty if `max_sge` is at most 1.
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
 }
@@ -151,7 +153,7 @@ impl SendQueue {
         &mut self.wqes[slot]
     }
 
-    /// The scatter-gather entries of the entry at `position`.
+    /// Returns the scatter-gather entries of the entry at `position`.
     pub fn sges(&self, position: u64) -> &[Sge] {
         let slot = self.slot(position);
         let wqe = &self.wqes[slot];
@@ -165,7 +167,7 @@ impl SendQueue {
         }
     }
 
-    /// The inline data of the entry at `position`.
+    /// Returns the inline data of the entry at `position`.
     pub fn inline_data(&self, position: u64) -> &[u8] {
         let slot = self.slot(position);
         let start = slot * self.inline_room as usize;
@@ -189,7 +191,8 @@ impl SendQueue {
         gather(pins, pd, self.sges(position), offset, to)
     }
 
-    /// Checks and queues a request. Checks of the queue pair's state and type are the caller's.
+    /// Checks and queues a request. The caller has checked the state and the type of the queue
+    /// pair.
     pub fn push(
         &mut self,
         request: &SendRequest<'_>,
@@ -251,7 +254,8 @@ impl SendQueue {
         if all_signalled {
             flags |= SendFlags::SIGNALED;
         }
-        // Field by field: made elsewhere and copied, its parts would be waited for.
+        // The fields are written one by one. Copying an entry that was built elsewhere would stall
+        // on its parts.
         let wqe = &mut self.wqes[slot];
         wqe.wr_id = request.wr_id;
         wqe.sge = sge;
@@ -266,19 +270,19 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Frees the oldest entry.
+    /// Removes the oldest entry.
     pub fn pop(&mut self) {
         debug_assert!(self.head < self.tail);
         self.head += 1;
     }
 
-    /// Forgets every entry (RESET).
+    /// Removes all entries (RESET).
     pub fn clear(&mut self) {
         self.head = self.tail;
     }
 }
 
-/// Checks what an operation asks of its data: `length` bytes in `num_sge` pieces.
+/// Checks the payload of an operation: `length` bytes in `num_sge` scatter-gather entries.
 fn check_operation(op: &SendOp, length: u64, num_sge: usize) -> Result<(), PostError> {
     let known = PlacementType::GLOBAL_VISIBILITY | PlacementType::PERSISTENCE;
     match *op {

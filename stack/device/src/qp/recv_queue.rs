@@ -1,8 +1,8 @@
-//! Where a queue pair takes its receives from: a queue of its own or a shared one, behind one face.
+//! The source of a queue pair's receives: a ring of its own, or a shared receive queue.
 //!
-//! From a shared queue an entry is taken when a message's first packet asks for it, and the queue
-//! pair holds it until the message completes (IBTA vol. 1, 10.2.9). So [`RecvQueue::front`] of a
-//! shared queue takes, and says the same until [`RecvQueue::pop`].
+//! A queue pair takes an entry of a shared queue when the first packet of a message needs it. The
+//! queue pair keeps the entry until the message completes (IBTA vol. 1, 10.2.9). For a shared
+//! queue, [`RecvQueue::front`] takes an entry, and returns the same entry until [`RecvQueue::pop`].
 
 use urxe_wire::{PacketView, Rkey};
 
@@ -15,22 +15,23 @@ use crate::srq::{Srq, SrqRef};
 use urxe_memory::PdId;
 use urxe_types::sync::Arc;
 
-/// See the module.
+/// The source of a queue pair's receives.
 #[derive(Debug)]
 pub(crate) enum RecvQueue {
-    /// Its own.
+    /// A ring of the queue pair.
     Own(RecvRing),
-    /// A shared one, and what was taken from it.
+    /// A shared receive queue, and the entry that was taken from it.
     Shared(SrqRef, TakenWqe),
-    /// The one that the message under way names, of an XRC domain.
+    /// The shared receive queue of an XRC domain that the current message names, and the entry that
+    /// was taken from it.
     Xrc(Option<Arc<Srq>>, TakenWqe),
 }
 
-/// The one entry that a queue pair holds of a shared queue.
+/// The entry of a shared queue that a queue pair has taken.
 #[derive(Debug)]
 pub(crate) struct TakenWqe {
     wqe: Option<RecvWqe>,
-    /// As many as an entry may have; those of `wqe` stand first.
+    /// Room for the most entries that a receive may have. Those of `wqe` are at the front.
     sges: Box<[Sge]>,
 }
 
@@ -49,23 +50,24 @@ impl TakenWqe {
 }
 
 impl RecvQueue {
-    /// A queue of its own.
+    /// Makes a ring of the queue pair.
     pub fn new(capacity: u32, max_sge: u32) -> Self {
         Self::Own(RecvRing::new(capacity, max_sge))
     }
 
-    /// A shared one.
+    /// Takes receives from a shared receive queue.
     pub fn shared(srq: SrqRef) -> Self {
         let taken = TakenWqe::new(srq.max_sge());
         Self::Shared(srq, taken)
     }
 
-    /// Those of an XRC domain; `max_sge` is the most that a shared receive queue may have.
+    /// Takes receives from the queues of an XRC domain. `max_sge` is the most scatter-gather
+    /// entries that a shared receive queue may have.
     pub fn xrc(max_sge: u32) -> Self {
         Self::Xrc(None, TakenWqe::new(max_sge))
     }
 
-    /// The next message is for `srq`.
+    /// Selects the shared receive queue of the next message.
     pub fn select_srq(&mut self, srq: Arc<Srq>) {
         if let Self::Xrc(current, taken) = self {
             debug_assert!(
@@ -76,8 +78,7 @@ impl RecvQueue {
         }
     }
 
-    /// The protection domain that receive buffers must be of: the shared queue's, or else the queue
-    /// pair's own.
+    /// Returns the protection domain of receive buffers: that of the shared queue, or else `own`.
     pub fn pd(&self, own: PdId) -> PdId {
         match self {
             Self::Own(_) | Self::Xrc(..) => own,
@@ -85,12 +86,13 @@ impl RecvQueue {
         }
     }
 
-    /// Whether there is no receive for a message. Takes one from a shared queue if there is.
+    /// Returns whether there is no receive for a message. Takes one from a shared queue if there
+    /// is.
     pub fn is_empty(&mut self) -> bool {
         self.front().is_none()
     }
 
-    /// Queues a receive; a shared queue is posted to by itself.
+    /// Queues a receive. Receives for a shared queue are posted to that queue.
     pub fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         match self {
             Self::Own(ring) => ring.push(request),
@@ -98,7 +100,7 @@ impl RecvQueue {
         }
     }
 
-    /// The receive that a message goes to, and its scatter-gather entries.
+    /// Returns the receive for the current message, and its scatter-gather entries.
     pub fn front(&mut self) -> Option<(&RecvWqe, &[Sge])> {
         match self {
             Self::Own(ring) => ring.front(),
@@ -107,8 +109,8 @@ impl RecvQueue {
         }
     }
 
-    /// Ends the use of the entry at the front. What a shared queue still has stays there, for other
-    /// queue pairs.
+    /// Removes the receive at the front. Entries that are still in a shared queue stay there for
+    /// other queue pairs.
     pub fn pop(&mut self) -> Option<RecvWqe> {
         match self {
             Self::Own(ring) => ring.pop(),
@@ -140,27 +142,28 @@ impl RecvQueue {
         qp.complete_recv(completion, packet.solicited(), cx);
     }
 
-    /// Completes the receive at the front with an error; false if there is none.
+    /// Completes the receive at the front with an error. Returns `false` if there is none.
     pub fn fail(&mut self, status: WcStatus, qp: &mut QpCore, cx: &QpContext<'_>) -> bool {
         let Some(wqe) = self.pop() else { return false };
         qp.complete_recv(Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, status), true, cx);
         true
     }
 
-    /// The receive at the front cannot be used: it completes with an error and the queue pair of an
-    /// unreliable service fails (class A).
+    /// Completes the receive at the front with a local protection error, and fails the queue pair
+    /// of an unreliable service (class A error).
     pub fn fail_locally(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         self.fail(WcStatus::LocProtErr, qp, cx);
         qp.raise(QpEventType::QpFatal, cx);
         qp.fatal = true;
     }
 
-    /// Completes every entry with "flushed" (ERR); of a shared queue only what was taken from it.
+    /// Completes all receives as flushed (ERR). Of a shared queue, that is only the one that was
+    /// taken.
     pub fn flush(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         while self.fail(WcStatus::WrFlushErr, qp, cx) {}
     }
 
-    /// Forgets every entry (RESET); of a shared queue only what was taken from it.
+    /// Drops all receives (RESET). Of a shared queue, that is only the one that was taken.
     pub fn clear(&mut self) {
         match self {
             Self::Own(ring) => ring.clear(),

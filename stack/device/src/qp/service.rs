@@ -1,15 +1,15 @@
-//! A service: a half that sends and a half that receives, for the queue pairs of one type.
+//! The traits of a transport service: one half sends messages, the other receives them.
 //!
-//! [`Qp`](super::Qp) keeps what is common to all services: the state, the attributes, events,
-//! draining, the path. Everything that differs by service stands behind the traits of this file.
+//! [`Qp`](super::Qp) holds the parts that all services share: state, attributes, events, draining
+//! and the path. The traits of this file hold the parts that differ.
 //!
 //! | trait | subject |
 //! |---|---|
 //! | [`SendHalf`] | the send queue: requests out, responses in |
 //! | [`ReceiveHalf`] | the receives: requests in, responses out |
-//! | [`TransportService`] | both together: what a packet or a turn to send needs of them |
+//! | [`TransportService`] | both halves: the calls for each packet and each turn to send |
 //!
-//! A half that finds that the queue pair must fail sets [`QpCore::fatal`]. The queue pair goes to
+//! A half that finds that the queue pair must fail sets [`QpCore::fatal`]. The queue pair moves to
 //! the error state when the call returns, and flushes both halves.
 
 use std::net::IpAddr;
@@ -28,46 +28,46 @@ use crate::path::scheduler::TransmitStatus;
 use urxe_types::counters::Counter;
 use urxe_types::time::Time;
 
-/// What a queue pair will do next.
+/// The next action of a queue pair, for the scheduler of its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SchedulingHint {
-    /// When it wants to be looked at again.
+    /// The time of the next timer.
     pub deadline: Time,
-    /// Whether there may be something to send now.
+    /// The queue pair may have something to send now.
     pub wants_to_send: bool,
-    /// Whether that is more than acknowledgements, which can wait for a reply that takes them
-    /// along.
+    /// The queue pair may have more to send than ACKs. An ACK alone can wait for a packet that
+    /// carries it along.
     pub has_data_to_send: bool,
 }
 
 /// The half of a service that sends messages. The defaults are those of an [`Absent`] half.
 pub(super) trait SendHalf {
-    /// RTR to RTS: the first PSN is known.
+    /// Handles RTR to RTS. The first PSN is known then.
     fn start(&mut self, _qp: &QpCore) {}
 
-    /// The attributes of `mask` changed while the queue pair lives (SQD to SQD).
+    /// Handles a change of the attributes in `mask` in SQD.
     fn attributes_changed(&mut self, _qp: &QpCore, _mask: QpAttrMask) {}
 
-    /// Forgets everything that was posted (RESET).
+    /// Drops all posted work requests (RESET).
     fn reset(&mut self, _cx: &QpContext<'_>) {}
 
-    /// Completes everything that was posted with "flushed" (ERR, SQE).
+    /// Completes all posted work requests as flushed (ERR, SQE).
     fn flush(&mut self, _qp: &mut QpCore, _cx: &QpContext<'_>) {}
 
-    /// Returns everything charged to the path's window: the queue pair leaves the path.
+    /// Returns all credit to the window of the path, because the queue pair leaves the path.
     fn return_credit(&mut self, _cx: &QpContext<'_>) {}
 
-    /// Queues a send work request, which the state and the type allow.
+    /// Queues a send work request. The caller has checked the state and the type of the queue pair.
     fn push(&mut self, qp: &QpCore, _request: &SendRequest<'_>) -> Result<(), PostError> {
         Err(PostError::NoQueue { qp_type: qp.qp_type, queue: "send" })
     }
 
-    /// Takes a packet that answers a request. The state allows it.
+    /// Handles a response packet. The caller has checked the state.
     fn on_response(&mut self, _qp: &mut QpCore, cx: &mut QpContext<'_>, _packet: &PacketView<'_>) {
         cx.device.counters.add(Counter::DropWrongService);
     }
 
-    /// Appends requests to `run`, in whatever state.
+    /// Appends requests to `run`. The caller does not check the state.
     fn transmit(
         &mut self,
         _qp: &mut QpCore,
@@ -77,40 +77,40 @@ pub(super) trait SendHalf {
         TransmitStatus::Idle
     }
 
-    /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
-    /// what its first packet is charged.
+    /// Returns the bytes of credit that the first packet of the newest `posted` requests takes.
+    /// Returns `None` if there is more to send, or if the first of them is no SEND or WRITE.
     fn first_unsent_bytes(&self, _posted: usize) -> Option<u64> {
         None
     }
 
-    /// Whether the message to be sent next is of several packets and the last of them so short that
-    /// nothing can follow it in its run.
+    /// Returns whether the next message has several packets and a short last one. No packet can
+    /// follow a short packet in its run.
     fn has_short_tail(&self) -> bool {
         false
     }
 
-    /// The path that the oldest message takes, for a service whose messages choose theirs.
+    /// Returns the path of the oldest message, for services in which each message names its path.
     fn next_path(&self, _cx: &QpContext<'_>) -> Option<(u32, IpAddr)> {
         None
     }
 
-    /// The path that the queue pair stood on was closed: what wanted to go there fails.
+    /// Handles the closing of the queue pair's path: messages for that path fail.
     fn on_path_closed(&mut self, _qp: &mut QpCore, _cx: &QpContext<'_>) {}
 
-    /// The clock says `cx.now`. In RTR, RTS or SQD.
+    /// Handles the timers that are due at `cx.now`. Called in RTR, RTS and SQD.
     fn on_timer(&mut self, _qp: &mut QpCore, _cx: &QpContext<'_>) {}
 
-    /// When it wants to be looked at again.
+    /// Returns the time of the next timer.
     fn deadline(&self) -> Time {
         Time::NEVER
     }
 
-    /// Whether [`transmit`](Self::transmit) may find something to send.
+    /// Returns whether [`transmit`](Self::transmit) may find something to send.
     fn wants_to_send(&self, _now: Time) -> bool {
         false
     }
 
-    /// Whether everything that was begun is complete: what SQD waits for.
+    /// Returns whether all messages that were begun are complete, as SQD requires.
     fn is_drained(&self) -> bool {
         true
     }
@@ -119,30 +119,30 @@ pub(super) trait SendHalf {
 /// The half of a service that receives messages. The defaults are those of a service without
 /// responses, or of an [`Absent`] half.
 pub(super) trait ReceiveHalf {
-    /// INIT to RTR: the peer's first PSN is known.
+    /// Handles INIT to RTR. The first PSN of the peer is known then.
     fn start(&mut self, _qp: &QpCore) {}
 
-    /// Attributes changed while the queue pair lives (SQD to SQD).
+    /// Handles a change of attributes in SQD.
     fn attributes_changed(&mut self, _qp: &QpCore) {}
 
-    /// Forgets everything that was posted (RESET).
+    /// Drops all posted work requests (RESET).
     fn reset(&mut self) {}
 
-    /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why may
-    /// still be sent.
+    /// Completes all posted work requests as flushed (ERR). A NAK that reports the failure to the
+    /// peer may still be sent.
     fn flush(&mut self, _qp: &mut QpCore, _cx: &QpContext<'_>) {}
 
-    /// Where its receives come from.
+    /// Returns the source of receives.
     fn queue(&mut self) -> Option<&mut RecvQueue> {
         None
     }
 
-    /// Takes a request. The state allows it.
+    /// Handles a request packet. The caller has checked the state.
     fn on_request(&mut self, _qp: &mut QpCore, cx: &mut QpContext<'_>, _packet: &PacketView<'_>) {
         cx.device.counters.add(Counter::DropWrongService);
     }
 
-    /// Appends responses to `run`, in whatever state.
+    /// Appends responses to `run`. The caller does not check the state.
     fn transmit(
         &mut self,
         _qp: &mut QpCore,
@@ -152,44 +152,44 @@ pub(super) trait ReceiveHalf {
         TransmitStatus::Idle
     }
 
-    /// Takes the acknowledgement out, if it is the only response.
+    /// Takes the pending ACK, if it is the only response.
     fn take_ack(&mut self, _qp: &QpCore) -> Option<Ack> {
         None
     }
 
-    /// Whether there are responses to be sent.
+    /// Returns whether there are responses to send.
     fn has_responses(&self) -> bool {
         false
     }
 
-    /// Whether there is more to send than one acknowledgement.
+    /// Returns whether there is more to send than one ACK.
     fn has_data_to_send(&self) -> bool {
         false
     }
 
-    /// The clock says `cx.now`. In RTR, RTS or SQD.
+    /// Handles the timers that are due at `cx.now`. Called in RTR, RTS and SQD.
     fn on_timer(&mut self, _cx: &QpContext<'_>) {}
 
-    /// When it wants to be looked at again.
+    /// Returns the time of the next timer.
     fn deadline(&self) -> Time {
         Time::NEVER
     }
 }
 
-/// Both halves together. What happens for each packet goes to both in one call; the rest goes to
-/// each half by itself.
+/// Both halves of a service. Calls that each packet makes go to both halves at once. All other
+/// calls go to one half by `send_half` or `receive_half`.
 #[enum_dispatch]
 pub(super) trait TransportService {
-    /// The half that sends.
+    /// Returns the half that sends.
     fn send_half(&mut self) -> &mut dyn SendHalf;
 
-    /// The half that receives.
+    /// Returns the half that receives.
     fn receive_half(&mut self) -> &mut dyn ReceiveHalf;
 
-    /// Takes a packet of its service. The state allows it.
+    /// Handles a packet of this service. The caller has checked the state.
     fn on_packet(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>);
 
-    /// Appends packets to `run`, in whatever state.
+    /// Appends packets to `run`. The caller does not check the state.
     fn transmit(
         &mut self,
         qp: &mut QpCore,
@@ -197,22 +197,22 @@ pub(super) trait TransportService {
         run: &mut RunBuffer,
     ) -> TransmitStatus;
 
-    /// Queues a send work request, which the state and the type allow.
+    /// Queues a send work request. The caller has checked the state and the type of the queue pair.
     fn push_send(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError>;
 
-    /// As [`SendHalf::first_unsent_bytes`], if there are no responses to be sent.
+    /// As [`SendHalf::first_unsent_bytes`]; `None` if there are responses to send.
     fn first_unsent_bytes(&self, posted: usize) -> Option<u64>;
 
-    /// Takes the acknowledgement out, if that is all that there is to be sent now.
+    /// Takes the pending ACK, if there is nothing else to send now.
     fn take_ack(&mut self, qp: &QpCore, now: Time) -> Option<Ack>;
 
-    /// When it wants to be looked at again.
+    /// Returns the time of the next timer.
     fn deadline(&self) -> Time;
 
-    /// Whether there may be something to send now.
+    /// Returns whether there may be something to send at `now`.
     fn wants_to_send(&self, now: Time) -> bool;
 
-    /// All that it will do next, for one call where each packet makes it.
+    /// Returns the deadline and what there is to send, in one call because each packet makes it.
     fn scheduling_hint(&self, now: Time) -> SchedulingHint;
 }
 
@@ -247,8 +247,8 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         }
     }
 
-    /// READ responses go first; a lone acknowledgement goes last, as the short packet that may end
-    /// a run, where it costs next to nothing.
+    /// Appends READ responses before requests, and a lone ACK after them. The ACK is shorter than
+    /// the requests and may end the run; behind them it costs almost nothing.
     fn transmit(
         &mut self,
         qp: &mut QpCore,
@@ -258,8 +258,8 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         if !self.receive.has_responses() {
             return self.send.transmit(qp, cx, run);
         }
-        // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before,
-        // as it came first.
+        // A lone ACK follows the requests if it can. Otherwise it is sent first, because it was due
+        // first.
         let rides_behind = !(run.is_empty() && self.send.has_short_tail());
         if self.receive.has_data_to_send() || !rides_behind {
             return match self.receive.transmit(qp, cx, run) {
@@ -310,7 +310,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
     }
 }
 
-/// The half that a service does not have: XRC_SEND receives no messages, and XRC_RECV sends none.
+/// The half that a service does not have. XRC_SEND receives no messages, and XRC_RECV sends none.
 #[derive(Debug)]
 pub(super) struct Absent;
 

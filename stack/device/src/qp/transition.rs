@@ -1,21 +1,21 @@
-//! Which state a queue pair may go to, and with which attributes.
+//! The state transitions of queue pairs and the attributes that each takes.
 //!
-//! `TABLE` says it once: from, to, for which services, what must be given and what may be given.
-//! From it come the check of `ibv_modify_qp`, its error texts, and the diagram and tables in
-//! `transition.md`, which a test compares with the code.
+//! `TABLE` holds each transition once: its states, the services that have it, and its required and
+//! optional attributes. The check of `ibv_modify_qp`, its error texts, and the diagram and tables
+//! in `transition.md` are derived from the table. A test compares that file with the code.
 //!
-//! Sources: IBTA vol. 1, 10.3.1 and 11.2.5.2 (tables of required and optional attributes by
-//! transition); `ibv_modify_qp(3)`. Where the specification and the kernel's `ib_modify_qp_is_ok`
-//! (drivers/infiniband/core/verbs.c) differ, this is what the kernel does, since programs are
-//! written against it:
-//! - RESET does not go to ERR;
-//! - without [`QpAttrMask::STATE`] the queue pair stays in its state and the attributes are checked
-//!   as for that loop, which exists for RESET, INIT, RTS, SQD and ERR.
+//! Sources: IBTA vol. 1, 10.3.1 and 11.2.5.2 (required and optional attributes by transition);
+//! `ibv_modify_qp(3)`. Where the specification and the kernel's `ib_modify_qp_is_ok`
+//! (drivers/infiniband/core/verbs.c) differ, the table follows the kernel, because programs are
+//! written against the kernel:
 //!
-//! One row of the kernel's is left out: SQE to RTS of a reliable connection, which never is in SQE.
+//! - RESET does not go to ERR.
+//! - Without [`QpAttrMask::STATE`] the queue pair stays in its state. The attributes are checked as
+//!   for the transition from that state to itself, which exists for RESET, INIT, RTS, SQD and ERR.
 //!
-//! A caller that names a current state other than the true one gets an error (IBTA vol. 1,
-//! 11.2.5.2).
+//! One row of the kernel is left out: SQE to RTS of a reliable connection, which is never in SQE.
+//!
+//! A caller that names a wrong current state gets an error (IBTA vol. 1, 11.2.5.2).
 
 use std::fmt;
 
@@ -35,9 +35,9 @@ bitflags::bitflags! {
         const UD = 1 << 2;
         const XRC_SEND = 1 << 3;
         const XRC_RECV = 1 << 4;
-        /// A requester that gets answers.
+        /// Services whose requester gets responses.
         const REQUESTER = Self::RC.bits() | Self::XRC_SEND.bits();
-        /// A responder that answers.
+        /// Services whose responder sends responses.
         const RESPONDER = Self::RC.bits() | Self::XRC_RECV.bits();
         const RELIABLE = Self::REQUESTER.bits() | Self::RESPONDER.bits();
         const CONNECTED = Self::RELIABLE.bits() | Self::UC.bits();
@@ -58,7 +58,8 @@ impl From<QpType> for Services {
     }
 }
 
-/// One row: a transition and what it adds for some services. Rows of one transition add up.
+/// A row of the table: a transition, and the attributes that it adds for some services. The
+/// attributes of all rows of a transition add up.
 struct Row {
     from: QpState,
     to: QpState,
@@ -79,8 +80,8 @@ macro_rules! table {
     };
 }
 
-/// Every transition. [`QpAttrMask::STATE`] is allowed everywhere and not listed. A transition
-/// exists for a service if at least one row holds for both.
+/// Every transition. [`QpAttrMask::STATE`] is allowed in all of them and is not listed. A
+/// transition exists for a service if at least one row holds for both.
 #[rustfmt::skip]
 static TABLE: &[Row] = table![
     Reset -> Reset, EVERY:      [] optional [];
@@ -141,21 +142,21 @@ static TABLE: &[Row] = table![
 /// The attributes of one transition of one service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// What must be given.
+    /// The attributes that the call must give.
     pub required: QpAttrMask,
-    /// What may be given besides.
+    /// The attributes that the call may give as well.
     pub optional: QpAttrMask,
 }
 
 impl Attributes {
-    /// All that may be given, [`QpAttrMask::STATE`] included.
+    /// Returns all attributes that may be given, including [`QpAttrMask::STATE`].
     #[must_use]
     pub const fn allowed(self) -> QpAttrMask {
         self.required.union(self.optional).union(QpAttrMask::STATE)
     }
 }
 
-/// What the transition takes; `None` if there is no such transition.
+/// Returns the attributes of a transition, or `None` if there is no such transition.
 #[must_use]
 pub fn attributes(from: QpState, to: QpState, qp_type: QpType) -> Option<Attributes> {
     let services = Services::from(qp_type);
@@ -173,7 +174,7 @@ pub fn attributes(from: QpState, to: QpState, qp_type: QpType) -> Option<Attribu
 /// `mask`.
 ///
 /// # Errors
-/// [`ModifyQpError::NoTransition`], [`ModifyQpError::Attributes`].
+/// Fails with [`ModifyQpError::NoTransition`] or [`ModifyQpError::Attributes`].
 pub fn check(
     from: QpState,
     to: QpState,
@@ -192,38 +193,40 @@ pub fn check(
     }
 }
 
-/// What the port and the device allow.
+/// The limits that the port and the device set for attribute values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The port's active MTU.
+    /// The active MTU of the port.
     pub active_mtu: PathMtu,
-    /// Ports of the device.
+    /// The number of ports of the device.
     pub ports: u8,
-    /// Entries of the port's partition key table.
+    /// The number of entries in the partition key table of the port.
     pub pkeys: u16,
-    /// Entries of the port's GID table.
+    /// The number of entries in the GID table of the port.
     pub gids: u16,
-    /// READ and atomic requests that a queue pair may send at once (`max_qp_init_rd_atom`).
+    /// The most READ and atomic requests that a queue pair may have outstanding
+    /// (`max_qp_init_rd_atom`).
     pub max_rd_atomic: u8,
-    /// READ and atomic requests that a queue pair may be sent at once (`max_qp_rd_atom`).
+    /// The most READ and atomic requests that a peer may have outstanding at a queue pair
+    /// (`max_qp_rd_atom`).
     pub max_dest_rd_atomic: u8,
 }
 
-/// A transition that may happen.
+/// A transition that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The state it starts in.
+    /// The state before.
     pub from: QpState,
-    /// The state it ends in; the same if the call names none.
+    /// The state after. It is the same if the call names no state.
     pub to: QpState,
 }
 
-/// Checks a whole call of `ibv_modify_qp` on a queue pair of `qp_type` in state `current`: the
-/// current state that the caller names, the transition, its attributes, their values. Attributes
-/// outside `mask` are not read.
+/// Checks a call of `ibv_modify_qp` on a queue pair of `qp_type` in state `current`. The checks
+/// cover the current state that the caller names, the transition, its attributes and their values.
+/// Attributes outside `mask` are not read.
 ///
 /// # Errors
-/// Every [`ModifyQpError`], in the order of that list.
+/// Fails with a [`ModifyQpError`]. The order of its variants is the order of the checks.
 pub fn plan(
     current: QpState,
     qp_type: QpType,
@@ -241,9 +244,9 @@ pub fn plan(
     Ok(Step { from: current, to })
 }
 
-/// A Q_Key with the highest bit set is for queue pairs of who may pass for the system (IBTA vol. 1,
-/// 10.2.5; the kernel asks for CAP_NET_RAW, uverbs_cmd.c). A queue pair that had QP1's would reach
-/// every QP1; no program has such a right over the others here.
+/// Refuses a privileged Q_Key, one with the highest bit set (IBTA vol. 1, 10.2.5). The kernel
+/// requires CAP_NET_RAW for it (uverbs_cmd.c). A queue pair with the Q_Key of QP1 could send to
+/// every QP1, and no program here may have that right over others.
 fn check_qkey(qp_type: QpType, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyQpError> {
     if mask.contains(QpAttrMask::QKEY) && attr.qkey.is_controlled() && qp_type != QpType::Gsi {
         return Err(ModifyQpError::PrivilegedQkey { given: attr.qkey });
@@ -251,10 +254,10 @@ fn check_qkey(qp_type: QpType, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Mo
     Ok(())
 }
 
-/// Checks the values of the attributes in `mask`. Addresses are the device's to check.
+/// Checks the values of the attributes in `mask`. The device checks addresses.
 ///
 /// # Errors
-/// [`ModifyQpError::PathMtu`], [`ModifyQpError::Migration`], [`ModifyQpError::Value`].
+/// Fails with [`ModifyQpError::PathMtu`], [`ModifyQpError::Migration`] or [`ModifyQpError::Value`].
 pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<(), ModifyQpError> {
     if mask.contains(QpAttrMask::PATH_MTU) && attr.path_mtu > limits.active_mtu {
         return Err(ModifyQpError::PathMtu { given: attr.path_mtu, active: limits.active_mtu });
@@ -307,11 +310,11 @@ pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<
 }
 
 urxe_types::errors! {
-    /// Why a queue pair cannot be modified. Each text names the present state, the next one and the
-    /// attributes.
+    /// Why a queue pair cannot be modified. Each text names the current state, the next state and
+    /// the attributes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum ModifyQpError {
-        /// The caller named a current state that is not the true one.
+        /// The caller named a current state that is not the actual one.
         #[error("the {qp_type} QP is in state {current}, not in {given} as IBV_QP_CUR_STATE says")]
         CurrentState { qp_type: QpType, given: QpState, current: QpState } = EINVAL,
         #[error(
@@ -335,15 +338,15 @@ urxe_types::errors! {
         PrivilegedQkey { given: QKey } = EPERM,
         #[error("path_mtu (IBV_QP_PATH_MTU) is {given}, but the port's active MTU is {active}")]
         PathMtu { given: PathMtu, active: PathMtu } = EINVAL,
-        /// The alternate path is asked to be made ready or used. Its attributes are kept and
-        /// returned, and that is all: an address that goes takes its sockets along, so there is
-        /// nothing to migrate to.
+        /// The call asks to prepare or use the alternate path. Its attributes are stored and
+        /// returned, and have no other effect: when an address is removed, its sockets are closed,
+        /// and no path is left to migrate to.
         #[error("path_mig_state (IBV_QP_PATH_MIG_STATE) is {given}: connections do not migrate \
                  (APM); only MIGRATED, which they are, can be given")]
         Migration { given: PathMigState } = EOPNOTSUPP,
-        /// `attribute`: the bit of the mask that the field belongs to.
+        /// `attribute`: the bit of the mask that selects the field.
         ///
-        /// `field`: the field's name in `struct ibv_qp_attr`.
+        /// `field`: the name of the field in `struct ibv_qp_attr`.
         #[error("{field} ({attribute}) is {given}, not {min} to {max}")]
         Value {
             attribute: QpAttrMask,
@@ -355,7 +358,7 @@ urxe_types::errors! {
     }
 }
 
-/// The states that can follow, for an error text.
+/// The states that may follow, for an error text.
 struct Next(QpState, QpType);
 
 impl fmt::Display for Next {
@@ -371,7 +374,7 @@ impl fmt::Display for Next {
     }
 }
 
-/// What is wrong with a mask, for an error text.
+/// The missing and the unexpected attributes of a mask, for an error text.
 struct MaskFault(QpAttrMask, QpAttrMask);
 
 impl fmt::Display for MaskFault {

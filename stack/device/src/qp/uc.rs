@@ -1,23 +1,25 @@
-//! The responder of an unreliable connection: executes the peer's messages in order, each whole or
-//! not at all, and answers nothing.
+//! The responder of an unreliable connection. It executes the messages of the peer in order, each
+//! completely or not at all, and sends no responses.
 //!
 //! ```text
-//!   expected PSN         -> goes on with the message, or begins one
-//!   a gap                -> the message under way is given up; the next FIRST or ONLY begins one (9.8.2.2)
-//!   a PSN just before it -> a copy, or overtaken by others: dropped
+//!   packet with                     effect
+//!   ------------------------------  ---------------------------------------------------------
+//!   the expected PSN                continues the message, or begins one
+//!   a later PSN                     drops the message; the next FIRST or ONLY begins another
+//!   a PSN at most 2^16 before it    dropped: a duplicate, or overtaken by other packets
 //! ```
-//! A message that is given up leaves its receive for the next one. What it had written before stays
-//! written.
 //!
-//! The specification takes every FIRST and ONLY with an unexpected PSN for a new message, and so
-//! does `rdma_rxe`: a copy that the network made would be delivered twice, and a late one out of
-//! order. A PSN within [`LATE`] behind the expected one is taken for that here; one further away is
-//! a peer that was not heard for long.
+//! A dropped message leaves its receive for the next message. Bytes that it wrote stay written.
 //!
-//! Sources: IBTA vol. 1, 9.8.2.2 (responder), 9.9.3 (classes of error); the kernel's rxe_resp.c for
-//! what the classes come to: all but a fault of the own receive is dropped silently. With a shared
-//! receive queue `rdma_rxe` completes what such a message had taken from there with an error (class
-//! D); here the queue pair keeps it for its next message.
+//! IBTA vol. 1, 9.8.2.2 takes every FIRST and ONLY with an unexpected PSN for a new message, as
+//! `rdma_rxe` does. With that rule, a duplicate made by the network is delivered twice, and a late
+//! packet out of order. This responder therefore drops packets whose PSN is at most [`LATE`] behind
+//! the expected one. A larger difference means that no packet of the peer arrived for a long time.
+//!
+//! Sources: IBTA vol. 1, 9.8.2.2 (responder), 9.9.3 (classes of error). As in `rxe_resp.c`, every
+//! error but that of a local receive drops the message silently. One difference: `rdma_rxe`
+//! completes the shared receive of a dropped message with an error (class D). Here the queue pair
+//! keeps that receive for its next message.
 
 use urxe_wire::{Kind, PacketView, Psn};
 
@@ -30,11 +32,11 @@ use crate::qp::service::ReceiveHalf;
 use urxe_memory::Access;
 use urxe_types::counters::Counter;
 
-/// So far behind the expected PSN a packet counts as late or repeated: more than any network holds
-/// back, and little of the PSN space.
+/// The number of PSNs behind the expected one that count as late or duplicate. Networks delay fewer
+/// packets than that, and the PSN space is far larger.
 const LATE: i32 = 1 << 16;
 
-/// See the module.
+/// The responder of an unreliable connection.
 #[derive(Debug)]
 pub(super) struct Responder {
     queue: RecvQueue,
@@ -55,7 +57,8 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let info = packet.info();
         if info.position.is_start() {
-            // A peer that gave up a message half-way (class D1): what it begins now is what counts.
+            // The peer may abandon a message before its end (class D1). The message that it begins
+            // now replaces that one.
             self.message = Message::None;
         }
         if !self.message.continues_with(info) {

@@ -1,9 +1,9 @@
-//! The responder of a datagram queue pair: takes a message from anybody who knows the Q_Key, or
-//! drops it and counts why.
+//! The responder of a datagram queue pair. It accepts messages from every sender that knows the
+//! Q_Key, and drops and counts all others.
 //!
 //! Sources: IBTA vol. 1, 9.8.3.2 (responder), 9.6.1.5.1 (Q_Key), 11.4.1.2 (the GRH takes 40 bytes
-//! of the buffer); the kernel's rxe_recv.c and rxe_resp.c: what does not fit its receive is dropped
-//! and the receive stays.
+//! of the buffer). As in `rxe_recv.c` and `rxe_resp.c`, a message that does not fit its receive is
+//! dropped and the receive stays posted.
 
 use urxe_wire::{PacketView, QKey};
 
@@ -20,7 +20,7 @@ use urxe_types::counters::Counter;
 pub use urxe_wire::network_header;
 use urxe_wire::network_header::NetworkHeader;
 
-/// See the module.
+/// The responder of a datagram queue pair.
 #[derive(Debug)]
 pub(super) struct Responder {
     queue: RecvQueue,
@@ -81,7 +81,7 @@ impl ReceiveHalf for Responder {
     }
 }
 
-/// The queue pair's own Q_Key.
+/// Returns the Q_Key of the queue pair.
 pub(super) fn own_qkey(qp: &QpCore) -> QKey {
     if qp.qp_type == QpType::Gsi { QKey::GSI } else { qp.attr.qkey }
 }

@@ -1,16 +1,16 @@
-//! The sending half that the unreliable services share: a message is complete when its last packet
-//! was handed to the network.
+//! The requester of the unreliable services. A message is complete when its last packet was given
+//! to the network.
 //!
-//! No answer ever comes, so nothing is charged to the path's window and nothing is kept. What
-//! stands in for the window is the path's pacer ([`crate::path::pacer`]): a sender that it stops
-//! lets the clock list it again.
+//! No response ever comes, so messages take no credit of the path's window and are not kept. The
+//! pacer of the path ([`crate::path::pacer`]) limits the rate instead. A timer lists a queue pair
+//! again that the pacer stopped.
 //!
-//! A message that cannot be sent completes with its error; the queue pair goes to SQE, what was
-//! posted after it is flushed, and receiving goes on until the program brings the queue pair back
-//! to RTS.
+//! A message that cannot be sent completes with its error, and the queue pair moves to SQE. The
+//! work requests after it are flushed. Receiving continues until the program moves the queue pair
+//! to RTS again.
 //!
-//! Sources: IBTA vol. 1, 9.8.2.1 (UC requester), 9.8.3.1 (UD requester), 10.3.1.6 (SQE), 9.9.2.1
-//! (local errors).
+//! Sources: IBTA vol. 1, 9.8.2.1 (UC requester), 9.8.3.1 (UD requester), 10.2.5 (Q_Keys), 10.3.1.6
+//! (SQE), 9.9.2.1 (local errors); the kernel's `rxe_req.c`.
 
 use std::net::IpAddr;
 
@@ -32,24 +32,25 @@ use crate::path::scheduler::TransmitStatus;
 use urxe_memory::Access;
 use urxe_types::time::Time;
 
-/// See the module.
+/// The requester of an unreliable connection or a datagram queue pair.
 #[derive(Debug)]
 pub(super) struct Requester {
     pub queue: SendQueue,
-    /// PSN of the next packet.
+    /// The PSN of the next packet.
     pub psn: Psn,
-    /// How many packets of the oldest message have been sent; a datagram is sent whole.
+    /// The number of packets of the oldest message that were sent. It is 0 for datagrams, which
+    /// have one packet.
     pub sent: u32,
-    /// The pace stopped it until then.
+    /// The time until which the pacer stopped the queue pair; [`Time::ZERO`] if it did not.
     resume_at: Time,
 }
 
-/// What became of a packet.
+/// The outcome of appending a packet.
 pub(super) enum Appended {
     Yes,
-    /// It must wait.
+    /// The packet must wait.
     Stop(TransmitStatus),
-    /// Its message completed with an error.
+    /// The message completed with an error.
     Failed,
 }
 
@@ -58,13 +59,13 @@ impl Requester {
         Self { queue, psn: Psn::new(0), sent: 0, resume_at: Time::ZERO }
     }
 
-    /// The oldest message.
+    /// Returns the oldest message.
     pub fn head(&self) -> Option<&SendWqe> {
         (!self.queue.is_empty()).then(|| self.queue.wqe(self.queue.head()))
     }
 
-    /// Appends a packet of the oldest message with `payload_len` bytes from `offset` on, unless it
-    /// must wait. If they cannot be read, the message fails.
+    /// Appends a packet of the oldest message with `payload_len` bytes from `offset` on, unless the
+    /// packet must wait. If the payload cannot be read, the message fails.
     pub fn append(
         &mut self,
         packet: PacketRepr,
@@ -79,7 +80,7 @@ impl Requester {
             return Appended::Stop(stop);
         }
         if let Err(resume_at) = cx.path.pacer.admit(cx.now, len as u64) {
-            // The clock lists the queue pair again.
+            // The timer at that time lists the queue pair again.
             self.resume_at = resume_at;
             return Appended::Stop(TransmitStatus::Idle);
         }
@@ -110,26 +111,27 @@ impl Requester {
         qp.complete_send(completion, cx);
     }
 
-    /// The oldest message cannot be sent.
+    /// Completes the oldest message with an error, and fails the sending half.
     pub fn fail_head(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
         self.complete_head(qp, cx, status);
         qp.send_failed = true;
     }
 
-    /// The oldest message's address handle was destroyed.
+    /// Fails the oldest message, because its address handle was destroyed.
     pub fn fail_unaddressed(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) -> TransmitStatus {
         tracing::debug!(qp = %qp.qpn, "send work request: its address handle was destroyed");
         self.fail_head(qp, cx, WcStatus::LocQpOpErr);
         TransmitStatus::Idle
     }
 
-    /// The oldest message's own buffers may not be used.
+    /// Fails the oldest message, because its buffers may not be used.
     pub fn fail_locally(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, fault: LocalFault) {
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
         self.fail_head(qp, cx, WcStatus::LocProtErr);
     }
 
-    /// Appends packets to `run` until all is sent, or the run is full, or the pace says stop.
+    /// Appends packets to `run` until all messages are sent, the run is full, or the pacer stops
+    /// the queue pair.
     fn send_messages(
         &mut self,
         qp: &mut QpCore,
@@ -146,15 +148,16 @@ impl Requester {
                 return TransmitStatus::Idle;
             }
             if wqe.op.is_local() {
-                // Nothing that was sent is ever sent again, so what stands before it is done with
-                // its keys.
+                // No packet is ever sent again, so the messages before this one no longer use the
+                // key.
                 match local_ops::execute(&wqe.op, qp, cx) {
                     Ok(()) => self.complete_head(qp, cx, WcStatus::Success),
                     Err(status) => self.fail_head(qp, cx, status),
                 }
                 continue;
             }
-            // The whole list before the first packet: half a message is worth nothing to anybody.
+            // The whole list is checked before the first packet, because half a message is useless
+            // to the peer.
             let sges = self.queue.sges(self.queue.head());
             if begins && let Err(fault) = check(&mut cx.pins, qp.pd, sges, Access::empty()) {
                 self.fail_locally(qp, cx, fault);
@@ -197,8 +200,8 @@ impl Requester {
         None
     }
 
-    /// Appends messages to `run` until all are sent, the next goes another way, the run is full, or
-    /// the pace says stop.
+    /// Appends datagrams to `run` until all are sent, the next one has another path, the run is
+    /// full, or the pacer stops the queue pair.
     fn send_datagrams(
         &mut self,
         qp: &mut QpCore,
@@ -233,8 +236,8 @@ impl Requester {
         cx: &mut QpContext<'_>,
         run: &mut RunBuffer,
     ) -> Option<TransmitStatus> {
-        // A program that may not choose a privileged Q_Key sends the one that its queue pair was
-        // given.
+        // A privileged Q_Key in a work request means the Q_Key of the queue pair (IBTA vol. 1,
+        // 10.2.5).
         let qkey = if qkey.is_controlled() { own_qkey(qp) } else { qkey };
         let deth = Deth { qkey, src_qp: qp.qpn };
         let (opcode, ext) = match wqe.op {
@@ -307,7 +310,8 @@ impl SendHalf for Requester {
         }
     }
 
-    /// When the pace lets it go on, [`Time::NEVER`] if it has not stopped it.
+    /// Returns the time at which the pacer lets the queue pair continue, or [`Time::NEVER`] if it
+    /// did not stop it.
     fn deadline(&self) -> Time {
         if self.queue.is_empty() || self.resume_at == Time::ZERO {
             Time::NEVER

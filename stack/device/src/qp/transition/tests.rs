@@ -1,4 +1,5 @@
-//! The table against what programs send, against its own laws, and against its picture.
+//! Tests of the table: against the calls of programs, against general rules, and against its
+//! picture.
 
 mod snapshot;
 
@@ -18,8 +19,8 @@ const LIMITS: Limits = Limits {
     max_dest_rd_atomic: 64,
 };
 
-/// The calls of `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`, as they stand in those
-/// programs.
+/// The calls of `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`.
+///
 /// IBTA 11.2.5.2.
 #[test]
 fn the_pingpong_programs_connect() {
@@ -152,14 +153,14 @@ fn only_queue_pair_one_has_a_privileged_q_key() {
     );
     assert!(error.to_string().starts_with("qkey (IBV_QP_QKEY) is 0x80010000: "), "{error}");
     assert!(plan(QpState::Reset, QpType::Gsi, &attr, mask, &LIMITS).is_ok());
-    // Whichever transition takes it.
+    // Every transition that takes the attribute refuses it.
     for from in [QpState::Init, QpState::Rts, QpState::Sqd] {
         let refused = plan(from, QpType::Ud, &attr, Mask::QKEY, &LIMITS);
         assert_eq!(refused, Err(ModifyQpError::PrivilegedQkey { given: QKey::GSI }), "{from}");
         let highest = QpAttr { qkey: QKey(0x7fff_ffff), ..attr };
         assert!(plan(from, QpType::Ud, &highest, Mask::QKEY, &LIMITS).is_ok(), "{from}");
     }
-    // What a call does not name is not read.
+    // Attributes outside the mask are not read.
     let unnamed = QpAttr { qp_state: QpState::Rtr, ..attr };
     assert!(plan(QpState::Init, QpType::Ud, &unnamed, Mask::STATE, &LIMITS).is_ok());
 }
@@ -265,7 +266,7 @@ fn types() -> impl Strategy<Value = QpType> {
 }
 
 proptest! {
-    /// Following the error's advice makes the call right, whatever bits it had.
+    /// Following the advice of an error makes the call valid, whatever its mask was.
     #[test]
     fn errors_say_what_to_change(from in states(), to in states(), qp_type in types(), bits: u32) {
         let mask = QpAttrMask::from_bits_retain(bits);
@@ -288,7 +289,7 @@ proptest! {
         }
     }
 
-    /// Every call is planned or refused, and a refusal can be printed.
+    /// Every call is either planned or refused, and every refusal has a text.
     #[test]
     fn no_call_panics(
         from in states(), to in states(), current in states(), qp_type in types(), bits: u32, value: u8,
