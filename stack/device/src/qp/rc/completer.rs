@@ -1,13 +1,13 @@
-//! The completer: what acknowledgements, NAKs and responses do to the requester's state.
+//! The completer: the effect of ACKs, NAKs and other responses on the requester.
 //!
-//! Every answer names a PSN and thereby acknowledges all SENDs and WRITEs before it. It cannot
-//! acknowledge a READ, atomic, ATOMIC WRITE or FLUSH whose own response is missing. That may be on
-//! its way still, overtaken, so what came ahead of it is kept for a moment ([`super::reorder_buffer`]) as a
-//! responder keeps requests. Then it is an implied NAK, and the requester goes back to the first
-//! missing response.
+//! Every response names a PSN, and so acknowledges all SENDs and WRITEs before it. It does not
+//! acknowledge a READ, atomic, ATOMIC WRITE or FLUSH before it whose own response is missing. That
+//! response may have been overtaken. So a response that arrived early is kept for a short time in
+//! the [`super::reorder_buffer`]. After that time it counts as an implied NAK, and the requester
+//! moves back to the first missing response.
 //!
-//! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7
-//! (requester's handling).
+//! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7 (handling
+//! by the requester).
 
 use urxe_wire::{Kind, NakCode, PacketView, Position, Psn, Syndrome};
 
@@ -24,12 +24,12 @@ use crate::qp::sge_copy::scatter;
 use crate::qp::work_request::SendOp;
 use urxe_types::counters::Counter;
 
-/// The oldest work request failed: the queue pair goes to the error state.
+/// The oldest work request failed, and the queue pair moves to the error state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failed;
 
 impl Requester {
-    /// Takes an ACK, NAK, READ response or atomic response.
+    /// Handles an ACK, a NAK, a READ response or an atomic response.
     pub(super) fn receive_response(
         &mut self,
         qp: &mut QpCore,
@@ -70,7 +70,7 @@ impl Requester {
         self.on_response_data(qp, cx, packet)
     }
 
-    /// Takes what came ahead of its turn, if that is now.
+    /// Handles the buffered responses that are next now.
     #[cold]
     fn deliver_ready(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>) -> Result<(), Failed> {
         let Some(mut buffer) = self.reorder_buffer.take() else { return Ok(()) };
@@ -78,7 +78,7 @@ impl Requester {
         while let Some(packet) = buffer.first() {
             let is_acknowledgement = packet.info().kind == Kind::Ack;
             let turn = if is_acknowledgement { packet.psn().next() } else { packet.psn() };
-            // What was acknowledged with others meanwhile is a duplicate.
+            // A response whose PSN was acknowledged by a later one is a duplicate.
             let is_due = turn.distance(self.una) <= 0 || self.acknowledge_before(turn, qp, cx);
             if !is_due || qp.cq_overrun {
                 break;
@@ -94,7 +94,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Completes the entry that could not be sent once everything before it is complete.
+    /// Completes the entry that could not be sent, once all entries before it are complete.
     pub(super) fn complete_failed(
         &mut self,
         qp: &mut QpCore,
@@ -106,7 +106,7 @@ impl Requester {
         }
     }
 
-    /// The clock says `cx.now`.
+    /// Handles the timers that are due at `cx.now`.
     pub(super) fn check_timers(
         &mut self,
         qp: &mut QpCore,
@@ -135,17 +135,17 @@ impl Requester {
         }
     }
 
-    /// Goes back to the oldest unacknowledged packet: one was lost.
+    /// Moves back to the oldest unacknowledged packet after a loss.
     fn retransmit(&mut self, cx: &QpContext<'_>) {
         cx.device.counters.add(Counter::CompleterRetryErr);
         cx.path.window.on_loss(cx.now);
         self.rewind(self.una, cx);
     }
 
-    /// Goes back by one packet: the last that was sent, or, where the window became smaller since,
-    /// the last that was sent again. For a READ that is not answered to what is missing of it,
-    /// since its responder says nothing of what it sent. Atomics, ATOMIC WRITEs and FLUSHes, which
-    /// may take their time, are left to the timer.
+    /// Sends a probe: moves back by one packet. That is the packet sent last, or sent again last if
+    /// the window has shrunk since. If the oldest request is a READ, moves back to its first
+    /// missing response, because a responder does not report which responses it sent. Atomics,
+    /// ATOMIC WRITEs and FLUSHes may take long, and only the timer repeats them.
     fn probe(&mut self, cx: &QpContext<'_>) {
         if self.cursor_psn == self.una {
             return;
@@ -174,8 +174,8 @@ impl Requester {
         Err(Failed)
     }
 
-    /// Takes every SEND and WRITE packet before `psn` as received. False, with what was possible
-    /// done, when a READ or atomic before `psn` has not been answered.
+    /// Marks all SEND and WRITE packets before `psn` as acknowledged. Returns `false` if a READ or
+    /// atomic before `psn` lacks its response; the packets before that one are acknowledged.
     fn acknowledge_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &mut QpContext<'_>) -> bool {
         let before = self.una;
         let (complete, released) = self.retire_before(psn, qp, cx);
@@ -186,8 +186,8 @@ impl Requester {
         complete
     }
 
-    /// The first half of [`acknowledge_before`](Self::acknowledge_before), with what it returns,
-    /// and the bytes to be released.
+    /// The first half of [`acknowledge_before`](Self::acknowledge_before). Returns its result, and
+    /// the credit to return in bytes.
     #[inline(always)]
     fn retire_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &QpContext<'_>) -> (bool, u64) {
         let (mut complete, mut released) = (true, 0);
@@ -218,7 +218,7 @@ impl Requester {
 
     fn move_una(&mut self, to: Psn) {
         if self.cursor_psn.steps_from(self.una) < to.steps_from(self.una) {
-            // The answer came while the cursor was still going over the same packets again.
+            // The response arrived while the requester was sending the packets again.
             self.cursor_psn = to;
         }
         self.una = to;
@@ -255,7 +255,7 @@ impl Requester {
             Syndrome::Ack(_) | Syndrome::Reserved(_) => {}
             _ if !complete => self.implied_nak(psn, qp, cx),
             Syndrome::Nak(code) => return self.on_nak(code, qp, cx),
-            // A copy of the one that is being obeyed.
+            // A duplicate of an RNR NAK whose wait is not over.
             Syndrome::RnrNak(_) if self.recovery.is_waiting(cx.now) => {}
             Syndrome::RnrNak(timer) => {
                 if !self.recovery.on_rnr_nak(timer, qp, cx) {
@@ -285,8 +285,8 @@ impl Requester {
         self.fail_head(qp, cx, status)
     }
 
-    /// An answer that is no NAK passed a READ or atomic that was not answered: it waits, or that
-    /// counts as lost.
+    /// Handles a response, other than a NAK, that passed a READ or atomic without its response.
+    /// Stores the packet, or counts the missing response as lost.
     fn on_early_response(&mut self, packet: &PacketView<'_>, qp: &QpCore, cx: &QpContext<'_>) {
         if !self.recovery.rewound_for_responses() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
@@ -299,14 +299,16 @@ impl Requester {
         self.implied_nak(packet.psn(), qp, cx);
     }
 
-    /// Drops what is held, since it will come again; returns the highest PSN of it.
+    /// Drops the buffered packets, because the peer will send them again. Returns their highest
+    /// PSN.
     fn drop_buffered(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
         let (count, highest) = self.reorder_buffer.as_mut()?.clear(cx.now);
         cx.device.counters.add_many(Counter::DropImpliedNak, count as u64);
         highest
     }
 
-    /// The answer `psn` passed a READ or atomic that was not answered: ask again, once a gap.
+    /// Handles response `psn` as an implied NAK: a READ or atomic before it lacks its response.
+    /// Requests that response again, once for each gap.
     fn implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &QpContext<'_>) {
         let dropped = self.drop_buffered(cx).filter(|highest| psn.precedes(*highest));
         let psn = dropped.unwrap_or(psn);
@@ -317,8 +319,8 @@ impl Requester {
         }
     }
 
-    /// Takes a response that brings data, or the end of an ATOMIC WRITE or FLUSH, when everything
-    /// before it is acknowledged.
+    /// Handles the oldest missing response of a READ, atomic, ATOMIC WRITE or FLUSH. All packets
+    /// before it are acknowledged.
     fn on_response_data(
         &mut self,
         qp: &mut QpCore,
@@ -335,11 +337,11 @@ impl Requester {
             return self.fail_head(qp, cx, WcStatus::BadRespErr);
         }
         let offset = u64::from(index) * u64::from(mtu);
-        // The value has the byte order of the program that asked: the wire's is only for the wire.
+        // The value is stored in the byte order of the host, not that of the wire.
         let value = if wqe.op.is_atomic() { packet.atomic_ack_eth() } else { None };
         let value = value.map(|eth| eth.original.to_ne_bytes());
         let data = value.as_ref().map_or(packet.payload(), |value| value);
-        // The answers of ATOMIC WRITE and FLUSH bring nothing.
+        // Responses to ATOMIC WRITE and FLUSH carry no data.
         if wqe.op.returns_data()
             && let Err(fault) =
                 scatter(&mut cx.pins, qp.pd, self.queue.sges(position), offset, data)
@@ -355,7 +357,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The response `psn` arrived, the oldest that was missing.
+    /// Records that response `psn` arrived, the oldest that was missing.
     fn record_response(&mut self, psn: Psn, cost: u64, cx: &QpContext<'_>) {
         self.move_una(psn.next());
         let Some(read) = self.reads.front_mut() else { return };
@@ -369,10 +371,10 @@ impl Requester {
     }
 }
 
-/// Whether a response is one that the request asked for. A READ response is as long as it must be,
-/// and an end (LAST, ONLY) exactly where a wire request ended. A responder that resumes may begin
-/// with FIRST or go on with MIDDLE. ATOMIC WRITE and FLUSH are answered as a READ of nothing
-/// (`rxe_resp.c`, `send_read_response_ack`).
+/// Returns whether a response is one that the request asked for. A READ response must have the
+/// right length. Its position must be LAST or ONLY exactly where a wire request ended. A responder
+/// that resumes may begin with FIRST or continue with MIDDLE. The response to ATOMIC WRITE and
+/// FLUSH is that to a READ of 0 bytes (`rxe_resp.c`, `send_read_response_ack`).
 fn is_expected_response(wqe: &SendWqe, index: u32, mtu: u32, packet: &PacketView<'_>) -> bool {
     let info = packet.info();
     match wqe.op {

@@ -1,8 +1,11 @@
 //! The execution of the peer's requests by the responder of a reliable connection.
 //!
-//! [`Responder::execute`] takes the request that is expected. It checks that the packet fits the
-//! message under way, finds the receives of XRC, and then checks rights, moves the data and queues
-//! the response. What the requests do not share stands in one function each.
+//! [`Responder::execute`] handles the request with the expected PSN in this order:
+//!
+//! 1. The packet continues the current message, or begins one.
+//! 2. XRC: the shared receive queue is found.
+//! 3. The access rights are checked, and the data moves. Each kind of request has its own function.
+//! 4. The response of a READ, atomic, ATOMIC WRITE or FLUSH is queued.
 //!
 //! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.2 (opcode sequence), 9.9.3 (classes of error);
 //! annex A19 (ATOMIC WRITE, FLUSH).
@@ -18,22 +21,22 @@ use crate::qp::qp_core::QpCore;
 use urxe_memory::{Access, Invalidator, Pin};
 use urxe_types::counters::Counter;
 
-/// What became of the expected request.
+/// The outcome of executing the expected request.
 pub(super) enum Executed {
-    /// It took so many PSNs; `ends`: it ended its message.
+    /// The request took `psns` PSNs. `ends`: it was the last packet of its message.
     Done { psns: u32, ends: bool },
-    /// It needs a receive and none is posted.
+    /// The request needs a receive, and none is posted.
     NotReady,
 }
 
-/// What a fault does beside its NAK.
+/// A fault in a request, which moves the queue pair to the error state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// What the peer is told.
+    /// The code of the NAK to the peer.
     pub nak: NakCode,
-    /// How the receive that was under way completes.
+    /// The completion status of the receive that the message uses.
     pub status: WcStatus,
-    /// What the own program is told.
+    /// The asynchronous event for the program.
     pub event: QpEventType,
 }
 
@@ -78,13 +81,13 @@ impl From<Refusal> for Fault {
     }
 }
 
-/// Refuses a request as invalid, unless `holds`.
+/// Refuses a request as invalid unless `holds` is true.
 fn require(holds: bool) -> Result<(), Fault> {
     if holds { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
 }
 
 impl Responder {
-    /// Executes the expected request.
+    /// Executes the request with the expected PSN.
     pub(super) fn execute(
         &mut self,
         qp: &mut QpCore,
@@ -134,8 +137,8 @@ impl Responder {
         Ok(Executed::Done { psns: 1, ends: info.position.is_end() })
     }
 
-    /// Checks what a request with a response of its own needs of the queue pair: `right`, and room
-    /// for one more.
+    /// Checks that the queue pair grants `right`, and that the peer may have one more request with
+    /// a response of its own outstanding.
     fn admit(&self, qp: &QpCore, right: Access) -> Result<(), Fault> {
         require(qp.attr.access_flags.contains(right) && self.responses.has_room())
     }
@@ -177,7 +180,8 @@ impl Responder {
         Ok(Response::Atomic { original })
     }
 
-    /// Eight bytes, by one store (A19). The rights are those of a WRITE, as in `rxe_resp.c`.
+    /// Writes eight bytes by one store (annex A19). The access rights are those of a WRITE, as in
+    /// `rxe_resp.c`.
     fn atomic_write(
         &self,
         qp: &QpCore,
@@ -195,8 +199,8 @@ impl Responder {
         Ok(Response::Done)
     }
 
-    /// Everything that was written before is in place already, since packets are executed in order;
-    /// what remains is to make it seen, or lasting (A19).
+    /// Executes a FLUSH. Earlier writes are in place, because packets are executed in order. The
+    /// FLUSH makes them visible or persistent (annex A19).
     fn flush_memory(
         &self,
         qp: &QpCore,
@@ -228,7 +232,7 @@ impl Responder {
         Ok(Response::Done)
     }
 
-    /// Completes the receive under way with the packet that ended its message.
+    /// Completes the receive of the current message with the packet that ended it.
     fn complete(
         &mut self,
         qp: &mut QpCore,
@@ -267,8 +271,8 @@ fn pin<'p, 'm>(
     Ok(pin.map_err(|error| remote_access_error(qp, cx.device.counters, &error))?)
 }
 
-/// What a FLUSH of this placement needs of queue pair and region; `None` if it asks for nothing
-/// that there is.
+/// Returns the access rights that a FLUSH of this placement needs. Returns `None` if the placement
+/// is empty or has unknown bits.
 fn flush_rights(placement: PlacementType) -> Option<Access> {
     let rights = [
         (PlacementType::GLOBAL_VISIBILITY, Access::FLUSH_GLOBAL),

@@ -1,49 +1,50 @@
-//! A packet that was asked for and did not come: when to ask once more. When to ask first,
-//! [`reorder_buffer`](super::reorder_buffer) says.
+//! The time to repeat the request for a packet that did not arrive. [`super::reorder_buffer`]
+//! decides when to request the packet for the first time.
 //!
-//! One question a gap is what the specification wants, since its sender answers with everything
-//! from there on (go-back-N). If the packet is lost again among what was sent again, nothing else
-//! tells the sender before its timer does, and that runs for a thousand round trips. The receiver
-//! can see it: what lies behind the gap comes a second time.
+//! The specification wants one NAK for each gap, since the sender then sends everything from there
+//! on (go-back-N). If the packet is lost again, only the timer of the sender would repeat it, a
+//! thousand round trips later. The receiver can detect this earlier: packets behind the gap arrive
+//! a second time.
 //!
 //! ```text
-//!   asked for 5:   … 14 15 16   (5) 6 7 8 …
-//!                                        ↑ ask again: three in order that had come before
+//!   requested 5:   … 14 15 16   (5) 6 7 8 …
+//!                                        ↑ request again: three repeated packets in order
 //! ```
-//! A single packet that had come before may be a copy that the network made, or one that was
-//! overtaken; it counts once a round trip has passed since the question. The probe of a sender that
-//! waits in vain is such a packet.
 //!
-//! Source: IBTA vol. 1, 9.7.5.2.2 (one NAK until the expected packet comes); what is repeated is a
-//! new NAK of a new gap.
+//! A single repeated packet may be a duplicate made by the network, or may have been overtaken. It
+//! counts after a round trip has passed since the request. The probe of a waiting sender is such a
+//! packet.
+//!
+//! Source: IBTA vol. 1, 9.7.5.2.2 (one NAK until the expected packet arrives). A repeated NAK
+//! counts as the NAK of a new gap.
 
 use urxe_wire::Psn;
 
 use urxe_types::time::Time;
 
-/// So many packets in order that had come before are a sender that went back.
+/// The number of repeated packets in order that show that the sender moved back.
 const IN_ORDER: u8 = 3;
 
-/// A gap that was asked for.
+/// A gap whose first packet was requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GapTimer {
     requested_at: Time,
-    /// The highest PSN behind it that came since then.
+    /// The highest PSN behind the gap that arrived since the request.
     highest: Psn,
-    /// The last PSN that had come before.
+    /// The PSN of the last repeated packet.
     last_repeated: Psn,
-    /// So many in a row had.
+    /// The number of repeated packets in order.
     repeated: u8,
 }
 
 impl GapTimer {
-    /// The gap before `psn`, which is asked for `now`.
+    /// Starts the timer of the gap before `psn`, whose first packet is requested at `now`.
     pub fn new(psn: Psn, now: Time) -> Self {
         Self { requested_at: now, highest: psn, last_repeated: psn, repeated: 0 }
     }
 
-    /// `psn` came, which is not the expected one, and `gap_timer` is what is known of that. Whether to
-    /// ask for it.
+    /// Handles packet `psn`, which is not the expected one. `gap` is the timer of the gap, if its
+    /// first packet was requested. Returns whether to request that packet now.
     pub fn on_out_of_order(
         gap: &mut Option<Self>,
         psn: Psn,
@@ -59,7 +60,7 @@ impl GapTimer {
         }
     }
 
-    /// `psn` came, which lies behind the gap. Whether to ask again.
+    /// Handles packet `psn` behind the gap. Returns whether to repeat the request.
     fn on_packet(&mut self, psn: Psn, now: Time, round_trip_ns: u64) -> bool {
         if psn.distance(self.highest) > 0 {
             (self.highest, self.repeated) = (psn, 0);
@@ -86,8 +87,8 @@ mod tests {
         Time::from_ns(ns)
     }
 
-    /// Asks for what is before the first of `psns`; which of the others, by place, make it ask
-    /// again.
+    /// Requests the packet before the first of `psns`. Returns the indices of the others that
+    /// repeat the request.
     fn asks(psns: &[u32]) -> Vec<usize> {
         let mut gap = GapTimer::new(Psn::masked(psns[0]), at(1));
         let mut asks = |place: usize| gap.on_packet(Psn::masked(psns[place]), at(2), ROUND_TRIP_NS);

@@ -5,23 +5,23 @@
 //!                 |                                |
 //!   +-------------v------------+    +--------------v-----------+
 //!   | requester  (send queue)  |    | responder (receive queue)|
-//!   | completer  (answers)     |    | responses (to be sent)   |
+//!   | completer  (responses)   |    | responses (to be sent)   |
 //!   +------^-----------|-------+    +------^------------|------+
-//!     answers       requests            requests     answers
+//!     responses     requests            requests    responses
 //! ```
 //!
 //! | file | subject |
 //! |---|---|
-//! | `requester` | requests: PSNs, windows, fences, wire READs |
-//! | `burst` | the packets that share one request for an acknowledgement |
-//! | `completer` | what answers do to the requester |
+//! | `requester` | sending requests: PSNs, the window, fences, wire READs |
+//! | `burst` | packets that share one ACK request |
+//! | `completer` | the effect of responses on the requester |
 //! | `recovery` | timers and retries |
-//! | `reorder_buffer` | packets that came before their turn, until that comes |
-//! | `gap_timer` | when to ask again for what did not come |
-//! | `responder` | requests of the peer: order, duplicates, acknowledgement |
-//! | `execution` | requests of the peer: rights, data, responses |
-//! | `responses` | answers to be sent, and kept for duplicates |
-//! | `xrc` | what a target of extended reliable connections does beside |
+//! | `reorder_buffer` | packets that arrived before their predecessors |
+//! | `gap_timer` | the time to repeat a NAK |
+//! | `responder` | receiving requests: order, duplicates, ACKs |
+//! | `execution` | executing requests: access rights, data, responses |
+//! | `responses` | responses to be sent, and those kept for duplicates |
+//! | `xrc` | the shared receive queues of an XRC target |
 
 mod burst;
 mod completer;

@@ -1,17 +1,21 @@
-//! When a requester sends again, and when it gives up.
+//! The timers of a requester: when to send again, and when to give up.
 //!
-//! Two clocks run beside each other. The *early timeout* follows the measured round trip, doubles
-//! while nothing comes back, and uses up no retry. The *attribute timeout* (`timeout`, `retry_cnt`)
-//! decides alone when the peer counts as gone: when nothing has moved for (`retry_cnt` + 1) ×
-//! timeout, and never before. A wait that the peer asked for (RNR NAK) stops both.
+//! Two timeouts run at the same time:
 //!
-//! Before the early timeout a *probe* goes out, once between two signs of progress: the last packet
-//! that was sent, once more. If it was lost itself it arrives now, if another was the peer asks for
-//! it, and if the answer was it comes again: who loses the end of a window learns it after
-//! milliseconds. Of a READ the probe is what is missing of it.
+//! - The *early timeout* follows the measured round trip. It doubles while nothing is acknowledged,
+//!   and uses up no retry.
+//! - The *attribute timeout* (`timeout`, `retry_cnt`) alone decides when the peer counts as gone:
+//!   when there was no progress for (`retry_cnt` + 1) × timeout, and never before.
+//!
+//! An RNR NAK, by which the peer asks the requester to wait, stops both.
+//!
+//! Before the early timeout a *tail probe* is sent, once between two acknowledgements: the last
+//! packet, again. If that packet was lost, the probe replaces it. If another packet was lost, the
+//! peer sends a NAK for it. If the ACK was lost, the peer sends it again. So the loss of the end of
+//! a window is detected after milliseconds. The probe of a READ requests its missing responses.
 //!
 //! Sources: IBTA vol. 1, 9.7.6.1.3 (local ACK timeout), 9.7.5.2.8 (RNR NAK), C9-141 (retry count);
-//! RFC 6298 for the doubling; RFC 8985, 7 (tail loss probe).
+//! RFC 6298 (doubling); RFC 8985, 7 (tail loss probe).
 
 use urxe_wire::{Psn, RnrTimer};
 
@@ -20,55 +24,57 @@ use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use urxe_types::time::Time;
 
-/// `rnr_retry` of this value means for ever.
+/// The value of `rnr_retry` that means "without limit".
 const INFINITE_RNR_RETRY: u8 = 7;
-/// The early timeout doubles so often at most.
+/// The most doublings of the early timeout.
 const MAX_BACKOFF: u32 = 8;
-/// With the timeout switched off, still send again after so long at most.
+/// The longest early timeout, which also applies if the attribute timeout is off.
 const LONGEST_EARLY_NS: u64 = 4_000_000_000;
-/// After so many NAKs in a row without progress, only the timer sends again: a peer that always
-/// NAKs must not make two hosts exchange packets at full speed.
+/// The most NAKs in a row without progress that cause a retransmission. After them only the timer
+/// sends again. Otherwise a peer that always sends NAKs would keep both hosts sending at full
+/// speed.
 const MAX_NAKS_WITHOUT_PROGRESS: u32 = 64;
 
-/// What a due timer asks for.
+/// The action that a timer requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Nothing: it was not due.
+    /// No timer was due.
     Nothing,
-    /// The wait that the peer asked for is over: go on sending.
+    /// The wait after an RNR NAK is over: continue sending.
     Resume,
-    /// Send the last packet once more.
+    /// Send a tail probe.
     Probe,
-    /// Go back to the oldest unacknowledged packet.
+    /// Move back to the oldest unacknowledged packet.
     Retransmit,
     /// The peer counts as gone.
     GiveUp,
 }
 
-/// Timers and retries of one requester.
+/// The timers and retries of one requester.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    /// When to send again, [`Time::NEVER`] while nothing is outstanding.
+    /// The time to send again; [`Time::NEVER`] while nothing is outstanding.
     retransmit_at: Time,
-    /// When to probe, before that; [`Time::NEVER`] if not at all.
+    /// The time of the tail probe; [`Time::NEVER`] if there is none.
     probe_at: Time,
-    /// A probe went out since something last moved.
+    /// A tail probe was sent since the last progress.
     has_probed: bool,
-    /// The end of a wait that the peer asked for, [`Time::NEVER`] while it asks for none.
+    /// The end of the wait after an RNR NAK; [`Time::NEVER`] if there is none.
     resume_at: Time,
-    /// When something last moved, or became outstanding after nothing was.
+    /// The time of the last progress: an acknowledgement, or the first packet sent when none was
+    /// outstanding.
     progress_at: Time,
     backoff: u32,
     naks: u32,
     rnr_left: u8,
-    /// A packet whose acknowledgement measures the round trip, and when it was sent.
+    /// The PSN of the packet whose ACK measures the round trip.
     sample_psn: Psn,
-    /// [`Time::NEVER`] while none is measured.
+    /// The time at which that packet was sent; [`Time::NEVER`] while nothing is measured.
     sampled_at: Time,
-    /// An implied NAK went back to the oldest that is not answered: the answers still under way
-    /// from before must not repeat it.
+    /// The gap of the last implied NAK. Early responses that are still on their way must not repeat
+    /// the retransmission.
     implied: Option<GapTimer>,
-    /// When a NAK last made the requester go back, [`Time::NEVER`] if none did.
+    /// The time of the last retransmission after a NAK; [`Time::NEVER`] if there was none.
     rewound_at: Time,
 }
 
@@ -96,12 +102,12 @@ impl Recovery {
         Self { rnr_left: qp.attr.rnr_retry, ..Self::default() }
     }
 
-    /// The peer may ask to wait as often as the attributes say by now.
+    /// Allows as many RNR NAKs as the attributes say now.
     pub fn allow_rnr_retries(&mut self, qp: &QpCore) {
         self.rnr_left = qp.attr.rnr_retry;
     }
 
-    /// Nothing is outstanding any more.
+    /// Stops all timers, because nothing is outstanding.
     pub fn stop(&mut self) {
         self.disarm();
         self.resume_at = Time::NEVER;
@@ -118,12 +124,13 @@ impl Recovery {
         }
     }
 
-    /// Whether the peer asked to wait.
+    /// Returns whether the wait after an RNR NAK lasts.
     pub fn is_waiting(&self, now: Time) -> bool {
         self.resume_at != Time::NEVER && now < self.resume_at
     }
 
-    /// A packet was sent. `measure`: its acknowledgement is a clean measure of the round trip.
+    /// Handles the sending of packet `psn`. `measure`: its ACK measures the round trip, because the
+    /// packet is sent for the first time and requests an ACK.
     pub fn on_sent(&mut self, psn: Psn, measure: bool, qp: &QpCore, cx: &QpContext<'_>) {
         if measure && self.sampled_at == Time::NEVER && cx.path.window.wants_measure(cx.now) {
             (self.sample_psn, self.sampled_at) = (psn, cx.now);
@@ -134,8 +141,8 @@ impl Recovery {
         }
     }
 
-    /// Something was acknowledged; `una` is the oldest that is not, `outstanding` whether anything
-    /// still is.
+    /// Handles an acknowledgement. `una` is the oldest unacknowledged PSN. `outstanding`: there are
+    /// still unacknowledged packets.
     pub fn on_progress(&mut self, una: Psn, outstanding: bool, qp: &QpCore, cx: &QpContext<'_>) {
         if self.sampled_at != Time::NEVER && una.distance(self.sample_psn) > 0 {
             cx.path.window.on_round_trip(cx.now.since_ns(self.sampled_at));
@@ -147,7 +154,7 @@ impl Recovery {
         self.naks = 0;
         self.rnr_left = qp.attr.rnr_retry;
         self.implied = None;
-        // What the peer asked to wait for has arrived after all: that RNR NAK was old.
+        // The peer executed the request that the RNR NAK was for, so that NAK is outdated.
         self.resume_at = Time::NEVER;
         if outstanding {
             self.arm(qp, cx);
@@ -156,12 +163,12 @@ impl Recovery {
         }
     }
 
-    /// A sequence NAK came. Whether to go back for it.
+    /// Handles a sequence NAK. Returns whether to move back.
     ///
-    /// What was sent again can be answered a round trip later at the earliest, the shortest that
-    /// was measured: the usual one may be many times that. A NAK before that speaks of what was
-    /// sent the first time: going back for each of them would put copy upon copy of the window on
-    /// the wire, which are overtaken by each other and bring more NAKs.
+    /// The earliest response to a retransmission arrives one round trip later. The shortest
+    /// measured round trip counts, because the usual one may be many times longer. A NAK before
+    /// that time refers to the first transmission. To move back for each such NAK would send
+    /// several copies of the window, which overtake each other and cause more NAKs.
     pub fn on_nak(&mut self, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         self.naks += 1;
         self.sampled_at = Time::NEVER;
@@ -171,8 +178,8 @@ impl Recovery {
         if self.rewound_at != Time::NEVER {
             let at = self.rewound_at;
             if cx.now < at.plus_ns(cx.path.window.shortest_round_trip_ns()) {
-                // If it did speak of the second copy, it costs one more round trip and not a whole
-                // timeout.
+                // If the NAK does refer to the retransmission, this costs one more round trip
+                // instead of a whole timeout.
                 self.retransmit_at =
                     self.retransmit_at.min(at.plus_ns(2 * cx.path.window.round_trip_ns()));
                 return false;
@@ -183,12 +190,12 @@ impl Recovery {
         true
     }
 
-    /// Whether an implied NAK made the requester go back, and nothing moved since.
+    /// Returns whether an implied NAK caused a retransmission, and there was no progress since.
     pub fn rewound_for_responses(&self) -> bool {
         self.implied.is_some()
     }
 
-    /// The answer `psn` came, and one before it did not. Whether to go back for that.
+    /// Handles response `psn`, before which another is missing. Returns whether to move back.
     pub fn on_implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         self.sampled_at = Time::NEVER;
         let asks = GapTimer::on_out_of_order(
@@ -203,7 +210,8 @@ impl Recovery {
         asks
     }
 
-    /// The peer has no receive posted and asks to wait; false when it has asked too often.
+    /// Handles an RNR NAK: the peer has no receive posted and asks the requester to wait. Returns
+    /// `false` if the peer has asked too often.
     pub fn on_rnr_nak(&mut self, timer: RnrTimer, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         if qp.attr.rnr_retry != INFINITE_RNR_RETRY {
             match self.rnr_left.checked_sub(1) {
@@ -218,7 +226,7 @@ impl Recovery {
         true
     }
 
-    /// The clock says `cx.now`.
+    /// Returns the action of the timer that is due at `cx.now`.
     pub fn on_timer(&mut self, qp: &QpCore, cx: &QpContext<'_>) -> Due {
         if self.resume_at != Time::NEVER {
             if cx.now < self.resume_at {
@@ -233,7 +241,7 @@ impl Recovery {
             }
             self.probe_at = Time::NEVER;
             self.has_probed = true;
-            // What is answered now may be the second copy (Karn).
+            // The next response may be for the second transmission (Karn's algorithm).
             self.sampled_at = Time::NEVER;
             return Due::Probe;
         }

@@ -1,59 +1,62 @@
-//! Packets that came before their turn: kept until what is missing comes, or counts as lost.
+//! Packets that arrived before their predecessors. They are kept until the missing packet arrives
+//! or counts as lost.
 //!
-//! Where a network has several queues or ways, packets overtake each other by some places, for
-//! microseconds. Going back for each of those costs a round trip and all that was under way,
-//! keeping some packets costs a copy of each.
+//! In a network with several queues or paths, packets overtake each other by some places, for
+//! microseconds. To go back each time would cost a round trip and all packets in flight. To keep
+//! some packets costs one copy of each.
 //!
 //! ```text
-//!   missing 5:   6 7 held      (5) 5 6 7 executed, in order
-//!                6 7 8 … 13 held, 14:    5 is lost
-//!                6 7 held, none for a while: 5 is lost
+//!   missing 5:   6 7 stored    (5) 5 6 7 executed, in order
+//!                6 7 8 … 13 stored, 14:    5 is lost
+//!                6 7 stored, no more for some time: 5 is lost
 //! ```
-//! **How many.** [`MAX`] packets, each of the path MTU at most: 33 KiB at 4 KiB. A real loss in a
-//! stream is told by the ninth packet behind it, which most often came in the same run, so nothing
-//! is waited for; a lower bound (TCP's is three) asks for packets that are about to come. Whole
-//! runs that overtake each other would take tens of times the memory.
 //!
-//! **How long.** Behind the last packets of a burst come too few to tell, so time does: a quarter
-//! of the shortest round trip, between 0.1 ms and 1 ms
-//! ([`Window::reordering_ns`](crate::path::window::Window::reordering_ns)), from when the first
-//! came before its turn, and anew when some had their turn since.
+//! **How many.** [`MAX`] packets of at most the path MTU: 33 KiB at 4 KiB. A loss within a stream
+//! is detected by the ninth packet behind it. That packet is usually in the same run, so there is
+//! no delay. A lower limit (TCP uses three) requests packets that are about to arrive. Whole runs
+//! that overtake each other would take tens of times the memory.
 //!
-//! What counts as lost is asked for, which makes the sender send everything from there on
-//! (go-back-N): so all that is held is dropped then, and executed when it comes again. Once asked,
-//! [`gap_timer`](super::gap_timer) decides, and nothing is held.
+//! **How long.** Behind the last packets of a burst too few packets follow, so a timer decides. It
+//! runs for a quarter of the shortest round trip, between 0.1 ms and 1 ms
+//! ([`Window::reordering_ns`](crate::path::window::Window::reordering_ns)). It starts with the
+//! first stored packet, and again when some packets were delivered.
 //!
-//! A queue pair has this only from the first packet that came too early until it was of no use for
-//! [`IDLE_NS`]; meanwhile nothing is allocated.
+//! The receiver requests the lost packet, and the sender sends everything from there on
+//! (go-back-N). So all stored packets are dropped, and executed when they arrive again. After the
+//! request, [`super::gap_timer`] decides, and nothing is stored.
+//!
+//! A queue pair has a buffer from the first early packet until the buffer was unused for
+//! [`IDLE_NS`]. Within that time nothing is allocated.
 
 use urxe_wire::{PacketView, Psn};
 
 use urxe_types::time::Time;
 
-/// So many packets are held.
+/// The most packets that are stored.
 pub(super) const MAX: usize = 8;
-/// Unused for so long, the memory goes.
+/// The time in nanoseconds after which an unused buffer is freed.
 const IDLE_NS: u64 = 10_000_000;
 
-/// What became of a packet that came before its turn.
+/// The outcome of storing an early packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Insert {
-    /// It is held.
+    /// The packet is stored.
     Stored,
-    /// It is held since before.
+    /// The packet was stored before.
     Duplicate,
-    /// There is no room for it.
+    /// There is no room for the packet.
     Full,
 }
 
-/// See the module.
+/// The early packets of one half of a queue pair.
 #[derive(Debug)]
 pub(super) struct ReorderBuffer {
-    /// When what is missing counts as lost; while nothing is held, when this goes.
+    /// The time at which the missing packet counts as lost. While nothing is stored: the time at
+    /// which the buffer is freed.
     due: Time,
-    /// In PSN order.
+    /// The packets in PSN order.
     packets: Vec<(Psn, Vec<u8>)>,
-    /// For the next ones.
+    /// Free memory for the next packets.
     buffers: Vec<Vec<u8>>,
 }
 
@@ -63,8 +66,8 @@ impl ReorderBuffer {
         Box::new(Self { due: Time::NEVER, packets, buffers })
     }
 
-    /// Keeps a copy of `packet`, if there is room. `due`: when what is missing counts as lost, if
-    /// nothing is held yet.
+    /// Stores a copy of `packet` if there is room. `due` is the time at which the missing packet
+    /// counts as lost; it applies if nothing is stored yet.
     pub fn insert(
         buffer: &mut Option<Box<Self>>,
         packet: &PacketView<'_>,
@@ -93,13 +96,14 @@ impl ReorderBuffer {
         self.packets.is_empty()
     }
 
-    /// When to look at it again, [`Time::NEVER`] if there is nothing.
+    /// Returns the time of the timer, or [`Time::NEVER`] if there is no buffer.
     #[inline]
     pub fn deadline(buffer: Option<&Self>) -> Time {
         buffer.map_or(Time::NEVER, |buffer| buffer.due)
     }
 
-    /// The clock says `now`. Whether what is missing counts as lost.
+    /// Handles the timer at `now`. Returns whether the missing packet counts as lost. Frees a
+    /// buffer that was unused for too long.
     pub fn is_due(buffer: &mut Option<Box<Self>>, now: Time) -> bool {
         let due = buffer.as_ref().filter(|buffer| now >= buffer.due);
         let is_lost = due.is_some_and(|buffer| !buffer.is_empty());
@@ -109,26 +113,27 @@ impl ReorderBuffer {
         is_lost
     }
 
-    /// The packet whose turn is first.
+    /// Returns the packet with the lowest PSN.
     pub fn first(&self) -> Option<PacketView<'_>> {
         let (_, bytes) = self.packets.first()?;
-        // It was parsed when it came.
+        // The packet was parsed when it arrived.
         PacketView::parse(bytes).ok()
     }
 
-    /// The first had its turn.
+    /// Removes the packet with the lowest PSN.
     pub fn remove_first(&mut self) {
         let (_, mut bytes) = self.packets.remove(0);
         bytes.clear();
         self.buffers.push(bytes);
     }
 
-    /// Some had their turn. `due`: when what is missing now counts as lost, if something still is.
+    /// Starts the timer again after packets were delivered. `due` is the time at which the missing
+    /// packet counts as lost, if packets are still stored.
     pub fn rearm(&mut self, now: Time, due: Time) {
         self.due = if self.is_empty() { now.plus_ns(IDLE_NS) } else { due };
     }
 
-    /// Drops all of them; how many, and the highest PSN.
+    /// Drops all packets. Returns their number and the highest PSN.
     pub fn clear(&mut self, now: Time) -> (usize, Option<Psn>) {
         let (count, highest) = (self.packets.len(), self.packets.last().map(|(psn, _)| *psn));
         while !self.is_empty() {
@@ -156,7 +161,7 @@ mod tests {
         ReorderBuffer::insert(buffer, &packet, MTU, DUE)
     }
 
-    /// What is held, in the order of their turns: PSN and first byte of the payload.
+    /// Removes all packets in order. Returns the PSN and the first payload byte of each.
     fn delivered(buffer: &mut ReorderBuffer) -> Vec<(u32, u8)> {
         let mut delivered = Vec::new();
         while let Some(packet) = buffer.first() {
@@ -175,7 +180,7 @@ mod tests {
         assert_eq!(insert(&mut buffer, 0, &[9; 100]), Insert::Duplicate);
         let mut buffer = buffer.unwrap();
         assert_eq!(delivered(&mut buffer), [(0xff_ffff, 2), (0, 4), (1, 1), (3, 3)]);
-        // Buffers are used again, for longer and for shorter ones.
+        // The memory is used again for longer and for shorter packets.
         let mut buffer = Some(buffer);
         insert(&mut buffer, 8, &[8; 256]);
         insert(&mut buffer, 7, &[7; 4]);

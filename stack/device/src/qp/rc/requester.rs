@@ -1,5 +1,5 @@
-//! The requester of a reliable connection: takes work requests off the send queue and puts their
-//! packets on the wire.
+//! The requester of a reliable connection. It takes work requests from the send queue and sends
+//! their packets.
 //!
 //! ```text
 //!   queue.head          cursor                                queue.tail
@@ -8,13 +8,12 @@
 //!      una                cursor_psn       next_psn
 //!                               sent_psn: one past the highest PSN ever sent
 //! ```
-//! A work request gets its PSNs when its first packet is sent. Going back is moving the cursor to a
-//! PSN between `una` and `sent_psn`. What is charged to the path's window is always exactly what
-//! lies between `una` and `cursor_psn`.
 //!
-//! The other half, what answers do to this state, is in [`super::completer`].
+//! A work request gets its PSNs when its first packet is sent. To retransmit, the requester moves
+//! the cursor back to a PSN between `una` and `sent_psn`. The credit taken from the path's window
+//! is always that of the packets between `una` and `cursor_psn`.
 //!
-//! Packets leave in bursts ([`super::burst`]).
+//! [`super::completer`] handles responses. Packets leave in bursts ([`super::burst`]).
 //!
 //! Sources: IBTA vol. 1, 9.7.2 (PSNs), 9.7.3 (requests), 10.8.3.3 (fences).
 
@@ -45,42 +44,44 @@ use urxe_types::counters::Counter;
 use urxe_types::port::MAX_RUN_SEGMENTS;
 use urxe_types::time::Time;
 
-/// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the
-/// tighter bound.
+/// The most PSNs that may be unacknowledged. This is far below half the PSN space. The window of
+/// the path is the tighter limit.
 pub(super) const MAX_UNACKNOWLEDGED: u32 = 1 << 16;
-/// A READ, atomic, ATOMIC WRITE or FLUSH on the wire that has not been answered in full.
+/// A READ, atomic, ATOMIC WRITE or FLUSH that was sent and lacks some of its response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outstanding {
-    /// PSN after its last response.
+    /// The PSN after its last response.
     pub end: Psn,
-    /// Bytes still charged to the path's read budget.
+    /// The bytes of the path's read budget that it still holds.
     pub charged: u64,
 }
 
-/// See the module.
+/// The requester of a reliable connection.
 #[derive(Debug)]
 #[repr(C)] // what each packet looks at stands together
 pub(in crate::qp) struct Requester {
-    /// The entry that the next packet belongs to.
+    /// The position of the entry that is sent next.
     pub(super) cursor: u64,
-    /// The entry at the cursor cannot be sent: how it will complete once all before it have.
+    /// The completion status of the entry at the cursor, which cannot be sent. The entry completes
+    /// after all entries before it.
     pub(super) failed: Option<WcStatus>,
     pub(super) recovery: Recovery,
-    /// Answers ahead of one that is missing.
+    /// Responses that arrived before an earlier one.
     pub(super) reorder_buffer: Option<Box<ReorderBuffer>>,
-    /// Path MTU in bytes; it cannot change while requests are queued.
+    /// The path MTU in bytes. It cannot change while requests are queued.
     pub(super) mtu: u32,
-    /// PSN of the next packet.
+    /// The PSN of the next packet.
     pub(super) cursor_psn: Psn,
-    /// PSN that the next entry to begin gets.
+    /// The first PSN of the next entry to begin.
     pub(super) next_psn: Psn,
     /// One past the highest PSN ever sent.
     pub(super) sent_psn: Psn,
-    /// The oldest PSN that is not acknowledged.
+    /// The oldest unacknowledged PSN.
     pub(super) una: Psn,
     pub(super) burst: Burst,
     pub(super) queue: SendQueue,
-    /// What has a response of its own and is on the wire, oldest first; at most `max_rd_atomic`.
+    /// The requests with a response of their own that were sent, oldest first; at most
+    /// `max_rd_atomic`.
     pub(super) reads: VecDeque<Outstanding>,
 }
 
@@ -113,8 +114,8 @@ impl Requester {
         self.reorder_buffer = None;
     }
 
-    /// Appends packets to `run` until nothing more can be sent now, or the run or the window is
-    /// full.
+    /// Appends packets to `run` until there is nothing more to send now, or the run or the window
+    /// is full.
     fn send_requests(
         &mut self,
         qp: &QpCore,
@@ -145,13 +146,13 @@ impl Requester {
         TransmitStatus::Idle
     }
 
-    /// Gives the entry at the cursor, of which `wqe` is a copy, its PSNs; false if it must not
-    /// start yet.
+    /// Gives the entry at the cursor its PSNs. `wqe` is a copy of that entry. Returns `false` if
+    /// the entry may not begin yet.
     fn begin(&mut self, wqe: &mut SendWqe, qp: &QpCore, cx: &QpContext<'_>) -> bool {
         let draining = qp.state == QpState::Sqd;
         let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
-        // Mandatory here as in rdma_rxe: what was sent with the key may have to be sent again, or
-        // be answered.
+        // Required, as in rdma_rxe: earlier packets that use the key may have to be sent again, or
+        // their responses may be missing.
         let before_invalidate =
             matches!(wqe.op, SendOp::LocalInv { .. }) && self.cursor != self.queue.head();
         if draining || fenced || before_invalidate {
@@ -166,7 +167,7 @@ impl Requester {
             }
             self.next_psn = wqe.first_psn.add(wqe.packets);
         }
-        // Field by field: what was copied is not written back whole.
+        // The fields are written one by one, so that the copy is not written back as a whole.
         let entry = self.queue.wqe_mut(self.cursor);
         (entry.first_psn, entry.packets) = (wqe.first_psn, wqe.packets);
         entry.read_chunk_packets = wqe.read_chunk_packets;
@@ -174,8 +175,8 @@ impl Requester {
         true
     }
 
-    /// Carries out the local operation at the cursor, unless that was done before the requester
-    /// went back.
+    /// Executes the local operation at the cursor, unless it was executed before the cursor moved
+    /// back.
     fn execute(&mut self, wqe: &SendWqe, qp: &QpCore, cx: &mut QpContext<'_>) {
         if !wqe.executed {
             if let Err(status) = local_ops::execute(&wqe.op, qp, cx) {
@@ -187,7 +188,7 @@ impl Requester {
         self.cursor += 1;
     }
 
-    /// Completes the local operations that were carried out and have nothing before them any more.
+    /// Completes the local operations that were executed and have no entry before them.
     pub(super) fn complete_executed(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         while self.has_executed() {
             self.complete_one(qp, cx, WcStatus::Success);
@@ -208,7 +209,8 @@ impl Requester {
         let payload_len = wqe.payload_len(index, mtu);
         let (opcode, ext) = data_headers(Service::Rc, &wqe.op, wqe.length, index == 0, last);
         let mut bth = qp.bth(opcode, self.cursor_psn);
-        // The window first: no run is to leave early for what must wait.
+        // The window is checked before the run, so that no run ends early for a packet that must
+        // wait.
         if self.burst.left == 0 && !self.begin_burst(wqe, index, cx) {
             return Some(TransmitStatus::Blocked(Credit::Send));
         }
@@ -244,8 +246,7 @@ impl Requester {
         run: &mut RunBuffer,
     ) -> Option<TransmitStatus> {
         if qp.attr.max_rd_atomic == 0 {
-            // There was room when it was posted, which was taken away since: it would wait for
-            // ever.
+            // `max_rd_atomic` became 0 after the request was posted, so it could never be sent.
             self.failed = Some(WcStatus::LocQpOpErr);
             return None;
         }
@@ -280,8 +281,8 @@ impl Requester {
         None
     }
 
-    /// Appends a packet with `payload_len` bytes of the message at the cursor, from byte `offset` on.
-    /// If they cannot be read, the message fails; false then.
+    /// Appends a packet with `payload_len` bytes of the message at the cursor, from byte `offset`
+    /// on. If the payload cannot be read, fails the message and returns `false`.
     #[inline(always)] // called in two places, once a packet
     fn append(
         &mut self,
@@ -303,8 +304,9 @@ impl Requester {
         false
     }
 
-    /// The request for what is missing from the cursor on: of a READ at most up to the end of the
-    /// wire request that first covered it, since a responder resumes only inside that.
+    /// Returns opcode, header and number of PSNs of the request for the missing responses from the
+    /// cursor on. A request for a READ ends at the latest where the wire request ended that first
+    /// covered the cursor, because a responder resumes a READ only inside that.
     fn read_like_headers(&self, wqe: &SendWqe, mtu: u32) -> (Opcode, Ext, u32) {
         let atomic = |Remote { addr: va, rkey }: Remote, swap_or_add, compare| {
             Ext::Atomic(AtomicEth { va, rkey, swap_or_add, compare })
@@ -353,8 +355,8 @@ impl Requester {
         self.recovery.on_sent(psn, first_time && ack_req, qp, cx);
     }
 
-    /// Moves the cursor back to `psn`, which is not before `una`, and returns the credit of what lies behind
-    /// it.
+    /// Moves the cursor back to `psn`, which must not be before `una`, and returns the credit of
+    /// the packets after it.
     pub(super) fn rewind(&mut self, psn: Psn, cx: &QpContext<'_>) {
         let mut position = self.queue.head();
         let mut at = self.una;
@@ -381,14 +383,14 @@ impl Requester {
         if target < end {
             self.cursor = cursor;
             self.cursor_psn = psn;
-            // What is before it goes first; it fails again when its turn comes again.
+            // The entries before the failed one are sent again. Then its sending fails again.
             self.failed = None;
         }
         self.burst.left = 0;
     }
 
-    /// Completes the oldest entry, and with it, unless it failed, the local operations behind it
-    /// that were only waiting for it.
+    /// Completes the oldest entry. If it succeeded, also completes the executed local operations
+    /// right behind it.
     pub(super) fn complete_head(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
         self.complete_one(qp, cx, status);
         if status.is_success() {
@@ -402,7 +404,7 @@ impl Requester {
         }
     }
 
-    /// Takes the oldest entry out. Its completion, if it makes one.
+    /// Removes the oldest entry and returns its completion, if it makes one.
     #[inline(always)] // made in its place
     pub(super) fn retire_head(&mut self, qpn: Qpn, status: WcStatus) -> Option<Completion> {
         let position = self.queue.head();
@@ -415,13 +417,13 @@ impl Requester {
         self.queue.pop();
         if self.cursor == position {
             self.cursor += 1;
-            // It was answered after all: that it could not be sent again does not matter any more.
+            // The response arrived, so the failure to send the entry again has no effect.
             self.failed = None;
         }
         completion
     }
 
-    /// Whether the oldest entry is a local operation that was carried out.
+    /// Returns whether the oldest entry is a local operation that was executed.
     pub(super) fn has_executed(&self) -> bool {
         !self.queue.is_empty() && self.queue.wqe(self.queue.head()).executed
     }
@@ -436,7 +438,7 @@ impl SendHalf for Requester {
         self.recovery = Recovery::new(qp);
     }
 
-    /// Attributes that are not kept here are looked up where they count.
+    /// Other attributes are read when they are used.
     fn attributes_changed(&mut self, qp: &QpCore, mask: QpAttrMask) {
         if mask.contains(QpAttrMask::RNR_RETRY) {
             self.recovery.allow_rnr_retries(qp);
@@ -459,7 +461,7 @@ impl SendHalf for Requester {
         self.restart_at_tail();
     }
 
-    /// What is not acknowledged will be sent again.
+    /// Returns all credit. The unacknowledged packets will be sent again.
     fn return_credit(&mut self, cx: &QpContext<'_>) {
         self.rewind(self.una, cx);
     }
@@ -475,8 +477,8 @@ impl SendHalf for Requester {
         self.queue.push(request, qp.max_message, qp.sq_sig_all)
     }
 
-    /// Appends packets to `run` if the queue pair may send, and fails it if what it should send
-    /// cannot be sent.
+    /// Appends packets to `run` if the state allows it. Fails the queue pair if a request cannot be
+    /// sent.
     fn transmit(
         &mut self,
         qp: &mut QpCore,
@@ -529,17 +531,17 @@ impl SendHalf for Requester {
     }
 }
 
-/// How many responses one wire request of a READ asks for.
+/// Returns the number of responses that one wire request of a READ asks for.
 fn read_chunk(mtu: u32, qp: &QpCore, cx: &QpContext<'_>) -> u32 {
-    // Two wire READs in flight keep the line busy where the peer allows two.
+    // Two wire READs in flight keep the link busy, if the peer allows two.
     let share = if qp.attr.max_rd_atomic > 1 { 2 } else { 1 };
     let chunk = cx.path.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);
     whole_runs(u32::try_from(chunk).unwrap_or(u32::MAX), mtu).max(1)
 }
 
-/// How many of `packets` packets a READ asks for, so that its responses make whole runs. First and
-/// last have an AETH and so are longer than those between them: the last of a READ and the first
-/// two of the next one make a run, and what is between is as many whole ones.
+/// Returns how many of `packets` packets a READ asks for, so that its responses fill whole runs.
+/// The first and last response have an AETH and are longer than the others. The last one of a READ
+/// and the first two of the next READ form a run; the responses between them form whole runs.
 fn whole_runs(packets: u32, mtu: u32) -> u32 {
     let longest = urxe_wire::packet::packet_len(Bth::LEN, mtu as usize);
     let of_run = (MAX_RUN_BYTES / longest).min(MAX_RUN_SEGMENTS) as u32;

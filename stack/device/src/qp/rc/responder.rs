@@ -1,13 +1,20 @@
-//! The responder of a reliable connection: executes the peer's requests in PSN order, each once.
+//! The responder of a reliable connection. It executes the requests of the peer in PSN order, each
+//! once.
 //!
-//! A request goes through named stages, each in its own function: sequence (is it the expected PSN,
-//! a duplicate, before its turn? then [`super::reorder_buffer`] keeps it until that comes),
-//! [`Responder::check_continues`] (does it fit the message under way?), resources and rights,
-//! execution, completion, acknowledgement. A fault ends in a NAK and, but for a sequence error and
-//! an empty receive queue, in the error state. What is to be sent stands in [`super::responses`].
+//! ```text
+//!   PSN of the packet   handled by         effect
+//!   ------------------  -----------------  ------------------------------------------------
+//!   expected            on_expected        executed (super::execution), acknowledged
+//!   later               on_out_of_order    stored in super::reorder_buffer, or a NAK is sent
+//!   earlier             on_duplicate       the response is sent again
+//! ```
 //!
-//! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.1 (PSN check), 9.7.4.1.2 (opcode sequence),
-//! 9.7.5.2 (NAKs), 9.9.3 (classes of error), C9-88 (zero-length RDMA checks no R_Key).
+//! A fault causes a NAK and moves the queue pair to the error state. There are two exceptions: a
+//! NAK for a sequence error, and an RNR NAK for an empty receive queue. [`super::responses`] holds
+//! the responses to be sent.
+//!
+//! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.1 (PSN check), 9.7.5.2 (NAKs), 9.9.3 (classes
+//! of error), C9-88 (zero-length RDMA checks no R_Key).
 
 use urxe_wire::{Kind, Msn, NakCode, PacketView, Psn};
 
@@ -28,16 +35,16 @@ use crate::qp::service::ReceiveHalf;
 use urxe_types::counters::Counter;
 use urxe_types::time::Time;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handled {
-    /// All is well, or the packet was dropped.
+    /// The request was executed, stored or dropped.
     Fine,
-    /// The queue pair goes to the error state.
+    /// The queue pair moves to the error state.
     Fatal,
 }
 
-/// See the module.
+/// The responder of a reliable connection.
 #[derive(Debug)]
 #[repr(C)] // what each packet looks at stands together
 pub(in crate::qp) struct Responder {
@@ -46,7 +53,8 @@ pub(in crate::qp) struct Responder {
     pub(super) message: Message,
     /// Requests behind the expected one, for which no NAK was sent.
     reorder_buffer: Option<Box<ReorderBuffer>>,
-    /// A sequence or RNR NAK was sent for the expected PSN, which has not come since.
+    /// The timer of the gap before which a sequence NAK or RNR NAK was sent. `None` after the
+    /// expected request arrived.
     gap: Option<GapTimer>,
     pub(super) responses: Responses,
     pub(super) queue: RecvQueue,
@@ -65,7 +73,7 @@ impl Responder {
         }
     }
 
-    /// Takes a request.
+    /// Handles a request.
     fn receive_request(
         &mut self,
         qp: &mut QpCore,
@@ -119,8 +127,8 @@ impl Responder {
         }
     }
 
-    /// What was missing came, and was `handled`: those behind it have their turn, up to what is
-    /// missing next.
+    /// Executes the stored requests that follow the expected one, up to the next gap. `handled` is
+    /// the outcome of the expected request.
     #[cold]
     fn deliver_ready(
         &mut self,
@@ -131,7 +139,8 @@ impl Responder {
         let Some(mut buffer) = self.reorder_buffer.take() else { return handled };
         while let Some(packet) = buffer.first() {
             let distance = packet.psn().distance(self.expected_psn);
-            // After an RNR NAK they come again, in the error state nothing does.
+            // After an RNR NAK the peer sends the requests again. In the error state none is
+            // executed.
             if distance > 0 || handled == Handled::Fatal || self.gap.is_some() || qp.cq_overrun {
                 break;
             }
@@ -151,9 +160,9 @@ impl Responder {
         handled
     }
 
-    /// A PSN beyond the expected one: something was overtaken, or is lost. One NAK for that until
-    /// the peer is back in order (9.7.5.2.2), or evidently went back and lost the same packet
-    /// again.
+    /// Handles a request behind the expected one: that one was overtaken, or is lost. One NAK is
+    /// sent until the peer is in order again (IBTA vol. 1, 9.7.5.2.2). It is repeated if the peer
+    /// evidently moved back and the packet was lost again.
     fn on_out_of_order(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
         let mut highest = packet.psn();
         if self.gap.is_none() {
@@ -188,15 +197,15 @@ impl Responder {
         self.responses.push(self.expected_psn, self.msn, nak);
     }
 
-    /// Drops what is held, since it will come again; returns the highest PSN of it.
+    /// Drops the stored requests, because the peer will send them again. Returns their highest PSN.
     fn drop_buffered(&mut self, cx: &QpContext<'_>) -> Option<Psn> {
         let (count, highest) = self.reorder_buffer.as_mut()?.clear(cx.now);
         cx.device.counters.add_many(Counter::DropOutOfSequence, count as u64);
         highest
     }
 
-    /// A request that was executed before (9.7.4.1.1): acknowledged again, read again, or answered
-    /// from memory.
+    /// Handles a request that was executed before (IBTA vol. 1, 9.7.4.1.1). A SEND or WRITE is
+    /// acknowledged again, a READ reads again, and an atomic gets its stored response.
     fn on_duplicate(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
         cx.device.counters.add(Counter::DuplicateRequest);
         let replayed = match packet.info().kind {
@@ -274,13 +283,13 @@ impl ReceiveHalf for Responder {
         match self.responses.transmit(qp, cx, run) {
             Ok(sent) => sent,
             Err(fault) => {
-                // In the error state already when an earlier answer is sent after a later request
-                // failed.
+                // The queue pair is already in the error state if a later request failed before
+                // this response was sent.
                 if qp.state != QpState::Err {
                     qp.raise(fault.event, cx);
                     qp.fatal = true;
                 }
-                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this
+                // Sends the NAK that reports the fault. A NAK reads no memory, so this cannot fail
                 // again.
                 self.responses.transmit(qp, cx, run).unwrap_or(TransmitStatus::Idle)
             }
@@ -309,7 +318,7 @@ impl ReceiveHalf for Responder {
         qp.fatal |= self.receive_request(qp, cx, packet) == Handled::Fatal;
     }
 
-    /// What did not come yet may count as lost.
+    /// Sends a sequence NAK when the missing request counts as lost.
     fn on_timer(&mut self, cx: &QpContext<'_>) {
         if ReorderBuffer::is_due(&mut self.reorder_buffer, cx.now)
             && let Some(highest) = self.drop_buffered(cx)

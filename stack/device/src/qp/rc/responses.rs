@@ -1,9 +1,12 @@
-//! What a responder still has to send, and what it keeps to answer duplicates.
+//! The responses that a responder still has to send, and those that it keeps to answer duplicates.
 //!
-//! Two lists. *Pending* answers leave strictly in order: no acknowledgement overtakes a READ or
-//! atomic response before it, since it would acknowledge that too. *Kept* READs and atomics, at
-//! most `max_dest_rd_atomic`, answer requests that come again: an atomic with the value of its one
-//! execution, a READ by reading again, ATOMIC WRITE and FLUSH with the same empty READ response.
+//! There are two lists:
+//!
+//! - *Pending* responses are sent strictly in order. An ACK that overtook a READ or atomic response
+//!   would acknowledge that request too.
+//! - *Kept* responses, at most `max_dest_rd_atomic`, answer duplicates. A duplicate atomic gets the
+//!   value of its one execution, and a duplicate READ reads again. ATOMIC WRITE and FLUSH get the
+//!   same empty READ response.
 //!
 //! Sources: IBTA vol. 1, 9.7.5.1.1 (response order), 9.7.5.1.3 (duplicates), 9.7.5.1.9 (READ
 //! response PSNs).
@@ -22,79 +25,80 @@ use crate::qp::context::{QpContext, packet_len};
 use crate::qp::qp_core::QpCore;
 use urxe_memory::{Access, Accessor, PdId};
 
-/// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.
+/// The pending responses beyond one for each kept response: the ACKs between them, and a NAK.
 const MORE_PENDING: usize = 4;
 
-/// What an answer says.
+/// The content of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
     Ack,
     Nak(NakCode),
     RnrNak,
-    /// An atomic was executed, and found this value.
+    /// An atomic was executed and found the value `original`.
     Atomic {
         original: u64,
     },
-    /// An ATOMIC WRITE or FLUSH was executed: answered as a READ of nothing.
+    /// An ATOMIC WRITE or FLUSH was executed. Its response is that to a READ of 0 bytes.
     Done,
     Read(ReadRest),
 }
 
 impl Response {
-    /// Whether it answers a request with a response of its own, which counts against the depth.
+    /// Returns whether the request has a response of its own, which counts against the depth.
     fn is_kept(self) -> bool {
         matches!(self, Self::Atomic { .. } | Self::Done | Self::Read(_))
     }
 }
 
-/// What of a READ is still to be sent.
+/// The part of a READ that is still to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadRest {
     va: u64,
     left: u32,
     rkey: Rkey,
-    /// Protection domain of the memory: of XRC, that of the queue that the request named.
+    /// The protection domain of the memory. For XRC, that of the shared receive queue that the
+    /// request named.
     pd: PdId,
     pub packets_left: u32,
-    /// Its first packet was sent.
+    /// The first packet was sent.
     begun: bool,
 }
 
 impl ReadRest {
-    /// All that the request asks for.
+    /// Returns the whole READ of a request.
     pub fn new(reth: Reth, pd: PdId, mtu: u32) -> Self {
         let Reth { va, rkey, dma_len: left } = reth;
         Self { va, left, rkey, pd, packets_left: left.div_ceil(mtu).max(1), begun: false }
     }
 }
 
-/// An answer to be sent. What answers an executed request with a response of its own is kept as it
-/// was at first, until as many later ones came as the peer may have outstanding.
+/// A response to be sent. The response to a READ, atomic, ATOMIC WRITE or FLUSH is also kept in its
+/// initial form. It is kept until as many later ones followed as the peer may have outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pending {
-    /// Of its next packet.
+    /// The PSN of the next packet.
     psn: Psn,
     msn: Msn,
     response: Response,
-    /// It answers a duplicate.
+    /// The response answers a duplicate.
     is_replay: bool,
 }
 
-/// What became of a duplicate.
+/// The outcome of a duplicate request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replay {
-    /// It will be answered.
+    /// The response is pending again.
     Queued,
-    /// Its answer is not kept (any more), or is about to be sent anyway.
+    /// The response is no longer kept, or is pending already.
     Unknown,
 }
 
-/// See the module.
+/// The responses of one responder.
 #[derive(Debug, Default)]
 #[repr(C)] // what each packet looks at stands together
 pub(super) struct Responses {
-    /// The acknowledgement after all of them, as PSN and MSN. Most often there is nothing else, and
-    /// of a thousand queue pairs at work none has its list in a cache.
+    /// The PSN and MSN of the ACK behind all pending responses. Usually there is no other response.
+    /// With a thousand active queue pairs no list is in the cache, so the ACK is stored here.
     ack: Option<(Psn, Msn)>,
     pending: VecDeque<Pending>,
     kept: VecDeque<Pending>,
@@ -102,7 +106,8 @@ pub(super) struct Responses {
 }
 
 impl Responses {
-    /// `depth`: how many READs and atomics the peer may have outstanding.
+    /// Starts with empty lists. `depth` is the most READs and atomics that the peer may have
+    /// outstanding.
     pub fn start(&mut self, depth: usize) {
         self.clear();
         self.depth = depth;
@@ -120,7 +125,7 @@ impl Responses {
         self.pending.is_empty() && self.ack.is_none()
     }
 
-    /// Whether at most one acknowledgement is to be sent.
+    /// Returns whether there is at most one ACK to send.
     pub fn is_only_ack(&self) -> bool {
         if self.pending.is_empty() {
             return true;
@@ -129,17 +134,21 @@ impl Responses {
             && self.pending.len() + usize::from(self.ack.is_some()) <= 1
     }
 
-    /// The queue pair failed. If a NAK says so, it is still sent, and so are the answers before it:
-    /// what they answer was executed.
+    /// Handles the failure of the queue pair. The NAK that reports the failure stays pending, and
+    /// so do the responses before it, because their requests were executed. Everything else is
+    /// dropped.
     pub fn retain_final_nak(&mut self) {
-        let is_fatal = |pending: &Pending| matches!(pending.response, Response::Nak(code) if code != NakCode::PsnSequence);
+        let is_fatal = |pending: &Pending| match pending.response {
+            Response::Nak(code) => code != NakCode::PsnSequence,
+            _ => false,
+        };
         let end = self.pending.iter().rposition(is_fatal).map_or(0, |last| last + 1);
         self.pending.truncate(end);
         self.ack = None;
         self.kept.clear();
     }
 
-    /// `depth` while the queue pair lives (SQD): the oldest of what is kept goes, if it is more.
+    /// Changes the depth in SQD. If more responses are kept, drops the oldest.
     pub fn set_depth(&mut self, depth: usize) {
         self.depth = depth;
         while self.kept.len() > depth {
@@ -147,16 +156,16 @@ impl Responses {
         }
     }
 
-    /// Whether the peer may have one more READ or atomic outstanding. Answers to duplicates do not
-    /// count: the network may repeat a request whose first answer the peer has long had.
+    /// Returns whether the peer may have one more READ or atomic outstanding. Responses to
+    /// duplicates do not count, because the network may repeat a request whose first response has
+    /// arrived.
     pub fn has_room(&self) -> bool {
         let is_first = |pending: &&Pending| pending.response.is_kept() && !pending.is_replay;
         let outstanding = self.pending.iter().filter(is_first).count();
         outstanding < self.depth
     }
 
-    /// Acknowledges everything up to `psn`. True if this merged with an acknowledgement that was
-    /// still to be sent.
+    /// Acknowledges everything up to `psn`. Returns whether the ACK replaced a pending one.
     pub fn push_ack(&mut self, psn: Psn, msn: Msn) -> bool {
         if self.ack.is_none()
             && let Some(last) = self.pending.back_mut()
@@ -168,14 +177,15 @@ impl Responses {
         self.ack.replace((psn, msn)).is_some()
     }
 
-    /// The NAK that ends the connection: there is always room for it, since nothing follows.
+    /// Adds the NAK that ends the connection. There is always room for it, because no response
+    /// follows.
     pub fn push_fatal_nak(&mut self, psn: Psn, msn: Msn, code: NakCode) {
         self.list_ack();
         let response = Response::Nak(code);
         self.pending.push_back(Pending { psn, msn, response, is_replay: false });
     }
 
-    /// Answers a request that was executed, or asks for one again.
+    /// Adds a response or a NAK.
     pub fn push(&mut self, psn: Psn, msn: Msn, response: Response) {
         let pending = Pending { psn, msn, response, is_replay: false };
         if response.is_kept() {
@@ -185,15 +195,15 @@ impl Responses {
             self.kept.push_back(pending);
         }
         self.list_ack();
-        // Bounded by construction: has_room() for READs and atomics, merging for ACKs, one NAK at a
-        // time. Duplicates of NAKs can only come from a peer that goes back again and again; the
-        // oldest answers say the same.
+        // The list cannot become full otherwise: `has_room` limits READs and atomics, ACKs merge,
+        // and there is one NAK at a time. Only a peer that keeps moving back causes repeated NAKs,
+        // and the oldest ones say the same.
         if self.pending.len() < self.depth * 2 + MORE_PENDING {
             self.pending.push_back(pending);
         }
     }
 
-    /// Something is to follow the last acknowledgement, or to be put before it.
+    /// Moves the last ACK into the list, because a response follows it or is inserted before it.
     fn list_ack(&mut self) {
         if let Some((psn, msn)) = self.ack.take() {
             let response = Response::Ack;
@@ -201,7 +211,7 @@ impl Responses {
         }
     }
 
-    /// Puts the answer of a duplicate in its place in PSN order.
+    /// Inserts the response to a duplicate in PSN order.
     fn insert(&mut self, pending: Pending) -> Replay {
         self.list_ack();
         if self.pending.len() >= self.depth * 2 + MORE_PENDING {
@@ -213,7 +223,8 @@ impl Responses {
         Replay::Queued
     }
 
-    /// A READ request came again: read again from where it says, inside what it first covered.
+    /// Answers a duplicate READ request by reading again from its address on. The request must lie
+    /// inside the one that was executed.
     pub fn replay_read(&mut self, psn: Psn, reth: Reth, mtu: u32) -> Replay {
         let found = self.kept.iter().rev().find_map(|kept| match kept.response {
             Response::Read(whole) if psn.within(kept.psn, whole.packets_left) => {
@@ -229,12 +240,15 @@ impl Responses {
         {
             return Replay::Unknown;
         }
-        let still_to_come = |pending: &Pending| matches!(pending.response, Response::Read(rest) if psn.within(pending.psn, rest.packets_left));
+        let still_to_come = |pending: &Pending| match pending.response {
+            Response::Read(rest) => psn.within(pending.psn, rest.packets_left),
+            _ => false,
+        };
         if self.pending.iter().any(still_to_come) {
             return Replay::Unknown;
         }
-        // The same READ may be under way further on: the requester takes responses in order only,
-        // so start over from here.
+        // Later packets of the same READ may be pending. They are dropped, because the requester
+        // accepts responses in order only.
         let wanted = kept.psn.add(whole.packets_left).steps_from(psn);
         self.pending.retain(|pending| {
             !(matches!(pending.response, Response::Read(_)) && pending.psn.within(psn, wanted))
@@ -243,10 +257,10 @@ impl Responses {
         self.insert(Pending { psn, response, is_replay: true, ..kept })
     }
 
-    /// An atomic came again: the value of its one execution. An ATOMIC WRITE or FLUSH: that it was
-    /// executed (oA19-14).
+    /// Answers a duplicate atomic with the value of its one execution, or a duplicate ATOMIC WRITE
+    /// or FLUSH with its confirmation (oA19-14).
     pub fn replay_once(&mut self, wanted: Psn, atomic: bool) -> Replay {
-        // The newest: another may have had the same PSN 2^24 packets ago.
+        // The search starts with the newest, because PSNs repeat after 2^24 packets.
         let answers = |pending: &&Pending| match pending.response {
             Response::Atomic { .. } => atomic && pending.psn == wanted,
             Response::Done => !atomic && pending.psn == wanted,
@@ -263,15 +277,18 @@ impl Responses {
         }
     }
 
-    /// Takes the acknowledgement out, if nothing else is to be sent.
+    /// Takes the pending ACK, if there is no other response to send.
     pub fn take_ack(&mut self, qp: &QpCore) -> Option<Ack> {
         let (psn, msn) = self.ack.take_if(|_| self.pending.is_empty())?;
         let opcode = qp.opcode(Opcode::RcAcknowledge);
         Some(Ack { to: qp.attr.dest_qp_num, psn, msn, opcode, pkey: qp.pkey, mig_req: qp.mig_req })
     }
 
-    /// Appends pending answers to `run`, in order. `Err`: memory that a READ was allowed is gone;
-    /// the queue pair must fail, and the NAK for it is pending.
+    /// Appends pending responses to `run`, in order.
+    ///
+    /// # Errors
+    /// Fails if the memory of a READ became inaccessible. The NAK for that is pending, and the
+    /// queue pair must move to the error state.
     pub fn transmit(
         &mut self,
         qp: &QpCore,
@@ -311,13 +328,13 @@ impl Responses {
 enum Progress {
     /// The packet does not join the run.
     Stop(TransmitStatus),
-    /// A packet was appended, the same answer has more.
+    /// A packet was appended, and the response has more.
     More,
-    /// The answer is complete.
+    /// The response is complete.
     Done,
 }
 
-/// An answer of one packet without payload.
+/// Appends a response of one packet without payload.
 fn send_short(
     psn: Psn,
     msn: Msn,
@@ -350,8 +367,11 @@ fn send_short(
     Progress::Done
 }
 
-/// The next packet of a READ response. `Err` with its PSN and the MSN of what is before the READ
-/// when the memory cannot be read any more.
+/// Appends the next packet of a READ response.
+///
+/// # Errors
+/// Fails if the memory is no longer readable, with the PSN of the packet and the MSN before the
+/// READ.
 fn send_read(
     next: &mut Psn,
     msn: Msn,

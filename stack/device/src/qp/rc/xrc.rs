@@ -1,15 +1,16 @@
-//! Extended reliable connections: a reliable connection whose two ends have one half each.
+//! Extended reliable connections (XRC): reliable connections whose two ends have one half each.
 //!
 //! ```text
-//!   XRC_SEND                                      XRC_RECV (target), of an XRC domain
+//!   XRC_SEND                                      XRC_RECV (target), in an XRC domain
 //!   requester, completer  -- requests, XRCETH --> responder --> the domain's shared receive queues
 //!                         <-- responses ---------    (their domains and completion queues)
 //! ```
-//! Every request names the shared receive queue that it is for. The target finds it in its domain,
-//! and checks the message with that queue's protection domain; a number that is none of the
-//! domain's is an invalid request. Everything else is what a reliable connection does.
 //!
-//! Source: IBTA vol. 1, A14.
+//! Every request names a shared receive queue. The target finds it in its XRC domain, and checks
+//! the message with the protection domain of that queue. A number outside the XRC domain makes the
+//! request invalid. In all other respects the connection is a reliable connection.
+//!
+//! Source: IBTA vol. 1, annex A14.
 
 use urxe_wire::{PacketView, Qpn, XrcEth};
 
@@ -24,8 +25,8 @@ use urxe_types::counters::Counter;
 use urxe_types::sync::Arc;
 
 impl Responder {
-    /// Finds the shared receive queue of an XRC request: the first packet of a message names one of
-    /// the domain, the others the same.
+    /// Finds the shared receive queue of an XRC request. The first packet of a message names a
+    /// queue of the domain, and the other packets name the same queue.
     pub(super) fn find_srq(
         &mut self,
         qp: &mut QpCore,
@@ -52,7 +53,7 @@ impl Responder {
     }
 }
 
-/// The XRCETH of an XRC request.
+/// Returns the XRCETH of an XRC request.
 pub(super) fn xrceth(wqe: &SendWqe) -> Option<XrcEth> {
     match wqe.to {
         Destination::XrcSrq { srq } => Some(XrcEth { srq: Qpn::masked(srq.0) }),
