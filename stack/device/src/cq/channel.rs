@@ -220,5 +220,5 @@ pub(super) enum Acknowledgements {
     /// Wait for them.
     Await,
     /// Forget them.
-    Forget,
+    Ignore,
 }

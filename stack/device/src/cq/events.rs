@@ -157,7 +157,7 @@ impl AsyncEvent {
     }
 
     /// Whether both say the same, or one what the other denies.
-    fn is_of_one_matter(&self, other: &Self) -> bool {
+    fn has_same_subject(&self, other: &Self) -> bool {
         use PortEventType::{PortActive, PortErr};
         match (self, other) {
             (Self::Port(PortActive | PortErr, port), Self::Port(PortActive | PortErr, same)) => {
@@ -238,7 +238,7 @@ impl AsyncEvents {
     pub fn push(&self, event: AsyncEvent) {
         let mut state = lock(&self.state);
         let mut newest_first = state.waiting.iter().rev();
-        if newest_first.find(|other| other.is_of_one_matter(&event)) == Some(&event) {
+        if newest_first.find(|other| other.has_same_subject(&event)) == Some(&event) {
             return;
         }
         if state.waiting.len() >= self.capacity {

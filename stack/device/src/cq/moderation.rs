@@ -42,16 +42,21 @@ impl Moderation {
 pub(super) struct Coalescing {
     moderation: Moderation,
     /// Completions held back.
-    held: u32,
+    count: u32,
     /// Stamp of the first of them.
-    since: Time,
+    started_at: Time,
     /// The earliest entry that the timers hold.
-    entry: Time,
+    timer_at: Time,
 }
 
 impl Default for Coalescing {
     fn default() -> Self {
-        Self { moderation: Moderation::default(), held: 0, since: Time::ZERO, entry: Time::NEVER }
+        Self {
+            moderation: Moderation::default(),
+            count: 0,
+            started_at: Time::ZERO,
+            timer_at: Time::NEVER,
+        }
     }
 }
 
@@ -62,59 +67,59 @@ impl Coalescing {
 
     /// A completion is due at `now`. Whether the event is.
     pub(super) fn add(&mut self, now: Time) -> bool {
-        if self.held == 0 {
-            self.since = now;
+        if self.count == 0 {
+            self.started_at = now;
         }
-        self.held = self.held.saturating_add(1);
+        self.count = self.count.saturating_add(1);
         self.is_full()
     }
 
     /// The rule changes. Whether the event is due by it.
     pub(super) fn change(&mut self, moderation: Moderation) -> bool {
         self.moderation = moderation;
-        self.held > 0 && self.is_full()
+        self.count > 0 && self.is_full()
     }
 
     fn is_full(&self) -> bool {
         let Moderation { count, period_us } = self.moderation;
-        if count == 0 { period_us == 0 } else { self.held >= u32::from(count) }
+        if count == 0 { period_us == 0 } else { self.count >= u32::from(count) }
     }
 
     /// When the event is due at the latest.
-    fn ends(&self) -> Time {
-        if self.held == 0 || self.moderation.period_us == 0 {
+    fn deadline(&self) -> Time {
+        if self.count == 0 || self.moderation.period_us == 0 {
             return Time::NEVER;
         }
-        self.since.plus_ns(self.moderation.period_ns())
+        self.started_at.plus_ns(self.moderation.period_ns())
     }
 
     /// Whether an event is due by the clock for what is held back.
-    pub(super) fn will_tell(&self) -> bool {
-        self.ends() != Time::NEVER
+    pub(super) fn has_deadline(&self) -> bool {
+        self.deadline() != Time::NEVER
     }
 
     /// The entry that the timers need and do not hold yet; the caller inserts it.
-    pub(super) fn new_entry(&mut self) -> Option<Time> {
-        let ends = self.ends();
-        if ends >= self.entry {
+    pub(super) fn next_timer(&mut self) -> Option<Time> {
+        let deadline = self.deadline();
+        if deadline >= self.timer_at {
             return None;
         }
-        self.entry = ends;
-        Some(ends)
+        self.timer_at = deadline;
+        Some(deadline)
     }
 
     /// The timers' entry `entry` came at `now`. Whether the event is due.
-    pub(super) fn is_over(&mut self, entry: Time, now: Time) -> bool {
-        if entry != self.entry {
+    pub(super) fn on_timer(&mut self, entry: Time, now: Time) -> bool {
+        if entry != self.timer_at {
             return false; // an entry that an earlier one replaced
         }
-        self.entry = Time::NEVER;
-        self.ends() <= now
+        self.timer_at = Time::NEVER;
+        self.deadline() <= now
     }
 
     /// The event went out.
-    pub(super) fn end(&mut self) {
-        self.held = 0;
+    pub(super) fn reset(&mut self) {
+        self.count = 0;
     }
 }
 
@@ -150,7 +155,7 @@ impl ModerationTimers {
         while let Some((entry, id)) = self.timers.take_due(now) {
             let queue = lock(&self.queues).get(&CqId(id)).and_then(std::sync::Weak::upgrade);
             if let Some(queue) = queue {
-                queue.on_period(entry, now);
+                queue.on_timer(entry, now);
             }
         }
     }

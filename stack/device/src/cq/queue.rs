@@ -253,7 +253,7 @@ impl Cq {
 
     fn writer(&self, is_batch_lock: bool) -> CqWriter<'_> {
         let ring = Some(lock(&self.ring));
-        CqWriter { cq: self, ring, is_batch_lock, notify: false, overran: false, ends: None }
+        CqWriter { cq: self, ring, is_batch_lock, notify: false, overran: false, timer_at: None }
     }
 
     /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event
@@ -327,7 +327,7 @@ impl Cq {
         let ring = writer.ring();
         if ring.armed == Some(ArmKind::Next)
             && !ring.entries.is_empty()
-            && !ring.coalescing.will_tell()
+            && !ring.coalescing.has_deadline()
         {
             writer.send_event();
         }
@@ -355,8 +355,8 @@ impl Cq {
 
     /// An entry of the timers came: tells what was held back long enough. The next entry, if one is
     /// needed.
-    pub(super) fn on_period(&self, entry: Time, now: Time) {
-        self.update_coalescing(|coalescing| coalescing.is_over(entry, now));
+    pub(super) fn on_timer(&self, entry: Time, now: Time) {
+        self.update_coalescing(|coalescing| coalescing.on_timer(entry, now));
     }
 
     /// Changes what is held back; if `change` says that the event is due, sends it.
@@ -365,7 +365,7 @@ impl Cq {
         if change(&mut writer.ring().coalescing) {
             writer.send_event();
         }
-        writer.ends = writer.ring().coalescing.new_entry();
+        writer.timer_at = writer.ring().coalescing.next_timer();
     }
 
     /// Gives the queue `capacity` entries (`ibv_resize_cq`); returns how many it has then. What it
@@ -451,7 +451,7 @@ impl Cq {
     /// Its events are nobody's.
     fn detach(&self) {
         if let Some((channel, slot)) = &self.channel {
-            channel.detach(*slot, Acknowledgements::Forget);
+            channel.detach(*slot, Acknowledgements::Ignore);
         }
         if let Some(events) = &self.events {
             events.retire_without_wait(EventObject::Cq(self.id));

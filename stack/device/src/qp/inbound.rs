@@ -62,7 +62,7 @@ impl Message {
 
     /// Copies the payload of a SEND to the receive at the head of `queue`. Returns the number of
     /// bytes of the message that have arrived.
-    #[inline]
+    #[inline(always)] // called in two places, for each packet
     pub fn place_send(
         &mut self,
         queue: &mut RecvQueue,

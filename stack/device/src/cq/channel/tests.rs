@@ -87,7 +87,7 @@ fn leaving_takes_only_the_own_events_along() {
             channel.notify(slot);
         }
     }
-    channel.detach(slots[0], Acknowledgements::Forget);
+    channel.detach(slots[0], Acknowledgements::Ignore);
     assert_eq!(count.count(), 2);
     assert_eq!(taken(&channel), [2, 2]);
 }

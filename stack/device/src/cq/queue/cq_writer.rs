@@ -15,7 +15,7 @@ pub struct CqWriter<'a> {
     pub(super) notify: bool,
     pub(super) overran: bool,
     /// When the period ends that began.
-    pub(super) ends: Option<Time>,
+    pub(super) timer_at: Option<Time>,
 }
 
 impl CqWriter<'_> {
@@ -62,7 +62,7 @@ impl CqWriter<'_> {
         if due && (!completion.status.is_success() || ring.coalescing.add(now)) {
             self.send_event();
         } else if due {
-            self.ends = self.ring().coalescing.new_entry().or(self.ends);
+            self.timer_at = self.ring().coalescing.next_timer().or(self.timer_at);
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl CqWriter<'_> {
     pub(super) fn send_event(&mut self) {
         let ring = self.ring();
         ring.armed = None;
-        ring.coalescing.end();
+        ring.coalescing.reset();
         self.notify = true;
     }
 
@@ -97,7 +97,7 @@ impl Drop for CqWriter<'_> {
         if let Some(ring) = self.ring.take() {
             self.cq.summary.store(ring.summary(), Ordering::Release);
         }
-        if let Some(at) = self.ends {
+        if let Some(at) = self.timer_at {
             self.cq.moderation_timers.insert(at, self.cq.id);
         }
         if let (true, Some((channel, slot))) = (self.notify, &self.cq.channel) {
