@@ -1,16 +1,18 @@
-//! Completion channels: how a completion queue tells a sleeping program that something completed.
+//! Completion channels, which deliver the events of completion queues to a sleeping program.
 //!
-//! A channel keeps, for each of its completion queues, how many events wait for the program, how
-//! many the program took and has not acknowledged, and a line of the queues whose events wait. A
-//! queue stands in that line at most once, so the line needs no more room than there are queues and
-//! sending an event allocates nothing, however many events one queue has.
+//! For each of its completion queues, a channel counts the events that the program has not taken,
+//! and the events taken and has not acknowledged. A list holds the queues whose events wait,
+//! each once. So the list needs no more room than there are queues, and sending an event allocates
+//! nothing.
 //!
-//! The descriptor of `struct ibv_comp_channel` is built on [`Wake`], which is called under the
-//! channel's lock, so that the descriptor is readable exactly while an event waits
-//! ([`wake`](super::wake)). Semantics: `ibv_create_comp_channel`, `ibv_get_cq_event`,
-//! `ibv_ack_cq_events`, `ibv_destroy_cq` of libibverbs; IBTA vol. 1, 11.4.2.2.
+//! The descriptor of `struct ibv_comp_channel` is built on [`Wake`]. The channel calls [`Wake`]
+//! under its lock, so the descriptor is readable exactly while an event waits
+//! ([`wake`](super::wake)).
 //!
-//! Lock order: completion queue before channel. No lock is taken under the channel's.
+//! Lock order: completion queue before channel. No lock is taken under that of the channel.
+//!
+//! Sources: `ibv_create_comp_channel`, `ibv_get_cq_event`, `ibv_ack_cq_events`, `ibv_destroy_cq` of
+//! libibverbs; IBTA vol. 1, 11.4.2.2.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,14 +29,14 @@ mod tests;
 /// An event of a completion queue, as `ibv_get_cq_event` returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqEvent {
-    /// The queue.
+    /// The completion queue.
     pub cq: CqId,
-    /// The queue's `cq_context`.
+    /// The `cq_context` of the completion queue.
     pub context: u64,
 }
 
-/// A completion queue's place in its channel. The generation tells the queue from the next one in
-/// that place.
+/// The slot of a completion queue in its channel. The generation distinguishes the queues that use
+/// a slot one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChannelSlot {
     index: u32,
@@ -45,9 +47,10 @@ struct Attached {
     event: CqEvent,
     generation: u32,
     in_use: bool,
-    /// Events sent and not taken; the queue stands in the line exactly if this is not 0.
+    /// The number of events that the program has not taken. The queue is in the list of ready
+    /// queues exactly if this is not 0.
     waiting: u32,
-    /// Events taken and not acknowledged.
+    /// The number of events that the program took and has not acknowledged.
     unacknowledged: u64,
 }
 
@@ -82,7 +85,7 @@ impl State {
     }
 }
 
-/// Where the events of a set of completion queues arrive (`struct ibv_comp_channel`).
+/// The destination of the events of some completion queues (`struct ibv_comp_channel`).
 pub struct CompletionChannel {
     wake: Box<dyn Wake>,
     state: Mutex<State>,
@@ -90,15 +93,15 @@ pub struct CompletionChannel {
 }
 
 impl CompletionChannel {
-    /// A channel without completion queues. `wake` is called once for each event.
+    /// Makes a channel without completion queues. `wake` is called once for each event.
     #[must_use]
     pub fn new(wake: Box<dyn Wake>) -> Self {
         Self { wake, state: Mutex::new(State::default()), acknowledged: Condvar::new() }
     }
 
-    /// Takes the event that has waited longest, if there is one. Queues take turns. Each event
-    /// taken must be acknowledged ([`Cq::ack_events`](super::Cq::ack_events)): destroying its queue
-    /// waits for that.
+    /// Takes the event that has waited longest, if there is one. The queues take turns. The program
+    /// must acknowledge each event ([`Cq::ack_events`](super::Cq::ack_events)), because destroying
+    /// the queue waits for that.
     pub fn next_event(&self) -> Option<CqEvent> {
         let mut state = lock(&self.state);
         let event = state.take()?;
@@ -106,34 +109,35 @@ impl CompletionChannel {
         Some(event)
     }
 
-    /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it.
-    /// `None`: the event was withdrawn in between, and the reader takes another count.
+    /// Takes an event like [`next_event`](Self::next_event), for a reader that has already taken
+    /// one count from the waker. Returns `None` if the event of that count was withdrawn; the
+    /// reader then takes another count.
     pub fn next_event_for_count(&self) -> Option<CqEvent> {
         let mut state = lock(&self.state);
         if state.void_counts.consume() { state.take() } else { None }
     }
 
-    /// Number of completion queues that use this channel. A channel in use is not destroyed
-    /// (EBUSY).
+    /// Returns the number of completion queues that use this channel. A channel in use cannot be
+    /// destroyed (EBUSY).
     #[must_use]
     pub fn cq_count(&self) -> usize {
         let state = lock(&self.state);
         state.slots.len() - state.vacant.len()
     }
 
-    /// Whether there is an event that nobody took yet.
+    /// Returns whether there is an event that was not taken.
     #[must_use]
     pub fn has_events(&self) -> bool {
         !lock(&self.state).ready.is_empty()
     }
 
-    /// Number of events that nobody took yet.
+    /// Returns the number of events that were not taken.
     #[must_use]
     pub fn waiting_events(&self) -> u64 {
         lock(&self.state).slots.iter().map(|attached| u64::from(attached.waiting)).sum()
     }
 
-    /// Gives the completion queue `event.cq` a place.
+    /// Adds the completion queue `event.cq`, and returns its slot.
     pub(super) fn attach(&self, event: CqEvent) -> ChannelSlot {
         let mut state = lock(&self.state);
         if let Some(index) = state.vacant.pop() {
@@ -156,7 +160,7 @@ impl CompletionChannel {
         ChannelSlot { index, generation: 0 }
     }
 
-    /// Sends one event. Nothing happens if the queue has left in the meantime.
+    /// Sends one event. Does nothing if the queue was removed in the meantime.
     pub(super) fn notify(&self, slot: ChannelSlot) {
         let mut state = lock(&self.state);
         let Some(attached) = state.slot(slot) else { return };
@@ -165,11 +169,12 @@ impl CompletionChannel {
         if waiting == 1 {
             state.ready.push_back(slot.index);
         }
-        // Under the lock, so that nobody can withdraw the event before its wake-up.
+        // Called under the lock, so that no thread can withdraw the event before its wake-up.
         self.wake.wake();
     }
 
-    /// Acknowledges `count` events of a queue. More than were taken count as all of them.
+    /// Acknowledges `count` events of a queue. A larger number than were taken counts as all of
+    /// them.
     pub(super) fn acknowledge(&self, slot: ChannelSlot, count: u32) {
         let mut state = lock(&self.state);
         let Some(attached) = state.slot(slot) else { return };
@@ -180,8 +185,8 @@ impl CompletionChannel {
         }
     }
 
-    /// Takes a queue's place away: withdraws the events that nobody took and, if `wait`, waits
-    /// until the others are acknowledged.
+    /// Removes a queue and withdraws the events that were not taken. `acknowledgements` says
+    /// whether to wait until the others are acknowledged.
     pub(super) fn detach(&self, slot: ChannelSlot, acknowledgements: Acknowledgements) {
         let mut state = lock(&self.state);
         loop {
@@ -214,11 +219,11 @@ impl fmt::Debug for CompletionChannel {
     }
 }
 
-/// What leaving a channel does about events that were taken and not acknowledged.
+/// The handling of events that were taken and not acknowledged when a queue is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acknowledgements {
-    /// Wait for them.
+    /// Wait until they are acknowledged.
     Await,
-    /// Forget them.
+    /// Do not wait.
     Ignore,
 }

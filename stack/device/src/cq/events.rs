@@ -1,18 +1,22 @@
-//! Asynchronous events: what happens to a queue pair, completion queue, shared receive queue, port
-//! or device beside the completion of work requests.
+//! Asynchronous events of queue pairs, completion queues, shared receive queues, ports and the
+//! device.
 //!
-//! Numbers and names are those of `enum ibv_event_type` (libibverbs `verbs.h`); IBTA vol. 1,
-//! 11.6.3. The queue wakes through [`Wake`] under its lock, like a completion channel
-//! ([`wake`](super::wake)), and keeps for each object how many of its events the program took and
-//! has not acknowledged: destroying the object waits for those (`ibv_ack_async_event`) and
-//! withdraws the ones that nobody took.
+//! The queue of events calls [`Wake`] under its lock, like a completion channel
+//! ([`wake`](super::wake)). For each object, the queue counts the events that the program took and
+//! has not acknowledged. Destroying the object withdraws the events that were not taken, and waits
+//! for the acknowledgement of the others (`ibv_ack_async_event`).
 //!
-//! The queue is bounded. An event equal to one that still waits adds nothing and is dropped, unless
-//! the contrary was told in between: a port that went down, up and down is down. Beyond
-//! [`AsyncEvents::CAPACITY`] events a new one takes the place of its equal, at the end, and what
-//! has none is dropped and counted.
+//! The queue is bounded:
 //!
-//! Lock order: any of the core's locks before this one. No lock is taken under it.
+//! - An event equal to a waiting one is dropped, unless the opposite event came in between. A port
+//!   that went down, up and down is down.
+//! - Beyond [`AsyncEvents::CAPACITY`] events, a new one replaces its equal and goes to the end. An
+//!   event without an equal is dropped and counted.
+//!
+//! Lock order: any other lock of this crate before this one. No lock is taken under it.
+//!
+//! Sources: `enum ibv_event_type` of libibverbs (`verbs.h`) for numbers and names; IBTA vol. 1,
+//! 11.6.3.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -29,22 +33,22 @@ mod loom_tests;
 mod tests;
 
 urxe_types::named_enum! {
-    /// The kind of an asynchronous event (`enum ibv_event_type`), named as by `ibv_event_type_str`.
+    /// The type of an asynchronous event (`enum ibv_event_type`), named as by `ibv_event_type_str`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum AsyncEventType: as_str, number -> u8 {
         /// A completion queue overran.
         CqErr = 0 => "CQ error",
-        /// A queue pair entered the error state for a reason that no work completion can tell.
+        /// A queue pair entered the error state for a reason that no work completion reports.
         QpFatal = 1 => "local work queue catastrophic error",
-        /// A responder met an invalid request and its queue pair entered the error state.
+        /// A responder received an invalid request, and its queue pair entered the error state.
         QpReqErr = 2 => "invalid request local work queue error",
-        /// A responder met a request that its memory does not allow and its queue pair entered the
-        /// error state.
+        /// A responder received a request for memory that may not be accessed, and its queue pair
+        /// entered the error state.
         QpAccessErr = 3 => "local access violation work queue error",
         /// A packet arrived on a queue pair in RTR.
         CommEst = 4 => "communication established",
-        /// A queue pair in SQD finished what it had begun to send.
+        /// A queue pair in SQD completed all messages that were begun.
         SqDrained = 5 => "send queue drained",
         /// A connection moved to its alternate path.
         PathMig = 6 => "path migrated",
@@ -62,14 +66,14 @@ urxe_types::named_enum! {
         PkeyChange = 12 => "P_Key change",
         /// The port's subnet manager changed.
         SmChange = 13 => "SM change",
-        /// A shared receive queue failed. Never raised here: such a queue is memory of this
-        /// process, of which no part can fail by itself. A receive that names memory it may not use
-        /// fails the queue pair that took it, as the specification has it for the responder, and
-        /// leaves the queue to the others.
+        /// A shared receive queue failed. Never raised here, because the queue is memory of
+        /// this process and cannot fail by itself. If a receive names memory that may not be used,
+        /// the queue pair that took it fails, as the specification says for the responder. The
+        /// queue stays usable for others.
         SrqErr = 14 => "SRQ catastrophic error",
-        /// A shared receive queue holds fewer requests than its limit.
+        /// A shared receive queue holds fewer receives than its limit.
         SrqLimitReached = 15 => "SRQ limit reached",
-        /// A queue pair on a shared receive queue will take no more from it.
+        /// A queue pair will take no more from its shared receive queue.
         QpLastWqeReached = 16 => "last WQE reached",
         /// The subnet manager asks for a new registration.
         ClientReregister = 17 => "client reregistration",
@@ -80,18 +84,18 @@ urxe_types::named_enum! {
     }
 }
 
-/// An asynchronous event and the object it concerns.
+/// An asynchronous event and its object.
 ///
-/// One variant an object, so that an event about a port cannot name a queue pair.
+/// Each kind of object has its variant, so that an event of a port cannot name a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AsyncEvent {
-    /// About a completion queue.
+    /// An event of a completion queue.
     Cq(CqEventType, CqId),
-    /// About a queue pair.
+    /// An event of a queue pair.
     Qp(QpEventType, Qpn),
-    /// About a shared receive queue.
+    /// An event of a shared receive queue.
     Srq(SrqEventType, SrqId),
-    /// About a port, counted from 1.
+    /// An event of a port. Ports are counted from 1.
     Port(PortEventType, u8),
     /// The device failed.
     DeviceFatal,
@@ -119,20 +123,20 @@ macro_rules! event_types {
 }
 
 event_types! {
-    /// What happens to a completion queue.
+    /// The events of a completion queue.
     CqEventType { CqErr }
-    /// What happens to a queue pair.
+    /// The events of a queue pair.
     QpEventType {
         QpFatal QpReqErr QpAccessErr CommEst SqDrained PathMig PathMigErr QpLastWqeReached
     }
-    /// What happens to a shared receive queue.
+    /// The events of a shared receive queue.
     SrqEventType { SrqErr SrqLimitReached }
-    /// What happens to a port.
+    /// The events of a port.
     PortEventType { PortActive PortErr LidChange PkeyChange SmChange ClientReregister GidChange }
 }
 
 impl AsyncEvent {
-    /// What happened.
+    /// Returns the type of the event.
     #[must_use]
     pub fn event_type(&self) -> AsyncEventType {
         match *self {
@@ -144,8 +148,8 @@ impl AsyncEvent {
         }
     }
 
-    /// The object whose destruction waits until this event is acknowledged. Ports and devices do
-    /// not wait.
+    /// Returns the object whose destruction waits until this event is acknowledged. Ports and
+    /// devices do not wait.
     #[must_use]
     pub const fn object(&self) -> Option<EventObject> {
         match *self {
@@ -156,7 +160,7 @@ impl AsyncEvent {
         }
     }
 
-    /// Whether both say the same, or one what the other denies.
+    /// Returns whether both events are equal or opposite.
     fn has_same_subject(&self, other: &Self) -> bool {
         use PortEventType::{PortActive, PortErr};
         match (self, other) {
@@ -181,7 +185,7 @@ impl fmt::Display for AsyncEvent {
     }
 }
 
-/// An object that events are about and that can be destroyed.
+/// An object that events name and that can be destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventObject {
     /// A completion queue.
@@ -195,7 +199,8 @@ pub enum EventObject {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<AsyncEvent>,
-    /// Events taken and not acknowledged, by object; objects without any are not in here.
+    /// The number of events that were taken and not acknowledged, by object. Numbers of 0 are not
+    /// stored.
     unacknowledged: HashMap<EventObject, u32>,
     lost: u64,
     void_counts: VoidCounts,
@@ -211,7 +216,7 @@ impl State {
     }
 }
 
-/// The asynchronous events of one device, in the order in which they came.
+/// The asynchronous events of one device, in the order in which they were raised.
 pub struct AsyncEvents {
     wake: Box<dyn Wake>,
     capacity: usize,
@@ -220,10 +225,10 @@ pub struct AsyncEvents {
 }
 
 impl AsyncEvents {
-    /// At most so many events wait; more are dropped and counted in [`lost`](Self::lost).
+    /// The most events that wait. Further events are dropped and counted in [`lost`](Self::lost).
     pub const CAPACITY: usize = 65_536;
 
-    /// No events. `wake` is called once for each event.
+    /// Makes an empty queue. `wake` is called once for each event.
     #[must_use]
     pub fn new(wake: Box<dyn Wake>) -> Self {
         Self::with_capacity(wake, Self::CAPACITY)
@@ -233,8 +238,8 @@ impl AsyncEvents {
         Self { wake, capacity, state: Mutex::new(State::default()), acknowledged: Condvar::new() }
     }
 
-    /// Reports an event. Not on the data path: it may allocate and compares with the events that
-    /// wait.
+    /// Adds an event. This may allocate and compares the event with all waiting ones, so must not
+    /// be called on the data path.
     pub fn push(&self, event: AsyncEvent) {
         let mut state = lock(&self.state);
         let mut newest_first = state.waiting.iter().rev();
@@ -242,7 +247,7 @@ impl AsyncEvents {
             return;
         }
         if state.waiting.len() >= self.capacity {
-            // Who reads them all shall at least end with what is so now.
+            // A program that reads all events must end with the current state.
             match state.waiting.iter().position(|other| *other == event) {
                 Some(earlier) => {
                     state.waiting.remove(earlier);
@@ -256,8 +261,8 @@ impl AsyncEvents {
         self.wake.wake();
     }
 
-    /// Takes the oldest event, if there is one. It must be acknowledged ([`ack`](Self::ack)):
-    /// destroying its object waits for that.
+    /// Takes the oldest event, if there is one. The program must acknowledge it
+    /// ([`ack`](Self::ack)), because destroying the object waits for that.
     pub fn next_event(&self) -> Option<AsyncEvent> {
         let mut state = lock(&self.state);
         let event = state.take()?;
@@ -265,15 +270,16 @@ impl AsyncEvents {
         Some(event)
     }
 
-    /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it.
-    /// `None`: the event was withdrawn in between, and the reader takes another count.
+    /// Takes an event like [`next_event`](Self::next_event), for a reader that has already taken
+    /// one count from the waker. Returns `None` if the event of that count was withdrawn; the
+    /// reader then takes another count.
     pub fn next_event_for_count(&self) -> Option<AsyncEvent> {
         let mut state = lock(&self.state);
         if state.void_counts.consume() { state.take() } else { None }
     }
 
-    /// Acknowledges one event that [`next_event`](Self::next_event) returned. Once too often does
-    /// nothing.
+    /// Acknowledges one event that [`next_event`](Self::next_event) returned. An acknowledgement
+    /// without such an event has no effect.
     pub fn ack(&self, event: &AsyncEvent) {
         let Some(object) = event.object() else { return };
         let mut state = lock(&self.state);
@@ -286,9 +292,9 @@ impl AsyncEvents {
         }
     }
 
-    /// Withdraws the events about `object` that nobody took and waits until the others are
-    /// acknowledged: what destroying an object does. The caller sees to it that no more events
-    /// about it come.
+    /// Withdraws the events of `object` that were not taken, and waits until the others are
+    /// acknowledged. The caller destroys the object and must ensure that no more events of it are
+    /// added.
     pub fn retire(&self, object: EventObject) {
         let mut state = lock(&self.state);
         self.withdraw(&mut state, object);
@@ -297,8 +303,8 @@ impl AsyncEvents {
         }
     }
 
-    /// Like [`retire`](Self::retire), but forgets the events that are not acknowledged: for objects
-    /// that go away without anybody asking.
+    /// Withdraws the events of `object` like [`retire`](Self::retire), without waiting for
+    /// acknowledgements. It is for objects that are removed without a call of the program.
     pub fn retire_without_wait(&self, object: EventObject) {
         let mut state = lock(&self.state);
         self.withdraw(&mut state, object);
@@ -308,13 +314,13 @@ impl AsyncEvents {
         }
     }
 
-    /// Number of events that nobody took yet.
+    /// Returns the number of events that were not taken.
     #[must_use]
     pub fn waiting_events(&self) -> usize {
         lock(&self.state).waiting.len()
     }
 
-    /// Number of events dropped because the program did not take the earlier ones.
+    /// Returns the number of events that were dropped because the queue was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         lock(&self.state).lost

@@ -2,9 +2,9 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`queue`] | the queue of them: push, poll, arm, overrun, resize; polling one by one |
+//! | [`queue`] | completion queues: push, poll, arm, overrun, resize; polling one by one |
 //! | [`moderation`] | one event for several completions |
-//! | [`channel`] | events of armed queues, and how they wake a sleeping program |
+//! | [`channel`] | the events of armed completion queues |
 //! | [`events`] | asynchronous events and their acknowledgement |
 
 pub mod channel;

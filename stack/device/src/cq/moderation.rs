@@ -1,17 +1,18 @@
-//! Moderation: an armed queue tells of several completions by one event (`ibv_modify_cq`, `struct
+//! Moderation of completion events: one event for several completions (`ibv_modify_cq`, `struct
 //! ibv_moderate_cq`).
 //!
 //! ```text
-//!   arm ──> first completion that is due ──> … ──> the count is full ───> event
-//!                      └──────────── the period has passed ─────────────┘
+//!   arm ──> first completion that counts ──> … ──> the count is reached ──> event
+//!                      └────────────── the period has passed ────────────┘
 //! ```
-//! Only completions count that would have made the event without moderation: all of them after
-//! arming for the next one, those of messages with the solicited event bit after arming for
-//! solicited ones. A completion in error and the overrun are told at once, since nothing may come
-//! after them.
 //!
-//! The core has no clock: a completion's own stamp begins the period, and the device's timers end
-//! it.
+//! The completions that count are those that would cause an event without moderation. If the queue
+//! is armed for the next completion, these are all; if for solicited ones, those of
+//! messages with the solicited event bit. A completion in error and an overrun cause an event at
+//! once, because no completion may follow them.
+//!
+//! The core has no clock. The time stamp of a completion starts the period, and the device's timers
+//! end it.
 
 use std::collections::HashMap;
 
@@ -20,14 +21,14 @@ use crate::timers::Timers;
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::time::Time;
 
-/// When an armed queue tells what came (`struct ibv_moderate_cq`). By default, or with both 0, at
-/// once.
+/// The time at which an armed queue sends its event (`struct ibv_moderate_cq`). The default, and
+/// both 0, mean at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Moderation {
-    /// After so many completions (`cq_count`); 0 leaves it to the period alone.
+    /// The number of completions that cause the event (`cq_count`); 0 for no limit.
     pub count: u16,
-    /// After so many microseconds since the first of them (`cq_period`); 0 leaves it to the count
-    /// alone: the event may then never come.
+    /// The time in microseconds from the first completion to the event (`cq_period`); 0 for no
+    /// limit. If only `count` is set, the event may never be sent.
     pub period_us: u16,
 }
 
@@ -37,15 +38,15 @@ impl Moderation {
     }
 }
 
-/// What an armed queue holds back; lives under the queue's lock.
+/// The completions that an armed queue has not reported yet. Protected by the lock of the queue.
 #[derive(Debug)]
 pub(super) struct Coalescing {
     moderation: Moderation,
-    /// Completions held back.
+    /// The number of completions not reported.
     count: u32,
-    /// Stamp of the first of them.
+    /// The time stamp of the first of them.
     started_at: Time,
-    /// The earliest entry that the timers hold.
+    /// The earliest timer of this queue; [`Time::NEVER`] if there is none.
     timer_at: Time,
 }
 
@@ -65,7 +66,7 @@ impl Coalescing {
         self.moderation
     }
 
-    /// A completion is due at `now`. Whether the event is.
+    /// Counts a completion at `now`. Returns whether the event must be sent.
     pub(super) fn add(&mut self, now: Time) -> bool {
         if self.count == 0 {
             self.started_at = now;
@@ -74,7 +75,7 @@ impl Coalescing {
         self.is_full()
     }
 
-    /// The rule changes. Whether the event is due by it.
+    /// Changes the limits. Returns whether the event must be sent.
     pub(super) fn change(&mut self, moderation: Moderation) -> bool {
         self.moderation = moderation;
         self.count > 0 && self.is_full()
@@ -85,7 +86,7 @@ impl Coalescing {
         if count == 0 { period_us == 0 } else { self.count >= u32::from(count) }
     }
 
-    /// When the event is due at the latest.
+    /// Returns the latest time of the event; [`Time::NEVER`] if there is none.
     fn deadline(&self) -> Time {
         if self.count == 0 || self.moderation.period_us == 0 {
             return Time::NEVER;
@@ -93,12 +94,12 @@ impl Coalescing {
         self.started_at.plus_ns(self.moderation.period_ns())
     }
 
-    /// Whether an event is due by the clock for what is held back.
+    /// Returns whether a timer will send the event.
     pub(super) fn has_deadline(&self) -> bool {
         self.deadline() != Time::NEVER
     }
 
-    /// The entry that the timers need and do not hold yet; the caller inserts it.
+    /// Returns the timer that is needed and was not set yet, for the caller to set.
     pub(super) fn next_timer(&mut self) -> Option<Time> {
         let deadline = self.deadline();
         if deadline >= self.timer_at {
@@ -108,7 +109,8 @@ impl Coalescing {
         Some(deadline)
     }
 
-    /// The timers' entry `entry` came at `now`. Whether the event is due.
+    /// Handles the timer that was set for `entry`, at `now`. Returns whether the event must be
+    /// sent.
     pub(super) fn on_timer(&mut self, entry: Time, now: Time) -> bool {
         if entry != self.timer_at {
             return false; // an entry that an earlier one replaced
@@ -117,14 +119,14 @@ impl Coalescing {
         self.deadline() <= now
     }
 
-    /// The event went out.
+    /// Handles the sending of the event.
     pub(super) fn reset(&mut self) {
         self.count = 0;
     }
 }
 
-/// The moderated queues of a device, and when their periods end. Not on the way of a completion,
-/// but for the one that begins a period.
+/// The moderated queues of a device, and the timers of their periods. Only a completion that starts
+/// a period uses this.
 #[derive(Debug)]
 pub struct ModerationTimers {
     timers: Timers,
@@ -138,19 +140,19 @@ impl Default for ModerationTimers {
 }
 
 impl ModerationTimers {
-    /// None. `wake` is called when the next end became earlier.
+    /// Makes an empty set. `wake` is called when the next timer moves earlier.
     #[must_use]
     pub fn new(wake: Arc<dyn Wake>) -> Self {
         Self { timers: Timers::new(wake), queues: Mutex::new(HashMap::new()) }
     }
 
-    /// When [`expire`](Self::expire) is next due, [`Time::NEVER`] if it is not.
+    /// Returns the time of the next timer, or [`Time::NEVER`].
     #[must_use]
     pub fn next(&self) -> Time {
         self.timers.next()
     }
 
-    /// Has the queues told that have held back long enough.
+    /// Sends the events of all queues whose period has ended at `now`.
     pub fn expire(&self, now: Time) {
         while let Some((entry, id)) = self.timers.take_due(now) {
             let queue = lock(&self.queues).get(&CqId(id)).and_then(std::sync::Weak::upgrade);

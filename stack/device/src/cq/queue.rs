@@ -1,25 +1,29 @@
-//! Completion queues (`struct ibv_cq`): a bounded queue of completions under one lock of its own.
+//! Completion queues (`struct ibv_cq`): bounded queues of completions, each under a lock of its
+//! own.
 //!
-//! Invariants
-//! - Completions come out in the order in which they went in. Pushing and polling allocate nothing.
-//! - Arming is one shot, and exactly so: the queue's lock orders every push before or after every
-//!   arm. A completion pushed after an arm that reported nothing missed makes one event, the next
-//!   ones none until the queue is armed again. An arm for the next completion overrides one for the
-//!   next solicited completion and not the other way round; completions in error are always
-//!   solicited (IBTA vol. 1, 11.4.2.2; `ibv_req_notify_cq`).
-//! - Moderation holds an event back until several completions have come or a time has passed
-//!   ([`moderation`](super::moderation)); a completion in error and the overrun are told at once.
-//! - A full queue overruns: the completion is lost, one asynchronous event tells it, and the queue
-//!   stays in error. What it already holds can be polled, then polling says [`CqError::Overrun`].
-//!   Each further push is refused, so that the owner of the queue pair can end it (IBTA vol. 1,
-//!   11.6.3; `ibv_poll_cq`).
-//! - A destroyed queue pair's completions stay in the queue until they are polled.
+//! Invariants:
 //!
-//! [`Cq::is_empty`] and the first step of [`Cq::poll`] read one atomic word and take no lock, since
-//! an empty queue is what a spinning program sees most of the time.
+//! - Completions are polled in the order in which they were pushed. Pushing and polling allocate
+//!   nothing.
+//! - Arming causes exactly one event. The queue's lock orders every push before or after every arm.
+//!   The first completion after an arm that reported no missed completion causes an event. The next
+//!   ones cause none until the queue is armed again.
+//! - Arming for the next completion replaces arming for solicited ones, but not vice versa.
+//!   Completions in error count as solicited (IBTA vol. 1, 11.4.2.2; `ibv_req_notify_cq`).
+//! - Moderation delays an event until several completions were pushed or a time has passed
+//!   ([`moderation`](super::moderation)). The event is not delayed for a completion in error or
+//!   of an overrun.
+//! - A push to a full queue is an overrun: the completion is lost, one asynchronous event reports
+//!   that, and the queue stays in error. The completions inside can be polled. After them, polling
+//!   fails with [`CqError::Overrun`]. Every further push fails, so that the caller can move its
+//!   queue pair to the error state (IBTA vol. 1, 11.6.3; `ibv_poll_cq`).
+//! - The completions of a destroyed queue pair stay in the queue until they are polled.
 //!
-//! Lock order: queue pair before completion queue before channel and asynchronous events; the
-//! latter two are only taken after the queue's own lock is given back.
+//! [`Cq::is_empty`] and the first step of [`Cq::poll`] read one atomic word and take no lock,
+//! because a polling program usually finds an empty queue.
+//!
+//! Lock order: queue pair before completion queue before channel and asynchronous events. The last
+//! two are locked only after the lock of the queue is released.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,16 +52,17 @@ urxe_types::errors! {
     /// Why a call on a completion queue failed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CqError {
-        /// The queue was full when a completion came, and can no longer be used.
+        /// The queue was full when a completion was pushed, and can no longer be used.
         #[error("the completion queue overran: a completion found all {capacity} entries taken")]
         Overrun { capacity: u32 } = EOVERFLOW,
         #[error("a completion queue has 1 to {max} entries, not {requested}")]
         Capacity { requested: u32, max: u32 } = EINVAL,
-        /// The queue holds more completions than the capacity asked for.
+        /// The queue holds more completions than the requested capacity.
         #[error("the completion queue holds {held} completions and cannot shrink to {requested} \
                  entries")]
         TooSmall { requested: u32, held: u32 } = EINVAL,
-        /// `users`: send queues, receive queues and shared receive queues that report here.
+        /// `users`: the send queues, receive queues and shared receive queues that report to the
+        /// queue.
         #[error("the completion queue is used by {users} work queues")]
         Busy { users: u32 } = EBUSY,
         #[error("this thread polls the completion queue one by one already: end that first")]
@@ -69,51 +74,51 @@ urxe_types::errors! {
     }
 }
 
-/// Which completion makes the event.
+/// The kind of completion that causes an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArmKind {
-    /// The next one, whichever it is.
+    /// Any completion.
     Next,
-    /// The next receive whose message carried the solicited event bit, or the next completion in
-    /// error.
+    /// A receive whose message had the solicited event bit, or a completion in error.
     Solicited,
 }
 
-/// What a completion queue is made of.
+/// The properties of a completion queue.
 #[derive(Clone, Debug)]
 pub struct CqConfig {
-    /// The queue's number within its device.
+    /// The number of the queue within its device.
     pub id: CqId,
-    /// Entries, at least 1. The queue has exactly as many.
+    /// The number of entries, at least 1.
     pub capacity: u32,
-    /// Entries that the device allows at most, also when resizing.
+    /// The most entries that the device allows, also when the queue is resized.
     pub max_capacity: u32,
-    /// Where events of the armed queue go; without a channel, arming has no effect.
+    /// The destination of events. Without a channel, arming has no effect.
     pub channel: Option<Arc<CompletionChannel>>,
-    /// Where the overrun is reported.
+    /// The destination of the asynchronous event of an overrun.
     pub events: Option<Arc<AsyncEvents>>,
-    /// Where the end of a moderated queue's period is waited for.
+    /// The timers of moderated queues.
     pub moderation_timers: Arc<ModerationTimers>,
-    /// The program's own value (`cq_context`), returned with each event.
+    /// The program's value (`cq_context`), which each event returns.
     pub context: u64,
 }
 
-/// Bit of the summary word: the queue overran. The bits below it count the completions inside.
+/// The bit of the summary word that says that the queue overran. The bits below it are the number
+/// of completions.
 const OVERRUN: u32 = 1 << 31;
-/// Largest capacity whatever the device says, so that the count never reaches [`OVERRUN`].
+/// The largest capacity of any device, so that the number never reaches [`OVERRUN`].
 const MAX_CAPACITY: u32 = OVERRUN - 1;
-/// Value of the user count of a destroyed queue.
+/// The number of users of a destroyed queue.
 const DESTROYED: u32 = u32::MAX;
 
 struct Ring {
-    /// Room for `capacity` entries is reserved, so pushing never allocates.
+    /// The completions. Room for `capacity` is reserved, so pushing never allocates.
     entries: VecDeque<Completion>,
     capacity: u32,
     armed: Option<ArmKind>,
-    /// What the armed queue holds back.
+    /// The completions that moderation has not reported yet.
     coalescing: Coalescing,
     overrun: bool,
-    /// Who polls one by one.
+    /// The thread that polls one by one.
     poll_owner: PollOwner,
 }
 
@@ -135,22 +140,22 @@ pub struct Cq {
     channel: Option<(Arc<CompletionChannel>, ChannelSlot)>,
     events: Option<Arc<AsyncEvents>>,
     moderation_timers: Arc<ModerationTimers>,
-    /// Of its device, if it is of one; returned with the queue.
+    /// The queue's unit of its device's quota, returned when the queue is dropped.
     quota: Option<QuotaUnit>,
-    /// Written under the lock, read without it.
+    /// The number of completions and [`OVERRUN`]. Written under the lock, read without it.
     summary: AtomicU32,
     users: AtomicU32,
-    /// Sinks that may outlive the queue's users.
+    /// The number of locks that may outlive the queue's users.
     batch_locks: AtomicU32,
     ring: Mutex<Ring>,
     poll_ended: Condvar,
 }
 
 impl Cq {
-    /// An empty queue, not armed.
+    /// Makes an empty queue that is not armed.
     ///
     /// # Errors
-    /// [`CqError::Capacity`] or [`CqError::NoMemory`].
+    /// Fails with [`CqError::Capacity`] or [`CqError::NoMemory`].
     pub fn new(config: CqConfig) -> Result<Self, CqError> {
         let CqConfig { id, capacity, max_capacity, channel, events, moderation_timers, context } =
             config;
@@ -184,68 +189,68 @@ impl Cq {
         })
     }
 
-    /// The same as one of its device's quota.
+    /// Makes the queue hold a unit of its device's quota.
     pub(crate) fn of_quota(mut self, unit: QuotaUnit) -> Self {
         self.quota = Some(unit);
         self
     }
 
-    /// The queue's number within its device.
+    /// Returns the number of the queue within its device.
     #[must_use]
     pub const fn id(&self) -> CqId {
         self.id
     }
 
-    /// The program's own value.
+    /// Returns the program's value.
     #[must_use]
     pub const fn context(&self) -> u64 {
         self.context
     }
 
-    /// The channel that this queue's events go to.
+    /// Returns the channel of the queue's events.
     #[must_use]
     pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
         self.channel.as_ref().map(|(channel, _)| channel)
     }
 
-    /// Number of entries (`cqe`).
+    /// Returns the number of entries (`cqe`).
     #[must_use]
     pub fn capacity(&self) -> u32 {
         lock(&self.ring).capacity
     }
 
-    /// Number of completions inside, read without the lock.
+    /// Returns the number of completions. Takes no lock.
     #[must_use]
     pub fn len(&self) -> usize {
         (self.summary.load(Ordering::Acquire) & !OVERRUN) as usize
     }
 
-    /// Whether there is nothing to poll, read without the lock.
+    /// Returns whether there is nothing to poll. Takes no lock.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a poll would find neither a completion nor an overrun, read without the lock.
+    /// Returns whether there is neither a completion nor an overrun. Takes no lock.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.summary.load(Ordering::Acquire) == 0
     }
 
-    /// Whether a completion was lost for want of room, read without the lock.
+    /// Returns whether a completion was lost because the queue was full. Takes no lock.
     #[must_use]
     pub fn is_overrun(&self) -> bool {
         self.summary.load(Ordering::Acquire) & OVERRUN != 0
     }
 
-    /// Takes the queue's lock for several pushes. The event, if one is due, is sent when the sink
-    /// is dropped.
+    /// Locks the queue for several pushes. The event, if one is due, is sent when the writer is
+    /// dropped.
     pub fn lock(&self) -> CqWriter<'_> {
         self.writer(false)
     }
 
-    /// The same for a caller who keeps it locked longer than he keeps what reports to it: whoever
-    /// destroys the queue waits for him. To be called while some user keeps it alive.
+    /// Locks the queue for a batch that may outlive the users of the queue. Destroying the queue
+    /// waits until the writer is dropped. A user must exist during this call.
     pub(crate) fn lock_for_batch(&self) -> CqWriter<'_> {
         self.batch_locks.fetch_add(1, Ordering::Relaxed);
         self.writer(true)
@@ -256,19 +261,18 @@ impl Cq {
         CqWriter { cq: self, ring, is_batch_lock, notify: false, overran: false, timer_at: None }
     }
 
-    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event
-    /// bit.
+    /// Adds one completion. `solicited`: of a receive whose message had the solicited event bit.
     ///
     /// # Errors
-    /// [`CqError::Overrun`]: the completion is lost.
+    /// Fails with [`CqError::Overrun`]; the completion is lost.
     pub fn push(&self, completion: Completion, solicited: bool) -> Result<(), CqError> {
         self.lock().push(completion, solicited)
     }
 
-    /// Moves the oldest completions to `out`, as many as fit; returns their number.
+    /// Moves the oldest completions to `out`, as many as fit. Returns their number.
     ///
     /// # Errors
-    /// [`CqError::Overrun`]: the queue overran and all that it held was polled.
+    /// Fails with [`CqError::Overrun`] if the queue overran and all its completions were polled.
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         if self.is_quiet() || out.is_empty() {
             return Ok(0);
@@ -291,22 +295,21 @@ impl Cq {
         Ok(count)
     }
 
-    /// Takes away what a queue pair completed and nobody polled: it was reset, and what it did
-    /// before is no longer of interest.
+    /// Removes the completions of a queue pair that moves to RESET.
     pub(crate) fn withdraw(&self, qpn: Qpn) {
         let mut ring = lock(&self.ring);
         ring.entries.retain(|completion| completion.qp_num != qpn);
         self.summary.store(ring.summary(), Ordering::Release);
     }
 
-    /// Asks for one event (`ibv_req_notify_cq`). Returns whether completions were in the queue
-    /// already: they make no event, so the caller polls again before it sleeps.
+    /// Requests one event (`ibv_req_notify_cq`). Returns whether the queue holds completions. These
+    /// cause no event, so the caller must poll again before sleeping.
     pub fn arm(&self, kind: ArmKind) -> bool {
         self.arm_and_count(kind) > 0
     }
 
-    /// The same; returns how many completions were in the queue already. One that was lost for want
-    /// of room counts as well.
+    /// Requests one event like [`arm`](Self::arm). Returns the number of completions in the queue;
+    /// a lost one counts as well.
     pub fn arm_and_count(&self, kind: ArmKind) -> usize {
         let mut ring = lock(&self.ring);
         if ring.armed != Some(ArmKind::Next) {
@@ -315,10 +318,13 @@ impl Cq {
         ring.entries.len() + usize::from(ring.overrun)
     }
 
-    /// Sends the event that was asked for if completions are in the queue, although they were there
-    /// before: for a caller who took some of them, left the others, and may now sleep. Moderation
-    /// does not hold it back: that waits for completions to come, and these are there, of which
-    /// nothing else may ever tell. Completions that moderation holds back already are told by it.
+    /// Sends the requested event if the queue holds completions, even those from before the
+    /// request.
+    ///
+    /// This is for a caller that polled some completions, left others, and may now sleep.
+    /// Moderation does not delay this event, because it waits for new completions, and no other
+    /// event may report the present ones. Completions that moderation already counts are reported
+    /// by its timer.
     pub fn notify_unpolled(&self) {
         if self.channel.is_none() || self.is_empty() {
             return;
@@ -333,17 +339,17 @@ impl Cq {
         }
     }
 
-    /// How events are held back.
+    /// Returns the moderation of events.
     #[must_use]
     pub fn moderation(&self) -> Moderation {
         lock(&self.ring).coalescing.moderation()
     }
 
-    /// Changes how events are held back (`ibv_modify_cq`). What is held back already goes by the
-    /// new rule from now on.
+    /// Changes the moderation of events (`ibv_modify_cq`). It applies to completions that were not
+    /// reported yet, too.
     ///
     /// # Errors
-    /// [`CqError::Destroyed`].
+    /// Fails with [`CqError::Destroyed`].
     pub fn moderate(self: &Arc<Self>, moderation: Moderation) -> Result<(), CqError> {
         if self.users.load(Ordering::Acquire) == DESTROYED {
             return Err(CqError::Destroyed);
@@ -353,13 +359,12 @@ impl Cq {
         Ok(())
     }
 
-    /// An entry of the timers came: tells what was held back long enough. The next entry, if one is
-    /// needed.
+    /// Handles the timer that was set for `entry`, at `now`.
     pub(super) fn on_timer(&self, entry: Time, now: Time) {
         self.update_coalescing(|coalescing| coalescing.on_timer(entry, now));
     }
 
-    /// Changes what is held back; if `change` says that the event is due, sends it.
+    /// Applies `change`. If it returns that the event is due, sends the event.
     fn update_coalescing(&self, change: impl FnOnce(&mut Coalescing) -> bool) {
         let mut writer = self.lock();
         if change(&mut writer.ring().coalescing) {
@@ -368,14 +373,14 @@ impl Cq {
         writer.timer_at = writer.ring().coalescing.next_timer();
     }
 
-    /// Gives the queue `capacity` entries (`ibv_resize_cq`); returns how many it has then. What it
-    /// holds stays.
+    /// Changes the number of entries to `capacity` (`ibv_resize_cq`), and returns it. The
+    /// completions stay.
     ///
     /// # Errors
-    /// [`CqError::Capacity`], [`CqError::TooSmall`], [`CqError::NoMemory`]; the queue is then as
-    /// before.
+    /// Fails with [`CqError::Capacity`], [`CqError::TooSmall`] or [`CqError::NoMemory`]; the queue
+    /// is unchanged then.
     pub fn resize(&self, capacity: u32) -> Result<u32, CqError> {
-        // Allocated before the lock is taken, so that no data path waits for it.
+        // Allocated before the lock is taken, so that no data path waits.
         let mut entries = entries(capacity, self.max_capacity)?;
         let mut ring = lock(&self.ring);
         if ring.held() > capacity {
@@ -396,7 +401,7 @@ impl Cq {
         }
     }
 
-    /// Number of work queues that report here.
+    /// Returns the number of work queues that report to this queue.
     #[must_use]
     pub fn users(&self) -> u32 {
         match self.users.load(Ordering::Acquire) {
@@ -405,11 +410,12 @@ impl Cq {
         }
     }
 
-    /// Ends the queue's life (`ibv_destroy_cq`): withdraws its events and waits until those that
+    /// Destroys the queue (`ibv_destroy_cq`). Withdraws its events, and waits until the events that
     /// the program took are acknowledged.
     ///
     /// # Errors
-    /// [`CqError::Busy`] while a work queue reports here, [`CqError::Destroyed`] the second time.
+    /// Fails with [`CqError::Busy`] while a work queue reports to this queue, and with
+    /// [`CqError::Destroyed`] the second time.
     pub fn destroy(&self) -> Result<(), CqError> {
         self.mark_destroyed()?;
         if let Some((channel, slot)) = &self.channel {
@@ -421,23 +427,23 @@ impl Cq {
         Ok(())
     }
 
-    /// As [`destroy`](Self::destroy), without waiting for acknowledgements: when its owner goes
-    /// away.
+    /// Destroys the queue like [`destroy`](Self::destroy), without waiting for acknowledgements. It
+    /// is for queues whose context is closed.
     ///
     /// # Errors
-    /// Those of [`destroy`](Self::destroy).
+    /// As [`destroy`](Self::destroy).
     pub fn destroy_without_wait(&self) -> Result<(), CqError> {
         self.mark_destroyed()?;
         self.detach();
         Ok(())
     }
 
-    /// Nobody uses it from now on.
+    /// Marks the queue as destroyed: there will be no more users.
     fn mark_destroyed(&self) -> Result<(), CqError> {
         match self.users.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
-                // What reported to it is gone, but a thread may be about to tell of it: moments,
-                // since such a thread waits for nothing.
+                // All work queues are gone, but a thread may hold a batched lock and send an event.
+                // That is brief, because such a thread waits for nothing.
                 while self.batch_locks.load(Ordering::Acquire) != 0 {
                     yield_now();
                 }
@@ -448,7 +454,7 @@ impl Cq {
         }
     }
 
-    /// Its events are nobody's.
+    /// Removes the queue from its channel and withdraws its events, without waiting.
     fn detach(&self) {
         if let Some((channel, slot)) = &self.channel {
             channel.detach(*slot, Acknowledgements::Ignore);
@@ -480,16 +486,15 @@ impl fmt::Debug for Cq {
     }
 }
 
-/// A work queue's hold on the completion queue that it reports to: the queue is not destroyed while
-/// there is one.
+/// A work queue's reference to its completion queue. A queue with references cannot be destroyed.
 #[derive(Debug)]
 pub struct CqRef(Arc<Cq>);
 
 impl CqRef {
-    /// Counts one more user.
+    /// Adds one user.
     ///
     /// # Errors
-    /// [`CqError::Destroyed`].
+    /// Fails with [`CqError::Destroyed`].
     pub fn new(cq: Arc<Cq>) -> Result<Self, CqError> {
         let more = |users: u32| users.checked_add(1).filter(|&users| users != DESTROYED);
         match cq.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
@@ -498,7 +503,7 @@ impl CqRef {
         }
     }
 
-    /// The queue itself, without the hold.
+    /// Returns the queue.
     #[must_use]
     pub const fn cq(&self) -> &Arc<Cq> {
         &self.0
@@ -520,12 +525,12 @@ impl Drop for CqRef {
     }
 }
 
-/// The completion queues that a device may have, by how many it has.
+/// The number of completion queues of a device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CqQuota(Arc<AtomicU32>);
 
 impl CqQuota {
-    /// Takes one of `allowed`; `None` when all are taken.
+    /// Takes a unit if fewer than `allowed` are taken.
     pub fn take(&self, allowed: u32) -> Option<QuotaUnit> {
         let more = |taken| (taken < allowed).then_some(taken + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -533,7 +538,7 @@ impl CqQuota {
     }
 }
 
-/// One queue of a quota, returned when the queue's last reference is dropped.
+/// The unit of one completion queue, returned at its drop.
 #[derive(Debug)]
 pub(crate) struct QuotaUnit(CqQuota);
 
@@ -543,7 +548,7 @@ impl Drop for QuotaUnit {
     }
 }
 
-/// Room for `capacity` completions.
+/// Reserves room for `capacity` completions.
 fn entries(capacity: u32, max: u32) -> Result<VecDeque<Completion>, CqError> {
     if capacity == 0 || capacity > max {
         return Err(CqError::Capacity { requested: capacity, max });

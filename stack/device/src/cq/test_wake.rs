@@ -1,11 +1,11 @@
-//! Wakers of tests.
+//! Wakers for tests.
 
 use std::sync::Arc as StdArc;
 
 use super::Wake;
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
 
-/// Counts like an event descriptor in semaphore mode.
+/// A waker that counts like an event descriptor in semaphore mode.
 pub(super) struct CountingWake(AtomicU32);
 
 impl CountingWake {
@@ -17,7 +17,7 @@ impl CountingWake {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Takes a count, as a reader does; false if there is none.
+    /// Takes a count, as a reader does. Returns `false` if there is none.
     pub fn try_take(&self) -> bool {
         let less = |count: u32| count.checked_sub(1);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
@@ -34,7 +34,7 @@ impl Wake for CountingWake {
     }
 }
 
-/// A counter of which a reader holds every count, so that none can be withdrawn.
+/// A waker whose counts were all taken by a reader, so that none can be withdrawn.
 #[cfg(not(loom))]
 pub(super) struct AllTaken;
 

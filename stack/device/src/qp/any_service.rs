@@ -25,7 +25,7 @@ type XrcSend = Service<rc::Requester, Absent>;
 /// The receiving end of an XRC connection (the XRC target).
 type XrcRecv = Service<Absent, rc::Responder>;
 
-/// The service of a queue pair. It is stored inside [`Qp`](super::Qp) and not behind a pointer, so
+/// The service of a queue pair. Stored inside [`Qp`](super::Qp) and not behind a pointer, so
 /// that a packet finds the whole queue pair in one piece of memory.
 #[enum_dispatch(TransportService)]
 #[derive(Debug)]

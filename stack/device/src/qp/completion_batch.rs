@@ -3,7 +3,7 @@
 //! When one run carries the ACKs of many queue pairs, most of them report to one completion queue.
 //! That queue stays locked from one queue pair to the next. No deadlock is possible, because:
 //!
-//! * A thread that holds a batched lock never blocks on a queue pair. It first calls
+//! * A thread that holds a batched lock never blocks on a queue pair. The thread first calls
 //!   [`release_locks`](super::context::QpContext::release_locks).
 //! * Every other path that completes work, or may, first releases the batched lock
 //!   ([`QpCore`](super::qp_core::QpCore), [`Qp::enter_error`](super::Qp)).
@@ -19,7 +19,7 @@ use crate::cq::{Completion, Cq, CqError, CqRef, CqWriter};
 use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
-/// The most completions that a batch adds before it releases the lock. This bounds how long a
+/// The most completions that a batch adds before releasing the lock. This bounds how long a
 /// polling thread waits.
 const MAX_BATCH: u32 = 32;
 
@@ -31,7 +31,7 @@ impl BatchQueues {
     /// The number of completion queues that a run can batch. Others are locked for each queue pair.
     const MAX: usize = 2;
 
-    /// Returns `cq` as kept here, adding it if there is room; `None` if not.
+    /// Returns `cq` as kept here, added if there is room; `None` if not.
     fn get_or_add(&self, cq: &Arc<Cq>) -> Option<&Arc<Cq>> {
         self.0
             .iter()

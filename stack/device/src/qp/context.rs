@@ -51,8 +51,8 @@ use super::completion_batch::BatchedCqLock;
 pub(crate) struct QpContext<'a> {
     pub now: Time,
     pub device: DeviceParts<'a>,
-    /// The path to the peer of the queue pair. A queue pair without a path gets any open path: it
-    /// sends nothing.
+    /// The path to the peer of the queue pair. A queue pair without a path gets any path, because
+    /// nothing is sent then.
     pub path: &'a Path,
     /// The index of `path` in the device's table of paths.
     pub path_index: u32,

@@ -2,7 +2,7 @@
 //!
 //! A queue pair is a state machine behind `&mut self`. Packets, posted work requests and the time
 //! come in. Packets go out into a run, and completions into the completion queues. The state
-//! machine uses no socket and no other queue pair. [`Qp`] holds the parts that all services share,
+//! machine uses no socket and no other queue pair. `Qp` holds the parts that all services share,
 //! and passes the rest on to the service of its type.
 //!
 //! | file | subject |
@@ -116,7 +116,7 @@ pub(crate) struct Qp {
 impl Qp {
     /// Makes a queue pair in RESET.
     ///
-    /// `pd` is the protection domain that `init` names, or that of the parent domain it names.
+    /// `pd` is the protection domain that `init` names, or that of the parent domain named there.
     /// `cqs` are the completion queues of sends and, if the queue pair receives, of receives.
     pub fn new(
         init: &QpInit,
@@ -155,7 +155,7 @@ impl Qp {
 
     /// Makes the receiving end of an XRC connection, which sends responses only.
     pub fn xrc_target(qpn: Qpn, xrcd: XrcdRef, limits: &urxe_types::limits::Limits) -> Self {
-        // A placeholder. Each message brings the protection domain that it is checked against.
+        // A placeholder. Each message brings the protection domain for its checks.
         let nowhere = PdId(0);
         let (qp_type, cap) = (QpType::XrcRecv, QpCap::default());
         let core = QpCore {
@@ -233,7 +233,7 @@ impl Qp {
         self.core.state = QpState::Err;
         self.flush(cx);
         if first_time && self.core.has_srq {
-            // The queue pair takes no more receives, and those that it took are complete (IBTA vol.
+            // The queue pair takes no more receives, and those taken are complete (IBTA vol.
             // 1, 11.6.3.2).
             self.core.raise(QpEventType::QpLastWqeReached, cx);
         }

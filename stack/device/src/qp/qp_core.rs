@@ -65,7 +65,7 @@ pub(crate) struct QpCore {
     /// SQE; receiving continues.
     pub send_failed: bool,
     pub attr: QpAttr,
-    /// The XRC domain of an XRC target. It takes the place of a protection domain and a completion
+    /// The XRC domain of an XRC target. Takes the place of a protection domain and a completion
     /// queue.
     pub xrc: Option<XrcTarget>,
     /// The completion queue of receives; `None` for XRC targets and for queue pairs that receive
@@ -148,7 +148,7 @@ impl QpCore {
     /// Returns the local ACK timeout in nanoseconds, or `None` if the timeout is off.
     ///
     /// The formula is 4.096 µs · 2^timeout (IBTA vol. 1, 9.7.6.1.3). `transition::check_values`
-    /// refuses a timeout above 31, so the mask changes no value; it keeps the shift in range.
+    /// refuses a timeout above 31, so the mask changes no value; the mask keeps the shift in range.
     pub fn timeout_ns(&self) -> Option<u64> {
         (self.attr.timeout != 0).then(|| 4096 << (self.attr.timeout & 31))
     }

@@ -30,14 +30,14 @@ pub(crate) struct SendWqe {
     pub flags: SendFlags,
     /// The PSN of the first packet, set when the entry is begun.
     pub first_psn: Psn,
-    /// The number of PSNs: one for each packet, or of a READ for each response. It is 0 until the
+    /// The number of PSNs: one for each packet, or of a READ for each response. 0 until the
     /// entry is begun.
     pub packets: u32,
     pub op: SendOp,
     /// The number of scatter-gather entries; 0 for inline data.
     pub num_sge: u8,
-    /// The number of responses that one wire request of a READ asks for. It is fixed with the first
-    /// wire request, because a responder resumes a READ only inside a request that it has seen.
+    /// The number of responses that one wire request of a READ asks for. Fixed with the first
+    /// wire request, because a responder resumes a READ only inside a request already seen.
     pub read_chunk_packets: u32,
     /// A local operation that was executed.
     pub executed: bool,

@@ -152,7 +152,7 @@ pub(super) trait ReceiveHalf {
         TransmitStatus::Idle
     }
 
-    /// Takes the pending ACK, if it is the only response.
+    /// Takes the pending ACK, if that is the only response.
     fn take_ack(&mut self, _qp: &QpCore) -> Option<Ack> {
         None
     }

@@ -217,7 +217,7 @@ pub struct Limits {
 pub struct Step {
     /// The state before.
     pub from: QpState,
-    /// The state after. It is the same if the call names no state.
+    /// The state after. The same if the call names no state.
     pub to: QpState,
 }
 

@@ -1,5 +1,5 @@
-//! The responder of an unreliable connection. It executes the messages of the peer in order, each
-//! completely or not at all, and sends no responses.
+//! The responder of an unreliable connection, which executes the messages of the peer in order,
+//! each completely or not at all, and sends no responses.
 //!
 //! ```text
 //!   packet with                     effect
@@ -9,7 +9,7 @@
 //!   a PSN at most 2^16 before it    dropped: a duplicate, or overtaken by other packets
 //! ```
 //!
-//! A dropped message leaves its receive for the next message. Bytes that it wrote stay written.
+//! A dropped message leaves its receive for the next message. Bytes already written stay written.
 //!
 //! IBTA vol. 1, 9.8.2.2 takes every FIRST and ONLY with an unexpected PSN for a new message, as
 //! `rdma_rxe` does. With that rule, a duplicate made by the network is delivered twice, and a late

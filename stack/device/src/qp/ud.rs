@@ -1,4 +1,4 @@
-//! The responder of a datagram queue pair. It accepts messages from every sender that knows the
+//! The responder of a datagram queue pair, which accepts messages from every sender that knows the
 //! Q_Key, and drops and counts all others.
 //!
 //! Sources: IBTA vol. 1, 9.8.3.2 (responder), 9.6.1.5.1 (Q_Key), 11.4.1.2 (the GRH takes 40 bytes

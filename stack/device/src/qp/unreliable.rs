@@ -38,7 +38,7 @@ pub(super) struct Requester {
     pub queue: SendQueue,
     /// The PSN of the next packet.
     pub psn: Psn,
-    /// The number of packets of the oldest message that were sent. It is 0 for datagrams, which
+    /// The number of packets of the oldest message that were sent. Always 0 for datagrams, which
     /// have one packet.
     pub sent: u32,
     /// The time until which the pacer stopped the queue pair; [`Time::ZERO`] if it did not.

@@ -1,5 +1,4 @@
-//! Why a call on a shared receive queue was refused, and the errno that libibverbs' call gives for
-//! it.
+//! The errors of calls on shared receive queues, with the errno of the libibverbs call.
 
 use super::xrcd::XrcdError;
 use crate::cq::{CqError, CqId, SrqId};
@@ -26,13 +25,13 @@ urxe_types::errors! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {given}, not {min} to {max}")]
 pub struct SrqSizeError {
-    /// The field's name in `struct ibv_srq_attr`.
+    /// The name of the field in `struct ibv_srq_attr`.
     pub field: &'static str,
-    /// What was asked for.
+    /// The requested value.
     pub given: u32,
-    /// The least that is allowed.
+    /// The least allowed value.
     pub min: u32,
-    /// The most that is allowed.
+    /// The largest allowed value.
     pub max: u32,
 }
 
@@ -52,15 +51,15 @@ urxe_types::errors! {
     /// Why a shared receive queue was not created.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CreateSrqError {
-        /// One of its sizes.
+        /// A size is not allowed.
         #[error(transparent)] Size(#[from] SrqSizeError) = EINVAL,
         #[error("there is no such protection domain: it was deallocated")]
         NoPd = EINVAL,
-        /// The XRC domain.
+        /// The XRC domain cannot be used.
         #[error(transparent)] Xrcd(#[from] XrcdError),
-        /// The completion queue of an XRC shared receive queue.
+        /// The completion queue of an XRC shared receive queue cannot be used.
         #[error(transparent)] Cq(#[from] CqError),
-        /// The completion queue of an XRC shared receive queue is of another device.
+        /// That completion queue is for an XRC shared receive queue.
         ///
         /// `given`: its number on its own device.
         #[error("completion queue {} belongs to another device", given.0)]
@@ -77,13 +76,13 @@ urxe_types::errors! {
         #[error("the attribute mask has {given:#x}; only IBV_SRQ_MAX_WR (0x1) and IBV_SRQ_LIMIT \
                  (0x2) exist")]
         Mask { given: u32 } = EINVAL,
-        /// Its new size.
+        /// The new size is not allowed.
         #[error(transparent)] Size(#[from] SrqSizeError) = EINVAL,
         #[error("the shared receive queue holds {held} receives and cannot shrink to {given}")]
         Holds { given: u32, held: u32 } = EINVAL,
-        /// `given`: the limit, as given or as it is armed.
+        /// `given`: the new limit, or the armed one.
         ///
-        /// `max_wr`: its size, as given or as it is.
+        /// `max_wr`: the new size, or the current one.
         #[error("srq_limit is {given}, and the shared receive queue holds {max_wr} receives at \
                  most")]
         Limit { given: u32, max_wr: u32 } = EINVAL,

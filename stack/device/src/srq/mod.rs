@@ -1,28 +1,28 @@
-//! Shared receive queues (`struct ibv_srq`): receives that the messages of many queue pairs take
-//! from.
+//! Shared receive queues (`struct ibv_srq`): receives for the messages of many queue pairs.
 //!
-//! Invariants
-//! - An entry is taken by one queue pair, at the first packet of a message, under the queue's own
-//!   lock. What was taken belongs to that queue pair: it completes there, or is flushed there. What
-//!   was not taken stays, whatever becomes of queue pairs.
+//! Invariants:
+//!
+//! - A queue pair takes an entry at the first packet of a message, under the lock of the SRQ. The
+//!   entry then belongs to the queue pair, and completes or is flushed there. Entries that were not
+//!   taken stay, whatever happens to queue pairs.
 //! - Taking and posting allocate nothing.
-//! - The limit is one shot: when a take leaves fewer entries than the armed limit, one event tells
-//!   it and the limit is 0 again (`ibv_modify_srq`; IBTA vol. 1, 10.2.9.1). Like `rdma_rxe`, arming
-//!   a limit that is undercut already tells it at the next take.
-//! - Local keys of its entries are checked against the queue's own protection domain, which may be
-//!   another than the queue pair's.
+//! - The limit is one shot. When a take leaves fewer entries than the armed limit, one event is
+//!   raised and the limit becomes 0 (`ibv_modify_srq`; IBTA vol. 1, 10.2.9.1). If the queue holds
+//!   fewer entries than the limit at that time, the next take raises the event, as in `rdma_rxe`.
+//! - The local keys of entries are checked against the protection domain of the SRQ, which may
+//!   differ from that of the queue pair.
 //!
-//! A shared receive queue of an XRC domain has a completion queue of its own: queue pairs that take
-//! from it have none. It is found by its number, which packets carry, and may be destroyed while
-//! queue pairs hold receives of it: those then complete nowhere.
+//! An SRQ of an XRC domain has a completion queue, because its queue pairs have none. Packets name
+//! the SRQ by its number. The SRQ may be destroyed while queue pairs hold receives of it; those
+//! never complete.
 //!
-//! Lock order: queue pair before shared receive queue before completion queue.
+//! Lock order: queue pair before SRQ before completion queue.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `ring` | the entries |
-//! | [`xrcd`] | the domains of XRC |
-//! | [`error`] | why a call was refused |
+//! | `ring` | the ring of receives |
+//! | [`xrcd`] | XRC domains |
+//! | [`error`] | the errors of calls |
 
 pub mod error;
 pub(crate) mod ring;
@@ -42,68 +42,69 @@ use urxe_types::sync::atomic::{AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::work_request::{PostError, RecvRequest, Sge};
 
-/// Sizes of a shared receive queue (`struct ibv_srq_attr`).
+/// The sizes of a shared receive queue (`struct ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SrqAttr {
-    /// Receives that it holds, at least 1.
+    /// The number of receives that the queue can hold, at least 1.
     pub max_wr: u32,
-    /// Scatter-gather entries of each.
+    /// The most scatter-gather entries of a receive.
     pub max_sge: u32,
-    /// Below so many receives an event tells it, once; 0 for never.
+    /// The limit: one event is raised when the queue holds fewer receives. 0 for no event.
     pub srq_limit: u32,
 }
 
 bitflags::bitflags! {
-    /// Which attributes a call means (`enum ibv_srq_attr_mask`).
+    /// The attributes that a call sets (`enum ibv_srq_attr_mask`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct SrqAttrMask: u32 {
-        /// `max_wr`: the queue is resized.
+        /// `max_wr`: the call resizes the queue.
         const MAX_WR = 1;
-        /// `srq_limit`: the limit is armed.
+        /// `srq_limit`: the call arms the limit.
         const LIMIT = 1 << 1;
     }
 }
 
-/// What a shared receive queue is made of.
+/// The properties of a shared receive queue.
 #[derive(Clone, Debug)]
 pub struct SrqInit {
-    /// Protection domain of its buffers.
+    /// The protection domain of the buffers.
     pub pd: PdId,
-    /// Its sizes.
+    /// The sizes.
     pub attr: SrqAttr,
-    /// What makes it one of an XRC domain, for target queue pairs alone.
+    /// The XRC domain and completion queue of an XRC shared receive queue. Only target queue pairs
+    /// take from such a queue.
     pub xrc: Option<XrcSrqInit>,
-    /// The program's own value (`srq_context`).
+    /// The program's value (`srq_context`).
     pub context: u64,
 }
 
-/// What a shared receive queue of an XRC domain has besides.
+/// The additional properties of an XRC shared receive queue.
 #[derive(Clone, Debug)]
 pub struct XrcSrqInit {
-    /// Its domain.
+    /// The XRC domain.
     pub xrcd: Arc<Xrcd>,
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub cq: Arc<Cq>,
 }
 
-/// The same, held.
+/// References to the domain and the completion queue of an XRC shared receive queue.
 #[derive(Debug)]
 pub(crate) struct XrcPart {
     pub xrcd: XrcdRef,
     pub cq: CqRef,
 }
 
-/// What a device gives each of its shared receive queues.
+/// What a device passes to a new shared receive queue.
 pub(crate) struct SrqResources {
     pub id: SrqId,
-    /// The protection domain that the queue is made in, or of whose parent domain.
+    /// The protection domain of the queue. `SrqInit::pd` may name a parent.
     pub pd: PdId,
     pub max_wr: u32,
     pub events: Arc<AsyncEvents>,
     pub counters: Arc<Counters>,
 }
 
-/// Value of the user count of a destroyed queue.
+/// The number of users of a destroyed queue.
 const DESTROYED: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -118,11 +119,11 @@ struct State {
 pub struct Srq {
     id: SrqId,
     pd: PdId,
-    /// That domain, or a parent domain of it.
+    /// The protection domain named at creation: `pd` or one of its parent domains.
     created_with_pd: PdId,
     context: u64,
     max_sge: u32,
-    /// Entries that the device allows at most.
+    /// The most entries that the device allows.
     max_wr: u32,
     is_xrc: bool,
     events: Arc<AsyncEvents>,
@@ -132,7 +133,7 @@ pub struct Srq {
 }
 
 impl Srq {
-    /// The device compared the sizes with its limits.
+    /// Makes a shared receive queue. The caller has checked the sizes.
     pub(crate) fn new(init: &SrqInit, xrc: Option<XrcPart>, resources: SrqResources) -> Self {
         let SrqResources { id, pd, max_wr, events, counters } = resources;
         let SrqAttr { max_wr: entries, max_sge, srq_limit: limit } = init.attr;
@@ -156,77 +157,77 @@ impl Srq {
         }
     }
 
-    /// Its number within its device.
+    /// Returns the number of the queue within its device.
     #[must_use]
     pub const fn id(&self) -> SrqId {
         self.id
     }
 
-    /// The protection domain of its buffers.
+    /// Returns the protection domain of the buffers.
     #[must_use]
     pub const fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// That domain, or the parent domain of it that the queue was made with.
+    /// Returns the protection domain named at creation, which may be a parent domain.
     pub(crate) const fn created_with_pd(&self) -> PdId {
         self.created_with_pd
     }
 
-    /// The program's own value.
+    /// Returns the program's value.
     #[must_use]
     pub const fn context(&self) -> u64 {
         self.context
     }
 
-    /// Whether it is of an XRC domain.
+    /// Returns whether the queue belongs to an XRC domain.
     #[must_use]
     pub const fn is_xrc(&self) -> bool {
         self.is_xrc
     }
 
-    /// Whether it is of this XRC domain and not destroyed.
+    /// Returns whether the queue belongs to this XRC domain and is not destroyed.
     pub(crate) fn is_in(&self, xrcd: &XrcdRef) -> bool {
         lock(&self.state).xrc.as_ref().is_some_and(|xrc| xrc.xrcd.is(xrcd))
     }
 
-    /// Whether it is gone, read without the lock.
+    /// Returns whether the queue is destroyed. Takes no lock.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.users.load(Ordering::Acquire) == DESTROYED
     }
 
-    /// Completes a receive that was taken from this queue of an XRC domain.
+    /// Completes a receive that was taken from this XRC shared receive queue.
     pub(crate) fn complete(&self, completion: Completion, solicited: bool) -> Result<(), CqError> {
         let state = lock(&self.state);
         state.xrc.as_ref().map_or(Ok(()), |xrc| xrc.cq.push(completion, solicited))
     }
 
-    /// Scatter-gather entries of a receive, at most.
+    /// Returns the most scatter-gather entries of a receive.
     #[must_use]
     pub const fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// Its sizes, and the limit as it is armed now (`ibv_query_srq`).
+    /// Returns the sizes, and the armed limit (`ibv_query_srq`).
     #[must_use]
     pub fn query(&self) -> SrqAttr {
         let state = lock(&self.state);
         SrqAttr { max_wr: state.ring.capacity(), max_sge: self.max_sge, srq_limit: state.limit }
     }
 
-    /// How many receives are posted and not taken.
+    /// Returns the number of receives that were posted and not taken.
     #[must_use]
     pub fn len(&self) -> u32 {
         lock(&self.state).ring.len()
     }
 
-    /// Whether no receive is left to take.
+    /// Returns whether there is no receive to take.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many queue pairs take from it.
+    /// Returns the number of queue pairs that take from this queue.
     #[must_use]
     pub fn users(&self) -> u32 {
         match self.users.load(Ordering::Acquire) {
@@ -235,22 +236,22 @@ impl Srq {
         }
     }
 
-    /// Whether it is of the device whose events these are.
+    /// Returns whether the queue belongs to the device of these events.
     pub(crate) fn is_of(&self, events: &Arc<AsyncEvents>) -> bool {
         Arc::ptr_eq(&self.events, events)
     }
 
-    /// Resizes it, arms its limit, or both (`ibv_modify_srq`). What it holds stays.
+    /// Resizes the queue, arms its limit, or both (`ibv_modify_srq`). The receives stay.
     ///
     /// # Errors
-    /// [`ModifySrqError`]; nothing was changed.
+    /// Fails with [`ModifySrqError`]; nothing was changed.
     pub fn modify(&self, attr: &SrqAttr, mask: SrqAttrMask) -> Result<(), ModifySrqError> {
         let unknown = mask.bits() & !SrqAttrMask::all().bits();
         if unknown != 0 {
             return Err(ModifySrqError::Mask { given: unknown });
         }
         let resize = mask.contains(SrqAttrMask::MAX_WR);
-        // Allocated before the lock is taken, so that no data path waits for it.
+        // Allocated before the lock is taken, so that no data path waits.
         let mut larger = if resize {
             error::check_size("max_wr", attr.max_wr, 1, self.max_wr)?;
             Some(RecvRing::new(attr.max_wr, self.max_sge))
@@ -278,10 +279,11 @@ impl Srq {
         Ok(())
     }
 
-    /// Posts receives, in order, up to the first that is refused. From any thread.
+    /// Posts receives in order. Any thread may post.
     ///
     /// # Errors
-    /// The index of the first request that was refused, and why; those before it were taken.
+    /// Fails with the index of the first request that is refused, and the reason. The requests
+    /// before it are posted.
     pub fn post(&self, requests: &[RecvRequest<'_>]) -> Result<(), (usize, PostError)> {
         let mut state = lock(&self.state);
         if state.destroyed {
@@ -293,7 +295,7 @@ impl Srq {
         Ok(())
     }
 
-    /// Takes the oldest receive; its scatter-gather entries go to the front of `sges`.
+    /// Takes the oldest receive. Its scatter-gather entries are copied to the front of `sges`.
     pub(crate) fn take(&self, sges: &mut [Sge]) -> Option<RecvWqe> {
         let mut state = lock(&self.state);
         let Some((wqe, from)) = state.ring.front() else {
@@ -315,7 +317,7 @@ impl Srq {
         Some(wqe)
     }
 
-    /// Ends its life: what it holds completes nowhere.
+    /// Destroys the queue. Its receives never complete.
     pub(crate) fn destroy(&self) -> Result<(), DestroySrqError> {
         match self.users.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {}
@@ -341,16 +343,16 @@ impl fmt::Debug for Srq {
     }
 }
 
-/// A queue pair's hold on the shared receive queue that it takes from: the queue is not destroyed
-/// while there is one.
+/// A queue pair's reference to its shared receive queue. A queue with references cannot be
+/// destroyed.
 #[derive(Debug)]
 pub struct SrqRef(Arc<Srq>);
 
 impl SrqRef {
-    /// Counts one more user.
+    /// Adds one user.
     ///
     /// # Errors
-    /// [`SrqError::Destroyed`].
+    /// Fails with [`SrqError::Destroyed`].
     pub fn new(srq: Arc<Srq>) -> Result<Self, SrqError> {
         let more = |users: u32| users.checked_add(1).filter(|&users| users != DESTROYED);
         match srq.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
@@ -375,7 +377,7 @@ impl Drop for SrqRef {
     }
 }
 
-/// The shared receive queues of a device.
+/// The table of a device's shared receive queues, by number.
 pub(crate) struct SrqTable(SlotTable<Mutex<Option<Arc<Srq>>>>);
 
 impl SrqTable {
@@ -383,28 +385,28 @@ impl SrqTable {
         Self(SlotTable::new())
     }
 
-    /// Returns the shared receive queue of that number, if `xrcd` has it.
+    /// Returns the shared receive queue with this number, if `xrcd` has it.
     pub fn find(&self, id: SrqId, xrcd: &XrcdRef) -> Option<Arc<Srq>> {
         let srq = lock(self.at(id)?).clone()?;
         (srq.id() == id && srq.is_in(xrcd)).then_some(srq)
     }
 
-    /// Returns the place of a number, if one was ever made.
+    /// Returns the slot of a number, if there is one.
     pub fn at(&self, id: SrqId) -> Option<&Mutex<Option<Arc<Srq>>>> {
         self.0.at(index_of(id))
     }
 
-    /// Returns the place of a number, made when there is none yet.
+    /// Returns the slot of a number, made if needed.
     pub fn place(&self, id: SrqId) -> Option<&Mutex<Option<Arc<Srq>>>> {
         self.0.ensure(index_of(id), |_| Mutex::new(None))
     }
 }
 
-/// Bits of a number that are the index; the rest of its 24 bits count how often the index was used.
+/// The bits of a number that are the index. The other bits of its 24 count the uses of the index.
 pub(crate) const INDEX_BITS: u32 = 16;
 /// The most shared receive queues of a device.
 pub(crate) const MAX_SRQS: u32 = 1 << INDEX_BITS;
-/// How often an index is used before its numbers begin anew.
+/// The number of uses of an index before its numbers repeat.
 pub(crate) const GENERATIONS: u32 = 1 << (24 - INDEX_BITS);
 
 fn index_of(id: SrqId) -> u32 {

@@ -1,4 +1,4 @@
-//! A ring of receive work queue entries: a queue pair's own receive queue, or a shared one.
+//! A ring of receives: the receive queue of a queue pair, or a shared receive queue.
 
 use urxe_types::work_request::{PostError, RecvRequest, Sge};
 
@@ -6,13 +6,13 @@ use urxe_types::work_request::{PostError, RecvRequest, Sge};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecvWqe {
     pub wr_id: u64,
-    /// Sum of its entries' lengths.
+    /// The sum of the lengths of its scatter-gather entries in bytes.
     pub length: u64,
     pub num_sge: u8,
 }
 
-/// See the module. Positions count up for ever; an entry stands at its position modulo the
-/// ring's size, the capacity rounded up to a power of two.
+/// A ring of receives. Positions never wrap. An entry is stored at its position modulo the size of
+/// the ring, which is the capacity rounded up to a power of two.
 #[derive(Debug)]
 pub(crate) struct RecvRing {
     wqes: Box<[RecvWqe]>,
@@ -40,7 +40,7 @@ impl RecvRing {
         self.capacity
     }
 
-    /// How many entries are posted.
+    /// Returns the number of entries.
     pub fn len(&self) -> u32 {
         (self.tail - self.head) as u32
     }
@@ -80,7 +80,7 @@ impl RecvRing {
         self.tail += 1;
     }
 
-    /// The oldest entry and its scatter-gather entries.
+    /// Returns the oldest entry and its scatter-gather entries.
     pub fn front(&self) -> Option<(&RecvWqe, &[Sge])> {
         if self.is_empty() {
             return None;
@@ -91,19 +91,19 @@ impl RecvRing {
         Some((wqe, &self.sges[start..start + usize::from(wqe.num_sge)]))
     }
 
-    /// Takes the oldest entry.
+    /// Removes the oldest entry.
     pub fn pop(&mut self) -> Option<RecvWqe> {
         let wqe = self.front().map(|(wqe, _)| *wqe)?;
         self.head += 1;
         Some(wqe)
     }
 
-    /// Forgets every entry.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         self.head = self.tail;
     }
 
-    /// Moves every entry to `to`, in order. There is room.
+    /// Moves all entries to `to`, in order. There must be room.
     pub fn move_to(&mut self, to: &mut Self) {
         debug_assert!(self.len() <= to.capacity() - to.len() && self.max_sge <= to.max_sge);
         while let Some((wqe, sges)) = self.front() {

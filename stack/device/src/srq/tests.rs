@@ -82,7 +82,7 @@ fn the_limit_is_told_once_when_the_number_falls_below_it() {
     assert_eq!((srq.events.next_event(), srq.query().srq_limit), (Some(reached), 0));
     take(&srq).unwrap();
     assert_eq!(srq.events.next_event(), None, "once");
-    // Armed again while it is undercut already: told at the next take.
+    // The limit is armed while there are fewer entries: the next take raises the event.
     srq.modify(&SrqAttr { srq_limit: 2, ..SrqAttr::default() }, SrqAttrMask::LIMIT).unwrap();
     assert_eq!(srq.events.next_event(), None);
     take(&srq).unwrap();

@@ -1,9 +1,9 @@
-//! Extended reliable connection domains: which target queue pairs reach which shared receive queues
-//! (IBTA vol. 1, A14).
+//! Domains of extended reliable connections (XRC). A domain determines which target queue pairs may
+//! use which shared receive queues (IBTA vol. 1, annex A14).
 //!
-//! Programs that open a domain on the same file share it, as with `ibv_open_xrcd`, but within one
-//! process only: queues and buffers of another process cannot be reached from here. A claim that
-//! the caller brings says whether another process has the file's domain.
+//! Programs that open a domain on the same file share that domain, as with `ibv_open_xrcd`, but
+//! only within one process. The queues and buffers of another process cannot be reached. The caller
+//! passes a lock in that keeps other processes from the domain of the file.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -12,46 +12,46 @@ use crate::cq::AsyncEvents;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
 
-/// A file, whatever its name and whoever opened it.
+/// The identity of a file, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Inode {
-    /// The file system's device number (`st_dev`).
+    /// The device number of the file system (`st_dev`).
     pub device: u64,
-    /// The file's number in it (`st_ino`).
+    /// The number of the file in its file system (`st_ino`).
     pub number: u64,
 }
 
 bitflags::bitflags! {
-    /// How a domain is opened (`O_CREAT`, `O_EXCL` of `struct ibv_xrcd_init_attr`).
+    /// The mode of opening a domain (`O_CREAT`, `O_EXCL` of `struct ibv_xrcd_init_attr`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct XrcdFlags: u32 {
-        /// `O_CREAT`: made if the file has none.
+        /// `O_CREAT`: makes a domain if the file has none.
         const CREATE = 0o100;
-        /// `O_EXCL`: the file must have none.
+        /// `O_EXCL`: fails if the file has a domain.
         const EXCLUSIVE = 0o200;
     }
 }
 
-/// Keeps other processes from a file's domain, until it is dropped.
+/// A lock on the domain of a file against other processes. Dropping it releases the lock.
 pub type Claim = Box<dyn Any + Send + Sync>;
 
 urxe_types::errors! {
     /// Why a domain was not opened.
     #[derive(Debug, thiserror::Error)]
     pub enum OpenXrcdError {
-        /// The file has none, and none was to be made.
+        /// The file has no domain, and the call did not ask for a new one.
         #[error(
             "no XRC domain was opened on this file (inode {}): give O_CREAT to make one",
             given.number
         )]
         NotThere { given: Inode } = EAGAIN,
-        /// The file has one, and a new one was asked for.
+        /// The file has a domain, and the call asked for a new one.
         #[error(
             "an XRC domain is open on this file (inode {}) already, and O_EXCL asks for a new one",
             given.number
         )]
         Exists { given: Inode } = EINVAL,
-        /// Without a file there is nothing to be found: a domain can only be made.
+        /// Without a file, no existing domain can be found.
         #[error("an XRC domain without a file is always a new one: give O_CREAT")]
         NoFile = EINVAL,
         #[error(
@@ -69,14 +69,14 @@ urxe_types::errors! {
     /// Why a domain was not closed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CloseXrcdError {
-        /// It was closed as often as it was opened.
+        /// The domain was closed as often as it was opened.
         #[error("the XRC domain was closed before")]
         NoXrcd = EINVAL,
         #[error("the XRC domain still has {users} shared receive queues and queue pairs")]
         Busy { users: u32 } = EBUSY,
     }
 
-    /// A domain that cannot be used.
+    /// Why a domain cannot be used.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum XrcdError {
         #[error("the XRC domain was closed")]
@@ -86,15 +86,16 @@ urxe_types::errors! {
     }
 }
 
-/// A domain. It is open as long as it was opened more often than closed.
+/// An XRC domain. Open while it was opened more often than closed.
 #[derive(Debug)]
 pub struct Xrcd {
     inode: Option<Inode>,
-    /// Says whose it is.
+    /// The event queue of the device, which identifies the device.
     events: Arc<AsyncEvents>,
-    /// How often it is open; changes under the device's control lock.
+    /// The number of opens that were not closed. Changes under the control lock of the device.
     opens: AtomicU32,
-    /// Shared receive queues and queue pairs in it; becomes more under the device's control lock.
+    /// The number of shared receive queues and queue pairs in the domain. Grows under the
+    /// control lock of the device only.
     users: AtomicU32,
     _claim: Option<Claim>,
 }
@@ -108,7 +109,7 @@ impl Xrcd {
         Self { inode, events, opens: AtomicU32::new(1), users: AtomicU32::new(0), _claim: claim }
     }
 
-    /// The file that it is shared by.
+    /// Returns the file of the domain.
     #[must_use]
     pub const fn inode(&self) -> Option<Inode> {
         self.inode
@@ -118,12 +119,13 @@ impl Xrcd {
         Arc::ptr_eq(&self.events, events)
     }
 
-    /// Opens it once more. Under the device's control lock.
+    /// Opens the domain once more. The caller holds the control lock of the device.
     pub(crate) fn open_again(&self) {
         self.opens.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Closes it once; true if that was the last time. Under the device's control lock.
+    /// Closes the domain once. Returns whether that was the last time. The caller holds the control
+    /// lock of the device.
     pub(crate) fn close(&self) -> Result<bool, CloseXrcdError> {
         match self.opens.load(Ordering::Relaxed) {
             0 => Err(CloseXrcdError::NoXrcd),
@@ -143,12 +145,12 @@ impl Xrcd {
     }
 }
 
-/// The hold on a domain of something that is in it.
+/// A reference to the domain by an object inside.
 #[derive(Debug)]
 pub(crate) struct XrcdRef(Arc<Xrcd>);
 
 impl XrcdRef {
-    /// Counts one more user. Under the device's control lock.
+    /// Adds one user. The caller holds the control lock of the device.
     pub fn new(xrcd: Arc<Xrcd>) -> Result<Self, XrcdError> {
         if xrcd.opens.load(Ordering::Relaxed) == 0 {
             return Err(XrcdError::Closed);
@@ -161,7 +163,7 @@ impl XrcdRef {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether it holds this domain.
+    /// Returns whether this is a reference to `xrcd`.
     pub fn holds(&self, xrcd: &Arc<Xrcd>) -> bool {
         Arc::ptr_eq(&self.0, xrcd)
     }

@@ -1,5 +1,5 @@
-//! Interleavings of sending, taking and withdrawing events, with a counting waker as the event
-//! descriptor is.
+//! Interleavings of sending, taking and withdrawing events, with a waker that counts like an event
+//! descriptor.
 
 use std::sync::Arc as StdArc;
 
@@ -26,8 +26,7 @@ fn reader(
     thread::spawn(move || if count.try_take() { channel.next_event_for_count() } else { None })
 }
 
-/// Each count is redeemed for an event, whichever of two queues it comes from and whoever else
-/// reads.
+/// Each count yields an event, from either of two queues and with another reader.
 #[test]
 fn loom_every_count_stands_for_an_event() {
     loom::model(|| {
@@ -57,7 +56,8 @@ fn loom_every_count_stands_for_an_event() {
     });
 }
 
-/// A reader with a count, one without, and a sender: afterwards there are as many counts as events.
+/// With a reader that takes a count, a reader that does not, and a sender: at the end there are as
+/// many counts as events.
 #[test]
 fn loom_taking_without_a_count_keeps_counts_and_events_together() {
     loom::model(|| {
@@ -77,8 +77,8 @@ fn loom_taking_without_a_count_keeps_counts_and_events_together() {
     });
 }
 
-/// Withdrawing a queue's events while somebody reads and another queue sends: afterwards there are
-/// as many counts as events, so the descriptor is readable exactly if one waits.
+/// With a reader and a sender while the events of another queue are withdrawn: at the end there are
+/// as many counts as events, so the descriptor is readable exactly while an event waits.
 #[test]
 fn loom_withdrawing_keeps_counts_and_events_together() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! Turns, counts and seats of one channel.
+//! Tests of the order of events, of counts and of slots.
 
 use std::sync::Arc as StdArc;
 

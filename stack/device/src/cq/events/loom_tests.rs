@@ -1,4 +1,4 @@
-//! Interleavings of reporting, acknowledging and retiring.
+//! Interleavings of adding, acknowledging and retiring events.
 
 use loom::thread;
 
@@ -7,8 +7,8 @@ use crate::cq::NoWake;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
 
-/// Retiring an object returns after its event is acknowledged and leaves the other object's event
-/// alone.
+/// Retiring an object returns after its event is acknowledged, and does not affect the event of
+/// another object.
 #[test]
 fn loom_retiring_awaits_the_acknowledgement() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! Numbers and texts against libibverbs' header, and the life of an event.
+//! Tests of the numbers and texts of libibverbs, and of the life of an event.
 
 use std::sync::Arc;
 use std::time::Duration;

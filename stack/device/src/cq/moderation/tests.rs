@@ -1,4 +1,4 @@
-//! When a moderated queue tells, and of what.
+//! Tests of the time and the cause of events of moderated queues.
 
 use urxe_wire::Qpn;
 
@@ -64,7 +64,7 @@ fn the_event_comes_with_the_last_of_the_count() {
         }
         queue.push(round * 10 + 3);
         assert_eq!(queue.events(), 1);
-        // Not armed: these make none, and do not count for the next round.
+        // The queue is not armed: these cause no event and do not count for the next round.
         queue.push(round * 10 + 4);
         queue.push(round * 10 + 5);
         assert_eq!(queue.events(), 0);
@@ -98,7 +98,7 @@ fn a_period_that_the_count_cut_short_does_not_end_the_next_one() {
     assert_eq!(queue.events(), 1);
     queue.cq.arm(ArmKind::Next);
     queue.push(900);
-    // The first period's entry comes now.
+    // The timer of the first period is due now.
     queue.expire(1000);
     assert_eq!(queue.events(), 0);
     assert_eq!(queue.moderation_timers.next(), Time::from_ns(1_900_000));
@@ -185,20 +185,20 @@ fn a_new_rule_holds_for_what_is_held_back_already() {
 
 #[test]
 fn who_left_completions_in_the_queue_is_told_at_once_or_when_the_period_ends() {
-    // From before it was armed: nothing else would tell of them.
+    // Pushed before the queue was armed: no other event would report this one.
     let queue = Moderated::new(64, after(10, 1000));
     queue.push(0);
     queue.cq.arm(ArmKind::Next);
     queue.cq.notify_unpolled();
     assert_eq!(queue.events(), 1);
-    // Held back: the period tells of them.
+    // Counted by moderation: the timer sends the event.
     queue.cq.arm(ArmKind::Next);
     queue.push(5);
     queue.cq.notify_unpolled();
     assert_eq!(queue.events(), 0);
     queue.expire(1005);
     assert_eq!(queue.events(), 1);
-    // Held back without a period: the count may never be full.
+    // Counted without a period: the count may never be reached.
     queue.cq.moderate(after(10, 0)).unwrap();
     queue.cq.arm(ArmKind::Next);
     queue.push(2000);

@@ -1,4 +1,4 @@
-//! A completion queue while completions go in.
+//! Adding completions to a locked completion queue.
 
 use super::{ArmKind, Cq, CqError, Ring};
 use crate::cq::{AsyncEvent, Completion, CqEventType};
@@ -6,25 +6,25 @@ use urxe_types::sync::MutexGuard;
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::time::Time;
 
-/// A completion queue under its lock. Dropping it gives the lock back and then sends what is due.
+/// A locked completion queue. Dropping it releases the lock, and then sends the events that are
+/// due.
 pub struct CqWriter<'a> {
     pub(super) cq: &'a Cq,
-    /// `None` only while dropping.
+    /// `None` only during the drop.
     pub(super) ring: Option<MutexGuard<'a, Ring>>,
     pub(super) is_batch_lock: bool,
     pub(super) notify: bool,
     pub(super) overran: bool,
-    /// When the period ends that began.
+    /// The timer to set for the period that was started.
     pub(super) timer_at: Option<Time>,
 }
 
 impl CqWriter<'_> {
-    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event
-    /// bit.
+    /// Adds one completion. `solicited`: of a receive whose message had the solicited event bit.
     ///
     /// # Errors
-    /// [`CqError::Overrun`]: the completion is lost.
-    // Made in its place: what was written in parts a moment ago is slow to copy as a whole.
+    /// Fails with [`CqError::Overrun`]; the completion is lost.
+    // Inlined, because a completion whose fields were just written is slow to copy as a whole.
     #[inline]
     pub fn push(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
         let ring = self.ring();
@@ -35,7 +35,7 @@ impl CqWriter<'_> {
         self.push_and_tell(completion, solicited)
     }
 
-    /// The same for a queue that is full, or of which somebody wants an event.
+    /// Adds one completion to a queue that is full or armed.
     #[inline(never)]
     fn push_and_tell(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
         let ring = self.ring();
@@ -45,7 +45,7 @@ impl CqWriter<'_> {
         }
         if ring.held() >= capacity {
             ring.overrun = true;
-            // Whoever sleeps on the channel must learn that nothing more will come.
+            // A thread that sleeps on the channel must learn that no completion will follow.
             if ring.armed.is_some() {
                 self.send_event();
             }
@@ -67,7 +67,7 @@ impl CqWriter<'_> {
         Ok(())
     }
 
-    /// The event goes out once the lock is given back: the queue is no longer armed.
+    /// Disarms the queue, and sends its event after the lock is released.
     pub(super) fn send_event(&mut self) {
         let ring = self.ring();
         ring.armed = None;
@@ -75,7 +75,7 @@ impl CqWriter<'_> {
         self.notify = true;
     }
 
-    /// Whether it is `cq` that is locked.
+    /// Returns whether `cq` is the locked queue.
     pub(crate) fn is_of(&self, cq: &Cq) -> bool {
         std::ptr::eq(self.cq, cq)
     }
@@ -84,7 +84,7 @@ impl CqWriter<'_> {
         self.ring.as_mut().expect("a writer holds the lock until it is dropped")
     }
 
-    /// Number of completions that still fit.
+    /// Returns the number of completions that still fit.
     #[must_use]
     pub fn room(&self) -> u32 {
         let ring = self.ring.as_ref().expect("a writer holds the lock until it is dropped");

@@ -27,13 +27,13 @@ fn done(wr_id: u64, status: WcStatus) -> Completion {
     Completion::new(wr_id, Qpn::QP1, WcOpcode::Send, status)
 }
 
-/// Polls until the queue looks empty; returns how many there were.
+/// Polls until the queue looks empty. Returns the number of completions.
 fn drain(cq: &Cq) -> usize {
     let mut out = [Completion::default()];
     std::iter::from_fn(|| (cq.poll(&mut out) == Ok(1)).then_some(())).count()
 }
 
-/// A program that finds nothing missed may sleep: whatever comes later makes exactly one event.
+/// A program that missed no completion may sleep: later completions cause exactly one event.
 #[test]
 fn loom_no_wake_up_is_lost_between_arm_and_push() {
     loom::model(|| {
@@ -62,7 +62,7 @@ fn loom_no_wake_up_is_lost_between_arm_and_push() {
     });
 }
 
-/// The same for solicited arming with one unsolicited completion and one in error.
+/// The same for arming for solicited completions, with an unsolicited one and one in error.
 #[test]
 fn loom_solicited_arming_fires_on_the_error_alone() {
     loom::model(|| {
@@ -88,8 +88,8 @@ fn loom_solicited_arming_fires_on_the_error_alone() {
     });
 }
 
-/// The count that is read without the lock never hides a completion from the thread that pushed it
-/// or that learned of it through the channel.
+/// The number that is read without the lock never hides a completion from the thread that pushed
+/// it, or from the thread that took its event.
 #[test]
 fn loom_who_gets_the_event_finds_the_completion() {
     loom::model(|| {
@@ -111,8 +111,8 @@ fn loom_who_gets_the_event_finds_the_completion() {
     });
 }
 
-/// Either the work queue gets its hold and destruction says busy, or destruction wins and the hold
-/// is refused.
+/// Either the work queue gets its reference and destruction fails as busy, or destruction succeeds
+/// and the reference is refused.
 #[test]
 fn loom_destruction_and_a_new_user_exclude_each_other() {
     loom::model(|| {
@@ -135,7 +135,7 @@ fn loom_destruction_and_a_new_user_exclude_each_other() {
     });
 }
 
-/// Destruction returns only after the event that somebody took is acknowledged.
+/// Destruction returns only after the event that was taken is acknowledged.
 #[test]
 fn loom_destruction_awaits_the_acknowledgement() {
     loom::model(|| {
@@ -159,8 +159,8 @@ fn loom_destruction_awaits_the_acknowledgement() {
     });
 }
 
-/// Two threads take turns while a third pushes: every completion is in one hand, and nobody waits
-/// for ever.
+/// Two threads poll one by one while a third pushes: each completion is polled once, and no thread
+/// waits forever.
 #[test]
 fn loom_pollers_take_turns() {
     loom::model(|| {
@@ -182,8 +182,8 @@ fn loom_pollers_take_turns() {
     });
 }
 
-/// A queue that is locked beyond the life of what reports to it tells of what became of it before
-/// it is destroyed, and never after.
+/// A batched lock outlives the users of the queue: its event is sent before the queue is destroyed,
+/// and never after.
 #[test]
 fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
     loom::model(|| {
@@ -209,7 +209,7 @@ fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
                     let mut writer = cq.lock_for_batch();
                     writer.push(done(1, WcStatus::Success), false).unwrap();
                     writer.push(done(2, WcStatus::Success), false).unwrap_err();
-                    // As a queue pair is let go of.
+                    // As when a queue pair is unlocked.
                     drop(held);
                 }
             })

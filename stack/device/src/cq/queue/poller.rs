@@ -1,15 +1,16 @@
-//! Polling one completion at a time, with its fields read on demand (`struct ibv_cq_ex`).
+//! Polling one completion at a time, with access to its fields (`struct ibv_cq_ex`).
 //!
 //! ```text
-//! start_poll ──> first completion in hand ──advance──> next … ──> none left ──drop──> another thread's turn
+//! start_poll ──> first completion ──advance──> next … ──> none left ──drop──> another thread may start
 //!      └──> None: the queue is empty (ENOENT)
 //! ```
-//! Between start and end the queue is the polling thread's: who starts meanwhile waits for the end,
-//! as with the lock that providers of libibverbs hold. It is a turn and not the queue's own lock,
-//! so completions keep coming in, [`Cq::poll`] still works, and the polling thread may post between
-//! two completions even where that completes at once (a queue pair in error).
 //!
-//! A completion is out of the queue as soon as it is in hand, whether or not it is looked at.
+//! From start to end, the polling thread owns the queue for polling, as with the lock that
+//! providers of libibverbs hold. Another thread that starts waits for the end. The queue's own lock
+//! is not held. So completions can be pushed, [`Cq::poll`] works, and the polling thread may post
+//! work requests, even if they complete at once because the queue pair is in the error state.
+//!
+//! The current completion has left the queue, whether or not the program reads it.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -19,31 +20,31 @@ use crate::cq::Completion;
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{ThreadId, current_thread, lock, wait};
 
-/// Whose turn it is, under the queue's lock.
+/// The thread that polls one by one. Protected by the lock of the queue.
 #[derive(Default)]
 pub(super) struct PollOwner {
     thread: Option<ThreadId>,
-    /// Threads that wait for the end of it.
+    /// The number of threads that wait for the end.
     waiting: u32,
 }
 
-/// One thread's turn at a queue, with one completion in hand. Dropping it ends the turn
+/// A thread's right to poll one by one, and its current completion. Dropping it ends the polling
 /// (`ibv_end_poll`).
 #[derive(Debug)]
 pub struct Poller<'a> {
     cq: &'a Cq,
     current: Completion,
-    /// The turn is this thread's.
+    /// Makes the type `!Send`: the right belongs to this thread.
     of_thread: PhantomData<*const ()>,
 }
 
 impl Cq {
-    /// Begins a turn with the oldest completion in hand (`ibv_start_poll`); `None` if there is
-    /// none. Waits while another thread has its turn.
+    /// Starts polling with the oldest completion (`ibv_start_poll`). Returns `None` if there is
+    /// none. Waits while another thread polls one by one.
     ///
     /// # Errors
-    /// [`CqError::Polling`] if this thread has its turn already, [`CqError::Overrun`] as
-    /// [`poll`](Self::poll).
+    /// Fails with [`CqError::Polling`] if this thread polls one by one already, and with
+    /// [`CqError::Overrun`] like [`poll`](Self::poll).
     pub fn start_poll(&self) -> Result<Option<Poller<'_>>, CqError> {
         if self.is_quiet() {
             return Ok(None);
@@ -63,17 +64,17 @@ impl Cq {
         Ok(Some(Poller { cq: self, current, of_thread: PhantomData }))
     }
 
-    /// Begins a turn as [`start_poll`](Self::start_poll) does, for a caller who can keep no borrow
-    /// from call to call, as C: what it takes next it polls, and the turn lasts until this thread
-    /// ends it by [`end_poll`](Self::end_poll).
+    /// Starts polling like [`start_poll`](Self::start_poll), for a C caller, which can keep no
+    /// borrow between calls. The caller gets the next completions by [`poll`](Self::poll). This
+    /// thread must call [`end_poll`](Self::end_poll).
     ///
     /// # Errors
-    /// Those of [`start_poll`](Self::start_poll).
+    /// As [`start_poll`](Self::start_poll).
     pub fn start_unguarded_poll(&self) -> Result<Option<Completion>, CqError> {
         Ok(self.start_poll()?.map(|poller| ManuallyDrop::new(poller).current))
     }
 
-    /// Ends this thread's turn. That of another thread goes on.
+    /// Ends the polling of this thread. Has no effect if another thread polls.
     pub fn end_poll(&self) {
         let mut ring = lock(&self.ring);
         if ring.poll_owner.thread != Some(current_thread()) {
@@ -83,7 +84,8 @@ impl Cq {
         let wake = ring.poll_owner.waiting > 0;
         drop(ring);
         if wake {
-            // All: the first may find the queue empty and leave without a turn to end.
+            // Wakes all waiting threads, because the first may find the queue empty and leave
+            // without ending.
             self.poll_ended.notify_all();
         }
     }
@@ -99,11 +101,11 @@ impl Cq {
 }
 
 impl Poller<'_> {
-    /// Takes the next completion in hand (`ibv_next_poll`); false if there is none, and then the
-    /// last one stays.
+    /// Takes the next completion (`ibv_next_poll`). Returns `false` if there is none; the current
+    /// one stays then.
     ///
     /// # Errors
-    /// [`CqError::Overrun`] as [`Cq::poll`].
+    /// Fails with [`CqError::Overrun`] like [`Cq::poll`].
     pub fn advance(&mut self) -> Result<bool, CqError> {
         if self.cq.is_quiet() {
             return Ok(false);
@@ -115,7 +117,8 @@ impl Poller<'_> {
         Ok(next.is_some())
     }
 
-    /// The completion in hand. Fields that RoCE has no use for (LIDs, service level, VLAN) are 0.
+    /// Returns the current completion. Fields without a meaning in RoCE (LIDs, service level, VLAN)
+    /// are 0.
     #[must_use]
     pub const fn completion(&self) -> &Completion {
         &self.current

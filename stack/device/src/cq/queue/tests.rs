@@ -1,4 +1,4 @@
-//! Order, arming, overrun, resizing and destruction of one queue.
+//! Tests of order, arming, overrun, resizing and destruction.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -327,7 +327,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The queue does what a plain list with an "armed" note does.
+    /// The queue behaves like a list with an "armed" flag.
     #[test]
     fn the_queue_follows_its_model(capacity in 1..8_u32, steps in steps()) {
         let cq = cq(capacity);
@@ -411,7 +411,7 @@ fn a_poller_goes_through_the_queue_one_by_one() {
     assert_eq!(poller.completion().wr_id, 1);
     assert_eq!(poller.advance(), Ok(true));
     assert_eq!((poller.completion().wr_id, cq.len()), (2, 1));
-    // Completions come in meanwhile, and plain polling works.
+    // Completions can be pushed meanwhile, and plain polling works.
     cq.push(done(4), false).unwrap();
     assert_eq!(polled(&cq, 1), [3]);
     assert_eq!(poller.advance(), Ok(true));
@@ -420,7 +420,7 @@ fn a_poller_goes_through_the_queue_one_by_one() {
     assert_eq!(poller.completion().wr_id, 4, "the last one stays");
     drop(poller);
     assert!(cq.start_poll().unwrap().is_none());
-    // A turn that ends early leaves the rest.
+    // Ending early leaves the other completions in the queue.
     (5..=6).for_each(|wr_id| cq.push(done(wr_id), false).unwrap());
     assert_eq!((in_hand(&cq), in_hand(&cq), in_hand(&cq)), (Some(5), Some(6), None));
 }
@@ -436,7 +436,7 @@ fn one_thread_has_its_turn_at_a_time() {
         let cq = Arc::clone(&cq);
         move || in_hand(&cq)
     });
-    // However long the other waits, it gets nothing before this turn is over.
+    // The other thread gets no completion before this one ends.
     std::thread::sleep(Duration::from_millis(20));
     assert!(!other.is_finished() && cq.len() == 1);
     drop(poller);
@@ -457,7 +457,7 @@ fn a_turn_without_a_borrow_lasts_until_its_own_thread_ends_it() {
     let other = std::thread::spawn({
         let cq = Arc::clone(&cq);
         move || {
-            // It has none.
+            // Has no effect: this thread does not poll one by one.
             cq.end_poll();
             in_hand(&cq)
         }

@@ -5,8 +5,8 @@
 //! without an ACK request, and ACKs open the window by whole runs.
 //!
 //! ```text
-//!   a packet to send, no burst -> begin_burst: is there credit for all of it?  no -> it waits
-//!   the last packet of a burst -> extend_burst: may the next message follow in it?
+//!   a packet to send, no burst -> begin_burst: is there credit for all of it?  no -> wait
+//!   the last packet of a burst -> extend_burst: may the next message follow?
 //!   sent                       -> `left` counts down; at 1 the packet requests the ACK
 //! ```
 //!
@@ -65,7 +65,7 @@ impl Requester {
     }
 
     /// Returns whether other queue pairs that wait for `credit` go first. A retransmission never
-    /// yields, because the peer can do nothing before it arrives.
+    /// yields, because the peer can do nothing before that arrives.
     pub(super) fn yields(&self, credit: Credit, cx: &QpContext<'_>) -> bool {
         cx.turn.yields[credit as usize] && self.cursor_psn == self.sent_psn
     }

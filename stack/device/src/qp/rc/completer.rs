@@ -1,10 +1,10 @@
 //! The completer: the effect of ACKs, NAKs and other responses on the requester.
 //!
-//! Every response names a PSN, and so acknowledges all SENDs and WRITEs before it. It does not
+//! Every response names a PSN, and so acknowledges all SENDs and WRITEs before it. That does not
 //! acknowledge a READ, atomic, ATOMIC WRITE or FLUSH before it whose own response is missing. That
 //! response may have been overtaken. So a response that arrived early is kept for a short time in
-//! the [`super::reorder_buffer`]. After that time it counts as an implied NAK, and the requester
-//! moves back to the first missing response.
+//! the [`super::reorder_buffer`]. After that time the response counts as an implied NAK, and the
+//! requester moves back to the first missing response.
 //!
 //! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7 (handling
 //! by the requester).
@@ -144,7 +144,7 @@ impl Requester {
 
     /// Sends a probe: moves back by one packet. That is the packet sent last, or sent again last if
     /// the window has shrunk since. If the oldest request is a READ, moves back to its first
-    /// missing response, because a responder does not report which responses it sent. Atomics,
+    /// missing response, because a responder does not report which responses were sent. Atomics,
     /// ATOMIC WRITEs and FLUSHes may take long, and only the timer repeats them.
     fn probe(&mut self, cx: &QpContext<'_>) {
         if self.cursor_psn == self.una {

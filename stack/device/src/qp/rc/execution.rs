@@ -23,7 +23,7 @@ use urxe_types::counters::Counter;
 
 /// The outcome of executing the expected request.
 pub(super) enum Executed {
-    /// The request took `psns` PSNs. `ends`: it was the last packet of its message.
+    /// The request took `psns` PSNs. `ends`: this was the last packet of its message.
     Done { psns: u32, ends: bool },
     /// The request needs a receive, and none is posted.
     NotReady,

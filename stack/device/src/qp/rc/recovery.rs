@@ -2,7 +2,7 @@
 //!
 //! Two timeouts run at the same time:
 //!
-//! - The *early timeout* follows the measured round trip. It doubles while nothing is acknowledged,
+//! - The *early timeout* follows the measured round trip. Doubles while nothing is acknowledged,
 //!   and uses up no retry.
 //! - The *attribute timeout* (`timeout`, `retry_cnt`) alone decides when the peer counts as gone:
 //!   when there was no progress for (`retry_cnt` + 1) × timeout, and never before.

@@ -18,8 +18,8 @@
 //!
 //! **How long.** Behind the last packets of a burst too few packets follow, so a timer decides. It
 //! runs for a quarter of the shortest round trip, between 0.1 ms and 1 ms
-//! ([`Window::reordering_ns`](crate::path::window::Window::reordering_ns)). It starts with the
-//! first stored packet, and again when some packets were delivered.
+//! ([`Window::reordering_ns`](crate::path::window::Window::reordering_ns)). The timer starts with
+//! the first stored packet, and again when some packets were delivered.
 //!
 //! The receiver requests the lost packet, and the sender sends everything from there on
 //! (go-back-N). So all stored packets are dropped, and executed when they arrive again. After the
@@ -67,7 +67,7 @@ impl ReorderBuffer {
     }
 
     /// Stores a copy of `packet` if there is room. `due` is the time at which the missing packet
-    /// counts as lost; it applies if nothing is stored yet.
+    /// counts as lost; this applies if nothing is stored yet.
     pub fn insert(
         buffer: &mut Option<Box<Self>>,
         packet: &PacketView<'_>,

@@ -1,4 +1,4 @@
-//! The requester of a reliable connection. It takes work requests from the send queue and sends
+//! The requester of a reliable connection, which takes work requests from the send queue and sends
 //! their packets.
 //!
 //! ```text
@@ -52,7 +52,7 @@ pub(super) const MAX_UNACKNOWLEDGED: u32 = 1 << 16;
 pub(super) struct Outstanding {
     /// The PSN after its last response.
     pub end: Psn,
-    /// The bytes of the path's read budget that it still holds.
+    /// The bytes of the path's read budget that are still taken.
     pub charged: u64,
 }
 
@@ -68,7 +68,7 @@ pub(in crate::qp) struct Requester {
     pub(super) recovery: Recovery,
     /// Responses that arrived before an earlier one.
     pub(super) reorder_buffer: Option<Box<ReorderBuffer>>,
-    /// The path MTU in bytes. It cannot change while requests are queued.
+    /// The path MTU in bytes, constant while requests are queued.
     pub(super) mtu: u32,
     /// The PSN of the next packet.
     pub(super) cursor_psn: Psn,
@@ -175,7 +175,7 @@ impl Requester {
         true
     }
 
-    /// Executes the local operation at the cursor, unless it was executed before the cursor moved
+    /// Executes the local operation at the cursor, unless that was done before the cursor moved
     /// back.
     fn execute(&mut self, wqe: &SendWqe, qp: &QpCore, cx: &mut QpContext<'_>) {
         if !wqe.executed {
@@ -404,7 +404,7 @@ impl Requester {
         }
     }
 
-    /// Removes the oldest entry and returns its completion, if it makes one.
+    /// Removes the oldest entry and returns its completion, if there is one.
     #[inline(always)] // made in its place
     pub(super) fn retire_head(&mut self, qpn: Qpn, status: WcStatus) -> Option<Completion> {
         let position = self.queue.head();

@@ -1,5 +1,5 @@
-//! The responder of a reliable connection. It executes the requests of the peer in PSN order, each
-//! once.
+//! The responder of a reliable connection, which executes the requests of the peer in PSN order,
+//! each once.
 //!
 //! ```text
 //!   PSN of the packet   handled by         effect
@@ -161,8 +161,8 @@ impl Responder {
     }
 
     /// Handles a request behind the expected one: that one was overtaken, or is lost. One NAK is
-    /// sent until the peer is in order again (IBTA vol. 1, 9.7.5.2.2). It is repeated if the peer
-    /// evidently moved back and the packet was lost again.
+    /// sent until the peer is in order again (IBTA vol. 1, 9.7.5.2.2). The NAK is repeated if the
+    /// peer evidently moved back and the packet was lost again.
     fn on_out_of_order(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
         let mut highest = packet.psn();
         if self.gap.is_none() {

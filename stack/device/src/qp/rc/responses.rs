@@ -1,4 +1,4 @@
-//! The responses that a responder still has to send, and those that it keeps to answer duplicates.
+//! The responses that a responder still has to send, and those kept to answer duplicates.
 //!
 //! There are two lists:
 //!
@@ -177,7 +177,7 @@ impl Responses {
         self.ack.replace((psn, msn)).is_some()
     }
 
-    /// Adds the NAK that ends the connection. There is always room for it, because no response
+    /// Adds the NAK that ends the connection. There is always room, because no response
     /// follows.
     pub fn push_fatal_nak(&mut self, psn: Psn, msn: Msn, code: NakCode) {
         self.list_ack();
