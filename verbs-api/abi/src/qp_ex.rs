@@ -174,11 +174,8 @@ unsafe fn begin_or_record(qp: *mut ibv_qp_ex, op: Result<SendOp, VerbError>) {
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
-        let Ok((QpObject { build: Some(build), .. }, _)) =
-            (unsafe { QpObject::from_c_unchecked(qp.cast()) })
-        else {
-            return;
-        };
+        let found = unsafe { QpObject::from_c_unchecked(qp.cast()) };
+        let Ok((QpObject { build: Some(build), .. }, _)) = found else { return };
         while build.busy.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }

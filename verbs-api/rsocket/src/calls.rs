@@ -1,7 +1,7 @@
 //! The functions on descriptors. Each says EBADF of a descriptor that is no rsocket's.
 
 use std::ffi::{c_int, c_long};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,6 @@ use crate::error::Result;
 use crate::iovec::{GatherList, ScatterList};
 use crate::options::{Flags, Wait};
 use crate::process::Process;
-use crate::protocol::stream::Shut;
 use crate::stream::Stream;
 use crate::stream::iomap::MapRequest;
 
@@ -116,9 +115,9 @@ pub fn connect(fd: RawFd, to: SocketAddr) -> Result<()> {
 ///
 /// # Errors
 /// As shutdown(2).
-pub fn shutdown(fd: RawFd, how: Shut) -> Result<()> {
+pub fn shutdown(fd: RawFd, how: Shutdown) -> Result<()> {
     match descriptors::socket(fd)? {
-        Socket::Stream(stream) => stream.shut(how),
+        Socket::Stream(stream) => stream.shutdown(how),
         Socket::Datagram(_) => Ok(()),
     }
 }
@@ -255,8 +254,8 @@ pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<
     match descriptors::socket(fd)? {
         Socket::Stream(stream) => stream.set_option(level, name, value),
         Socket::Datagram(datagram) => {
-            let is_fixed = datagram.is_begun();
-            let is_known = lock(&datagram.options).set_plain(level, name, value, is_fixed)?;
+            let is_fixed = datagram.is_started();
+            let is_known = lock(&datagram.options).set_stored(level, name, value, is_fixed)?;
             if level == super::SOL_RDMA && !is_known { Err(Errno::OPNOTSUPP) } else { Ok(()) }
         }
     }
@@ -271,7 +270,7 @@ pub fn get_option(fd: RawFd, level: c_int, name: c_int) -> Result<Vec<u8>> {
     match descriptors::socket(fd)? {
         Socket::Stream(stream) => stream.option(level, name),
         Socket::Datagram(datagram) => {
-            lock(&datagram.options).get_plain(level, name).ok_or(Errno::OPNOTSUPP)
+            lock(&datagram.options).get_stored(level, name).ok_or(Errno::OPNOTSUPP)
         }
     }
 }
@@ -323,10 +322,14 @@ pub fn epoll_control(set: RawFd, op: c_int, fd: RawFd, event: Option<epoll_event
     }
 }
 
-/// Waits for members of a set (`repoll_wait`), and returns at most `most` events.
+/// Waits for members of a set (`repoll_wait`), and returns at max_events `max_events` events.
 ///
 /// # Errors
 /// As epoll_wait(2).
-pub fn epoll_wait(set: RawFd, most: usize, timeout: Option<Duration>) -> Result<Vec<epoll_event>> {
-    epoll_set(set)?.wait(most, timeout)
+pub fn epoll_wait(
+    set: RawFd,
+    max_events: usize,
+    timeout: Option<Duration>,
+) -> Result<Vec<epoll_event>> {
+    epoll_set(set)?.wait(max_events, timeout)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::protocol::connect::{meant, told};
+use crate::protocol::connect::{decode_iomaps, encode_iomaps};
 use crate::protocol::sender::LOW_WATER;
 use crate::protocol::stream::Sizes;
 
@@ -66,7 +66,7 @@ impl Config {
             sizes.send_buffer = if size < LOW_WATER { LOW_WATER * 2 } else { size };
         }
         if let Some(count) = small("iomap_size") {
-            sizes.iomaps = meant(told(count.into()));
+            sizes.iomaps = decode_iomaps(encode_iomaps(count.into()));
         }
         if let Some(micros) = number("polling_time") {
             config.polling_time = Duration::from_micros(micros.into());

@@ -66,5 +66,4 @@ pub use self::error::Result;
 pub use self::iovec::ScatterList;
 pub use self::options::SOL_RDMA;
 pub use self::process::{Device, Process};
-pub use self::protocol::stream::Shut;
 pub use self::stream::iomap::MapRequest;

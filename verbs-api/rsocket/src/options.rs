@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rustix::io::Errno;
 
 use crate::error::Result;
-use crate::protocol::connect::{meant, told};
+use crate::protocol::connect::{decode_iomaps, encode_iomaps};
 use crate::protocol::sender::LOW_WATER;
 use crate::protocol::stream::Sizes;
 
@@ -83,7 +83,7 @@ impl Options {
 
     /// Options that need nothing but their place; whether this is one. `is_fixed`: buffers are made
     /// already.
-    pub fn set_plain(
+    pub fn set_stored(
         &mut self,
         level: c_int,
         name: c_int,
@@ -113,7 +113,9 @@ impl Options {
             (SOL_RDMA, RDMA_SQSIZE) => sizes.send_queue = queue_size(number()?),
             (SOL_RDMA, RDMA_RQSIZE) => sizes.recv_queue = queue_size(number()?),
             (SOL_RDMA, RDMA_INLINE) => sizes.inline = queue_size(number()?).into(),
-            (SOL_RDMA, RDMA_IOMAPSIZE) => sizes.iomaps = meant(told(number()?.cast_unsigned())),
+            (SOL_RDMA, RDMA_IOMAPSIZE) => {
+                sizes.iomaps = decode_iomaps(encode_iomaps(number()?.cast_unsigned()))
+            }
             (SOL_RDMA, RDMA_ROUTE) => self.route = Some(value.to_vec()),
             _ => return Ok(false),
         }
@@ -121,7 +123,7 @@ impl Options {
     }
 
     /// What such an option stands at.
-    pub fn get_plain(&self, level: c_int, name: c_int) -> Option<Vec<u8>> {
+    pub fn get_stored(&self, level: c_int, name: c_int) -> Option<Vec<u8>> {
         let sizes = &self.sizes;
         let is = |on: bool| c_int::from(on);
         let number = match (level, name) {

@@ -35,7 +35,7 @@ pub struct PollWaiter(Arc<EventFd>);
 
 impl PollWaiter {
     pub fn new() -> Result<Self> {
-        let own = own()?;
+        let own = thread_descriptor()?;
         let waiters = WAITERS.get();
         lock(&waiters.all).push(Arc::clone(&own));
         waiters.count.fetch_add(1, Ordering::SeqCst);
@@ -67,7 +67,7 @@ impl Drop for PollWaiter {
     }
 }
 
-fn own() -> Result<Arc<EventFd>> {
+fn thread_descriptor() -> Result<Arc<EventFd>> {
     OWN.with_borrow_mut(|own| {
         let process = std::process::id();
         if let Some((of, descriptor)) = own

@@ -37,7 +37,7 @@ pub struct Device {
 
 impl Device {
     /// Delivers the asynchronous events that a call of the engine made.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn deliver_events(&self) {
         if self.events.is_due() {
             self.events.act();
         }

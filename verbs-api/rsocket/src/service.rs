@@ -26,10 +26,10 @@ const WAKE: u64 = u64::MAX;
 /// A socket of the service.
 pub trait Watched: AsFd + Send + Sync {
     /// Something came by its descriptor.
-    fn advance(self: Arc<Self>);
+    fn on_readable(self: Arc<Self>);
 
     /// Sends a keepalive.
-    fn keep_alive(&self) {}
+    fn send_keepalive(&self) {}
 }
 
 struct Keepalive {
@@ -104,11 +104,11 @@ impl Service {
                 return Err(error);
             }
         }
-        self.run(&mut state)
+        self.ensure_running(&mut state)
     }
 
     /// Sends keepalives, one each `period`.
-    pub fn keep_alive<T: Watched + 'static>(
+    pub fn start_keepalive<T: Watched + 'static>(
         &'static self,
         socket: &Arc<T>,
         period: Duration,
@@ -118,19 +118,19 @@ impl Service {
         let (weak, next) = (Arc::downgrade(socket), Instant::now() + period);
         let fd = socket.as_fd().as_raw_fd();
         state.keepalives.insert(fd, Keepalive { socket: weak, period, next });
-        self.run(&mut state)?;
+        self.ensure_running(&mut state)?;
         drop(state);
         descriptors.wake.wake();
         Ok(())
     }
 
     /// Sends no keepalives any more.
-    pub fn let_sleep(&self, fd: RawFd) {
+    pub fn stop_keepalive(&self, fd: RawFd) {
         lock(&self.state).keepalives.remove(&fd);
     }
 
     /// Watches a socket no more; the thread does not work on it when this returns.
-    pub fn forget(&self, descriptor: BorrowedFd<'_>) {
+    pub fn unwatch(&self, descriptor: BorrowedFd<'_>) {
         let fd = descriptor.as_raw_fd();
         let Ok(descriptors) = self.descriptors() else { return };
         let _turn = lock(&self.working);
@@ -146,23 +146,23 @@ impl Service {
         }
     }
 
-    fn run(&'static self, state: &mut State) -> Result<()> {
+    fn ensure_running(&'static self, state: &mut State) -> Result<()> {
         if state.is_running {
             return Ok(());
         }
         let builder = Builder::new().name("urxe-rsocket".into());
-        let started = spawn_without_signals(builder, || self.work());
+        let started = spawn_without_signals(builder, || self.run());
         started.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         state.is_running = true;
         Ok(())
     }
 
-    fn work(&self) {
+    fn run(&self) {
         let Ok(descriptors) = self.descriptors() else { return };
         loop {
             let mut events = Vec::with_capacity(BATCH);
             // A time beyond the system's is no limit.
-            let wait = self.until_keepalive().and_then(|wait| Timespec::try_from(wait).ok());
+            let wait = self.time_to_keepalive().and_then(|wait| Timespec::try_from(wait).ok());
             let spare = rustix::buffer::spare_capacity(&mut events);
             let waited = epoll::wait(&descriptors.epoll, spare, wait.as_ref());
             if let Err(error) = waited
@@ -174,10 +174,10 @@ impl Service {
             for event in events {
                 match event.data.u64() {
                     WAKE => while let Ok(true) = descriptors.wake.try_take() {},
-                    token => self.work_on(token as RawFd),
+                    token => self.handle_ready(token as RawFd),
                 }
             }
-            self.keep_all_alive();
+            self.send_due_keepalives();
             let mut state = lock(&self.state);
             if state.is_idle() {
                 state.is_running = false;
@@ -187,14 +187,14 @@ impl Service {
     }
 
     /// Something came for the socket of that number.
-    fn work_on(&self, fd: RawFd) {
+    fn handle_ready(&self, fd: RawFd) {
         let _turn = lock(&self.working);
         let Some(socket) = lock(&self.state).watched.get(&fd).and_then(Weak::upgrade) else {
             return;
         };
         // A fault of this library must not end the thread that all rsockets need. What a panic left
         // half done is behind locks that recover.
-        if catch_unwind(AssertUnwindSafe(|| socket.advance())).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| socket.on_readable())).is_err() {
             tracing::error!("rsocket {fd}: an event is lost");
         }
         // A connection that never stood may have gone with this.
@@ -204,13 +204,13 @@ impl Service {
         }
     }
 
-    fn until_keepalive(&self) -> Option<Duration> {
+    fn time_to_keepalive(&self) -> Option<Duration> {
         let state = lock(&self.state);
         let next = state.keepalives.values().map(|keepalive| keepalive.next).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    fn keep_all_alive(&self) {
+    fn send_due_keepalives(&self) {
         let now = Instant::now();
         let mut due = Vec::new();
         lock(&self.state).keepalives.retain(|_, keepalive| {
@@ -222,7 +222,7 @@ impl Service {
             true
         });
         for socket in due {
-            socket.keep_alive();
+            socket.send_keepalive();
         }
     }
 }

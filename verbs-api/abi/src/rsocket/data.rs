@@ -155,9 +155,11 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: the ABI's contract.
     let piece = [unsafe { bytes(buf, len) }];
     return_value("rsendto", || {
-        // SAFETY: the ABI's contract.
-        let to =
-            if addr.is_null() { None } else { Some(unsafe { address_from_c(addr, addr_len) }?) };
+        let to = match addr.is_null() {
+            true => None,
+            // SAFETY: the ABI's contract.
+            false => Some(unsafe { address_from_c(addr, addr_len) }?),
+        };
         urxe_rsocket::send(fd, &piece, flags, to).map(to_ssize)
     })
 }

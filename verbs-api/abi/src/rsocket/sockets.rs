@@ -1,11 +1,12 @@
 //! Sockets from their making to their end, their names, options and flags.
 
 use std::ffi::{c_int, c_long, c_void};
+use std::net::Shutdown;
 use std::ptr;
 
 use libc::{sockaddr, socklen_t};
 use rustix::io::Errno;
-use urxe_rsocket::{Result, SOL_RDMA, Shut};
+use urxe_rsocket::{Result, SOL_RDMA};
 
 use super::data::bytes;
 use super::{Process, address_from_c, return_value, return_zero, write_address};
@@ -52,9 +53,9 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
 pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     return_zero("rshutdown", || {
         let how = match how {
-            libc::SHUT_RD => Shut::Read,
-            libc::SHUT_WR => Shut::Write,
-            libc::SHUT_RDWR => Shut::Both,
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
             _ => return Err(Errno::INVAL),
         };
         urxe_rsocket::shutdown(fd, how)

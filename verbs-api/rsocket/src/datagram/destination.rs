@@ -8,7 +8,7 @@ use urxe_stack::cq::Completion;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{AddressVector, QpType};
 use urxe_stack::qp::work_request::{
-    AhHandle, Destination as Way, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
+    AhHandle, Destination as SendTarget, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_wire::mad::PortSpace;
 use urxe_wire::{Gid, Grh, QKey, Qpn};
@@ -54,7 +54,7 @@ pub struct DatagramQp {
     pub qpn: u32,
     send: Region,
     pub recv: Region,
-    /// Places in the send buffer that no request is under way with.
+    /// LocalMemory in the send buffer that no request is under way with.
     free: Vec<usize>,
     slots: usize,
     inline: usize,
@@ -119,12 +119,12 @@ impl DatagramQp {
     }
 
     /// Whether no request is under way.
-    pub fn is_quiet(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.free.len() == self.slots
     }
 
     /// The way to an address.
-    pub fn way_to(&self, to: IpAddr) -> Result<AhHandle> {
+    pub fn create_ah(&self, to: IpAddr) -> Result<AhHandle> {
         let own = Gid::from_ip(self.local.ip());
         let gids = self.device().engine.gids();
         let place = gids.iter().position(|entry| entry.gid == own).unwrap_or(0);
@@ -140,7 +140,7 @@ impl DatagramQp {
         engine.device().create_ah(pd, &vector).map_err(errno)
     }
 
-    pub fn drop_way(&self, ah: AhHandle) {
+    pub fn destroy_ah(&self, ah: AhHandle) {
         let _ = self.device().engine.device().destroy_ah(ah);
     }
 
@@ -170,7 +170,7 @@ impl DatagramQp {
         let request = SendRequest {
             wr_id: slot as u64,
             op: SendOp::Send,
-            to: Way::Datagram { ah: to.ah, qpn: Qpn::masked(to.qpn), qkey: QKEY },
+            to: SendTarget::Datagram { ah: to.ah, qpn: Qpn::masked(to.qpn), qkey: QKEY },
             flags: flags | SendFlags::SIGNALED,
             payload,
         };
@@ -198,7 +198,7 @@ impl DatagramQp {
                 break;
             }
         }
-        self.device().settle();
+        self.device().deliver_events();
         Ok(())
     }
 

@@ -35,7 +35,7 @@ use crate::protocol::datagram::{UdpHeader, UdpOp};
 use crate::service::{Service, Watched};
 
 /// Datagrams that may wait for the program.
-const MOST_WAITING: usize = 1024;
+const MAX_PENDING: usize = 1024;
 
 /// A datagram socket.
 pub struct Datagram {
@@ -43,7 +43,7 @@ pub struct Datagram {
     udp: OwnedFd,
     /// Readable when a queue pair has an event, or a datagram came over UDP.
     ready: OwnedFd,
-    by_udp: EventFd,
+    udp_ready: EventFd,
     state: Mutex<State>,
     pub options: Mutex<Options>,
     pub flags: Flags,
@@ -52,15 +52,15 @@ pub struct Datagram {
 #[derive(Default)]
 struct State {
     /// It has an address, or has sent.
-    is_begun: bool,
+    is_started: bool,
     peer: Option<SocketAddr>,
     qps: Vec<DatagramQp>,
     /// Which queue pair a peer is reached by, and the way there once it is known.
     peers: HashMap<SocketAddr, (usize, Option<Peer>)>,
-    waiting: VecDeque<Waiting>,
+    pending: VecDeque<PendingDatagram>,
 }
 
-enum Waiting {
+enum PendingDatagram {
     /// In a receive buffer.
     Received(usize, Arrived),
     /// It came over UDP.
@@ -73,13 +73,13 @@ impl Datagram {
             if family == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
         let udp = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let by_udp = EventFd::new()?;
-        epoll::add(&ready, &by_udp, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        let udp_ready = EventFd::new()?;
+        epoll::add(&ready, &udp_ready, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Arc::new(Self {
             process,
             udp,
             ready,
-            by_udp,
+            udp_ready,
             state: Mutex::default(),
             options: Mutex::new(Options::new(Config::get().sizes)),
             flags: Flags::default(),
@@ -100,18 +100,18 @@ impl Datagram {
     }
 
     /// Whether its buffers are made.
-    pub fn is_begun(&self) -> bool {
-        self.state().is_begun
+    pub fn is_started(&self) -> bool {
+        self.state().is_started
     }
 
     pub fn bind(self: &Arc<Self>, address: SocketAddr) -> Result<()> {
-        self.begin()?;
+        self.start()?;
         rustix::net::bind(&self.udp, &address)
     }
 
     /// From now on peers are heard.
-    pub fn begin(self: &Arc<Self>) -> Result<()> {
-        if std::mem::replace(&mut self.state().is_begun, true) {
+    pub fn start(self: &Arc<Self>) -> Result<()> {
+        if std::mem::replace(&mut self.state().is_started, true) {
             return Ok(());
         }
         Service::get().watch(self)
@@ -119,7 +119,7 @@ impl Datagram {
 
     /// The one peer from now on.
     pub fn connect(self: &Arc<Self>, to: SocketAddr) -> Result<()> {
-        self.begin()?;
+        self.start()?;
         let mut state = self.state();
         self.find_peer(&mut state, to)?;
         state.peer = Some(to);
@@ -200,7 +200,7 @@ impl Datagram {
         wait: Wait,
     ) -> Result<usize> {
         if to.is_some() {
-            self.begin()?;
+            self.start()?;
         }
         let started = Instant::now();
         loop {
@@ -220,7 +220,7 @@ impl Datagram {
                 return Ok(pieces.len());
             }
             drop(state);
-            self.pause(wait, started)?;
+            self.wait_for_event(wait, started)?;
         }
     }
 
@@ -253,37 +253,37 @@ impl Datagram {
         let started = Instant::now();
         loop {
             let mut state = self.state();
-            if !state.is_begun {
+            if !state.is_started {
                 return Err(Errno::INVAL);
             }
-            if state.waiting.is_empty() {
+            if state.pending.is_empty() {
                 self.progress(&mut state)?;
             }
-            if let Some(first) = state.waiting.pop_front() {
-                let (len, from) = self.hand_out(&state, &first, places)?;
+            if let Some(first) = state.pending.pop_front() {
+                let (len, from) = self.copy_out(&state, &first, places)?;
                 match first {
-                    first if peeks => state.waiting.push_front(first),
-                    Waiting::Received(place, arrived) => {
+                    first if peeks => state.pending.push_front(first),
+                    PendingDatagram::Received(place, arrived) => {
                         state.qps[place].post_receive(arrived.slot)?
                     }
-                    Waiting::Copied(..) => {}
+                    PendingDatagram::Copied(..) => {}
                 }
                 return Ok((len, from));
             }
             drop(state);
-            self.pause(wait, started)?;
+            self.wait_for_event(wait, started)?;
         }
     }
 
-    fn hand_out(
+    fn copy_out(
         &self,
         state: &State,
-        what: &Waiting,
+        what: &PendingDatagram,
         places: &mut ScatterList<'_>,
     ) -> Result<(usize, SocketAddr)> {
         match what {
-            Waiting::Copied(from, bytes) => Ok((places.put(bytes), *from)),
-            Waiting::Received(place, arrived) => {
+            PendingDatagram::Copied(from, bytes) => Ok((places.put(bytes), *from)),
+            PendingDatagram::Received(place, arrived) => {
                 let len = arrived.data.len().min(places.len());
                 let part = arrived.data.start..arrived.data.start + len;
                 places.fill(&state.qps[*place].recv.buffer, part, 0)?;
@@ -293,7 +293,7 @@ impl Datagram {
     }
 
     /// Waits until something happens, if it may: first by looking again and again, then asleep.
-    fn pause(&self, wait: Wait, started: Instant) -> Result<()> {
+    fn wait_for_event(&self, wait: Wait, started: Instant) -> Result<()> {
         if wait == Wait::Never {
             return Err(Errno::AGAIN);
         }
@@ -301,7 +301,7 @@ impl Datagram {
             return Ok(());
         }
         self.arm()?;
-        let [has_data, _] = self.look();
+        let [has_data, _] = self.readiness();
         if !has_data {
             let fd = pollfd { fd: self.ready.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             poll(&mut [fd], Some(Config::get().wake_up_interval))?;
@@ -310,20 +310,20 @@ impl Datagram {
     }
 
     fn progress(&self, state: &mut State) -> Result<()> {
-        let State { qps, waiting, .. } = state;
+        let State { qps, pending, .. } = state;
         for (place, qp) in qps.iter_mut().enumerate() {
-            qp.progress(|arrived| waiting.push_back(Waiting::Received(place, arrived)))?;
+            qp.progress(|arrived| pending.push_back(PendingDatagram::Received(place, arrived)))?;
         }
         Ok(())
     }
 
     /// Whether it has a datagram, and room for one.
-    pub fn look(&self) -> [bool; 2] {
+    pub fn readiness(&self) -> [bool; 2] {
         let mut state = self.state();
         // Queue pairs that fail have nothing.
         let _ = self.progress(&mut state);
-        let has_room = state.is_begun && state.qps.iter().all(DatagramQp::has_room);
-        [!state.waiting.is_empty(), has_room]
+        let has_room = state.is_started && state.qps.iter().all(DatagramQp::has_room);
+        [!state.pending.is_empty(), has_room]
     }
 
     pub fn arm(&self) -> Result<()> {
@@ -333,7 +333,7 @@ impl Datagram {
     }
 
     pub fn take_events(&self) -> Result<()> {
-        while self.by_udp.try_take()? {}
+        while self.udp_ready.try_take()? {}
         for qp in &mut self.state().qps {
             qp.take_event()?;
         }
@@ -342,48 +342,48 @@ impl Datagram {
     }
 
     /// Takes what came by UDP.
-    fn hear(&self) {
+    fn receive_udp(&self) {
         let mut bytes = [0; SLOT];
         loop {
             let received = rustix::net::recvfrom(&self.udp, &mut bytes, RecvFlags::DONTWAIT);
             let Ok((_, len, Some(from))) = received else { return };
             let Ok(from) = address(from) else { continue };
-            if let Err(error) = self.hear_one(from, &bytes[..len]) {
+            if let Err(error) = self.handle_udp(from, &bytes[..len]) {
                 tracing::info!(%error, "rsocket {}: {from} cannot be answered", self.fd());
             }
         }
     }
 
-    fn hear_one(&self, from: SocketAddr, bytes: &[u8]) -> Result<()> {
-        let Some((said, used)) = UdpHeader::parse(bytes) else { return Ok(()) };
-        if said.from.is_ipv4() != from.is_ipv4() {
+    fn handle_udp(&self, from: SocketAddr, bytes: &[u8]) -> Result<()> {
+        let Some((header, used)) = UdpHeader::parse(bytes) else { return Ok(()) };
+        if header.from.is_ipv4() != from.is_ipv4() {
             return Ok(());
         }
         let mut from = from;
-        if from.ip().is_loopback() && said.from.is_loopback() {
+        if from.ip().is_loopback() && header.from.is_loopback() {
             // As in `local_for`: its device may have another address than the system sent from.
-            from.set_ip(said.from);
+            from.set_ip(header.from);
         }
         let mut state = self.state();
         let (place, known) = self.find_peer(&mut state, from)?;
         let qp = &state.qps[place];
-        if said.op == UdpOp::Data {
+        if header.op == UdpOp::Data {
             self.send_udp(qp, from, UdpOp::Control, &GatherList::new(&[]))?;
         }
         let peer = match known {
-            Some(peer) if peer.qpn == said.qpn => peer,
+            Some(peer) if peer.qpn == header.qpn => peer,
             _ => {
                 if let Some(old) = known {
-                    qp.drop_way(old.ah);
+                    qp.destroy_ah(old.ah);
                 }
-                Peer { ah: qp.way_to(from.ip())?, qpn: said.qpn }
+                Peer { ah: qp.create_ah(from.ip())?, qpn: header.qpn }
             }
         };
         state.peers.insert(from, (place, Some(peer)));
-        if said.op == UdpOp::Data && state.waiting.len() < MOST_WAITING {
-            state.waiting.push_back(Waiting::Copied(from, bytes[used..].to_vec()));
+        if header.op == UdpOp::Data && state.pending.len() < MAX_PENDING {
+            state.pending.push_back(PendingDatagram::Copied(from, bytes[used..].to_vec()));
             drop(state);
-            self.by_udp.wake();
+            self.udp_ready.wake();
             poll_waiters::wake_all();
         }
         Ok(())
@@ -391,15 +391,15 @@ impl Datagram {
 
     /// The program closes it: what is under way is sent.
     pub fn close(&self) {
-        Service::get().forget(self.as_fd());
+        Service::get().unwatch(self.as_fd());
         let started = Instant::now();
         loop {
             let mut state = self.state();
-            if self.progress(&mut state).is_err() || state.qps.iter().all(DatagramQp::is_quiet) {
+            if self.progress(&mut state).is_err() || state.qps.iter().all(DatagramQp::is_idle) {
                 break;
             }
             drop(state);
-            if self.pause(Wait::Here, started).is_err() {
+            if self.wait_for_event(Wait::Here, started).is_err() {
                 break;
             }
         }
@@ -407,15 +407,15 @@ impl Datagram {
         let State { qps, peers, .. } = &mut *state;
         for (place, peer) in std::mem::take(peers).into_values() {
             if let Some(peer) = peer {
-                qps[place].drop_way(peer.ah);
+                qps[place].destroy_ah(peer.ah);
             }
         }
     }
 }
 
 impl Watched for Datagram {
-    fn advance(self: Arc<Self>) {
-        self.hear();
+    fn on_readable(self: Arc<Self>) {
+        self.receive_udp();
     }
 }
 

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::poll_waiters::{self, PollWaiter};
 
 /// What stands for what, in poll's and epoll's words.
-const WORDS: [(i16, c_int); 4] =
+const EVENT_PAIRS: [(i16, c_int); 4] =
     [(POLLIN, EPOLLIN), (POLLOUT, EPOLLOUT), (POLLERR, EPOLLERR), (POLLHUP, EPOLLHUP)];
 
 /// A set.
@@ -56,7 +56,8 @@ impl Epoll {
     pub fn control(&self, op: c_int, fd: RawFd, event: Option<epoll_event>) -> Result<()> {
         let member = event.map(|event| {
             let asked = event.events.cast_signed();
-            let events = WORDS.iter().filter(|(_, epoll)| asked & epoll != 0).map(|(poll, _)| poll);
+            let events =
+                EVENT_PAIRS.iter().filter(|(_, epoll)| asked & epoll != 0).map(|(poll, _)| poll);
             Member { events: events.sum(), data: event.u64 }
         });
         let mut members = lock(&self.members);
@@ -77,8 +78,8 @@ impl Epoll {
     }
 
     /// Waits until members have something; what each has, as many as fit.
-    pub fn wait(&self, most: usize, timeout: Option<Duration>) -> Result<Vec<epoll_event>> {
-        if most == 0 {
+    pub fn wait(&self, max_events: usize, timeout: Option<Duration>) -> Result<Vec<epoll_event>> {
+        if max_events == 0 {
             return Err(Errno::INVAL);
         }
         let started = Instant::now();
@@ -91,18 +92,23 @@ impl Epoll {
             let mut poller = Poller::new(&fds);
             let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
             let ready = if left == Some(Duration::ZERO) {
-                poller.look(&mut fds)?
+                poller.poll_once(&mut fds)?
             } else {
                 let longest = Config::get().wake_up_interval;
                 poller.sleep(&mut fds, &waiter, left.unwrap_or(longest).min(longest))?
             };
             if ready > 0 || left == Some(Duration::ZERO) {
                 let of = |fd: &pollfd| {
-                    let has = WORDS.iter().filter(|(poll, _)| fd.revents & poll != 0);
+                    let has = EVENT_PAIRS.iter().filter(|(poll, _)| fd.revents & poll != 0);
                     let events = has.map(|(_, epoll)| epoll.cast_unsigned()).sum();
                     epoll_event { events, u64: members[&fd.fd].data }
                 };
-                return Ok(fds.iter().filter(|fd| fd.revents != 0).take(most).map(of).collect());
+                return Ok(fds
+                    .iter()
+                    .filter(|fd| fd.revents != 0)
+                    .take(max_events)
+                    .map(of)
+                    .collect());
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::datagram::Datagram;
 use crate::error::Result;
 use crate::poll_waiters::PollWaiter;
-use crate::protocol::stream::Life;
+use crate::protocol::stream::ConnState;
 use crate::stream::Stream;
 use crate::stream::connect::Phase;
 
@@ -35,7 +35,7 @@ impl Poller {
     }
 
     /// Looks once, without sleeping; how many have something.
-    pub fn look(&mut self, fds: &mut [pollfd]) -> Result<usize> {
+    pub fn poll_once(&mut self, fds: &mut [pollfd]) -> Result<usize> {
         let plain = |(fd, socket): (&pollfd, &Option<Socket>)| pollfd {
             fd: if socket.is_some() { -1 } else { fd.fd },
             ..*fd
@@ -45,7 +45,7 @@ impl Poller {
         system_poll(&mut self.asked, Some(Duration::ZERO))?;
         for ((fd, socket), asked) in fds.iter_mut().zip(&self.sockets).zip(&self.asked) {
             fd.revents = match socket {
-                Some(socket) => look_at(socket, fd.events),
+                Some(socket) => ready_events(socket, fd.events),
                 None => asked.revents,
             };
         }
@@ -69,12 +69,12 @@ impl Poller {
                 continue;
             };
             let descriptor = arm(socket)?;
-            fd.revents = look_at(socket, fd.events);
+            fd.revents = ready_events(socket, fd.events);
             is_ready |= fd.revents != 0;
             self.asked.push(pollfd { fd: descriptor.unwrap_or(-1), events: POLLIN, revents: 0 });
         }
         if is_ready {
-            return self.look(fds);
+            return self.poll_once(fds);
         }
         self.asked.push(pollfd { fd: waiter.as_fd().as_raw_fd(), events: POLLIN, revents: 0 });
         system_poll(&mut self.asked, Some(limit))?;
@@ -86,7 +86,7 @@ impl Poller {
             if asked.revents != 0 {
                 take_event(socket)?;
             }
-            fd.revents = look_at(socket, fd.events);
+            fd.revents = ready_events(socket, fd.events);
         }
         Ok(count(fds))
     }
@@ -104,7 +104,7 @@ pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
     }
     let (started, config) = (Instant::now(), Config::get());
     loop {
-        let ready = poller.look(fds)?;
+        let ready = poller.poll_once(fds)?;
         if ready > 0 || timeout == Some(Duration::ZERO) {
             return Ok(ready);
         }
@@ -126,14 +126,14 @@ pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
     }
 }
 
-fn look_at(socket: &Socket, events: c_short) -> c_short {
+fn ready_events(socket: &Socket, events: c_short) -> c_short {
     match socket {
-        Socket::Stream(stream) => look_at_stream(stream, events),
-        Socket::Datagram(datagram) => look_at_datagram(datagram, events),
+        Socket::Stream(stream) => stream_events(stream, events),
+        Socket::Datagram(datagram) => datagram_events(datagram, events),
     }
 }
 
-fn look_at_stream(stream: &Arc<Stream>, events: c_short) -> c_short {
+fn stream_events(stream: &Arc<Stream>, events: c_short) -> c_short {
     match &*stream.phase() {
         Phase::Connected => {}
         Phase::Listening => {
@@ -150,13 +150,13 @@ fn look_at_stream(stream: &Arc<Stream>, events: c_short) -> c_short {
     }
     let inner = io.inner();
     let protocol = &inner.protocol;
-    let mut ready = match protocol.life() {
-        Life::Open { .. } => 0,
+    let mut ready = match protocol.state() {
+        ConnState::Open { .. } => 0,
         // The end often comes together with the last data, which programs would leave behind that
         // look for POLLHUP first.
-        Life::Disconnected if protocol.receiver.has_data() => 0,
-        Life::Disconnected => POLLHUP,
-        Life::Failed => POLLERR,
+        ConnState::Disconnected if protocol.receiver.has_data() => 0,
+        ConnState::Disconnected => POLLHUP,
+        ConnState::Failed => POLLERR,
     };
     if protocol.receiver.has_data() || !protocol.is_readable() {
         ready |= events & POLLIN;
@@ -167,8 +167,8 @@ fn look_at_stream(stream: &Arc<Stream>, events: c_short) -> c_short {
     ready
 }
 
-fn look_at_datagram(datagram: &Datagram, events: c_short) -> c_short {
-    let [has_data, has_room] = datagram.look();
+fn datagram_events(datagram: &Datagram, events: c_short) -> c_short {
+    let [has_data, has_room] = datagram.readiness();
     let mut ready = 0;
     if has_data {
         ready |= events & POLLIN;

@@ -19,7 +19,7 @@ pub struct ConnData {
     pub has_iomaps: bool,
     /// Messages that may come before a grant.
     pub credits: u16,
-    /// Iomappings that the peer may make, as they are told: see [`told`].
+    /// Iomappings that the peer may make, as they are told: see [`encode_iomaps`].
     pub iomaps: u8,
     /// Where the peer writes what it lends; the length counts entries.
     pub targets: Segment,
@@ -60,13 +60,13 @@ impl ConnData {
 
 /// A number of iomappings in the eight bits that tell it: exact up to 128, above that a multiple
 /// of 256.
-pub fn told(iomaps: u32) -> u8 {
+pub fn encode_iomaps(iomaps: u32) -> u8 {
     let bits = if iomaps <= EXACT { iomaps } else { EXACT | iomaps >> 8 };
     bits as u8
 }
 
 /// The number that is told so.
-pub fn meant(told: u8) -> u32 {
-    let told = u32::from(told);
-    if told <= EXACT { told } else { (told & !EXACT) << 8 }
+pub fn decode_iomaps(encoded: u8) -> u32 {
+    let encoded = u32::from(encoded);
+    if encoded <= EXACT { encoded } else { (encoded & !EXACT) << 8 }
 }

@@ -10,7 +10,7 @@ pub struct Receiver {
     size: u32,
     /// Messages that may be there at a time.
     queue_size: u16,
-    /// Bytes of each message that the program has not taken.
+    /// Bytes of each message that the program has not consumed.
     queue: VecDeque<u32>,
     queued_bytes: u32,
     /// Where the next byte for the program lies.
@@ -20,9 +20,9 @@ pub struct Receiver {
     /// Where they begin.
     free_offset: u32,
     /// Messages that the program has taken whole.
-    taken: u16,
+    consumed: u16,
     /// At that many, credits are due.
-    due: u16,
+    grant_due_at: u16,
 }
 
 /// A peer wrote more than was lent, or sent more messages than it was given credits for.
@@ -41,8 +41,8 @@ impl Receiver {
             // The first half is lent by the private data.
             free: half,
             free_offset: half,
-            taken: 0,
-            due: queue_size / 2,
+            consumed: 0,
+            grant_due_at: queue_size / 2,
         }
     }
 
@@ -55,7 +55,7 @@ impl Receiver {
     }
 
     /// A message came.
-    pub fn arrive(&mut self, bytes: u32) -> Result<(), Overrun> {
+    pub fn push(&mut self, bytes: u32) -> Result<(), Overrun> {
         let lent = self.size - self.free - self.queued_bytes;
         if bytes > lent || self.queue.len() >= usize::from(self.queue_size) {
             return Err(Overrun);
@@ -85,7 +85,7 @@ impl Receiver {
                 return;
             }
             left -= *first;
-            self.taken = self.taken.wrapping_add(1);
+            self.consumed = self.consumed.wrapping_add(1);
             self.queue.pop_front();
             if left == 0 {
                 return;
@@ -95,7 +95,7 @@ impl Receiver {
 
     /// Whether the peer should hear that it may send more.
     pub const fn is_grant_due(&self) -> bool {
-        self.has_free_half() || self.taken.wrapping_sub(self.due).cast_signed() >= 0
+        self.has_free_half() || self.consumed.wrapping_sub(self.grant_due_at).cast_signed() >= 0
     }
 
     const fn has_free_half(&self) -> bool {
@@ -105,8 +105,8 @@ impl Receiver {
     /// The number of the last message that may come now, and where a half begins that is lent with
     /// it.
     pub fn grant(&mut self) -> (u16, Option<u32>) {
-        self.due = self.taken.wrapping_add(self.queue_size / 2);
-        let credits = self.taken.wrapping_add(self.queue_size);
+        self.grant_due_at = self.consumed.wrapping_add(self.queue_size / 2);
+        let credits = self.consumed.wrapping_add(self.queue_size);
         if !self.has_free_half() {
             return (credits, None);
         }

@@ -1,4 +1,4 @@
-//! Places in memory, as they are written into a peer's memory: in the writer's byte order, unless
+//! LocalMemory in memory, as they are written into a peer's memory: in the writer's byte order, unless
 //! the peer has the other one.
 
 /// A piece of memory (`struct rs_sge`).
@@ -22,22 +22,22 @@ pub struct Iomap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByteOrder {
     #[default]
-    Own,
-    Other,
+    Native,
+    Swapped,
 }
 
 impl ByteOrder {
     const fn u64(self, value: u64) -> u64 {
         match self {
-            Self::Own => value,
-            Self::Other => value.swap_bytes(),
+            Self::Native => value,
+            Self::Swapped => value.swap_bytes(),
         }
     }
 
     const fn u32(self, value: u32) -> u32 {
         match self {
-            Self::Own => value,
-            Self::Other => value.swap_bytes(),
+            Self::Native => value,
+            Self::Swapped => value.swap_bytes(),
         }
     }
 }
@@ -66,7 +66,7 @@ impl Segment {
     /// In network order, as private data has it.
     pub fn to_network(self) -> [u8; Self::LEN] {
         Self { addr: self.addr.to_be(), key: self.key.to_be(), length: self.length.to_be() }
-            .to_bytes(ByteOrder::Own)
+            .to_bytes(ByteOrder::Native)
     }
 
     pub fn from_network(bytes: &[u8; Self::LEN]) -> Self {

@@ -59,7 +59,7 @@ impl Sender {
     }
 
     /// The next message of at most `wanted` bytes of the stream; only when it is ready.
-    pub fn next(&mut self, wanted: u32) -> Transfer {
+    pub fn next_message(&mut self, wanted: u32) -> Transfer {
         let target = &mut self.targets[self.target];
         let len = wanted.min(self.room).min(target.length);
         let (addr, key) = (target.addr, target.key);
@@ -74,7 +74,7 @@ impl Sender {
 
     /// The same for memory that the peer has iomapped, of which `left` bytes are at `addr`: no
     /// message, so it needs no credit, but the original waits for one all the same.
-    pub fn next_direct(&mut self, wanted: u32, addr: u64, left: u64, key: u32) -> Transfer {
+    pub fn next_iomapped(&mut self, wanted: u32, addr: u64, left: u64, key: u32) -> Transfer {
         let len = wanted.min(self.room).min(u32::try_from(left).unwrap_or(u32::MAX));
         self.take(len, addr, key)
     }
@@ -92,7 +92,7 @@ impl Sender {
     }
 
     /// A message that tells of an iomapping; only when it is ready.
-    pub fn tell(&mut self, bytes: u32) {
+    pub fn send_iomap(&mut self, bytes: u32) {
         self.sent = self.sent.wrapping_add(1);
         self.requests -= 1;
         self.room -= bytes;
@@ -109,7 +109,7 @@ impl Sender {
     }
 
     /// The list as the peer has written it: what is lent anew is taken. Says which entries were.
-    pub fn look(&mut self, list: [Segment; TARGETS]) -> [bool; TARGETS] {
+    pub fn update_targets(&mut self, list: [Segment; TARGETS]) -> [bool; TARGETS] {
         let mut taken = [false; TARGETS];
         for ((own, written), taken) in self.targets.iter_mut().zip(list).zip(&mut taken) {
             if own.length == 0 && written.length != 0 {

@@ -1,8 +1,10 @@
 //! The state machine of a connection.
 //!
 //! Completions and the program's wishes go in; work requests ([`Post`]) come out, and two requests
-//! to look at registered memory ([`Look`]), which this module never touches. All of it is under one
+//! to look at registered memory ([`ListRead`]), which this module never touches. All of it is under one
 //! lock of the caller's.
+
+use std::net::Shutdown;
 
 use super::connect::{self, ConnData};
 use super::message::{Control, Message, Work};
@@ -36,7 +38,7 @@ impl Sizes {
 
 /// This side's memory as the peer knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct LocalMemory {
     /// The list that the peer writes: address and key.
     pub list: (u64, u32),
     /// The receive buffer.
@@ -45,7 +47,7 @@ pub struct Places {
 
 /// How a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum ConnState {
     Open {
         readable: bool,
         writable: bool,
@@ -61,7 +63,7 @@ pub struct Post {
     /// Its name, which is also its immediate data.
     pub message: Message,
     /// Whether the peer hears of it.
-    pub tells: bool,
+    pub has_imm: bool,
     /// Where the bytes go: address and key.
     pub to: (u64, u32),
     pub bytes: Bytes,
@@ -79,32 +81,21 @@ pub enum Bytes {
 
 /// Registered memory that is to be read because of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    Nowhere,
-    /// The targets, for [`Stream::look`].
+pub enum ListRead {
+    None,
+    /// The targets, for [`Stream::update_targets`].
     Targets,
-    /// An iomapping, for [`Stream::mapped`].
+    /// An iomapping, for [`Stream::set_iomap`].
     Iomap(u16),
-}
-
-/// What was asked to be shut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shut {
-    /// Receiving.
-    Read,
-    /// Sending.
-    Write,
-    /// Both directions.
-    Both,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub struct Stream {
     sizes: Sizes,
-    places: Places,
+    memory: LocalMemory,
     order: ByteOrder,
-    life: Life,
+    state: ConnState,
     pub receiver: Receiver,
     pub sender: Sender,
     /// Grants and controls posted, and how many may be.
@@ -117,12 +108,12 @@ pub struct Stream {
     remote_iomaps: Segment,
     iomaps: Vec<Iomap>,
     /// Receives that completed and are to be posted anew.
-    spent: u32,
+    completed_receives: u32,
 }
 
 impl Stream {
     /// How this side introduces itself.
-    pub fn introduction(sizes: &Sizes, places: &Places) -> ConnData {
+    pub fn conn_data(sizes: &Sizes, memory: &LocalMemory) -> ConnData {
         let half = Receiver::new(sizes.recv_buffer, sizes.recv_queue).half();
         let segment = |(addr, key): (u64, u32), length| Segment { addr, key, length };
         ConnData {
@@ -130,31 +121,31 @@ impl Stream {
             network_order: cfg!(target_endian = "big"),
             has_iomaps: true,
             credits: sizes.recv_queue,
-            iomaps: connect::told(sizes.iomaps),
-            targets: segment(places.list, TARGETS as u32),
-            first_target: segment(places.recv_buffer, half),
+            iomaps: connect::encode_iomaps(sizes.iomaps),
+            targets: segment(memory.list, TARGETS as u32),
+            first_target: segment(memory.recv_buffer, half),
         }
     }
 
     /// A connection to who introduced itself so.
-    pub fn new(sizes: Sizes, places: Places, peer: &ConnData) -> Self {
+    pub fn new(sizes: Sizes, memory: LocalMemory, peer: &ConnData) -> Self {
         let requests = u32::from(sizes.send_queue).saturating_sub(CONTROLS);
         let own = cfg!(target_endian = "big");
-        let order = if peer.network_order == own { ByteOrder::Own } else { ByteOrder::Other };
+        let order = if peer.network_order == own { ByteOrder::Native } else { ByteOrder::Swapped };
         let mut remote_iomaps = Segment::default();
         if peer.has_iomaps {
             let behind = u64::from(peer.targets.length) * Segment::LEN as u64;
             remote_iomaps = Segment {
                 addr: peer.targets.addr.wrapping_add(behind),
                 key: peer.targets.key,
-                length: connect::meant(peer.iomaps),
+                length: connect::decode_iomaps(peer.iomaps),
             };
         }
         Self {
             sizes,
-            places,
+            memory,
             order,
-            life: Life::Open { readable: true, writable: true },
+            state: ConnState::Open { readable: true, writable: true },
             receiver: Receiver::new(sizes.recv_buffer, sizes.recv_queue),
             sender: Sender::new(
                 sizes.send_buffer,
@@ -170,69 +161,69 @@ impl Stream {
             remote_target: 1,
             remote_iomaps,
             iomaps: vec![Iomap::default(); sizes.iomaps as usize],
-            spent: 0,
+            completed_receives: 0,
         }
     }
 
-    pub const fn life(&self) -> Life {
-        self.life
+    pub const fn state(&self) -> ConnState {
+        self.state
     }
 
     pub const fn is_open(&self) -> bool {
-        matches!(self.life, Life::Open { .. })
+        matches!(self.state, ConnState::Open { .. })
     }
 
     pub const fn is_readable(&self) -> bool {
-        matches!(self.life, Life::Open { readable: true, .. })
+        matches!(self.state, ConnState::Open { readable: true, .. })
     }
 
     pub const fn is_writable(&self) -> bool {
-        matches!(self.life, Life::Open { writable: true, .. })
+        matches!(self.state, ConnState::Open { writable: true, .. })
     }
 
     /// The peer, or the connection manager, says that it is over.
     pub fn disconnect(&mut self) {
         if self.is_open() {
-            self.life = Life::Disconnected;
+            self.state = ConnState::Disconnected;
         }
     }
 
     pub fn fail(&mut self) {
         if self.is_open() {
-            self.life = Life::Failed;
+            self.state = ConnState::Failed;
         }
     }
 
     /// A receive completed: well, with this immediate data, or not.
-    pub fn received(&mut self, imm: Option<u32>) -> Look {
-        let Some(imm) = imm else { return Look::Nowhere };
-        self.spent += 1;
+    pub fn received(&mut self, imm: Option<u32>) -> ListRead {
+        let Some(imm) = imm else { return ListRead::None };
+        self.completed_receives += 1;
         match Message::from_bits(imm) {
             Message::Data(bytes) => {
-                if self.receiver.arrive(bytes).is_err() {
+                if self.receiver.push(bytes).is_err() {
                     self.fail();
                 }
             }
             Message::Grant(credits) => {
                 self.sender.set_credits(credits);
-                return Look::Targets;
+                return ListRead::Targets;
             }
             Message::Iomap(index) if usize::from(index) < self.iomaps.len() => {
-                return Look::Iomap(index);
+                return ListRead::Iomap(index);
             }
             Message::Control(Control::Disconnect) => self.disconnect(),
-            Message::Control(Control::Shutdown) => match self.life {
-                Life::Open { writable: true, .. } => {
-                    self.life = Life::Open { readable: false, writable: true };
+            Message::Control(Control::Shutdown) => match self.state {
+                ConnState::Open { writable: true, .. } => {
+                    self.state = ConnState::Open { readable: false, writable: true };
                 }
-                Life::Open { .. } => self.life = Life::Disconnected,
+                ConnState::Open { .. } => self.state = ConnState::Disconnected,
                 _ => {}
             },
             // Of memory that this side did not offer, its key refused the write.
             Message::Control(_) | Message::Iomap(_) | Message::Write(_) => {}
             Message::Reserved(_) => self.fail(),
         }
-        Look::Nowhere
+        ListRead::None
     }
 
     /// A work request completed.
@@ -255,32 +246,32 @@ impl Stream {
     }
 
     /// A completion, whosever it is.
-    pub fn complete(&mut self, id: u64, imm: Option<u32>, well: bool) -> Look {
+    pub fn complete(&mut self, id: u64, imm: Option<u32>, well: bool) -> ListRead {
         match Work::of_id(id) {
             Work::Receive => self.received(imm.filter(|_| well)),
             Work::Send(message) => {
                 self.sent(message, well);
-                Look::Nowhere
+                ListRead::None
             }
         }
     }
 
     /// The list as the peer has written it; says which entries were taken, whose lengths are now to
     /// be written 0, so that the same entry written once more is seen.
-    pub fn look(&mut self, list: [Segment; TARGETS]) -> [bool; TARGETS] {
-        self.sender.look(list)
+    pub fn update_targets(&mut self, list: [Segment; TARGETS]) -> [bool; TARGETS] {
+        self.sender.update_targets(list)
     }
 
     /// An iomapping that the peer has written.
-    pub fn mapped(&mut self, index: u16, iomap: Iomap) {
+    pub fn set_iomap(&mut self, index: u16, iomap: Iomap) {
         if let Some(place) = self.iomaps.get_mut(usize::from(index)) {
             *place = iomap;
         }
     }
 
     /// Receives to be posted anew.
-    pub fn take_spent(&mut self) -> u32 {
-        if self.is_open() { std::mem::take(&mut self.spent) } else { 0 }
+    pub fn take_completed_receives(&mut self) -> u32 {
+        if self.is_open() { std::mem::take(&mut self.completed_receives) } else { 0 }
     }
 
     const fn can_control(&self) -> bool {
@@ -288,7 +279,7 @@ impl Stream {
     }
 
     /// Whether a control can go, or never will.
-    pub const fn can_shut(&self) -> bool {
+    pub const fn can_send_control(&self) -> bool {
         self.can_control() || !self.is_open()
     }
 
@@ -301,9 +292,9 @@ impl Stream {
         let (credits, lent) = self.receiver.grant();
         let message = Message::Grant(credits);
         let Some(offset) = lent else {
-            return Some(Post { message, tells: true, to: (0, 0), bytes: Bytes::None });
+            return Some(Post { message, has_imm: true, to: (0, 0), bytes: Bytes::None });
         };
-        let (addr, key) = self.places.recv_buffer;
+        let (addr, key) = self.memory.recv_buffer;
         let half = Segment { addr: addr + u64::from(offset), key, length: self.receiver.half() };
         let entry = u64::from(self.remote_target) * Segment::LEN as u64;
         self.remote_target += 1;
@@ -311,15 +302,15 @@ impl Stream {
             self.remote_target = 0;
         }
         let to = (self.remote_list.addr.wrapping_add(entry), self.remote_list.key);
-        Some(Post { message, tells: true, to, bytes: Bytes::Segment(half.to_bytes(self.order)) })
+        Some(Post { message, has_imm: true, to, bytes: Bytes::Segment(half.to_bytes(self.order)) })
     }
 
     /// The next message of at most `wanted` bytes of the program; only when the sender is ready.
     pub fn send(&mut self, wanted: u32) -> Post {
-        let transfer = self.sender.next(wanted);
+        let transfer = self.sender.next_message(wanted);
         Post {
             message: Message::Data(transfer.len),
-            tells: true,
+            has_imm: true,
             to: (transfer.addr, transfer.key),
             bytes: Bytes::Stream(transfer),
         }
@@ -332,10 +323,10 @@ impl Stream {
             .iter()
             .find_map(|iomap| iomap.locate(offset).map(|place| (place, iomap.memory.key)));
         let ((addr, left), key) = found?;
-        let transfer = self.sender.next_direct(wanted, addr, left, key);
+        let transfer = self.sender.next_iomapped(wanted, addr, left, key);
         Some(Post {
             message: Message::Write(transfer.len),
-            tells: false,
+            has_imm: false,
             to: (addr, key),
             bytes: Bytes::Stream(transfer),
         })
@@ -354,26 +345,26 @@ impl Stream {
     /// Tells the peer of memory that it may write; only when the sender is ready, and for an index
     /// below [`remote_iomaps`](Self::remote_iomaps).
     pub fn map(&mut self, index: u16, iomap: Iomap) -> Post {
-        self.sender.tell(Iomap::LEN as u32);
+        self.sender.send_iomap(Iomap::LEN as u32);
         let place = u64::from(index) * Iomap::LEN as u64;
         let to = (self.remote_iomaps.addr.wrapping_add(place), self.remote_iomaps.key);
         let bytes = Bytes::Iomap(iomap.to_bytes(self.order));
-        Post { message: Message::Iomap(index), tells: true, to, bytes }
+        Post { message: Message::Iomap(index), has_imm: true, to, bytes }
     }
 
     /// Shuts a direction, or both; what the peer is to hear of it.
-    pub fn shut(&mut self, how: Shut) -> Option<Control> {
-        let Life::Open { readable, writable } = &mut self.life else { return None };
+    pub fn shutdown(&mut self, how: Shutdown) -> Option<Control> {
+        let ConnState::Open { readable, writable } = &mut self.state else { return None };
         match how {
-            Shut::Both => {
+            Shutdown::Both => {
                 (*readable, *writable) = (false, false);
                 Some(Control::Disconnect)
             }
-            Shut::Write => {
+            Shutdown::Write => {
                 *writable = false;
                 Some(if *readable { Control::Shutdown } else { Control::Disconnect })
             }
-            Shut::Read => {
+            Shutdown::Read => {
                 *readable = false;
                 (!*writable).then_some(Control::Disconnect)
             }
@@ -386,12 +377,12 @@ impl Stream {
             return None;
         }
         self.controls = self.controls.wrapping_add(1);
-        let tells = control != Control::Keepalive;
-        Some(Post { message: Message::Control(control), tells, to: (0, 0), bytes: Bytes::None })
+        let has_imm = control != Control::Keepalive;
+        Some(Post { message: Message::Control(control), has_imm, to: (0, 0), bytes: Bytes::None })
     }
 
     /// Whether nothing is under way, or never will arrive.
-    pub const fn is_quiet(&self) -> bool {
+    pub const fn is_idle(&self) -> bool {
         let controls = self.max_controls.wrapping_sub(self.controls);
         controls + self.sender.requests() == self.sizes.send_queue as u32 || !self.is_open()
     }

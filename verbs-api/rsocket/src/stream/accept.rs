@@ -24,7 +24,7 @@ use crate::stream::Stream;
 use crate::transport::id::{CmId, conn_event};
 
 /// Connections that stand and wait to be accepted.
-pub struct Queue {
+pub struct AcceptQueue {
     /// One count for each, and one more when the listener is closed.
     ready: EventFd,
     waiting: Mutex<VecDeque<Arc<Stream>>>,
@@ -33,7 +33,7 @@ pub struct Queue {
     opening: Mutex<Vec<Arc<Stream>>>,
 }
 
-impl Queue {
+impl AcceptQueue {
     pub fn new() -> Result<Self> {
         Ok(Self {
             ready: EventFd::new()?,
@@ -45,14 +45,14 @@ impl Queue {
 
     /// A connection stands.
     pub fn push(&self, stream: Arc<Stream>) {
-        self.give_up(&stream);
+        self.remove_opening(&stream);
         lock(&self.waiting).push_back(stream);
         self.ready.wake();
         poll_waiters::wake_all();
     }
 
     /// A connection will not stand.
-    pub fn give_up(&self, stream: &Arc<Stream>) {
+    pub fn remove_opening(&self, stream: &Arc<Stream>) {
         lock(&self.opening).retain(|other| !Arc::ptr_eq(other, stream));
     }
 
@@ -92,7 +92,7 @@ impl Queue {
     }
 }
 
-impl AsFd for Queue {
+impl AsFd for AcceptQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -100,11 +100,11 @@ impl AsFd for Queue {
 
 impl Stream {
     /// Answers all requests that have come.
-    pub fn admit_all(self: &Arc<Self>) {
+    pub fn answer_requests(self: &Arc<Self>) {
         loop {
             match self.id.next_request() {
                 Ok(Some((id, request))) => {
-                    if let Err(error) = self.admit(id, &request) {
+                    if let Err(error) = self.answer_request(id, &request) {
                         tracing::info!(%error, "rsocket {}: a request is refused", self.fd);
                     }
                 }
@@ -117,18 +117,18 @@ impl Stream {
         }
     }
 
-    fn admit(self: &Arc<Self>, id: CmId, request: &CmaEvent) -> Result<()> {
+    fn answer_request(self: &Arc<Self>, id: CmId, request: &CmaEvent) -> Result<()> {
         let made = Stream::of_id(id, self.family, lock(&self.options).sizes);
         let inherited = |of: &AtomicI32| of.load(Ordering::Relaxed);
         made.flags.set(inherited(&self.flags.status), inherited(&self.flags.descriptor));
-        made.answer(self, request).inspect_err(|_| made.id.reject())
+        made.accept_request(self, request).inspect_err(|_| made.id.reject())
     }
 
-    fn answer(self: &Arc<Self>, listener: &Arc<Self>, request: &CmaEvent) -> Result<()> {
+    fn accept_request(self: &Arc<Self>, listener: &Arc<Self>, request: &CmaEvent) -> Result<()> {
         let conn = conn_event(request).ok_or(Errno::PROTO)?;
         let peer = ConnData::parse(&conn.private_data).ok_or(Errno::PROTO)?;
         let endpoint = Endpoint::new(&self.id, lock(&self.options).sizes)?;
-        let said = Protocol::introduction(&endpoint.sizes, &endpoint.places()).to_bytes();
+        let said = Protocol::conn_data(&endpoint.sizes, &endpoint.local_memory()).to_bytes();
         lock(&self.options).sizes = endpoint.sizes;
         let io = self.io.get_or_init(|| StreamIo::new(endpoint, &peer));
         *self.phase() = Phase::Accepting(Arc::downgrade(listener));
@@ -137,7 +137,7 @@ impl Stream {
         self.id
             .accept(&io.endpoint.queues, conn, request.ece.0, &said)
             .and_then(|()| Service::get().watch(self))
-            .inspect_err(|_| queue.give_up(self))
+            .inspect_err(|_| queue.remove_opening(self))
     }
 
     /// Accepts a connection, and returns it with its number.
@@ -146,7 +146,7 @@ impl Stream {
             return Err(Errno::INVAL);
         }
         let stream = self.queue.get().ok_or(Errno::INVAL)?.pop(wait)?;
-        let number = stream.take_number().inspect_err(|_| stream.close())?;
+        let number = stream.allocate_number().inspect_err(|_| stream.close())?;
         Ok((stream, number))
     }
 }

@@ -62,7 +62,7 @@ impl Stream {
             *phase = Phase::ResolvingAddress;
             let resolved = self.id.resolve_address(to).and_then(|()| self.id.next_event());
             let begun = match resolved {
-                Ok(Some(event)) => self.step_from(&mut phase, &event),
+                Ok(Some(event)) => self.advance(&mut phase, &event),
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
@@ -89,7 +89,7 @@ impl Stream {
             };
             let stepped = self.id.next_event().and_then(|event| match event {
                 // Of a connection that is being made, nothing else is expected.
-                Some(event) => self.step_from(&mut phase, &event),
+                Some(event) => self.advance(&mut phase, &event),
                 None => Ok(()),
             });
             if let Err(error) = stepped {
@@ -103,17 +103,17 @@ impl Stream {
             if has_failed
                 && let Some(queue) = listener.as_ref().and_then(|listener| listener.queue.get())
             {
-                queue.give_up(self);
+                queue.remove_opening(self);
             }
             if is_over {
-                self.announce();
+                self.notify_waiters();
             }
             return;
         }
         let is_listening = matches!(*phase, Phase::Listening);
         drop(phase);
         if is_listening {
-            self.admit_all();
+            self.answer_requests();
         } else if let Ok(Some(event)) = self.id.next_event()
             && event.event_type == CmaEventType::Disconnected
         {
@@ -122,7 +122,7 @@ impl Stream {
     }
 
     /// Takes the step that follows an event.
-    fn step_from(self: &Arc<Self>, phase: &mut Phase, event: &CmaEvent) -> Result<()> {
+    fn advance(self: &Arc<Self>, phase: &mut Phase, event: &CmaEvent) -> Result<()> {
         match std::mem::replace(phase, Phase::Failed) {
             Phase::ResolvingAddress => {
                 self.id.call(|cma, _, id| cma.resolve_route(id))?;
@@ -130,7 +130,8 @@ impl Stream {
             }
             Phase::ResolvingRoute => {
                 let endpoint = Box::new(Endpoint::new(&self.id, lock(&self.options).sizes)?);
-                let said = Protocol::introduction(&endpoint.sizes, &endpoint.places()).to_bytes();
+                let said =
+                    Protocol::conn_data(&endpoint.sizes, &endpoint.local_memory()).to_bytes();
                 self.id.connect(&endpoint.queues, &said)?;
                 *phase = Phase::Connecting(endpoint);
             }
@@ -166,6 +167,6 @@ impl Stream {
             io.inner().protocol.disconnect();
             self.end_queue_pair();
         }
-        self.announce();
+        self.notify_waiters();
     }
 }

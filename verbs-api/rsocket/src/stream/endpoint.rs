@@ -7,7 +7,7 @@ use urxe_stack::qp::work_request::RecvRequest;
 use crate::error::Result;
 use crate::options::MAX_QUEUE;
 use crate::protocol::message::Work;
-use crate::protocol::stream::{Places, Sizes};
+use crate::protocol::stream::{LocalMemory, Sizes};
 use crate::transport::id::CmId;
 use crate::transport::queues::{Queues, Region};
 
@@ -49,9 +49,9 @@ impl Endpoint {
     }
 
     /// Returns where the peer finds this side's memory.
-    pub fn places(&self) -> Places {
+    pub fn local_memory(&self) -> LocalMemory {
         let place = |region: &Region| (region.address(), region.mr().rkey.value());
-        Places { list: place(&self.list), recv_buffer: place(&self.recv) }
+        LocalMemory { list: place(&self.list), recv_buffer: place(&self.recv) }
     }
 
     /// Posts so many receives, which need no memory: data comes by WRITE.

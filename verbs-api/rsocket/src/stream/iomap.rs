@@ -22,7 +22,7 @@ struct Mapping {
     registration: Registration,
     /// Its entry in the peer's list; local mappings have none.
     index: Option<u16>,
-    is_told: bool,
+    is_sent: bool,
 }
 
 /// A connection's mappings. The peer's list has room for a number of them.
@@ -78,9 +78,9 @@ impl StreamIo {
         let mr = register(device.engine.device().memory(), device.pd, access).map_err(errno)?;
         let registration = Registration { mr, device };
         let offset = wanted.offset.unwrap_or(wanted.addr);
-        let (addr, len, is_told) = (wanted.addr, wanted.len, index.is_none());
-        iomaps.mappings.push(Mapping { addr, len, offset, registration, index, is_told });
-        iomaps.is_pending |= !is_told;
+        let (addr, len, is_sent) = (wanted.addr, wanted.len, index.is_none());
+        iomaps.mappings.push(Mapping { addr, len, offset, registration, index, is_sent });
+        iomaps.is_pending |= !is_sent;
         Ok(offset)
     }
 
@@ -94,17 +94,17 @@ impl StreamIo {
     }
 
     /// Tells the peer of what was mapped since it heard last.
-    pub fn tell_iomaps(&self, iomaps: &mut Iomaps, wait: Wait) -> Result<()> {
+    pub fn send_pending_iomaps(&self, iomaps: &mut Iomaps, wait: Wait) -> Result<()> {
         if !iomaps.is_pending {
             return Ok(());
         }
-        for mapping in iomaps.mappings.iter_mut().filter(|mapping| !mapping.is_told) {
+        for mapping in iomaps.mappings.iter_mut().filter(|mapping| !mapping.is_sent) {
             let Some(index) = mapping.index else { continue };
             let length = u32::try_from(mapping.len).unwrap_or(u32::MAX);
             let memory =
                 Segment { addr: mapping.addr, key: mapping.registration.mr.rkey.value(), length };
-            self.tell(wait, index, Iomap { offset: mapping.offset, memory })?;
-            mapping.is_told = true;
+            self.send_iomap(wait, index, Iomap { offset: mapping.offset, memory })?;
+            mapping.is_sent = true;
         }
         iomaps.is_pending = false;
         Ok(())
@@ -114,7 +114,7 @@ impl StreamIo {
     /// less where a mapping ends.
     pub fn write_mapped(&self, pieces: &GatherList<'_>, offset: u64, wait: Wait) -> Result<usize> {
         let mut turn = lock(&self.sending);
-        self.tell_iomaps(&mut turn, wait)?;
+        self.send_pending_iomaps(&mut turn, wait)?;
         if !self.inner().protocol.has_mapped(offset) {
             // It may have been told meanwhile.
             self.progress()?;

@@ -7,7 +7,7 @@ pub mod iomap;
 mod options;
 pub mod stream_io;
 
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicI32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -18,7 +18,7 @@ use urxe_stack::sync;
 use urxe_stack::sync::lock;
 use urxe_wire::mad::PortSpace;
 
-use self::accept::Queue;
+use self::accept::AcceptQueue;
 use self::connect::Phase;
 use self::stream_io::StreamIo;
 use crate::config::Config;
@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::options::{Flags, Options, Wait};
 use crate::poll_waiters;
 use crate::process::Process;
-use crate::protocol::stream::{Life, Shut, Sizes};
+use crate::protocol::stream::{ConnState, Sizes};
 use crate::service::{Service, Watched};
 use crate::transport::id::CmId;
 
@@ -47,7 +47,7 @@ pub struct Stream {
     /// Dropped after the queue pairs that `phase` and `io` have.
     pub id: CmId,
     /// Of a listener: the connections that may be accepted.
-    pub queue: OnceLock<Queue>,
+    pub queue: OnceLock<AcceptQueue>,
     pub options: Mutex<Options>,
     pub flags: Flags,
     /// `SO_ERROR`.
@@ -79,7 +79,7 @@ impl Stream {
     }
 
     /// Gives one that is being accepted its number.
-    pub fn take_number(&self) -> Result<RawFd> {
+    pub fn allocate_number(&self) -> Result<RawFd> {
         let made = rustix::io::fcntl_dupfd_cloexec(&self.id, 0)?;
         Ok(self.number.get_or_init(|| made).as_raw_fd())
     }
@@ -89,7 +89,7 @@ impl Stream {
     }
 
     /// Tells who waits for the phase.
-    pub fn announce(&self) {
+    pub fn notify_waiters(&self) {
         self.changed.notify_all();
         poll_waiters::wake_all();
     }
@@ -134,7 +134,7 @@ impl Stream {
             _ => return Err(Errno::INVAL),
         }
         self.id.listen(backlog)?;
-        if self.queue.set(Queue::new()?).is_err() {
+        if self.queue.set(AcceptQueue::new()?).is_err() {
             return Err(Errno::INVAL);
         }
         *phase = Phase::Listening;
@@ -143,14 +143,14 @@ impl Stream {
     }
 
     /// Ends a direction, or both.
-    pub fn shut(&self, how: Shut) -> Result<()> {
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
         let Some(io) = self.io.get().filter(|_| matches!(*self.phase(), Phase::Connected)) else {
             return Ok(());
         };
         lock(&self.options).keepalive = false;
-        Service::get().let_sleep(self.fd);
-        let done = io.shut(how);
-        if io.life() == Life::Disconnected {
+        Service::get().stop_keepalive(self.fd);
+        let done = io.shutdown(how);
+        if io.state() == ConnState::Disconnected {
             self.end_queue_pair();
         }
         poll_waiters::wake_all();
@@ -167,15 +167,15 @@ impl Stream {
     /// The program closes it: what it still sends is sent.
     pub fn close(&self) {
         if let Some(io) = self.io.get()
-            && matches!(io.life(), Life::Open { .. })
+            && matches!(io.state(), ConnState::Open { .. })
         {
-            let _ = self.shut(Shut::Both);
+            let _ = self.shutdown(Shutdown::Both);
         }
-        Service::get().forget(self.as_fd());
+        Service::get().unwatch(self.as_fd());
         // Dropped without the lock: a queue pair may go with it.
         let before = std::mem::replace(&mut *self.phase(), Phase::Closed);
         drop(before);
-        self.announce();
+        self.notify_waiters();
         self.end_queue_pair();
         if let Some(queue) = self.queue.get() {
             queue.close();
@@ -184,13 +184,13 @@ impl Stream {
 }
 
 impl Watched for Stream {
-    fn advance(self: Arc<Self>) {
+    fn on_readable(self: Arc<Self>) {
         self.handle_event();
     }
 
-    fn keep_alive(&self) {
+    fn send_keepalive(&self) {
         if let Some(io) = self.io.get() {
-            io.keep_alive();
+            io.send_keepalive();
         }
     }
 }

@@ -14,14 +14,14 @@ use super::Stream;
 use super::connect::Phase;
 use crate::error::Result;
 use crate::options::{RDMA_ROUTE, SOL_RDMA, number};
-use crate::protocol::stream::Life;
+use crate::protocol::stream::ConnState;
 use crate::service::Service;
 use crate::transport::id::CmId;
 
 /// `struct ibv_path_data`, of which a route is made.
 const PATH_DATA: usize = 72;
 /// Said of a value that is exact (`IBV_PATH_RECORD`).
-const EXACTLY: u8 = 2 << 6;
+const EXACT: u8 = 2 << 6;
 /// `IBV_RATE_2_5_GBPS`, the least, which any link has.
 const RATE: u8 = 2;
 const HOP_LIMIT: u8 = 64;
@@ -37,7 +37,7 @@ impl Stream {
     pub fn set_option(self: &Arc<Self>, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
         let is_fixed = !matches!(*self.phase(), Phase::Unbound | Phase::Bound | Phase::Listening);
         let mut options = lock(&self.options);
-        if options.set_plain(level, name, value, is_fixed)? {
+        if options.set_stored(level, name, value, is_fixed)? {
             return Ok(());
         }
         let on = number(value)? != 0;
@@ -58,9 +58,9 @@ impl Stream {
                 let period = Duration::from_secs(options.keepalive_time.into());
                 drop(options);
                 if on {
-                    Service::get().keep_alive(self, period)?;
+                    Service::get().start_keepalive(self, period)?;
                 } else {
-                    Service::get().let_sleep(self.fd);
+                    Service::get().stop_keepalive(self.fd);
                 }
             }
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
@@ -69,7 +69,7 @@ impl Stream {
                 if options.keepalive {
                     let period = Duration::from_secs(options.keepalive_time.into());
                     drop(options);
-                    Service::get().keep_alive(self, period)?;
+                    Service::get().start_keepalive(self, period)?;
                 }
             }
             (libc::IPPROTO_IP, libc::IP_TOS) => {
@@ -89,7 +89,7 @@ impl Stream {
     pub fn option(&self, level: c_int, name: c_int) -> Result<Vec<u8>> {
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
-                let failed = self.io.get().is_some_and(|io| io.life() == Life::Failed);
+                let failed = self.io.get().is_some_and(|io| io.state() == ConnState::Failed);
                 let error = self.error.swap(0, Ordering::AcqRel);
                 let error = if error == 0 && failed { libc::EIO } else { error };
                 return Ok(error.to_ne_bytes().to_vec());
@@ -114,7 +114,7 @@ impl Stream {
             }
             _ => {}
         }
-        lock(&self.options).get_plain(level, name).ok_or(Errno::OPNOTSUPP)
+        lock(&self.options).get_stored(level, name).ok_or(Errno::OPNOTSUPP)
     }
 
     /// Returns the path that its address resolved to.
@@ -131,7 +131,8 @@ impl Stream {
         let mut info = vec![0; TCP_INFO_LEN];
         info[0] = TCP_CLOSE;
         if let Some(io) = self.io.get() {
-            let is_over = io.try_life().is_some_and(|life| !matches!(life, Life::Open { .. }));
+            let is_over =
+                io.try_state().is_some_and(|state| !matches!(state, ConnState::Open { .. }));
             info[0] = if is_over { TCP_CLOSE } else { TCP_ESTABLISHED };
             let window = u32::from(io.endpoint.sizes.send_queue);
             info[SND_CWND..SND_CWND + 4].copy_from_slice(&window.to_ne_bytes());
@@ -159,7 +160,7 @@ struct Route {
 
 impl Route {
     fn of(id: &CmId) -> Result<Self> {
-        id.look(|cma, id| {
+        id.inspect(|cma, id| {
             let ((local, remote), mtu) = (cma.gids(id)?, cma.path_mtu(id)?);
             let (traffic_class, packet_life_time) = cma.route(id)?;
             Ok(Self { local, remote, mtu, traffic_class, packet_life_time })
@@ -175,7 +176,7 @@ impl Route {
         // Hop limit, traffic class, reversible with one path, the default partition.
         put(55, &[HOP_LIMIT, self.traffic_class, 1 << 7 | 1, 0xff, 0xff]);
         let exact = [self.mtu.number(), RATE, self.packet_life_time];
-        put(62, &exact.map(|value| value | EXACTLY));
+        put(62, &exact.map(|value| value | EXACT));
         data
     }
 }

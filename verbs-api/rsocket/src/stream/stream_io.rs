@@ -4,6 +4,7 @@
 //! sleeps or copies. Sending threads take turns, and so do receiving threads. Both may sleep for
 //! the same completion queue, whose event one of them takes.
 
+use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard};
@@ -29,7 +30,7 @@ use crate::protocol::connect::ConnData;
 use crate::protocol::message::Control;
 use crate::protocol::segment::{Iomap, Segment};
 use crate::protocol::sender::TARGETS;
-use crate::protocol::stream::{Bytes, Life, Look, Post, Shut, Stream as Protocol};
+use crate::protocol::stream::{Bytes, ConnState, ListRead, Post, Stream as Protocol};
 
 /// Completions taken at a time.
 const BATCH: usize = 32;
@@ -60,7 +61,7 @@ pub struct Inner {
 
 impl StreamIo {
     pub fn new(endpoint: Endpoint, peer: &ConnData) -> Self {
-        let protocol = Protocol::new(endpoint.sizes, endpoint.places(), peer);
+        let protocol = Protocol::new(endpoint.sizes, endpoint.local_memory(), peer);
         let iomaps = Iomaps::new(protocol.remote_iomaps());
         Self {
             endpoint,
@@ -86,7 +87,7 @@ impl StreamIo {
         let remote = Remote { addr: post.to.0, rkey: Rkey(post.to.1) };
         let imm = post.message.to_bits();
         let op =
-            if post.tells { SendOp::WriteImm { remote, imm } } else { SendOp::Write { remote } };
+            if post.has_imm { SendOp::WriteImm { remote, imm } } else { SendOp::Write { remote } };
         let mut sges = ArrayVec::<Sge, 2>::new();
         let pieces;
         let payload = match &post.bytes {
@@ -148,17 +149,17 @@ impl StreamIo {
             for completion in &batch[..taken] {
                 let well = completion.status.is_success();
                 match inner.protocol.complete(completion.wr_id, completion.imm_data(), well) {
-                    Look::Nowhere => {}
-                    Look::Targets => self.look(inner)?,
-                    Look::Iomap(index) => self.look_at_iomap(inner, index)?,
+                    ListRead::None => {}
+                    ListRead::Targets => self.read_targets(inner)?,
+                    ListRead::Iomap(index) => self.read_iomap(inner, index)?,
                 }
             }
             if taken < BATCH {
                 break;
             }
         }
-        queues.device.settle();
-        let spent = inner.protocol.take_spent();
+        queues.device.deliver_events();
+        let spent = inner.protocol.take_completed_receives();
         if spent > 0 && self.endpoint.post_receives(spent).is_err() {
             inner.protocol.fail();
         }
@@ -166,7 +167,7 @@ impl StreamIo {
     }
 
     /// Reads what the peer has lent, and notes in its list what was taken.
-    fn look(&self, inner: &mut Inner) -> Result<()> {
+    fn read_targets(&self, inner: &mut Inner) -> Result<()> {
         let buffer = &self.endpoint.list.buffer;
         let mut list = [Segment::default(); TARGETS];
         for (index, segment) in list.iter_mut().enumerate() {
@@ -174,7 +175,7 @@ impl StreamIo {
             buffer.read(index * Segment::LEN, &mut bytes).map_err(|_| Errno::FAULT)?;
             *segment = Segment::from_bytes(&bytes);
         }
-        for (index, taken) in inner.protocol.look(list).into_iter().enumerate() {
+        for (index, taken) in inner.protocol.update_targets(list).into_iter().enumerate() {
             if taken {
                 buffer.write(index * Segment::LEN, &[0; Segment::LEN]).map_err(|_| Errno::FAULT)?;
             }
@@ -182,11 +183,11 @@ impl StreamIo {
         Ok(())
     }
 
-    fn look_at_iomap(&self, inner: &mut Inner, index: u16) -> Result<()> {
+    fn read_iomap(&self, inner: &mut Inner, index: u16) -> Result<()> {
         let mut bytes = [0; Iomap::LEN];
         let place = TARGETS * Segment::LEN + usize::from(index) * Iomap::LEN;
         self.endpoint.list.buffer.read(place, &mut bytes).map_err(|_| Errno::FAULT)?;
-        inner.protocol.mapped(index, Iomap::from_bytes(&bytes));
+        inner.protocol.set_iomap(index, Iomap::from_bytes(&bytes));
         Ok(())
     }
 
@@ -266,7 +267,7 @@ impl StreamIo {
     /// Sends what is in `pieces`; at least a part of it.
     pub fn send(&self, pieces: &GatherList<'_>, wait: Wait) -> Result<usize> {
         let mut turn = lock(&self.sending);
-        self.tell_iomaps(&mut turn, wait)?;
+        self.send_pending_iomaps(&mut turn, wait)?;
         self.send_each(pieces, wait, |protocol, wanted, _| Ok(Some(protocol.send(wanted))))
     }
 
@@ -350,7 +351,7 @@ impl StreamIo {
     }
 
     /// Sends a message about memory that the peer may write; the caller has the sender's turn.
-    pub fn tell(&self, wait: Wait, index: u16, iomap: Iomap) -> Result<()> {
+    pub fn send_iomap(&self, wait: Wait, index: u16, iomap: Iomap) -> Result<()> {
         let mut inner = self
             .wait_until(wait, |protocol| protocol.sender.is_ready() || !protocol.is_writable())?;
         if !inner.protocol.is_writable() {
@@ -409,22 +410,22 @@ impl StreamIo {
     }
 
     /// Ends a direction, or both: tells the peer, and waits until everything is sent.
-    pub fn shut(&self, how: Shut) -> Result<()> {
-        let control = self.inner().protocol.shut(how);
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        let control = self.inner().protocol.shutdown(how);
         if let Some(control) = control {
-            let mut inner = self.wait_until(Wait::Here, Protocol::can_shut)?;
+            let mut inner = self.wait_until(Wait::Here, Protocol::can_send_control)?;
             if let Some(post) = inner.protocol.control(control) {
                 self.post(&post, &[])?;
             }
         }
-        if control.is_some() || how == Shut::Both {
-            drop(self.wait_until(Wait::Here, Protocol::is_quiet)?);
+        if control.is_some() || how == Shutdown::Both {
+            drop(self.wait_until(Wait::Here, Protocol::is_idle)?);
         }
         Ok(())
     }
 
     /// Makes the peer's queue pair answer, so that this one hears if it is gone.
-    pub fn keep_alive(&self) {
+    pub fn send_keepalive(&self) {
         let mut inner = self.inner();
         if let Some(post) = inner.protocol.control(Control::Keepalive)
             && self.post(&post, &[]).is_err()
@@ -434,11 +435,11 @@ impl StreamIo {
     }
 
     /// The same for who must not wait; `None`: somebody is at it.
-    pub fn try_life(&self) -> Option<Life> {
-        self.inner.try_lock().ok().map(|inner| inner.protocol.life())
+    pub fn try_state(&self) -> Option<ConnState> {
+        self.inner.try_lock().ok().map(|inner| inner.protocol.state())
     }
 
-    pub fn life(&self) -> Life {
-        self.inner().protocol.life()
+    pub fn state(&self) -> ConnState {
+        self.inner().protocol.state()
     }
 }

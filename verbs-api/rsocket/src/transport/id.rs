@@ -52,11 +52,11 @@ impl CmId {
     }
 
     /// Reads what the connection manager knows of this identifier.
-    pub fn look<T>(
+    pub fn inspect<T>(
         &self,
-        look: impl FnOnce(&Cma, CmaId) -> std::result::Result<T, CmaError>,
+        inspect: impl FnOnce(&Cma, CmaId) -> std::result::Result<T, CmaError>,
     ) -> Result<T> {
-        self.connections.inspect(|cma| look(cma, self.core)).map_err(errno)
+        self.connections.inspect(|cma| inspect(cma, self.core)).map_err(errno)
     }
 
     /// Returns the device that it is bound to.
@@ -67,7 +67,7 @@ impl CmId {
 
     /// Returns its own address and the peer's.
     pub fn addresses(&self) -> Result<(Option<SocketAddr>, Option<SocketAddr>)> {
-        self.look(Cma::addresses)
+        self.inspect(Cma::addresses)
     }
 
     pub fn bind(&self, to: SocketAddr) -> Result<()> {

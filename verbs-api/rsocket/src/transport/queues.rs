@@ -134,7 +134,7 @@ impl Queues {
             _ => &[QpState::Init],
         };
         for state in states {
-            let (attr, mask) = id.look(|cma, core| cma.qp_attr(core, *state))?;
+            let (attr, mask) = id.inspect(|cma, core| cma.qp_attr(core, *state))?;
             made.modify(&attr, mask)?;
         }
         Ok(made)
@@ -142,7 +142,7 @@ impl Queues {
 
     fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let modified = self.device.engine.modify_qp(self.qp, attr, mask);
-        self.device.settle();
+        self.device.deliver_events();
         modified.map_err(errno)
     }
 
@@ -151,7 +151,7 @@ impl Queues {
     pub fn to_rts(&self, id: &CmId, depths: Option<Depths>) -> Result<()> {
         // The rights of the peer are known since the identifier has a connection.
         let states = [QpState::Init, QpState::Rtr, QpState::Rts];
-        let all = id.look(|cma, core| {
+        let all = id.inspect(|cma, core| {
             let [init, rtr, rts] = states.map(|state| cma.qp_attr(core, state));
             Ok([init?, rtr?, rts?])
         })?;
@@ -179,7 +179,7 @@ impl Queues {
 
     pub fn post_send(&self, request: SendRequest<'_>) -> Result<()> {
         let posted = self.device.engine.post_send(self.qp, &[request]);
-        self.device.settle();
+        self.device.deliver_events();
         posted.map_err(|(_, error)| errno(error))
     }
 

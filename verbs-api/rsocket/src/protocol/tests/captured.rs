@@ -2,20 +2,20 @@
 //! come out of the state machine byte for byte.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown};
 use std::path::Path;
 
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
 use urxe_wire::mad::{CmMessage, Mad};
 use urxe_wire::{Frame, PacketView, Qpn};
 
-use super::two_ends::look;
+use super::two_ends::read_targets;
 use crate::protocol::connect::ConnData;
 use crate::protocol::message::{Control, Message};
 use crate::protocol::segment::Segment;
-use crate::protocol::stream::{Bytes, Look, Places, Post, Shut, Sizes, Stream};
+use crate::protocol::stream::{Bytes, ListRead, LocalMemory, Post, Sizes, Stream};
 
-/// rdma-core's defaults, but for the buffers: rstream asks for 512 KiB, and an rsocket takes twice
+/// rdma-core's defaults, but for the buffers: rstream request for 512 KiB, and an rsocket takes twice
 /// that.
 const SIZES: Sizes = Sizes {
     send_queue: 384,
@@ -38,8 +38,8 @@ struct Sent {
 
 /// Request and answer with their private data, and all messages of the stream.
 struct Capture {
-    asks: (IpAddr, Vec<u8>),
-    answers: Vec<u8>,
+    request: (IpAddr, Vec<u8>),
+    reply: Vec<u8>,
     sent: Vec<Sent>,
 }
 
@@ -47,7 +47,7 @@ fn read() -> Capture {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/testdata/rstream.pcap");
     let bytes = std::fs::read(file).unwrap();
     let mut reader = LegacyPcapReader::new(1 << 20, &bytes[..]).unwrap();
-    let (mut asks, mut answers, mut sent) = (None, None, Vec::new());
+    let (mut request, mut reply, mut sent) = (None, None, Vec::new());
     loop {
         match reader.next() {
             Ok((used, block)) => {
@@ -58,12 +58,10 @@ fn read() -> Capture {
                     if packet.bth().dest_qp == Qpn::QP1 {
                         match Mad::parse(packet.payload()).unwrap().message {
                             CmMessage::Req(req) => {
-                                asks =
+                                request =
                                     Some((from, req.private_data.bytes()[CMA_HEADER..].to_vec()));
                             }
-                            CmMessage::Rep(rep) => {
-                                answers = Some(rep.private_data.bytes().to_vec())
-                            }
+                            CmMessage::Rep(rep) => reply = Some(rep.private_data.bytes().to_vec()),
                             _ => {}
                         }
                     } else if let (Some(reth), Some(imm)) = (packet.reth(), packet.imm()) {
@@ -79,82 +77,82 @@ fn read() -> Capture {
             Err(error) => panic!("{error:?}"),
         }
     }
-    Capture { asks: asks.unwrap(), answers: answers.unwrap(), sent }
+    Capture { request: request.unwrap(), reply: reply.unwrap(), sent }
 }
 
-fn places(own: &ConnData) -> Places {
+fn places(own: &ConnData) -> LocalMemory {
     let place = |segment: Segment| (segment.addr, segment.key);
-    Places { list: place(own.targets), recv_buffer: place(own.first_target) }
+    LocalMemory { list: place(own.targets), recv_buffer: place(own.first_target) }
 }
 
 /// One end, with the memory that its peer writes.
 struct End {
     stream: Stream,
-    places: Places,
+    places: LocalMemory,
     list: [u8; 2 * Segment::LEN],
     /// Grants that are on their way as soon as they are due.
-    granted: VecDeque<Post>,
+    grants: VecDeque<Post>,
 }
 
 impl End {
     fn new(own: &ConnData, peer: &ConnData) -> Self {
         let places = places(own);
         let mut stream = Stream::new(SIZES, places, peer);
-        let granted = stream.grant().into_iter().collect();
-        Self { stream, places, list: [0; 2 * Segment::LEN], granted }
+        let grants = stream.grant().into_iter().collect();
+        Self { stream, places, list: [0; 2 * Segment::LEN], grants }
     }
 
-    fn hear(&mut self, sent: &Sent) {
+    fn receive(&mut self, sent: &Sent) {
         if Message::from_bits(sent.imm) == Message::Grant(0x180) && !sent.payload.is_empty() {
             let at = (sent.addr - self.places.list.0) as usize;
             self.list[at..at + Segment::LEN].copy_from_slice(&sent.payload);
         }
-        if self.stream.received(Some(sent.imm)) == Look::Targets {
-            look(&mut self.stream, &mut self.list);
+        if self.stream.received(Some(sent.imm)) == ListRead::Targets {
+            read_targets(&mut self.stream, &mut self.list);
         }
         let there = self.stream.receiver.readable(usize::MAX);
         self.stream.receiver.consume(there.iter().map(std::ops::Range::len).sum());
-        self.granted.extend(self.stream.grant());
+        self.grants.extend(self.stream.grant());
     }
 }
 
 #[test]
 fn both_ends_introduce_themselves_as_the_original() {
-    let Capture { asks: (_, asks), answers, .. } = read();
-    for said in [asks, answers] {
+    let Capture { request: (_, request), reply, .. } = read();
+    for said in [request, reply] {
         let parsed = ConnData::parse(&said).unwrap();
         assert_eq!(parsed.to_bytes(), said[..ConnData::LEN]);
-        assert_eq!(Stream::introduction(&SIZES, &places(&parsed)), parsed);
+        assert_eq!(Stream::conn_data(&SIZES, &places(&parsed)), parsed);
     }
 }
 
 #[test]
 fn every_message_comes_out_as_it_was_captured() {
-    let Capture { asks: (asker, asks), answers, sent } = read();
-    let (asks, answers) = (ConnData::parse(&asks).unwrap(), ConnData::parse(&answers).unwrap());
-    let (mut active, mut passive) = (End::new(&asks, &answers), End::new(&answers, &asks));
+    let Capture { request: (active_ip, request), reply, sent } = read();
+    let (request, reply) = (ConnData::parse(&request).unwrap(), ConnData::parse(&reply).unwrap());
+    let (mut active, mut passive) = (End::new(&request, &reply), End::new(&reply, &request));
     assert_eq!(sent.len(), 55);
     for message in &sent {
-        let (from, to) = if message.from == asker {
+        let (from, to) = if message.from == active_ip {
             (&mut active, &mut passive)
         } else {
             (&mut passive, &mut active)
         };
         let wanted = Message::from_bits(message.imm);
-        let granted = from.granted.pop_front();
-        assert_eq!(granted.is_some(), matches!(wanted, Message::Grant(_)), "{wanted:?}");
-        let post = granted.unwrap_or_else(|| match wanted {
+        let grants = from.grants.pop_front();
+        assert_eq!(grants.is_some(), matches!(wanted, Message::Grant(_)), "{wanted:?}");
+        let post = grants.unwrap_or_else(|| match wanted {
             Message::Data(bytes) => {
                 assert!(from.stream.sender.is_ready());
                 from.stream.send(bytes)
             }
             Message::Control(Control::Disconnect) => {
-                let control = from.stream.shut(Shut::Both).unwrap();
+                let control = from.stream.shutdown(Shutdown::Both).unwrap();
                 from.stream.control(control).unwrap()
             }
             other => panic!("{other:?}"),
         });
-        assert!(post.tells);
+        assert!(post.has_imm);
         assert_eq!(post.message.to_bits(), message.imm);
         match &post {
             // The original leaves whatever stood on its stack in the address of a message without
@@ -173,7 +171,7 @@ fn every_message_comes_out_as_it_was_captured() {
             other => panic!("{other:?}"),
         }
         from.stream.sent(post.message, true);
-        to.hear(message);
+        to.receive(message);
     }
     assert!(!active.stream.is_open() && !passive.stream.is_open());
 }

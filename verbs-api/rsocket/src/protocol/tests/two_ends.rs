@@ -1,6 +1,7 @@
 //! Two ends over memory of their own, and what a broken peer may do.
 
 use std::collections::VecDeque;
+use std::net::Shutdown;
 
 use proptest::prelude::*;
 
@@ -8,10 +9,10 @@ use crate::protocol::connect::ConnData;
 use crate::protocol::message::{Control, Message};
 use crate::protocol::segment::{Iomap, Segment, array};
 use crate::protocol::sender::{LOW_WATER, TARGETS};
-use crate::protocol::stream::{Bytes, Life, Look, Places, Post, Shut, Sizes, Stream};
+use crate::protocol::stream::{Bytes, ConnState, ListRead, LocalMemory, Post, Sizes, Stream};
 
 /// Where each end's list and receive buffer are, in every end's own numbers.
-const PLACES: Places = Places { list: (0x1000, 7), recv_buffer: (0x10_0000, 8) };
+const MEMORY: LocalMemory = LocalMemory { list: (0x1000, 7), recv_buffer: (0x10_0000, 8) };
 
 const SMALL: Sizes = Sizes {
     send_queue: 16,
@@ -29,34 +30,34 @@ struct End {
     recv: Vec<u8>,
     ring: Vec<u8>,
     /// Work requests under way, with what was sent inline.
-    under_way: VecDeque<(Post, Vec<u8>)>,
+    in_flight: VecDeque<(Post, Vec<u8>)>,
     /// The stream as it was sent, and as it came.
-    said: Vec<u8>,
-    heard: Vec<u8>,
+    sent_bytes: Vec<u8>,
+    received_bytes: Vec<u8>,
 }
 
 impl End {
     fn pair(sizes: [Sizes; 2]) -> [Self; 2] {
-        let said = sizes.map(|sizes| Stream::introduction(&sizes, &PLACES));
-        [End::new(sizes[0], &said[1]), End::new(sizes[1], &said[0])]
+        let sent_bytes = sizes.map(|sizes| Stream::conn_data(&sizes, &MEMORY));
+        [End::new(sizes[0], &sent_bytes[1]), End::new(sizes[1], &sent_bytes[0])]
     }
 
     fn new(sizes: Sizes, peer: &ConnData) -> Self {
         Self {
-            stream: Stream::new(sizes, PLACES, peer),
+            stream: Stream::new(sizes, MEMORY, peer),
             sizes,
             list: vec![0; sizes.list_len()],
             recv: vec![0; sizes.recv_buffer as usize],
             ring: vec![0; sizes.send_buffer as usize],
-            under_way: VecDeque::new(),
-            said: Vec::new(),
-            heard: Vec::new(),
+            in_flight: VecDeque::new(),
+            sent_bytes: Vec::new(),
+            received_bytes: Vec::new(),
         }
     }
 
     fn grant(&mut self) {
         while let Some(post) = self.stream.grant() {
-            self.under_way.push_back((post, Vec::new()));
+            self.in_flight.push_back((post, Vec::new()));
         }
     }
 
@@ -69,7 +70,7 @@ impl End {
         let Bytes::Stream(transfer) = &post.bytes else { panic!("{post:?}") };
         assert!(transfer.len > 0 && transfer.len <= wanted);
         let bytes: Vec<u8> =
-            (0..transfer.len).map(|at| (self.said.len() as u32 + at) as u8 ^ 0x5a).collect();
+            (0..transfer.len).map(|at| (self.sent_bytes.len() as u32 + at) as u8 ^ 0x5a).collect();
         let mut inline = Vec::new();
         match &transfer.ring {
             None => {
@@ -82,13 +83,13 @@ impl End {
                 self.ring[second.clone()].copy_from_slice(at_second);
             }
         }
-        self.said.extend_from_slice(&bytes);
-        self.under_way.push_back((post, inline));
+        self.sent_bytes.extend_from_slice(&bytes);
+        self.in_flight.push_back((post, inline));
     }
 
     /// The network carries one message to the peer.
     fn deliver(&mut self, peer: &mut Self) {
-        let Some((post, inline)) = self.under_way.pop_front() else { return };
+        let Some((post, inline)) = self.in_flight.pop_front() else { return };
         let payload = match &post.bytes {
             Bytes::None => Vec::new(),
             Bytes::Segment(bytes) => bytes.to_vec(),
@@ -102,32 +103,32 @@ impl End {
         };
         if !payload.is_empty() {
             let (addr, key) = post.to;
-            let (memory, start) = if key == PLACES.list.1 {
-                (&mut peer.list, PLACES.list.0)
+            let (memory, start) = if key == MEMORY.list.1 {
+                (&mut peer.list, MEMORY.list.0)
             } else {
-                assert_eq!(key, PLACES.recv_buffer.1);
-                (&mut peer.recv, PLACES.recv_buffer.0)
+                assert_eq!(key, MEMORY.recv_buffer.1);
+                (&mut peer.recv, MEMORY.recv_buffer.0)
             };
             let at = (addr - start) as usize;
             memory[at..at + payload.len()].copy_from_slice(&payload);
         }
-        if post.tells {
+        if post.has_imm {
             match peer.stream.received(Some(post.message.to_bits())) {
-                Look::Targets => peer.look(),
-                Look::Iomap(index) => peer.look_at(index),
-                Look::Nowhere => {}
+                ListRead::Targets => peer.read_targets(),
+                ListRead::Iomap(index) => peer.read_iomap(index),
+                ListRead::None => {}
             }
         }
         self.stream.sent(post.message, true);
     }
 
-    fn look(&mut self) {
-        look(&mut self.stream, &mut self.list);
+    fn read_targets(&mut self) {
+        read_targets(&mut self.stream, &mut self.list);
     }
 
-    fn look_at(&mut self, index: u16) {
+    fn read_iomap(&mut self, index: u16) {
         let at = TARGETS * Segment::LEN + usize::from(index) * Iomap::LEN;
-        self.stream.mapped(index, Iomap::from_bytes(&array(&self.list, at)));
+        self.stream.set_iomap(index, Iomap::from_bytes(&array(&self.list, at)));
     }
 
     /// The program takes up to so many bytes.
@@ -136,15 +137,16 @@ impl End {
         let mut taken = 0;
         for range in ranges {
             taken += range.len();
-            self.heard.extend_from_slice(&self.recv[range]);
+            self.received_bytes.extend_from_slice(&self.recv[range]);
         }
         self.stream.receiver.consume(taken);
     }
 }
 
 /// An end looks at the list that its peer writes, and notes there what it took.
-pub(super) fn look(stream: &mut Stream, list: &mut [u8]) {
-    let taken = stream.look([0, Segment::LEN].map(|at| Segment::from_bytes(&array(list, at))));
+pub(super) fn read_targets(stream: &mut Stream, list: &mut [u8]) {
+    let taken =
+        stream.update_targets([0, Segment::LEN].map(|at| Segment::from_bytes(&array(list, at))));
     for (place, taken) in list.chunks_mut(Segment::LEN).zip(taken) {
         if taken {
             place.fill(0);
@@ -171,7 +173,7 @@ fn step() -> impl Strategy<Value = (bool, Step)> {
 }
 
 proptest! {
-    /// Whatever happens in whichever order, each end hears what the other said, and everything
+    /// Whatever happens in whichever order, each end hears what the other sent_bytes, and everything
     /// moves on in the end.
     #[test]
     fn what_is_said_is_heard(
@@ -207,7 +209,7 @@ proptest! {
                 second.take(usize::MAX);
             }
             prop_assert!(first.stream.sender.is_ready() && second.stream.sender.is_ready());
-            prop_assert!(first.stream.is_quiet() && second.stream.is_quiet());
+            prop_assert!(first.stream.is_idle() && second.stream.is_idle());
             first.send(100);
             second.send(100);
         }
@@ -216,21 +218,21 @@ proptest! {
         second.deliver(&mut first);
         first.take(usize::MAX);
         second.take(usize::MAX);
-        prop_assert!(first.said == second.heard && second.said == first.heard);
+        prop_assert!(first.sent_bytes == second.received_bytes && second.sent_bytes == first.received_bytes);
     }
 
     /// A peer may say anything: it never gets further than its connection.
     #[test]
     fn a_peer_may_say_anything(words in prop::collection::vec(any::<u32>(), 0..100), targets: u32) {
-        let mut peer = Stream::introduction(&SMALL, &PLACES);
+        let mut peer = Stream::conn_data(&SMALL, &MEMORY);
         peer.targets.length = targets;
         let mut end = End::new(SMALL, &peer);
         for word in words {
             end.list.fill(word as u8);
             match end.stream.complete(u64::MAX, Some(word), true) {
-                Look::Targets => end.look(),
-                Look::Iomap(index) => end.look_at(index),
-                Look::Nowhere => {}
+                ListRead::Targets => end.read_targets(),
+                ListRead::Iomap(index) => end.read_iomap(index),
+                ListRead::None => {}
             }
             end.grant();
             end.send(word);
@@ -245,7 +247,7 @@ fn more_bytes_than_were_lent_end_the_connection() {
     for bytes in [SMALL.recv_buffer / 2 + 1, u32::MAX >> 3] {
         let [mut end, _] = End::pair([SMALL; 2]);
         end.stream.received(Some(Message::Data(bytes).to_bits()));
-        assert_eq!(end.stream.life(), Life::Failed);
+        assert_eq!(end.stream.state(), ConnState::Failed);
     }
     let [mut end, _] = End::pair([SMALL; 2]);
     for _ in 0..SMALL.recv_queue {
@@ -253,7 +255,7 @@ fn more_bytes_than_were_lent_end_the_connection() {
         assert!(end.stream.is_open());
     }
     end.stream.received(Some(Message::Data(1).to_bits()));
-    assert_eq!(end.stream.life(), Life::Failed);
+    assert_eq!(end.stream.state(), ConnState::Failed);
 }
 
 #[test]
@@ -275,24 +277,24 @@ fn a_sender_waits_for_room_credits_and_targets() {
 #[test]
 fn ends_shut_one_direction_after_the_other() {
     let [mut first, mut second] = End::pair([SMALL; 2]);
-    let control = first.stream.shut(Shut::Write).unwrap();
+    let control = first.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(control, Control::Shutdown);
     let post = first.stream.control(control).unwrap();
-    first.under_way.push_back((post, Vec::new()));
+    first.in_flight.push_back((post, Vec::new()));
     first.deliver(&mut second);
-    assert_eq!(second.stream.life(), Life::Open { readable: false, writable: true });
+    assert_eq!(second.stream.state(), ConnState::Open { readable: false, writable: true });
     second.send(500);
     second.deliver(&mut first);
     first.take(500);
-    assert_eq!(first.heard, second.said);
-    let control = second.stream.shut(Shut::Write).unwrap();
+    assert_eq!(first.received_bytes, second.sent_bytes);
+    let control = second.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(control, Control::Disconnect);
     let post = second.stream.control(control).unwrap();
-    second.under_way.push_back((post, Vec::new()));
+    second.in_flight.push_back((post, Vec::new()));
     second.deliver(&mut first);
     assert_eq!(
-        (first.stream.life(), second.stream.life()),
-        (Life::Disconnected, Life::Disconnected)
+        (first.stream.state(), second.stream.state()),
+        (ConnState::Disconnected, ConnState::Disconnected)
     );
 }
 
@@ -302,11 +304,11 @@ fn iomapped_memory_is_written_without_a_message() {
     assert_eq!(first.stream.remote_iomaps(), 3);
     let iomap = Iomap { offset: 1 << 40, memory: Segment { addr: 0x7000, key: 9, length: 1000 } };
     let post = first.stream.map(2, iomap);
-    first.under_way.push_back((post, Vec::new()));
+    first.in_flight.push_back((post, Vec::new()));
     first.deliver(&mut second);
     let post = second.stream.send_to(5000, (1 << 40) + 100).unwrap();
     let Bytes::Stream(transfer) = &post.bytes else { panic!("{post:?}") };
-    assert_eq!((transfer.len, post.to, post.tells), (900, (0x7064, 9), false));
+    assert_eq!((transfer.len, post.to, post.has_imm), (900, (0x7064, 9), false));
     assert_eq!(second.stream.send_to(1, (1 << 40) + 1000), None);
     assert_eq!(second.stream.send_to(1, (1 << 40) - 1), None);
 }
@@ -316,12 +318,12 @@ fn a_keepalive_is_a_write_of_nothing() {
     let [mut end, _] = End::pair([SMALL; 2]);
     for _ in 0..4 {
         let post = end.stream.control(Control::Keepalive).unwrap();
-        assert_eq!((post.tells, post.bytes), (false, Bytes::None));
+        assert_eq!((post.has_imm, post.bytes), (false, Bytes::None));
     }
     // No more than may be under way; each that is done makes room.
     assert_eq!(end.stream.control(Control::Keepalive), None);
     end.stream.sent(Message::Control(Control::Keepalive), true);
     assert!(end.stream.control(Control::Keepalive).is_some());
     end.stream.sent(Message::Control(Control::Keepalive), false);
-    assert_eq!(end.stream.life(), Life::Failed);
+    assert_eq!(end.stream.state(), ConnState::Failed);
 }
