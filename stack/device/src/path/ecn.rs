@@ -16,7 +16,7 @@
 //! BECN and sixteen zero bytes).
 
 use urxe_wire::packet::ICRC_LEN;
-use urxe_wire::{Bth, Ext, Opcode, PKey, Psn, Qpn};
+use urxe_wire::{Bth, Ext, Opcode, PKey, PacketRepr, Psn, Qpn};
 
 use super::pending_list::BoundedList;
 use super::run::RunBuffer;
@@ -45,7 +45,7 @@ impl Cnp {
         let bth =
             Bth { pkey: self.pkey, becn: true, ..Bth::new(Opcode::Cnp, self.to, Psn::masked(0)) };
         let appended: Result<(), std::convert::Infallible> =
-            run.append(bth, Ext::None, RESERVED_LEN, |reserved| {
+            run.append(PacketRepr::new(bth, Ext::None), RESERVED_LEN, |reserved| {
                 reserved.fill(0);
                 Ok(())
             });

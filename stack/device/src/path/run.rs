@@ -11,7 +11,7 @@
 //! DF.
 
 use urxe_wire::packet::{ICRC_LEN, emit_pad, packet_len};
-use urxe_wire::{Bth, Ext, IcrcSeed, PacketRepr};
+use urxe_wire::{IcrcSeed, PacketRepr};
 
 use super::acks::Ack;
 
@@ -98,19 +98,8 @@ impl RunBuffer {
     ///
     /// # Errors
     /// The error of `fill`. Nothing was appended.
+    #[inline(always)] // called in one place for each kind of packet
     pub fn append<E>(
-        &mut self,
-        bth: Bth,
-        ext: Ext,
-        payload_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.append_packet(PacketRepr::new(bth, ext), payload_len, fill)
-    }
-
-    /// Does the same for a packet that may have an XRCETH.
-    #[inline(always)] // in one place a kind of packet
-    pub fn append_packet<E>(
         &mut self,
         mut packet_repr: PacketRepr,
         payload_len: usize,

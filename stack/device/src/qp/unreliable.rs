@@ -85,7 +85,7 @@ impl Requester {
             return Appended::Stop(TransmitStatus::Idle);
         }
         let (queue, pins) = (&self.queue, &mut cx.pins);
-        let filled = run.append_packet(packet, payload_len, |to| {
+        let filled = run.append(packet, payload_len, |to| {
             queue.copy_payload(queue.head(), pins, qp.pd, offset, to)
         });
         if let Err(fault) = filled {

@@ -1,6 +1,6 @@
 use std::convert::Infallible;
 
-use urxe_wire::{IcrcSolver, IcrcVerdict, Opcode, PacketView, Psn, Qpn};
+use urxe_wire::{Bth, Ext, IcrcSolver, IcrcVerdict, Opcode, PacketView, Psn, Qpn};
 
 use super::*;
 
@@ -14,13 +14,16 @@ fn buffer(max_segments: usize) -> RunBuffer {
     run
 }
 
+fn packet(opcode: Opcode) -> PacketRepr {
+    PacketRepr::new(Bth::new(opcode, Qpn::new(17).unwrap(), Psn::new(3)), Ext::None)
+}
+
 fn send(run: &mut RunBuffer, len: usize) {
-    let bth = Bth::new(Opcode::RcSendMiddle, Qpn::new(17).unwrap(), Psn::new(3));
     let fill = |to: &mut [u8]| {
         to.fill(7);
         Ok::<(), Infallible>(())
     };
-    run.append(bth, Ext::None, len, fill).unwrap();
+    run.append(packet(Opcode::RcSendMiddle), len, fill).unwrap();
 }
 
 #[test]
@@ -71,7 +74,6 @@ fn a_run_ends_at_the_ports_limits() {
 #[test]
 fn a_failing_fill_appends_nothing() {
     let mut run = buffer(4);
-    let bth = Bth::new(Opcode::RcSendOnly, Qpn::new(17).unwrap(), Psn::new(3));
-    assert_eq!(run.append(bth, Ext::None, 10, |_| Err("no")), Err("no"));
+    assert_eq!(run.append(packet(Opcode::RcSendOnly), 10, |_| Err("no")), Err("no"));
     assert!(run.is_empty() && run.bytes().is_empty());
 }

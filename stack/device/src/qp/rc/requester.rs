@@ -294,7 +294,7 @@ impl Requester {
         run: &mut RunBuffer,
     ) -> bool {
         let (queue, position, pins) = (&self.queue, self.cursor, &mut cx.pins);
-        let appended = run.append_packet(packet, payload_len, |to| {
+        let appended = run.append(packet, payload_len, |to| {
             queue.copy_payload(position, pins, qp.pd, offset, to)
         });
         let Err(fault) = appended else { return true };

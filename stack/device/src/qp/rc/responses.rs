@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use urxe_wire::{
-    Aeth, AtomicAckEth, Ext, Msn, NakCode, Opcode, Psn, Reth, Rkey, RnrTimer, Syndrome,
+    Aeth, AtomicAckEth, Ext, Msn, NakCode, Opcode, PacketRepr, Psn, Reth, Rkey, RnrTimer, Syndrome,
 };
 
 use super::execution::Fault;
@@ -362,7 +362,8 @@ fn send_short(
     if let Some(why) = cx.rejects(run, packet_len(bth.opcode, 0)) {
         return Progress::Stop(why);
     }
-    let appended: Result<(), std::convert::Infallible> = run.append(bth, ext, 0, |_| Ok(()));
+    let appended: Result<(), std::convert::Infallible> =
+        run.append(PacketRepr::new(bth, ext), 0, |_| Ok(()));
     debug_assert_eq!(appended, Ok(()));
     Progress::Done
 }
@@ -399,7 +400,7 @@ fn send_read(
     }
     let (pins, counters, from) = (&mut cx.pins, cx.device.counters, rest.va);
     let by = Accessor { pd: rest.pd, qpn: Some(qp.qpn) };
-    let filled = run.append(bth, ext, len as usize, |to| {
+    let filled = run.append(PacketRepr::new(bth, ext), len as usize, |to| {
         if to.is_empty() {
             return Ok(());
         }
