@@ -1,14 +1,14 @@
-//! Sockets, system calls and what a device needs of its host.
+//! Sockets, system calls, and the state of the host that a device needs.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`link`] | which devices there are: names, addresses, interfaces |
+//! | [`link`] | the devices of a user: names, addresses, interfaces |
 //! | [`sharing`] | several processes on one address |
 //! | [`sys`] | the system calls that no crate offers in the shape needed here |
-//! | `tap` (feature `capture`) | a pcapng capture of what passes a port |
+//! | `tap` (feature `capture`) | a pcapng capture of the packets that pass a port |
 //! | [`udp`] | a port over a UDP socket |
 //!
-//! `unsafe` stands in [`sys`] only.
+//! Only [`sys`] has `unsafe` code.
 #![deny(unsafe_code)]
 
 pub mod link;

@@ -1,22 +1,25 @@
-//! The tap: a pcapng capture of what passes a port, which any analyser reads.
+//! The tap: a pcapng capture of the packets that pass a port, which any analyser reads.
 //!
-//! A port over UDP never sees Ethernet, IP and UDP headers, so the tap writes them anew from what
-//! is known:
+//! A port over UDP has no Ethernet, IP and UDP headers, so the tap writes them from what the port
+//! knows:
 //!
 //! | field | sent | received |
 //! |---|---|---|
-//! | IPv4 identification | the packet's index in its run, which is what goes on the wire | the one that explains the ICRC; if none does, the index, and a comment says that the ICRC does not hold |
-//! | DF, checksums | set, right | set, right |
+//! | identification | the packet's index in its run | the one that solves the ICRC, or the index |
+//! | DF, checksums | set, correct | set, correct |
 //! | hop limit | 64 | as received, 64 if unknown |
-//! | Ethernet addresses | 02:00 and the last four bytes of the IP address; a group's as in RFC 1112, RFC 2464 | the same |
+//! | Ethernet address of a host | 02:00 and the last four bytes of the IP address | the same |
+//! | Ethernet address of a group | as in RFC 1112, RFC 2464 | the same |
 //!
-//! So the ICRC of every frame can be verified from the frame alone. A packet is written before it
-//! is handed to the system, so that an answer never stands before its cause; one that the system
-//! then refuses stands in the capture like one that the network lost. Each local address is an
-//! interface of the capture.
+//! The identification of a sent packet is the one on the wire. If no identification solves the ICRC
+//! of a received packet, a comment says so. So the ICRC of every frame can be verified from the
+//! frame alone.
 //!
-//! A tap is shared by the threads and ports that write to it. Writing costs a lock and a copy a
-//! packet.
+//! A packet is written before the system gets it, so that a reply never precedes its cause. A
+//! packet that the system then refuses looks like one that the network lost. Each local address is
+//! an interface of the capture.
+//!
+//! Threads and ports share a tap. Writing costs a lock and a copy for each packet.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,12 +34,13 @@ use urxe_wire::{FrameRepr, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, LinkRepr, 
 use urxe_types::port::{DEFAULT_HOP_LIMIT, Datagrams, PacketTap, Run};
 use urxe_types::sync::{Mutex, lock};
 
-/// Bytes collected before they are written.
+/// Bytes that are collected before they are written.
 const WRITE_AT_BYTES: usize = 256 << 10;
-/// Time after which what is collected is written with the next packet, so that a reader can follow.
+/// Nanoseconds after which collected bytes are written with the next packet, so a reader can follow
+/// the capture.
 const WRITE_AFTER_NS: u64 = 100_000_000;
 
-/// What stands in a frame beside addresses and payload.
+/// The fields of a frame other than Ethernet addresses and payload.
 #[derive(Clone, Copy, Debug)]
 struct FrameFields {
     src: SocketAddr,
@@ -46,28 +50,27 @@ struct FrameFields {
     direction: Direction,
 }
 
-/// A capture being written. See the [module](self). What is collected is written when the tap is
-/// dropped.
+/// A capture that is being written; see the [module](self). Dropping it writes the collected bytes.
 pub struct Tap {
     state: Mutex<State>,
 }
 
 struct State {
     output: Box<dyn Write + Send>,
-    /// Blocks not yet written.
+    /// Blocks that are not written yet.
     collected: Vec<u8>,
     /// Interface numbers by local address.
     interfaces: HashMap<IpAddr, u32>,
     solver: IcrcSolver,
-    /// When `collected` was last empty.
+    /// The time of the last write.
     written_ns: u64,
     packets: u64,
-    /// The error that ended the writing.
+    /// The error that ended the capture.
     failed: Option<io::Error>,
 }
 
 impl Tap {
-    /// A capture that goes to `output`, which need not be buffered.
+    /// Makes a capture that is written to `output`, which need not be buffered.
     #[must_use]
     pub fn new(output: impl Write + Send + 'static) -> Self {
         let mut collected = Vec::with_capacity(WRITE_AT_BYTES + (128 << 10));
@@ -85,24 +88,24 @@ impl Tap {
         }
     }
 
-    /// A capture in a new file, or in place of what the file held.
+    /// Creates or overwrites a file, and makes a capture that is written to it.
     ///
     /// # Errors
-    /// What the system answers when it cannot make the file.
+    /// The system's, if the file cannot be created.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         File::create(path).map(Self::new)
     }
 
-    /// Packets recorded so far.
+    /// Returns the number of packets recorded so far.
     #[must_use]
     pub fn packets(&self) -> u64 {
         lock(&self.state).packets
     }
 
-    /// Writes what is collected.
+    /// Writes the collected bytes.
     ///
     /// # Errors
-    /// The first error that writing met, now or earlier; nothing is recorded after it.
+    /// The first error of any write. After an error nothing more is recorded.
     pub fn flush(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
         state.write();
@@ -151,7 +154,7 @@ impl State {
             dst: fields.dst,
             udp_checksum: true,
         };
-        // No frame holds a packet of mixed address families or of more than 64 KiB, and no port
+        // A frame holds no packet of mixed address families and none of more than 64 KiB; no port
         // passes one.
         let Ok(data) = frame.build(packet) else { return };
         let local = match fields.direction {
@@ -170,7 +173,8 @@ impl State {
         self.packets += 1;
     }
 
-    /// The number of the interface with the address `local`, which is described on its first use.
+    /// Returns the number of the interface with the address `local`. Describes the interface on its
+    /// first use.
     fn interface(&mut self, local: IpAddr) -> u32 {
         let next = self.interfaces.len() as u32;
         *self.interfaces.entry(local).or_insert_with(|| {
@@ -199,7 +203,7 @@ impl State {
         let result = self.output.write_all(&self.collected).and_then(|()| self.output.flush());
         self.collected.clear();
         if let Err(error) = result {
-            tracing::warn!(%error, packets = self.packets, "the capture ends: it cannot be written");
+            tracing::warn!(%error, packets = self.packets, "cannot write the capture: it ends here");
             self.failed = Some(error);
         }
     }
@@ -263,7 +267,7 @@ impl fmt::Debug for Tap {
     }
 }
 
-/// An Ethernet address for `address`: a locally administered one, or that of the group.
+/// Returns an Ethernet address for `address`: a locally administered one, or that of the group.
 fn mac(address: IpAddr) -> [u8; 6] {
     match address {
         IpAddr::V4(v4) => match v4.octets() {

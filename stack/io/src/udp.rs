@@ -1,19 +1,20 @@
-//! The UDP port: an unprivileged, unconnected socket bound to one address and port 4791, and those
-//! that it sends from.
+//! The UDP port: an unprivileged, unconnected socket bound to one address and port 4791, and the
+//! sockets that it sends from.
 //!
-//! What the socket must be, and why (all measured against Linux and its rxe):
-//! - *bound to one address*: the ICRC covers the source address, so it must be known before
-//!   sending, and the address that a packet came to, which it covers as well, needs no control
-//!   message;
-//! - *unconnected, path-MTU discovery DO*: only then is the IPv4 identification predictable: 0 with
+//! Requirements on the socket, measured with Linux and its rxe:
+//!
+//! - *Bound to one address.* The ICRC covers the source address, which must therefore be known
+//!   before sending. The ICRC also covers the address of arrival, which needs no control message
+//!   then.
+//! - *Unconnected, path-MTU discovery DO.* Only then is the IPv4 identification predictable: 0 with
 //!   DF for a single datagram, the segment's index for the segments of a GSO send. The ICRC covers
-//!   it;
-//! - *UDP checksums on*: GSO needs them, and receivers' GRO merges only datagrams that have them;
-//! - *receive buffer as large as the system grants*: a default one holds 25 packets of 4 KiB.
+//!   the identification.
+//! - *UDP checksums on.* GSO needs them, and receivers' GRO merges only datagrams that have them.
+//! - *Receive buffer as large as the system grants.* The default buffer holds 25 packets of 4 KiB.
 //!
 //! Without GSO every IPv4 datagram has the identification 0, so a run of several packets cannot be
-//! sent: [`UdpPort::max_run_segments`] is then 1. IPv6 has no identification, and its runs are then
-//! sent one by one.
+//! sent: [`UdpPort::max_run_segments`] is then 1. IPv6 has no identification, so its runs are then
+//! sent packet by packet.
 //!
 //! Sources: udp(7), ip(7), ipv6(7); the kernel's net/ipv4/udp.c (`udp_send_skb`) and
 //! net/ipv4/ip_output.c; IBTA annex A17 (RoCEv2).
@@ -56,19 +57,18 @@ use urxe_types::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
 
-/// Packets that a run may have: what every kernel with GSO takes in one call (UDP_MAX_SEGMENTS, 64
-/// before 6.9).
+/// The most packets of a run: every kernel with GSO takes that many in one call (UDP_MAX_SEGMENTS,
+/// 64 before 6.9).
 pub use urxe_types::port::MAX_RUN_SEGMENTS;
-/// Bytes that a run may have. The system call takes up to 65,507 (the largest UDP payload of IPv4),
-/// but a run that fills 64 KiB together with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN
-/// tag) is cut up before it reaches the device, whose limit it exceeds, and arrives unmerged even
-/// over loopback (measured).
+/// The most bytes of a run. The system call takes up to 65,507 (the largest UDP payload of IPv4).
+/// But a run that exceeds 64 KiB with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN tag)
+/// exceeds the limit of the device. The kernel then segments the run, and the packets arrive
+/// unmerged even over loopback (measured).
 pub const MAX_RUN_BYTES: usize = 65_535 - 48 - 18;
 
 /// How long a send waits for room in the socket's send buffer.
 const SEND_WAIT: Duration = Duration::from_millis(2);
-/// How often a call is made again because it reported an earlier datagram's error instead of doing
-/// its work.
+/// How often a call is repeated that reported an earlier datagram's error.
 const MAX_STALE_ERRORS: usize = 4;
 
 /// A UDP socket on port 4791 that carries RoCEv2. See the [module](self).
@@ -91,77 +91,76 @@ pub struct UdpPort {
 }
 
 impl UdpPort {
-    /// The UDP port that packets to the process slot `peer_slot` of any peer are to come from.
-    /// Opens a socket the first time; where that is impossible, the packets come from the port's
-    /// own number, and receivers may merge them with others.
+    /// Returns the UDP source port for packets to the process slot `peer_slot` of any peer. Opens a
+    /// socket the first time. If that fails, returns the port's own number; receivers may then
+    /// merge the packets with others.
     pub fn port_towards(&self, peer_slot: u8) -> u16 {
         self.senders.port_towards(peer_slot, self).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot open a socket to send from: sending from UDP port {ROCE_PORT}");
+            tracing::warn!(%error, "cannot open a sending socket: using UDP port {ROCE_PORT} as source");
             ROCE_PORT
         })
     }
 
-    /// The address it is bound to: the source of everything it sends.
+    /// Returns the address that the socket is bound to: the source of every packet that it sends.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The interface index that link-local peers are reached through, 0 if the address is not
-    /// link-local.
+    /// Returns the interface index for link-local peers; 0 if the address is not link-local.
     #[must_use]
     pub fn scope_id(&self) -> u32 {
         self.scope_id
     }
 
-    /// Bytes of kernel memory that received datagrams may take until they are read, as SO_RCVBUF
-    /// reads: twice what was asked for and granted, since the kernel counts its own overhead.
+    /// Returns the bytes of kernel memory for received datagrams, as SO_RCVBUF reads: twice the
+    /// granted value, because the kernel counts its own overhead.
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }
 
-    /// Bytes of kernel memory that datagrams on their way out may take, as SO_SNDBUF reads.
+    /// Returns the bytes of kernel memory for datagrams to be sent, as SO_SNDBUF reads.
     #[must_use]
     pub fn send_buffer(&self) -> usize {
         self.send_buffer
     }
 
-    /// Whether several packets go out in one call (GSO). Turns false for good when the network
-    /// device under the socket's address turns out to refuse it.
+    /// Returns whether one call sends several packets (GSO). Becomes false permanently if the
+    /// network device refuses GSO.
     #[must_use]
     pub fn gso(&self) -> bool {
         self.gso.load(Ordering::Relaxed)
     }
 
-    /// Whether the socket merges received datagrams (GRO).
+    /// Returns whether the socket merges received datagrams (GRO).
     #[must_use]
     pub fn gro(&self) -> bool {
         self.gro
     }
 
-    /// What has happened on the port so far. Makes one system call, for the kernel's drop counter.
+    /// Returns the counters of the port. Makes one system call, for the kernel's drop counter.
     #[must_use]
     pub fn counters(&self) -> UdpCounters {
         let dropped = socket::memory(&self.socket).ok().map(|memory| memory.dropped);
         self.counters.read(dropped)
     }
 
-    /// Whether the error queue is known to hold something; then
-    /// [`drain_errors`](Self::drain_errors) is due, as it is when epoll reports EPOLLERR. What
-    /// stays queued takes room from the receive buffer.
+    /// Returns whether the error queue is known to have entries. Then
+    /// [`drain_errors`](Self::drain_errors) is due, as after EPOLLERR. Queued errors take room from
+    /// the receive buffer.
     #[must_use]
     pub fn errors_pending(&self) -> bool {
         self.errors_pending.load(Ordering::Relaxed)
     }
 
-    /// Empties the socket's error queue: counts and logs each error and passes it to `sink`.
-    /// Returns how many there were.
+    /// Empties the error queues of the port's sockets. Counts and logs each error and passes it to
+    /// `sink`. Returns the number of errors.
     pub fn drain_errors(&self, mut sink: impl FnMut(PathError)) -> usize {
-        // Lowered first: an error that arrives during the loop raises it again.
+        // Cleared first: an error that arrives during the loop sets it again.
         self.errors_pending.store(false, Ordering::Relaxed);
         let mut count = 0;
-        // The queue lives in the receive buffer, so it is finite; this bounds the stay if errors
+        // The queue is in the receive buffer and thus finite. The limit bounds the loop if errors
         // keep arriving.
         for socket in std::iter::once(&*self.socket).chain(self.senders.sockets()) {
             while count < 4096 {
@@ -181,19 +180,18 @@ impl UdpPort {
         count
     }
 
-    /// Receives what waits, without blocking: up to as many datagrams (or merged datagrams) as
-    /// `buffers` has room for, which [`ReceiveBuffers::iter`] then gives. Returns how many; 0 when
-    /// none waits. Never allocates.
+    /// Receives waiting datagrams without blocking, at most as many as `buffers` has room for.
+    /// [`ReceiveBuffers::iter`] returns them. Returns their number, which is 0 if none waits. Never
+    /// allocates.
     ///
     /// # Errors
-    /// What the system answers, other than that nothing waits. Errors of datagrams sent earlier are
-    /// not among them: they raise [`errors_pending`](Self::errors_pending).
+    /// The system's, except that none waits. Errors of datagrams sent earlier are not returned:
+    /// they set [`errors_pending`](Self::errors_pending).
     pub fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         self.receive_from(&self.socket, buffers)
     }
 
-    /// As [`receive`](Self::receive), from another socket on the address that was made to be
-    /// shared.
+    /// Receives as [`receive`](Self::receive) does, from another shared socket on the address.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -208,7 +206,7 @@ impl UdpPort {
                     self.tap_received(buffers);
                     return Ok(count);
                 }
-                // A forked child has no socket here any more ([`crate::sys::fork`]).
+                // A forked child has no socket here ([`crate::sys::fork`]).
                 Err(Errno::AGAIN | Errno::NOTSOCK) => return Ok(0),
                 Err(Errno::INTR) => {}
                 Err(errno) if is_path_error(errno) => {
@@ -217,24 +215,23 @@ impl UdpPort {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        // Errors arrive faster than they are taken: as if nothing waited, so that the caller drains
-        // them.
+        // Errors arrive faster than this loop takes them. The caller drains them next.
         Ok(0)
     }
 
-    /// The address went from its interface, or came back. The socket sends and receives by itself
-    /// no longer, or again.
+    /// Records that the interface lost or regained the address. Without the address the socket
+    /// sends and receives nothing.
     pub fn set_address_missing(&self, is_address_missing: bool) {
         self.is_address_missing.store(is_address_missing, Ordering::Relaxed);
     }
 
-    /// Whether the address went from its interface, as far as the device knows.
+    /// Returns whether the interface lost the address, as far as the device knows.
     pub fn is_address_missing(&self) -> bool {
         self.is_address_missing.load(Ordering::Relaxed)
     }
 
-    /// Notes that `run` is sent from here to a port of this process without the socket; whether
-    /// that would have taken it.
+    /// Records that `run` is sent to a port of this process without the socket. Returns whether the
+    /// socket would have accepted the run.
     pub fn record_sent(&self, run: &Run<'_>) -> bool {
         let Some(segments) = segments_within_limits(run) else { return false };
         if run.from != self.address
@@ -252,7 +249,7 @@ impl UdpPort {
         true
     }
 
-    /// Notes that `datagrams` come from a port of this process without the socket.
+    /// Records that `datagrams` arrive from a port of this process without the socket.
     pub fn record_received(&self, datagrams: &Datagrams<'_>) {
         self.counters.received_datagrams.add(1);
         self.counters.received_packets.add(datagrams.segments().len() as u64);
@@ -271,7 +268,7 @@ impl UdpPort {
         }
     }
 
-    /// The socket address for `to`, if the socket can reach addresses of that family.
+    /// Returns the socket address for `to`, if the socket can reach addresses of that IP version.
     fn destination(&self, to: IpAddr) -> Option<RawAddress> {
         match (self.address, to.to_canonical()) {
             (IpAddr::V4(_), v4 @ IpAddr::V4(_)) => {
@@ -285,16 +282,16 @@ impl UdpPort {
         }
     }
 
-    /// The control messages of a send: what the IP header shall say, and the segment size if GSO is
-    /// to cut the payload.
+    /// Returns the control messages of a send: fields of the IP header, and the segment size if GSO
+    /// segments the payload.
     fn send_control(&self, run: &Run<'_>, segment_size: Option<u16>) -> Control {
         let mut control = Control::EMPTY;
         let (level, tos, ttl) = match self.address {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
         };
-        // What the sockets have as their own is not said each time: that costs as much as a
-        // hundredth of a short message.
+        // Values that the sockets have anyway are left out: a control message costs a hundredth of
+        // a short message.
         let own = [(tos, run.traffic_class, config::USUAL_TRAFFIC_CLASS), (ttl, run.hop_limit, 0)];
         for (kind, value, own) in own {
             if value != own {
@@ -307,7 +304,7 @@ impl UdpPort {
         control
     }
 
-    /// Sends a run that obeys the limits.
+    /// Sends a run that is within the limits.
     fn send_run(
         &self,
         socket: &Socket,
@@ -322,7 +319,7 @@ impl UdpPort {
             });
         }
         if self.gso() {
-            // At most MAX_RUN_BYTES, so it fits.
+            // At most MAX_RUN_BYTES, so the size fits.
             let control = self.send_control(run, Some(run.segment_size as u16));
             let outcome = self.send(socket, segments, || {
                 message::send(socket, to, &control, run.bytes).map(|_| segments)
@@ -345,8 +342,7 @@ impl UdpPort {
         })
     }
 
-    /// Makes the call until it succeeds, fails for good or has waited long enough, and counts what
-    /// happened.
+    /// Repeats the call until success, final failure or the end of the wait. Counts the outcome.
     fn send(
         &self,
         socket: &Socket,
@@ -373,8 +369,8 @@ impl UdpPort {
                     }
                     wait_for_room(socket, deadline - now);
                 }
-                // A pending error of an earlier datagram makes the next call fail in its stead,
-                // once.
+                // A pending error of an earlier datagram makes the next call fail once in its
+                // place.
                 Err(errno) if is_path_error(errno) && stale_errors < MAX_STALE_ERRORS => {
                     self.errors_pending.store(true, Ordering::Relaxed);
                     stale_errors += 1;
@@ -384,19 +380,18 @@ impl UdpPort {
         }
     }
 
-    /// Counts a send that failed for good.
+    /// Counts a send that failed finally.
     fn refused(&self, errno: Errno, segments: usize) -> SendOutcome {
         match errno {
             Errno::MSGSIZE => self.too_big(),
-            // Kernels before 6.12 answer this, not EMSGSIZE, when a GSO segment does not fit the
-            // path's MTU; the other reasons for it are excluded by the limits on a run.
+            // Kernels before 6.12 return this instead of EMSGSIZE if a GSO segment does not fit the
+            // path's MTU. The limits of a run exclude its other reasons.
             Errno::INVAL if segments > 1 && self.gso() => self.too_big(),
-            // The device under the route computes no checksums (before 6.11), or the route is
-            // IPsec's.
+            // The device of the route computes no checksums (before 6.11), or the route uses IPsec.
             Errno::IO if segments > 1 && self.gso() => {
                 self.gso.store(false, Ordering::Relaxed);
                 self.counters.gso_refused.add(1);
-                tracing::warn!(local = %self.address, "the network device refuses UDP GSO: sending packets singly");
+                tracing::warn!(local = %self.address, "the network device refuses UDP GSO: each packet needs a system call now");
             }
             errno if is_path_error(errno) => self.counters.send_unreachable.add(1),
             _ => {
@@ -410,7 +405,7 @@ impl UdpPort {
     }
 
     fn too_big(&self) {
-        // The kernel also queued an error that tells the path's MTU.
+        // The kernel also queued an error with the path's MTU.
         self.errors_pending.store(true, Ordering::Relaxed);
         self.counters.send_too_big.add(1);
     }
@@ -440,14 +435,14 @@ impl Transmit for UdpPort {
         self.send_run(socket, &to, run, segments)
     }
 
-    /// 64 with GSO and over IPv6; 1 over IPv4 without GSO, where every datagram has the
+    /// Returns 64 with GSO and for IPv6; 1 for IPv4 without GSO, where every datagram has the
     /// identification 0.
     fn max_run_segments(&self) -> usize {
         if self.gso() || self.address.is_ipv6() { MAX_RUN_SEGMENTS } else { 1 }
     }
 }
 
-/// How many packets `run` has, if it is one that can be sent.
+/// Returns the number of packets of `run`, if it is within the limits.
 fn segments_within_limits(run: &Run<'_>) -> Option<usize> {
     let segments =
         if run.segment_size == 0 { 0 } else { run.bytes.len().div_ceil(run.segment_size) };
@@ -469,20 +464,20 @@ fn wait_for_room(socket: &Socket, time: Duration) {
     let _ = poll(&mut descriptor, Some(&timeout));
     let events = descriptor[0].revents();
     if events.contains(PollFlags::ERR) && !events.contains(PollFlags::OUT) {
-        // Errors in the queue end every poll at once; do not spin on them.
+        // Errors in the queue end every poll at once, so sleep instead of spinning.
         std::thread::sleep(time.min(Duration::from_micros(100)));
     }
 }
 
-/// Throws away what a socket has received; returns how many datagrams. At most a few thousand, in
-/// case more keep coming.
+/// Drops the received datagrams of a socket, at most 65,536 of them.
+/// Returns their number.
 pub(super) fn discard_received(socket: impl AsFd) -> usize {
     let (socket, mut count) = (socket.as_fd(), 0);
     while count < 65_536 {
         match rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
             Ok(_) => count += 1,
             Err(Errno::INTR) => {}
-            // The trace of an ICMP message.
+            // An error of an earlier datagram.
             Err(errno) if is_path_error(errno) => while message::receive_error(socket).is_ok() {},
             Err(_) => break,
         }
@@ -491,13 +486,13 @@ pub(super) fn discard_received(socket: impl AsFd) -> usize {
     count
 }
 
-/// Whether the address means nothing without an interface (RFC 4007).
+/// Returns whether the address is valid on one interface only (RFC 4007).
 fn needs_scope(address: Ipv6Addr) -> bool {
     address.is_unicast_link_local()
         || (address.is_multicast() && matches!(address.octets()[1] & 0xf, 1 | 2))
 }
 
-/// Whether an errno may be the trace of an ICMP message about an earlier datagram
+/// Returns whether an errno can come from an ICMP message about an earlier datagram
 /// (`icmp_err_convert` in net/ipv4/icmp.c, `icmpv6_err_convert` in net/ipv6/icmp.c).
 fn is_path_error(errno: Errno) -> bool {
     matches!(

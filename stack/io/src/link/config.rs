@@ -1,7 +1,7 @@
-//! The user's list of links: one plain file, written by hand or by `urxe link`.
+//! The user's list of links: one plain text file, written by hand or by `urxe link`.
 //!
-//! `$XDG_CONFIG_HOME/urxe/links`, else `~/.config/urxe/links`. The grammar is
-//! [`spec`](super::spec)'s:
+//! The file is `$XDG_CONFIG_HOME/urxe/links`, or `~/.config/urxe/links`. [`spec`](super::spec) has
+//! the grammar:
 //!
 //! ```text
 //! # devices of this user
@@ -9,9 +9,9 @@
 //! rxe1 = eth0       # all of its addresses
 //! ```
 //!
-//! Adding and removing keep every other line as it is, comments included. The file is replaced by
-//! renaming a complete new one over it, so that a reader never sees half of it; writers take turns
-//! by a lock on the folder. A symbolic link stays one: the file it points to is replaced.
+//! Adding and removing links keeps every other line, comments included. A complete new file
+//! replaces the old one by renaming, so a reader never reads an incomplete file. Writers lock the
+//! folder. If the file is a symbolic link, the target file is replaced.
 
 use std::env;
 use std::ffi::OsStr;
@@ -26,20 +26,20 @@ use super::{ENVIRONMENT, LinkError, LinkName, LinkSpec};
 #[cfg(test)]
 mod tests;
 
-/// Head of a file that did not exist before.
+/// The first lines of a new file.
 const HEADER: &str = "\
 # Devices of urxe, one a line: NAME = ADDRESS or NAME = INTERFACE.
 # While this file lists any, the built-in device rxe0 on 127.0.0.1 is not there.
 ";
 
-/// Who says which links there are.
+/// The source of the list of links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The environment variable.
     Environment,
     /// The user's file.
     File(PathBuf),
-    /// Nobody: the built-in default.
+    /// The built-in default.
     BuiltIn,
 }
 
@@ -53,20 +53,20 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The links there are, and who says so.
+/// The links, and the source of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configured {
-    /// Who says so.
+    /// The source of the list.
     pub origin: Origin,
-    /// The links, at least one, in the order given; no name twice.
+    /// The links in the order given: at least one, and each name once.
     pub links: Vec<LinkSpec>,
 }
 
 impl Configured {
-    /// The link of this name.
+    /// Returns the link with this name.
     ///
     /// # Errors
-    /// [`LinkError::NoSuchLink`] with the names there are.
+    /// [`LinkError::NoSuchLink`] with the existing names.
     pub fn find(&self, name: &LinkName) -> Result<&LinkSpec, LinkError> {
         self.links.iter().find(|link| link.name == *name).ok_or_else(|| LinkError::NoSuchLink {
             given: name.clone(),
@@ -76,17 +76,18 @@ impl Configured {
     }
 }
 
-/// The links of this process: from the environment, the user's file, or the built-in default.
+/// Returns the links of this process: from the environment, the user's file, or the built-in
+/// default.
 ///
 /// # Errors
-/// [`LinkError`] if the one that decides cannot be read or does not follow the grammar. There is no
-/// falling back to the next: a mistake must not turn one device into another.
+/// [`LinkError`] if the source that applies cannot be read or does not follow the grammar. There is
+/// no fallback to the next source, because a mistake must not select another device.
 pub fn configured() -> Result<Configured, LinkError> {
     let file = file_path().ok();
     configured_from(env::var_os(ENVIRONMENT).as_deref(), file.as_deref())
 }
 
-/// As [`configured`], with the environment variable's value and the file's path given.
+/// Returns the links for this value of the environment variable and this path of the file.
 ///
 /// # Errors
 /// As [`configured`].
@@ -112,7 +113,7 @@ pub fn configured_from(
     Ok(Configured { origin: Origin::BuiltIn, links: vec![LinkSpec::built_in()] })
 }
 
-/// Where the user's file is, whether it exists or not.
+/// Returns the path of the user's file, whether the file exists or not.
 ///
 /// # Errors
 /// [`LinkError::NoHome`] if neither `XDG_CONFIG_HOME` nor `HOME` is set to an absolute path.
@@ -120,12 +121,12 @@ pub fn file_path() -> Result<PathBuf, LinkError> {
     file_path_from(env::var_os("XDG_CONFIG_HOME").as_deref(), env::var_os("HOME").as_deref())
 }
 
-/// As [`file_path`], with the values of `XDG_CONFIG_HOME` and `HOME` given.
+/// Returns the path for these values of `XDG_CONFIG_HOME` and `HOME`.
 ///
 /// # Errors
 /// As [`file_path`].
 pub fn file_path_from(xdg: Option<&OsStr>, home: Option<&OsStr>) -> Result<PathBuf, LinkError> {
-    // A relative path there is to be ignored (XDG Base Directory Specification).
+    // Relative paths are ignored (XDG Base Directory Specification).
     let absolute =
         |value: Option<&OsStr>| value.map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(xdg)
@@ -134,7 +135,7 @@ pub fn file_path_from(xdg: Option<&OsStr>, home: Option<&OsStr>) -> Result<PathB
         .ok_or(LinkError::NoHome)
 }
 
-/// Adds a link at the end of the file at `path`, making the file and its folder if need be.
+/// Appends a link to the file at `path`. Creates the file and its folder if they do not exist.
 ///
 /// # Errors
 /// [`LinkError::NameTaken`]; or the file cannot be read, parsed or written.
@@ -153,11 +154,11 @@ pub fn add(path: &Path, link: &LinkSpec) -> Result<(), LinkError> {
     })
 }
 
-/// Removes the link `name` from the file at `path`, its line alone.
+/// Removes the line of the link `name` from the file at `path`.
 ///
 /// # Errors
-/// [`LinkError::NoSuchLink`] with the names there are, [`LinkError::BuiltIn`] for the built-in
-/// default while the file lists none; or the file cannot be read, parsed or written.
+/// [`LinkError::NoSuchLink`] with the existing names, [`LinkError::BuiltIn`] for the built-in
+/// default while the file lists no link; or the file cannot be read, parsed or written.
 pub fn remove(path: &Path, name: &LinkName) -> Result<(), LinkError> {
     let current = configured_from(None, Some(path))?;
     current.find(name)?;
@@ -180,7 +181,7 @@ fn parse_at(path: &Path, text: &str) -> Result<Vec<LinkSpec>, LinkError> {
         .map_err(|error| LinkError::Parse { origin: Origin::File(path.to_owned()), error })
 }
 
-/// The file's text; empty if there is no file.
+/// Returns the file's text, which is empty if the file does not exist.
 fn read_or_empty(path: &Path) -> Result<String, LinkError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text),
@@ -189,7 +190,7 @@ fn read_or_empty(path: &Path) -> Result<String, LinkError> {
     }
 }
 
-/// Replaces the file's text by what `change` makes of it, at once and alone.
+/// Replaces the file's text by the result of `change`, atomically and under the lock.
 fn rewrite(
     path: &Path,
     change: impl FnOnce(&str) -> Result<String, LinkError>,
@@ -210,7 +211,8 @@ fn rewrite(
     replaced.map_err(failed)
 }
 
-/// Writes a file and waits until the disk has it: a rename must not overtake its content.
+/// Writes a file and waits until the disk has the file, because the rename must not precede its
+/// content.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(text.as_bytes())?;

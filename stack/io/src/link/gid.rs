@@ -1,7 +1,7 @@
 //! A device's GUID, and the table of its GIDs.
 //!
-//! RoCEv2 uses IP addresses as GIDs ([`Gid`]); a table's order is what `-g` of RDMA programs counts
-//! in.
+//! RoCEv2 uses IP addresses as GIDs ([`Gid`]). The option `-g` of RDMA programs is an index into
+//! the table.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,7 +11,7 @@ use urxe_wire::Gid;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The link-local GID (fe80::/64) with this GUID as interface identifier.
+/// Returns the link-local GID (fe80::/64) with this GUID as interface identifier.
 #[must_use]
 pub fn link_local(guid: Guid) -> Gid {
     let mut bytes = [0; 16];
@@ -21,35 +21,36 @@ pub fn link_local(guid: Guid) -> Gid {
 }
 
 /// A globally unique identifier of a device: an EUI-64 in the modified form of IPv6 interface
-/// identifiers (bit 1 of the first byte inverted), in network order, as `rdma_rxe` makes it.
+/// identifiers (bit 1 of the first byte inverted), in network order, as in `rdma_rxe`.
 ///
-/// Displays as four groups of four hexadecimal digits, `5054:00ff:fe12:3456`.
+/// Displayed as four groups of four hexadecimal digits, `5054:00ff:fe12:3456`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid([u8; 8]);
 
 impl Guid {
-    /// The GUID of these bytes, in network order.
+    /// Makes a GUID of these bytes in network order.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, in network order.
+    /// Returns the bytes in network order.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0
     }
 
-    /// The modified EUI-64 of an Ethernet address (RFC 4291, appendix A).
+    /// Returns the modified EUI-64 of an Ethernet address (RFC 4291, appendix A).
     #[must_use]
     pub const fn from_mac(mac: [u8; 6]) -> Self {
         Self([mac[0] ^ 0x02, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]])
     }
 
-    /// A GUID for an interface without an Ethernet address, the same on every run.
+    /// Returns a GUID for an interface without an Ethernet address, the same on every run.
     ///
-    /// IPv4: the identifier that RFC 5214, section 6.1, derives from an address that need not be
-    /// globally unique, `0000:5efe:` and the address. IPv6: the address's two halves, exclusive-or.
+    /// - IPv4: `0000:5efe:` and the address, the identifier of RFC 5214, section 6.1, for an
+    ///   address that need not be globally unique.
+    /// - IPv6: the exclusive-or of the address's two halves.
     #[must_use]
     pub fn from_address(address: IpAddr) -> Self {
         match address {
@@ -80,20 +81,20 @@ impl fmt::Display for Guid {
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,
-    /// Whether the machine has this address. False for an fe80:: GID made from a MAC on an
-    /// interface whose link-local address is another or none: peers cannot reach that one.
+    /// Whether the machine has this address. False for an fe80:: GID made from a MAC, if the
+    /// interface does not have that address; peers cannot reach that GID.
     pub assigned: bool,
 }
 
-/// The table of a device made from one address: that address at index 0 and 1, so that `-g 0`, `-g
-/// 1` and no flag at all mean the same.
+/// Returns the table of a device made from one address. The address has index 0 and 1, so `-g 0`,
+/// `-g 1` and no option mean the same.
 #[must_use]
 pub fn table_of_address(address: IpAddr) -> Vec<GidEntry> {
     vec![GidEntry { gid: address.into(), assigned: true }; 2]
 }
 
-/// The table of a device made from an interface, in rxe's order: fe80:: with the MAC's EUI-64 (if
-/// there is a MAC), then `addresses` in their order, none twice.
+/// Returns the table of a device made from an interface, in rxe's order: fe80:: with the MAC's
+/// EUI-64 (if there is a MAC), then each of `addresses` once.
 #[must_use]
 pub fn table_of_interface(mac: Option<[u8; 6]>, addresses: &[IpAddr]) -> Vec<GidEntry> {
     let mut table: Vec<GidEntry> = Vec::with_capacity(addresses.len() + 1);
@@ -110,7 +111,7 @@ pub fn table_of_interface(mac: Option<[u8; 6]>, addresses: &[IpAddr]) -> Vec<Gid
     table
 }
 
-/// Whether a device can have this address: neither unspecified nor multicast nor broadcast.
+/// Returns whether a device can have this address: neither unspecified, multicast nor broadcast.
 #[must_use]
 pub fn is_unicast(address: IpAddr) -> bool {
     !address.is_unspecified()

@@ -1,10 +1,10 @@
-//! What the system has: network interfaces, their addresses, MTU, MAC and state.
+//! The network interfaces of the system: their addresses, MTU, MAC, state and speed.
 //!
-//! Names, indices, flags and addresses come from `getifaddrs`, which asks the kernel about the
-//! caller's own network namespace. MTU and speed stand in `/sys/class/net`, which shows the
-//! namespace that mounted it; in a namespace entered without a new mount that is another one. So
-//! `/sys` is believed only where it gives the same index and MAC; otherwise the MTU comes from
-//! `/proc/sys/net/ipv6/conf/*/mtu`, which follows the caller.
+//! `getifaddrs` gives names, indices, flags and addresses of the caller's own network namespace.
+//! `/sys/class/net` has MTU and speed, but of the namespace that mounted it, which differs in a
+//! namespace entered without a new mount. So `/sys` counts only if it gives the same index and MAC.
+//! Otherwise the MTU is read from `/proc/sys/net/ipv6/conf/*/mtu`, which is of the caller's
+//! namespace.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,9 +19,9 @@ use super::LinkError;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// MTU of Ethernet where the system does not tell, in bytes.
+/// MTU in bytes of an Ethernet interface for which the system has none.
 const DEFAULT_MTU: u32 = 1500;
-/// MTU of Linux's loopback interface where the system does not tell, in bytes.
+/// MTU in bytes of a loopback interface for which the system has none.
 const DEFAULT_LOOPBACK_MTU: u32 = 65_536;
 /// `ARPHRD_ETHER`: the hardware type whose addresses are six-byte MACs.
 const HARDWARE_ETHERNET: u16 = 1;
@@ -29,7 +29,7 @@ const HARDWARE_ETHERNET: u16 = 1;
 /// Whether an interface carries packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperState {
-    /// Administratively up, and its carrier is there.
+    /// Administratively up with a carrier.
     Up,
     /// Administratively up without a carrier.
     NoCarrier,
@@ -49,26 +49,26 @@ pub struct InterfaceIp {
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name, as in `ip link`.
+    /// The name, as in `ip link`.
     pub name: String,
-    /// Its index; 0 if it went away while it was being looked at.
+    /// The index; 0 if the interface vanished while it was read.
     pub index: u32,
     /// Largest IP packet in bytes.
     pub mtu_bytes: u32,
-    /// Its Ethernet address, if it has one that is not all zeros.
+    /// The Ethernet address, if the interface has one that is not all zeros.
     pub mac: Option<[u8; 6]>,
-    /// Whether it carries packets.
+    /// Whether the interface carries packets.
     pub state: OperState,
-    /// Speed in Mb/s where the driver tells it.
+    /// Speed in Mb/s, if the driver reports it.
     pub speed_mbps: Option<u32>,
     /// Whether this is the loopback interface.
     pub loopback: bool,
-    /// Its addresses in the system's order, IPv4 before IPv6.
+    /// The addresses in the system's order, IPv4 before IPv6.
     pub addresses: Vec<InterfaceIp>,
 }
 
 impl Interface {
-    /// Whether `address` is this interface's. On loopback every address of its prefixes is
+    /// Returns whether the interface has `address`. Loopback has every address of its prefixes
     /// (127.0.0.0/8).
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
@@ -79,7 +79,7 @@ impl Interface {
     }
 }
 
-/// `active_width` of `struct ibv_port_attr`: the number of lanes, as a bit.
+/// The number of lanes, as the bit of `active_width` in `struct ibv_port_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LinkWidth {
@@ -89,24 +89,24 @@ pub enum LinkWidth {
     Four = 2,
 }
 
-/// `active_speed` of `struct ibv_port_attr`: the speed of a lane, as a bit.
+/// The speed of a lane, as the bit of `active_speed` in `struct ibv_port_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LaneSpeed {
-    /// 2.5 Gb/s
+    /// 2.5 Gb/s.
     Sdr = 1,
-    /// 10 Gb/s
+    /// 10 Gb/s.
     Fdr10 = 8,
-    /// 25 Gb/s
+    /// 25 Gb/s.
     Edr = 32,
-    /// 50 Gb/s
+    /// 50 Gb/s.
     Hdr = 64,
-    /// 100 Gb/s
+    /// 100 Gb/s.
     Ndr = 128,
 }
 
-/// Lanes and speed of a lane that come closest to an Ethernet speed from above; the least if it is
-/// unknown.
+/// Returns the lanes and their speed that give at least `mbps`, with the smallest excess; the
+/// smallest of all if the speed is unknown.
 #[must_use]
 pub fn width_and_speed(mbps: Option<u32>) -> (LinkWidth, LaneSpeed) {
     match mbps.unwrap_or(0) {
@@ -121,7 +121,7 @@ pub fn width_and_speed(mbps: Option<u32>) -> (LinkWidth, LaneSpeed) {
     }
 }
 
-/// All network interfaces of the caller's network namespace, in the system's order.
+/// Returns all network interfaces of the caller's network namespace, in the system's order.
 ///
 /// # Errors
 /// [`LinkError::Interfaces`] if the system does not list them.
@@ -165,7 +165,7 @@ fn blank(name: String, flags: InterfaceFlags) -> Interface {
     }
 }
 
-/// Adds what one line of `getifaddrs` says: the hardware address, or an IP address.
+/// Adds one entry of `getifaddrs`: the hardware address, or an IP address.
 fn add_entry(interface: &mut Interface, entry: &InterfaceAddress) {
     let Some(address) = &entry.address else { return };
     if let Some(link) = address.as_link_addr() {
@@ -196,7 +196,7 @@ fn prefix_len(netmask: IpAddr) -> u8 {
     u8::try_from(ones).unwrap_or(0)
 }
 
-/// Whether the first `prefix_len` bits are equal. Never for a prefix of no bits.
+/// Returns whether the first `prefix_len` bits are equal; false for 0 bits.
 fn same_prefix(a: IpAddr, b: IpAddr, prefix_len: u8) -> bool {
     let equal_bits = match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
@@ -215,21 +215,21 @@ fn complete(interface: &mut Interface, sys: &Path, conf: &Path) {
     };
     if is_same_interface(interface, &sys) {
         interface.mtu_bytes = number(&sys.join("mtu")).unwrap_or(interface.mtu_bytes);
-        // "-1" and 0 both stand for unknown.
+        // "-1" and 0 both mean unknown.
         interface.speed_mbps = number(&sys.join("speed")).filter(|&mbps| mbps != 0);
     } else if let Some(mtu_bytes) = number(&conf.join(&interface.name).join("mtu")) {
         interface.mtu_bytes = mtu_bytes;
     }
 }
 
-/// Whether `/sys` speaks of this interface, and not of one of the same name in another namespace.
+/// Returns whether `/sys` describes this interface, not one of the same name in another namespace.
 fn is_same_interface(interface: &Interface, sys: &Path) -> bool {
     let text = |file: &str| std::fs::read_to_string(sys.join(file)).unwrap_or_default();
     let same_mac = interface.mac.is_none_or(|mac| text("address").trim() == mac_text(mac));
     text("ifindex").trim() == interface.index.to_string() && same_mac
 }
 
-/// A MAC as Linux writes it, `52:54:00:12:34:56`.
+/// Returns a MAC in Linux's notation, `52:54:00:12:34:56`.
 #[must_use]
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")

@@ -1,16 +1,15 @@
-//! Which devices there are: names, where each comes from, and what the machine has to say about it.
+//! The devices of a user: their names, their addresses, and the state of their interfaces.
 //!
-//! A *link* ties a device name to an address or to a network interface, as `rdma link add rxe0 type
-//! rxe netdev eth0` does for the kernel. Which links exist is decided by the first of these that
-//! says anything:
+//! A *link* connects a device name with an address or a network interface, as `rdma link add rxe0
+//! type rxe netdev eth0` does for the kernel. The first of these sources that has a link defines
+//! all links:
 //!
 //! 1. the environment variable [`URXE_DEVICES`](ENVIRONMENT), for example
 //!    `rxe0=10.0.0.1,rxe1=eth0`;
 //! 2. the user's file `$XDG_CONFIG_HOME/urxe/links` or `~/.config/urxe/links` ([`config`]);
 //! 3. the built-in default: one device `rxe0` on 127.0.0.1.
 //!
-//! So without configuration nothing listens on a network. An environment variable or a file without
-//! any link counts as absent.
+//! So without configuration no device is reachable from a network.
 //!
 //! ```text
 //! text ──parse──> LinkSpec ──resolve (interface)──> ResolvedLink: addresses, GIDs, GUID, path MTU
@@ -20,9 +19,9 @@
 //! |---|---|
 //! | [`spec`] | [`LinkSpec`], [`LinkName`], [`Source`] and their text |
 //! | [`config`] | the user's file: read, add, remove |
-//! | [`interface`] | what the system has: interfaces, addresses, MTU, MAC, state, speed |
+//! | [`interface`] | the network interfaces: addresses, MTU, MAC, state, speed |
 //! | [`gid`] | [`Guid`], and the table of GIDs |
-//! | [`netlink`] | being told that an interface or address changed |
+//! | [`netlink`] | notifications of changed interfaces and addresses |
 //! | [`port_state`] | a link's state and GIDs while its device is open |
 //! | [`resolve`](mod@resolve) | a link's [`ResolvedLink`] on this machine |
 
@@ -46,11 +45,11 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// The environment variable that names the devices, before any file: `rxe0=10.0.0.1,rxe1=eth0`.
+/// The environment variable with the devices, which precedes any file: `rxe0=10.0.0.1,rxe1=eth0`.
 pub const ENVIRONMENT: &str = "URXE_DEVICES";
 
 urxe_types::errors! {
-    /// Why there is no such link, or why it cannot be used on this machine.
+    /// Why a link does not exist or cannot be used on this machine.
     #[derive(Debug, thiserror::Error)]
     pub enum LinkError {
         #[error("{origin}: {error}")]
@@ -67,7 +66,7 @@ urxe_types::errors! {
             interfaces.join(", ")
         )]
         AmbiguousAddress { given: IpAddr, interfaces: Vec<String> } = ENODEV,
-        /// An address no device can have: unspecified, multicast or broadcast.
+        /// An address that no device can have: unspecified, multicast or broadcast.
         #[error("{given} is not a unicast address")]
         NotUnicast { given: IpAddr } = ENODEV,
         #[error("interface {interface} has no IP address; give it one (ip address add \
@@ -82,7 +81,7 @@ urxe_types::errors! {
         #[error("cannot list the network interfaces: {0}; this needs netlink sockets, which a \
                  sandbox may refuse (AF_NETLINK in systemd's RestrictAddressFamilies=)")]
         Interfaces(io::Error) = ENODEV,
-        /// Neither `XDG_CONFIG_HOME` nor `HOME` says where the user's configuration is.
+        /// Neither `XDG_CONFIG_HOME` nor `HOME` is set to the user's configuration folder.
         #[error("no place for the list of links: set HOME or XDG_CONFIG_HOME")]
         NoHome = ENODEV,
         #[error("cannot read {}", path.display())]
@@ -100,7 +99,7 @@ urxe_types::errors! {
     }
 }
 
-/// Joins with commas; "none" for an empty list.
+/// Joins `items` with commas; returns "none" for an empty list.
 fn list<T: ToString>(items: &[T]) -> String {
     if items.is_empty() {
         return "none".to_owned();

@@ -1,9 +1,8 @@
-//! Being told when an interface or an address of this machine changes: a netlink socket
-//! (rtnetlink(7)).
+//! Notifications of changed interfaces and addresses: a netlink socket (rtnetlink(7)).
 //!
-//! What is told is not read, but for its being there: whoever is told looks at the interfaces anew
-//! ([`port_state`](super::port_state)). So a message that got lost for want of room costs nothing, as the
-//! kernel says that one did. Only the kernel sends to these groups, or root.
+//! The content of a message is ignored. After any message the caller reads all interfaces
+//! ([`port_state`](super::port_state)), so a lost message costs nothing, because the kernel reports
+//! the loss. Only the kernel and root can send to these groups.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,20 +12,20 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR` (linux/rtnetlink.h).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
-/// Messages taken in a row before somebody looks.
+/// The most messages that one call takes.
 const MAX_MESSAGES: usize = 256;
 
-/// Readable when something changed.
+/// A subscription to changes. Its descriptor is readable when something changed.
 #[derive(Debug)]
 pub struct Changes {
     socket: OwnedFd,
 }
 
 impl Changes {
-    /// Told from now on, about the caller's network namespace.
+    /// Subscribes to changes in the caller's network namespace, from now on.
     ///
     /// # Errors
-    /// The system's, where a sandbox refuses netlink.
+    /// The system's, if a sandbox refuses netlink.
     pub fn watch() -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // NETLINK_ROUTE is protocol 0, the default.
@@ -35,13 +34,13 @@ impl Changes {
         Ok(Self { socket })
     }
 
-    /// Takes what was told. Whether there was anything.
+    /// Takes the pending messages. Returns whether there were any.
     pub fn take(&self) -> bool {
         let mut message = [0_u8; 4096];
         let mut any = false;
         for _ in 0..MAX_MESSAGES {
             match recv(&self.socket, &mut message, RecvFlags::TRUNC) {
-                // NOBUFS: more was told than the socket holds.
+                // NOBUFS: messages were lost because the socket's buffer was full.
                 Ok(_) | Err(Errno::NOBUFS) => any = true,
                 Err(Errno::INTR) => {}
                 Err(_) => break,

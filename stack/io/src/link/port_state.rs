@@ -1,10 +1,10 @@
-//! What of a link changes while its device is open: whether the interface carries packets, and
-//! which of its addresses are there.
+//! The state of a link that changes while its device is open: whether the interface carries
+//! packets, and its addresses.
 //!
-//! The GID table keeps its places, as the kernel's does: an entry whose address goes is empty (the
-//! zero GID) until the address comes back, and an address that is new takes a place of its own. The
-//! driver opens a port for a new address; where that fails it is in the table but not
-//! [assigned](GidEntry::assigned), and peers do not reach it.
+//! As in the kernel, entries of the GID table keep their index. If an address is removed, its entry
+//! has the zero GID until the address comes back. A new address gets a new entry. The driver opens
+//! a port for the address; if that fails, the entry is not [assigned](GidEntry::assigned), and
+//! peers cannot reach the address.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ use super::{GidEntry, Interface, OperState, ResolvedLink, Source};
 #[cfg(test)]
 mod tests;
 
-/// Places in the table at most: an index has 8 bits.
+/// The most entries of the table: an index has 8 bits.
 const MAX_GIDS: usize = 255;
 
-/// A link as it is now.
+/// The current state of a link.
 #[derive(Clone, Debug)]
 pub struct PortState {
     source: Source,
@@ -26,11 +26,11 @@ pub struct PortState {
     places: Vec<Place>,
     state: OperState,
     gids: Vec<GidEntry>,
-    /// Addresses that came later and have a port, there or not.
+    /// Added addresses that have a port, whether they are present or not.
     ports: Vec<IpAddr>,
 }
 
-/// A place of the table, and whose it is, there or not.
+/// An entry of the table, whether its address is present or not.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     gid: Gid,
@@ -41,23 +41,23 @@ struct Place {
 enum Origin {
     /// An address that the device was opened with.
     Opened,
-    /// Made from the MAC without being an address: there as long as the interface.
+    /// Made from the MAC and not an address: present as long as the interface.
     Mac,
-    /// An address that came later.
+    /// An address that was added later.
     Later,
 }
 
-/// What changed since the last look.
+/// The changes since the last refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Whether the port is active.
+    /// Whether the port became active or inactive.
     pub active: bool,
-    /// The GID table.
+    /// Whether the GID table changed.
     pub gids: bool,
 }
 
 impl PortState {
-    /// As the link was resolved.
+    /// Starts with the state of the resolved link.
     #[must_use]
     pub fn new(link: &ResolvedLink) -> Self {
         let place = |entry: &GidEntry| Place {
@@ -74,20 +74,20 @@ impl PortState {
         }
     }
 
-    /// Whether the interface carries packets; [`OperState::Disabled`] if it is gone.
+    /// Returns whether the interface carries packets; [`OperState::Disabled`] if it vanished.
     #[must_use]
     pub fn state(&self) -> OperState {
         self.state
     }
 
-    /// The GID table; empty places have the zero GID.
+    /// Returns the GID table; empty entries have the zero GID.
     #[must_use]
     pub fn gids(&self) -> &[GidEntry] {
         &self.gids
     }
 
-    /// Looks at the machine's interfaces. `open`: opens a port for a new address; whether it has
-    /// one then. What changed.
+    /// Updates the state from the machine's interfaces, and returns the changes. `open` opens a
+    /// port for a new address and returns whether that worked.
     pub fn refresh(
         &mut self,
         interfaces: &[Interface],
@@ -98,8 +98,8 @@ impl PortState {
             interface.addresses.iter().for_each(|ip| self.make_place(interface, ip.address));
             let late = self.places.iter().filter(|place| place.origin == Origin::Later);
             for address in late.map(|place| place.gid.to_ip()) {
-                // One that is tentative yet (IPv6) is tried again when it is not: that is told,
-                // too.
+                // A tentative IPv6 address is tried again when it becomes valid, which is another
+                // change.
                 if interface.has(address) && !self.ports.contains(&address) && open(address) {
                     self.ports.push(address);
                 }
@@ -114,7 +114,7 @@ impl PortState {
         Changed { active, gids }
     }
 
-    /// A place for an address that has none, if there is room.
+    /// Adds an entry for an address that has none, if there is room.
     fn make_place(&mut self, interface: &Interface, address: IpAddr) {
         let place = Place { gid: Gid::from_ip(address), origin: Origin::Later };
         if self.places.iter().any(|other| other.gid == place.gid) {
@@ -125,7 +125,7 @@ impl PortState {
         match self.places.iter().position(is_free) {
             Some(free) => self.places[free] = place,
             None if self.places.len() < MAX_GIDS => self.places.push(place),
-            None => tracing::warn!(%address, "a new address: the GID table has no room for it"),
+            None => tracing::warn!(%address, "the GID table has no room for a new address"),
         }
     }
 }

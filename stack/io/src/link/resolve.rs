@@ -1,4 +1,4 @@
-//! What a link is on this machine: its addresses, its GIDs, its GUID, its path MTU.
+//! Resolves a link on this machine: its addresses, GIDs, GUID and path MTU.
 
 use std::net::IpAddr;
 
@@ -10,21 +10,21 @@ use urxe_types::attr::PathMtu;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of an IP packet that are not payload, at most: IPv6 40, UDP 8, BTH 12, XRCETH 4, RETH 16,
+/// The most bytes of an IP packet that are not payload: IPv6 40, UDP 8, BTH 12, XRCETH 4, RETH 16,
 /// ImmDt 4, ICRC 4.
 pub const MAX_HEADERS: u32 = 88;
 
-/// The smallest interface MTU a device can be made on, in bytes.
+/// The smallest interface MTU of a device, in bytes.
 pub const MIN_INTERFACE_MTU: u32 = PathMtu::Mtu256.bytes() as u32 + MAX_HEADERS;
 
-/// A link as it is on this machine now.
+/// The current state of a link on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedLink {
-    /// What was asked for.
+    /// The link that was resolved.
     pub spec: LinkSpec,
     /// The interface that has the addresses.
     pub interface: Interface,
-    /// The device's own addresses, at least one: what its sockets bind to.
+    /// The device's own addresses, at least one: its sockets bind to them.
     pub addresses: Vec<IpAddr>,
     /// The GID table, at least one entry.
     pub gids: Vec<GidEntry>,
@@ -35,14 +35,14 @@ pub struct ResolvedLink {
 }
 
 impl ResolvedLink {
-    /// Whether the port is active: the interface is up and has a carrier.
+    /// Returns whether the port is active: the interface is up and has a carrier.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.interface.state == OperState::Up
     }
 }
 
-/// The largest path MTU whose packets always fit an interface MTU; `None` below
+/// Returns the largest path MTU whose packets always fit an interface MTU; `None` below
 /// [`MIN_INTERFACE_MTU`].
 ///
 /// 1500 gives 1024; 9000 and 65536 give 4096.
@@ -52,7 +52,7 @@ pub fn path_mtu_for(mtu_bytes: u32) -> Option<PathMtu> {
     PathMtu::at_most(usize::try_from(payload).unwrap_or(usize::MAX))
 }
 
-/// Finds out what `spec` is on this machine.
+/// Resolves `spec` on this machine.
 ///
 /// # Errors
 /// [`LinkError`] if the machine has no such address or interface, the interface has no address, or
@@ -61,7 +61,7 @@ pub fn resolve(spec: &LinkSpec) -> Result<ResolvedLink, LinkError> {
     resolve_on(spec, &interfaces()?)
 }
 
-/// Finds out what `spec` is on a machine with these interfaces.
+/// Resolves `spec` on a machine with these interfaces.
 ///
 /// # Errors
 /// As [`resolve`].
@@ -111,8 +111,8 @@ fn interface_named<'a>(
     })
 }
 
-/// The interface that has `address`. A link-local address may stand on several: then it does not
-/// say which.
+/// Returns the interface that has `address`. A link-local address of several interfaces is
+/// ambiguous.
 fn interface_with(address: IpAddr, interfaces: &[Interface]) -> Result<&Interface, LinkError> {
     if !gid::is_unicast(address) {
         return Err(LinkError::NotUnicast { given: address });

@@ -1,7 +1,7 @@
 //! One link as text: `rxe0=10.0.0.1`, `rxe1 = eth0`.
 //!
-//! The same entry stands in the environment variable, several separated by commas, and in the
-//! user's file, one a line with blank lines and `#` comments:
+//! The environment variable has several entries separated by commas. The user's file has one entry
+//! a line, with blank lines and `#` comments:
 //!
 //! ```text
 //! list   = [entry] *("," [entry])          the environment variable
@@ -11,8 +11,8 @@
 //! source = IPv4 or IPv6 address / name of a network interface
 //! ```
 //!
-//! A source that reads as an address is one. Invariant: what [`LinkSpec`] displays parses to the
-//! same value.
+//! A source that can be parsed as an address is an address. Invariant: the text that [`LinkSpec`]
+//! displays parses to the same value.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ pub const MAX_INTERFACE_LEN: usize = 15;
 pub struct LinkName(String);
 
 impl LinkName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -53,10 +53,10 @@ impl FromStr for LinkName {
     }
 }
 
-/// What a device is made from.
+/// The source of a device's addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// One address of this machine: the device has that address alone.
+    /// One address of this machine: the device has only that address.
     Address(IpAddr),
     /// A network interface: the device has all its addresses.
     Interface(String),
@@ -84,12 +84,12 @@ impl FromStr for Source {
 pub struct LinkSpec {
     /// The device's name.
     pub name: LinkName,
-    /// What it is made from.
+    /// The source of its addresses.
     pub source: Source,
 }
 
 impl LinkSpec {
-    /// The device that exists when nothing is configured: `rxe0` on 127.0.0.1.
+    /// Returns the device that exists without configuration: `rxe0` on 127.0.0.1.
     #[must_use]
     pub fn built_in() -> Self {
         Self {
@@ -114,7 +114,7 @@ impl FromStr for LinkSpec {
     }
 }
 
-/// What is wrong with a list of links, and where.
+/// The first mistake in a list of links, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {reason}")]
 pub struct ParseError {
@@ -122,12 +122,12 @@ pub struct ParseError {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What is wrong there.
+    /// The mistake.
     pub reason: ParseReason,
 }
 
 urxe_types::errors! {
-    /// What is wrong with an entry. What was given is repeated as it stood.
+    /// A mistake in an entry, with the text of the entry.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum ParseReason {
         /// An entry without `=`.
@@ -145,7 +145,7 @@ urxe_types::errors! {
         #[error("the device name {given:?} has {found:?}; a name is a letter, then letters, digits, \
                  '_', '-' and '.'")]
         NameCharacter { given: String, found: char } = ENODEV,
-        /// Neither an address nor what could name an interface.
+        /// Neither an address nor a possible name of an interface.
         #[error("{given:?} is neither an IP address nor the name of a network interface")]
         BadSource { given: String } = ENODEV,
         #[error("the device {given} is listed a second time; the first is on line {first_line}, \
@@ -154,7 +154,7 @@ urxe_types::errors! {
     }
 }
 
-/// Parses a comma-separated list, as in the environment variable. Empty entries count for nothing.
+/// Parses a comma-separated list, as in the environment variable. Empty entries are ignored.
 ///
 /// # Errors
 /// [`ParseError`] for the first entry that does not follow the grammar or repeats a name.
@@ -180,17 +180,17 @@ pub fn parse_file(text: &str) -> Result<Vec<LinkSpec>, ParseError> {
     Ok(links.into_specs())
 }
 
-/// The line up to its comment.
+/// Returns the line up to its comment.
 pub(super) fn strip_comment(line: &str) -> &str {
     line.split_once('#').map_or(line, |(entry, _)| entry)
 }
 
-/// Entries so far, each with its line and column.
+/// The entries so far, each with its line and column.
 #[derive(Default)]
 struct Links(Vec<(LinkSpec, usize, usize)>);
 
 impl Links {
-    /// Adds `entry`, which starts `start` characters into `line`; a blank one counts for nothing.
+    /// Adds `entry`, which starts `start` characters into `line`. Ignores a blank entry.
     fn add(&mut self, entry: &str, line: usize, start: usize) -> Result<(), ParseError> {
         if entry.trim().is_empty() {
             return Ok(());
@@ -226,7 +226,7 @@ fn parse_entry(entry: &str, line: usize, start: usize) -> Result<LinkSpec, Parse
     Ok(LinkSpec { name, source })
 }
 
-/// How many characters of white space `text` begins with; 0 if it has nothing else.
+/// Returns the number of leading white-space characters of `text`; 0 if `text` is blank.
 fn blanks(text: &str) -> usize {
     if text.trim().is_empty() { 0 } else { text.chars().take_while(|c| c.is_whitespace()).count() }
 }
@@ -254,7 +254,7 @@ fn parse_source(text: &str) -> Result<Source, ParseReason> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(Source::Address(address.to_canonical()));
     }
-    // The kernel refuses '/', ':' and white space in names; the rest would not survive our own
+    // The kernel refuses '/', ':' and white space in names; the others have a meaning in this
     // grammar.
     let forbidden =
         |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | ',' | '=' | '#');

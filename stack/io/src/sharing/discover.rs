@@ -1,6 +1,7 @@
-//! Finds the group of an address, or creates it: an election among the processes that open it.
+//! Finds or creates the group of an address: an election among the processes that open the address.
 //!
-//! Each round asks the address's processes, and tries to create the group if none gives it.
+//! Each round asks the processes of the address for the group, and tries to create the group if no
+//! process replies with the group.
 //!
 //! | in | out |
 //! |---|---|
@@ -12,9 +13,10 @@
 //! | [`CreateGroupError::Refused`]: by the system | the address is for this process alone |
 //! | another error of creating | that error |
 //!
-//! If two processes look at once, the creation lock, an abstract name, lets one of them create. It
-//! makes sure by a trial bind without SO_REUSEPORT that no socket of an older group is left. The
-//! trial bind also tells whether a silent process still holds the port.
+//! If two processes start at once, the creation lock, an abstract name, lets one of them create the
+//! group. That process binds the port on trial without SO_REUSEPORT, to make sure that no socket of
+//! an older group is left. The trial also detects a process that does not reply but still holds the
+//! port.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -31,20 +33,20 @@ use crate::sys::{clock, unix};
 use crate::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
 use urxe_types::owner::Owner;
 
-/// How long a joining process tries, since its first round, while a silent process has the port or
-/// another one has the creation lock. Each [`rendezvous::request_group`] blocks for up to 250 ms at each silent
-/// desk.
+/// How long a joining process tries, since its first round, while a process that does not reply has
+/// the port or another process has the creation lock. Each [`rendezvous::request_group`] blocks for
+/// up to 250 ms at each rendezvous server that does not reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a joining process tries, since its first round, while the port is taken and no process
-/// of the address listens. A process may have got the group from one that died since, and not have
-/// opened its desk yet.
+/// of the address listens. A process may have got the group from one that has died since, and not
+/// have opened its rendezvous server yet.
 const ORPHAN_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The outcome of trying to create a group.
 enum Attempt {
-    /// It is there.
+    /// The group exists.
     Found(Box<Group>),
-    /// It cannot be created now.
+    /// The group cannot be created now.
     Blocked(Obstacle),
 }
 
@@ -55,29 +57,29 @@ enum Obstacle {
     CreationLocked,
     /// Another process has the port.
     PortTaken,
-    /// The port was taken between the trial bind and the creation, in spite of the creation lock:
-    /// by another program, or by a child just forked that still has a copy of the trial socket.
+    /// The port was taken between the trial and the creation, in spite of the creation lock: by
+    /// another program, or by a child just forked that still has a copy of the trial socket.
     Overtaken,
 }
 
-/// A round that gave no group.
+/// A round that did not find or create the group.
 #[derive(Clone, Copy, Debug)]
 struct FailedRound {
     obstacle: Obstacle,
-    /// A process of the address listens, but does not reply.
+    /// Whether a process of the address listens but does not reply.
     has_unresponsive_listener: bool,
-    /// The process that has the desk, the lock or the port, as far as it can be told.
+    /// The process that has the rendezvous server, the lock or the port, if known.
     holder: Option<Owner>,
-    /// Since the first round.
+    /// The time since the first round.
     waited: Duration,
 }
 
 /// The step after a failed round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Another round.
+    /// Start another round.
     Retry,
-    /// The address is in use.
+    /// Fail, because the address is in use.
     InUse,
 }
 
@@ -87,7 +89,8 @@ impl FailedRound {
         let timeout = match self.obstacle {
             Obstacle::CreationLocked => REPLY_TIMEOUT,
             Obstacle::PortTaken if self.has_unresponsive_listener => REPLY_TIMEOUT,
-            // A silent listener does not matter once the trial bind succeeded: the port was free.
+            // After a successful trial, a listener that does not reply does not matter: the port
+            // was free.
             Obstacle::PortTaken | Obstacle::Overtaken => ORPHAN_TIMEOUT,
         };
         let is_other_owner = self.holder.is_some_and(|owner| owner.uid != own_uid);
@@ -95,7 +98,7 @@ impl FailedRound {
     }
 }
 
-/// Returns the group of `address`: that of the processes that have it, or a new one.
+/// Returns the existing group of `address`, or a new one.
 pub(super) fn discover_or_create(
     address: SharedAddress,
     config: &UdpConfig,
@@ -108,7 +111,7 @@ pub(super) fn discover_or_create(
             JoinReply::NoReply(owner) => Some(owner),
             JoinReply::NoListener => None,
         };
-        tracing::debug!(%address, "looked for processes");
+        tracing::debug!(%address, "requested the group from other processes");
         let obstacle = match try_create(address, config)? {
             Attempt::Found(group) => return Ok(*group),
             Attempt::Blocked(obstacle) => obstacle,
@@ -128,7 +131,7 @@ pub(super) fn discover_or_create(
     }
 }
 
-/// Creates the group under the creation lock, unless another process has it.
+/// Creates the group under the creation lock, unless another process has the lock.
 fn try_create(address: SharedAddress, config: &UdpConfig) -> Result<Attempt, CreateGroupError> {
     let _lock = match close_on_fork(|| unix::listen_at(&address.creation_lock_name())) {
         Ok(lock) => lock,
@@ -137,12 +140,13 @@ fn try_create(address: SharedAddress, config: &UdpConfig) -> Result<Attempt, Cre
             return Err(CreateGroupError::Refused { call: "an abstract local socket", errno });
         }
     };
-    tracing::debug!(%address, "may create the group");
-    // It may have been created since the look for processes. After other replies the bind decides.
+    tracing::debug!(%address, "took the creation lock");
+    // Another process may have created the group since the last request. After other replies the
+    // bind decides.
     if let JoinReply::Joined(group) = rendezvous::request_group(address) {
         return Ok(Attempt::Found(group));
     }
-    // Without SO_REUSEPORT: succeeds only if no socket of an older group is left.
+    // Without SO_REUSEPORT this succeeds only if no socket of an older group is left.
     match UdpPort::open(config.clone()) {
         Ok(port) => drop(port),
         Err(OpenPortError::AddressInUse { .. }) => {

@@ -1,14 +1,14 @@
-//! Packets that arrived in the wrong process, on their way to the right one.
+//! The message format for packets that one process forwards to another of the same address.
 //!
 //! ```text
-//!  0     1         2         4              8            9            10             26            42
-//! +-----+---------+---------+--------------+------------+------------+--------------+-------------+--------
-//! | 'F' | version | port of | segment size | traffic    | hop        | source       | destination | payload
-//! |     |         | source  |              | class      | limit      | address      | address     |
-//! +-----+---------+---------+--------------+------------+------------+--------------+-------------+--------
+//!  0     1         2        4              8         9       10        26            42
+//! +-----+---------+--------+--------------+---------+-------+---------+-------------+---------
+//! | 'F' | version | source | segment size | traffic | hop   | source  | destination | payload
+//! |     |         | port   |              | class   | limit | address | address     |
+//! +-----+---------+--------+--------------+---------+-------+---------+-------------+---------
 //! ```
-//! One message of a local socket; numbers in the machine's byte order, addresses as IPv6 (RFC 4291,
-//! 2.5.5.2). It never leaves the machine.
+//! Each packet is one message of a local socket and never leaves the machine. Numbers are in the
+//! machine's byte order; addresses are IPv6 or IPv4-mapped (RFC 4291, 2.5.5.2).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ pub(super) const VERSION: u8 = 1;
 /// Bytes before the payload.
 pub(super) const HEADER_LEN: usize = 42;
 
-/// The header for `datagrams`, whose payload follows.
+/// Returns the header for `datagrams`, whose payload follows it.
 pub(super) fn header(datagrams: &Datagrams<'_>) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[..2].copy_from_slice(&[FORWARD, VERSION]);
@@ -31,7 +31,7 @@ pub(super) fn header(datagrams: &Datagrams<'_>) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// Reads a message; `None` if it is none of this kind.
+/// Parses a message; `None` if it is not a forwarded packet.
 pub(super) fn parse(message: &[u8]) -> Option<Datagrams<'_>> {
     let (header, payload) = message.split_first_chunk::<HEADER_LEN>()?;
     let segment_size = u32::from_ne_bytes(std::array::from_fn(|n| header[4 + n])) as usize;

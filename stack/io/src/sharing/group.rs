@@ -1,8 +1,9 @@
-//! The group of an address: its sockets, its table, and who in this process uses them.
+//! The group of an address: its sockets, its table, and the devices of this process that use them.
 //!
-//! Within a process record locks exclude nobody, and closing the table's descriptor would release
-//! all of them. So a process has one `Group` an address, which all its devices share, with a mutex
-//! of its own; it is found and dropped under the lock of the [`Registry`].
+//! Within a process record locks exclude no thread, and closing the table's descriptor would
+//! release all of the process's locks. So a process has one `Group` for an address, with a mutex of
+//! its own, which all its devices share. The lock of the address in the [`Registry`] protects
+//! finding and dropping the group.
 
 use std::os::fd::OwnedFd;
 use std::sync::Weak;
@@ -20,15 +21,15 @@ use crate::udp::{OpenPortError, UdpConfig, bind_shared, failed};
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
 use urxe_types::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 
-/// How long the group's lock is tried for. It is held for microseconds, unless its holder is
-/// stopped.
+/// How long a thread tries to lock the group. The holder has the lock for microseconds, unless
+/// stopped by a signal.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The groups that this process uses.
 pub(super) static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::default);
 
-/// The groups of a process, each behind a lock of its own that is held while it is found or
-/// dropped. A search may last seconds; those for other addresses do not wait for it.
+/// The groups of a process, each under its own lock, which is held while the group is searched for
+/// or dropped. A search may last seconds; searches for other addresses do not wait.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     entries: Mutex<Vec<(SharedAddress, Entry)>>,
@@ -37,7 +38,7 @@ pub(super) struct Registry {
 type Entry = Arc<Mutex<Weak<Group>>>;
 
 impl Registry {
-    /// The group of `address`, found by `find` if this process does not use it yet.
+    /// Returns the group of `address`, which `find` finds if this process does not use it yet.
     pub fn group<E>(
         &self,
         address: SharedAddress,
@@ -53,21 +54,21 @@ impl Registry {
         Ok(group)
     }
 
-    /// Lets go of a group. Were it dropped without the lock, another thread could find it again
-    /// through another process and take a slot, whose lock the kernel would release when this one's
-    /// descriptor is closed.
+    /// Drops a group under its lock. Without the lock, another thread could get the group through
+    /// another process and claim a slot. The kernel would release that slot's lock when this thread
+    /// closes its descriptor.
     pub fn release(&self, group: Arc<Group>) {
         let entry = self.entry(group.address);
         let _known = lock(&entry);
         match Arc::into_inner(group) {
-            // Another copy of this library in the process has locks of its own on the table: it
-            // must stay open.
+            // Another copy of this library in the process has its own locks on the table, so the
+            // descriptor must stay open.
             Some(group) if group.has_foreign_claims() => std::mem::forget(group),
             _ => {}
         }
     }
 
-    /// The entry of `address`. Those that no thread uses and that have no group are removed.
+    /// Returns the entry of `address`. Removes entries that no thread uses and that have no group.
     fn entry(&self, address: SharedAddress) -> Entry {
         let mut entries = lock(&self.entries);
         entries.retain(|(_, entry)| {
@@ -83,24 +84,24 @@ impl Registry {
     }
 }
 
-/// See the module.
+/// This process's view of the group of an address.
 #[derive(Debug)]
 pub(super) struct Group {
     pub address: SharedAddress,
     pub table: Table,
     pub pool: SocketPool,
-    /// Other processes use the address, or did.
+    /// Whether another process has used the address at any time.
     pub has_been_shared: AtomicBool,
     process: Process,
-    /// What this process's devices have, by slot: the number of the claim, or 0.
+    /// The claim of this process's device in each slot, or 0.
     claims: Mutex<[u64; 64]>,
 }
 
-/// What stands in the table of services.
+/// The services in the table.
 pub(super) struct Services {
-    /// Those of living processes, each with its index in the table.
+    /// Services of living processes, each with its index in the table.
     pub alive: Vec<(usize, Service)>,
-    /// An index that is free.
+    /// A free index in the table.
     pub free: Option<usize>,
 }
 
@@ -117,7 +118,7 @@ impl Drop for Locked<'_> {
 }
 
 impl Group {
-    /// A new group, with everybody's socket and the steering. The port must be free.
+    /// Makes a new group with the common socket and the steering program. The port must be free.
     pub fn create(address: SharedAddress, config: &UdpConfig) -> Result<Self, CreateGroupError> {
         let refused = |call| move |errno| CreateGroupError::Refused { call, errno };
         let table = Table::new().map_err(refused("memfd_create"))?;
@@ -126,7 +127,7 @@ impl Group {
         steering::attach(&*common).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         pool.put(&common).map_err(refused("SCM_RIGHTS"))?;
         let group = Self::new(address, table, pool, false);
-        // Whether a peek makes new descriptors; not all that call themselves Linux do that.
+        // Some systems that report themselves as Linux do not duplicate descriptors on a peek.
         match group.locked().and_then(|locked| locked.peek(steering::COMMON_SOCKET)) {
             Ok(Some(again)) if again.local_addr().ok() == common.local_addr().ok() => Ok(group),
             Ok(_) => Err(CreateGroupError::Refused { call: "MSG_PEEK", errno: Errno::OPNOTSUPP }),
@@ -134,7 +135,7 @@ impl Group {
         }
     }
 
-    /// The group that another process passed on: table, and both ends of the pool.
+    /// Makes the group that another process sent: the table, and both ends of the pool.
     pub fn passed(
         address: SharedAddress,
         [table, end_in, end_out]: [CloseOnFork<OwnedFd>; 3],
@@ -154,13 +155,13 @@ impl Group {
         }
     }
 
-    /// Locks the group, unless somebody has it locked.
+    /// Locks the group, unless another thread or process has locked it.
     pub fn try_locked(&self) -> Result<Option<Locked<'_>>, Errno> {
         let Some(claims) = try_lock(&self.claims) else { return Ok(None) };
         Ok(self.table.try_lock_group()?.then_some(Locked { group: self, claims }))
     }
 
-    /// Locks the group.
+    /// Locks the group, or fails with `EBUSY` after [`LOCK_TIMEOUT`].
     pub fn locked(&self) -> Result<Locked<'_>, Errno> {
         let claims = lock(&self.claims);
         let deadline = clock::now() + LOCK_TIMEOUT;
@@ -173,7 +174,7 @@ impl Group {
         Ok(Locked { group: self, claims })
     }
 
-    /// Takes a slot; the number of the claim, or `None` if somebody has the slot.
+    /// Claims a slot with the number `claim`. Returns whether the slot was free.
     pub fn try_claim(&self, slot: u8, claim: u64) -> Result<bool, Errno> {
         let mut claims = lock(&self.claims);
         if claims[usize::from(slot)] != 0 {
@@ -181,7 +182,8 @@ impl Group {
         }
         let record = self.table.record(slot)?;
         if record.claim != 0 && record.process == self.process {
-            // Of another copy of this library in this process, which no lock tells.
+            // The slot belongs to another copy of this library in this process; locks do not
+            // exclude that copy.
             return Ok(false);
         }
         if !self.table.try_lock_slot(slot)? {
@@ -192,11 +194,11 @@ impl Group {
         Ok(true)
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub fn release_slot(&self, slot: u8) {
         let mut claims = lock(&self.claims);
         claims[usize::from(slot)] = 0;
-        // What remains if it cannot be written is what a killed process leaves.
+        // If the write fails, the record looks like that of a killed process.
         let _ = self.table.set_record(slot, Record::NONE);
         self.table.unlock_slot(slot);
     }
@@ -211,12 +213,12 @@ impl Group {
 }
 
 impl Locked<'_> {
-    /// The socket at `index`, if the group has so many.
+    /// Returns the socket at `index`, if the group has it.
     pub fn peek(&self, index: u32) -> Result<Option<CloseOnFork<Socket>>, Errno> {
         self.group.pool.peek(index)
     }
 
-    /// The socket at `index`; the group grows until it has it.
+    /// Returns the socket at `index`. Adds sockets to the group until it has that one.
     pub fn socket(
         &self,
         index: u32,
@@ -240,16 +242,17 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether some process, this one or another, has the slot. Until the group is unlocked nobody
-    /// of this process takes it; another may.
+    /// Returns whether a device of this or another process has the slot. While the group is locked
+    /// no thread of this process can claim the slot, but another process can.
     pub fn is_taken(&self, slot: u8) -> bool {
-        // Without other processes no lock need be asked for, which costs a system call a slot.
+        // Without other processes the locks need not be queried, which costs a system call for each
+        // slot.
         let has_been_shared = || self.group.has_been_shared.load(Ordering::Relaxed);
         self.claims[usize::from(slot)] != 0
             || has_been_shared() && self.group.table.is_slot_held_elsewhere(slot)
     }
 
-    /// The services that are listened on.
+    /// Returns the services of living processes.
     pub fn services(&self) -> Result<Services, Errno> {
         let mut services = Services { alive: Vec::new(), free: None };
         for (index, service) in self.group.table.services()?.into_iter().enumerate() {
@@ -274,13 +277,13 @@ impl Locked<'_> {
 /// Why a group cannot be created.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CreateGroupError {
-    /// The system lacks what sharing needs.
+    /// The system refused a call that sharing needs.
     Refused {
-        /// What it refused.
+        /// The system call.
         call: &'static str,
-        /// How.
+        /// The error.
         errno: Errno,
     },
-    /// The port.
+    /// The port cannot be opened.
     Port(OpenPortError),
 }

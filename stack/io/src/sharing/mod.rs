@@ -4,30 +4,34 @@
 //!                      SO_REUSEPORT group of 127.0.0.1:4791, steered by QPN (sys/steering.rs)
 //!  packets ──────────> | 0: common | 1: slot 0 | 2: slot 1 | 3: slot 2 | ...
 //!                           |           |           |           |
-//!                      all processes  process A   process B   no process: discarded, MADs get a reply
+//!                      all processes  process A   process B   no process: discarded
 //! ```
-//! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the
-//! kernel's group must never move, so its sockets are never closed while any process uses the
-//! address: they lie in a `socket_pool` that all processes have, from which each takes those it
-//! reads. A joining process asks the `rendezvous` servers, one after the other, and gets
-//! `socket_pool` and `table`. It claims the lowest free slot by a lock that ends with the process.
-//! It drops the packets that a dead process left in the slot's socket before it uses the slot. So
-//! any process may die at any moment without a cleanup: the kernel frees abstract names, memory
+//! A process has a *slot* of the address, which its queue pair numbers contain. Indices in the
+//! kernel's group must never move, so no socket of the group is closed while any process uses the
+//! address. The sockets are in a `socket_pool` that all processes have, and each process takes the
+//! sockets that it reads.
+//!
+//! A joining process asks the `rendezvous` servers, one after the other, for `socket_pool` and
+//! `table`. The process claims the lowest free slot by a lock that ends with the process. Before
+//! using the slot, the process drops the packets that a dead process left in the slot's socket.
+//!
+//! So a process may die at any moment without a clean-up: the kernel frees abstract names, memory
 //! files, locks and sockets with their last user.
 //!
-//! A packet that arrives in the wrong process (merged with another's by the kernel, or sent by hash
-//! to a slot that does not exist yet) is handed in at the right rendezvous. Where the system lacks one of
-//! these features, an address is for one process alone ([`PortSet::sharing_error`]).
+//! A packet can arrive in the wrong process: the kernel merged it with another process's packet, or
+//! its slot has no socket yet and the kernel chose one by a hash. That process forwards the packet
+//! to the right one. If the system lacks one of these features, the address is for one process
+//! alone ([`PortSet::sharing_error`]).
 //!
 //! | file | subject |
 //! |---|---|
 //! | `shared_address` | an address, its names, and the processes that share or hold it |
 //! | `table` | slots and services: the memory file and its locks |
 //! | `socket_pool` | the sockets |
-//! | `group` | both, as one process uses them |
+//! | `group` | table and pool, as one process uses them |
 //! | `discover` | how a process finds the group, or creates it |
-//! | `rendezvous` | joining processes, and packets from other processes |
-//! | `forward` | how such a packet is passed on |
+//! | `rendezvous` | requests to join, forwarded packets, and requests for a listing |
+//! | `forward` | the format of a forwarded packet |
 //!
 //! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
 
@@ -70,30 +74,30 @@ pub use self::rendezvous::listing_of;
 pub use self::shared_address::{Sharer, sharers};
 pub use urxe_types::owner::{ListenError, Owner};
 
-/// Batches read from the socket of a dead process at a time. A stream of data ends sooner, since
+/// Batches read from the socket of a dead process at a time. A stream of data ends earlier, because
 /// no process acknowledges it.
 const MAX_ORPHANED_BATCHES: usize = 256;
-/// How long between two tries.
+/// The time between two attempts.
 const RETRY: Duration = Duration::from_millis(2);
-/// How often all slots are tried: that of a process that is just dying may have its name a little
-/// longer than its lock.
+/// How many times all slots are tried. A dying process may keep its abstract name a little longer
+/// than its lock.
 const CLAIM_ROUNDS: usize = 50;
 
-/// A device's place among the processes of its addresses.
+/// The slot and the ports of a device on its addresses.
 #[derive(Debug)]
 pub struct PortSet {
     /// The process slot, the same on all addresses.
     pub slot: u8,
-    /// For each address in order: the port.
+    /// The port of each address, in order.
     pub ports: Vec<UdpPort>,
-    /// For each address that is shared.
+    /// The membership of each address that is shared.
     pub members: Vec<Member>,
-    /// The call that the system refused and its error, if an address is therefore this device's
-    /// alone; of several such addresses the last one's.
+    /// The system call that failed with its error, if an address is therefore for this device
+    /// alone; for several such addresses, that of the last.
     pub sharing_error: Option<(&'static str, Errno)>,
 }
 
-/// A device's membership in the group of one address. Ends when it is dropped.
+/// A device's membership in the group of one address. Dropping it ends the membership.
 #[derive(Debug)]
 pub struct Member {
     group: Option<Arc<Group>>,
@@ -102,7 +106,7 @@ pub struct Member {
     rendezvous: Option<RendezvousServer>,
     /// The common socket, which all processes of the address read.
     common: Option<UdpPort>,
-    /// The sockets of other slots, of those that were looked at. They never change.
+    /// The sockets of other slots that were looked up. They never change.
     others: Box<[OnceLock<CloseOnFork<Socket>>]>,
     process: ProcessId,
 }
@@ -123,11 +127,10 @@ impl Lookup {
 }
 
 /// Opens ports on all of a device's addresses, together with the other processes of this user that
-/// have them. Each try of a slot draws from `random`, once for each address.
+/// have them. Each attempt at a slot calls `random` once for each address.
 ///
 /// # Errors
-/// [`OpenPortError`], if another user or another program has an address, or as many processes as
-/// can share one.
+/// [`OpenPortError`], if another user or another program has an address, or all slots are taken.
 pub fn join(
     configs: &[UdpConfig],
     mut random: impl FnMut() -> u64,
@@ -171,7 +174,7 @@ fn join_found(
     Ok(joined)
 }
 
-/// Opens the port of one more address, for a device that has `slot` already.
+/// Opens the port of one more address for a device that already has `slot`.
 ///
 /// # Errors
 /// As [`join`]; [`OpenPortError::SlotTaken`] if another process has the slot there.
@@ -193,8 +196,8 @@ pub fn join_late(
     joined
 }
 
-/// Returns the group of an address that this process has, or else discovers or creates it. Each
-/// other join or leave of this address in this process waits meanwhile, for seconds if another
+/// Returns the group of an address that this process has, or else discovers or creates it.
+/// Meanwhile other joins and leaves of this address in this process wait, for seconds if another
 /// process of the address does not reply.
 fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
     let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
@@ -209,7 +212,7 @@ fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
     }
 }
 
-/// Claims the same slot in all groups, and opens its desks.
+/// Claims the same slot in all groups, and opens the rendezvous servers.
 fn claim(
     groups: &[&Arc<Group>],
     random: &mut impl FnMut() -> u64,
@@ -239,7 +242,7 @@ fn claim(
 }
 
 impl Member {
-    /// Takes a slot and opens its rendezvous; `None` if it is taken.
+    /// Claims a slot and opens its rendezvous server; `None` if the slot is taken.
     fn claim(group: &Arc<Group>, slot: u8, claim: u64) -> Result<Option<Self>, OpenPortError> {
         let address = group.address.ip;
         let taken = group.try_claim(slot, claim);
@@ -263,8 +266,8 @@ impl Member {
         Ok(Some(member))
     }
 
-    /// Takes the common socket and the slot's socket, and drops the packets that were sent to the
-    /// slot's former process.
+    /// Takes the common socket and the slot's socket, and drops the packets for the slot's former
+    /// process.
     fn open(&mut self, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
         let group = self.group();
         let (own, common) = {
@@ -287,26 +290,27 @@ impl Member {
         }
     }
 
-    /// The address.
+    /// Returns the address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.group().address.ip
     }
 
-    /// The slot.
+    /// Returns the slot.
     #[must_use]
     pub fn slot(&self) -> u8 {
         self.slot
     }
 
-    /// The socket of packets that are for no process in particular: every process may read from it.
+    /// Returns the socket of packets for no particular process. Every process may read from that
+    /// socket.
     #[must_use]
     pub fn common(&self) -> Option<&UdpPort> {
         self.common.as_ref()
     }
 
-    /// Serves joining processes, gives packets that other processes hand in to `sink`, and sends
-    /// the result of `listing` to tools that ask. Due when [`rendezvous`](Self::rendezvous) is readable.
+    /// Serves joining processes, passes forwarded packets to `sink`, and sends the result of
+    /// `listing` to tools that ask. Due when [`rendezvous`](Self::rendezvous) is readable.
     pub fn serve(
         &self,
         buffer: &mut Vec<u8>,
@@ -318,14 +322,15 @@ impl Member {
         }
     }
 
-    /// Whether other processes have shared the address at any time. [`others`](Self::others) tells
-    /// which do now.
+    /// Returns whether another process has shared the address at any time. [`others`](Self::others)
+    /// returns the current ones.
     #[must_use]
     pub fn has_been_shared(&self) -> bool {
         self.group().has_been_shared.load(Ordering::Relaxed)
     }
 
-    /// The slots of the other devices that have the address now, in this process and in others.
+    /// Returns the slots of the other devices that have the address now, in this process and in
+    /// others.
     #[must_use]
     pub fn others(&self) -> Vec<u8> {
         let group = self.group();
@@ -334,8 +339,9 @@ impl Member {
         (0..MAX_PROCESS_SLOTS).filter(is_other).collect()
     }
 
-    /// Whether unread packets fill half of the socket of another process of the address. Never
-    /// waits: false if this process does not have that socket yet and the group is locked.
+    /// Returns whether unread packets fill half of the socket of another process of the address.
+    /// Never waits: returns false if this process does not have that socket yet and the group is
+    /// locked.
     #[must_use]
     pub fn is_receiver_congested(&self, slot: u8) -> bool {
         let Some(cell) = self.others.get(usize::from(slot)).filter(|_| slot != self.slot) else {
@@ -345,21 +351,21 @@ impl Member {
             && let Ok(Some(locked)) = self.group().try_locked()
             && let Ok(Some(socket)) = locked.peek(steering::slot_socket(slot))
         {
-            // If another thread set it first, it is the same socket.
+            // If another thread has set the cell meanwhile, the cell holds the same socket.
             let _ = cell.set(socket);
         }
         let memory = cell.get().and_then(|socket| socket::memory(&**socket).ok());
         memory.is_some_and(|memory| memory.receive_queued > memory.receive_limit / 2)
     }
 
-    /// Readable when there is something to [`serve`](Self::serve).
+    /// Returns the descriptor that is readable when [`serve`](Self::serve) is due.
     #[must_use]
     pub fn rendezvous(&self) -> Option<BorrowedFd<'_>> {
         self.rendezvous.as_ref().map(AsFd::as_fd)
     }
 
-    /// Hands packets to the process with `slot`; returns how many it took, which are the first
-    /// ones.
+    /// Forwards packets to the process with `slot`. Returns how many of the first packets were
+    /// taken.
     pub fn forward_packets<'a>(
         &self,
         slot: u8,
@@ -368,15 +374,15 @@ impl Member {
         let mut taken = 0;
         match rendezvous::forward_packets(self.group().address, slot, packets, &mut taken) {
             Ok(()) => {}
-            Err(errno) => tracing::debug!(%errno, slot, taken, "could not hand in all packets"),
+            Err(errno) => tracing::debug!(%errno, slot, taken, "cannot forward all packets"),
         }
         taken
     }
 
-    /// Claims a service id on this address for this device: requests for it come here.
+    /// Claims a service id on this address. Its requests then reach this device.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// [`ListenError`], if the service is taken.
     pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
         let address = self.address();
         let system = |errno| ListenError::System { address, errno };
@@ -394,7 +400,7 @@ impl Member {
         self.group().table.set_service(index, Some(service)).map_err(system)
     }
 
-    /// Gives a service id back; whether this device had it.
+    /// Releases a service id. Returns whether this device had claimed it.
     #[must_use]
     pub fn unlisten(&self, service_id: u64) -> bool {
         let Ok(locked) = self.group().locked() else { return false };
@@ -404,7 +410,7 @@ impl Member {
         own.is_some_and(|(index, _)| self.group().table.set_service(*index, None).is_ok())
     }
 
-    /// The slot of the process that listens on a service id.
+    /// Returns the slot of the process that listens on a service id.
     #[must_use]
     pub fn listener_of(&self, service_id: u64) -> Option<u8> {
         let locked = self.group().locked().ok()?;
@@ -415,9 +421,10 @@ impl Member {
             .map(|(_, service)| service.slot & 63)
     }
 
-    /// Drops the packets in the sockets of free slots, except those that `keeps` takes; returns the
-    /// number dropped. Keeps the group locked: no slot can be claimed meanwhile, and `keeps` must
-    /// not look at the group.
+    /// Drops the packets in the sockets of free slots, except those for which `keeps` returns true.
+    /// Returns the number dropped.
+    ///
+    /// The group is locked meanwhile, so no slot can be claimed; `keeps` must not use the group.
     #[must_use]
     pub fn discard_orphaned(
         &self,
@@ -443,7 +450,8 @@ impl Member {
                     }
                 }
             }
-            // The packets beyond `MAX_ORPHANED_BATCHES`, and errors that the former process left queued.
+            // The packets after `MAX_ORPHANED_BATCHES`, and errors that the former process left in
+            // the queue.
             discarded += discard_received(&*socket);
         }
         discarded
@@ -454,13 +462,14 @@ impl Drop for Member {
     fn drop(&mut self) {
         let Some(group) = self.group.take() else { return };
         if self.process.is_other() {
-            // A forked child: nothing here is its own, and locks may be held by threads that it
-            // does not have.
+            // In a forked child none of this belongs to the process, and threads that the child
+            // lacks may hold locks.
             std::mem::forget(group);
             return;
         }
         self.common = None;
-        // The rendezvous goes before the slot, whose next owner opens it anew.
+        // The rendezvous server is closed before the slot is released, because the next owner of
+        // the slot opens a new one.
         self.rendezvous = None;
         group.release_slot(self.slot);
         REGISTRY.get().release(group);

@@ -1,14 +1,14 @@
-//! The desk of a slot: where newcomers get the group, where packets that came to the wrong process
-//! are handed in, and where who looks is told what connections the process has.
+//! The rendezvous server of a slot. The server sends the group to joining processes, takes
+//! forwarded packets, and sends the list of connections to tools.
 //!
 //! ```text
-//!   newcomer ── 'J' ──> desk ── table, pool ──> newcomer
-//!   another process ── 'F' packets ──> desk       (and no answer)
-//!   who looks ── 'C' ──> desk ── a memory file with a listing ──> who looks
+//!   joining process ── 'J' ──> server ── table, pool ──> joining process
+//!   another process ── 'F' packets ──> server       (no reply)
+//!   tool ── 'C' ──> server ── a memory file with the listing ──> tool
 //! ```
-//! Every process has one under the name of its slot, so any one that lives serves newcomers and
-//! nobody has to take over from a dead one. Who connects must be of the same effective user; of all
-//! others nothing is read.
+//! Every process has a server under the abstract name of its slot, so any living process can serve
+//! a joining one. The process that connects must have the same effective user; the server reads
+//! nothing from others.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,37 +34,37 @@ use urxe_types::time::Time;
 
 const JOIN: u8 = b'J';
 const JOIN_REPLY: u8 = b'W';
-/// Asks for what connections there are, and answers it.
+/// The request for a listing of the connections, and its reply.
 const CONNECTIONS: u8 = b'C';
-/// A listing has at most so many bytes.
+/// The most bytes of a listing.
 const MAX_LISTING: usize = 1 << 28;
-/// Connections served in one go.
+/// The most connections served by one call.
 const MAX_CONNECTIONS: usize = 16;
-/// Messages of one connection.
+/// The most messages of one connection.
 const MAX_MESSAGES: usize = 256;
-/// How long a connection may take to say what it wants. Who connects says it at once.
+/// How long the server waits for the request of a connection. A process sends its request right
+/// after connecting.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(2);
-/// How long a newcomer waits for one desk before it goes to another.
+/// How long a process waits for the reply of one server.
 const JOIN_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// See the module.
+/// The rendezvous server of a slot.
 #[derive(Debug)]
 pub(super) struct RendezvousServer {
     listener: CloseOnFork<OwnedFd>,
 }
 
 impl RendezvousServer {
-    /// Opens the desk of a slot that was claimed.
+    /// Opens the server of a claimed slot.
     ///
     /// # Errors
-    /// `EADDRINUSE` while somebody has the name, such as a child of a dead process that kept its
-    /// descriptors.
+    /// `EADDRINUSE` while another socket has the name, such as that of a dead process's child.
     pub fn open(address: SharedAddress, slot: u8) -> Result<Self, Errno> {
         Ok(Self { listener: close_on_fork(|| unix::listen_at(&address.rendezvous_name(slot)))? })
     }
 
-    /// Serves who waits: newcomers, packets, which go to `sink`, and who wants what `listing`
-    /// gives. Never blocks for longer than a few milliseconds.
+    /// Serves the connections that wait. Forwarded packets go to `sink`; `listing` returns the
+    /// listing for tools. Never blocks for longer than a few milliseconds.
     pub fn serve(
         &self,
         group: &Group,
@@ -102,7 +102,7 @@ fn serve_one(
     buffer.resize(forward::HEADER_LEN + 65_536, 0);
     let deadline = clock::now() + REQUEST_TIMEOUT;
     for _ in 0..MAX_MESSAGES {
-        // Descriptors that nobody asked for are closed with the vector.
+        // Descriptors are not expected here; dropping the vector closes them.
         match unix::receive(connection, buffer, &mut Vec::new(), false) {
             Ok(0) => return,
             Ok(length) if buffer[0] == FORWARD => {
@@ -116,13 +116,13 @@ fn serve_one(
                 let descriptors = [group.table.descriptor(), end_in, end_out];
                 if let Err(errno) = unix::send(connection, &[&[JOIN_REPLY, VERSION]], &descriptors)
                 {
-                    tracing::warn!(%errno, "could not let a process join {}", group.address);
+                    tracing::warn!(%errno, "cannot send the group to a process that joins {}", group.address);
                 }
                 return;
             }
             Ok(length) if buffer[..length] == [CONNECTIONS, VERSION] => {
                 if let Err(errno) = answer_listing(connection, &listing()) {
-                    tracing::warn!(%errno, "could not tell the connections on {}", group.address);
+                    tracing::warn!(%errno, "cannot send the list of connections on {}", group.address);
                 }
                 return;
             }
@@ -132,8 +132,8 @@ fn serve_one(
     }
 }
 
-/// It goes in a memory file: it may be longer than any message, and who asks reads it when it
-/// likes.
+/// Sends the listing in a memory file, because a listing may be longer than any message. The tool
+/// reads the file at any time.
 fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let file = close_on_fork(|| memfd_create("urxe-listing", MemfdFlags::CLOEXEC))?;
     let mut written = 0;
@@ -143,13 +143,13 @@ fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     unix::send(connection, &[&[CONNECTIONS, VERSION]], &[file.as_fd()])
 }
 
-/// What the process with `slot` tells of its connections on the address: the bytes of a
-/// `Listing` of the connection manager.
+/// Returns the bytes of the connection manager's `Listing` of the process with `slot` on the
+/// address.
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody has the slot, `EACCES` if the process is another user's, `ETIMEDOUT` if
-/// it does not answer within a quarter of a second, such as one that is stopped, `ECONNRESET` or
-/// `EPROTO` if it is of a version that tells nothing.
+/// `ECONNREFUSED` if no process has the slot. `EACCES` if the process belongs to another user.
+/// `ETIMEDOUT` if the process does not reply within 250 ms, such as a stopped process. `ECONNRESET`
+/// or `EPROTO` if its version does not support listings.
 pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, Errno> {
     let address = SharedAddress::new(address, scope_id);
     let [file] =
@@ -170,7 +170,7 @@ pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, E
     Ok(bytes)
 }
 
-/// What came of asking at the desks.
+/// The outcome of requesting the group.
 pub(super) enum JoinReply {
     /// The group.
     Joined(Box<Group>),
@@ -182,7 +182,7 @@ pub(super) enum JoinReply {
     NoListener,
 }
 
-/// Asks for the group at one desk after the other.
+/// Requests the group from one rendezvous server after the other.
 pub(super) fn request_group(address: SharedAddress) -> JoinReply {
     let mut silent = None;
     for slot in 0..MAX_PROCESS_SLOTS {
@@ -193,7 +193,7 @@ pub(super) fn request_group(address: SharedAddress) -> JoinReply {
             Err(Refusal::NoListener(_)) => {}
             Err(Refusal::OtherOwner(peer)) => return JoinReply::OtherOwner(owner_of(peer)),
             Err(Refusal::NoReply(peer, errno)) => {
-                tracing::debug!(%errno, slot, "no answer at a desk of {address}");
+                tracing::debug!(%errno, slot, "no reply from a rendezvous server of {address}");
                 silent = silent.or(Some(owner_of(peer)));
             }
         }
@@ -201,21 +201,22 @@ pub(super) fn request_group(address: SharedAddress) -> JoinReply {
     silent.map_or(JoinReply::NoListener, JoinReply::NoReply)
 }
 
-/// Why a desk did not give what it was asked for.
+/// Why a server did not give the requested descriptors.
 enum Refusal {
-    /// Nobody is there.
+    /// No process listens.
     NoListener(Errno),
-    /// Who is there is another user.
+    /// A process of another user listens.
     OtherOwner(Peer),
-    /// Who is there does not answer (`ETIMEDOUT`), or something else.
+    /// The server does not reply (`ETIMEDOUT`), or replies with something else.
     NoReply(Peer, Errno),
 }
 
-/// Asks `question` at the desk of `slot`; the `COUNT` descriptors that come with `expected`.
+/// Sends `question` to the server of `slot`. Returns the `COUNT` descriptors that come with
+/// `expected`.
 ///
-/// Who asks can be held up between connecting and asking, for longer than the desk is patient: on a
-/// machine with more to do than processors that is nothing special. It has hung up then and not
-/// heard the question, and is asked again.
+/// On a busy machine this thread may lose the processor between connecting and sending, for longer
+/// than the server waits. The server has closed the connection then, so this function connects
+/// again.
 fn request<const COUNT: usize>(
     address: SharedAddress,
     slot: u8,
@@ -238,7 +239,7 @@ fn request<const COUNT: usize>(
                 return Err(Refusal::NoReply(peer, Errno::TIMEDOUT));
             }
             Err(errno) => return Err(Refusal::NoReply(peer, errno)),
-            // Fewer: this process may have no more descriptors.
+            // Fewer descriptors than expected: this process may have reached its limit.
             Ok(passed) => {
                 return passed.try_into().map_err(|_| Refusal::NoReply(peer, Errno::MFILE));
             }
@@ -246,15 +247,16 @@ fn request<const COUNT: usize>(
     }
 }
 
-/// Whether a desk hung up before it heard all that it was told.
+/// Returns whether the server closed the connection before reading everything.
 fn is_disconnected(errno: Errno) -> bool {
     matches!(errno, Errno::PIPE | Errno::CONNRESET)
 }
 
-/// One question and its answer.
+/// Sends one request and receives its reply.
 ///
 /// # Errors
-/// `ETIMEDOUT` if the desk does not answer, `EPIPE` or `ECONNRESET` if it [hung up](is_disconnected).
+/// `ETIMEDOUT` if the server does not reply, `EPIPE` or `ECONNRESET` if it [closed the
+/// connection](is_disconnected).
 fn exchange(
     connection: &OwnedFd,
     question: u8,
@@ -274,10 +276,10 @@ fn exchange(
     if answer == [expected, VERSION] { Ok(passed) } else { Err(Errno::PROTO) }
 }
 
-/// Hands packets to the process with `slot`, and counts those that it has in `taken`.
+/// Forwards packets to the process with `slot`, and adds the number of those sent to `taken`.
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody has the slot, `EAGAIN` if its queue is full.
+/// `ECONNREFUSED` if no process has the slot, `EAGAIN` if its queue is full.
 pub(super) fn forward_packets<'a>(
     address: SharedAddress,
     slot: u8,
@@ -305,7 +307,7 @@ pub(super) fn forward_packets<'a>(
     Ok(())
 }
 
-/// Waits until there is something to read, at most until `deadline`; whether there is.
+/// Waits until a message can be read, at most until `deadline`. Returns whether one can.
 fn wait_readable(descriptor: impl AsFd, deadline: Time) -> bool {
     let timeout = clock::timespec(deadline.since_ns(clock::now()));
     let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];

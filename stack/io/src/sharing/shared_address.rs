@@ -1,4 +1,4 @@
-//! Who has an address: processes that share it, and others that hold its port.
+//! A shared address, its abstract names, and the processes that share it or hold its port.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,25 +12,25 @@ use urxe_types::qpn::MAX_PROCESS_SLOTS;
 /// An address that processes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedAddress {
-    /// The address.
+    /// The IP address.
     pub ip: IpAddr,
-    /// The interface index of a link-local address, else 0.
+    /// The interface index of a link-local address, otherwise 0.
     pub scope_id: u32,
 }
 
 impl SharedAddress {
-    /// The address with this interface index, which counts for link-local ones only.
+    /// Makes a shared address. The interface index matters for link-local addresses only.
     pub(super) fn new(ip: IpAddr, scope_id: u32) -> Self {
         Self { ip: ip.to_canonical(), scope_id }
     }
 
-    /// The abstract name of the desk of `slot`. It tells the address, so that people find it in `ss
-    /// -x`.
+    /// Returns the abstract name of the rendezvous server of `slot`. The name contains the address,
+    /// so `ss -x` shows it.
     pub(super) fn rendezvous_name(self, slot: u8) -> String {
         format!("{self}/{slot}")
     }
 
-    /// The abstract name that is held while a group is created.
+    /// Returns the abstract name that serves as the creation lock.
     pub(super) fn creation_lock_name(self) -> String {
         format!("{self}/new")
     }
@@ -46,7 +46,7 @@ impl fmt::Display for SharedAddress {
     }
 }
 
-/// Describes the process `pid` of user `uid`, with its name where /proc tells it.
+/// Describes the process `pid` of user `uid`, with its name if /proc shows it.
 fn owner(uid: u32, pid: Option<i32>) -> Owner {
     let name = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/comm")).ok());
     Owner::new(uid, pid, name.as_deref().unwrap_or_default().trim_ascii_end())
@@ -60,14 +60,14 @@ pub(super) fn owner_of(peer: unix::Peer) -> Owner {
 /// A process that shares an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharer {
-    /// Its slot: the upper six bits of its queue pair numbers.
+    /// The slot: the upper six bits of the process's queue pair numbers.
     pub slot: u8,
-    /// The process. One that has opened several devices on the address is listed as often.
+    /// The process. A process that has opened several devices on the address is listed for each.
     pub process: Owner,
 }
 
-/// Who shares an address at this moment, by slot. Disturbs nobody. Works for other users' processes
-/// as well.
+/// Returns the processes that share an address now, by slot, including those of other users. Has no
+/// effect on them.
 #[must_use]
 pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
     let address = SharedAddress::new(address, scope_id);
@@ -79,13 +79,14 @@ pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
     (0..MAX_PROCESS_SLOTS).filter_map(at).collect()
 }
 
-/// Who listens under an abstract name.
+/// Returns the process that listens under an abstract name.
 pub(super) fn at_name(name: &str) -> Option<Owner> {
     let connection = unix::connect_to(name).ok()?;
     unix::peer(&connection).ok().map(owner_of)
 }
 
-/// Who holds the UDP port of `address` without sharing it, as far as /proc/net tells.
+/// Returns the process that holds the UDP port of `address` without sharing it, as far as /proc/net
+/// shows.
 pub(super) fn of_port(address: SharedAddress) -> Option<Owner> {
     let list = match address.ip {
         IpAddr::V4(_) => "/proc/net/udp",
@@ -96,9 +97,8 @@ pub(super) fn of_port(address: SharedAddress) -> Option<Owner> {
     Some(owner(uid, process_with_socket(inode)))
 }
 
-/// The user and the socket's inode, if `line` of /proc/net/udp (proc(5)) is about a socket that
-/// gets what is sent to the RoCE port of `address`. Addresses stand there as words of the machine's
-/// byte order.
+/// Parses a line of /proc/net/udp (proc(5)). Returns user and inode of its socket, if the socket
+/// receives packets to the RoCE port of `address`. Addresses are words in the machine's byte order.
 fn holder_in_line(line: &str, address: IpAddr) -> Option<(u32, u64)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let (local, port) = fields.get(1)?.split_once(':')?;
@@ -117,7 +117,8 @@ fn holder_in_line(line: &str, address: IpAddr) -> Option<(u32, u64)> {
     Some((fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?))
 }
 
-/// The process that has a socket open. Other users' are not to be seen, but by root.
+/// Returns the process that has a socket open. Only root sees the sockets of other users'
+/// processes.
 fn process_with_socket(inode: u64) -> Option<i32> {
     let wanted = format!("socket:[{inode}]");
     let has_it = |pid: &i32| -> bool {

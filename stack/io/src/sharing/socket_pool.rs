@@ -1,10 +1,10 @@
-//! Where the sockets of a group are kept, so that none is lost when its process dies.
+//! Keeps the sockets of a group open while any process of the address lives.
 //!
-//! A pair of local sockets of which every process of the address has both ends. Each socket of the
-//! group lies in it as the descriptor of a message of one byte, in the order of the group; who
-//! wants one peeks at its message, which makes a new descriptor for the same socket and leaves the
-//! message. So a process has open what it uses, not all sockets of the group, and the sockets live
-//! exactly as long as some process has the socket_pool.
+//! The pool is a pair of local sockets; every process of the address has both ends. Each socket of
+//! the group is the descriptor of a one-byte message in the queue, in the order of the group. A
+//! process that needs a socket peeks at its message: that makes a new descriptor for the same
+//! socket and leaves the message in the queue. So a process opens only the sockets that it uses,
+//! and all sockets live as long as some process has the pool.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -15,7 +15,7 @@ use socket2::Socket;
 use crate::sys::fork::{CloseOnFork, close_all_on_fork, close_on_fork};
 use crate::sys::unix;
 
-/// See the module.
+/// The sockets of a group, queued in a local socket.
 #[derive(Debug)]
 pub(super) struct SocketPool {
     end_in: CloseOnFork<OwnedFd>,
@@ -33,29 +33,29 @@ impl SocketPool {
         Ok(Self { end_in, end_out })
     }
 
-    /// The socket_pool that another process passed on.
+    /// Makes the pool that another process sent.
     pub fn passed(end_in: CloseOnFork<OwnedFd>, end_out: CloseOnFork<OwnedFd>) -> Self {
         Self { end_in, end_out }
     }
 
-    /// Both ends.
+    /// Returns both ends.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.end_in.as_fd(), self.end_out.as_fd()]
     }
 
-    /// Puts a socket behind the others.
+    /// Appends a socket.
     pub fn put(&self, socket: &Socket) -> Result<(), Errno> {
         unix::send(&self.end_in, &[&[0]], &[socket.as_fd()])
     }
 
-    /// The socket at `index`, if there are so many. The caller holds the group's lock: where to
-    /// peek is a property of the socket that all processes share.
+    /// Returns the socket at `index`, if the pool has it. The caller must hold the group's lock,
+    /// because all processes share the peek offset of the socket.
     pub fn peek(&self, index: u32) -> Result<Option<CloseOnFork<Socket>>, Errno> {
         unix::set_peek_offset(&self.end_out, index as i32)?;
         let peeked = close_on_fork(|| {
             let mut descriptors = Vec::with_capacity(unix::MAX_DESCRIPTORS);
             unix::receive(&self.end_out, &mut [0], &mut descriptors, true)?;
-            // A message without a descriptor: this process may have no more of them.
+            // A message without a descriptor: this process may have reached its limit.
             descriptors.pop().map(Socket::from).ok_or(Errno::MFILE)
         });
         match peeked {

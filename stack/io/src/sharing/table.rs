@@ -5,10 +5,10 @@
 //! | a record per slot    | services that are listened on  |      contents
 //! | byte s: slot s taken | byte 64: the group is changed  |      locks
 //! ```
-//! A slot is taken by a record lock on its byte, which the kernel releases when the process ends,
-//! even while a forked child lives on ([`record_lock`]). The record beside it tells whose it is,
-//! and bears a number that is new with each taking, by which a dead process's services are told
-//! from those of the next one.
+//! A process claims a slot by a record lock on the byte of the slot. The kernel releases the lock
+//! when the process ends, even while a forked child lives on ([`record_lock`]). The record of the
+//! slot names the process and has a new number for each claim. The number distinguishes the
+//! services of a dead process from those of the next one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -19,17 +19,16 @@ use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::record_lock;
 use urxe_types::owner::MAX_SERVICES;
 
-/// The lock that who changes the group holds.
+/// The byte of the lock that a process holds while changing the group.
 const GROUP_LOCK: u64 = 64;
-/// Bytes of a number of the table, all in the machine's byte order.
+/// Bytes of a number in the table, in the machine's byte order.
 const WORD: usize = 8;
 const RECORD_WORDS: usize = 4;
 const SERVICES_AT: u64 = 2048;
 const SERVICE_WORDS: usize = 3;
 const TABLE_LEN: u64 = SERVICES_AT + (MAX_SERVICES * SERVICE_WORDS * WORD) as u64;
 
-/// A process as others can recognise it: its number and when it started, in clock ticks since the
-/// machine did.
+/// The identity of a process for others: its number and its start time, in clock ticks since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub pid: u32,
@@ -39,7 +38,8 @@ pub(super) struct Process {
 impl Process {
     pub fn this() -> Self {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // The 22nd field; the second, the name, is in parentheses and may hold anything (proc(5)).
+        // The 22nd field. The second field, the name, is in parentheses and may contain anything
+        // (proc(5)).
         let started = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse().ok())
@@ -48,11 +48,11 @@ impl Process {
     }
 }
 
-/// Who has a slot, or had it last.
+/// The process that has a slot, or had it last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub process: Process,
-    /// New with each taking, never 0; 0 after an orderly end.
+    /// A number that is new for each claim and never 0; 0 after an orderly release.
     pub claim: u64,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Service {
     pub slot: u8,
 }
 
-/// See the module.
+/// The table of an address.
 #[derive(Debug)]
 pub(super) struct Table {
     file: CloseOnFork<OwnedFd>,
@@ -83,7 +83,7 @@ impl Table {
         Ok(Self { file })
     }
 
-    /// The table that another process passed on.
+    /// Makes the table that another process sent.
     pub fn passed(file: CloseOnFork<OwnedFd>) -> Self {
         Self { file }
     }
@@ -97,11 +97,11 @@ impl Table {
     }
 
     pub fn unlock_slot(&self, slot: u8) {
-        // Fails only for a descriptor that is none.
+        // Fails only for an invalid descriptor.
         let _ = record_lock::unlock(&self.file, u64::from(slot));
     }
 
-    /// Whether another process has the slot.
+    /// Returns whether another process has the slot.
     pub fn is_slot_held_elsewhere(&self, slot: u8) -> bool {
         record_lock::is_held_elsewhere(&self.file, u64::from(slot)).unwrap_or(true)
     }
@@ -126,7 +126,7 @@ impl Table {
         self.write(record_at(slot), [pid.into(), started, claim, 0])
     }
 
-    /// All places for services, in order. The caller holds the group's lock.
+    /// Returns all service entries in order. The caller must hold the group's lock.
     pub fn services(&self) -> Result<Vec<Option<Service>>, Errno> {
         let mut entries = vec![[[0; 8]; SERVICE_WORDS]; MAX_SERVICES];
         self.read(SERVICES_AT, entries.as_flattened_mut().as_flattened_mut())?;
@@ -137,7 +137,7 @@ impl Table {
         Ok(entries.into_iter().map(parse).collect())
     }
 
-    /// Fills or empties a place for a service. The caller holds the group's lock.
+    /// Sets or clears a service entry. The caller must hold the group's lock.
     pub fn set_service(&self, index: usize, service: Option<Service>) -> Result<(), Errno> {
         let words = service
             .map_or([0; SERVICE_WORDS], |Service { id, claim, slot }| [id, claim, slot.into()]);

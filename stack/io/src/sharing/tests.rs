@@ -1,6 +1,5 @@
-//! Devices of one process on one address, which share it by the same means as processes do. Deaths
-//! are in the project's `tests/tests/sharing_*`, with processes of their own; forks beside
-//! `sys::fork`.
+//! Devices of one process on one address, which share it in the same way as processes do. The
+//! project's `tests/tests/sharing_*` kill processes; the tests of `sys::fork` fork.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicU64;
@@ -11,7 +10,7 @@ use crate::udp::tests::run_between;
 use urxe_types::port::{Run, Transmit};
 use urxe_types::rng::Rng;
 
-/// An address that no other test uses.
+/// Returns an address that no other test uses.
 fn address(of_test: u8) -> IpAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     IpAddr::V4(Ipv4Addr::new(127, 64 + of_test, high, low.max(1)))
@@ -24,7 +23,7 @@ fn joined(address: IpAddr) -> PortSet {
     join(&[UdpConfig::new(address)], || rng.next_u64()).unwrap()
 }
 
-/// A packet of 64 bytes to a queue pair; nobody looks at its ICRC here.
+/// Returns a packet of 64 bytes to a queue pair, without an ICRC.
 fn packet(qpn: u32, mark: u8) -> Vec<u8> {
     let mut bytes = vec![mark; 64];
     bytes[..8].copy_from_slice(&[0x04, 0, 0xff, 0xff, 0, 0, 0, 0]);
@@ -41,7 +40,7 @@ fn send(to: IpAddr, bytes: &[u8]) {
     socket.send_to(bytes, SocketAddr::new(to, urxe_wire::ROCE_PORT)).unwrap();
 }
 
-/// The marks of the packets that wait at a port.
+/// Returns the marks of the packets that wait at a port.
 fn marks(port: &UdpPort) -> Vec<u8> {
     let mut buffers = ReceiveBuffers::default();
     let mut marks = Vec::new();
@@ -108,7 +107,7 @@ fn a_receiver_is_congested_before_anything_is_lost_and_no_longer_when_it_has_rea
         assert_eq!(lost(), 0, "after {sent} packets");
     }
     assert!(sent > 2, "{sent}");
-    // What a sender has under way when it looks: a burst.
+    // The burst that a sender may have in flight when it checks.
     for _ in 0..urxe_types::port::PACED_BURST / 32_000 {
         send(at, &long);
     }
@@ -181,7 +180,7 @@ fn a_device_with_several_addresses_has_the_same_slot_on_all() {
         send(at, &packet(qpn_of(2), 42));
         assert_eq!(marks(port), [42]);
     }
-    // Slot 1 of b was passed over, not lost.
+    // Slot 1 of b was skipped, not lost.
     assert_eq!(joined(b).slot, 1);
 }
 
@@ -224,7 +223,7 @@ fn who_looks_is_told_what_a_process_has() {
     let slot = there.slot;
     assert_eq!(listing_of(at, 0, slot), Err(Errno::TIMEDOUT), "nobody serves the desk");
     assert_eq!(listing_of(at, 0, slot + 1), Err(Errno::CONNREFUSED));
-    // More than a message holds.
+    // Longer than any message.
     for text in [Vec::new(), b"connections".repeat(100_000)] {
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| listing_of(at, 0, slot));
@@ -248,7 +247,7 @@ fn who_was_held_up_before_asking_asks_again() {
     let desk = there.members[0].rendezvous().unwrap();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| listing_of(at, 0, there.slot));
-        // The desk's patience is over, three times, before it has read the question.
+        // Three times, the server's timeout passes before it reads the request.
         for _ in 0..3 {
             while !asking.is_finished() && rustix::net::accept(desk).is_err() {
                 std::thread::yield_now();
@@ -277,7 +276,7 @@ fn each_peer_slot_has_a_source_port_of_its_own() {
     let mut buffers = ReceiveBuffers::default();
     assert_eq!(there.ports[0].receive(&mut buffers).unwrap(), 1);
     assert_eq!(buffers.iter().next().unwrap().from_port, numbers[1]);
-    // A sender takes nothing in.
+    // A sender receives nothing.
     UdpSocket::bind((at, 0)).unwrap().send_to(b"x", (at, numbers[1])).unwrap();
     assert_eq!(
         port.transmit(&run(1)),

@@ -1,7 +1,7 @@
-//! Socket addresses as the kernel lays them out: `struct sockaddr_in` and `struct sockaddr_in6`
-//! (ip(7), ipv6(7)).
+//! Socket addresses in the kernel's layout: `struct sockaddr_in` and `struct sockaddr_in6` (ip(7),
+//! ipv6(7)).
 //!
-//! Built once a peer or a call, as bytes, so that nothing here needs a pointer.
+//! An address is built once for a peer or a call, as bytes, so no pointer is needed.
 #![deny(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -11,7 +11,7 @@ const CAPACITY: usize = 28;
 /// Size of `struct sockaddr_in`.
 const V4_LENGTH: usize = 16;
 
-/// An IPv4 or IPv6 socket address in the kernel's layout, or room for one.
+/// An IPv4 or IPv6 socket address in the kernel's layout, or a buffer for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub struct RawAddress {
@@ -20,10 +20,10 @@ pub struct RawAddress {
 }
 
 impl RawAddress {
-    /// Room for the kernel to write an address.
+    /// A buffer for the kernel to write an address to.
     pub const EMPTY: Self = Self { bytes: [0; CAPACITY], length: CAPACITY as u32 };
 
-    /// The layout of `address`.
+    /// Lays out `address`.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         let mut raw = Self::EMPTY;
@@ -44,7 +44,8 @@ impl RawAddress {
         raw
     }
 
-    /// The address that stands at the start of `bytes`, if it is a whole IPv4 or IPv6 one.
+    /// Parses the address at the start of `bytes`; `None` if there is no complete IPv4 or IPv6
+    /// address.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<SocketAddr> {
         let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
@@ -62,31 +63,31 @@ impl RawAddress {
         }
     }
 
-    /// What the kernel wrote: the address, if it is a whole IPv4 or IPv6 one.
+    /// Parses the address that the kernel wrote; `None` if it is no complete IPv4 or IPv6 address.
     #[must_use]
     pub fn socket_address(&self) -> Option<SocketAddr> {
         Self::parse(self.as_bytes())
     }
 
-    /// The address without its port.
+    /// Parses the address and returns it without its port.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         self.socket_address().map(|address| address.ip())
     }
 
-    /// The bytes that are filled in.
+    /// Returns the bytes in use.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..(self.length as usize).min(CAPACITY)]
     }
 
-    /// All the room, for the kernel to write to; [`set_length`](Self::set_length) then says how
-    /// much it used.
+    /// Returns the whole buffer for the kernel to write to. The caller passes the used length to
+    /// [`set_length`](Self::set_length).
     pub(super) fn buffer_mut(&mut self) -> &mut [u8; CAPACITY] {
         &mut self.bytes
     }
 
-    /// Notes that the kernel filled in `length` bytes (it may claim more than there is room for).
+    /// Records that the kernel wrote `length` bytes, which may exceed the buffer.
     pub(super) fn set_length(&mut self, length: u32) {
         self.length = length.min(CAPACITY as u32);
     }

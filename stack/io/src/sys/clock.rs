@@ -1,5 +1,4 @@
-//! The two clocks: the monotonic one that moves a device over UDP, and the wall clock that stamps
-//! captures.
+//! The two clocks: the monotonic clock of a device over UDP, and the wall clock for captures.
 #![deny(unsafe_code)]
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +7,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use urxe_types::time::Time;
 
-/// `CLOCK_MONOTONIC`, in nanoseconds since boot. No system call where the vDSO has the clock.
+/// Returns the time of `CLOCK_MONOTONIC`, in nanoseconds since boot. Needs no system call if the
+/// vDSO has the clock.
 #[must_use]
 pub fn now() -> Time {
     let now = clock_gettime(ClockId::Monotonic);
@@ -17,7 +17,7 @@ pub fn now() -> Time {
     Time::from_ns(seconds.saturating_mul(1_000_000_000).saturating_add(fraction))
 }
 
-/// A span of `ns` nanoseconds as system calls take it.
+/// Converts `ns` nanoseconds for system calls.
 #[must_use]
 pub fn timespec(ns: u64) -> Timespec {
     Timespec {
@@ -26,7 +26,7 @@ pub fn timespec(ns: u64) -> Timespec {
     }
 }
 
-/// Nanoseconds since 1970-01-01 UTC, 0 before it.
+/// Returns nanoseconds since 1970-01-01 UTC, or 0 before it.
 #[must_use]
 pub fn wall_ns() -> u64 {
     SystemTime::now()

@@ -1,4 +1,4 @@
-//! Control messages (cmsg(3)): ancillary data beside a datagram.
+//! Control messages (cmsg(3)): ancillary data of a datagram.
 //!
 //! ```text
 //!  0               8       12      16
@@ -8,8 +8,8 @@
 //!   length counts the header and the data; padding reaches the next multiple of a usize.
 //! ```
 //!
-//! Written and read as bytes: a length that the buffer cannot hold (the kernel cuts messages off
-//! when the buffer is too small) ends the reading.
+//! Messages are written and read as bytes. Reading stops at a length that exceeds the buffer,
+//! because the kernel truncates messages if the buffer is too small.
 #![deny(unsafe_code)]
 
 /// Bytes of a `usize`, to which messages are aligned.
@@ -17,14 +17,14 @@ const ALIGNMENT: usize = size_of::<usize>();
 /// Bytes of the length, level and type.
 const HEADER: usize = align(ALIGNMENT + 4 + 4);
 
-/// Bytes that every control buffer here holds.
+/// Bytes of every control buffer.
 pub const CAPACITY: usize = 256;
 
 const fn align(length: usize) -> usize {
     length.div_ceil(ALIGNMENT) * ALIGNMENT
 }
 
-/// A buffer of control messages, to send or received.
+/// A buffer of control messages, to be sent or received.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct Control {
@@ -33,10 +33,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// No messages.
+    /// A buffer without messages.
     pub const EMPTY: Self = Self { bytes: [0; CAPACITY], length: 0 };
 
-    /// Adds a message. False if it does not fit; then nothing is added.
+    /// Appends a message. Returns false and appends nothing if the message does not fit.
     pub fn push(&mut self, level: i32, kind: i32, data: &[u8]) -> bool {
         let start = self.length;
         let total = HEADER + data.len();
@@ -50,24 +50,24 @@ impl Control {
         true
     }
 
-    /// The filled part.
+    /// Returns the bytes in use.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// The messages in order.
+    /// Returns the messages in order.
     pub fn messages(&self) -> Messages<'_> {
         Messages { rest: self.as_bytes() }
     }
 
-    /// All the room, for the kernel to write to; [`set_length`](Self::set_length) then says how
-    /// much it used.
+    /// Returns the whole buffer for the kernel to write to. The caller passes the used length to
+    /// [`set_length`](Self::set_length).
     pub(super) fn buffer_mut(&mut self) -> &mut [u8; CAPACITY] {
         &mut self.bytes
     }
 
-    /// Notes that the kernel filled in `length` bytes.
+    /// Records that the kernel wrote `length` bytes.
     pub(super) fn set_length(&mut self, length: usize) {
         self.length = length.min(CAPACITY);
     }
@@ -85,8 +85,8 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// The data as an int of either of the widths that Linux uses for small values: `IP_TOS` comes
-    /// as one byte, `IP_TTL` and `UDP_GRO` as four.
+    /// Returns the data as an int. Linux uses different widths for small values: `IP_TOS` has one
+    /// byte, `IP_TTL` and `UDP_GRO` have four.
     #[must_use]
     pub fn int(&self) -> Option<i32> {
         match *self.data {
@@ -105,7 +105,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// The messages that stand in `bytes`.
+    /// Iterates over the messages in `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
@@ -115,7 +115,7 @@ impl<'a> Messages<'a> {
         let total = usize::from_ne_bytes(*self.rest.first_chunk()?);
         let level = i32::from_ne_bytes(*self.rest.get(ALIGNMENT..)?.first_chunk()?);
         let kind = i32::from_ne_bytes(*self.rest.get(ALIGNMENT + 4..)?.first_chunk()?);
-        // Also refuses a total below the header's own length: the range would be inverted.
+        // Also refuses a length below the header's own, for which the range would be inverted.
         let data = self.rest.get(HEADER..total)?;
         self.rest = self.rest.get(align(total)..).unwrap_or(&[]);
         Some(Message { level, kind, data })

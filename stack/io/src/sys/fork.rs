@@ -1,21 +1,21 @@
 //! Descriptors that a forked child must not keep.
 //!
-//! A child after `fork` holds copies of its parent's descriptors. A copy of a socket keeps its port
-//! taken, its abstract name bound and, in a SO_REUSEPORT group, its place, after the parent died.
-//! So every descriptor that other processes can notice is [`CloseOnFork`]: a handler that runs in the
-//! child before `fork` returns there puts an eventfd that nobody else knows in its place. The
-//! number stays taken, since objects that the child inherited still own it: what they do with it
-//! fails, and they close it in the end.
+//! After `fork` a child has copies of its parent's descriptors. A copy of a socket keeps its port
+//! taken, its abstract name bound and its index in a SO_REUSEPORT group, even after the parent has
+//! ended. So every descriptor that other processes can notice is wrapped in [`CloseOnFork`]. A
+//! handler runs in the child before `fork` returns there, and replaces each such descriptor by an
+//! eventfd. The number stays taken, because objects that the child inherited still own that number:
+//! their calls on the number fail, and dropping them closes the eventfd.
 //!
 //! ```text
-//!   close_on_fork(): lock, create, note the number, unlock
+//!   close_on_fork(): lock, create, list the number, unlock
 //!   fork():  lock | copy the process | parent: unlock
-//!                                    | child:  replace what is noted, forget it, unlock
+//!                                    | child:  replace the listed numbers, clear the list, unlock
 //! ```
-//! Creating and noting is one step under a lock that `fork` waits for, so no descriptor slips
-//! through in between. All are close-on-exec as well, so the `fork` of a `vfork` or `posix_spawn`,
-//! which runs no handlers, is followed by an `exec` that closes them. A child made by `_Fork` or
-//! the bare `clone` keeps its copies until it ends.
+//! Creating and listing a descriptor is one step under a lock that `fork` waits for, so no
+//! descriptor is missed. All descriptors are also close-on-exec. `vfork` and `posix_spawn` run no
+//! handlers, but an `exec` follows, which closes the descriptors. A child made by `_Fork` or by
+//! `clone` directly keeps its copies until it ends.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -23,18 +23,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, Once};
 
-/// The guarded descriptors of this process.
+/// The listed descriptors of this process.
 static DESCRIPTORS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
-/// What `prepare` locked for the two handlers after it.
+/// The lock that `prepare` took for the two handlers after it.
 static FORK_GUARD: ForkGuard = ForkGuard(UnsafeCell::new(None));
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static HANDLERS: Once = Once::new();
 
 struct ForkGuard(UnsafeCell<Option<MutexGuard<'static, Vec<RawFd>>>>);
 
-// SAFETY: only the handlers touch the cell, each while it holds the mutex DESCRIPTORS: `prepare` writes
-// it after locking, and of the two others the one that runs in a process takes it out before
-// unlocking, on the thread that locked.
+// SAFETY: only the handlers use the cell, each under the mutex DESCRIPTORS. `prepare` writes the
+// cell after locking. Of the two other handlers, the one that runs in a process takes the guard out
+// before unlocking, on the thread that locked.
 unsafe impl Sync for ForkGuard {}
 
 fn descriptors() -> MutexGuard<'static, Vec<RawFd>> {
@@ -57,7 +57,7 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: `prepare` locked on the thread that this one is the copy of, and there is no other
+    // SAFETY: `prepare` locked on the thread of which this one is the copy, and there is no other
     // thread, see `ForkGuard`.
     let guard = unsafe { (*FORK_GUARD.0.get()).take() };
     if let Some(mut list) = guard {
@@ -66,13 +66,12 @@ extern "C" fn in_child() {
     }
 }
 
-/// Puts one new eventfd in the place of all of `descriptors`.
+/// Replaces all of `descriptors` by one new eventfd.
 fn replace(descriptors: &[RawFd]) {
     let Some((&first, rest)) = descriptors.split_first() else { return };
-    // SAFETY: the numbers are those of descriptors that `CloseOnFork` values own, which know that a
-    // fork replaces what they refer to. The first is closed before the eventfd is made, so that one
-    // is to be had even when the table is full. All calls are async-signal-safe, as needed between
-    // fork and exec.
+    // SAFETY: `CloseOnFork` values own these descriptors, and expect that a fork replaces them. The
+    // first is closed before the eventfd is created, so that a number is free even if the table is
+    // full. All calls are async-signal-safe, as required between fork and exec.
     unsafe {
         libc::close(first);
         let made = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
@@ -88,8 +87,8 @@ fn replace(descriptors: &[RawFd]) {
 
 fn install_handlers() {
     HANDLERS.call_once(|| {
-        // SAFETY: the handlers are functions of this library that neither unwind nor call anything
-        // that fork forbids.
+        // SAFETY: the handlers are functions of this library. They do not unwind, and call nothing
+        // that is forbidden at a fork.
         let failed =
             unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
         if failed != 0 {
@@ -100,12 +99,12 @@ fn install_handlers() {
     });
 }
 
-/// A descriptor that a forked child loses. See the [module](self).
+/// A descriptor that is replaced in a forked child. See the [module](self).
 #[derive(Debug)]
 pub struct CloseOnFork<T: AsFd>(T);
 
-/// Makes one descriptor, or several, under the guard. `create` should be one system call or few:
-/// `fork` in another thread waits for it.
+/// Creates a descriptor that is replaced in a forked child. `create` should make few system calls,
+/// because `fork` in another thread waits for it.
 ///
 /// # Errors
 /// Those of `create`.
@@ -117,7 +116,7 @@ pub fn close_on_fork<T: AsFd, E>(
     create().map(|owned| register(&mut list, owned))
 }
 
-/// As [`close_on_fork`], for several that one call makes.
+/// Creates several descriptors by one call, as [`close_on_fork`] does.
 ///
 /// # Errors
 /// Those of `create`.
@@ -158,8 +157,7 @@ impl<T: AsFd> AsFd for CloseOnFork<T> {
     }
 }
 
-/// The process that made an object: whether the one that uses it is a forked child that merely
-/// inherited it.
+/// The process that made an object, to detect that a forked child inherited the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessId {
     forks: u32,
@@ -167,22 +165,22 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// This process.
+    /// Returns this process.
     #[must_use]
     pub fn this() -> Self {
         install_handlers();
         Self { forks: FORKS.load(Ordering::Relaxed), pid: super::process::own_id() }
     }
 
-    /// Whether this process is another than the one that made it.
+    /// Returns whether this process differs from the recorded one.
     #[must_use]
     pub fn is_other(self) -> bool {
         self != Self::this()
     }
 }
 
-/// A value that each process makes for itself: a forked child does not see its parent's, whose
-/// locks another thread may have held. What was the parent's stays allocated in the child.
+/// A value that each process makes for itself. A forked child does not use its parent's value,
+/// whose locks another thread may have held. The parent's value stays allocated in the child.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
     current: AtomicPtr<(ProcessId, T)>,
@@ -190,18 +188,17 @@ pub struct PerProcess<T: 'static> {
 }
 
 impl<T: Send + Sync + 'static> PerProcess<T> {
-    /// Nothing is made yet.
+    /// Starts without a value.
     #[must_use]
     pub const fn new(make: fn() -> T) -> Self {
         Self { current: AtomicPtr::new(std::ptr::null_mut()), make }
     }
 
-    /// This process's value.
+    /// Returns this process's value. Makes it on first use.
     pub fn get(&self) -> &'static T {
         loop {
             let current = self.current.load(Ordering::Acquire);
-            // SAFETY: a pointer that is not null came from a box that was leaked below, and is
-            // never freed.
+            // SAFETY: a non-null pointer is from a box that was leaked below, which is never freed.
             if let Some((process, value)) = unsafe { current.as_ref() }
                 && !process.is_other()
             {
@@ -211,7 +208,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
             let swapped =
                 self.current.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire);
             if swapped.is_err() {
-                // SAFETY: nobody else has seen the pointer.
+                // SAFETY: no other thread has seen the pointer.
                 drop(unsafe { Box::from_raw(made) });
             }
         }

@@ -1,10 +1,10 @@
-//! Sending and receiving datagrams with control messages, singly and many a call; and the error
+//! Sends and receives datagrams with control messages, one or several a call, and reads the error
 //! queue.
 //!
-//! Every function returns at once (`MSG_DONTWAIT`), allocates nothing, and answers with the bare
-//! errno. The calls of the data path are made without the C library's wrappers: those are
-//! cancellation points (pthreads(7)), which verbs are not, and a thread that is cancelled there
-//! would leave locks behind.
+//! Every function returns at once (`MSG_DONTWAIT`), allocates nothing, and fails with the errno.
+//! The calls of the data path skip the C library's wrappers, because those are cancellation points
+//! (pthreads(7)). Verbs must not be cancellation points: a thread cancelled there would leave locks
+//! behind.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,22 +16,22 @@ use super::address::RawAddress;
 use super::control::Control;
 use super::last_errno;
 
-/// Room for the largest datagram, merged or not.
+/// Bytes of the largest datagram, merged or not.
 pub const DATAGRAM_CAPACITY: usize = 65_536;
-/// Datagrams that one call sends at most.
+/// The most datagrams that one call sends.
 pub const SEND_BATCH: usize = 64;
-/// Datagrams that one call receives at most.
+/// The most datagrams that one call receives.
 pub const RECEIVE_BATCH: usize = 8;
 
-/// A header of which nothing is set. (Some C libraries have private padding in it, so it has no
+/// Returns an empty header. (Some C libraries have private padding there, which rules out a
 /// literal.)
 fn blank_header() -> libc::msghdr {
-    // SAFETY: all fields are integers and pointers, for which zero is a value.
+    // SAFETY: all fields are integers and pointers, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
 
-/// The header of a message to send. It points at what the arguments do, and is only good for as
-/// long.
+/// Returns the header of a message to send, which points at the arguments and is valid only as long
+/// as they are.
 fn outgoing(to: &RawAddress, control: &Control, payload: &mut libc::iovec) -> libc::msghdr {
     let mut header = blank_header();
     let (address, control) = (to.as_bytes(), control.as_bytes());
@@ -46,8 +46,8 @@ fn outgoing(to: &RawAddress, control: &Control, payload: &mut libc::iovec) -> li
     header
 }
 
-/// The header of a message to receive, without room for a payload. It points at the rooms of its
-/// arguments, and is only good for as long.
+/// Returns the header of a message to receive, without a buffer for a payload. The header points at
+/// the buffers of the arguments, and is valid only as long as they are.
 fn incoming(address: &mut RawAddress, control: &mut Control) -> libc::msghdr {
     let mut header = blank_header();
     let (address, control) = (address.buffer_mut(), control.buffer_mut());
@@ -62,10 +62,10 @@ fn outgoing_payload(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// sendmsg(2): one datagram, or several of one call when `control` says `UDP_SEGMENT`.
+/// Sends one datagram, or several if `control` has `UDP_SEGMENT` (sendmsg(2)).
 ///
 /// # Errors
-/// What sendmsg(2) answers; also an error that an earlier datagram met on its way, once.
+/// Those of sendmsg(2); once also the error of an earlier datagram.
 pub fn send(
     socket: impl AsFd,
     to: &RawAddress,
@@ -87,11 +87,11 @@ pub fn send(
     usize::try_from(sent).map_err(|_| last_errno())
 }
 
-/// sendmmsg(2): each of `payloads`, at most [`SEND_BATCH`], as a datagram of its own. Returns how
+/// Sends each of `payloads`, at most [`SEND_BATCH`], as its own datagram (sendmmsg(2)). Returns how
 /// many were taken, at least one unless there are none.
 ///
 /// # Errors
-/// As [`send`], if not even the first was taken.
+/// As [`send`], if the first was not taken.
 pub fn send_each<'a>(
     socket: impl AsFd,
     to: &RawAddress,
@@ -124,7 +124,7 @@ pub fn send_each<'a>(
     usize::try_from(sent).map_err(|_| last_errno())
 }
 
-/// Room for one received datagram, its sender and its control messages.
+/// A buffer for one received datagram, its sender and its control messages.
 #[derive(Clone, Debug)]
 pub struct ReceiveSlot {
     data: Box<[u8]>,
@@ -147,32 +147,32 @@ impl Default for ReceiveSlot {
 }
 
 impl ReceiveSlot {
-    /// The payload received last.
+    /// Returns the payload received last.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.data[..self.length]
     }
 
-    /// Who sent it, if the kernel told an IP address.
+    /// Returns the sender, if the kernel gave an IP address.
     #[must_use]
     pub fn from(&self) -> Option<SocketAddr> {
         self.address.socket_address()
     }
 
-    /// Its control messages.
+    /// Returns the control messages.
     #[must_use]
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Whether the payload or the control messages were cut off for want of room.
+    /// Returns whether the payload or the control messages were truncated.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0
     }
 
-    /// The header of a message to receive here. It points at this slot's rooms and at `vector`, and
-    /// is only good for as long.
+    /// Returns the header of a message to receive here, which points at this slot's buffers and at
+    /// `vector`, and is valid only as long as they are.
     fn incoming(&mut self, vector: &mut libc::iovec) -> libc::msghdr {
         *vector = libc::iovec { iov_base: self.data.as_mut_ptr().cast(), iov_len: self.data.len() };
         let mut header = incoming(&mut self.address, &mut self.control);
@@ -181,7 +181,8 @@ impl ReceiveSlot {
         header
     }
 
-    /// Notes what the kernel filled in, by the header that [`incoming`](Self::incoming) made.
+    /// Records the lengths and flags that the kernel wrote to the header of
+    /// [`incoming`](Self::incoming).
     #[allow(clippy::unnecessary_cast, reason = "the control length is a u32 in some C libraries")]
     fn note(&mut self, header: &libc::msghdr, length: usize) {
         self.length = length.min(self.data.len());
@@ -191,13 +192,12 @@ impl ReceiveSlot {
     }
 }
 
-/// Fills the first of `slots`, at most [`RECEIVE_BATCH`], with datagrams that wait: recvmsg(2) for
-/// one slot, which costs less when there is one datagram or none, and recvmmsg(2) for more. Returns
-/// how many.
+/// Receives waiting datagrams into the first of `slots`, at most [`RECEIVE_BATCH`]. Uses recvmsg(2)
+/// for one slot, which costs less if one datagram or none waits, and recvmmsg(2) for several.
+/// Returns their number.
 ///
 /// # Errors
-/// `EAGAIN` when none waits; an error that an earlier datagram met on its way, once; what the call
-/// answers.
+/// `EAGAIN` if none waits; once the error of an earlier datagram; those of the call.
 pub fn receive(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, Errno> {
     match slots {
         [slot] => receive_one(socket, slot).map(|()| 1),
@@ -208,7 +208,7 @@ pub fn receive(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, Er
 fn receive_one(socket: impl AsFd, slot: &mut ReceiveSlot) -> Result<(), Errno> {
     let mut vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
     let mut header = slot.incoming(&mut vector);
-    // SAFETY: the header points at a vector that lives through the call and at the rooms of the
+    // SAFETY: the header points at a vector that lives through the call and at the buffers of the
     // slot, exclusively borrowed through the call, with their lengths; the kernel writes bytes
     // there and the lengths in the header.
     let received = unsafe {
@@ -233,7 +233,7 @@ fn receive_many(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, E
         count += 1;
     }
     // SAFETY: the first `count` headers point at vectors that live through the call and at the
-    // rooms of as many distinct slots, exclusively borrowed through the call, with their lengths;
+    // buffers of as many distinct slots, exclusively borrowed through the call, with their lengths;
     // the kernel writes bytes there and the lengths in the headers.
     let received = unsafe {
         libc::syscall(
@@ -255,37 +255,36 @@ fn receive_many(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, E
 /// One entry of a socket's error queue (`struct sock_extended_err`, ip(7), IP_RECVERR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
-    /// Where the failed datagram was going.
+    /// The destination of the failed datagram.
     pub to: IpAddr,
-    /// The error number that the kernel made of it.
+    /// The kernel's error number.
     pub errno: Errno,
-    /// Who noticed: `SO_EE_ORIGIN_LOCAL`, `SO_EE_ORIGIN_ICMP` or `SO_EE_ORIGIN_ICMP6`.
+    /// The origin: `SO_EE_ORIGIN_LOCAL`, `SO_EE_ORIGIN_ICMP` or `SO_EE_ORIGIN_ICMP6`.
     pub origin: u8,
     /// The ICMP type.
     pub icmp_type: u8,
     /// The ICMP code.
     pub icmp_code: u8,
-    /// For `EMSGSIZE` the path's MTU in bytes.
+    /// The path's MTU in bytes, for `EMSGSIZE`.
     pub info: u32,
     /// The host that sent the ICMP message.
     pub offender: Option<IpAddr>,
 }
 
-/// Takes one entry from the error queue; entries without an IP address or an error's description
-/// are passed over.
+/// Takes one entry from the error queue. Skips entries without an IP address or an error.
 ///
 /// # Errors
-/// `EAGAIN` when the queue is empty, and what recvmsg(2) answers.
+/// `EAGAIN` if the queue is empty, and those of recvmsg(2).
 #[allow(clippy::unnecessary_cast, reason = "the control length is a u32 in some C libraries")]
 pub fn receive_error(socket: impl AsFd) -> Result<QueuedError, Errno> {
     loop {
         let mut address = RawAddress::EMPTY;
         let mut control = Control::EMPTY;
-        // The failed datagram itself is of no use here, so there is no room for it and the call
-        // cuts it off.
+        // No buffer for the failed datagram, which is not needed; the kernel truncates the
+        // datagram.
         let mut header = incoming(&mut address, &mut control);
-        // SAFETY: the header points at the rooms of `address` and `control`, which live through the
-        // call, with their lengths; there is no payload vector.
+        // SAFETY: the header points at the buffers of `address` and `control`, which live through
+        // the call, with their lengths; there is no payload vector.
         let received = unsafe {
             libc::recvmsg(
                 socket.as_fd().as_raw_fd(),
@@ -304,8 +303,8 @@ pub fn receive_error(socket: impl AsFd) -> Result<QueuedError, Errno> {
     }
 }
 
-/// Reads `struct sock_extended_err` and the address after it:
-/// errno u32, origin u8, type u8, code u8, pad u8, info u32, data u32, offender's sockaddr.
+/// Parses `struct sock_extended_err` and the address after it: errno u32, origin u8, type u8, code
+/// u8, pad u8, info u32, data u32, offender's sockaddr.
 fn parse_error(to: IpAddr, control: &Control) -> Option<QueuedError> {
     let message = control.messages().find(|message| {
         matches!(

@@ -1,23 +1,22 @@
-//! System calls: the few that rustix and socket2 do not offer in the shape needed here.
+//! The system calls that rustix and socket2 do not offer in the shape needed here.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`address`] | socket addresses as the kernel lays them out |
+//! | [`address`] | socket addresses in the kernel's layout |
 //! | [`clock`] | the monotonic clock and the wall clock |
-//! | [`control`] | control messages: writing them, and reading them without trusting their lengths |
+//! | [`control`] | control messages; reading does not trust their lengths |
 //! | [`fork`] | descriptors that a forked child must not keep |
 //! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
-//! | [`poll`] | polling descriptors that are a caller's plain numbers; what signal handlers do to it |
-//! | [`process`] | this process's number, without a system call each time |
+//! | [`poll`] | `poll` for a caller's descriptor numbers; whether signal handlers restart calls |
+//! | [`process`] | the number of this process without a system call |
 //! | [`record_lock`] | locks that end with the process |
 //! | [`socket`] | UDP sockets, socket options |
-//! | [`steering`] | which of several sockets on one port a packet goes to |
-//! | [`thread`] | threads that take none of the application's signals |
+//! | [`steering`] | the choice between several sockets on one port |
+//! | [`thread`] | threads with blocked signals |
 //! | [`unix`] | local sockets: abstract names, credentials, passing descriptors |
 //!
-//! Everything here is a safe function: the pointers that a call gets come from references that live
-//! as long as the call, and whatever the kernel wrote is read with bounds checks. Linux only, as
-//! rxe is.
+//! All functions here are safe. The pointers in a call are from references that live as long as the
+//! call, and data from the kernel is read with bounds checks. Linux only, like rxe.
 #![allow(unsafe_code)]
 
 pub mod address;
@@ -35,17 +34,17 @@ pub mod unix;
 
 use rustix::io::Errno;
 
-/// Returns random bits of the kernel (getrandom(2)) as the seed of a generator.
+/// Returns a random seed from the kernel (getrandom(2)).
 ///
 /// # Errors
-/// The kernel's; `EIO` if it gave fewer.
+/// The kernel's; `EIO` if it gave too few bytes.
 pub fn random_seed() -> Result<u64, Errno> {
     let mut bytes = [0; 8];
     let length = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     if length == bytes.len() { Ok(u64::from_ne_bytes(bytes)) } else { Err(Errno::IO) }
 }
 
-/// The error that the calling thread's last failed system call left in `errno`.
+/// Returns the `errno` of the calling thread's last failed system call.
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -1,5 +1,5 @@
-//! Polling descriptors that are a caller's plain numbers, and what the program's signal handlers do
-//! to the call that they interrupt.
+//! `poll` for a caller's descriptor numbers, and whether the program's signal handlers restart
+//! calls.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use rustix::io::Errno;
 pub(super) const OWN_FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Polls `fds` and returns how many have something; without `timeout`, waits until one has.
-/// Closed or negative ones are the caller's to name, and poll(2) says so of them.
+/// Polls `fds` and returns how many have an event. Without `timeout`, waits until one has. The
+/// caller may pass closed or negative descriptors; poll(2) reports or ignores them.
 ///
 /// # Errors
 /// The system's.
@@ -19,23 +19,23 @@ pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Result<usize
     let millis = timeout.map_or(-1, |timeout| {
         i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
     });
-    // SAFETY: the slice's entries are there during the call.
+    // SAFETY: the entries of the slice live through the call.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
     usize::try_from(ready).map_err(|_| super::last_errno())
 }
 
-/// Whether all handlers of the program were installed with `SA_RESTART`: a `read` that one
-/// interrupts goes on (signal(7)). `poll` never does, so whoever sleeps in it on behalf of a `read`
-/// asks here. Some sixty system calls; for the rare moment after a signal.
+/// Returns whether all handlers of the program have `SA_RESTART`, so that a `read` continues after
+/// a signal (signal(7)). `poll` is never restarted, so a thread that polls on behalf of a `read`
+/// calls this function after a signal. The check makes about sixty system calls.
 #[must_use]
 pub fn restart_calls() -> bool {
-    // Those of the own thread's faults interrupt no call that sleeps.
+    // Signals of a thread's own fault interrupt no sleeping call.
     let is_own = |signal: &_| OWN_FAULTS.contains(signal) || *signal == libc::SIGABRT;
     (1..=libc::SIGRTMAX()).filter(|signal| !is_own(signal)).all(|signal| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: no new action is given, and there is room for the present one; zeros are a valid
-        // one if the call fails, as it does for the two signals that the C library keeps for
-        // itself.
+        // SAFETY: no new action is given, and there is a buffer for the current one. Zeros are a
+        // valid action if the call fails, as it does for the two signals that the C library
+        // reserves.
         let action = unsafe {
             libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
             action.assume_init()
@@ -54,8 +54,8 @@ mod tests {
 
     fn handle(flags: libc::c_int) {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: zeros are an action without mask and flags; the handler does nothing, and nobody
-        // else uses the signal.
+        // SAFETY: zeros are an action without mask and flags; the handler does nothing, and no
+        // other code uses the signal.
         unsafe {
             (*action.as_mut_ptr()).sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
             (*action.as_mut_ptr()).sa_flags = flags;

@@ -1,18 +1,18 @@
-//! This process's number, without a system call each time it is asked for.
+//! The number of this process, without a system call for each use.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// The number as this process has learned it, in a page that is empty in every child, however it
-/// was forked; null until it is mapped.
+/// The number, once read by this process, in a page that the kernel zeroes in every child, whatever
+/// call forked the child. Null until the page is mapped.
 static CACHED: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
-/// The system has no such pages.
+/// Whether the system has no such pages.
 static IS_UNSUPPORTED: AtomicBool = AtomicBool::new(false);
 
-/// The number of this process.
+/// Returns the number of this process.
 #[must_use]
 pub fn own_id() -> u32 {
-    // SAFETY: what is not null was mapped by `cache`, is as long as a word and stays mapped; all use
-    // it as an atomic.
+    // SAFETY: a non-null pointer was mapped by `cache`, is as long as a word and stays mapped; all
+    // threads use it as an atomic.
     let Some(cached) = (unsafe { CACHED.load(Ordering::Acquire).as_ref() }) else { return cache() };
     match cached.load(Ordering::Relaxed) {
         0 => {
@@ -24,7 +24,7 @@ pub fn own_id() -> u32 {
     }
 }
 
-/// Asks for the number, and makes a place for it if there is none yet.
+/// Reads the number, and maps a page for it if there is none yet.
 #[cold]
 fn cache() -> u32 {
     if !IS_UNSUPPORTED.load(Ordering::Relaxed) {
@@ -37,7 +37,7 @@ fn cache() -> u32 {
                     Ordering::Relaxed,
                 );
                 if others.is_err() {
-                    // SAFETY: mapped by this thread with this length, and told to nobody.
+                    // SAFETY: mapped by this thread with this length, and unknown to other threads.
                     unsafe { libc::munmap(page.cast(), size_of::<AtomicU32>()) };
                 }
             }
@@ -47,17 +47,17 @@ fn cache() -> u32 {
     std::process::id()
 }
 
-/// A page of zeros that the kernel empties in a forked child (madvise(2), `MADV_WIPEONFORK`, since
-/// Linux 4.14).
+/// Maps a page of zeros that the kernel zeroes again in a forked child (madvise(2),
+/// `MADV_WIPEONFORK`, since Linux 4.14).
 fn wiped_page() -> Option<*mut AtomicU32> {
     let (len, rights) = (size_of::<AtomicU32>(), libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping where nothing is; no memory of the program changes.
+    // SAFETY: a new mapping at an unused address; no memory of the program changes.
     let page = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the mapping just made, which nobody knows of.
+    // SAFETY: the mapping just made, which no other thread knows.
     if unsafe { libc::madvise(page, len, libc::MADV_WIPEONFORK) } != 0 {
         // SAFETY: as above.
         unsafe { libc::munmap(page, len) };
@@ -74,16 +74,16 @@ mod tests {
     fn a_child_by_the_bare_system_call_has_its_own() {
         let parent = std::process::id();
         assert_eq!([own_id(), own_id()], [parent; 2]);
-        // SAFETY: no handlers run, as after _Fork or clone; the child calls what allocates nothing
-        // and takes no lock, and leaves by _exit.
+        // SAFETY: no handlers run, as after _Fork or clone. The child calls only functions that
+        // neither allocate nor lock, and leaves by _exit.
         let child = unsafe { libc::syscall(libc::SYS_fork) };
         if child == 0 {
             let is_own = own_id() == std::process::id() && own_id() != parent;
-            // SAFETY: ends this process and nothing else.
+            // SAFETY: ends only this process.
             unsafe { libc::_exit(i32::from(!is_own)) }
         }
         let mut status = -1;
-        // SAFETY: the status has a place of its type.
+        // SAFETY: the status is a variable of the right type.
         let waited = unsafe { libc::waitpid(child as libc::pid_t, &raw mut status, 0) };
         assert_eq!((i64::from(waited), status), (child, 0));
         assert_eq!(own_id(), parent);

@@ -1,10 +1,12 @@
 //! Record locks on single bytes of a file (fcntl(2), "traditional" ones).
 //!
-//! Such a lock belongs to the process, not to a descriptor: a forked child does not inherit it,
-//! whatever copies of descriptors it keeps, and the kernel releases it when the process ends,
-//! however it ends. The price: within a process it excludes nobody, and closing *any* descriptor of
-//! the file releases all of the process's locks on it. Who uses them keeps one descriptor of the
-//! file in a process and a mutex beside it.
+//! Such a lock belongs to the process, not to a descriptor. A forked child does not inherit the
+//! lock, whatever copies of descriptors the child has, and the kernel releases the lock when the
+//! process ends.
+//!
+//! There are two restrictions. The lock does not exclude other threads of the process. And closing
+//! *any* descriptor of the file releases all locks of the process on that file. So a process must
+//! have one descriptor of the file, and a mutex beside it.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -13,7 +15,7 @@ use rustix::io::Errno;
 use super::last_errno;
 
 fn request(kind: libc::c_int, byte: u64) -> libc::flock {
-    // SAFETY: all fields are integers, for which zero is a value. (Some platforms have private
+    // SAFETY: all fields are integers, for which zero is valid. (Some platforms have private
     // padding in it.)
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
     request.l_type = kind as libc::c_short;
@@ -30,8 +32,8 @@ fn call(file: impl AsFd, command: libc::c_int, request: &mut libc::flock) -> Res
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Locks a byte, unless another process has it; whether it is locked now. The file must be open for
-/// writing.
+/// Locks a byte, unless another process has locked it. Returns whether this process has the lock
+/// now. The file must be open for writing.
 ///
 /// # Errors
 /// `EBADF`, `ENOLCK`.
@@ -51,7 +53,7 @@ pub fn unlock(file: impl AsFd, byte: u64) -> Result<(), Errno> {
     call(file, libc::F_SETLK, &mut request(libc::F_UNLCK, byte))
 }
 
-/// Whether another process has locked the byte.
+/// Returns whether another process has locked the byte.
 ///
 /// # Errors
 /// `EBADF`.

@@ -1,5 +1,5 @@
-//! UDP sockets that no preloaded library makes something else of, the socket options that no crate
-//! names, and what a socket's memory holds.
+//! UDP sockets that bypass preloaded libraries, socket options that no crate names, and the memory
+//! of a socket.
 
 use std::mem::offset_of;
 use std::net::SocketAddr;
@@ -12,11 +12,11 @@ use socket2::Socket;
 
 use super::last_errno;
 
-/// A UDP socket of an address's family, close-on-exec, with further `flags`.
+/// Opens a UDP socket of an address's IP version, close-on-exec, with further `flags`.
 ///
-/// It is made by the system call itself: the C library's `socket` may be one of a preloaded library
-/// that makes something else of it, as librspreload makes an rsocket, which would stand on the very
-/// device that the socket is for.
+/// The function makes the system call itself, because a preloaded library may replace the C
+/// library's `socket`. For example, librspreload would make an rsocket, which would need the very
+/// device that opens this socket.
 ///
 /// # Errors
 /// The system's.
@@ -30,7 +30,7 @@ pub fn udp_for(address: SocketAddr, flags: SocketFlags) -> Result<Socket, Errno>
 /// A socket option whose value is an int.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntOption {
-    /// Its name in the manual pages.
+    /// The name in the manual pages.
     pub name: &'static str,
     level: libc::c_int,
     number: libc::c_int,
@@ -47,41 +47,45 @@ macro_rules! int_options {
 
 int_options! {
     SOL_SOCKET {
-        /// Where in the queue the next peek looks, in bytes (socket(7)).
+        /// The offset in the queue of the next peek, in bytes (socket(7)).
         SO_PEEK_OFF,
     }
     SOL_UDP {
-        /// Segment size of generic segmentation offload; 0 is off (udp(7)).
+        /// The segment size of generic segmentation offload; 0 is off (udp(7)).
         UDP_SEGMENT,
-        /// Hand over several datagrams of one sender merged into one (udp(7)).
+        /// Whether to merge received datagrams of one sender (udp(7)).
         UDP_GRO,
-        /// Take IPv6 datagrams whose UDP checksum is 0, as the kernel's rxe sends (linux/udp.h).
+        /// Whether to accept IPv6 datagrams whose UDP checksum is 0, as the kernel's rxe sends
+        /// (linux/udp.h).
         UDP_NO_CHECK6_RX,
     }
     IPPROTO_IP {
-        /// Path-MTU discovery (ip(7)).
+        /// The mode of path-MTU discovery (ip(7)).
         IP_MTU_DISCOVER,
-        /// Queue ICMP errors for [`receive_error`](super::message::receive_error) (ip(7)).
+        /// Whether to queue ICMP errors for [`receive_error`](super::message::receive_error)
+        /// (ip(7)).
         IP_RECVERR,
-        /// A control message with each datagram's time to live (ip(7)).
+        /// Whether each datagram has a control message with its time to live (ip(7)).
         IP_RECVTTL,
-        /// A control message with each datagram's type of service (ip(7)).
+        /// Whether each datagram has a control message with its type of service (ip(7)).
         IP_RECVTOS,
-        /// The type of service of what is sent (ip(7)).
+        /// The type of service of sent datagrams (ip(7)).
         IP_TOS,
     }
     IPPROTO_IPV6 {
-        /// Path-MTU discovery (ipv6(7)).
+        /// The mode of path-MTU discovery (ipv6(7)).
         IPV6_MTU_DISCOVER,
-        /// Refuse what does not fit the path rather than fragment it (RFC 3542, 11.2).
+        /// Whether to refuse datagrams that do not fit the path instead of fragmenting them (RFC
+        /// 3542, 11.2).
         IPV6_DONTFRAG,
-        /// Queue ICMP errors for [`receive_error`](super::message::receive_error) (ipv6(7)).
+        /// Whether to queue ICMP errors for [`receive_error`](super::message::receive_error)
+        /// (ipv6(7)).
         IPV6_RECVERR,
-        /// A control message with each datagram's hop limit (ipv6(7)).
+        /// Whether each datagram has a control message with its hop limit (ipv6(7)).
         IPV6_RECVHOPLIMIT,
-        /// A control message with each datagram's traffic class (RFC 3542, 6.5).
+        /// Whether each datagram has a control message with its traffic class (RFC 3542, 6.5).
         IPV6_RECVTCLASS,
-        /// The traffic class of what is sent (RFC 3542, 6.5).
+        /// The traffic class of sent datagrams (RFC 3542, 6.5).
         IPV6_TCLASS,
     }
 }
@@ -89,7 +93,7 @@ int_options! {
 /// Sets an option.
 ///
 /// # Errors
-/// What setsockopt(2) answers; `ENOPROTOOPT` where the kernel does not know the option.
+/// Those of setsockopt(2); `ENOPROTOOPT` if the kernel does not know the option.
 pub fn set_int(socket: impl AsFd, option: IntOption, value: i32) -> Result<(), Errno> {
     set(socket, option.level, option.number, &value)
 }
@@ -97,12 +101,12 @@ pub fn set_int(socket: impl AsFd, option: IntOption, value: i32) -> Result<(), E
 /// Reads an option.
 ///
 /// # Errors
-/// What getsockopt(2) answers; `ENOPROTOOPT` where the kernel does not know the option.
+/// Those of getsockopt(2); `ENOPROTOOPT` if the kernel does not know the option.
 pub fn int(socket: impl AsFd, option: IntOption) -> Result<i32, Errno> {
     words(socket, option.level, option.number).map(|[value]| value as i32)
 }
 
-/// Sets an option to `value`, an int or a [`SockFprog`] with a program that is borrowed.
+/// Sets an option to `value`, which is an int, or a [`SockFprog`] with a borrowed program.
 fn set<T>(
     socket: impl AsFd,
     level: libc::c_int,
@@ -124,7 +128,7 @@ fn set<T>(
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Reads an option of `COUNT` words; those that the kernel does not fill in are 0.
+/// Reads an option of `COUNT` words. Words that the kernel does not write are 0.
 pub(super) fn words<const COUNT: usize>(
     socket: impl AsFd,
     level: libc::c_int,
@@ -146,19 +150,19 @@ pub(super) fn words<const COUNT: usize>(
     if result == 0 { Ok(values) } else { Err(last_errno()) }
 }
 
-/// What a socket's queues hold (`SO_MEMINFO`, linux/sock_diag.h), in bytes of kernel memory.
+/// The kernel memory of a socket's queues (`SO_MEMINFO`, linux/sock_diag.h), in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketMemory {
-    /// Memory that received datagrams, not yet read, take.
+    /// Memory of received datagrams that are not read yet.
     pub receive_queued: u32,
-    /// The limit of that, as SO_RCVBUF reads.
+    /// The limit of that memory, as SO_RCVBUF reads.
     pub receive_limit: u32,
-    /// Memory that datagrams on their way out take.
+    /// Memory of datagrams to be sent.
     pub send_queued: u32,
-    /// The limit of that, as SO_SNDBUF reads.
+    /// The limit of that memory, as SO_SNDBUF reads.
     pub send_limit: u32,
-    /// Datagrams dropped at this socket since it was made, most often for want of room; wraps. A
-    /// merged datagram counts once.
+    /// Datagrams dropped at this socket since it was opened, most often because the buffer was
+    /// full; wraps. A merged datagram counts once.
     pub dropped: u32,
 }
 
@@ -173,18 +177,18 @@ pub fn memory(socket: impl AsFd) -> Result<SocketMemory, Errno> {
     Ok(SocketMemory { receive_queued, receive_limit, send_queued, send_limit, dropped })
 }
 
-/// Makes a socket refuse every datagram that is sent to it. Its error queue goes on.
+/// Makes a socket refuse every datagram. Its error queue still works.
 ///
 /// # Errors
-/// `ENOMEM`; `EPERM` if a filter was locked on it.
+/// `ENOMEM`; `EPERM` if a filter was locked on the socket.
 pub fn refuse_all_datagrams(socket: impl AsFd) -> Result<(), Errno> {
     let nothing =
         libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     attach(socket, libc::SO_ATTACH_FILTER, &[nothing])
 }
 
-/// Attaches a classic BPF program that picks the receiving socket of a SO_REUSEPORT group; it
-/// replaces the group's program, if any.
+/// Attaches a classic BPF program that picks the receiving socket of a SO_REUSEPORT group. Replaces
+/// the group's program, if any.
 ///
 /// # Errors
 /// `EINVAL` for a program that the kernel refuses, `ENOMEM`.
@@ -195,11 +199,11 @@ pub fn attach_reuseport_program(
     attach(socket, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
-/// Between the two fields of `struct sock_fprog`.
+/// Bytes between the two fields of `struct sock_fprog`.
 const PADDING: usize = offset_of!(libc::sock_fprog, filter) - size_of::<u16>();
 
-/// `struct sock_fprog` without holes: valgrind tells of bytes that the kernel is handed and nobody
-/// has written.
+/// `struct sock_fprog` with explicit padding, because valgrind reports uninitialised bytes that the
+/// kernel gets.
 #[repr(C)]
 struct SockFprog {
     len: u16,

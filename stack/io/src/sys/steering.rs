@@ -1,20 +1,20 @@
-//! Which of several sockets on one address and port a packet goes to.
+//! Chooses between several sockets on one address and port.
 //!
-//! Sockets with SO_REUSEPORT on one address form a group in the order they were bound. A classic
-//! BPF program sees the UDP payload (the BTH) and returns the index of the receiving socket. The
-//! upper bits of a QPN carry a process slot; socket 0 is everybody's, socket 1 + slot is the
-//! slot's:
+//! Sockets with SO_REUSEPORT on one address form a group in the order in which they were bound. A
+//! classic BPF program reads the UDP payload (the BTH) and returns the index of the receiving
+//! socket. The upper bits of a QPN have a process slot. Socket 0 is the common socket of all
+//! processes, and socket 1 + slot is that of the slot:
 //!
 //! | packet | socket |
 //! |---|---|
-//! | for a QPN above 1 | of the slot in the QPN |
-//! | to QP1, a CM message to who began or accepted the exchange | of the slot in the communication id that names it |
+//! | to a QPN above 1 | of the slot in the QPN |
+//! | to QP1, a CM message with a communication id of the receiver | of the slot in that id |
 //! | to QP1, another response | of the slot in the transaction id |
-//! | to QP1, a request (REQ, SIDR_REQ and others); too short | everybody's |
+//! | to QP1, a request (REQ, SIDR_REQ and others); too short | the common socket |
 //!
-//! An index beyond the group falls back to the kernel's hash: then the process that gets the packet
-//! knows that it is not for it. QP0, which RoCE does not use, is treated as QP1. What the program
-//! decides from a MAD is the same as [`urxe_wire::mad::Destination::of`] does.
+//! For an index beyond the group the kernel chooses a socket by a hash; the process that gets the
+//! packet then recognises that it is for another slot. QP0, which RoCE does not use, is treated as
+//! QP1. The program decides on a MAD as [`urxe_wire::mad::Destination::of`] does.
 //!
 //! Sources: IBTA 9.2 (BTH), 13.4.2 (MAD header), 12.6 (CM messages); the kernel's
 //! Documentation/networking/filter.rst.
@@ -29,10 +29,10 @@ use super::socket::attach_reuseport_program;
 /// Position of the slot in a QPN.
 pub use urxe_types::qpn::SLOT_SHIFT as QPN_SLOT_SHIFT;
 
-/// The index of the socket that takes what no single process is named for.
+/// The index of the common socket.
 pub const COMMON_SOCKET: u32 = 0;
 
-/// The index of the socket of `slot`.
+/// Returns the index of the socket of `slot`.
 #[must_use]
 pub const fn slot_socket(slot: u8) -> u32 {
     slot as u32 + 1
@@ -71,12 +71,12 @@ const fn step(code: u32, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
-/// Goes on after `then` more instructions, or after `otherwise` more.
+/// Makes a branch that skips `then` instructions, or `otherwise` instructions.
 const fn branch(code: u32, k: u32, then: u8, otherwise: u8) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: then, jf: otherwise, k }
 }
 
-/// A load beyond the packet's end ends the program with 0, which is everybody's socket.
+/// The steering program. A load beyond the packet's end ends the program with 0, the common socket.
 const PROGRAM: [libc::sock_filter; 23] = [
     step(code::LOAD_WORD, offset::DESTINATION_QPN_WORD),
     step(code::AND, 0xff_ffff),
@@ -100,7 +100,7 @@ const PROGRAM: [libc::sock_filter; 23] = [
     step(code::LOAD_BYTE, offset::METHOD),
     branch(code::IF_ANY_BIT, mad::RESPONSE_BIT as u32, 0, 4),
     step(code::LOAD_WORD, offset::TRANSACTION_ID),
-    // 19: an identifier that a process of this address made up.
+    // 19: an identifier of a process of this address.
     step(code::SHIFT_RIGHT, mad::ID_SLOT_SHIFT),
     step(code::ADD, 1),
     step(code::RETURN_ACCUMULATOR, 0),
@@ -108,10 +108,10 @@ const PROGRAM: [libc::sock_filter; 23] = [
     step(code::RETURN, COMMON_SOCKET),
 ];
 
-/// Steers the group that `socket` is a member of.
+/// Attaches the program to the group of `socket`.
 ///
 /// # Errors
-/// What [`attach_reuseport_program`] answers.
+/// As [`attach_reuseport_program`].
 pub fn attach(socket: impl AsFd) -> Result<(), Errno> {
     attach_reuseport_program(socket, &PROGRAM)
 }

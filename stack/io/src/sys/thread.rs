@@ -1,5 +1,4 @@
-//! Threads that take none of the application's signals, which thread this is, and whether it
-//! interrupts others.
+//! Threads with blocked signals, comparison with the calling thread, and scheduling in batches.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,31 +7,30 @@ use std::thread::{Builder, JoinHandle};
 
 use super::poll::OWN_FAULTS;
 
-/// Whether the caller is that thread. The standard library would allocate a description of a thread
-/// that it did not start.
+/// Returns whether `thread` is the calling thread. The standard library would allocate a
+/// description of a thread that it did not start.
 pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
-    // SAFETY: both are threads of this process, the other one joinable as long as its handle is
-    // there.
+    // SAFETY: both are threads of this process; `thread` is joinable as long as its handle exists.
     unsafe { libc::pthread_equal(thread.as_pthread_t(), libc::pthread_self()) != 0 }
 }
 
-/// Starts a thread in which every signal is blocked, so that the application's handlers run in the
-/// application's threads only and its blocking calls are the ones interrupted. Excepted are those
-/// that a thread raises by its own fault (SIGSEGV and its like): blocked, they would kill the
-/// process without the application's crash handler.
+/// Starts a thread in which every signal is blocked. The application's handlers then run in the
+/// application's threads only, and interrupt only its own blocking calls. Signals that a thread
+/// raises by its own fault (such as SIGSEGV) are not blocked: a blocked one would kill the process
+/// without the application's crash handler.
 ///
-/// The mask is set before the thread exists, which leaves no moment in which it could take a
-/// signal, and the calling thread's mask is restored.
+/// The mask is set before the thread starts, so the thread never takes a signal. Then the calling
+/// thread's mask is restored.
 ///
 /// # Errors
-/// What the system answers when it cannot start a thread.
+/// The system's, if no thread can be started.
 pub fn spawn_without_signals<F, T>(builder: Builder, body: F) -> io::Result<JoinHandle<T>>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset initialises the set it is given, which the calls after it take away from.
+    // SAFETY: sigfillset initialises the set, and the following calls remove signals from it.
     let blocked = unsafe {
         libc::sigfillset(blocked.as_mut_ptr());
         for signal in OWN_FAULTS {
@@ -41,20 +39,20 @@ where
         blocked.assume_init()
     };
     let before = set_mask(&blocked)?;
-    // Restores the mask on every way out of here, a panic of the thread builder's included.
+    // Restores the mask on every exit, including a panic of the thread builder.
     let _restore = RestoreMask(before);
     builder.spawn(body)
 }
 
-/// Sets whether the calling thread is scheduled in batches (SCHED_BATCH, sched(7)). Such a thread
-/// does not preempt the running thread when it is woken: it waits until that one sleeps or has had
-/// its time. Where another processor is idle it makes no difference.
+/// Sets whether the calling thread is scheduled in batches (SCHED_BATCH, sched(7)). When woken,
+/// such a thread does not preempt the running thread: the woken thread waits until the other sleeps
+/// or has used its time. If another processor is idle, the policy makes no difference.
 ///
 /// # Errors
 /// The system's: a sandbox may forbid it.
 pub fn set_sched_batch(is_batch: bool) -> io::Result<()> {
     let policy = if is_batch { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
-    // SAFETY: integers, for which zero is valid. Both policies know no priority.
+    // SAFETY: all fields are integers, for which zero is valid. Both policies have no priority.
     let param: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: 0 is the calling thread; `param` is only read.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const param) } {
@@ -67,16 +65,15 @@ struct RestoreMask(libc::sigset_t);
 
 impl Drop for RestoreMask {
     fn drop(&mut self) {
-        // A mask that was in force is a valid one: this cannot fail.
+        // A mask that was in use is valid, so this cannot fail.
         let _ = set_mask(&self.0);
     }
 }
 
-/// Replaces the calling thread's signal mask and returns the one before.
+/// Replaces the calling thread's signal mask and returns the previous one.
 fn set_mask(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `mask` is initialised; `before` is written by a call that succeeds, and read only
-    // then.
+    // SAFETY: `mask` is initialised; `before` is written by a successful call, and read only then.
     unsafe {
         match libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr()) {
             0 => Ok(before.assume_init()),
@@ -89,7 +86,7 @@ fn set_mask(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
 mod tests {
     use super::*;
 
-    /// The blocked signals of the calling thread as the kernel tells (proc(5)).
+    /// Returns the blocked signals of the calling thread (proc(5)).
     fn blocked() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();

@@ -1,7 +1,7 @@
-//! Local sockets: abstract names, who is at the other end, and passing descriptors (unix(7)).
+//! Local sockets: abstract names, the credentials of the peer, and passing descriptors (unix(7)).
 //!
-//! An abstract name is no file: it belongs to the network namespace, as IP addresses do, and goes
-//! with the last descriptor of the socket that is bound to it.
+//! An abstract name is not a file. The name belongs to the network namespace, as IP addresses do,
+//! and is freed with the last descriptor of the socket that is bound to it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,29 +16,30 @@ use rustix::net::{
 
 use super::socket;
 
-/// Descriptors that one message carries at most here.
+/// The most descriptors of one message.
 pub const MAX_DESCRIPTORS: usize = 4;
 
-/// Who made the other end of a connection.
+/// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process, 0 if it is in another process namespace.
+    /// Its process id; 0 if it is in another process namespace.
     pub pid: i32,
     /// Its effective user.
     pub uid: u32,
 }
 
-/// SO_PEERCRED: the process that connected, or that made the listening socket listen.
+/// Returns the process that connected, or that called listen(2) on the listening socket
+/// (SO_PEERCRED).
 ///
 /// # Errors
-/// What getsockopt(2) answers.
+/// Those of getsockopt(2).
 pub fn peer(socket: impl AsFd) -> Result<Peer, Errno> {
     // `struct ucred` (linux/socket.h): process, user, group.
     let [pid, uid, _] = socket::words(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
     Ok(Peer { pid: pid as i32, uid })
 }
 
-/// A socket of messages that listens under an abstract name. Non-blocking, closed on exec.
+/// Opens a SOCK_SEQPACKET socket that listens under an abstract name. Non-blocking, close-on-exec.
 ///
 /// # Errors
 /// `EADDRINUSE` if the name is taken.
@@ -49,10 +50,10 @@ pub fn listen_at(name: &str) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Connects to who listens under an abstract name. Non-blocking, closed on exec.
+/// Connects to the socket that listens under an abstract name. Non-blocking, close-on-exec.
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody does, `EAGAIN` if its queue is full.
+/// `ECONNREFUSED` if no socket listens, `EAGAIN` if its queue is full.
 pub fn connect_to(name: &str) -> Result<OwnedFd, Errno> {
     let socket = new_socket()?;
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
@@ -67,8 +68,8 @@ fn new_socket() -> Result<OwnedFd, Errno> {
 /// Sends a message with descriptors, without blocking.
 ///
 /// # Errors
-/// `EAGAIN` if the queue is full, `EPIPE` if nobody will read it, `ETOOMANYREFS` if the user has
-/// too many descriptors on their way.
+/// `EAGAIN` if the queue is full, `EPIPE` if the other end is closed, `ETOOMANYREFS` if the user
+/// has too many descriptors in transit.
 pub fn send(
     socket: impl AsFd,
     bytes: &[&[u8]],
@@ -93,12 +94,12 @@ pub fn send(
     }
 }
 
-/// Receives a message with the descriptors it carries, closed on exec, without blocking. Returns
-/// its length. With `peek`, the message stays in the queue, and the descriptors are new ones for
-/// the same files.
+/// Receives a message without blocking, with its descriptors, which are close-on-exec. Returns its
+/// length. With `peek`, the message stays in the queue, and the descriptors are new ones for the
+/// same files.
 ///
 /// # Errors
-/// `EAGAIN` when none waits.
+/// `EAGAIN` if none waits.
 pub fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -124,10 +125,10 @@ pub fn receive(
     Ok(received.bytes)
 }
 
-/// SO_PEEK_OFF: where in the queue the next peek looks, in bytes.
+/// Sets the offset in the queue of the next peek, in bytes (SO_PEEK_OFF).
 ///
 /// # Errors
-/// What setsockopt(2) answers; `EOPNOTSUPP` where the kernel cannot.
+/// Those of setsockopt(2); `EOPNOTSUPP` if the kernel cannot do this.
 pub fn set_peek_offset(socket: impl AsFd, bytes: i32) -> Result<(), Errno> {
     socket::set_int(socket, socket::SO_PEEK_OFF, bytes)
 }

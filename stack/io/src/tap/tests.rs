@@ -10,7 +10,7 @@ use crate::udp::tests::{arrivals, open_with, run_between};
 use crate::udp::{UdpConfig, UdpPort};
 use urxe_types::port::{SendOutcome, Transmit};
 
-/// Somewhere to write that the test can look at.
+/// A buffer that the test can read.
 #[derive(Clone, Default)]
 struct Output(Arc<Mutex<Vec<u8>>>);
 
@@ -31,7 +31,7 @@ impl Write for Output {
     }
 }
 
-/// A packet of a capture as an independent parser reads it.
+/// A packet of a capture, read by an independent parser.
 #[derive(Debug)]
 struct Captured {
     interface: u32,
@@ -42,7 +42,7 @@ struct Captured {
     comment: Option<String>,
 }
 
-/// Interface names and packets.
+/// Returns the names of the interfaces, and the packets.
 fn read(capture: &[u8]) -> (Vec<String>, Vec<Captured>) {
     let (mut interfaces, mut packets) = (Vec::new(), Vec::new());
     blocks(PcapNGReader::new(1 << 20, capture).unwrap(), |block| match block {
@@ -66,7 +66,7 @@ fn read(capture: &[u8]) -> (Vec<String>, Vec<Captured>) {
     (interfaces, packets)
 }
 
-/// The value of an option, without its padding.
+/// Returns the value of an option, without its padding.
 fn option(options: &[PcapNGOption<'_>], code: u16) -> Option<Vec<u8>> {
     let option = options.iter().find(|option| option.code.0 == code)?;
     Some(option.value[..usize::from(option.len)].to_vec())
@@ -76,8 +76,8 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Packets of these lengths (without ICRC), the ICRC of each made for the identification that
-/// `identification` gives to its index.
+/// Returns packets of these lengths (without ICRC). The ICRC of each is made for the identification
+/// that `identification` returns for its index.
 fn packets(
     from: IpAddr,
     from_port: u16,
@@ -96,13 +96,13 @@ fn packets(
     all
 }
 
-/// `run` as it arrives.
+/// Returns `run` as it arrives.
 fn arrived<'a>(run: &Run<'a>, hop_limit: u8) -> Datagrams<'a> {
     let Run { from, from_port, to, bytes, segment_size, traffic_class, .. } = *run;
     Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit }
 }
 
-/// The identification in a frame, after checking everything that can be checked.
+/// Returns the identification in a frame, after checking everything that can be checked.
 fn checked_identification(captured: &Captured, payload: &[u8]) -> u16 {
     let frame = Frame::parse(&captured.frame).unwrap();
     assert_eq!(frame.udp_payload, payload);
@@ -185,7 +185,7 @@ fn a_wrong_icrc_is_remarked() {
     let output = Output::default();
     let tap = Tap::new(output.clone());
     let mut bytes = packets(B, 4791, A, &[60, 60], |index| index as u16);
-    // 32 bits of damage in one place: no identification explains it.
+    // 32 damaged bits in one place: no identification solves the ICRC.
     for byte in &mut bytes[64 + 30..64 + 34] {
         *byte ^= 0xa5;
     }

@@ -1,4 +1,4 @@
-//! Opening a UDP port: what can be asked for, and what can go wrong.
+//! The configuration of a UDP port, how a port is opened, and the errors of that.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
@@ -21,21 +21,21 @@ use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::AtomicBool;
 use urxe_wire::ecn;
 
-/// Bytes of receive buffer asked for unless configured. A port that is granted half of it holds 992
-/// packets of 4 KiB (measured). The kernel grants at most net.core.rmem_max.
+/// Default bytes of receive buffer to ask for. Half of that holds 992 packets of 4 KiB (measured).
+/// The kernel grants at most net.core.rmem_max.
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// Bytes of send buffer asked for unless configured. The kernel grants at most net.core.wmem_max.
+/// Default bytes of send buffer to ask for. The kernel grants at most net.core.wmem_max.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// How to open a [`UdpPort`].
+/// The configuration of a [`UdpPort`].
 #[derive(Clone, Debug)]
 pub struct UdpConfig {
-    /// The address to bind to: one of this machine's, not a wildcard and not a group.
+    /// The address to bind to: one of this machine's, neither a wildcard nor a group.
     pub address: IpAddr,
-    /// The interface index that a link-local IPv6 address (fe80::) belongs to; else 0.
+    /// The interface index of a link-local IPv6 address (fe80::), otherwise 0.
     pub scope_id: u32,
-    /// The index of the interface that has the address: where IPv6 multicast groups are joined, and
-    /// multicast packets leave. 0 lets the system choose; for IPv4 the address itself says it.
+    /// The index of the interface that has the address. The port joins IPv6 groups and sends
+    /// multicast packets there. 0 lets the system choose; IPv4 uses the address itself.
     pub interface: u32,
     /// Bytes of receive buffer to ask for; 8 MiB if `None`. The kernel grants at most
     /// net.core.rmem_max.
@@ -43,16 +43,16 @@ pub struct UdpConfig {
     /// Bytes of send buffer to ask for; 4 MiB if `None`. The kernel grants at most
     /// net.core.wmem_max.
     pub send_buffer: Option<usize>,
-    /// Send runs of several packets in one call where the kernel can.
+    /// Whether to send runs of several packets in one call, if the kernel can.
     pub gso: bool,
-    /// Receive merged datagrams where the kernel can.
+    /// Whether to receive merged datagrams, if the kernel can.
     pub gro: bool,
-    /// Records what passes.
+    /// The observer that records the packets.
     pub tap: Option<Arc<dyn PacketTap>>,
 }
 
 impl UdpConfig {
-    /// A port on `address` with everything the system grants.
+    /// Configures a port on `address` with everything that the system grants.
     #[must_use]
     pub fn new(address: IpAddr) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl UdpConfig {
         }
     }
 
-    /// The same on an address of interface `interface`.
+    /// Configures a port on `address` of the interface with index `interface`.
     #[must_use]
     pub fn on(interface: u32, address: IpAddr) -> Self {
         let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -83,7 +83,7 @@ urxe_types::errors! {
     /// Why a port could not be opened, and what to do.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum OpenPortError {
-        /// `owner`: who has it, as far as it can be told.
+        /// `owner`: the process that has the port, if known.
         ///
         /// `free`: a loopback address on which the port was free at that moment.
         #[error(
@@ -94,39 +94,38 @@ urxe_types::errors! {
             },
             match free {
                 Some(free) => format!("; {free} is free"),
-                None => "; no loopback address has it free, as when a process or rdma_rxe holds it on every address \
-                         of this network namespace".to_owned(),
+                None => "; no loopback address is free, because a process or rdma_rxe has the \
+                         port on every address of this network namespace".to_owned(),
             }
         )]
         AddressInUse { address: IpAddr, owner: Option<Owner>, free: Option<IpAddr> } = EADDRINUSE,
-        /// It is shared by as many processes as there are slots in queue pair numbers.
+        /// All slots of queue pair numbers are taken.
         ///
         /// `free`: a loopback address on which the port was free at that moment.
         #[error(
-            "{address} is shared by {allowed} processes already, which is as many as there can \
-             be{}",
+            "{address} is shared by {allowed} processes already, which is the limit{}",
             match free { Some(free) => format!("; {free} is free"), None => String::new() }
         )]
         TooManyProcesses { address: IpAddr, allowed: u8, free: Option<IpAddr> } = EADDRINUSE,
-        /// Another process that has it has the slot that this one has on its other addresses.
+        /// Another process has there the slot that this process has on its other addresses.
         #[error("another process uses {address} with slot {slot}, which this process has on its \
-                 other addresses; whoever opens its device anew gets another")]
+                 other addresses; open the device again to get another slot")]
         SlotTaken { address: IpAddr, slot: u8 } = EADDRINUSE,
-        #[error("no interface has the address {address}; `ip address` lists those there are, and \
+        #[error("no interface has the address {address}; `ip address` lists the existing ones, and \
                  any 127.x.y.z works")]
         NoSuchAddress { address: IpAddr } = EADDRNOTAVAIL,
-        /// The system forbids it, although UDP port 4791 needs no privilege as such.
+        /// The system forbids the port, although UDP port 4791 needs no privilege.
         #[error("not permitted to use UDP port {ROCE_PORT} of {address}: a seccomp filter, a \
                  security module or net.ipv4.ip_unprivileged_port_start above {ROCE_PORT} forbids \
                  it")]
         NotPermitted { address: IpAddr } = EACCES,
-        #[error("{address} is not an address that packets can come from; give one of this \
-                 machine's own, such as 127.0.0.1")]
+        #[error("{address} cannot be a source address; give one of this machine's own, such as \
+                 127.0.0.1")]
         NotUnicast { address: IpAddr } = EINVAL,
-        #[error("{address} is link-local: say on which interface, as in {address}%eth0")]
+        #[error("{address} is link-local: name the interface, as in {address}%eth0")]
         ScopeMissing { address: IpAddr } = EINVAL,
-        #[error("there is no interface with index {scope_id}, which {address} is to belong to; `ip \
-                 link` lists them")]
+        #[error("there is no interface with index {scope_id} for {address}; `ip link` lists the \
+                 existing ones")]
         NoSuchScope { address: IpAddr, scope_id: u32 } = EADDRNOTAVAIL,
         #[error(
             "this system has no {}; use an address of the other family",
@@ -142,7 +141,7 @@ impl UdpPort {
     /// Opens the port.
     ///
     /// # Errors
-    /// [`OpenPortError`] says what was wrong and what to do.
+    /// [`OpenPortError`], with a message that says what to do.
     pub fn open(config: UdpConfig) -> Result<Self, OpenPortError> {
         let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
         let socket = socket_closed_on_fork(address)?;
@@ -151,7 +150,7 @@ impl UdpPort {
         assemble(socket, (address, scope_id), &config)
     }
 
-    /// The port of a socket on the address of `config` that [`bind_shared`] made, here or in
+    /// Makes the port of a socket on the address of `config` that [`bind_shared`] made, in this or
     /// another process.
     pub(crate) fn adopt(
         socket: CloseOnFork<Socket>,
@@ -162,12 +161,12 @@ impl UdpPort {
         assemble(socket, check_address(address, config.scope_id)?, config)
     }
 
-    /// A port that receives what is sent to a multicast group, as it arrives on the interface of
-    /// `config`. It sends nothing.
+    /// Opens a port that receives packets to a multicast group from the interface of `config`. The
+    /// port sends nothing.
     ///
-    /// Its socket is bound to the group: one bound to a host's address receives nothing that is
-    /// sent to groups. It shares the group with all other sockets that want it, of whatever process
-    /// and user: each gets every packet.
+    /// Its socket is bound to the group, because a socket bound to a host's address receives no
+    /// packets to groups. Sockets of all processes and users share the group; each gets every
+    /// packet.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -185,15 +184,15 @@ impl UdpPort {
         let system_io =
             |call| move |error| JoinError::System { group, call, errno: errno_of(&error) };
         let socket = socket_closed_on_fork(group).map_err(because)?;
-        // With SO_REUSEPORT, all would have to be of one user.
+        // With SO_REUSEPORT, all sockets would have to belong to one user.
         socket.set_reuse_address(true).map_err(system_io("SO_REUSEADDR"))?;
         configure(&socket, config.address.to_canonical(), config).map_err(because)?;
         let scope_id = match group {
             IpAddr::V6(v6) if needs_scope(v6) => config.interface,
             _ => 0,
         };
-        // Only from the interface of the address, even if another socket joined the group on
-        // another one.
+        // Only packets from the interface of the address, even if another socket joined the group
+        // on another interface.
         match group {
             IpAddr::V4(_) => {
                 socket.set_multicast_all_v4(false).map_err(system_io("IP_MULTICAST_ALL"))?
@@ -220,8 +219,8 @@ impl UdpPort {
         assemble(socket, (group, scope_id), config).map_err(because)
     }
 
-    /// Leaves the group that [`join`](Self::join) joined from the address `own`: nothing more
-    /// arrives.
+    /// Leaves the group that [`join`](Self::join) joined from the address `own`: no further packets
+    /// arrive.
     pub fn leave(&self, own: IpAddr) {
         let left = match (self.address, own.to_canonical()) {
             (IpAddr::V4(group), IpAddr::V4(own)) => self.socket.leave_multicast_v4(&group, &own),
@@ -229,13 +228,13 @@ impl UdpPort {
             _ => Ok(()),
         };
         if let Err(error) = left {
-            // The address or the interface went away, and the membership with it.
-            tracing::debug!(group = %self.address, %error, "could not leave a group");
+            // The membership ended with the address or the interface.
+            tracing::debug!(group = %self.address, %error, "cannot leave a group");
         }
     }
 }
 
-/// A socket that others may join on its address and port (SO_REUSEPORT).
+/// Opens a socket that shares its address and port with others (SO_REUSEPORT).
 pub(crate) fn bind_shared(config: &UdpConfig) -> Result<CloseOnFork<Socket>, OpenPortError> {
     let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
     let socket = socket_closed_on_fork(address)?;
@@ -245,11 +244,11 @@ pub(crate) fn bind_shared(config: &UdpConfig) -> Result<CloseOnFork<Socket>, Ope
     Ok(socket)
 }
 
-/// A socket to send from, on a port that the system chooses. It receives nothing but errors.
+/// Opens a socket to send from, on a port that the system chooses. The socket receives only errors.
 pub(super) fn bind_sender(port: &UdpPort) -> Result<(CloseOnFork<Socket>, u16), OpenPortError> {
     let address = port.address;
     let socket = socket_closed_on_fork(address)?;
-    // The buffer is for the error queue alone.
+    // Only the error queue uses the buffer.
     let config = UdpConfig {
         gro: false,
         receive_buffer: Some(256 << 10),
@@ -272,11 +271,11 @@ fn socket_closed_on_fork(address: IpAddr) -> Result<CloseOnFork<Socket>, OpenPor
     })
 }
 
-/// What packets of reliable connections have unless their program asks for another: a sender that
-/// heeds marks (ECT(0), RFC 3168).
+/// The traffic class of packets of reliable connections, unless the program sets another:
+/// ECN-capable (ECT(0), RFC 3168).
 pub(super) const USUAL_TRAFFIC_CLASS: u8 = ecn::capable(0);
 
-/// What every socket on an IPv4 address is set to.
+/// The options of every socket on an IPv4 address.
 const V4_OPTIONS: [(IntOption, i32); 5] = [
     (socket::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
     (socket::IP_RECVERR, 1),
@@ -285,7 +284,7 @@ const V4_OPTIONS: [(IntOption, i32); 5] = [
     (socket::IP_TOS, USUAL_TRAFFIC_CLASS as i32),
 ];
 
-/// What every socket on an IPv6 address is set to.
+/// The options of every socket on an IPv6 address.
 const V6_OPTIONS: [(IntOption, i32); 7] = [
     (socket::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
     (socket::IPV6_DONTFRAG, 1),
@@ -305,12 +304,12 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
     match address {
         IpAddr::V4(_) => {
             if let IpAddr::V4(own) = config.address.to_canonical() {
-                // It fails where the address is not this machine's, which bind() reports better.
+                // Fails if the address is not this machine's, which bind() reports better.
                 let _ = socket.set_multicast_if_v4(&own);
             }
         }
         IpAddr::V6(_) => {
-            // Once bound (in another process), the kernel refuses to change it.
+            // Once the socket is bound (in another process), the kernel refuses the change.
             if !socket.only_v6().map_err(failed(address, "IPV6_V6ONLY"))? {
                 socket.set_only_v6(true).map_err(failed(address, "IPV6_V6ONLY"))?;
             }
@@ -321,7 +320,7 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
             }
         }
     }
-    // The kernel grants what it likes without an error; what it granted is read back.
+    // The kernel may grant less without an error; the granted value is read back.
     socket
         .set_recv_buffer_size(
             config.receive_buffer.unwrap_or(RECEIVE_BUFFER).min(i32::MAX as usize),
@@ -340,7 +339,7 @@ fn assemble(
 ) -> Result<UdpPort, OpenPortError> {
     let receive_buffer = socket.recv_buffer_size().map_err(failed(address, "SO_RCVBUF"))?;
     let send_buffer = socket.send_buffer_size().map_err(failed(address, "SO_SNDBUF"))?;
-    // Kernels from 4.18 (GSO) and 5.0 (GRO) know these; elsewhere the port does without.
+    // Kernels from 4.18 (GSO) and 5.0 (GRO) know these options.
     let gso = config.gso && socket::int(&*socket, socket::UDP_SEGMENT).is_ok();
     let gro =
         socket::set_int(&*socket, socket::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
@@ -363,7 +362,7 @@ fn assemble(
     })
 }
 
-/// Refuses addresses that no packet can come from; returns the address with the scope to use.
+/// Refuses addresses that cannot be a source address. Returns the address with the scope to use.
 pub(crate) fn check_address(
     address: IpAddr,
     scope_id: u32,
@@ -393,8 +392,7 @@ fn bind(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<()
         Err(Errno::ADDRNOTAVAIL) => Err(OpenPortError::NoSuchAddress { address }),
         Err(Errno::ACCESS | Errno::PERM) => Err(OpenPortError::NotPermitted { address }),
         Err(Errno::NODEV) => Err(OpenPortError::NoSuchScope { address, scope_id }),
-        // What bind(2) answers for a broadcast address of an interface varies; the reason is told
-        // as it comes.
+        // For a broadcast address of an interface, bind(2) fails with different errors.
         Err(errno) => Err(failed(address, "bind")(errno)),
     }
 }
@@ -407,7 +405,7 @@ fn try_bind(socket: impl AsFd, address: IpAddr, scope_id: u32, port: u16) -> Res
     socket2::SockRef::from(&socket).bind(&SockAddr::from(to)).map_err(|error| errno_of(&error))
 }
 
-/// The first loopback address, from 127.0.0.2 on, whose port 4791 nobody has at this moment.
+/// Returns the first loopback address, from 127.0.0.2 on, whose port 4791 is free at this moment.
 #[must_use]
 pub fn free_loopback_address() -> Option<Ipv4Addr> {
     (2..=65).map(|last| Ipv4Addr::new(127, 0, 0, last)).find(|&candidate| {
@@ -417,7 +415,7 @@ pub fn free_loopback_address() -> Option<Ipv4Addr> {
     })
 }
 
-/// Makes the error of `call`, which failed for a socket on `address`.
+/// Returns the function that makes the error of `call`, which failed for a socket on `address`.
 pub(crate) fn failed<E: Into<io::Error>>(
     address: IpAddr,
     call: &'static str,

@@ -1,9 +1,9 @@
-//! What has happened on a UDP port.
+//! The counters of a UDP port.
 
 use super::{PathError, PathErrorReason};
 use urxe_types::sync::atomic::{AtomicU64, Ordering};
 
-/// One counter. Relaxed: a number for people, nothing is ordered by it.
+/// One counter. Relaxed, because no other memory is ordered by it.
 #[derive(Debug)]
 pub(super) struct Count(AtomicU64);
 
@@ -31,13 +31,13 @@ macro_rules! counters {
             $(pub(super) $name: Count,)+
         }
 
-        /// The counters of a UDP port at one moment; all but the last count from its opening.
+        /// The counters of a UDP port at one moment. All but the last count from its opening.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct UdpCounters {
             $($(#[$doc])+ pub $name: u64,)+
             /// Datagrams that the kernel dropped at the socket, most often because the receive
-            /// buffer was full; a merged datagram counts once. `None` where the kernel does not
-            /// tell (before 4.12). Wraps at 2^32.
+            /// buffer was full. A merged datagram counts once. `None` before kernel 4.12. Wraps at
+            /// 2^32.
             pub socket_dropped: Option<u32>,
         }
 
@@ -48,7 +48,7 @@ macro_rules! counters {
         }
 
         impl UdpCounters {
-            /// The counters by name, in a fixed order, without the kernel's.
+            /// Returns the counters with their names in a fixed order, without the kernel's.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)+].into_iter()
             }
@@ -57,47 +57,46 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Runs handed to the network, or to a device of the same process.
+    /// Runs given to the network, or to a device of the same process.
     sent_runs,
-    /// Packets in them.
+    /// Packets in these runs.
     sent_packets,
-    /// Of these, packets handed to a device of the same process, over no socket.
+    /// Of these, packets given to a device of the same process without a socket.
     sent_directly,
-    /// Datagrams received; several merged ones count once.
+    /// Datagrams received; a merged datagram counts once.
     received_datagrams,
-    /// Packets in them.
+    /// Packets in these datagrams.
     received_packets,
-    /// Bytes in them.
+    /// Bytes in these datagrams.
     received_bytes,
-    /// Received datagrams dropped since the kernel cut them off, told no IP address or gave an
+    /// Received datagrams dropped because they were truncated, had no IP source address or had an
     /// impossible segment size.
     received_malformed,
-    /// Received datagrams dropped since they were empty.
+    /// Received datagrams dropped because they were empty.
     received_empty,
-    /// Times a send had to wait for room in the send buffer.
+    /// Times that a send waited for room in the send buffer.
     send_waits,
-    /// Runs dropped since the wait was in vain.
+    /// Runs dropped because the send buffer stayed full.
     send_buffer_full,
-    /// Runs dropped since a packet does not fit the path's MTU.
+    /// Runs dropped because a packet does not fit the path's MTU.
     send_too_big,
-    /// Runs dropped since the system knows no way to the peer.
+    /// Runs dropped because the system has no route to the peer.
     send_unreachable,
-    /// Runs dropped for another reason of the system's (a firewall, a full device queue).
+    /// Runs dropped for another reason of the system (a firewall, a full device queue).
     send_failed,
-    /// Times the network device refused GSO.
+    /// Times that the network device refused GSO.
     gso_refused,
-    /// Runs dropped since they were empty, beyond the limits of a run, or too long to be sent
-    /// without GSO.
+    /// Runs dropped because they were empty, over the limits of a run, or too long without GSO.
     sent_over_limit,
-    /// Runs dropped since they are to come from another address or UDP port than this port's.
+    /// Runs dropped because their source address or UDP port is not this port's.
     sent_wrong_source,
-    /// Runs dropped since the peer's address is of the other IP version.
+    /// Runs dropped because the peer's address is of the other IP version.
     sent_wrong_family,
     /// ICMP messages: the peer has no socket on port 4791.
     icmp_port_unreachable,
-    /// ICMP messages: the peer's host or network is out of reach, or a firewall forbids it.
+    /// ICMP messages: the peer's host or network is unreachable, or a firewall forbids it.
     icmp_host_unreachable,
-    /// ICMP messages, and the system's own: a packet does not fit the path's MTU.
+    /// ICMP messages and errors of this system: a packet does not fit the path's MTU.
     icmp_too_big,
     /// ICMP messages of other kinds.
     icmp_other,

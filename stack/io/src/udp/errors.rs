@@ -1,5 +1,4 @@
-//! What the network said of packets sent earlier: ICMP messages (RFC 792, RFC 4443) and the path's
-//! MTU.
+//! Errors of packets sent earlier: ICMP messages (RFC 792, RFC 4443) and the path's MTU.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,38 +7,38 @@ use crate::sys::message::QueuedError;
 use urxe_types::sync::atomic::{AtomicU64, Ordering};
 use urxe_types::time::Time;
 
-/// An error that a packet to `peer` met on its way.
+/// An error of a packet to `peer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathError {
-    /// Where the packet was going.
+    /// The destination of the packet.
     pub peer: IpAddr,
-    /// The host that reported it; `None` if this one did.
+    /// The host that reported the error; `None` for this host.
     pub reporter: Option<IpAddr>,
-    /// What was wrong.
+    /// The reason.
     pub reason: PathErrorReason,
 }
 
-/// What was wrong with the path.
+/// The reason of a path error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathErrorReason {
     /// The peer has no socket on port 4791.
     PortUnreachable,
-    /// No route to the peer's network.
+    /// There is no route to the peer's network.
     NetworkUnreachable,
-    /// The peer does not answer on its network.
+    /// The peer does not respond on its network.
     HostUnreachable,
-    /// A firewall or policy forbids it.
+    /// A firewall or policy forbids the packet.
     Prohibited,
-    /// The peer does not speak UDP.
+    /// The peer does not support UDP.
     ProtocolUnreachable,
     /// The packet does not fit the path.
     TooBig {
-        /// The largest IP packet that does, in bytes; 0 if the reporter did not say.
+        /// The largest IP packet that fits, in bytes; 0 if the reporter did not say.
         mtu: u32,
     },
-    /// The hop limit ran out: a routing loop.
+    /// The hop limit was exceeded: a routing loop.
     TimeExceeded,
-    /// Another ICMP message, or an error of this system's.
+    /// Another ICMP message, or an error of this system.
     Other {
         /// The ICMP type.
         icmp_type: u8,
@@ -64,7 +63,7 @@ impl PathError {
     }
 }
 
-/// RFC 792, RFC 1122 3.2.2.1, RFC 1191.
+/// Translates an ICMP message (RFC 792, RFC 1122 3.2.2.1, RFC 1191).
 fn icmp_v4_reason(error: &QueuedError) -> PathErrorReason {
     let QueuedError { icmp_type, icmp_code, info, .. } = *error;
     match (icmp_type, icmp_code) {
@@ -79,7 +78,7 @@ fn icmp_v4_reason(error: &QueuedError) -> PathErrorReason {
     }
 }
 
-/// RFC 4443 3.1 to 3.4.
+/// Translates an ICMPv6 message (RFC 4443 3.1 to 3.4).
 fn icmp_v6_reason(error: &QueuedError) -> PathErrorReason {
     let QueuedError { icmp_type, icmp_code, info, .. } = *error;
     match (icmp_type, icmp_code) {
@@ -94,7 +93,7 @@ fn icmp_v6_reason(error: &QueuedError) -> PathErrorReason {
     }
 }
 
-/// Errors that this system found by itself before the packet left.
+/// Translates an error that this system found before the packet left.
 fn local_reason(error: &QueuedError) -> PathErrorReason {
     use rustix::io::Errno;
     match error.errno {
@@ -111,7 +110,7 @@ impl fmt::Display for PathError {
         use PathErrorReason as Reason;
         let peer = self.peer;
         match self.reason {
-            Reason::PortUnreachable => write!(f, "nobody listens on UDP port 4791 of {peer}"),
+            Reason::PortUnreachable => write!(f, "no process listens on UDP port 4791 of {peer}"),
             Reason::NetworkUnreachable => write!(f, "no route to the network of {peer}"),
             Reason::HostUnreachable => write!(f, "{peer} cannot be reached"),
             Reason::Prohibited => write!(f, "a firewall forbids packets to {peer}"),
@@ -133,12 +132,12 @@ impl fmt::Display for PathError {
     }
 }
 
-/// Lets one message a second through, so that a broken path does not flood the log.
+/// Allows one message a second, so a broken path does not flood the log.
 #[derive(Debug)]
 pub(super) struct LogLimit {
-    /// When the next message may pass, in ns.
+    /// The time of the next allowed message in nanoseconds.
     next_ns: AtomicU64,
-    /// Messages held back since the last that passed.
+    /// Messages suppressed since the last allowed one.
     suppressed: AtomicU64,
 }
 
@@ -149,10 +148,10 @@ impl Default for LogLimit {
 }
 
 impl LogLimit {
-    /// Time between two messages.
+    /// Nanoseconds between two messages.
     const INTERVAL_NS: u64 = 1_000_000_000;
 
-    /// Whether a message may pass now: then how many were held back since the last one.
+    /// Returns the number of suppressed messages, if a message is allowed now.
     pub(super) fn pass(&self, now: Time) -> Option<u64> {
         let next = self.next_ns.load(Ordering::Relaxed);
         let after = now.plus_ns(Self::INTERVAL_NS).as_ns();

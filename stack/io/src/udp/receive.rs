@@ -1,4 +1,4 @@
-//! Buffers that a UDP port receives into, and what it learns of each datagram.
+//! Buffers that a UDP port receives into, with the addresses and header fields of each datagram.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -10,20 +10,19 @@ use crate::sys::control::Control;
 use crate::sys::message::{self, ReceiveSlot};
 use urxe_types::port::Datagrams;
 
-/// Room for several received datagrams of any size, made once and used again and again. 64 KiB
-/// each.
+/// Buffers of 64 KiB for several received datagrams, allocated once.
 #[derive(Debug)]
 pub struct ReceiveBuffers {
     slots: Vec<ReceiveSlot>,
-    /// Of the slots last filled, what is to be known of each; `None` for those that are dropped.
+    /// The addresses and header fields of the slots filled last; `None` for dropped datagrams.
     arrivals: [Option<Arrival>; ReceiveBuffers::MAX],
-    /// The last call found something. After one that did, more is likely to wait, and one call
-    /// fetches all of it; after one that did not, a call for one costs less, and it does not look
-    /// in vain for a second while an answer is due.
+    /// Whether the last call received something. Then more datagrams are likely, and the next call
+    /// receives all of them. Otherwise a call for a single datagram costs less: the kernel does not
+    /// look for a second one while a reply is pending.
     was_filled: bool,
 }
 
-/// Datagrams without their bytes, which stay in the slot.
+/// Datagrams without their bytes, which are in the slot.
 type Arrival = Datagrams<'static>;
 
 impl Default for ReceiveBuffers {
@@ -36,7 +35,7 @@ impl ReceiveBuffers {
     /// The largest number of buffers.
     pub const MAX: usize = message::RECEIVE_BATCH;
 
-    /// Room for `count` datagrams, at least one and at most [`MAX`](Self::MAX).
+    /// Makes `count` buffers, at least one and at most [`MAX`](Self::MAX).
     #[must_use]
     pub fn new(count: usize) -> Self {
         let count = count.clamp(1, Self::MAX);
@@ -44,14 +43,14 @@ impl ReceiveBuffers {
         Self { slots, arrivals: [None; Self::MAX], was_filled: false }
     }
 
-    /// The datagrams received last, in order of arrival.
+    /// Returns the datagrams received last, in order of arrival.
     pub fn iter(&self) -> impl Iterator<Item = Datagrams<'_>> {
         let both = self.slots.iter().zip(&self.arrivals);
         both.filter_map(|(slot, arrival)| Some(Datagrams { bytes: slot.payload(), ..(*arrival)? }))
     }
 
-    /// Receives what waits on a socket that is bound to the address `to`. Returns how many
-    /// datagrams [`iter`](Self::iter) gives.
+    /// Receives from a socket that is bound to the address `to`. Returns the number of datagrams
+    /// that [`iter`](Self::iter) returns.
     pub(super) fn fill(
         &mut self,
         socket: impl AsFd,
@@ -88,8 +87,9 @@ impl ReceiveBuffers {
     }
 }
 
-/// What the kernel says of the datagram in `slot`, which came to the address `to`; `None` if it was
-/// cut off, came from no IP address or has a segment size that cannot be.
+/// Returns addresses and header fields of the datagram in `slot`, which arrived at the address
+/// `to`. Returns `None` if the datagram was truncated, has no IP source address or has an
+/// impossible segment size.
 fn read_arrival(slot: &ReceiveSlot, to: IpAddr) -> Option<Arrival> {
     if slot.is_truncated() {
         return None;

@@ -1,11 +1,12 @@
 //! The sockets that a port sends from: one for each process slot of its peers, and one for
 //! management.
 //!
-//! Receivers' GRO merges packets of equal addresses and ports, whatever their queue pair, and the
-//! kernel hands the result to the process of the first. So what goes to different slots comes from
-//! different ports; what comes from different processes does anyway, as the sockets are theirs.
-//! They are opened as they are needed, unconnected like the port's own (see the [port](super)), and
-//! refuse whatever is sent to them.
+//! Receivers' GRO merges packets with equal addresses and ports, whatever their queue pair, and the
+//! kernel gives the result to the process of the first packet. Therefore packets to different slots
+//! have different source ports. Packets of different sending processes have different ports anyway.
+//!
+//! The sockets are opened on first use. They are unconnected like the port's own (see the
+//! [port](super)), and refuse all datagrams.
 
 use crate::sys::fork::CloseOnFork;
 use socket2::Socket;
@@ -15,8 +16,8 @@ use urxe_types::sync::Mutex;
 
 use super::{OpenPortError, UdpPort, config};
 
-/// See the module. In the order of their opening: most processes have one peer slot or two, which
-/// are then found first.
+/// The sending sockets of a port, in the order of their opening. Most processes have one or two
+/// peer slots, which are then found first.
 #[derive(Debug)]
 pub(super) struct Senders {
     opened: [OnceLock<Sender>; MANAGEMENT_SLOT as usize + 1],
@@ -41,17 +42,17 @@ impl Senders {
         self.opened.iter().map_while(OnceLock::get)
     }
 
-    /// The socket with this port.
+    /// Returns the socket with this source port.
     pub fn with_port(&self, port: u16) -> Option<&Socket> {
         self.iter().find(|sender| sender.port == port).map(|sender| &*sender.socket)
     }
 
-    /// All sockets.
+    /// Returns all sockets.
     pub fn sockets(&self) -> impl Iterator<Item = &Socket> {
         self.iter().map(|sender| &*sender.socket)
     }
 
-    /// The port that packets to a slot come from; its socket is opened if it is not yet.
+    /// Returns the source port for packets to a slot. Opens its socket on first use.
     pub fn port_towards(&self, peer_slot: u8, of: &UdpPort) -> Result<u16, OpenPortError> {
         let known =
             || self.iter().find(|sender| sender.peer_slot == peer_slot).map(|sender| sender.port);

@@ -1,5 +1,5 @@
-//! Over loopback, unprivileged. Every port takes an address of its own, so that tests of several
-//! processes do not meet.
+//! Tests over loopback, unprivileged. Every port has its own address, so tests of several processes
+//! do not interfere.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicU32;
@@ -8,7 +8,7 @@ use super::*;
 use crate::sys::steering;
 use urxe_types::port::Datagrams;
 
-/// Addresses in 127.64.0.0/10, from a point that differs by process.
+/// Returns addresses in 127.64.0.0/10, starting at a point that differs by process.
 pub(crate) fn loopback_address() -> IpAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nth = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -16,7 +16,7 @@ pub(crate) fn loopback_address() -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(127, 64, 0, 0).to_bits() + host))
 }
 
-/// A port on some loopback address, opened as `change` wants.
+/// Opens a port on a loopback address, with the configuration that `change` changes.
 pub(crate) fn open_with(change: impl Fn(&mut UdpConfig)) -> UdpPort {
     for _ in 0..100 {
         let mut config = UdpConfig::new(loopback_address());
@@ -33,7 +33,7 @@ fn open() -> UdpPort {
     open_with(|_| {})
 }
 
-/// A run from the usual port with the usual traffic class.
+/// Returns a run from port 4791 with traffic class 0.
 pub(crate) fn run_between(from: IpAddr, to: IpAddr, bytes: &[u8], segment_size: usize) -> Run<'_> {
     Run { from, from_port: ROCE_PORT, to, bytes, segment_size, traffic_class: 0, hop_limit: 0 }
 }
@@ -42,7 +42,7 @@ fn run<'a>(from: &UdpPort, to: IpAddr, bytes: &'a [u8], segment_size: usize) -> 
     run_between(from.address(), to, bytes, segment_size)
 }
 
-/// `length` bytes of which no two stretches are alike.
+/// Returns `length` bytes without repetition.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32)
         .flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_be_bytes())
@@ -50,7 +50,7 @@ fn pattern(length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A datagram with its payload copied out.
+/// A datagram with a copy of its payload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Arrived {
     from: IpAddr,
@@ -74,7 +74,7 @@ impl From<Datagrams<'_>> for Arrived {
     }
 }
 
-/// What arrives until `packets` packets have, waiting at most two seconds.
+/// Receives until `packets` packets have arrived, at most two seconds.
 pub(crate) fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrived> {
     let mut buffers = ReceiveBuffers::new(3);
     let mut all = Vec::new();
@@ -95,7 +95,7 @@ fn packets(arrived: &[Arrived]) -> Vec<Vec<u8>> {
     arrived.iter().flat_map(|arrived| arrived.segments.clone()).collect()
 }
 
-/// Errors queued at `port`, once there is one.
+/// Returns the errors queued at `port`. Waits for the first.
 fn path_errors(port: &UdpPort) -> Vec<PathError> {
     let mut descriptor = [PollFd::new(port, PollFlags::empty())];
     poll(&mut descriptor, Some(&Timespec { tv_sec: 2, tv_nsec: 0 })).unwrap();
@@ -186,7 +186,7 @@ fn without_gso_ipv4_sends_single_packets_only() {
     assert_eq!(a.counters().sent_over_limit, 1);
 }
 
-/// One address serves all: ::1 is the only IPv6 loopback address.
+/// One address for all cases, because ::1 is the only IPv6 loopback address.
 #[test]
 fn ipv6_loopback() {
     let local = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -194,7 +194,7 @@ fn ipv6_loopback() {
         let deadline = clock::now() + Duration::from_secs(20);
         let port = loop {
             match UdpPort::open(UdpConfig { gso, ..UdpConfig::new(local) }) {
-                // Another process's test.
+                // A test of another process has the address.
                 Err(OpenPortError::AddressInUse { .. }) if clock::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -202,7 +202,7 @@ fn ipv6_loopback() {
             }
         };
         assert_eq!(port.max_run_segments(), MAX_RUN_SEGMENTS);
-        // The second is what its sockets have as their own.
+        // The second case has the traffic class of the socket.
         for (length, segment_size, traffic_class) in [
             (1052, 1052, 0),
             (5 * 1064 + 24, 1064, config::USUAL_TRAFFIC_CLASS),
@@ -304,7 +304,7 @@ fn addresses_that_cannot_be_bound_give_errors_that_say_why() {
         UdpPort::open(UdpConfig { scope_id, ..UdpConfig::new(address.parse().unwrap()) })
             .unwrap_err()
     };
-    // 192.0.2.0/24 is for documentation (RFC 5737): nobody's address.
+    // 192.0.2.0/24 is for documentation (RFC 5737): no host has such an address.
     let address = "192.0.2.1".parse().unwrap();
     assert_eq!(open("192.0.2.1", 0), OpenPortError::NoSuchAddress { address });
     assert!(open("192.0.2.1", 0).to_string().starts_with("no interface has the address 192.0.2.1"));
@@ -323,9 +323,9 @@ fn addresses_that_cannot_be_bound_give_errors_that_say_why() {
 
 #[test]
 fn a_packet_larger_than_the_path_is_counted_and_reported() {
-    // Loopback's MTU holds every datagram there can be, so this one is larger than any. That the
-    // path's MTU counts as well, and is told, takes a namespace to change the MTU in:
-    // tests/on_the_wire.rs.
+    // Loopback's MTU holds every possible datagram, so this one exceeds the largest. A test in a
+    // namespace (tests/on_the_wire.rs) changes the MTU, and checks that the path's MTU counts and
+    // is reported.
     let (a, b) = (open(), open());
     let bytes = pattern(65_508);
     let to = RawAddress::new(SocketAddr::new(b.address(), ROCE_PORT));
@@ -349,7 +349,7 @@ fn a_closed_port_is_reported_with_the_peers_address() {
     assert_eq!(errors, [expected]);
     assert_eq!(a.counters().icmp_port_unreachable, 1);
 
-    // The error of one peer's packet fails neither the sends to another nor the receiving.
+    // The error of a packet to one peer fails neither sends to another nor receives.
     for n in 0..10_u8 {
         assert_eq!(a.transmit(&run(&a, gone, b"nobody there", 64)), SendOutcome::Sent);
         assert_eq!(a.transmit(&run(&a, other.address(), &[n; 30], 64)), SendOutcome::Sent);
@@ -451,8 +451,7 @@ fn errors_of_a_send_have_their_counters() {
     assert!(a.gso());
 }
 
-/// What the kernel decides with the program is what `Destination::of` says, and the slot of the QPN
-/// otherwise.
+/// The BPF program decides as `Destination::of` does, and otherwise by the slot of the QPN.
 #[test]
 fn steering_by_the_destination_qpn_and_by_the_identifiers_of_mads() {
     use urxe_wire::mad::{Attribute, CM_CLASS, CommId, Destination, METHOD_SEND};
@@ -504,7 +503,7 @@ fn steering_by_the_destination_qpn_and_by_the_identifiers_of_mads() {
         let expected = match Destination::of(mad).unwrap() {
             Destination::Slot(slot) => steering::slot_socket(slot),
             Destination::Service(_) | Destination::Anyone => steering::COMMON_SOCKET,
-            // Whoever gets it hands it to all.
+            // The receiving process forwards such a MAD to all.
             Destination::Everyone => steering::slot_socket(0),
         };
         let what = format!("class {class:#x} method {method:#x} attribute {attribute:#x}");

@@ -1,4 +1,4 @@
-//! Precedence, and the file under addition and removal.
+//! The order of the sources, and changes of the file.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -13,7 +13,7 @@ fn name(text: &str) -> LinkName {
     text.parse().unwrap()
 }
 
-/// A place for a file that does not exist yet, two folders deep.
+/// A path of a file that does not exist yet, two folders deep.
 struct Place(tempfile::TempDir);
 
 impl Place {

@@ -1,4 +1,4 @@
-//! This machine's own interfaces, and what is believed of `/sys`.
+//! This machine's own interfaces, and when `/sys` counts.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use super::*;
 
 pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
-/// An Ethernet interface that is up, without addresses.
+/// Returns an Ethernet interface that is up, without addresses.
 pub(crate) fn ethernet(name: &str, mac: [u8; 6]) -> Interface {
     let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
     Interface { index: 7, mac: Some(mac), ..blank(name.to_owned(), up) }
@@ -16,7 +16,7 @@ fn eth0() -> Interface {
     ethernet("eth0", MAC)
 }
 
-/// A folder like `/sys/class/net` with one interface.
+/// Makes a folder like `/sys/class/net` with one interface.
 fn sys_with(ifindex: &str, address: &str) -> tempfile::TempDir {
     let sys = tempfile::tempdir().unwrap();
     let folder = sys.path().join("eth0");

@@ -1,4 +1,4 @@
-//! Interfaces that go down and up, addresses that go and come.
+//! Interfaces that go down and up, addresses that are removed and added.
 
 use std::net::Ipv4Addr;
 
@@ -23,12 +23,12 @@ fn port(source: &str) -> PortState {
     PortState::new(&resolve_on(&spec, &[interface(&[ONE, TWO], OperState::Up)]).unwrap())
 }
 
-/// A look at a machine where no new address gets a port.
+/// Refreshes on a machine where no new address gets a port.
 fn refresh(port: &mut PortState, interfaces: &[Interface]) -> Changed {
     port.refresh(interfaces, |_| false)
 }
 
-/// The table's addresses, `None` for an empty place.
+/// Returns the table's addresses; `None` for an empty entry.
 fn table(port: &PortState) -> Vec<Option<IpAddr>> {
     port.gids().iter().map(|entry| (!entry.gid.is_zero()).then(|| entry.gid.to_ip())).collect()
 }
@@ -47,7 +47,7 @@ fn going_down_and_up_changes_the_state_and_nothing_else() {
     assert_eq!(refresh(&mut port, &[interface(&[ONE, TWO], OperState::Up)]), NOTHING);
     assert_eq!(refresh(&mut port, &[interface(&[ONE, TWO], OperState::NoCarrier)]), ACTIVE);
     assert_eq!(port.state(), OperState::NoCarrier);
-    // Down is down.
+    // Both states are down.
     assert_eq!(refresh(&mut port, &[interface(&[ONE, TWO], OperState::Disabled)]), NOTHING);
     assert_eq!(refresh(&mut port, &[interface(&[ONE, TWO], OperState::Up)]), ACTIVE);
     assert_eq!(refresh(&mut port, &[interface(&[ONE, TWO], OperState::Up)]), NOTHING);
@@ -72,7 +72,7 @@ fn a_new_address_gets_a_place_that_is_not_assigned() {
     assert_eq!((table(&port)[3], port.gids()[3].assigned), (some(NEW), false));
     assert_eq!(refresh(&mut port, &[interface(&[ONE, TWO], OperState::Up)]), GIDS);
     assert_eq!(table(&port)[3], None);
-    // Its place is free for the next one; the others' are not.
+    // Its entry is free for the next address; the entries of the first addresses are not.
     assert_eq!(refresh(&mut port, &[interface(&[TWO, NEWER], OperState::Up)]), GIDS);
     assert_eq!(table(&port)[1..], [None, some(TWO), some(NEWER)]);
 }
@@ -90,7 +90,7 @@ fn a_new_address_is_assigned_once_it_has_a_port() {
     assert_eq!(port.refresh(&with_new, opens), GIDS);
     assert!(port.gids()[3].assigned);
     assert_eq!(asked, [some(NEW).unwrap()]);
-    // It has the port still when it comes back.
+    // It still has the port when it comes back.
     let never = |address| panic!("{address} has a port");
     assert_eq!(port.refresh(&[interface(&[ONE, TWO], OperState::Up)], never), GIDS);
     assert!(!port.gids()[3].assigned);

@@ -16,7 +16,8 @@ fn interface(
     Interface { mtu_bytes, mac, loopback: name == "lo", addresses, ..ethernet(name, MAC) }
 }
 
-/// A machine with loopback, two Ethernet interfaces with one link-local address, and a bare one.
+/// Returns a machine with loopback, two Ethernet interfaces that share a link-local address, a
+/// tunnel with a small MTU, and an interface without addresses.
 fn machine() -> Vec<Interface> {
     let mac = |last| Some([0x52, 0x54, 0, 0, 0, last]);
     vec![

@@ -1,4 +1,4 @@
-//! The grammar of links: what is accepted, what is refused and where.
+//! The grammar of links: accepted and refused texts, and the positions of mistakes.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn a_mapped_address_is_the_ipv4_address() {
     assert_eq!("rxe0=::ffff:10.0.0.1".parse::<LinkSpec>().unwrap().source, address("10.0.0.1"));
 }
 
-/// Parses a file that must be refused; gives line, column, reason.
+/// Parses a file that must be refused. Returns line, column and reason.
 fn refused(text: &str) -> (usize, usize, ParseReason) {
     let error = parse_file(text).unwrap_err();
     (error.line, error.column, error.reason)
@@ -97,7 +97,7 @@ fn the_longest_names_are_accepted() {
     );
 }
 
-/// Every link there can be.
+/// Generates every possible link.
 fn any_link() -> impl Strategy<Value = LinkSpec> {
     let source = prop_oneof![
         any::<[u8; 4]>().prop_map(|bytes| Source::Address(IpAddr::from(bytes))),

@@ -26,15 +26,16 @@ fn joined(at: IpAddr) -> Result<PortSet, OpenPortError> {
     })
 }
 
-/// Runs `body` in a forked child, whose exit status is what it returns, 99 if it panics.
+/// Runs `body` in a forked child, which exits with its result, or with 99 if it panics.
 fn forked(body: impl FnOnce() -> i32) -> Pid {
-    // SAFETY: the child runs code that allocates, for which glibc prepares at a fork, and takes no
-    // lock that another of the test's threads may hold: they wait for this one. It leaves by _exit.
+    // SAFETY: the child runs code that allocates, which glibc supports after a fork. The child
+    // takes no lock that another of the test's threads may hold, because they wait for this thread.
+    // The child leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(99);
         let _ = std::io::stderr().flush();
-        // SAFETY: ends this process and nothing else.
+        // SAFETY: ends only this process.
         unsafe { libc::_exit(status) }
     }
     Pid::from_raw(pid).expect("fork failed")
@@ -50,7 +51,7 @@ fn wait_for_ever() -> ! {
     }
 }
 
-/// A tracing subscriber that calls a function at every event, which is a step of the set-up.
+/// A tracing subscriber that calls a function at every event, that is, at every step of the set-up.
 struct AtStep<F>(F);
 
 impl<F: Fn() + 'static> tracing::Subscriber for AtStep<F> {
@@ -81,7 +82,7 @@ fn a_child_has_something_else_in_the_place_of_a_guarded_descriptor() {
     let child = forked(|| {
         let changed = numbers.iter().zip(&before).all(|(&fd, before)| inode(fd) != *before);
         drop(many);
-        // They were this process's to close, once.
+        // The child had to close the numbers, once each.
         let closed =
             numbers.iter().all(|fd| !std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists());
         i32::from(changed) | i32::from(closed) << 1 | i32::from(process.is_other()) << 2
@@ -103,8 +104,8 @@ fn a_child_opens_a_device_at_once_and_the_parent_goes_on() {
     let at = address(0);
     let parents = joined(at).unwrap();
     let child = forked(|| {
-        // On an address of its own, and on its parent's, where nobody serves it yet: it goes its
-        // own way, or hears why not.
+        // On a new address, and on its parent's, where no thread serves it yet: joining succeeds or
+        // fails with the owner.
         assert_eq!(joined(address(1)).unwrap().slot, 0);
         i32::from(matches!(joined(at), Err(OpenPortError::AddressInUse { owner: Some(_), .. })))
     });
@@ -129,8 +130,8 @@ fn a_child_opens_a_device_at_once_and_the_parent_goes_on() {
     assert_eq!(sharers(at, 0), []);
 }
 
-/// At each step of a set-up the process forks and the child lives on, holding whatever it has
-/// copies of. The process is killed. Another must get the address as if nothing had been.
+/// At each step of the set-up the process forks. Then the process is killed, while the child lives
+/// on with its copies. Another process must get the address as if nothing had happened.
 #[test]
 fn a_fork_at_any_step_of_the_set_up_leaves_nothing_behind() {
     let mut steps = 0;

@@ -294,6 +294,6 @@ mod tests {
         };
         let probe = not_tried(Name("anything"), &error);
         assert_eq!(probe.outcome, Outcome::Unverified);
-        assert!(probe.detail.contains("no loopback address has it free"), "{probe:?}");
+        assert!(probe.detail.contains("no loopback address is free"), "{probe:?}");
     }
 }
