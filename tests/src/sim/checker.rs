@@ -1,5 +1,4 @@
-//! Compares what happened with the model, completion by completion and byte by byte, and tells each
-//! difference.
+//! Compares completions and memory with the model, byte by byte, and reports each difference.
 
 #[cfg(test)]
 mod tests;
@@ -13,117 +12,117 @@ use super::generate::region_of;
 use super::model::{Message, Model, read_u64};
 use super::plan::{EndId, Op, Plan, Queue, Role};
 
-/// After so many differences nobody reads further ones.
+/// The most differences that are kept.
 const MAX_DIFFERENCES: usize = 20;
 
-/// The judge of one run.
+/// The checker of one run.
 #[derive(Debug)]
 pub struct Checker<'a> {
     plan: &'a Plan,
     model: &'a Model,
-    /// Remote keys of all regions, by device and region.
+    /// The remote keys of all regions, by device and region.
     rkeys: Vec<Vec<u32>>,
-    /// By end: what has completed.
+    /// The progress of each end.
     progress: Vec<Progress>,
-    /// Ends that are judged elsewhere, because their connection must break.
+    /// Ends that [`peer_loss`](super::peer_loss) checks, because their connections must break.
     exempt: Vec<EndId>,
-    /// Memory whose contents depends on when it broke, by device.
+    /// Memory whose contents depend on the time of the break, by device.
     exempt_memory: Vec<(usize, Range<usize>)>,
     differences: Vec<Difference>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Progress {
-    /// Index of the next signalled send.
+    /// The index of the next signalled send.
     send: usize,
-    /// Index of the next receive.
+    /// The index of the next receive.
     recv: usize,
 }
 
-/// Something that is not as it must be.
+/// A difference from the expected outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
-    /// A completion came that is not the next one of its queue: repeated, skipped, out of order or
-    /// never posted.
+    /// A completion is not the next one of its queue: repeated, skipped, out of order or never
+    /// posted.
     #[error("{end} {queue}: wr_id {got:#x} completed, {}", next(*.expected))]
     Order {
-        /// Where.
+        /// The end.
         end: EndId,
-        /// In which queue.
+        /// The queue.
         queue: Queue,
-        /// The `wr_id` that is next, if any is.
+        /// The expected `wr_id`, if another completion is due.
         expected: Option<u64>,
-        /// The one that came.
+        /// The actual `wr_id`.
         got: u64,
     },
     /// A work request failed.
     #[error("{end} {queue} {index}: {status}")]
     Status {
-        /// Where.
+        /// The end.
         end: EndId,
-        /// In which queue.
+        /// The queue.
         queue: Queue,
-        /// Its place in the plan.
+        /// The index of the request in the plan.
         index: usize,
-        /// How.
+        /// The status.
         status: WcStatus,
     },
-    /// A field of a completion is wrong.
+    /// A field of a completion has a wrong value.
     #[error("{end} {queue} {index}: {field} is {got}, not {expected}")]
     Field {
-        /// Where.
+        /// The end.
         end: EndId,
-        /// In which queue.
+        /// The queue.
         queue: Queue,
-        /// Its place in the plan.
+        /// The index of the request in the plan.
         index: usize,
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What it must be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The actual value.
         got: String,
     },
-    /// A byte is wrong when its work request completes, or at the end.
+    /// A byte is wrong at a completion or at the end.
     #[error(
         "device {device}, byte {address:#x} {when}: {got:#04x}, not {expected:#04x}, and {others} more"
     )]
     Byte {
-        /// Which device's memory.
+        /// The device.
         device: usize,
-        /// Where in it.
+        /// The address in the device's memory.
         address: usize,
-        /// What it must be.
+        /// The expected value.
         expected: u8,
-        /// What it is.
+        /// The actual value.
         got: u8,
-        /// How many bytes of the same check are wrong besides.
+        /// The number of other wrong bytes in the same check.
         others: usize,
-        /// When it was seen.
+        /// The time of the check.
         when: &'static str,
     },
-    /// Work requests without a completion.
+    /// A work request has no completion.
     #[error("{end} {queue} {index} has not completed")]
     Missing {
-        /// Where.
+        /// The end.
         end: EndId,
-        /// In which queue.
+        /// The queue.
         queue: Queue,
-        /// The first of them in the plan.
+        /// The index of the first such request in the plan.
         index: usize,
     },
-    /// The old values of a shared cell do not form one chain: an addition was lost or made twice.
+    /// The old values of a shared cell form no chain: an addition was lost or executed twice.
     #[error(
         "device {device}, shared cell {address:#x}: only {fit} of {of} additions follow each other"
     )]
     Chain {
-        /// Which device's memory.
+        /// The device.
         device: usize,
-        /// Where in it.
+        /// The address in the device's memory.
         address: usize,
-        /// How many of the additions fit.
+        /// The number of additions that fit the chain.
         fit: usize,
-        /// How many there are.
+        /// The number of all additions.
         of: usize,
     },
 }
@@ -148,7 +147,7 @@ impl fmt::Display for Queue {
 }
 
 impl<'a> Checker<'a> {
-    /// A judge of `plan`, whose regions have these remote keys (by device and region).
+    /// Creates a checker of `plan`, whose regions have these remote keys (by device and region).
     #[must_use]
     pub fn new(plan: &'a Plan, model: &'a Model, rkeys: Vec<Vec<u32>>) -> Self {
         let mut checker = Self {
@@ -166,7 +165,7 @@ impl<'a> Checker<'a> {
         checker
     }
 
-    /// Leaves out an end, and the memory that it and its peer change.
+    /// Excludes an end, and the memory that the end and its peer change.
     pub fn exempt(&mut self, end: EndId) {
         self.exempt.push(end);
         let device = self.plan.end(end).device;
@@ -177,7 +176,8 @@ impl<'a> Checker<'a> {
         for (_, region) in self.plan.invalidated(end.peer()) {
             self.exempt_region(device, region);
         }
-        // Others add to the same shared cells, but those of the broken connection may or may not.
+        // Other ends add to the same shared cells; whether the broken connection's additions
+        // happened is open.
         for (device, plan) in self.plan.devices.iter().enumerate() {
             let shared = plan.regions.iter().filter(|region| region.role == Role::SharedCells);
             self.exempt_memory.extend(shared.map(|region| (device, region.range.clone())));
@@ -189,13 +189,13 @@ impl<'a> Checker<'a> {
         self.exempt_memory.push((device, range));
     }
 
-    /// Everything found up to now.
+    /// Returns all differences found so far.
     #[must_use]
     pub fn differences(&self) -> &[Difference] {
         &self.differences
     }
 
-    /// Whether every work request that must complete has.
+    /// Returns whether every work request that must complete has completed.
     #[must_use]
     pub fn all_complete(&self) -> bool {
         self.plan.ends().filter(|(id, _)| !self.exempt.contains(id)).all(|(id, end)| {
@@ -204,12 +204,13 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// How many of the sends of `end`, unsignalled ones included, are known to be complete.
+    /// Returns the number of sends of `end` that are known to be complete, unsignalled ones
+    /// included.
     #[must_use]
     pub fn sends_complete(&self, end: EndId) -> usize {
         let sends = &self.plan.end(end).sends;
         let next = self.progress[end.connection * 2 + end.side].send;
-        // Behind the last one that completed there may be unsignalled ones of which nobody knows.
+        // Unsignalled requests after the last completion may be complete as well, without a sign.
         (0..next)
             .rev()
             .find(|&index| self.is_signaled(end, index))
@@ -217,20 +218,19 @@ impl<'a> Checker<'a> {
             .min(sends.len())
     }
 
-    /// How many of the receives of `end` have completed.
+    /// Returns the number of completed receives of `end`.
     #[must_use]
     pub fn recvs_complete(&self, end: EndId) -> usize {
         self.progress[end.connection * 2 + end.side].recv
     }
 
-    /// The region that the peer says it is done with, by the message of this place in the receives
-    /// of `end`.
+    /// Returns the region that the peer releases by the message in this receive of `end`.
     #[must_use]
     pub fn released(&self, end: EndId, index: usize) -> Option<usize> {
         self.model.direction(end.peer()).messages.get(index)?.releases
     }
 
-    /// A completion of the queue pair of `end`. `memory` reads a device's memory as it is now.
+    /// Checks a completion of the queue pair of `end`. `memory` reads a device's current memory.
     pub fn completion(
         &mut self,
         end: EndId,
@@ -269,7 +269,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The end of the run: what has not completed, and every byte of every device's memory.
+    /// Checks the end of the run: missing completions, and every byte of every device's memory.
     pub fn finish(&mut self, images: &[Vec<u8>]) {
         let exempt = self.exempt.clone();
         for (id, end) in self.plan.ends().filter(|(id, _)| !exempt.contains(id)) {
@@ -377,7 +377,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether an operation adds to a shared cell: its old value is judged at the end.
+    /// Returns whether an operation adds to a shared cell, whose old values are checked at the end.
     fn is_shared(&self, end: EndId, op: &Op) -> bool {
         let Op::FetchAdd { at, .. } = *op else { return false };
         let device = self.plan.end(end.peer()).device;
@@ -408,13 +408,13 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether the old value of a shared cell arrives here.
+    /// Returns whether the old value of a shared cell lands at this address.
     fn is_old_value(&self, device: usize, address: usize) -> bool {
         let mut adds = self.model.shared.iter().flat_map(|cell| &cell.adds);
         adds.any(|&(at, landing, _)| at == device && (landing..landing + 8).contains(&address))
     }
 
-    /// The old values of a shared cell must be all the sums on the way, each once.
+    /// Checks that the old values of each shared cell are all intermediate sums, each once.
     fn chains(&mut self, images: &[Vec<u8>]) {
         let model = self.model;
         for cell in &model.shared {

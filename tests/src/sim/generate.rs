@@ -1,17 +1,16 @@
-//! A plan from a seed.
+//! Generates a plan from a seed.
 //!
-//! The generator prefers what tends to break: lengths around multiples of the path MTU, PSNs near
-//! the wrap, queues of one entry, receives that come late, fences, windows of READs, and faults
-//! that come and go.
+//! The generator prefers error-prone cases: lengths around multiples of the path MTU, PSNs near the
+//! wrap, queues of one entry, late receives, fences, windows of READs, and intermittent faults.
 //!
-//! Four rules keep the outcome one and the queue pairs alive:
-//! - a key is used and then taken away by one direction only, so that nothing is on its way under
-//!   it any more;
-//! - every answer and every message has memory of its own to land in; data to be sent never
-//!   changes, but for data that an earlier READ brought and that a fence protects;
-//! - among any `send_depth` sends one is signalled, and the last one is;
-//! - faults last shorter than a retry counter takes to run out, and the times between them are
-//!   longer than a timeout.
+//! Four rules make the outcome unique and keep the queue pairs alive:
+//! - One direction only uses a key and then invalidates the key, so that no packet with that key is
+//!   under way any more.
+//! - Every response and every message lands in memory of its own. Source data never changes, except
+//!   for data that an earlier READ returned and a fence protects.
+//! - Among any `send_depth` sends one is signalled, and the last one is.
+//! - Faults are shorter than the time in which a retry counter runs out. The intervals between
+//!   faults are longer than a timeout.
 
 #[cfg(test)]
 mod tests;
@@ -27,26 +26,26 @@ use super::plan::{
 
 const MICROSECOND_NS: u64 = 1_000;
 const MILLISECOND_NS: u64 = 1_000_000;
-/// The longest message.
+/// The length of the longest message, in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
-/// Room for the headers of IP, UDP and RoCE in a link's MTU.
+/// Room for the IP, UDP and RoCE headers in a link's MTU, in bytes.
 const HEADERS_BYTES: usize = 100;
-/// After so many bytes a direction sends short messages only.
+/// Bytes after which a direction sends short messages only.
 const BYTES_PER_DIRECTION: usize = 192 << 10;
 const SOURCE_BYTES: usize = 40 << 10;
-/// More than two pages.
+/// The length of a disposable region: more than two pages.
 const DISPOSABLE_BYTES: usize = 9_000;
 const CELLS: usize = 8;
 const SHARED_CELLS: usize = 3;
 /// PSNs are 24 bits wide.
 const PSN_MASK: u64 = 0xff_ffff;
 
-/// What to leave out or make sure of. The default is everything.
+/// Options of the generator. The default includes everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Whether anything goes wrong.
+    /// Whether faults occur.
     pub faults: bool,
-    /// The most sends of one direction.
+    /// The maximum number of sends in one direction.
     pub max_sends: usize,
 }
 
@@ -56,7 +55,7 @@ impl Default for Profile {
     }
 }
 
-/// The plan of `seed`.
+/// Generates the plan of `seed`.
 #[must_use]
 pub fn generate(seed: u64, profile: &Profile) -> Plan {
     let mut rng = Rng::stream(seed, 1);
@@ -104,7 +103,7 @@ fn device(rng: &mut Rng, ipv6: bool) -> DevicePlan {
 
 fn region(rng: &mut Rng, role: Role, len: usize) -> RegionPlan {
     let page = Naming::Page(rng.next_u64() >> 8 & !0xfff);
-    // A type 1 window has the addresses of its region.
+    // A type 1 window uses the addresses of its region.
     let naming = if role != Role::Rebound && percent(rng, 25) { Naming::ZeroBased } else { page };
     RegionPlan { range: 0..len, role, naming }
 }
@@ -112,7 +111,7 @@ fn region(rng: &mut Rng, role: Role, len: usize) -> RegionPlan {
 fn connection(rng: &mut Rng, devices: &mut [DevicePlan]) -> ConnectionPlan {
     let mtu = rng.pick(&[256, 512, 1024, 1024, 2048, 4096]);
     let first = rng.index(devices.len());
-    // Now and then a device talks to itself.
+    // Some devices connect to themselves.
     let other = (first + 1 + rng.index(devices.len() - 1)) % devices.len();
     let second = if percent(rng, 12) { first } else { other };
     let mut ends = [end(rng, first), end(rng, second)];
@@ -161,11 +160,11 @@ fn end(rng: &mut Rng, device: usize) -> EndPlan {
     }
 }
 
-/// Index of the region with this role that belongs to one end: each end has one of each, side by
-/// side.
+/// Returns the index of the region with this role of one end. Each end has one region of each role,
+/// in the order of the ends.
 ///
 /// # Panics
-/// If the role is not one of those.
+/// If ends have no region of this role.
 #[must_use]
 pub fn region_of(plan: &Plan, connection: usize, side: usize, role: Role) -> usize {
     let device = plan.connections[connection].ends[side].device;
@@ -181,7 +180,7 @@ pub fn region_of(plan: &Plan, connection: usize, side: usize, role: Role) -> usi
     of_role.nth(ends_before).expect("each end has a region of each role")
 }
 
-/// What one direction works with.
+/// The state of the generator for one direction.
 struct Direction<'a> {
     rng: &'a mut Rng,
     mtu: usize,
@@ -325,7 +324,7 @@ impl Direction<'_> {
         }
     }
 
-    /// A length that is likely to matter.
+    /// Draws a length, preferring critical ones.
     fn length(&mut self) -> usize {
         let mtu = self.mtu;
         let around = |rng: &mut Rng, len: usize| len + rng.index(3) - 1;
@@ -355,7 +354,7 @@ impl Direction<'_> {
         Place { region: self.cells, offset: self.rng.index(CELLS) * 8 }
     }
 
-    /// Lengths of the pieces of `len` bytes, some of them perhaps 0.
+    /// Splits `len` bytes into lengths of pieces, some of which may be 0.
     fn split(&mut self, len: usize, max_pieces: usize) -> Vec<usize> {
         if len == 0 && percent(self.rng, 50) {
             return Vec::new();
@@ -369,8 +368,7 @@ impl Direction<'_> {
         cuts.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
-    /// Pieces of the source, anywhere in it. A piece longer than the source becomes several, so the
-    /// split may fail.
+    /// Draws pieces of the source. Fails for a piece that is longer than the source.
     fn source_pieces(&mut self, len: usize) -> Option<Vec<Piece>> {
         let lens = self.split(len, self.max_sge);
         let pieces = lens.into_iter().map(|len| {
@@ -380,7 +378,7 @@ impl Direction<'_> {
         pieces.collect()
     }
 
-    /// Pieces of their own to land in, with gaps between them.
+    /// Allocates landing pieces with gaps between them.
     fn landing_pieces(
         rng: &mut Rng,
         lens: &[usize],
@@ -396,7 +394,7 @@ impl Direction<'_> {
         pieces.collect()
     }
 
-    /// SEND or WRITE of `len` bytes from the source or inline.
+    /// Adds a SEND or WRITE of `len` bytes from the source or inline.
     fn outgoing(&mut self, op: Op, len: usize) {
         let local = if len <= self.max_inline && percent(self.rng, 50) {
             let parts = self.split(len, 3);
@@ -404,7 +402,7 @@ impl Direction<'_> {
         } else {
             match self.source_pieces(len) {
                 Some(pieces) => Local::Pieces(pieces),
-                // Longer than the source: shorten rather than search.
+                // A message that is longer than the source is shortened.
                 None => return self.outgoing(op, len / 2),
             }
         };
@@ -418,9 +416,9 @@ impl Direction<'_> {
         bytes
     }
 
-    /// READ or atomic of `len` bytes into memory of its own.
+    /// Adds a READ or atomic of `len` bytes into memory of its own.
     fn incoming(&mut self, op: Op, len: usize, fence: bool) -> Vec<Piece> {
-        // The old value of a shared cell is read back as one.
+        // The old value of a shared cell is read back as one piece.
         let max_pieces = if matches!(op, Op::FetchAdd { .. }) { 1 } else { self.max_sge };
         let lens = self.split(len, max_pieces);
         let align = if len == 8 { 8 } else { 1 };
@@ -430,7 +428,7 @@ impl Direction<'_> {
         pieces
     }
 
-    /// READ, then a fenced WRITE or SEND of what it brought.
+    /// Adds a READ, then a fenced WRITE or SEND of the data read.
     fn read_and_pass_on(&mut self) {
         let len = self.length().min(self.target_len);
         let from = self.place(len);
@@ -449,7 +447,7 @@ impl Direction<'_> {
         self.sends.push(SendPlan { op, local, signaled, fence, solicited });
     }
 
-    /// A receive for a message of `len` bytes, with room to spare now and then.
+    /// Adds a receive for a message of `len` bytes, sometimes with spare room.
     fn recv(&mut self, len: usize) {
         let spare = if percent(self.rng, 30) { self.rng.index(300) } else { 0 };
         let lens = self.split(len + spare, self.peer_max_sge);
@@ -459,7 +457,7 @@ impl Direction<'_> {
     }
 }
 
-/// Makes sure that the program learns in time of completions that free the queue.
+/// Signals sends so that completions free the queue in time.
 fn signal(sends: &mut [SendPlan], depth: usize) {
     let mut silent = 0;
     for send in sends.iter_mut() {
@@ -474,7 +472,7 @@ fn signal(sends: &mut [SendPlan], depth: usize) {
     }
 }
 
-/// Gives every region its place, with gaps that nobody may write to.
+/// Lays out all regions, with gaps that must never change.
 fn lay_out(rng: &mut Rng, plan: &mut Plan) {
     for device in &mut plan.devices {
         let mut end = 0;
@@ -489,7 +487,7 @@ fn lay_out(rng: &mut Rng, plan: &mut Plan) {
     }
 }
 
-/// Lets half of the compare-and-swaps find what they expect.
+/// Gives half of the compare-and-swaps the value that they will find.
 fn aim_compares(rng: &mut Rng, plan: &mut Plan) {
     let images: Vec<_> = (0..plan.devices.len()).map(|device| plan.initial_image(device)).collect();
     for connection in 0..plan.connections.len() {
@@ -529,7 +527,7 @@ fn no_faults() -> FaultPlan {
     }
 }
 
-/// The local ACK timeout that a code stands for (IBTA vol. 1, 9.7.6.1.3).
+/// Returns the local ACK timeout of a code, in nanoseconds (IBTA vol. 1, 9.7.6.1.3).
 #[must_use]
 pub fn timeout_ns(code: u8) -> u64 {
     4_096 << code
@@ -551,8 +549,8 @@ fn faults(rng: &mut Rng, plan: &Plan) -> FaultPlan {
             links.push((from, to, faults));
         }
     }
-    // Seven retries take at least eight of the shortest timeouts. A quiet time in which the longest
-    // passes lets one of them through.
+    // Seven retries take at least eight of the shortest timeouts. A quiet interval longer than the
+    // longest timeout lets one retry through.
     let end_ns = rng.between(50, 500) * MILLISECOND_NS;
     let mut toggles_ns = Vec::new();
     let mut at = 0;
@@ -591,7 +589,7 @@ fn link(rng: &mut Rng, severity: u64, mtu: usize) -> LinkFaults {
         duplicate,
         reorder,
         reorder_delay_ns: rng.pick(&[10, 100, 1_000]) * MICROSECOND_NS,
-        // Nothing is drawn for it, so that a seed stays what it was.
+        // The rate is not drawn, so that the other draws of a seed stay the same.
         mark: reorder,
         corrupt,
         corrupt_bits_max: 3,
@@ -599,7 +597,7 @@ fn link(rng: &mut Rng, severity: u64, mtu: usize) -> LinkFaults {
         jitter_ns: rng.pick(&[0, 0, 5, 50]) * MICROSECOND_NS,
         mtu,
         bandwidth_bps: rng.pick(&[None, None, Some(1_000_000_000), Some(10_000_000_000)]),
-        // At the lowest rate, a quarter of the shortest timeout at most.
+        // At the lowest rate, a full queue takes at most a quarter of the shortest timeout.
         queue_bytes: rng.pick(&[64 << 10, 128 << 10]),
         mark_above_bytes: 16 << 10,
     }

@@ -1,5 +1,5 @@
-//! One device of a simulated run, with its program's memory and queue pairs, and what may tamper
-//! with its packets.
+//! One device of a simulated run, with its program's memory and queue pairs, and the injected bugs
+//! that change its packets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,18 +25,18 @@ use super::plan::{
     ConnectionPlan, CqSharing, EndId, EndPlan, Piece, Place, Plan, Queue, RegionPlan, Role,
 };
 
-/// A fault of the stack, made on purpose to see that the judge finds it.
+/// A bug of the stack, injected to test the checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedBug {
-    /// Now and then a bit of a received payload flips and the ICRC is made to fit.
+    /// Flips a bit of some received payloads and recomputes the ICRC.
     FlipPayload(Probability),
-    /// Now and then an address in a received RETH moves by a little and the ICRC is made to fit.
+    /// Moves the address in some received RETHs by a little and recomputes the ICRC.
     MoveAddress(Probability),
-    /// Now and then a received request is handed in once more with the PSN that comes next.
+    /// Delivers some received requests again with the next PSN.
     RepeatAsNew(Probability),
-    /// Bytes beside the registered regions change when a packet comes.
+    /// Changes bytes outside the registered regions when packets arrive.
     StrayWrite(Probability),
-    /// A type 1 window that is bound anew keeps its key.
+    /// Binds a type 1 window again under the same key.
     KeepKeys,
 }
 
@@ -44,16 +44,16 @@ pub enum InjectedBug {
 #[derive(Debug)]
 pub struct Host {
     host: DeviceHost,
-    /// Registered regions, in the plan's order.
+    /// The registered regions, in the order of the plan.
     pub mrs: Vec<Mr>,
     /// The queue pairs, by end.
     pub qps: BTreeMap<EndId, HostQp>,
     pd: PdId,
     address: IpAddr,
-    /// The windows among the regions' keys, by region.
+    /// The windows over regions, by region.
     pub(super) windows: BTreeMap<usize, Window>,
     bug: Option<(InjectedBug, Rng)>,
-    /// Dropped after the device, which reaches into it.
+    /// The memory. Declared last, so that the device, which refers to the memory, is dropped first.
     memory: Arc<Buffer>,
 }
 
@@ -62,23 +62,23 @@ pub struct Host {
 pub struct HostQp {
     /// The queue pair.
     pub handle: QpHandle,
-    /// Where its sends complete.
+    /// Completions of sends.
     pub send_cq: Arc<Cq>,
-    /// Where its receives complete.
+    /// Completions of receives.
     pub recv_cq: Arc<Cq>,
 }
 
-/// The address of a device of a plan.
+/// Returns the address of a device of a plan.
 #[must_use]
 pub fn address(plan: &Plan, device: usize) -> IpAddr {
     urxe_test_support::simulation::address(device as u8 + 1, plan.devices[device].ipv6)
 }
 
 impl Host {
-    /// Device `device` of `plan`, its memory filled and registered, its queue pairs created.
+    /// Creates device `device` of `plan`, with filled and registered memory and queue pairs.
     ///
     /// # Panics
-    /// If the stack refuses anything that the plan needs.
+    /// If the stack refuses an object of the plan.
     #[must_use]
     pub fn new(plan: &Plan, device: usize, bug: Option<InjectedBug>) -> Self {
         let device_plan = &plan.devices[device];
@@ -115,33 +115,33 @@ impl Host {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.host.device()
     }
 
-    /// Its address.
+    /// Returns the device's address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Whether windows shall keep their keys.
+    /// Returns whether windows keep their keys, as an injected bug.
     pub(super) fn keeps_keys(&self) -> bool {
         matches!(self.bug, Some((InjectedBug::KeepKeys, _)))
     }
 
-    /// Its protection domain.
+    /// Returns the protection domain.
     #[must_use]
     pub fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// Its program's memory as it is now.
+    /// Returns bytes of the program's memory.
     ///
     /// # Panics
-    /// If the range is not in it.
+    /// If the range is outside the memory.
     #[must_use]
     pub fn read(&self, range: Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; range.len()];
@@ -149,7 +149,7 @@ impl Host {
         bytes
     }
 
-    /// A piece of memory as a work request names it.
+    /// Returns a piece of memory as a scatter-gather entry.
     #[must_use]
     pub fn sge(&self, piece: Piece) -> Sge {
         let mr = &self.mrs[piece.region];
@@ -160,7 +160,7 @@ impl Host {
         }
     }
 
-    /// A place in memory as a peer names it.
+    /// Returns a place in memory as a peer addresses it.
     #[must_use]
     pub fn remote(&self, place: Place) -> Remote {
         let mr = &self.mrs[place.region];
@@ -170,7 +170,7 @@ impl Host {
     /// Brings the queue pair of `end` to RTS.
     ///
     /// # Panics
-    /// If the stack refuses it.
+    /// If the device refuses a transition.
     pub fn connect(&self, plan: &Plan, end: EndId, peer_qpn: Qpn) {
         let connection = &plan.connections[end.connection];
         let (own, peer) = (plan.end(end), plan.end(end.peer()));
@@ -195,7 +195,7 @@ impl Host {
                 }
                 InjectedBug::StrayWrite(chance) if rng.chance(chance) => {
                     let byte = [rng.next_u32() as u8];
-                    // Every plan leaves the first bytes to nobody.
+                    // No region of any plan contains the first bytes.
                     self.memory.write(rng.index(60), &byte).expect("the first bytes");
                 }
                 _ => {}
@@ -292,7 +292,7 @@ fn create_qps(plan: &Plan, device: usize, core: &Device, pd: PdId) -> BTreeMap<E
     qps
 }
 
-/// What the way to RTS takes.
+/// Returns the attributes for the transitions to RTS.
 fn attributes(
     connection: &ConnectionPlan,
     own: &EndPlan,
@@ -329,8 +329,8 @@ fn flip_payload(bytes: &mut [u8], rng: &mut Rng) {
 fn move_address(bytes: &mut [u8]) {
     let Ok(packet) = PacketView::parse(bytes) else { return };
     if packet.reth().is_some_and(|reth| reth.dma_len > 16) {
-        // The RETH follows the BTH in every packet of a reliable connection; its address comes
-        // first.
+        // In every packet of a reliable connection, the RETH follows the BTH and starts with the
+        // address.
         bytes[12 + 7] ^= 1;
     }
 }

@@ -1,6 +1,6 @@
-//! Keys that come and go: fast-registration regions and type 2 windows of a host, which a peer
-//! takes away, and type 1 windows, which it cannot; and what the program does when a completion
-//! says that one is gone, or that the peer is done with it.
+//! Keys that become invalid during a run and their replacement. A peer invalidates
+//! fast-registration regions and type 2 windows. It cannot invalidate type 1 windows, so it
+//! announces by a message that it no longer uses them. The program then replaces the key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use super::plan::{EndId, Naming, Plan, RegionPlan, Role};
 
 const PAGE: usize = 4096;
 
-/// A bound window: what binding it anew takes.
+/// A bound window, with all values for binding again.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     region: Lkey,
-    /// First address in the region.
+    /// The first address in the region.
     addr: u64,
     access: Access,
 }
 
-/// A key that a peer took away, or was done with.
+/// A key that a peer invalidated or released.
 #[derive(Clone, Copy, Debug)]
 pub struct Renewed {
     by: Accessor,
-    /// What it stood for; `rkey` is the former key.
+    /// The registration under the former key `rkey`.
     mr: Mr,
-    /// The key that replaced it.
+    /// The key that replaced the former key.
     now: Rkey,
-    /// It replaced it while it was valid.
+    /// Whether the former key was valid when it was replaced.
     rebound: bool,
 }
 
 impl Renewed {
-    /// Whether a window of type 1 has it.
+    /// Returns whether the key belongs to a type 1 window.
     #[must_use]
     pub fn is_rebound(&self) -> bool {
         self.rebound
     }
 }
 
-/// Where a region begins in its own addresses, and as whom its peers name it.
+/// Returns a region's first address, the address for peers, and the access flag that follows.
 pub(super) fn start(naming: Naming, addr: *mut u8) -> (u64, u64, Access) {
     let into_page = (addr.addr() % PAGE) as u64;
     match naming {
@@ -53,7 +53,7 @@ pub(super) fn start(naming: Naming, addr: *mut u8) -> (u64, u64, Access) {
     }
 }
 
-/// A fast-registration region over the whole of `region`, valid under its first key.
+/// Registers a fast-registration region over the whole of `region` under its first key.
 pub(super) fn fast_region(
     core: &Device,
     pd: PdId,
@@ -74,7 +74,7 @@ pub(super) fn fast_region(
     Mr { lkey: Lkey(rkey.0), rkey, iova, len: range.len(), access, pd }
 }
 
-/// The region under a window. Its own key grants peers nothing.
+/// Registers the region under a window. The region's own key grants peers nothing.
 pub(super) fn region_for_window(
     core: &Device,
     pd: PdId,
@@ -88,7 +88,7 @@ pub(super) fn region_for_window(
     registered.unwrap_or_else(|error| panic!("{range:?} at {iova:#x}: {error}"))
 }
 
-/// Binds the windows for the peers that take them away, and puts their keys into `mrs`.
+/// Binds the windows for the peers that invalidate them, and puts their keys into `mrs`.
 pub(super) fn bind_windows(
     plan: &Plan,
     core: &Device,
@@ -135,11 +135,11 @@ impl Window {
 }
 
 impl Host {
-    /// The peer of `end` took `rkey` away, a completion says: nothing may go through it any more.
-    /// Gives its region the next key.
+    /// Handles a completion by which the peer of `end` invalidated `rkey`. Checks that the key
+    /// grants nothing any more, and gives the region the next key.
     ///
     /// # Errors
-    /// What is wrong with the former key or the new one.
+    /// A fault of the former or the new key, as a text.
     pub fn renew(&self, end: EndId, rkey: Rkey) -> Result<Renewed, String> {
         let memory = self.device().memory();
         let found = self.mrs.iter().position(|mr| mr.rkey == rkey);
@@ -159,11 +159,11 @@ impl Host {
         Ok(renewed)
     }
 
-    /// The peer of `end` says that it is done with a region that has a type 1 window: binds it
-    /// anew, which ends the former key.
+    /// Handles a message by which the peer of `end` releases a region with a type 1 window. Binds
+    /// the window again, which ends the former key.
     ///
     /// # Errors
-    /// What is wrong with the former key or the new one.
+    /// A fault of the former or the new key, as a text.
     pub fn rebind(&self, end: EndId, region: usize) -> Result<Renewed, String> {
         let (mr, by) = self.lent(end, region);
         self.pin(by, &mr, mr.rkey)
@@ -177,10 +177,10 @@ impl Host {
         Ok(renewed)
     }
 
-    /// Whether the new key, and the new key alone, stands for the region.
+    /// Checks that only the new key grants access to the region.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault, as a text.
     pub fn check(&self, renewed: &Renewed) -> Result<(), String> {
         let Renewed { by, mr, now, .. } = *renewed;
         if self.pin(by, &mr, mr.rkey).is_ok() {
@@ -189,13 +189,13 @@ impl Host {
         self.pin(by, &mr, now).map_err(|error| format!("{now} replaced {}: {error}", mr.rkey))
     }
 
-    /// A region, and its peer by the queue pair of `end`.
+    /// Returns a region, and its peer through the queue pair of `end`.
     fn lent(&self, end: EndId, region: usize) -> (Mr, Accessor) {
         let mr = self.mrs[region];
         (mr, Accessor { pd: mr.pd, qpn: Some(self.qps[&end].handle.qpn()) })
     }
 
-    /// Whether a key lets `by` write to the whole of a region.
+    /// Checks that a key lets `by` write to the whole of a region.
     fn pin(&self, by: Accessor, mr: &Mr, key: Rkey) -> Result<(), AccessError> {
         let len = mr.len as u64;
         self.device().memory().pin(key.0, by, Access::REMOTE_WRITE, mr.iova, len).map(drop)

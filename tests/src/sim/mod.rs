@@ -1,25 +1,25 @@
-//! The fault simulation: random programs on devices in a bad network, and a judge of what came out.
+//! The fault simulation: random programs on devices in a bad network, and a checker of the outcome.
 //!
 //! ```text
 //!   seed ─→ generate ─→ Plan ─┬─→ run (devices, simulated network, virtual time) ─→ completions, memory ─┐
-//!                             └─→ Model (replay in post order, no network) ─→ what must come out ────────┴─→ Checker
+//!                             └─→ Model (replay in post order, no network) ─→ expected outcome ──────────┴─→ Checker
 //! ```
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`plan`] | what a run does: devices, memory, connections, work requests, faults; plain data |
+//! | [`plan`] | a run as plain data: devices, memory, connections, work requests, faults |
 //! | [`generate`] | a plan from a seed |
-//! | [`model`] | what a plan must lead to: memory images, received messages, atomics' old values |
+//! | [`model`] | the outcome of a plan: memory images, received messages, atomics' old values |
 //! | [`run`] | carries a plan out |
-//! | [`host`] | one device with its program's memory, queue pairs and saboteur |
-//! | [`keys`] | keys that a peer takes away or is done with, and their successors |
-//! | [`checker`] | compares what happened with the model; tells each difference |
-//! | [`peer_loss`] | judges the ends whose connection must break |
+//! | [`host`] | one device with its program's memory, queue pairs and injected bug |
+//! | [`keys`] | keys that a peer invalidates or releases, and their successors |
+//! | [`checker`] | compares a run with the model and reports each difference |
+//! | [`peer_loss`] | checks the ends whose connection must break |
 //!
-//! The plan is made so that its outcome is one: each direction of a connection has memory of its
-//! own at both ends, but for cells that several directions only add to. Where the specification
-//! leaves the outcome open (a READ and a later WRITE of the same bytes without a fence), the model
-//! knows all permitted values.
+//! Each plan has one outcome. Each direction of a connection has memory of its own at both ends,
+//! except for cells to which several directions only add. Where the specification leaves the
+//! outcome open (a READ and a later WRITE of the same bytes without a fence), the model knows all
+//! permitted values.
 
 pub mod checker;
 pub mod generate;

@@ -1,63 +1,63 @@
-//! What a plan must lead to, by replaying every direction in the order of posting, without a
+//! Computes the outcome of a plan by replaying every direction in the order of posting, without a
 //! network.
 //!
-//! Directions do not disturb each other: each has its own memory at both ends, but for shared
-//! cells, which several add to. The sum there does not depend on the order; the old values that
-//! come back must form one chain ([`Model::shared`]).
+//! Directions are independent: each has memory of its own at both ends, except for shared cells.
+//! The sum in a shared cell does not depend on the order of the additions. The old values must form
+//! one chain ([`Model::shared`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::plan::{EndId, EndPlan, Local, Op, Piece, Place, Plan, Role};
 
-/// What must come out.
+/// The expected outcome.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Every device's memory at the end. Bytes in [`open`](Self::open) and old values of shared
     /// cells may differ.
     pub images: Vec<Vec<u8>>,
-    /// What each direction leads to, by its sending end: side by side as [`Plan::ends`] lists them.
+    /// The outcome of each direction, by its sending end, in the order of [`Plan::ends`].
     pub directions: Vec<Direction>,
     /// Bytes that may have several values, by device and address.
     pub open: BTreeMap<(usize, usize), Vec<u8>>,
-    /// Shared cells and everything that is added to them.
+    /// Shared cells and all additions to them.
     pub shared: Vec<SharedCell>,
 }
 
-/// What one direction leads to.
+/// The outcome of one direction.
 #[derive(Clone, Debug, Default)]
 pub struct Direction {
-    /// Messages that complete a receive at the peer, in order.
+    /// The messages that complete a receive at the peer, in order.
     pub messages: Vec<Message>,
-    /// Index in `messages` for each send, if it is one.
+    /// The index in `messages` of each send that is a message.
     pub message_of_send: Vec<Option<usize>>,
 }
 
-/// What a receive must show.
+/// The expected contents of a receive completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its length; that of the WRITE for one with immediate data.
+    /// The length; for a WRITE with immediate data, the length of the WRITE.
     pub byte_len: usize,
     /// Whether it is a WRITE with immediate data.
     pub is_write: bool,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// The region that it invalidated, on the receiver's device.
+    /// The region on the receiver's device that the message invalidates.
     pub invalidates: Option<usize>,
-    /// The region that the sender is done with.
+    /// The region that the sender releases.
     pub releases: Option<usize>,
 }
 
-/// A cell that several directions add to.
+/// A cell to which several directions add.
 #[derive(Clone, Debug)]
 pub struct SharedCell {
     /// The device.
     pub device: usize,
-    /// Address in its memory.
+    /// The address in the device's memory.
     pub address: usize,
-    /// Its value before the run.
+    /// The value before the run.
     pub initial: u64,
-    /// Where each old value arrives (device, address), and what was added.
+    /// For each addition: the device and address where the old value lands, and the addend.
     pub adds: Vec<(usize, usize, u64)>,
 }
 
@@ -84,14 +84,14 @@ impl Model {
         model
     }
 
-    /// The direction whose sender is `end`.
+    /// Returns the direction whose sender is `end`.
     #[must_use]
     pub fn direction(&self, end: EndId) -> &Direction {
         &self.directions[end.connection * 2 + end.side]
     }
 
-    /// Whether `value` is permitted at this address at the end, or as soon as its work request has
-    /// completed.
+    /// Returns whether `value` is permitted at this address at the end, or after its work request
+    /// has completed.
     #[must_use]
     pub fn permits(&self, device: usize, address: usize, value: u8) -> bool {
         self.images[device][address] == value
@@ -100,7 +100,7 @@ impl Model {
 
     fn replay(&mut self, plan: &Plan, end: &EndPlan, peer: &EndPlan) -> Direction {
         let mut direction = Direction::default();
-        // READs that later requests may still disturb.
+        // READs whose source later requests may still change.
         let mut unfenced = Vec::new();
         for send in &end.sends {
             if send.fence {
@@ -192,7 +192,7 @@ impl Model {
         self.scatter(plan, end.device, local.pieces(), &old.to_ne_bytes());
     }
 
-    /// READs without a fence behind them may also see what later requests write.
+    /// Adds the data of later WRITEs to the permitted values of READs without a fence.
     fn disturb(&mut self, unfenced: &[Read], target: &Range<usize>, data: &[u8]) {
         for read in unfenced {
             let both = read.source.start.max(target.start)..read.source.end.min(target.end);
@@ -207,7 +207,7 @@ impl Model {
     }
 }
 
-/// A READ: where its bytes come from and where they land.
+/// A READ: its source and its landing places.
 struct Read {
     device: usize,
     source: Range<usize>,
@@ -223,7 +223,7 @@ impl Read {
         }
     }
 
-    /// Where byte `index` of the message lands.
+    /// Returns the landing address of byte `index`.
     fn landing(&self, index: usize) -> usize {
         let mut index = index;
         for range in &self.landing {
@@ -270,10 +270,10 @@ fn shared_cells(plan: &Plan) -> Vec<SharedCell> {
     cells
 }
 
-/// Eight bytes in the host's order.
+/// Returns eight bytes in the host's byte order.
 ///
 /// # Panics
-/// If they do not lie in `image`.
+/// If the bytes are outside `image`.
 #[must_use]
 pub fn read_u64(image: &[u8], address: usize) -> u64 {
     u64::from_ne_bytes(std::array::from_fn(|i| image[address + i]))

@@ -1,9 +1,10 @@
-//! The judge of ends whose connection must break: one of the two nodes falls silent for good.
+//! Checks the ends whose connection must break, because one of the two nodes stops sending and
+//! receiving for good.
 //!
-//! What such an end may see is: successes in order, then, if anything was outstanding, one
-//! "transport retry counter exceeded", then everything else that was posted as flushed, each once
-//! and in order, the receives too. An end that waits for messages alone never learns that its peer
-//! is gone. The failure must not come before the retries are over.
+//! Such an end may see successes in order, then one "transport retry counter exceeded" if a request
+//! was outstanding, then flush errors for all other requests, each once and in order, receives
+//! included. An end that only waits for messages never detects the loss. The failure must not come
+//! before all retries have failed.
 
 #[cfg(test)]
 mod tests;
@@ -14,19 +15,18 @@ use urxe_stack::time::Time;
 use super::generate::timeout_ns;
 use super::plan::{EndId, EndPlan, Plan, Queue};
 
-/// Retries of every queue pair of a plan, and the first transmission.
+/// Transmissions of a packet: the first one and all retries of a plan's queue pairs.
 const TRANSMISSIONS: u64 = 8;
-/// More than a round trip takes in a network without faults, with the wait that a plan's RNR timers
-/// ask for.
+/// More than a round trip in a network without faults, including the RNR timers of a plan.
 const ROUND_TRIP_NS: u64 = 2_000_000;
 
-/// What one such end has seen.
+/// The observations of one such end.
 #[derive(Clone, Debug)]
 pub struct PeerLossChecker {
     end: EndId,
-    /// When the node fell silent.
+    /// The time at which the node fell silent.
     silent_from: Time,
-    /// Index of the send that may complete next.
+    /// The index of the next send that may complete.
     next_send: usize,
     next_recv: usize,
     failed: bool,
@@ -34,37 +34,37 @@ pub struct PeerLossChecker {
 }
 
 impl PeerLossChecker {
-    /// Of an end that loses its peer, or everyone, at `silent_from`.
+    /// Creates a checker of an end that loses its peer at `silent_from`.
     #[must_use]
     pub fn new(end: EndId, silent_from: Time) -> Self {
         Self { end, silent_from, next_send: 0, next_recv: 0, failed: false, faults: Vec::new() }
     }
 
-    /// Whether the connection has broken: nothing more is posted.
+    /// Returns whether the connection has broken. Afterwards nothing is posted.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// How many sends are known to be complete.
+    /// Returns the number of sends that are known to be complete.
     #[must_use]
     pub fn sends_complete(&self) -> usize {
         self.next_send
     }
 
-    /// How many receives are complete.
+    /// Returns the number of completed receives.
     #[must_use]
     pub fn recvs_complete(&self) -> usize {
         self.next_recv
     }
 
-    /// What is not as it must be.
+    /// Returns the faults found.
     #[must_use]
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
 
-    /// A completion of this end.
+    /// Checks a completion of this end.
     pub fn completion(&mut self, plan: &Plan, completion: &Completion, now: Time) {
         let code = completion.wr_id ^ plan.seed << 48;
         let index = (code & 0x7fff_ffff) as usize;
@@ -83,7 +83,7 @@ impl PeerLossChecker {
         let expected = self.next_send;
         let silent = |index: &usize| !plan.all_signaled && !plan.sends[*index].signaled;
         let in_order = index >= expected && index < plan.sends.len();
-        // Successes pass over unsignalled requests; what is flushed is not passed over.
+        // A successful completion may skip unsignalled requests; a flushed one may not.
         if !in_order || !(expected..index).all(|skipped| !self.failed && silent(&skipped)) {
             return self.fault(format!("send {index} completed, {expected} was next"));
         }
@@ -92,8 +92,7 @@ impl PeerLossChecker {
             (false, WcStatus::Success) | (true, WcStatus::WrFlushErr) => {}
             (false, WcStatus::RetryExcErr) => {
                 self.failed = true;
-                // The last answer may be as old as a round trip with an RNR wait when the node
-                // falls silent.
+                // The last response may precede the silence by a round trip with an RNR wait.
                 let patience_ns = TRANSMISSIONS * timeout_ns(plan.timeout) - ROUND_TRIP_NS;
                 if now < self.silent_from.plus_ns(patience_ns) {
                     self.fault(format!(
@@ -118,7 +117,7 @@ impl PeerLossChecker {
         }
     }
 
-    /// The end of the run: whatever was posted must have come to an end.
+    /// Checks that all posted requests have completed.
     pub fn finish(&mut self, plan: &Plan, sends_posted: usize, recvs_posted: usize) {
         let end = plan.end(self.end);
         let silent = |index: usize| !end.all_signaled && !end.sends[index].signaled;

@@ -1,4 +1,4 @@
-//! What a run does, as plain data: everything random has been decided.
+//! A run as plain data, in which every random choice has been made.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,35 +10,34 @@ use urxe_stack::rng::Rng;
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What it was made from.
+    /// The seed of the plan.
     pub seed: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,
     /// The connections between their queue pairs.
     pub connections: Vec<ConnectionPlan>,
-    /// What goes wrong meanwhile.
+    /// The faults of the network.
     pub faults: FaultPlan,
 }
 
 /// One device and the memory of its program.
 #[derive(Clone, Debug)]
 pub struct DevicePlan {
-    /// Size of the program's memory in bytes. What no region covers is there to notice stray
-    /// writes.
+    /// The length of the program's memory, in bytes. Bytes outside all regions reveal stray writes.
     pub memory_bytes: usize,
-    /// What of it is registered. Regions do not overlap and have gaps between them.
+    /// The registered regions. Regions do not overlap and have gaps between them.
     pub regions: Vec<RegionPlan>,
     /// How queue pairs share completion queues.
     pub cqs: CqSharing,
-    /// Its receiving socket.
+    /// The receiving socket.
     pub socket: NodeConfig,
-    /// Whether it speaks over IPv6.
+    /// Whether the device has an IPv6 address.
     pub ipv6: bool,
-    /// How many completions the program polls at once.
+    /// The number of completions in one poll.
     pub poll_batch: usize,
 }
 
-/// Which completion queues there are.
+/// How queue pairs share completion queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqSharing {
     /// One for the device.
@@ -52,71 +51,71 @@ pub enum CqSharing {
 /// A registered piece of a device's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionPlan {
-    /// Where it lies in the device's memory.
+    /// The range in the device's memory.
     pub range: Range<usize>,
-    /// What it is for.
+    /// The purpose.
     pub role: Role,
-    /// How work requests and peers name its bytes.
+    /// How work requests and peers address the bytes.
     pub naming: Naming,
 }
 
-/// How a region's bytes are named. Never by the memory's own addresses: those differ from run to
-/// run, and with them every packet that names one.
+/// How a region's bytes are addressed. Virtual addresses are not used, because they differ from run
+/// to run, and with them the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
-    /// From 0 on.
+    /// From 0.
     ZeroBased,
-    /// From this page on; the place in the page is the memory's own.
+    /// From this page on, with the memory's own offset in the page.
     Page(u64),
 }
 
-/// What a region is for, and so which rights it has.
+/// The purpose of a region, which decides the access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Data to be sent: no right at all.
+    /// Data to be sent: no right.
     Source,
-    /// Received messages, answers of READs and atomics: local write.
+    /// Received messages, responses of READs and atomics: local write.
     Landing,
-    /// What one peer reads and writes: local write, remote read, remote write, flush.
+    /// Memory that one peer reads and writes: local write, remote read, remote write, flush.
     Target,
     /// Eight-byte cells for the atomics of one peer: local write, remote atomic.
     Cells,
-    /// Cells that several peers add to: local write, remote atomic.
+    /// Cells to which several peers add: local write, remote atomic.
     SharedCells,
-    /// A fast-registration region for one peer, which writes to it and takes its key away: local
-    /// write, remote write. The program then registers it under its next key.
+    /// A fast-registration region for one peer, which writes to the region and then invalidates the
+    /// key: local write, remote write. The program then registers the region under the next key.
     Disposable,
-    /// An ordinary region with a type 2 window over all of it for one peer, used as a `Disposable`:
-    /// the names and keys are the window's.
+    /// An ordinary region under a type 2 window for one peer, used as a `Disposable`. Addresses and
+    /// keys are those of the window.
     Windowed,
-    /// The same with a type 1 window, whose key no peer can take away: when the peer says that it
-    /// is done, by a message, the program binds the window anew.
+    /// The same with a type 1 window, which no peer can invalidate. The peer announces by a message
+    /// that it releases the window, and the program binds the window again.
     Rebound,
 }
 
 /// Two queue pairs that are connected with each other.
 #[derive(Clone, Debug)]
 pub struct ConnectionPlan {
-    /// Path MTU in bytes.
+    /// The path MTU, in bytes.
     pub mtu: usize,
     /// The two ends.
     pub ends: [EndPlan; 2],
 }
 
-/// One queue pair and what its program posts to it.
+/// One queue pair and the work requests of its program.
 #[derive(Clone, Debug)]
 pub struct EndPlan {
-    /// Its device.
+    /// The device.
     pub device: usize,
-    /// The first PSN that it sends.
+    /// The first PSN that the queue pair sends.
     pub first_psn: u32,
-    /// Local ACK timeout, as coded in `ibv_qp_attr`.
+    /// The local ACK timeout, as coded in `ibv_qp_attr`.
     pub timeout: u8,
-    /// Least RNR timer that it asks for as a responder, as coded.
+    /// The minimum RNR timer of the responder, as a code.
     pub min_rnr_timer: u8,
-    /// How many READs and atomics it may have at the peer.
+    /// Outstanding READs and atomics at the peer.
     pub max_rd_atomic: u8,
-    /// How many the peer may have here; at least the peer's `max_rd_atomic`.
+    /// Outstanding READs and atomics of the peer; at least the peer's `max_rd_atomic`.
     pub max_dest_rd_atomic: u8,
     /// Send queue entries.
     pub send_depth: u32,
@@ -126,57 +125,57 @@ pub struct EndPlan {
     pub max_sge: u32,
     /// Bytes of inline data.
     pub max_inline: u32,
-    /// Whether every send makes a completion whatever its flag (`sq_sig_all`).
+    /// Whether every send is signalled (`sq_sig_all`).
     pub all_signaled: bool,
-    /// What it sends, in order.
+    /// The sends, in order.
     pub sends: Vec<SendPlan>,
-    /// How long the program waits between two sends, in nanoseconds.
+    /// The pause between two sends, in nanoseconds.
     pub send_pause_ns: u64,
-    /// What it receives into, in order: exactly as many as the peer's messages need.
+    /// The receives, in order: exactly as many as the peer's messages need.
     pub recvs: Vec<RecvPlan>,
-    /// How many of them are posted before the peer sends anything.
+    /// The number of receives that are posted before the peer sends.
     pub recvs_at_start: usize,
-    /// How long the program waits between two later ones, in nanoseconds.
+    /// The pause between two later receives, in nanoseconds.
     pub recv_pause_ns: u64,
 }
 
-/// Bytes in a region of the device that the context names.
+/// Bytes in a region. The context names the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Index of the region.
+    /// The index of the region.
     pub region: usize,
-    /// Offset in it.
+    /// The offset in the region.
     pub offset: usize,
-    /// Length in bytes.
+    /// The length, in bytes.
     pub len: usize,
 }
 
 /// A send work request.
 #[derive(Clone, Debug)]
 pub struct SendPlan {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// Its data, or where the answer goes.
+    /// The data, or the landing place of the response.
     pub local: Local,
-    /// Whether it makes a completion.
+    /// Whether the request is signalled.
     pub signaled: bool,
-    /// Whether it waits for earlier READs and atomics.
+    /// Whether the request waits for earlier READs and atomics.
     pub fence: bool,
-    /// Whether its message carries the solicited event bit.
+    /// Whether the message carries the solicited event bit.
     pub solicited: bool,
 }
 
-/// Where a send work request's data is.
+/// The data of a send work request.
 #[derive(Clone, Debug)]
 pub enum Local {
-    /// In registered memory of the own device.
+    /// Data in registered memory.
     Pieces(Vec<Piece>),
-    /// Inline.
+    /// Inline data.
     Inline(Vec<Vec<u8>>),
 }
 
 impl Local {
-    /// Bytes in all.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -185,13 +184,13 @@ impl Local {
         }
     }
 
-    /// Whether there is no byte.
+    /// Returns whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The pieces in memory, if that is where the data is.
+    /// Returns the pieces in memory; none for inline data.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         match self {
@@ -201,16 +200,16 @@ impl Local {
     }
 }
 
-/// A place in the peer's memory; its length is that of the local data.
+/// A place in the peer's memory. The length is the length of the local data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Index of the region on the peer's device.
+    /// The index of the region on the peer's device.
     pub region: usize,
-    /// Offset in it.
+    /// The offset in the region.
     pub offset: usize,
 }
 
-/// What a send work request does.
+/// The operation of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// SEND.
@@ -219,7 +218,7 @@ pub enum Op {
     SendImm(u32),
     /// SEND that invalidates the key of this region of the peer's device.
     SendInvalidate(usize),
-    /// SEND that says that this region of the peer's device is no longer used under its key.
+    /// SEND that announces the release of this region of the peer's device.
     SendRelease(usize),
     /// RDMA WRITE.
     Write(Place),
@@ -231,37 +230,37 @@ pub enum Op {
     CompareSwap {
         /// The cell.
         at: Place,
-        /// What is expected there.
+        /// The expected value.
         compare: u64,
-        /// What replaces it.
+        /// The new value.
         swap: u64,
     },
     /// Fetch and add.
     FetchAdd {
         /// The cell.
         at: Place,
-        /// What is added.
+        /// The addend.
         add: u64,
     },
     /// ATOMIC WRITE.
     AtomicWrite(Place),
     /// FLUSH to global visibility.
     Flush {
-        /// Where the range begins.
+        /// The start of the range.
         at: Place,
-        /// Its length in bytes, `None` for the whole region.
+        /// The length in bytes, or `None` for the whole region.
         len: Option<u32>,
     },
 }
 
 impl Op {
-    /// Whether the peer needs a receive for it.
+    /// Returns whether the operation consumes a receive of the peer.
     #[must_use]
     pub fn consumes_recv(&self) -> bool {
         self.is_send() || matches!(self, Self::WriteImm(..))
     }
 
-    /// The opcode with which a completion names it.
+    /// Returns the opcode of the completion.
     #[must_use]
     pub fn wc_opcode(&self) -> WcOpcode {
         match self {
@@ -275,7 +274,7 @@ impl Op {
         }
     }
 
-    /// Whether its data goes into the peer's receive.
+    /// Returns whether the data goes into the peer's receive.
     #[must_use]
     pub fn is_send(&self) -> bool {
         matches!(
@@ -284,7 +283,7 @@ impl Op {
         )
     }
 
-    /// Whether it brings data back.
+    /// Returns whether the operation returns data.
     #[must_use]
     pub fn returns_data(&self) -> bool {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
@@ -294,22 +293,23 @@ impl Op {
 /// A receive work request.
 #[derive(Clone, Debug, Default)]
 pub struct RecvPlan {
-    /// Where the message goes.
+    /// The memory for the message.
     pub pieces: Vec<Piece>,
 }
 
-/// What goes wrong.
+/// The faults of a run.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
-    /// Every direction between two nodes while faults are on: sender, receiver, behaviour.
+    /// The faults of every direction between two nodes: sender, receiver, faults.
     pub links: Vec<(usize, usize, LinkFaults)>,
-    /// When faults go on and off; on from 0 ns. So short that no retry counter can run out.
+    /// The times at which faults stop and start; faults are active from 0 ns. The phases are too
+    /// short for a retry counter to run out.
     pub toggles_ns: Vec<u64>,
-    /// Nodes and links that stop for a while, in the times when faults are on.
+    /// Nodes and links that stop for a while during the active phases.
     pub pauses: Vec<PausePlan>,
-    /// When all faults end for good, in nanoseconds.
+    /// The time at which all faults end, in nanoseconds.
     pub end_ns: u64,
-    /// How much later everything must have completed, in nanoseconds.
+    /// The time after that within which everything must complete, in nanoseconds.
     pub liveness_ns: u64,
 }
 
@@ -322,30 +322,30 @@ pub struct PausePlan {
     pub to: Option<usize>,
     /// Whether packets are held instead of dropped.
     pub hold: bool,
-    /// First instant, in nanoseconds.
+    /// The first instant, in nanoseconds.
     pub from_ns: u64,
-    /// First instant after it.
+    /// The first instant after the pause, in nanoseconds.
     pub until_ns: u64,
 }
 
-/// One end of one connection, as an index into everything that is kept by end.
+/// One end of one connection, as an index into all tables by end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndId {
-    /// Index of the connection.
+    /// The index of the connection.
     pub connection: usize,
     /// 0 or 1.
     pub side: usize,
 }
 
 impl EndId {
-    /// The other end.
+    /// Returns the other end.
     #[must_use]
     pub fn peer(self) -> Self {
         Self { side: 1 - self.side, ..self }
     }
 }
 
-/// Which queue a work request stands in.
+/// The queue of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// The send queue.
@@ -355,7 +355,7 @@ pub enum Queue {
 }
 
 impl fmt::Display for Plan {
-    /// The shape of the run, for whoever replays it.
+    /// Writes a summary of the run for a replay.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, device) in self.devices.iter().enumerate() {
             writeln!(
@@ -396,28 +396,28 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// All ends.
+    /// Returns all ends.
     pub fn ends(&self) -> impl Iterator<Item = (EndId, &EndPlan)> {
         self.connections.iter().enumerate().flat_map(|(connection, plan)| {
             plan.ends.iter().enumerate().map(move |(side, end)| (EndId { connection, side }, end))
         })
     }
 
-    /// One end.
+    /// Returns one end.
     #[must_use]
     pub fn end(&self, id: EndId) -> &EndPlan {
         &self.connections[id.connection].ends[id.side]
     }
 
-    /// Where a piece lies in its device's memory.
+    /// Returns the range of a piece in the device's memory.
     #[must_use]
     pub fn range(&self, device: usize, piece: Piece) -> Range<usize> {
         let start = self.devices[device].regions[piece.region].range.start + piece.offset;
         start..start + piece.len
     }
 
-    /// The regions of the peer's device whose keys the sends of `end` take away, or have taken
-    /// away, with the places of those sends.
+    /// Returns the regions of the peer's device that the sends of `end` invalidate or release, each
+    /// after the index of its send.
     pub fn invalidated(&self, end: EndId) -> impl Iterator<Item = (usize, usize)> {
         self.end(end).sends.iter().enumerate().filter_map(|(index, send)| match send.op {
             Op::SendInvalidate(region) | Op::SendRelease(region) => Some((index, region)),
@@ -425,7 +425,7 @@ impl Plan {
         })
     }
 
-    /// A device's memory before the run: random bytes everywhere, gaps included.
+    /// Returns a device's memory before the run: random bytes everywhere, gaps included.
     #[must_use]
     pub fn initial_image(&self, device: usize) -> Vec<u8> {
         let mut image = vec![0; self.devices[device].memory_bytes];
@@ -433,7 +433,7 @@ impl Plan {
         image
     }
 
-    /// The `wr_id` of a work request: it tells the end, the queue and the place in it.
+    /// Returns the `wr_id` of a work request, which encodes the end, the queue and the index.
     #[must_use]
     pub fn wr_id(&self, end: EndId, queue: Queue, index: usize) -> u64 {
         let end = (end.connection * 2 + end.side) as u64;

@@ -1,8 +1,8 @@
-//! Carries a plan out: devices on the simulated network, their programs, the faults, and the checker.
+//! Executes a plan: devices on the simulated network, their programs, the faults, and the checker.
 //!
 //! The program of each end posts as soon as its queue has room and its pauses allow, polls after
-//! every event, and never runs while its node is stopped. Everything happens in one thread and in
-//! virtual time, so a plan has one outcome.
+//! every event, and does not run while its node is stopped. A run has one thread and virtual time,
+//! so each plan has one outcome.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,62 +26,62 @@ use super::model::Model;
 use super::peer_loss::PeerLossChecker;
 use super::plan::{EndId, Local, Op, Place, Plan, Queue, SendPlan};
 
-/// How long the network may go on after the last completion, to show late damage.
+/// How long the network continues after the last completion, to reveal late damage, in nanoseconds.
 const AFTERMATH_NS: u64 = 50_000_000;
-/// Captures carry virtual time from this instant on: the beginning of 2020.
+/// The start of virtual time in captures: the beginning of 2020, in nanoseconds.
 const CAPTURE_EPOCH_NS: u64 = 1_577_836_800_000_000_000;
 
-/// How to carry a plan out.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Writes a capture of everything sent and received to this file.
+    /// The file for a capture of all packets.
     pub capture: Option<PathBuf>,
-    /// Breaks every device on purpose.
+    /// The bug that is injected into every device.
     pub bug: Option<InjectedBug>,
-    /// A node falls silent for good.
+    /// A node that falls silent for good.
     pub silence: Option<Silence>,
 }
 
-/// A node that neither sends nor hears anything from one time on.
+/// A node that neither sends nor receives from one time on.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
-    /// Its device.
+    /// The device of the node.
     pub device: usize,
-    /// From when on, in nanoseconds.
+    /// The start, in nanoseconds.
     pub from_ns: u64,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What is not as it must be.
+    /// The differences from the model.
     pub differences: Vec<Difference>,
-    /// What went wrong beside that.
+    /// Other faults.
     pub faults: Vec<String>,
-    /// When the last work request completed.
+    /// The time of the last completion.
     pub finished: Time,
-    /// What became of the packets.
+    /// Counters of the simulated network.
     pub packets: SimCounters,
-    /// What the devices counted, all together.
+    /// The sums of the devices' counters.
     pub counters: Vec<(Counter, u64)>,
-    /// How many keys were taken away and replaced.
+    /// The number of keys that were invalidated and replaced.
     pub renewed: usize,
-    /// Of those, keys of type 1 windows, which the owner bound anew.
+    /// The number of those that belong to type 1 windows, which the owner bound again.
     pub rebound: usize,
-    /// How many ends broke because a node fell silent.
+    /// The number of ends that broke because a node fell silent.
     pub broken: usize,
-    /// The hash of all events: equal for equal runs.
+    /// The hash of all events, which is equal for equal runs.
     pub trace_hash: u64,
 }
 
 impl Outcome {
-    /// Whether all is as it must be.
+    /// Returns whether the run has neither differences nor faults.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.differences.is_empty() && self.faults.is_empty()
     }
 
-    /// A counter, summed over the devices.
+    /// Returns a counter, summed over the devices.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters.iter().filter(|(which, _)| *which == counter).map(|(_, value)| value).sum()
@@ -108,7 +108,7 @@ struct Run<'a> {
     plan: &'a Plan,
     checker: Checker<'a>,
     silence: Option<Silence>,
-    /// The ends that lose their peer by that.
+    /// The ends that lose their peer by the silence.
     losses: BTreeMap<EndId, PeerLossChecker>,
     fabric: Fabric<Host>,
     nodes: Vec<NodeId>,
@@ -117,11 +117,11 @@ struct Run<'a> {
     toggles_done: usize,
     healed: bool,
     completions: Vec<Completion>,
-    /// Keys that peers took away or were done with, and those that replaced them.
+    /// Keys that peers invalidated or released, with their successors.
     renewed: Vec<(usize, Renewed)>,
 }
 
-/// How far the program of one end has come.
+/// The progress of the program of one end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Posted {
     sends: usize,
@@ -130,10 +130,10 @@ struct Posted {
     next_recv: Time,
 }
 
-/// Carries `plan` out.
+/// Executes `plan`.
 ///
 /// # Panics
-/// If the stack refuses to set the plan up, or the capture cannot be made.
+/// If the stack refuses the setup of the plan, or the capture cannot be created.
 #[must_use]
 pub fn run(plan: &Plan, options: &Options) -> Outcome {
     let model = Model::new(plan);
@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs until all work requests completed, or time is up. When the last one did.
+    /// Runs until all work requests have completed, or time is up. Returns that time.
     fn drive(&mut self) -> Time {
         let faults = &self.plan.faults;
         let deadline = Time::from_ns(faults.end_ns + faults.liveness_ns);
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
             let now = self.fabric.now();
             self.switch_faults(now);
             let next = self.run_programs(now);
-            // Connections that break need their time, whoever else is done.
+            // Connections that break need their full time.
             let done = self.checker.all_complete() && self.losses.is_empty();
             if done
                 || now >= deadline
@@ -293,15 +293,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends the faults of links for a while; pauses end by themselves.
+    /// Ends the faults of links for a while. Pauses end by themselves.
     fn heal_links(&self) {
         for (from, to, faults) in &self.plan.faults.links {
             self.fabric.network().set_faults(self.nodes[*from], self.nodes[*to], faults.healed());
         }
     }
 
-    /// Lets the programs of all running nodes poll and post. When one of them next wants to act by
-    /// itself.
+    /// Lets the programs of all running nodes poll and post. Returns the next time at which one of
+    /// them wants to act.
     fn run_programs(&mut self, now: Time) -> Option<Time> {
         let mut wake: Option<Time> = None;
         for index in 0..self.ends.len() {
@@ -350,7 +350,7 @@ impl<'a> Run<'a> {
 
     fn check_completion(&mut self, device: usize, completion: &Completion) {
         let host = self.fabric.host(self.nodes[device]).expect("a node of this fabric");
-        // Queue pairs may share the completion queue.
+        // Queue pairs may share a completion queue.
         let owner = host.qps.iter().find(|(_, qp)| qp.handle.qpn() == completion.qp_num);
         let Some((&end, _)) = owner else {
             self.faults
@@ -417,7 +417,7 @@ impl<'a> Run<'a> {
                 return None;
             }
             posted.recvs += 1;
-            // Those at the start come at once; the pause follows them and each later one.
+            // The first receives are posted at once; the pause follows them and each later one.
             posted.next_recv = now.plus_ns(plan.recv_pause_ns);
         }
         None
@@ -482,7 +482,8 @@ impl<'a> Run<'a> {
         posted.map_err(|(_, error)| error.to_string())
     }
 
-    /// Lets the network run dry, then compares all memory and collects what was counted.
+    /// Runs the network until no packet is left, then compares all memory and collects the
+    /// counters.
     fn conclude(mut self, finished: Time) -> Outcome {
         self.fabric.network().heal();
         if let Err(stalled) = self.fabric.run_until(finished.plus_ns(AFTERMATH_NS)) {
@@ -492,7 +493,7 @@ impl<'a> Run<'a> {
             self.poll(self.ends[index].0);
         }
         self.events();
-        // What came late under a former key has not touched the new one.
+        // A late packet with a former key must not have changed the new key.
         let hosts: Vec<&Host> = self.fabric.hosts().collect();
         let stale =
             self.renewed.iter().filter_map(|(device, renewed)| hosts[*device].check(renewed).err());
@@ -529,8 +530,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// No asynchronous event may have come but those of queue pairs that heard from their peer
-    /// while in RTR.
+    /// Checks that no asynchronous event occurred, except "communication established".
     fn events(&mut self) {
         for device in 0..self.nodes.len() {
             let events = Arc::clone(self.host(device).device().events());

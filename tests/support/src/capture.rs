@@ -1,4 +1,4 @@
-//! The packets of a capture file.
+//! The packets of the capture files in `wire/testdata`.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use urxe_wire::{Frame, ROCE_PORT};
 
 use crate::wire::PacketRun;
 
-/// The datagrams to the RoCE port of a capture of `wire/testdata`, each a run of one packet. Their
-/// hop limits and traffic classes are not read.
+/// Returns the datagrams to the RoCE port of a capture, each as a run of one packet. Hop limits and
+/// traffic classes are left out.
 ///
 /// # Panics
 /// If the capture cannot be read.
@@ -30,7 +30,7 @@ pub fn packets(name: &str) -> Vec<PacketRun> {
     packets
 }
 
-/// Hands every frame of a capture of `wire/testdata` to `take`.
+/// Passes every frame of a capture to `take`.
 ///
 /// # Panics
 /// If the capture cannot be read.
@@ -44,7 +44,7 @@ pub fn frames(name: &str, mut take: impl FnMut(&[u8])) {
     });
 }
 
-/// Hands every block of a capture to `take`.
+/// Passes every block of a capture to `take`.
 ///
 /// # Panics
 /// If the capture cannot be read.
@@ -62,7 +62,7 @@ pub fn blocks(mut reader: impl PcapReaderIterator, mut take: impl FnMut(PcapBloc
     }
 }
 
-/// The names of all captures of `wire/testdata`, in order.
+/// Returns the names of all captures, in order.
 ///
 /// # Panics
 /// If the folder cannot be read.

@@ -1,4 +1,5 @@
-//! A device with memory, a completion queue and a queue pair; and two of them that are connected.
+//! A host: a device with memory, a completion queue and a queue pair. A pair is two connected
+//! hosts.
 //!
 //! ```
 //! use urxe_device::qp::work_request::SendOp;
@@ -35,15 +36,15 @@ use crate::wire::Wire;
 
 /// The address of the first of two hosts.
 pub const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// The address of the second.
+/// The address of the second host.
 pub const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// Virtual time, which all its clones show.
+/// A virtual clock. All clones show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    /// The time.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::from_ns(self.0.load(Ordering::Relaxed))
@@ -60,20 +61,21 @@ impl Clock {
     }
 }
 
-/// What a host has beside its device.
+/// What a host has besides its device.
 #[derive(Clone, Copy, Debug)]
 pub struct HostOptions {
-    /// The service of its queue pair.
+    /// The service of the queue pair.
     pub qp_type: QpType,
-    /// The sizes of its queue pair.
+    /// The sizes of the queue pair.
     pub cap: QpCap,
-    /// Entries of its completion queue.
+    /// Entries of the completion queue.
     pub cq_entries: u32,
-    /// Whether receives complete to another queue than sends.
+    /// Whether receives have a completion queue of their own.
     pub has_recv_cq: bool,
-    /// Bytes of its buffer.
+    /// The length of the buffer, in bytes.
     pub memory: usize,
-    /// The rights of its region. With [`Access::ZERO_BASED`] addresses are offsets in the buffer.
+    /// The access rights of the region. With [`Access::ZERO_BASED`], addresses are offsets in the
+    /// buffer.
     pub access: Access,
 }
 
@@ -90,43 +92,43 @@ impl Default for HostOptions {
     }
 }
 
-/// A device with what a program has.
+/// A device with the objects of a program.
 pub struct Host {
     /// The device.
     pub device: Device,
-    /// Its address.
+    /// The device's address.
     pub address: IpAddr,
-    /// Its protection domain.
+    /// The protection domain.
     pub pd: PdId,
-    /// Where sends complete, and receives if [`HostOptions::has_recv_cq`] does not say otherwise.
+    /// Completions of sends, and of receives unless [`HostOptions::has_recv_cq`] is set.
     pub cq: Arc<Cq>,
-    /// Where receives complete.
+    /// Completions of receives.
     pub recv_cq: Arc<Cq>,
-    /// Its queue pair.
+    /// The queue pair.
     pub qp: QpHandle,
-    /// The buffer as registered.
+    /// The buffer as a registered region.
     pub mr: Mr,
-    /// The groups that its port has joined.
+    /// The multicast groups that the port has joined.
     pub joined: Arc<Joined>,
-    /// The time at which it posts, sends and receives.
+    /// The time of posts, transmissions and receptions.
     pub clock: Clock,
     options: HostOptions,
-    /// Dropped after the device, which reaches into it.
+    /// The buffer. Declared last, so that the device, which refers to the memory, is dropped first.
     pub buffer: Arc<Buffer>,
 }
 
 impl Host {
-    /// A host with a reliable queue pair in RESET.
+    /// Creates a host with an RC queue pair in RESET.
     #[must_use]
     pub fn new(address: Ipv4Addr, seed: u64) -> Self {
         let config = DeviceConfig::new(vec![Gid::from_ip(address.into())], seed);
         Self::with(address.into(), config, HostOptions::default())
     }
 
-    /// A host with this device.
+    /// Creates a host with this device configuration.
     ///
     /// # Panics
-    /// If the stack refuses what the host needs.
+    /// If the stack refuses an object of the host.
     #[must_use]
     pub fn with(address: IpAddr, mut config: DeviceConfig, options: HostOptions) -> Self {
         let joined = Arc::<Joined>::default();
@@ -149,19 +151,19 @@ impl Host {
         Self { device, address, pd, cq, recv_cq, qp, mr, joined, clock, options, buffer }
     }
 
-    /// The queue pair that [`create_qp`](Self::create_qp) creates.
+    /// Returns the attributes with which [`create_qp`](Self::create_qp) creates a queue pair.
     #[must_use]
     pub fn init(&self) -> QpInit {
         QpInit { cap: self.options.cap, ..qp::init(self.options.qp_type, self.pd, &self.cq) }
     }
 
-    /// Creates one more queue pair like the first.
+    /// Creates another queue pair with the same attributes.
     #[must_use]
     pub fn create_qp(&self) -> QpHandle {
         self.create(&self.init())
     }
 
-    /// Creates one more queue pair that takes its receives from a shared receive queue.
+    /// Creates another queue pair that takes receives from a shared receive queue.
     #[must_use]
     pub fn create_qp_on(&self, srq: &Arc<Srq>) -> QpHandle {
         self.create(&QpInit { srq: Some(Arc::clone(srq)), ..self.init() })
@@ -170,34 +172,34 @@ impl Host {
     /// Creates a queue pair.
     ///
     /// # Panics
-    /// If the stack refuses it.
+    /// If the device refuses the queue pair.
     #[must_use]
     pub fn create(&self, init: &QpInit) -> QpHandle {
         self.device.create_qp(init).expect("a queue pair")
     }
 
-    /// Creates a shared receive queue for receives of two pieces.
+    /// Creates a shared receive queue for receives of two scatter-gather entries.
     ///
     /// # Panics
-    /// If the stack refuses it.
+    /// If the device refuses the queue.
     #[must_use]
     pub fn create_srq(&self, pd: PdId, max_wr: u32, xrc: Option<XrcSrqInit>) -> Arc<Srq> {
         let attr = SrqAttr { max_wr, max_sge: 2, srq_limit: 0 };
         self.device.create_srq(&SrqInit { pd, attr, xrc, context: 0 }).expect("a queue")
     }
 
-    /// Registers the whole buffer once more.
+    /// Registers the whole buffer again.
     #[must_use]
     pub fn register(&self, pd: PdId, access: Access) -> Mr {
         register(&self.device, pd, &self.buffer, access)
     }
 
-    /// Brings a queue pair of the usual service to RTS.
+    /// Brings a queue pair of the host's service to RTS.
     pub fn connect_qp(&self, qp: QpHandle, dest_qp_num: Qpn, peer: Ipv4Addr) {
         self.connect_as(self.options.qp_type, qp, dest_qp_num, peer);
     }
 
-    /// Brings a queue pair of this service to RTS.
+    /// Brings a queue pair of the given service to RTS.
     pub fn connect_as(&self, qp_type: QpType, qp: QpHandle, dest_qp_num: Qpn, peer: Ipv4Addr) {
         self.bring_up((qp, qp_type), &qp::attributes(peer.into(), dest_qp_num), QpState::Rts);
     }
@@ -205,16 +207,16 @@ impl Host {
     /// Brings a queue pair from RESET to a state.
     ///
     /// # Panics
-    /// If the stack refuses that.
+    /// If the device refuses a transition.
     pub fn bring_up(&self, qp: (QpHandle, QpType), attr: &QpAttr, to: QpState) {
         qp::bring_up(&self.device, self.clock.now(), qp, attr, to)
             .unwrap_or_else(|refused| panic!("{refused}"));
     }
 
-    /// Changes a queue pair.
+    /// Modifies a queue pair.
     ///
     /// # Panics
-    /// If the stack refuses that.
+    /// If the device refuses the change.
     pub fn modify(&self, qp: QpHandle, attr: &QpAttr, mask: QpAttrMask) {
         let changed = self.device.modify_qp(self.clock.now(), qp, attr, mask);
         changed.unwrap_or_else(|error| panic!("to {}: {error}", attr.qp_state));
@@ -225,45 +227,45 @@ impl Host {
         self.modify(qp, &qp::state(qp_state), QpAttrMask::STATE);
     }
 
-    /// A queue pair's state.
+    /// Returns the state of a queue pair.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the queue pair does not exist.
     #[must_use]
     pub fn state(&self, qp: QpHandle) -> QpState {
         self.device.query_qp(qp).expect("the queue pair").qp_state
     }
 
-    /// A piece of the buffer as a work request names it.
+    /// Returns part of the buffer as a scatter-gather entry.
     #[must_use]
     pub fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.mr.iova + offset, length, lkey: self.mr.lkey }
     }
 
-    /// A place in the buffer as a peer names it.
+    /// Returns part of the buffer as a peer addresses it.
     #[must_use]
     pub fn remote(&self, offset: u64) -> Remote {
         Remote { addr: self.mr.iova + offset, rkey: self.mr.rkey }
     }
 
-    /// An address handle for a peer or a group.
+    /// Creates an address handle for a peer or a group.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the device refuses the address.
     #[must_use]
     pub fn ah(&self, to: IpAddr) -> AhHandle {
         self.device.create_ah(self.pd, &qp::address_vector(to)).expect("an address")
     }
 
-    /// Posts a signalled work request to its queue pair.
+    /// Posts a signalled work request to the host's queue pair.
     pub fn post(&self, op: SendOp, sges: &[Sge]) {
         self.post_on(self.qp, op, sges);
     }
 
-    /// Posts a signalled work request to one of its queue pairs.
+    /// Posts a signalled work request to a queue pair.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the device refuses the request.
     pub fn post_on(&self, qp: QpHandle, op: SendOp, sges: &[Sge]) {
         self.post_request(qp, &qp::request(op, sges)).expect("taken");
     }
@@ -271,37 +273,37 @@ impl Host {
     /// Posts a work request.
     ///
     /// # Errors
-    /// What the stack says.
+    /// The error of `post_send`.
     pub fn post_request(&self, qp: QpHandle, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.device.post_send(self.clock.now(), qp, &[*request]).map_err(|(_, error)| error)
     }
 
-    /// Posts a receive to its queue pair.
+    /// Posts a receive to the host's queue pair.
     pub fn post_recv(&self, wr_id: u64, sges: &[Sge]) {
         self.post_recv_on(self.qp, wr_id, sges);
     }
 
-    /// Posts a receive to one of its queue pairs.
+    /// Posts a receive to a queue pair.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the device refuses the receive.
     pub fn post_recv_on(&self, qp: QpHandle, wr_id: u64, sges: &[Sge]) {
         let posted = self.device.post_recv(self.clock.now(), qp, &[RecvRequest { wr_id, sges }]);
         posted.expect("taken");
     }
 
-    /// Lets the device send.
+    /// Transmits all pending packets.
     pub fn transmit(&self, wire: &Wire) {
         self.device.transmit_pending(self.clock.now(), wire);
     }
 
-    /// Takes the completions of its queue.
+    /// Polls all completions.
     #[must_use]
     pub fn completions(&self) -> Vec<Completion> {
         poll(&self.cq)
     }
 
-    /// Takes the oldest completion.
+    /// Polls the oldest completion.
     ///
     /// # Panics
     /// If the completion queue was overrun.
@@ -311,35 +313,35 @@ impl Host {
         (self.cq.poll(&mut one).expect("not overrun") == 1).then_some(one[0])
     }
 
-    /// Takes the completions of its queue: how each ended.
+    /// Polls all completions and returns their statuses.
     #[must_use]
     pub fn statuses(&self) -> Vec<WcStatus> {
         self.completions().iter().map(|completion| completion.status).collect()
     }
 
-    /// Takes the completions of its queue: what each was, and how it ended.
+    /// Polls all completions and returns their opcodes and statuses.
     #[must_use]
     pub fn outcomes(&self) -> Vec<(WcOpcode, WcStatus)> {
         self.completions().iter().map(|completion| (completion.opcode, completion.status)).collect()
     }
 
-    /// Takes the asynchronous events.
+    /// Takes all asynchronous events.
     #[must_use]
     pub fn events(&self) -> Vec<AsyncEvent> {
         let events = self.device.events();
         std::iter::from_fn(|| events.next_event().inspect(|event| events.ack(event))).collect()
     }
 
-    /// A counter of the device.
+    /// Returns a counter of the device.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.device.counters().value(counter)
     }
 
-    /// Bytes of the buffer as they are now.
+    /// Returns bytes of the buffer.
     ///
     /// # Panics
-    /// If they are not in it.
+    /// If the range is not in the buffer.
     #[must_use]
     pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
@@ -347,10 +349,10 @@ impl Host {
         bytes
     }
 
-    /// Writes to the buffer, as the program does.
+    /// Writes to the buffer, as a program does.
     ///
     /// # Panics
-    /// If the place is not in it.
+    /// If the range is not in the buffer.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.buffer.write(offset, bytes).expect("in the buffer");
     }
@@ -366,10 +368,10 @@ pub fn register(device: &Device, pd: PdId, buffer: &Arc<Buffer>, access: Access)
     device.memory().register_buffer(pd, buffer, 0..buffer.len(), iova, access).expect("registered")
 }
 
-/// Takes the completions of a queue.
+/// Polls all completions of a queue.
 ///
 /// # Panics
-/// If it was overrun.
+/// If the queue was overrun.
 #[must_use]
 pub fn poll(cq: &Cq) -> Vec<Completion> {
     let mut completions = vec![Completion::default(); 256];
@@ -378,7 +380,7 @@ pub fn poll(cq: &Cq) -> Vec<Completion> {
     completions
 }
 
-/// Two hosts whose queue pairs are connected with each other.
+/// Creates two hosts whose queue pairs are connected with each other.
 #[must_use]
 pub fn pair() -> (Host, Host, Wire) {
     let (a, b) = (Host::new(A, 1), Host::new(B, 2));
@@ -387,7 +389,7 @@ pub fn pair() -> (Host, Host, Wire) {
     (a, b, Wire::default())
 }
 
-/// One more queue pair on each of two hosts, connected with each other.
+/// Creates another connected queue pair on each of two hosts.
 #[must_use]
 pub fn connect_another(a: &Host, b: &Host) -> (QpHandle, QpHandle) {
     let (from, to) = (a.create_qp(), b.create_qp());
@@ -401,12 +403,12 @@ pub fn connect(a: &Host, from: QpHandle, b: &Host, to: QpHandle) {
     b.connect_qp(to, from.qpn(), A);
 }
 
-/// Moves packets until both hosts are silent.
+/// Moves packets until both hosts have nothing more to send.
 pub fn run(a: &Host, b: &Host, wire: &Wire) {
     run_all(&[a, b], wire);
 }
 
-/// Moves packets until all hosts are silent. Packets to a group reach every host.
+/// Moves packets until no host has anything more to send. Packets to a group reach every host.
 pub fn run_all(hosts: &[&Host], wire: &Wire) {
     loop {
         hosts.iter().for_each(|host| host.transmit(wire));
@@ -418,16 +420,16 @@ pub fn run_all(hosts: &[&Host], wire: &Wire) {
     }
 }
 
-/// Bytes that repeat in no power of two, so that a packet in the wrong place shows.
+/// Returns bytes whose period is no power of two, so that a misplaced packet shows.
 #[must_use]
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-/// Asserts that a host dropped nothing, met no error and has nothing under way.
+/// Asserts that a host has dropped nothing, counted no error and has no bytes in flight.
 ///
 /// # Panics
-/// If not.
+/// If one of these does not hold.
 pub fn assert_quiet(host: &Host) {
     for counter in
         Counter::ALL.iter().filter(|c| c.name().starts_with("drop") || c.name().ends_with("_err"))
@@ -437,11 +439,11 @@ pub fn assert_quiet(host: &Host) {
     assert_eq!(host.device.bytes_in_flight(), (0, 0));
 }
 
-/// The groups that a device's port has joined.
+/// The multicast groups that a device's port has joined.
 #[derive(Debug, Default)]
 pub struct Joined {
     groups: Mutex<BTreeSet<IpAddr>>,
-    /// The port joins no more.
+    /// Whether the port refuses to join more groups.
     pub refuses: AtomicBool,
 }
 
@@ -450,7 +452,7 @@ impl Joined {
         self.groups.lock().expect("no test panics in here")
     }
 
-    /// The groups, in order.
+    /// Returns the groups, in order.
     #[must_use]
     pub fn now(&self) -> Vec<IpAddr> {
         self.groups().iter().copied().collect()

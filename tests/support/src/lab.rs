@@ -1,5 +1,5 @@
-//! A small language for scenarios: one device with one connected queue pair, and a peer that is the
-//! test itself.
+//! A small language for scenarios: one device with one connected queue pair, and the test itself as
+//! the peer.
 //!
 //! ```
 //! use urxe_test_support::lab::{Lab, PACKET, Packet, Setup, ack};
@@ -12,12 +12,12 @@
 //! lab.deliver(ack(500));
 //! lab.expect_sends([(1, WcStatus::Success)]);
 //! ```
-//! A [`Packet`] is written as what differs from the template [`PACKET`]; what the device sends is
-//! compared with it field by field, and its ICRC is verified. Time is virtual: [`Lab::wait`] moves
-//! it and runs every timer on the way.
+//! A [`Packet`] is written as its differences from the template [`PACKET`]. Packets from the device
+//! are compared with such values field by field, and their ICRCs are verified. Time is virtual:
+//! [`Lab::wait`] advances the clock and runs every timer on the way.
 //!
-//! The device sends from PSN [`Setup::sq_psn`] on (500) and expects the peer to begin with
-//! [`Setup::rq_psn`] (100). All regions are zero-based, so addresses are offsets in the one buffer
+//! The device sends from PSN [`Setup::sq_psn`] (500) and expects the peer to begin with
+//! [`Setup::rq_psn`] (100). All regions are zero-based, so addresses are offsets in one buffer
 //! ([`Lab::memory`]).
 
 use std::net::IpAddr;
@@ -43,46 +43,46 @@ pub const OWN: IpAddr = IpAddr::V4(A);
 pub const PEER: IpAddr = IpAddr::V4(B);
 /// The peer's queue pair.
 pub const PEER_QPN: u32 = 0x77;
-/// Where the data of sends lies.
+/// The address of the data of sends.
 pub const SOURCE: u64 = 0x0;
-/// Where receives and answers go.
+/// The address where receives and responses land.
 pub const LANDING: u64 = 0x4000;
-/// What the peer may reach.
+/// The address that the peer may access.
 pub const TARGET: u64 = 0x8000;
-/// Bytes of the buffer.
+/// The length of the buffer, in bytes.
 pub const MEMORY: usize = 0xc000;
-/// Path MTU in bytes.
+/// The path MTU, in bytes.
 pub const MTU: usize = 256;
 /// One millisecond in nanoseconds.
 pub const MILLISECOND: u64 = 1_000_000;
-/// A packet may be overtaken for so many nanoseconds before it counts as lost, while no longer
-/// round trip is known.
+/// How long a gap is taken for reordering before the packet counts as lost, in nanoseconds, while
+/// the round trip is not longer.
 pub const REORDER_WAIT_NS: u64 = 100_000;
 
 /// Attributes of the queue pair under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Its service.
+    /// The service.
     pub qp_type: QpType,
-    /// First PSN that the device sends.
+    /// The first PSN that the device sends.
     pub sq_psn: u32,
-    /// First PSN that it expects.
+    /// The first PSN that the device expects.
     pub rq_psn: u32,
-    /// Local ACK timeout, as coded.
+    /// The local ACK timeout, as a code.
     pub timeout: u8,
     /// Retries after a timeout.
     pub retry_cnt: u8,
     /// Retries after an RNR NAK.
     pub rnr_retry: u8,
-    /// The wait that the device asks for, as coded.
+    /// The RNR timer that the device requests, as a code.
     pub min_rnr_timer: u8,
-    /// READs and atomics that it may have at the peer.
+    /// Outstanding READs and atomics of the device.
     pub max_rd_atomic: u8,
-    /// READs and atomics that the peer may have here.
+    /// Outstanding READs and atomics of the peer.
     pub max_dest_rd_atomic: u8,
-    /// Whether to stop in RTR.
+    /// Whether the queue pair stays in RTR.
     pub rtr_only: bool,
-    /// What the peer may do.
+    /// The operations that the queue pair grants to the peer.
     pub access: Access,
 }
 
@@ -104,7 +104,7 @@ impl Default for Setup {
     }
 }
 
-/// See the module. It is the host of the queue pair.
+/// A host whose queue pair is connected to the test.
 pub struct Lab {
     host: Host,
     setup: Setup,
@@ -120,10 +120,10 @@ impl Deref for Lab {
 }
 
 impl Lab {
-    /// A device with one queue pair, connected to the peer.
+    /// Creates a device with one queue pair that is connected to the peer.
     ///
     /// # Panics
-    /// If the stack refuses that.
+    /// If the device refuses the setup.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(OWN)], 1);
@@ -157,7 +157,7 @@ impl Lab {
         Self { host, setup, wire: Wire::default() }
     }
 
-    /// Changes the queue pair.
+    /// Modifies the queue pair.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) {
         self.host.modify(self.qp, attr, mask);
     }
@@ -167,19 +167,19 @@ impl Lab {
         self.host.go_to(self.qp, qp_state);
     }
 
-    /// The queue pair's state.
+    /// Returns the state of the queue pair.
     #[must_use]
     pub fn state(&self) -> QpState {
         self.host.state(self.qp)
     }
 
-    /// The whole buffer again, with these rights alone.
+    /// Registers the whole buffer again with exactly these rights.
     #[must_use]
     pub fn mr_with(&self, access: Access) -> Mr {
         self.register(self.pd, access | Access::ZERO_BASED)
     }
 
-    /// The whole buffer with every right, in another protection domain.
+    /// Registers the whole buffer with all rights in another protection domain.
     ///
     /// # Panics
     /// If the device has no more protection domains.
@@ -188,49 +188,49 @@ impl Lab {
         self.register(self.device.alloc_pd().expect("another protection domain"), all_rights())
     }
 
-    /// Bytes of the buffer as they are now.
+    /// Returns bytes of the buffer.
     #[must_use]
     pub fn memory(&self, at: u64, len: usize) -> Vec<u8> {
         self.bytes(at as usize, len)
     }
 
-    /// Eight bytes of the buffer.
+    /// Returns eight bytes of the buffer.
     ///
     /// # Panics
-    /// If they are not in it, or not aligned.
+    /// If the address is outside the buffer or not aligned.
     #[must_use]
     pub fn word(&self, at: u64) -> u64 {
         self.buffer.load_u64(at as usize).expect("in the buffer, aligned")
     }
 
-    /// Writes to the buffer, as the program does.
+    /// Writes to the buffer, as a program does.
     pub fn write(&self, at: u64, bytes: &[u8]) {
         self.host.write(at as usize, bytes);
     }
 
-    /// The first bytes of the source.
+    /// Returns the first `len` bytes of the source.
     #[must_use]
     pub fn source(&self, len: usize) -> Vec<u8> {
         self.memory(SOURCE, len)
     }
 
-    /// A piece of the buffer as a work request names it.
+    /// Returns part of the buffer as a scatter-gather entry.
     #[must_use]
     pub fn sge(&self, at: u64, length: usize) -> Sge {
         self.host.sge(at, length as u32)
     }
 
-    /// Posts a signalled work request: SENDs and WRITEs take the first bytes of the source, the
-    /// others land at [`LANDING`].
+    /// Posts a signalled work request. SENDs and WRITEs take the first bytes of the source;
+    /// responses land at [`LANDING`].
     pub fn post(&self, wr_id: u64, op: SendOp, len: usize) {
         let at = if op.returns_data() { LANDING } else { SOURCE };
         self.post_sges(wr_id, op, &[self.sge(at, len)]);
     }
 
-    /// Posts a signalled work request with these pieces.
+    /// Posts a signalled work request with these scatter-gather entries.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the device refuses the request.
     pub fn post_sges(&self, wr_id: u64, op: SendOp, sges: &[Sge]) {
         self.post_request(wr_id, op, SendFlags::SIGNALED, sges).expect("taken");
     }
@@ -238,7 +238,7 @@ impl Lab {
     /// Posts a work request.
     ///
     /// # Errors
-    /// What the stack says.
+    /// The error of `post_send`.
     pub fn post_request(
         &self,
         wr_id: u64,
@@ -274,36 +274,36 @@ impl Lab {
         self.host.post_recv(wr_id, &[sge]);
     }
 
-    /// Hands a packet of the peer to the device, and lets it send.
+    /// Delivers a packet of the peer, and transmits pending packets.
     pub fn deliver(&self, packet: Packet) {
         self.deliver_from(PEER, packet);
     }
 
-    /// Hands a packet from any address to the device, and lets it send.
+    /// Delivers a packet from any address, and transmits pending packets.
     pub fn deliver_from(&self, from: IpAddr, packet: Packet) {
         let bytes = self.packet_bytes(from, &packet);
         self.deliver_bytes(from, &bytes, bytes.len());
     }
 
-    /// Hands packets of one size to the device at once, as GRO merges them, and lets it send.
+    /// Delivers packets of one size at once, as GRO merges them, and transmits pending packets.
     pub fn deliver_merged(&self, packets: impl IntoIterator<Item = Packet>) {
         let packets = packets.into_iter().map(|packet| (self.qp.qpn(), packet));
         self.deliver_run(&Packet::merge(PEER, OWN, packets));
     }
 
-    /// Hands bytes to the device, and lets it send.
+    /// Delivers bytes, and transmits pending packets.
     pub fn deliver_bytes(&self, from: IpAddr, bytes: &[u8], segment_size: usize) {
         self.deliver_run(&PacketRun::new(from, OWN, bytes.to_vec(), segment_size));
     }
 
-    /// Hands a packet of the peer to the device that a router has marked (CE), and lets it send.
+    /// Delivers a packet of the peer that a router has marked (CE), and transmits pending packets.
     pub fn deliver_marked(&self, packet: Packet) {
         let run = Packet::merge(PEER, OWN, [(self.qp.qpn(), packet)]);
         self.deliver_run(&PacketRun { traffic_class: 3, ..run });
     }
 
-    /// Hands a packet of the peer to the device in which a bit of this byte has flipped, and lets
-    /// it send. The byte counts from the end.
+    /// Delivers a packet of the peer with one flipped bit, and transmits pending packets. The byte
+    /// counts from the end.
     pub fn deliver_damaged(&self, packet: &Packet, byte_from_end: usize) {
         let mut bytes = self.packet_bytes(PEER, packet);
         let at = bytes.len() - 1 - byte_from_end;
@@ -316,18 +316,18 @@ impl Lab {
         self.flush();
     }
 
-    /// A packet as it stands in a datagram.
+    /// Returns a packet as the bytes of a datagram.
     #[must_use]
     pub fn packet_bytes(&self, from: IpAddr, packet: &Packet) -> Vec<u8> {
         packet.bytes(from, OWN, self.qp.qpn(), 0)
     }
 
-    /// Lets the device send.
+    /// Transmits all pending packets.
     pub fn flush(&self) {
         self.transmit(&self.wire);
     }
 
-    /// Lets time pass, with every timer on the way.
+    /// Advances the clock and runs every timer on the way.
     pub fn wait(&self, ns: u64) {
         let until = self.clock.now().plus_ns(ns);
         self.flush();
@@ -340,10 +340,10 @@ impl Lab {
         self.clock.set(until);
     }
 
-    /// What the device has sent since the last look.
+    /// Returns the packets that the device has sent since the last call.
     ///
     /// # Panics
-    /// If it is not for the peer, or malformed.
+    /// If a packet is malformed or for another receiver.
     pub fn sent(&self) -> Vec<Packet> {
         self.flush();
         let runs = self.wire.take();
@@ -355,65 +355,65 @@ impl Lab {
             .collect()
     }
 
-    /// The device must have sent exactly these.
+    /// Asserts that the device has sent exactly these packets since the last call.
     ///
     /// # Panics
-    /// If not.
+    /// If the packets differ.
     pub fn expect<const N: usize>(&self, packets: [Packet; N]) {
         assert_eq!(self.sent(), packets);
     }
 
-    /// The device must have sent packets with these opcodes and PSNs.
+    /// Asserts that the device has sent packets with these opcodes and PSNs since the last call.
     ///
     /// # Panics
-    /// If not.
+    /// If the packets differ.
     pub fn expect_sent<const N: usize>(&self, packets: [(Opcode, u32); N]) {
         let sent: Vec<_> = self.sent().iter().map(|packet| (packet.opcode, packet.psn)).collect();
         assert_eq!(sent, packets);
     }
 
-    /// Exactly these sends must have completed since the last look.
+    /// Asserts that exactly these sends have completed since the last call.
     ///
     /// # Panics
-    /// If not.
+    /// If the completions differ.
     pub fn expect_sends<const N: usize>(&self, completions: [(u64, WcStatus); N]) {
         assert_eq!(statuses(&self.completions()), completions);
     }
 
-    /// Exactly these receives must have completed since the last look.
+    /// Asserts that exactly these receives have completed since the last call.
     ///
     /// # Panics
-    /// If not.
+    /// If the completions differ.
     pub fn expect_recvs<const N: usize>(&self, completions: [(u64, WcStatus); N]) {
         assert_eq!(statuses(&self.recvs()), completions);
     }
 
-    /// Completions of receives since the last look.
+    /// Returns the completions of receives since the last call.
     #[must_use]
     pub fn recvs(&self) -> Vec<Completion> {
         poll(&self.recv_cq)
     }
 
-    /// Asynchronous events since the last look.
+    /// Returns the asynchronous events since the last call.
     #[must_use]
     pub fn events(&self) -> Vec<AsyncEventType> {
         self.host.events().iter().map(|event| event.event_type()).collect()
     }
 }
 
-/// A lab as most scenarios need it.
+/// Creates a lab with the default setup.
 #[must_use]
 pub fn lab() -> Lab {
     Lab::new(Setup::default())
 }
 
-/// The place that scenarios read from and write to at the peer.
+/// Returns the address at the peer that scenarios read and write.
 #[must_use]
 pub const fn remote() -> Remote {
     Remote { addr: 0x1000, rkey: Rkey(0x2000) }
 }
 
-/// A key that no region has.
+/// Returns a key that no region has.
 #[must_use]
 pub const fn no_lkey() -> Lkey {
     Lkey(0xdead)

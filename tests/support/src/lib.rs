@@ -1,15 +1,15 @@
-//! What the tests and benches of urxe share: hosts with a device and memory, a wire between them,
-//! packets written as differences from a template, and the scaffold of simulations.
+//! The shared parts of the tests and benches of urxe: hosts with a device and memory, a wire
+//! between them, packets as differences from a template, and the frame of simulations.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
-//! | [`qp`] | the way of a queue pair to RTS, attributes and work requests with defaults |
-//! | [`wire`] | a wire that loses nothing: what is on it can be looked at, changed and delivered |
-//! | [`host`] | a device with memory, completion queue and queue pair, and two that are connected |
+//! | [`qp`] | transitions of a queue pair to RTS; attributes and work requests with defaults |
+//! | [`wire`] | a lossless wire, whose packets a test can inspect, change and deliver |
+//! | [`host`] | a device with memory, completion queue and queue pair; two connected hosts |
 //! | [`packet`] | packets as values, to and from bytes |
 //! | [`lab`] | one connected queue pair whose peer is the test |
 //! | [`net`] | several devices with datagram queue pairs |
-//! | [`namespace`] | a network namespace of the test's own |
+//! | [`namespace`] | a network namespace of the test |
 //! | [`capture`] | packets of a capture file |
 //! | `simulation` | devices on a bad network, seeds, tallies (feature `simulation`) |
 #![forbid(unsafe_code)]

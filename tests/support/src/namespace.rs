@@ -1,4 +1,4 @@
-//! A network namespace of the test's own, in which one test at a time changes interfaces.
+//! A network namespace in which one test at a time changes interfaces.
 
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! A few devices with datagram queue pairs on a wire that loses nothing: for scenarios of datagrams
-//! and groups.
+//! Several devices with datagram queue pairs on a lossless wire, for scenarios of datagrams and
+//! multicast groups.
 //!
 //! ```
 //! use urxe_test_support::net::{DatagramNet, payload};
@@ -12,7 +12,7 @@
 //! assert_eq!((completion.wr_id, payload(&bytes)), (7, &b"hello"[..]));
 //! ```
 //! Device n has the address 10.0.0.(n+1), or fd00::(n+1), and one queue pair with the Q_Key
-//! [`QKEY`]. What is on the wire can be looked at before it is delivered, and changed.
+//! [`QKEY`]. A test can inspect and change packets on the wire before their delivery.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -34,44 +34,44 @@ pub use crate::wire::{HOP_LIMIT, PacketRun};
 
 /// The Q_Key of every queue pair.
 pub const QKEY: QKey = QKey(0x1111_1111);
-/// Bytes of each device's buffer.
+/// The length of each device's buffer, in bytes.
 pub const MEMORY: usize = 1 << 16;
-/// Where messages are sent from; receives land at 0.
+/// The offset of messages to send. Receives land at offset 0.
 pub const SOURCE: u64 = 1 << 15;
 
-/// What stands behind the 40 bytes of header.
+/// Returns the payload behind the network header of 40 bytes.
 #[must_use]
 pub fn payload(bytes: &[u8]) -> &[u8] {
     &bytes[40..]
 }
 
-/// See the module.
+/// Several hosts on one wire.
 pub struct DatagramNet {
-    /// The devices.
+    /// The hosts.
     pub hosts: Vec<Host>,
     wire: Wire,
 }
 
 impl DatagramNet {
-    /// So many devices with IPv4 addresses.
+    /// Creates a number of hosts with IPv4 addresses.
     #[must_use]
     pub fn new(hosts: u8) -> Self {
         Self::of((1..=hosts).map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))))
     }
 
-    /// So many devices with IPv6 addresses.
+    /// Creates a number of hosts with IPv6 addresses.
     #[must_use]
     pub fn v6(hosts: u8) -> Self {
         Self::of((1..=hosts).map(|n| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()))))
     }
 
-    /// Devices with these addresses.
+    /// Creates hosts with these addresses.
     #[must_use]
     pub fn of(addresses: impl Iterator<Item = IpAddr>) -> Self {
         Self::with(addresses, Limits::default())
     }
 
-    /// Devices with these addresses and limits.
+    /// Creates hosts with these addresses and limits.
     #[must_use]
     pub fn with(addresses: impl Iterator<Item = IpAddr>, limits: Limits) -> Self {
         let options = HostOptions {
@@ -93,31 +93,31 @@ impl DatagramNet {
         Self { hosts: (0..).zip(addresses).map(host).collect(), wire: Wire::default() }
     }
 
-    /// Posts a receive of `len` bytes at the beginning of the buffer of device `at`.
+    /// Posts a receive of `len` bytes at the start of the buffer of host `at`.
     pub fn post_recv(&self, at: usize, wr_id: u64, len: u32) {
         let host = &self.hosts[at];
         host.post_recv(wr_id, &[host.sge(0, len)]);
     }
 
-    /// Sends a message from one device's queue pair to another's, with a completion.
+    /// Sends a signalled message from one host's queue pair to another's.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the device refuses the message.
     pub fn send(&self, from: usize, to: usize, message: &[u8]) {
         self.post_send(from, 1, self.to(from, to, QKEY), message).expect("taken");
     }
 
-    /// The way from one device to another's queue pair, by a new address handle.
+    /// Returns another host's queue pair as a destination, by a new address handle.
     #[must_use]
     pub fn to(&self, from: usize, to: usize, qkey: QKey) -> Destination {
         let peer = &self.hosts[to];
         to_qp(self.hosts[from].ah(peer.address), peer.qp.qpn(), qkey)
     }
 
-    /// Posts a message.
+    /// Posts a SEND.
     ///
     /// # Errors
-    /// What the stack says.
+    /// The error of `post_send`.
     pub fn post_send(
         &self,
         from: usize,
@@ -128,10 +128,10 @@ impl DatagramNet {
         self.post_send_op(from, wr_id, to, SendOp::Send, message)
     }
 
-    /// Posts a message of any kind.
+    /// Posts a message with any operation.
     ///
     /// # Errors
-    /// What the stack says.
+    /// The error of `post_send`.
     pub fn post_send_op(
         &self,
         from: usize,
@@ -149,47 +149,47 @@ impl DatagramNet {
         posted
     }
 
-    /// What is on the wire now; taken off it.
+    /// Takes all packets off the wire.
     #[must_use]
     pub fn on_the_wire(&self) -> Vec<PacketRun> {
         self.hosts.iter().for_each(|host| host.transmit(&self.wire));
         self.wire.take()
     }
 
-    /// Delivers a run to the devices that it is for: a group's packets reach every device, as on a
-    /// wire.
+    /// Delivers a run to the hosts that have its address. A group's packets reach every host.
     pub fn deliver(&self, run: &PacketRun) {
         for host in self.hosts.iter().filter(|h| run.to.is_multicast() || h.address == run.to) {
             self.wire.deliver(&host.device, Time::ZERO, run);
         }
     }
 
-    /// Delivers everything until nothing more is sent.
+    /// Delivers packets until no host sends any more.
     pub fn run(&self) {
         run_all(&self.hosts.iter().collect::<Vec<_>>(), &self.wire);
     }
 
-    /// The oldest completion at a device, and as many bytes of the buffer's beginning as it says.
+    /// Polls the oldest completion of a host, and returns as many bytes from the start of the
+    /// buffer as the completion reports.
     #[must_use]
     pub fn received(&self, at: usize) -> Option<(Completion, Vec<u8>)> {
         let completion = self.hosts[at].completion()?;
         Some((completion, self.hosts[at].bytes(0, completion.byte_len as usize)))
     }
 
-    /// A counter of a device.
+    /// Returns a counter of a host's device.
     #[must_use]
     pub fn counter(&self, at: usize, counter: Counter) -> u64 {
         self.hosts[at].counter(counter)
     }
 }
 
-/// A message to a queue pair.
+/// Returns a queue pair as a destination.
 #[must_use]
 pub fn to_qp(ah: AhHandle, qpn: Qpn, qkey: QKey) -> Destination {
     Destination::Datagram { ah, qpn, qkey }
 }
 
-/// Another queue pair of a device, in RTS.
+/// Creates another queue pair of a host and brings the queue pair to RTS.
 #[must_use]
 pub fn another(host: &Host, qp_type: QpType) -> QpHandle {
     let qp = host.create(&qp::init(qp_type, host.pd, &host.cq));
@@ -197,7 +197,7 @@ pub fn another(host: &Host, qp_type: QpType) -> QpHandle {
     qp
 }
 
-/// Brings a datagram queue pair to RTS, with [`QKEY`] and the last PSN as its first.
+/// Brings a datagram queue pair to RTS, with [`QKEY`] and the last PSN as the first.
 pub fn start(host: &Host, qp: QpHandle, qp_type: QpType) {
     let attr = QpAttr { port_num: 1, qkey: QKEY, sq_psn: Psn::new(0xff_ffff), ..QpAttr::default() };
     host.bring_up((qp, qp_type), &attr, QpState::Rts);

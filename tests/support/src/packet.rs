@@ -1,4 +1,4 @@
-//! Packets as values: each is written as what differs from the template [`PACKET`].
+//! Packets as values: each is written as its differences from the template [`PACKET`].
 
 use std::net::IpAddr;
 
@@ -11,28 +11,28 @@ use urxe_wire::{
 
 use crate::wire::PacketRun;
 
-/// A packet from BTH to payload; lengths, pad and ICRC follow.
+/// A packet from BTH to payload, without lengths, pad and ICRC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Its PSN.
+    /// The PSN.
     pub psn: u32,
-    /// Whether it asks for an acknowledgement.
+    /// Whether the packet requests an acknowledgement.
     pub ack_req: bool,
-    /// Whether it carries the solicited event bit.
+    /// Whether the solicited event bit is set.
     pub solicited: bool,
-    /// Its partition.
+    /// The partition key.
     pub pkey: u16,
-    /// Whether it tells of congestion backwards (BECN).
+    /// Whether BECN, the backward congestion bit, is set.
     pub becn: bool,
-    /// Its extension headers.
+    /// The extension headers.
     pub ext: Ext,
-    /// Its payload.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
-/// The template: a SEND of no bytes.
+/// The template: a SEND without payload.
 pub const PACKET: Packet = Packet {
     opcode: Opcode::RcSendOnly,
     psn: 100,
@@ -45,10 +45,10 @@ pub const PACKET: Packet = Packet {
 };
 
 impl Packet {
-    /// The packet as it stands in a datagram to a queue pair.
+    /// Returns the packet as the bytes of a datagram to a queue pair.
     ///
     /// # Panics
-    /// If its extension is not its opcode's.
+    /// If the extension does not fit the opcode.
     #[must_use]
     pub fn bytes(&self, from: IpAddr, to: IpAddr, dest_qp: Qpn, identification: u16) -> Vec<u8> {
         let mut bth = Bth::new(self.opcode, dest_qp, Psn::new(self.psn));
@@ -69,10 +69,10 @@ impl Packet {
         bytes
     }
 
-    /// Packets for these queue pairs that arrive together, as GRO merges them.
+    /// Merges packets for these queue pairs into one run, as GRO does.
     ///
     /// # Panics
-    /// If they are of different sizes, or there are none.
+    /// If the packets differ in size, or there are none.
     pub fn merge(
         from: IpAddr,
         to: IpAddr,
@@ -87,8 +87,8 @@ impl Packet {
         PacketRun::new(from, to, packets.concat(), segment_size)
     }
 
-    /// What a device sent in one run, each with the queue pair that it is for. Their ICRCs are
-    /// verified.
+    /// Parses the packets of a run that a device sent, and verifies their ICRCs. Returns each
+    /// packet with its destination queue pair.
     ///
     /// # Panics
     /// If a packet is malformed or its ICRC is wrong.
@@ -115,46 +115,46 @@ impl Packet {
     }
 }
 
-/// A packet with this payload and no extension.
+/// Returns a packet with this payload and no extension.
 #[must_use]
 pub fn part(opcode: Opcode, psn: u32, payload: &[u8]) -> Packet {
     Packet { opcode, psn, payload: payload.to_vec(), ..PACKET }
 }
 
-/// An acknowledgement from the peer.
+/// Returns an acknowledgement of the peer.
 #[must_use]
 pub fn ack(psn: u32) -> Packet {
     answer(psn, Syndrome::ACK)
 }
 
-/// A NAK from the peer.
+/// Returns a NAK of the peer.
 #[must_use]
 pub fn nak(psn: u32, code: NakCode) -> Packet {
     answer(psn, Syndrome::Nak(code))
 }
 
-/// An RNR NAK from the peer that asks for a wait of this code.
+/// Returns an RNR NAK of the peer with this timer code.
 ///
 /// # Panics
-/// If there is no such code.
+/// If the code has more than five bits.
 #[must_use]
 pub fn rnr_nak(psn: u32, code: u8) -> Packet {
     answer(psn, Syndrome::RnrNak(RnrTimer::new(code).expect("a code of five bits")))
 }
 
-/// An acknowledgement of any kind; its MSN is 0.
+/// Returns an acknowledgement with any syndrome and MSN 0.
 #[must_use]
 pub fn answer(psn: u32, syndrome: Syndrome) -> Packet {
     answered(psn, syndrome, 0)
 }
 
-/// What the device answers: with the number of messages it has completed.
+/// Returns an acknowledgement with any syndrome and MSN, the number of completed messages.
 #[must_use]
 pub fn answered(psn: u32, syndrome: Syndrome, msn: u32) -> Packet {
     Packet { opcode: Opcode::RcAcknowledge, psn, ext: Ext::Aeth(aeth(syndrome, msn)), ..PACKET }
 }
 
-/// A READ response from the peer, or from the device with the number of messages it has completed.
+/// Returns a READ response with this MSN.
 #[must_use]
 pub fn read_response(opcode: Opcode, psn: u32, msn: u32, payload: &[u8]) -> Packet {
     let is_middle = opcode == Opcode::RcReadResponseMiddle;
@@ -162,52 +162,52 @@ pub fn read_response(opcode: Opcode, psn: u32, msn: u32, payload: &[u8]) -> Pack
     Packet { ext, ..part(opcode, psn, payload) }
 }
 
-/// The answer to an atomic.
+/// Returns the response to an atomic operation.
 #[must_use]
 pub fn atomic_response(psn: u32, msn: u32, original: u64) -> Packet {
     let ext = Ext::AtomicAck(aeth(Syndrome::ACK, msn), AtomicAckEth { original });
     Packet { ext, ..part(Opcode::RcAtomicAcknowledge, psn, &[]) }
 }
 
-/// A WRITE of one packet that asks for an acknowledgement.
+/// Returns a WRITE of one packet that requests an acknowledgement.
 #[must_use]
 pub fn write_only(psn: u32, va: u64, rkey: Rkey, payload: &[u8]) -> Packet {
     request(Opcode::RcWriteOnly, psn, reth(va, rkey, payload.len()), payload)
 }
 
-/// A SEND of one packet that asks for an acknowledgement.
+/// Returns a SEND of one packet that requests an acknowledgement.
 #[must_use]
 pub fn send_only(psn: u32, payload: &[u8]) -> Packet {
     request(Opcode::RcSendOnly, psn, Ext::None, payload)
 }
 
-/// A READ request.
+/// Returns a READ request.
 #[must_use]
 pub fn read_request(psn: u32, va: u64, rkey: Rkey, len: usize) -> Packet {
     request(Opcode::RcReadRequest, psn, reth(va, rkey, len), &[])
 }
 
-/// A fetch and add.
+/// Returns a fetch-and-add request.
 #[must_use]
 pub fn fetch_add(psn: u32, va: u64, rkey: Rkey, add: u64) -> Packet {
     let ext = Ext::Atomic(AtomicEth { va, rkey, swap_or_add: add, compare: 0 });
     request(Opcode::RcFetchAdd, psn, ext, &[])
 }
 
-/// A compare and swap.
+/// Returns a compare-and-swap request.
 #[must_use]
 pub fn compare_swap(psn: u32, va: u64, rkey: Rkey, compare: u64, swap: u64) -> Packet {
     let ext = Ext::Atomic(AtomicEth { va, rkey, swap_or_add: swap, compare });
     request(Opcode::RcCompareSwap, psn, ext, &[])
 }
 
-/// An ATOMIC WRITE.
+/// Returns an ATOMIC WRITE request.
 #[must_use]
 pub fn atomic_write(psn: u32, va: u64, rkey: Rkey, value: [u8; 8]) -> Packet {
     request(Opcode::RcAtomicWrite, psn, reth(va, rkey, 8), &value)
 }
 
-/// A FLUSH of this placement, of the range or of the whole region.
+/// Returns a FLUSH request with this placement, of a range or of the whole region.
 #[must_use]
 pub fn flush(
     psn: u32,
@@ -220,7 +220,7 @@ pub fn flush(
     request(Opcode::RcFlush, psn, Ext::Flush(Feth { placement, selectivity }, reth), &[])
 }
 
-/// A request of one packet that asks for an acknowledgement.
+/// Returns a request of one packet that requests an acknowledgement.
 #[must_use]
 pub fn request(opcode: Opcode, psn: u32, ext: Ext, payload: &[u8]) -> Packet {
     Packet { ack_req: true, ext, ..part(opcode, psn, payload) }
@@ -230,7 +230,7 @@ fn aeth(syndrome: Syndrome, msn: u32) -> Aeth {
     Aeth { syndrome, msn: Msn::masked(msn) }
 }
 
-/// A RETH as the extension of a packet.
+/// Returns a RETH as an extension.
 #[must_use]
 pub fn reth(va: u64, rkey: Rkey, len: usize) -> Ext {
     Ext::Reth(Reth { va, rkey, dma_len: len as u32 })

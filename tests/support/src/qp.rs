@@ -1,4 +1,4 @@
-//! Queue pairs and work requests with what most tests leave as it is.
+//! Queue pairs and work requests with the defaults of most tests.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use urxe_memory::{Access, PdId};
 use urxe_types::time::Time;
 use urxe_wire::{Gid, Psn, QKey, Qpn};
 
-/// The sizes of a queue pair that needs no particular ones.
+/// The default sizes of a queue pair.
 pub const CAP: QpCap = QpCap {
     max_send_wr: 64,
     max_recv_wr: 64,
@@ -22,20 +22,21 @@ pub const CAP: QpCap = QpCap {
     max_recv_sge: 4,
     max_inline_data: 64,
 };
-/// What a peer may do without a FLUSH.
+/// The rights of a peer, without FLUSH.
 pub const REMOTE: Access =
     Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 /// The first PSN in both directions, two before the wrap.
 pub const FIRST_PSN: Psn = Psn::new(0xff_fffe);
 
-/// A queue pair of the sizes [`CAP`] with one completion queue for both its queues.
+/// Returns the attributes of a queue pair of the sizes [`CAP`], with one completion queue for sends
+/// and receives.
 #[must_use]
 pub fn init(qp_type: QpType, pd: PdId, cq: &Arc<Cq>) -> QpInit {
     let (send_cq, recv_cq) = (Arc::clone(cq), Arc::clone(cq));
     QpInit { qp_type, pd, send_cq, recv_cq, srq: None, cap: CAP, sq_sig_all: false }
 }
 
-/// An address vector with this destination and everything else 0.
+/// Returns an address vector with this destination; all other fields are 0.
 #[must_use]
 pub fn address_vector(to: IpAddr) -> AddressVector {
     AddressVector {
@@ -46,7 +47,7 @@ pub fn address_vector(to: IpAddr) -> AddressVector {
     }
 }
 
-/// The attributes of a connection to this queue pair of this host.
+/// Returns the attributes of a connection to this queue pair of this host.
 #[must_use]
 pub fn attributes(peer: IpAddr, dest_qp_num: Qpn) -> QpAttr {
     QpAttr {
@@ -67,23 +68,23 @@ pub fn attributes(peer: IpAddr, dest_qp_num: Qpn) -> QpAttr {
     }
 }
 
-/// The attributes of a datagram queue pair with this Q_Key.
+/// Returns the attributes of a datagram queue pair with this Q_Key.
 #[must_use]
 pub fn datagram_attributes(qkey: QKey) -> QpAttr {
     QpAttr { port_num: 1, qkey, ..QpAttr::default() }
 }
 
-/// Attributes that move a queue pair to a state.
+/// Returns attributes that move a queue pair to a state.
 #[must_use]
 pub fn state(qp_state: QpState) -> QpAttr {
     QpAttr { qp_state, ..QpAttr::default() }
 }
 
-/// Brings a queue pair of a device from RESET through INIT and RTR as far as `to`, with the
-/// attributes that its service requires on the way.
+/// Brings a queue pair of a device from RESET through INIT and RTR to `to`, with the attributes
+/// that the service requires.
 ///
 /// # Errors
-/// What the device refuses, as a text.
+/// The refusal of the device, as a text.
 pub fn bring_up(
     device: &Device,
     now: Time,
@@ -94,10 +95,10 @@ pub fn bring_up(
     bring_up_by(qp_type, attr, to, |attr, mask| device.modify_qp(now, qp, attr, mask))
 }
 
-/// Does the same with a queue pair that `modify` changes.
+/// Brings a queue pair that `modify` changes to `to`, as [`bring_up`] does.
 ///
 /// # Errors
-/// What `modify` refuses, as a text.
+/// The refusal of `modify`, as a text.
 pub fn bring_up_by<E: Display>(
     qp_type: QpType,
     attr: &QpAttr,
@@ -119,7 +120,7 @@ pub fn bring_up_by<E: Display>(
     Ok(())
 }
 
-/// A signalled work request to the connected peer, whose `wr_id` is 7.
+/// Returns a signalled work request to the connected peer with `wr_id` 7.
 #[must_use]
 pub fn request(op: SendOp, sges: &[Sge]) -> SendRequest<'_> {
     let (to, flags) = (Destination::Peer, SendFlags::SIGNALED);

@@ -1,4 +1,4 @@
-//! A wire between devices, which loses nothing and keeps the order.
+//! A lossless, ordered wire between devices.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -10,37 +10,37 @@ use urxe_types::time::Time;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{IcrcSeed, PacketView, Qpn, ROCE_PORT};
 
-/// The hop limit of everything that arrives.
+/// The hop limit of every delivered packet.
 pub const HOP_LIMIT: u8 = 63;
 
 /// A run of packets on the wire.
 #[derive(Clone, Debug)]
 pub struct PacketRun {
-    /// The sender.
+    /// The sender's address.
     pub from: IpAddr,
-    /// Its UDP port.
+    /// The sender's UDP port.
     pub from_port: u16,
-    /// A device, a group, or an address that no device has.
+    /// The address of a device or a group, or an address without a device.
     pub to: IpAddr,
-    /// The packets.
+    /// The packets, one after the other.
     pub bytes: Vec<u8>,
-    /// Bytes of each but the last.
+    /// The length of each packet but the last, in bytes.
     pub segment_size: usize,
-    /// Its hop limit, 0 for the system's.
+    /// The hop limit; 0 is the system's default.
     pub hop_limit: u8,
-    /// Its traffic class.
+    /// The traffic class.
     pub traffic_class: u8,
 }
 
 impl PacketRun {
-    /// Packets of this size from the usual port.
+    /// Creates a run of packets of this size from the RoCE port.
     #[must_use]
     pub fn new(from: IpAddr, to: IpAddr, bytes: Vec<u8>, segment_size: usize) -> Self {
         let (from_port, hop_limit, traffic_class) = (ROCE_PORT, 0, 0);
         Self { from, from_port, to, bytes, segment_size, hop_limit, traffic_class }
     }
 
-    /// The run as it arrives.
+    /// Returns the run as a port receives it.
     #[must_use]
     pub fn datagrams(&self) -> Datagrams<'_> {
         Datagrams {
@@ -54,7 +54,7 @@ impl PacketRun {
         }
     }
 
-    /// The run as a port sends it.
+    /// Returns the run as a port sends it.
     #[must_use]
     pub fn run(&self) -> Run<'_> {
         Run {
@@ -68,38 +68,38 @@ impl PacketRun {
         }
     }
 
-    /// The packets from BTH to ICRC.
+    /// Returns the packets, each from BTH to ICRC.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks(self.segment_size)
     }
 
-    /// The packets, taken apart.
+    /// Parses the packets.
     ///
     /// # Panics
-    /// If one is malformed.
+    /// If a packet is malformed.
     pub fn packets(&self) -> impl Iterator<Item = PacketView<'_>> {
         self.segments().map(|bytes| PacketView::parse(bytes).expect("a packet"))
     }
 
-    /// What the ICRC of the packets begins with.
+    /// Returns the ICRC seed of the run's addresses and ports.
     ///
     /// # Panics
-    /// If its addresses are of two families.
+    /// If the addresses belong to two families.
     #[must_use]
     pub fn icrc_seed(&self) -> IcrcSeed {
         IcrcSeed::new(self.from, self.from_port, self.to, ROCE_PORT).expect("one family")
     }
 
-    /// Gives the one packet the ICRC that fits it.
+    /// Computes the ICRC of the run's only packet.
     ///
     /// # Panics
-    /// If it is too short for an ICRC.
+    /// If the packet is too short for an ICRC.
     pub fn seal(&mut self) {
         let end = self.bytes.len() - ICRC_LEN;
         self.icrc_seed().append(0, &mut self.bytes, end).expect("it had an ICRC before");
     }
 
-    /// Readdresses the one packet to another queue pair, with an ICRC that fits.
+    /// Changes the destination queue pair of the run's only packet, and computes the ICRC.
     pub fn readdress(&mut self, dest_qp: Qpn) {
         self.bytes[5..8].copy_from_slice(&dest_qp.value().to_be_bytes()[1..]);
         self.seal();
@@ -109,11 +109,11 @@ impl PacketRun {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<PacketRun>,
-    /// Buffers to be used again, so that the wire allocates nothing in the long run.
+    /// Buffers for reuse, so that the wire does not allocate in the long run.
     spare: Vec<Vec<u8>>,
 }
 
-/// What devices have sent and nobody has received.
+/// The runs that were sent and not yet delivered.
 #[derive(Default)]
 pub struct Wire {
     state: Mutex<State>,
@@ -155,33 +155,33 @@ impl Wire {
         self.state().waiting.drain(..).collect()
     }
 
-    /// Puts a run behind the others.
+    /// Appends a run.
     pub fn push(&self, run: PacketRun) {
         self.state().waiting.push_back(run);
     }
 
-    /// How many runs are on the wire.
+    /// Returns the number of runs on the wire.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// Whether nothing is on the wire.
+    /// Returns whether the wire is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Hands a run to a device.
+    /// Delivers a run to a device.
     ///
     /// # Panics
-    /// If a test panicked meanwhile.
+    /// If another thread panicked during a delivery.
     pub fn deliver(&self, device: &Device, now: Time, run: &PacketRun) {
         let mut scratch = self.scratch.lock().expect("no test panics in here");
         device.receive(now, &run.datagrams(), &mut scratch);
     }
 
-    /// Gives the buffer of a delivered run back.
+    /// Returns the buffer of a delivered run for reuse.
     pub fn recycle(&self, run: PacketRun) {
         let mut bytes = run.bytes;
         bytes.clear();

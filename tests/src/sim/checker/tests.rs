@@ -1,4 +1,4 @@
-//! The judge must accept a perfect run and find every single thing that is wrong with another one.
+//! The checker must accept a perfect run and find every single fault in another one.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use urxe_wire::{Qpn, Rkey};
 use super::*;
 use crate::sim::generate::{Profile, generate};
 
-/// A run that went as it must: what a program sees of it, made from the model.
+/// A correct run as a program sees the run, derived from the model.
 struct Run {
     plan: Plan,
     model: Model,
@@ -55,12 +55,12 @@ impl Run {
         checker.finish(&self.images);
         let missing =
             checker.differences().iter().any(|found| matches!(found, Difference::Missing { .. }));
-        // A full list has no room for what is missing.
+        // A full list has no room for missing completions.
         assert!(complete != missing || checker.differences.len() == MAX_DIFFERENCES);
         checker.differences.clone()
     }
 
-    /// Seeds whose run has what `pick` looks for, and what it found.
+    /// Returns the first runs that have the situation that `pick` looks for.
     fn with<T>(pick: impl Fn(&Self) -> Option<T>) -> impl Iterator<Item = (Self, T)> {
         let runs =
             (0..200).map(Self::perfect).filter_map(move |run| pick(&run).map(|found| (run, found)));
@@ -230,13 +230,13 @@ fn an_addition_made_twice_or_lost_is_found() {
     let busy_cell = |run: &Run| run.model.shared.iter().position(|cell| cell.adds.len() >= 3);
     for (mut run, index) in Run::with(busy_cell) {
         let cell = run.model.shared[index].clone();
-        // The second addition saw the same value as the first: one of the two is lost.
+        // The second addition found the same value as the first: one addition is lost.
         let (device, landing, _) = cell.adds[1];
         let right = run.images[device][landing..landing + 8].to_vec();
         run.images[device][landing..landing + 8].copy_from_slice(&cell.initial.to_ne_bytes());
         assert!(run.differences().iter().any(|found| matches!(found, Difference::Chain { .. })));
         run.images[device][landing..landing + 8].copy_from_slice(&right);
-        // The last addition was made twice.
+        // The last addition was executed twice.
         let sum = read_u64(&run.images[cell.device], cell.address).wrapping_add(cell.adds[0].2);
         run.images[cell.device][cell.address..cell.address + 8].copy_from_slice(&sum.to_ne_bytes());
         assert!(run.differences().iter().any(|found| matches!(found, Difference::Byte { .. })));

@@ -1,5 +1,5 @@
-//! Every plan must keep the rules that make its outcome one, and all plans together must contain
-//! what is to be tried.
+//! Every plan must follow the rules that make the outcome unique, and all plans together must
+//! contain the wanted situations.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -48,8 +48,7 @@ fn regions_keep_their_distance_and_roles_their_owners() {
     }
 }
 
-/// All that a direction writes: the landing places of its answers and of its messages, which must
-/// never overlap.
+/// Landing places of responses and messages must never overlap.
 #[test]
 fn everything_that_lands_has_memory_of_its_own() {
     for plan in plans() {
@@ -183,7 +182,7 @@ fn wr_ids_are_unique() {
     }
 }
 
-/// Operations, sizes and situations that some of 80 plans must have.
+/// Operations, sizes and situations that must occur in some of 80 plans.
 const WANTED: &[&str] = &[
     "Send",
     "SendImm",
@@ -218,7 +217,7 @@ const WANTED: &[&str] = &[
     "depth 64",
 ];
 
-/// What must occur somewhere in 80 plans, and does so more than once.
+/// Checks that every wanted situation occurs.
 #[test]
 fn plans_contain_all_wanted_situations() {
     let mut seen: BTreeSet<String> = BTreeSet::new();

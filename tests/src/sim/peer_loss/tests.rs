@@ -1,4 +1,4 @@
-//! What the judge of broken connections must let pass, and what not.
+//! Permitted and forbidden completions of broken connections.
 
 use urxe_wire::Qpn;
 
@@ -9,7 +9,8 @@ use urxe_stack::cq::WcOpcode;
 const SILENT_FROM: Time = Time::from_ns(1_000_000);
 const END: EndId = EndId { connection: 0, side: 0 };
 
-/// A plan whose first end sends at least four times: signalled, silent, signalled, signalled.
+/// Returns a plan whose first end sends at least four times: signalled, unsignalled, signalled,
+/// signalled.
 fn plan() -> Plan {
     let profile = Profile { faults: false, ..Profile::default() };
     let fits = |plan: &Plan| plan.end(END).sends.len() >= 4 && plan.end(END).recvs.len() >= 3;
@@ -22,13 +23,12 @@ fn plan() -> Plan {
     plan
 }
 
-/// Late enough for every retry.
+/// Returns a time after every retry.
 fn late() -> Time {
     SILENT_FROM.plus_ns(8 * timeout_ns(plan().end(END).timeout))
 }
 
-/// The faults after these completions of queue, index and status, at `now`, with so many sends and
-/// receives posted.
+/// Returns the faults after these completions of queue, index and status, all at `now`.
 fn check(seen: &[(Queue, usize, WcStatus)], now: Time, sends: usize, recvs: usize) -> Vec<String> {
     let plan = plan();
     let mut loss = PeerLossChecker::new(END, SILENT_FROM);
@@ -73,7 +73,7 @@ fn permitted_completions_pass() {
     assert_eq!(check(&[(Send, 0, Success), (Send, 2, RetryExcErr)], late(), 3, 0), none);
 }
 
-/// A name, what was seen, when, and how many sends and receives were posted.
+/// A name, the completions, their time, and the numbers of posted sends and receives.
 type Case = (&'static str, &'static [(Queue, usize, WcStatus)], Time, usize, usize);
 
 #[test]

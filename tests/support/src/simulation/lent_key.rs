@@ -1,4 +1,4 @@
-//! Keys that are made valid for a part of a region and lose it again.
+//! Keys that are valid for a part of a region until they are revoked.
 
 use std::ops::Range;
 
@@ -9,23 +9,23 @@ use urxe::{
 
 use super::say;
 
-/// What a valid key grants.
+/// The rights of a valid key.
 const GRANTED: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
 
-/// What has a key that a work request makes valid.
+/// The object that owns the key.
 pub enum LentKey {
-    /// A window.
+    /// A memory window.
     Window(MemoryWindow),
     /// A fast-registration region.
     Fast(FastRegion),
 }
 
 impl LentKey {
-    /// Posts the work request that makes the key valid for a part of `region`. How the peer names
-    /// the part; nothing, if the window is bound to nothing.
+    /// Posts the work request that makes the key valid for a part of `region`. Returns that part as
+    /// the peer addresses it, or `None` for a window that is not bound.
     ///
     /// # Errors
-    /// What is refused, as a text.
+    /// The refusal, as a text.
     pub fn make_valid(
         &mut self,
         by: &QueuePair,
@@ -50,7 +50,7 @@ impl LentKey {
         }
     }
 
-    /// The opcode with which that work request completes.
+    /// Returns the opcode of that work request's completion.
     #[must_use]
     pub fn opcode(&self) -> WcOpcode {
         match self {
@@ -59,7 +59,7 @@ impl LentKey {
         }
     }
 
-    /// Whether no peer can take the key away.
+    /// Returns whether the key is of a type 1 window, which a peer cannot invalidate.
     #[must_use]
     pub fn is_type1(&self) -> bool {
         matches!(self, Self::Window(window) if window.kind() == MwType::Type1)

@@ -1,4 +1,4 @@
-//! What simulations have in common: devices on a bad network, differences as texts, seeds and
+//! The shared parts of simulations: devices on a bad network, differences as texts, seeds and
 //! tallies, keys that are lent to a peer.
 
 use std::fmt::Display;
@@ -14,25 +14,25 @@ mod scenario;
 pub use self::lent_key::LentKey;
 pub use self::scenario::{Scenario, Seeds, Tally, assert_bug_is_found, assert_runs_follow_seeds};
 
-/// The address of a host: 10.0.0.n, or fd00::n.
+/// Returns the address of host n: 10.0.0.n, or fd00::n.
 #[must_use]
 pub fn address(n: u8, is_v6: bool) -> IpAddr {
     if is_v6 { [0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into() } else { [10, 0, 0, n].into() }
 }
 
-/// A device on the network. It takes no packet whose ICRC fits only an identification that nobody
-/// has seen: a damaged one would pass for that now and then.
+/// Creates a device on the network. The device accepts only ICRCs that match a seen identification,
+/// because a damaged packet would otherwise pass now and then.
 ///
 /// # Panics
-/// If the network refuses it.
+/// If the network refuses the device.
 #[must_use]
 pub fn device(fabric: &Fabric, address: IpAddr, options: DeviceOptions) -> Device {
     let options = DeviceOptions { icrc_policy: IcrcPolicy::Strict, ..options };
     fabric.device_with(&[address], options).unwrap_or_else(|error| panic!("{address}: {error}"))
 }
 
-/// How often packets are lost, doubled, overtaken and damaged: each up to so many times of a
-/// hundred.
+/// Draws the rates of loss, duplication, reordering and corruption, each up to a maximum in per
+/// cent.
 pub fn faults(rng: &mut Rng, [loss, duplicate, reorder, corrupt]: [u8; 4]) -> LinkFaults {
     let mut up_to = |most: u8| Probability::from_percent(rng.below(u64::from(most) + 1) as u32);
     LinkFaults {
@@ -44,15 +44,15 @@ pub fn faults(rng: &mut Rng, [loss, duplicate, reorder, corrupt]: [u8; 4]) -> Li
     }
 }
 
-/// Whether something happens that does so many times of a hundred.
+/// Draws whether an event of this probability, in per cent, occurs.
 pub fn percent(rng: &mut Rng, percent: u32) -> bool {
     rng.chance(Probability::from_percent(percent))
 }
 
-/// What was refused, as the text that a simulation fails with.
+/// Turns an error into the text with which a simulation fails.
 ///
 /// # Errors
-/// That of `result`.
+/// The error of `result`, as a text.
 pub fn say<T, E: Display>(result: Result<T, E>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }

@@ -1,41 +1,40 @@
-//! A simulation as a scenario: its seeds, what its runs showed, added up, and what every simulation
-//! has to show beside its own subject: a run is its seed's alone, and a bug put in on purpose is
-//! found.
+//! A simulation as a scenario, with its seeds and the sums of its runs. Two properties hold for
+//! every simulation: a run depends on its seed alone, and the checker finds an injected bug.
 //!
-//! `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` says how many of the simulation of single
-//! connections there are.
+//! `URXE_SEED` runs a single seed. `URXE_SIM_SEEDS` is the number of seeds of the simulation of
+//! single connections, from which the numbers here follow.
 
 use std::ops::Range;
 
-/// One seed takes as long as so many of the simulation of single connections.
+/// The cost of one seed, in seeds of the simulation of single connections.
 const COST: u64 = 10;
 
-/// A simulation: devices on a bad network, what their programs do, and a judge of what comes of it.
+/// A simulation: devices on a bad network, their programs, and a checker of the outcome.
 pub trait Scenario: Sized {
-    /// What runs differ in beside their seeds.
+    /// The variant of a run, besides its seed.
     type Kind: Copy;
-    /// A bug that can be put in on purpose, to see that the judge finds it.
+    /// A bug that can be injected, to test the checker.
     type InjectedBug: Copy;
-    /// What a run shows.
+    /// The numbers that a run yields.
     type Tally: Tally + Default;
 
-    /// Sets the devices up.
+    /// Creates the devices.
     fn new(seed: u64, kind: Self::Kind, bug: Option<Self::InjectedBug>) -> Self;
 
     /// Runs to the end.
     ///
     /// # Errors
-    /// The first difference from what must be.
+    /// The first difference from the expected outcome.
     fn run(&mut self) -> Result<(), String>;
 
-    /// What the run showed.
+    /// Returns the numbers of the run.
     fn tally(&self) -> Self::Tally;
 
-    /// The hash of all events: equal for equal runs.
+    /// Returns the hash of all events, which is equal for equal runs.
     fn trace_hash(&self) -> u64;
 }
 
-/// Which seeds are tried.
+/// The seeds to try.
 #[derive(Clone, Debug)]
 pub struct Seeds {
     range: Range<u64>,
@@ -43,10 +42,10 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// As the environment says, else so many.
+    /// Returns the seeds of the environment variables, or `usual` seeds.
     ///
     /// # Panics
-    /// If the environment says something that is no number.
+    /// If an environment variable is not a number.
     #[must_use]
     pub fn chosen(usual: u64) -> Self {
         let number =
@@ -58,22 +57,22 @@ impl Seeds {
         Self { range, usual }
     }
 
-    /// Whether there are enough of them to show what usually happens.
+    /// Returns whether the seeds are enough for rare events to occur.
     #[must_use]
     pub fn are_many(&self) -> bool {
         self.range.end - self.range.start >= self.usual.min(21)
     }
 
-    /// Whether there are as many as usual, at least.
+    /// Returns whether there are at least as many seeds as usual.
     #[must_use]
     pub fn are_all(&self) -> bool {
         self.range.end - self.range.start >= self.usual
     }
 
-    /// Runs a scenario of each seed; what all of them showed.
+    /// Runs a scenario for each seed. Returns the sum of all tallies.
     ///
     /// # Panics
-    /// At the first difference, with the seed that shows it again.
+    /// At the first difference, with the seed that reproduces the run.
     #[must_use]
     pub fn run<S: Scenario>(&self, kind: S::Kind) -> S::Tally {
         let mut all = S::Tally::default();
@@ -88,10 +87,10 @@ impl Seeds {
     }
 }
 
-/// The same seed is the same run, another is another.
+/// Asserts that equal seeds give equal runs and different seeds different runs.
 ///
 /// # Panics
-/// If not.
+/// If one of these does not hold.
 pub fn assert_runs_follow_seeds<S: Scenario>(kind: S::Kind) {
     let run = |seed| {
         let mut scenario = S::new(seed, kind, None);
@@ -102,10 +101,10 @@ pub fn assert_runs_follow_seeds<S: Scenario>(kind: S::Kind) {
     assert_ne!(run(3), run(4), "another seed");
 }
 
-/// Runs with a bug put in on purpose end in a difference.
+/// Asserts that runs with an injected bug end in a difference.
 ///
 /// # Panics
-/// If one does not.
+/// If a run ends without a difference.
 pub fn assert_bug_is_found<S: Scenario>(kind: S::Kind, bug: S::InjectedBug) {
     for seed in 0..3 {
         let found = S::new(seed, kind, Some(bug)).run();
@@ -113,10 +112,9 @@ pub fn assert_bug_is_found<S: Scenario>(kind: S::Kind, bug: S::InjectedBug) {
     }
 }
 
-/// Numbers that can be added to others of their kind. [`tally!`](crate::tally) declares a struct of
-/// them.
+/// Numbers that can be added up. [`tally!`](crate::tally) declares a struct of such numbers.
 pub trait Tally {
-    /// Adds what another run showed.
+    /// Adds the numbers of another run.
     fn add(&mut self, other: &Self);
 }
 
@@ -138,7 +136,7 @@ impl<T: Tally, const N: usize> Tally for [T; N] {
     }
 }
 
-/// Declares a struct of numbers that can be added up, of which a run begins with zeros.
+/// Declares a struct of numbers that can be added up and start at zero.
 #[macro_export]
 macro_rules! tally {
     (
