@@ -1,5 +1,4 @@
-//! A real `rdma_rxe` peer on any x86-64 machine: Debian's kernels 6.1 and 6.12 in QEMU, without
-//! KVM.
+//! Real `rdma_rxe` peers on any x86-64 machine: Debian's kernels 6.1 and 6.12 in QEMU, without KVM.
 //!
 //! ```text
 //!   network namespace urxe-k-<pid>
@@ -14,21 +13,21 @@
 //!   └─────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! [`Testbed::open`] makes all of it and drops all of it; it needs root and what
-//! `tests/kernel/setup.sh` installs. The calling process itself enters the namespace, so open it
-//! first and on the main thread. What is missing is an [`Error::Missing`] with the remedy, never a
-//! test left out.
+//! [`Testbed::open`] creates all of this, and dropping the testbed removes it. It needs root and
+//! the installation of `tests/kernel/setup.sh`. The calling process enters the namespace, so open
+//! the testbed first and on the main thread. A missing requirement is an [`Error::Missing`] with
+//! the remedy, never a skipped test.
 //!
 //! - Commands run in a guest ([`Guest::start`], [`Guest::run`]) or beside the guests
-//!   ([`HostCommand`]); both are a [`Job`] with output, exit status and a time limit, killed when
-//!   dropped.
-//! - Faults ([`Guest::impair`]) are `tc netem` on the guest's own end of its link, in both
-//!   directions and for RoCE packets alone: guests' kernels have netem while the host's may not,
-//!   and the control connections stay whole.
-//! - [`Counters`] are the kernel's own (`rdma statistic`): they tell a clean run from one healed by
-//!   retries.
-//! - `tests/kernel/guest/peer.c` plays what `ibv_rc_pingpong` does not: READ, WRITE, atomics,
-//!   immediate data, both roles.
+//!   ([`HostCommand`]). Both are a [`Job`] with output, exit status and a time limit, and are
+//!   killed when dropped.
+//! - Faults ([`Guest::impair`]) are `tc netem` on the guest's own end of the link, in both
+//!   directions and for RoCE packets only. The guests' kernels have netem while the host's may not,
+//!   and control connections stay unaffected.
+//! - [`Counters`] are the kernel's own (`rdma statistic`). They distinguish a clean run from a run
+//!   with retries.
+//! - `tests/kernel/guest/peer.c` runs the operations that `ibv_rc_pingpong` lacks: READ, WRITE,
+//!   atomics and immediate data, in both roles.
 
 mod counters;
 mod error;

@@ -1,4 +1,4 @@
-//! How we know.
+//! The harnesses of the tests: the fault simulation, Debian's programs, and real kernels as peers.
 
 pub mod kernel;
 pub mod process;

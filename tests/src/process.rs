@@ -1,5 +1,5 @@
-//! Processes that tests start: building `urxe` and its libraries, which other packages make, so
-//! that they cannot be asked for in `Cargo.toml`; and an end for every process.
+//! Processes that tests start. Builds `urxe` and its libraries, which other packages produce and
+//! `Cargo.toml` therefore cannot request, and ends child processes.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,23 +8,23 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What is built, for [`build`]: the workspace's libraries and the command. The example is there
-/// for what it depends on: with it, cargo takes the dependencies as the whole workspace's tests
-/// have them, and has all but the last step done already.
+/// The build targets of [`build`]: the workspace's libraries and the command. The example is
+/// included for its dependencies, so that cargo builds them with the features of the workspace's
+/// tests and reuses earlier builds.
 pub const TARGETS: [&str; 6] = ["--workspace", "--lib", "--bin", "urxe", "--example", "ping_pong"];
 
-/// Builds as the running test was built, and beside it: the files of the target folder with these
-/// names.
+/// Builds with the profile and target folder of the running test. Returns the paths of the files
+/// with these names.
 ///
 /// # Errors
 ///
-/// Cargo does not start, or fails; it has said why on standard error.
+/// If cargo does not start, or fails. Cargo has printed the reason on standard error.
 pub fn build<const N: usize>(names: [&str; N]) -> io::Result<[PathBuf; N]> {
     let test = env::current_exe()?;
     // target/PROFILE/deps/TEST
     let folder = test.parent().and_then(Path::parent).unwrap_or(Path::new("."));
     let profile = match folder.file_name().and_then(OsStr::to_str) {
-        // Cargo's only folder that is not named after its profile.
+        // The only folder of cargo that does not have the name of its profile.
         None | Some("debug") => "dev",
         Some(name) => name,
     };
@@ -38,7 +38,7 @@ pub fn build<const N: usize>(names: [&str; N]) -> io::Result<[PathBuf; N]> {
     Ok(names.map(|name| folder.join(name)))
 }
 
-/// A child that is killed when this is dropped, unless it has ended by itself.
+/// A child process that is killed when this value is dropped.
 #[derive(Debug)]
 pub struct KillOnDrop(pub Child);
 
@@ -58,7 +58,7 @@ impl DerefMut for KillOnDrop {
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Both fail when it has ended and was waited for.
+        // Both calls fail for a child that has ended and was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,10 +1,9 @@
-//! Pairs of Debian's programs, a server and a client, and what shows that both did what they
-//! should: played between two processes of urxe (`tests/tests/programs`), and between one and a
-//! real kernel (`tests/tests/kernel_peers`).
+//! Pairs of Debian's programs, a server and a client, and the checks of their outputs. Pairs run
+//! between two processes of urxe (`tests/tests/programs`), and between urxe and a real kernel
+//! (`tests/tests/kernel_peers`).
 //!
-//! The programs judge themselves by their exit status. [`Pair::check`] looks further, at what they
-//! say: that each size was measured with as many messages as were asked for, that no byte was
-//! wrong.
+//! The programs report failures by their exit status. [`Pair::check`] also checks the outputs: each
+//! size was measured with the requested number of messages, and no byte was wrong.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,29 +15,29 @@ pub mod perftest;
 pub mod pingpong;
 pub mod refusals;
 
-/// What both ends run.
+/// The program and options of both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The program.
     pub program: &'static str,
     /// Options of both ends.
     pub options: String,
-    /// What shows that it went well.
+    /// The expected output.
     pub expects: Expects,
 }
 
-/// What shows that a pair did what it should.
+/// The expected output of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expects {
-    /// Both ends say how long it took, and of no invalid data.
+    /// Both ends print the time taken, and no report of invalid data.
     Figures,
-    /// Both ends say this in a line of its own.
+    /// Both ends print this line.
     Line(&'static str),
-    /// The client has a row for each of these sizes, with so many messages.
+    /// The client prints a row for each of these sizes, with this number of messages.
     Rows {
-        /// Bytes of a message.
+        /// The message sizes, in bytes.
         sizes: Vec<u64>,
-        /// Messages of each size.
+        /// The number of messages of each size.
         messages: u64,
     },
 }
@@ -50,16 +49,16 @@ impl fmt::Display for Pair {
 }
 
 impl Pair {
-    /// The option for the GID index, which each end has its own of.
+    /// Returns the option for the GID index, which differs between the ends.
     #[must_use]
     pub fn gid_flag(&self) -> &'static str {
         if self.program.starts_with("ib_") { "-x" } else { "-g" }
     }
 
-    /// Looks at what two ends that ended with 0 have said.
+    /// Checks the outputs of two ends that exited with status 0.
     ///
     /// # Errors
-    /// What was missed, or wrong.
+    /// The missing or wrong output, as a text.
     pub fn check(&self, server: &str, client: &str) -> Result<(), String> {
         let both = [("server", server), ("client", client)];
         let each = |what: &str, fine: &dyn Fn(&str) -> bool| {
@@ -86,11 +85,11 @@ impl Pair {
     }
 }
 
-/// The numbers of the pairs that were asked for (`URXE_PAIRS=351-548`, `URXE_PAIRS=351`), of
-/// `count` that there are; all unless some were.
+/// Returns the pair numbers of `URXE_PAIRS` (`351-548`, or `351` for all from there on), at most
+/// `count`. Without the variable, returns all numbers.
 ///
 /// # Panics
-/// If the variable is of another form.
+/// If the variable has another form.
 #[must_use]
 pub fn asked_for(count: usize) -> RangeInclusive<usize> {
     let Ok(text) = env::var("URXE_PAIRS") else { return 1..=count };
@@ -102,8 +101,8 @@ pub fn asked_for(count: usize) -> RangeInclusive<usize> {
     first..=last.min(count)
 }
 
-/// Whether a client that connects by `rdma_cm` says that nobody listens yet, in the words of any of
-/// these programs.
+/// Returns whether a client of `rdma_cm` reports that the server does not listen yet, in the words
+/// of any of these programs.
 #[must_use]
 pub fn is_early(client: &str) -> bool {
     let words = [
@@ -119,11 +118,11 @@ pub fn is_early(client: &str) -> bool {
     words.iter().any(|early| client.contains(early))
 }
 
-/// Waits until somebody in this network namespace listens on a TCP port, without connecting: a
-/// connection would be taken for the client.
+/// Waits until a socket of this network namespace listens on a TCP port. The function does not
+/// connect, because the server would take the connection for the client.
 ///
 /// # Errors
-/// `server_ended` is true, or nobody listened within half a minute.
+/// Fails if `server_ended` returns true, or no socket listens within half a minute.
 pub fn wait_listening(port: u16, mut server_ended: impl FnMut() -> bool) -> Result<(), String> {
     let wanted = format!(":{port:04X}");
     let listening = |table: &str| {
@@ -146,7 +145,7 @@ pub fn wait_listening(port: u16, mut server_ended: impl FnMut() -> bool) -> Resu
     Err(format!("nobody listens on TCP port {port}"))
 }
 
-/// Bytes and messages of a row of perftest's, whose other columns are figures.
+/// Returns bytes and messages of a row of perftest, whose other columns are figures.
 fn row(line: &str) -> Option<[u64; 2]> {
     let mut columns = line.split_whitespace();
     let row = [columns.next()?.parse().ok()?, columns.next()?.parse().ok()?];
@@ -154,21 +153,22 @@ fn row(line: &str) -> Option<[u64; 2]> {
     figures.filter(|figures| !figures.is_empty()).map(|_| row)
 }
 
-/// Milliseconds that one step took for all connections together, by the table that `cmtime` prints:
-/// what all connections took for each step, made and ended by one client.
+/// Returns the milliseconds of one step for all connections, from the table that `cmtime` prints
+/// for a client that makes and ends them.
 fn step_ms(table: &str, step: &str) -> Option<f64> {
     steps(table).find(|(name, _)| *name == step).map(|(_, ms)| ms)
 }
 
-/// Returns the connections a second by the whole table of `cmtime`: from creating an identifier over
-/// addresses, routes, queue pairs, connecting and disconnecting to destroying.
+/// Returns the connections per second over the whole table of `cmtime`: from creating an identifier
+/// over addresses, routes, queue pairs, connecting and disconnecting to destroying.
 #[must_use]
 pub fn whole_per_second(table: &str, connections: usize) -> Option<f64> {
     step_ms(table, "destroy")?;
     Some(connections as f64 * 1e3 / steps(table).map(|(_, ms)| ms).sum::<f64>())
 }
 
-/// Connections a second by the table of `cmtime`, only connecting and disconnecting.
+/// Returns the connections per second from the table of `cmtime`, counting only connecting and
+/// disconnecting.
 #[must_use]
 pub fn connected_per_second(table: &str, connections: usize) -> Option<f64> {
     Some(connections as f64 * 1e3 / (step_ms(table, "connect")? + step_ms(table, "disconnect")?))

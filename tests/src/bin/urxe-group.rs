@@ -1,11 +1,12 @@
-//! urxe's counterpart of `tests/kernel/guest/group.c`: the same messages, the same output.
+//! The counterpart of `tests/kernel/guest/group.c` over urxe: the same messages and the same
+//! output.
 //!
 //! ```sh
 //! urxe-group --address 10.77.0.1 -m 239.77.0.1 -l       # listens
 //! urxe-group --address 10.77.0.2 -m 239.77.0.1          # sends
 //! ```
-//! With `--mckey`, the messages are those of rdma-core's `mckey`: its Q_Key, its size, bytes that
-//! mean nothing.
+//! With `--mckey`, the messages are those of rdma-core's `mckey`: the same Q_Key and size, and
+//! arbitrary bytes.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -21,33 +22,33 @@ use urxe::{
 use urxe_tests::kernel::{Counters, peer::pattern};
 
 const QKEY: QKey = QKey(0x4d43_4153);
-/// That of the port space of `rdma_join_multicast` (RDMA_UDP_QKEY).
+/// The Q_Key of the port space of `rdma_join_multicast` (RDMA_UDP_QKEY).
 const MCKEY_QKEY: QKey = QKey(0x0123_4567);
 const HOP_LIMIT: u8 = 4;
 const STALL_LIMIT: Duration = Duration::from_secs(20);
 
-/// Sends to a multicast group, or listens to one, and verifies every byte.
+/// Sends to a multicast group, or receives from one, and verifies every byte.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// This end's address.
+    /// This end's address
     #[arg(long)]
     address: IpAddr,
-    /// The group.
+    /// The group
     #[arg(short = 'm')]
     group: IpAddr,
-    /// Listen.
+    /// Receive messages
     #[arg(short)]
     listen: bool,
-    /// Messages.
+    /// Number of messages
     #[arg(short = 'n', default_value_t = 32)]
     count: u32,
-    /// Their size in bytes.
+    /// Size of each message in bytes
     #[arg(short, default_value_t = 100)]
     size: usize,
-    /// Queue pairs that listen.
+    /// Number of receiving queue pairs
     #[arg(short = 'q', default_value_t = 1)]
     queue_pairs: u32,
-    /// As `mckey`.
+    /// Send or expect the messages of `mckey`
     #[arg(long)]
     mckey: bool,
 }
@@ -122,7 +123,7 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         let qp = resources.queue_pair()?;
         qp.attach_mcast(Gid::from_ip(arguments.group))?;
         for message in 0..arguments.count as usize {
-            // Messages of several queue pairs are equal, so they may share a place.
+            // The messages of all queue pairs are equal, so they may share a place.
             let place = resources.region.slice(message * slot..(message + 1) * slot)?;
             qp.post_recv(&RecvRequest::new(place).wr_id(message as u64))?;
         }

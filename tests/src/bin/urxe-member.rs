@@ -1,24 +1,23 @@
-//! One of several processes on one address: does as the lines on its standard input say, and
-//! answers each with a line.
+//! One of several processes on one address. Each line on standard input is a command; the reply is
+//! one line on standard output.
 //!
 //! ```text
 //! open <address>              slot <number>
 //! qp <name>                   endpoint <endpoint>
 //! connect <name> <endpoint>   ok
-//! start <name>                ok                  the first message of the pair is this end's
+//! start <name>                ok                  sends the pair's first message
 //! drop <name>                 ok
 //! status                      status <name>:<messages> ...
 //! counters                    counters <name>=<value> ...
-//! xrcd <file> <oflags>        xrcd open, or xrcd <errno>      of the XRC domain of a file, which it keeps open
-//! target                      target <qpn>        one that it makes in that domain
+//! xrcd <file> <oflags>        xrcd open, or xrcd <errno>      opens the XRC domain of a file
+//! target                      target <qpn>        creates a target in that domain
 //! open_target <qpn>           target open, or target <errno>
-//! gaps                        gaps <number> <p50> <p99.9> <longest>   between messages since it was last asked, in µs
+//! gaps                        gaps <number> <p50> <p99.9> <longest>   between messages since the last `gaps`, in µs
 //! end                         ok
 //! ```
-//! Between commands the connected pairs play: one end sends a message, the other verifies every
-//! byte of it and sends the next. A message that is not what it should be ends the process with a
-//! word about it; so does a failed completion, unless the pair is to be dropped because its peer
-//! was killed.
+//! Between commands, the connected pairs exchange messages: one end sends a message, the other end
+//! verifies every byte and sends the next. A wrong message ends the process with an error text. A
+//! failed completion marks the pair as failed, because the peer may have been killed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -34,19 +33,19 @@ use urxe::{
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The longest message: three packets and a bit.
+/// The maximum length of a message: three packets and 100 bytes.
 const LEN: usize = 3 * 4096 + 100;
 const SENT: u64 = 1 << 32;
-/// Gaps that are kept: of some minutes.
+/// The maximum number of stored gaps, enough for some minutes.
 const MAX_GAPS: usize = 1 << 22;
 
-/// One end of a pair. Sends from the first half of its region and receives into the second.
+/// One end of a pair. The first half of the region is for sending, the second for receiving.
 struct End {
     qp: QueuePair,
     region: MemoryRegion,
-    /// The number of the next message, of either end.
+    /// The number of the next message of either end.
     next: u64,
-    /// The status of the completion that ended it, and what it was of.
+    /// The kind and status of the completion that ended the pair.
     failed: Option<String>,
 }
 
@@ -58,17 +57,17 @@ struct Member {
     domain: Option<XrcDomain>,
     targets: Vec<XrcTarget>,
     last_message: Instant,
-    /// Microseconds between messages.
+    /// Times between messages, in microseconds.
     gaps: Vec<u64>,
 }
 
-/// On a busy machine a process may get no processor for longer than the usual half second: a peer
-/// counts as gone after 17 s.
+/// Returns connection options with a timeout of 17 s in all. On a busy machine, a process may get
+/// no processor for longer than the default half second.
 fn patient() -> ConnectOptions {
     ConnectOptions { timeout: 19, ..ConnectOptions::default() }
 }
 
-/// What message `round` of a pair is made of, by the name that both ends give the pair.
+/// Returns the content of message `round` of a pair, from the pair's name.
 fn content(name: u64, round: u64) -> Vec<u8> {
     let mut state = name << 20 ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -121,7 +120,7 @@ impl Member {
         self.ends.get_mut(&name).ok_or_else(|| format!("no pair {name}").into())
     }
 
-    /// Does what a line says; the answer.
+    /// Executes a command, and returns the reply.
     fn command(&mut self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -184,7 +183,7 @@ impl Member {
         }
     }
 
-    /// Plays until a millisecond passes without anything to do.
+    /// Exchanges messages until a millisecond passes without a completion.
     fn play(&mut self) -> Result<()> {
         let mut out = [urxe::Completion::default(); 64];
         for _ in 0..16 {
@@ -195,7 +194,7 @@ impl Member {
             };
             for completion in &out[..count] {
                 let name = completion.wr_id & !SENT;
-                // Of a pair that was dropped already.
+                // The pair was dropped before.
                 let Some(end) = self.ends.get_mut(&name) else { continue };
                 if !completion.status.is_success() {
                     let what = if completion.wr_id & SENT == 0 { "receive" } else { "send" };
@@ -253,7 +252,7 @@ fn run() -> Result<()> {
     let first = commands.recv()?;
     let address = first.strip_prefix("open ").ok_or("the first command is open")?;
     let mut member = Member::open(address)?;
-    // Its slot stands in the number of every queue pair.
+    // The slot is part of every queue pair number.
     let probe = member.pd.queue_pair(&member.cq).create()?;
     say(&format!("slot {}", probe.qpn().value() >> 18))?;
     drop(probe);
@@ -270,7 +269,7 @@ fn serve(member: &mut Member, commands: &Receiver<String>) -> Result<()> {
                     say(&answer)?;
                 }
                 Err(TryRecvError::Empty) => break,
-                // Whoever started it is gone.
+                // The parent process has ended.
                 Err(TryRecvError::Disconnected) => return Ok(()),
             }
         }
@@ -292,7 +291,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("urxe-member: {error}");
-            // For who waits for an answer.
+            // The parent process waits for a reply.
             let _ = say(&format!("error {error}"));
             ExitCode::FAILURE
         }

@@ -1,5 +1,4 @@
-//! urxe's counterpart of `tests/kernel/guest/peer.c`: the same options, the same protocol, the same
-//! output.
+//! The counterpart of `tests/kernel/guest/peer.c` over urxe: the same options, protocol and output.
 //!
 //! ```sh
 //! urxe-peer --address 10.77.0.1 -l
@@ -11,13 +10,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use urxe_tests::kernel::peer::{ClientConfig, PeerConfig, run_client, serve};
 
-/// Plays RC operations against another peer, and verifies every byte.
+/// Runs RC operations against another peer, and verifies every byte.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Serve one client.
+    /// Serve one client
     #[arg(short, conflicts_with = "connect")]
     listen: bool,
-    /// OperationRun against the server at this host.
+    /// Run the operations against the server on this host
     #[arg(short, value_name = "HOST", required_unless_present = "listen")]
     connect: Option<String>,
     #[command(flatten)]

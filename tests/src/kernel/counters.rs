@@ -1,12 +1,12 @@
-//! The counters of an end: the fifteen of `rdma_rxe`, by the names that `rdma statistic show link`
-//! prints, or urxe's own, which have these and more.
+//! The counters of an end: the fifteen of `rdma_rxe`, by the names of `rdma statistic show link`,
+//! or those of urxe, which include them.
 
 use std::{collections::BTreeMap, fmt};
 
 use super::Error;
 
-/// Counters that move only when a packet was lost, late, twice or damaged: a retry, or the reason
-/// for one. So do all of urxe's that begin with [`DROPPED`].
+/// Counters that move only when a packet was lost, late, duplicated or damaged. All counters of
+/// urxe that begin with [`DROPPED`] belong to them.
 const OF_TROUBLE: [&str; 9] = [
     "duplicate_request",
     "out_of_seq_request",
@@ -19,7 +19,7 @@ const OF_TROUBLE: [&str; 9] = [
     "send_err",
 ];
 
-/// Beginning of the names of urxe's counters of dropped packets.
+/// The prefix of urxe's counters of dropped packets.
 const DROPPED: &str = "drop_";
 
 const SENT: &str = "sent_pkts";
@@ -30,20 +30,20 @@ const RECEIVED: &str = "rcvd_pkts";
 pub struct Counters(BTreeMap<String, u64>);
 
 impl Counters {
-    /// Parses lines like `sent_pkts:0`, a file of `hw_counters` each.
+    /// Parses lines like `sent_pkts:0`, one for each file of `hw_counters`.
     pub(super) fn parse(text: &str) -> Result<Self, Error> {
         Self::from_words(text.split([':', '\n']).filter(|word| !word.is_empty()))
             .ok_or_else(|| Error::Malformed { what: "counters", text: text.to_owned() })
     }
 
-    /// All counters of a device of urxe in one line, each with its name before it.
+    /// Returns all counters of a device of urxe in one line, each name followed by the value.
     #[must_use]
     pub fn line_of(device: &urxe::Device) -> String {
         let each = device.counters().map(|(counter, value)| format!("{} {value}", counter.name()));
         each.collect::<Vec<_>>().join(" ")
     }
 
-    /// Finds the line `counters: sent_pkts 0 rcvd_pkts 0 …` in what `urxe-peer` said.
+    /// Parses the line `counters: sent_pkts 0 rcvd_pkts 0 …` in the output of `urxe-peer`.
     ///
     /// # Errors
     /// [`Error::Malformed`] when there is no such line.
@@ -62,23 +62,23 @@ impl Counters {
         Self::new(counters)
     }
 
-    /// By their names; `None` if one is missing.
+    /// Creates counters from names and values. Returns `None` if a required counter is missing.
     pub fn new(counters: BTreeMap<String, u64>) -> Option<Self> {
         let mut needed = OF_TROUBLE.iter().chain(&[SENT, RECEIVED]);
         needed.all(|name| counters.contains_key(*name)).then_some(Self(counters))
     }
 
-    /// Packets that left this end.
+    /// Returns the number of sent packets.
     pub fn sent(&self) -> u64 {
         self.value(SENT)
     }
 
-    /// Packets that arrived at this end and whose ICRC held.
+    /// Returns the number of received packets with a correct ICRC.
     pub fn received(&self) -> u64 {
         self.value(RECEIVED)
     }
 
-    /// What happened since an earlier reading.
+    /// Returns the difference to an earlier reading.
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |(name, value): (&String, &u64)| {
             (name.clone(), value - earlier.0.get(name).copied().unwrap_or_default())
@@ -86,19 +86,19 @@ impl Counters {
         Self(self.0.iter().map(difference).collect())
     }
 
-    /// One of them by the kernel's name for it; 0 when it has none such.
+    /// Returns a counter by the kernel's name, or 0 if the counter is absent.
     pub fn value(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Those that have moved though nothing was lost, duplicated or damaged; empty for a clean run.
+    /// Returns the counters that moved although a clean link loses, duplicates and damages nothing.
     pub fn trouble(&self) -> Self {
         let tells = |name: &str| OF_TROUBLE.contains(&name) || name.starts_with(DROPPED);
         let moved = self.0.iter().filter(|(name, value)| tells(name) && **value > 0);
         Self(moved.map(|(name, value)| (name.clone(), *value)).collect())
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no counters.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,32 +1,31 @@
-//! What can keep a kernel peer from working; each variant shows enough to act on.
+//! The errors of the harness for kernel peers. Each variant shows enough to act on.
 
 use std::{io, time::Duration};
 
-/// Why the harness, or a command in it, failed.
+/// An error of the harness, or of a command in it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the messages name the fields
 pub enum Error {
-    /// The machine lacks something; `remedy` is the command that brings it.
+    /// The machine lacks a requirement; `remedy` is the command that installs it.
     #[error("kernel peers need what this machine lacks:\n{}\nremedy: {remedy}", list(.what))]
     Missing { what: Vec<String>, remedy: String },
     /// A system call failed.
     #[error("{action}: {source}")]
     Io { action: String, source: io::Error },
-    /// A command ended with another status than zero; -1 when a signal ended it or its guest went
-    /// away.
+    /// A command ended with a status other than zero; -1 if a signal ended it or its guest is gone.
     #[error("`{command}` ended with status {status}:\n{output}")]
     Status { command: String, status: i32, output: String },
-    /// A command that talked to a guest which has died.
+    /// A command was abandoned because the guest that it talks to has died.
     #[error("`{command}`: given up, since a guest has died; it said\n{output}")]
     Abandoned { command: String, output: String },
-    /// A command did not end, or not say what was waited for, in time.
+    /// A command did not end, or did not print an expected text, in time.
     #[error("`{command}`: {waited_for} not within {limit:?}; so far:\n{output}")]
     Timeout { command: String, waited_for: String, limit: Duration, output: String },
-    /// A guest did not come up, or died.
+    /// A guest did not start, or died.
     #[error("guest {guest}: {reason}; its console:\n{console}")]
     Guest { guest: String, reason: &'static str, console: String },
-    /// A file or an output is not of the form expected.
+    /// A file or an output has an unexpected form.
     #[error("{what}: {text}")]
     Malformed { what: &'static str, text: String },
 }
@@ -35,7 +34,7 @@ fn list(what: &[String]) -> String {
     what.iter().map(|each| format!("  - {each}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Adds what was tried to an I/O error.
+/// Adds the attempted action to an I/O error.
 pub(super) trait Context<T> {
     fn context(self, action: impl FnOnce() -> String) -> Result<T, Error>;
 }

@@ -1,19 +1,20 @@
-//! Faults on a guest's link: `tc netem` inside the guest, on what leaves eth0 and, through an ifb
-//! device, on what arrives. Only packets to UDP port 4791 pass through it, so control connections
-//! and shells stay whole.
+//! Faults on a guest's link: `tc netem` inside the guest, on packets that leave eth0 and, through
+//! an ifb device, on packets that arrive. Only packets to UDP port 4791 pass through netem, so
+//! control connections and shells stay unaffected.
 
 use super::{Error, Guest};
 
-/// What happens to RoCE packets on a guest's link, in both directions.
+/// The faults of RoCE packets on a guest's link, in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Impairment {
-    /// Percentage lost.
+    /// The percentage of lost packets.
     pub loss: f32,
-    /// Percentage sent twice.
+    /// The percentage of duplicated packets.
     pub duplicate: f32,
-    /// Percentage that overtakes: the others are held back by [`Impairment::delay_ms`].
+    /// The percentage of packets that overtake the others, which are delayed by
+    /// [`Impairment::delay_ms`].
     pub reorder: f32,
-    /// Delay of what is not reordered.
+    /// The delay of all other packets, in milliseconds.
     pub delay_ms: u32,
 }
 
@@ -36,19 +37,20 @@ impl Impairment {
     }
 }
 
-/// Matches UDP port 4791 of both families; `prio` because one priority has one protocol.
+/// A filter for UDP port 4791 of one family. Each family has a priority of its own, because a
+/// priority has one protocol.
 const IPV4: &str = "protocol ip prio 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff";
 const IPV6: &str =
     "protocol ipv6 prio 2 u32 match ip6 protocol 17 0xff match ip6 dport 4791 0xffff";
 
 impl Guest {
-    /// Puts faults on this guest's link until the value returned is dropped.
+    /// Applies faults to this guest's link until the returned value is dropped.
     ///
     /// # Errors
     /// [`Error::Status`] of the `tc` command that failed.
     pub fn impair(&self, impairment: Impairment) -> Result<Impaired<'_>, Error> {
         let netem = impairment.netem();
-        // All bands of prio but the fourth are as without it: the map sends what no filter takes to
+        // All bands of prio but the fourth work as without it: the map sends unfiltered packets to
         // the first.
         let script = format!(
             "set -e; tc=/usr/bin/tc
@@ -82,19 +84,19 @@ pub struct Impaired<'a> {
 }
 
 impl Impaired<'_> {
-    /// Ends the faults; dropping does too, but cannot say that it failed.
+    /// Ends the faults. Dropping the value ends them too, but cannot report a failure.
     ///
     /// # Errors
-    /// [`Error::Status`] when a fault is left.
+    /// [`Error::Status`] if a fault remains.
     pub fn remove(self) -> Result<(), Error> {
         self.guest.remove()
     }
 
-    /// How many packets netem has lost so far, in both directions: a test of loss that saw none
-    /// proves nothing.
+    /// Returns the number of packets that netem has lost in both directions. A test of loss without
+    /// a lost packet proves nothing.
     ///
     /// # Errors
-    /// Those of [`Guest::run`]; [`Error::Malformed`] when `tc` prints something else.
+    /// Those of [`Guest::run`]; [`Error::Malformed`] if `tc` prints another form.
     pub fn lost(&self) -> Result<u64, Error> {
         // " Sent 42260258 bytes 40295 pkt (dropped 802, overlimits 0 requeues 8044) "
         let text = self.guest.run("/usr/bin/tc -s qdisc show | grep -A1 netem")?.ok()?;
@@ -111,7 +113,7 @@ impl Impaired<'_> {
 
 impl Drop for Impaired<'_> {
     fn drop(&mut self) {
-        // A guest that does not answer fails the next test by itself.
+        // A guest that does not respond fails the next test.
         let _ = self.guest.remove();
     }
 }

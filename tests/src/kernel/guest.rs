@@ -1,4 +1,4 @@
-//! A guest: one emulated machine with one kernel, its RDMA device, and commands in it.
+//! A guest: an emulated machine with one kernel and its RDMA device. Commands run in it.
 
 use std::{
     fs,
@@ -14,35 +14,35 @@ use super::{
     Counters, Error, Finished, Image, Job, Kernel, error::Context as _, network::tap_name,
 };
 
-/// 7 s on an idle machine of two cores.
+/// A boot takes 7 s on an idle machine of two cores.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 const SHELL_PORT: u16 = 7777;
 const SHORT: Duration = Duration::from_secs(30);
-/// Its device's port.
+/// The port of the guest's device.
 const PORT: &str = "/sys/class/infiniband/rxe0/ports/1";
 
-/// What the kernel's log says of a program, or of itself, whose registers hold nonsense. Of the
-/// emulator it was seen with `peer`, at the register comparison behind a call, which has no operand
-/// that could be refused: what was restored there after an interrupt was refused.
+/// The kernel's log line for a program, or the kernel itself, with corrupted registers. The
+/// emulator corrupted them for `peer` at a register comparison after a call, which has no operand
+/// that can fault: the state restored after an interrupt was wrong.
 const CPU_FAULT: &str = "general protection fault";
 
-/// A booted guest. Dropping it ends its emulator.
+/// A booted guest. Dropping it kills the emulator.
 #[derive(Debug)]
 pub struct Guest {
     kernel: Kernel,
     index: u8,
     mtu: u16,
-    /// Where its image, its console and its emulator's output are.
+    /// The folder of the image, the console and the emulator's output.
     folder: PathBuf,
     emulator: Mutex<Child>,
-    /// Its device's GID table, once it was read: reading its thousand entries takes longer than
-    /// many a program.
+    /// The device's GID table once it was read. Reading its thousand entries takes longer than many
+    /// programs run.
     gids: Mutex<Option<String>>,
 }
 
 impl Guest {
-    /// Starts the emulator; [`Guest::wait_ready`] waits for the end of the boot, so that several
-    /// boot at once.
+    /// Starts the emulator. [`Guest::wait_ready`] waits for the end of the boot, so that several
+    /// guests boot at once.
     pub(super) fn boot(
         kernel: Kernel,
         image: &Image,
@@ -56,20 +56,20 @@ impl Guest {
         Ok(Self { kernel, index, mtu, folder: folder.to_owned(), emulator, gids: Mutex::default() })
     }
 
-    /// Waits until its device and its shell are there; a boot that fails is tried a second time.
+    /// Waits until the device and the shell are ready. A failed boot is repeated once.
     ///
     /// # Errors
-    /// [`Error::Guest`] with the end of its console when that fails too.
+    /// [`Error::Guest`] with the end of the console if the second boot fails too.
     pub(super) fn wait_ready(&self) -> Result<(), Error> {
         let Err(error) = self.wait_booted() else { return Ok(()) };
-        // Emulated kernels have been seen to panic while they boot, one in dozens.
+        // Emulated kernels sometimes panic while they boot, about one in dozens.
         eprintln!("{error}\n{}: booting it once more", self.name());
         self.launch_again()?;
         self.wait_booted()
     }
 
-    /// Boots it anew if its emulator has ended, its shell answers no more, or its processor has
-    /// gone astray; then what it showed before.
+    /// Boots the guest again if the emulator has ended, the shell does not respond, or the
+    /// processor is corrupted. Returns the console or log of the failed guest.
     ///
     /// # Errors
     /// Those of [`Guest::wait_ready`].
@@ -89,7 +89,7 @@ impl Guest {
         Ok(Some(format!("{}: {what}; it showed:\n{shown}", self.name())))
     }
 
-    /// Whether its emulator has ended, as it does when the kernel panics.
+    /// Returns whether the emulator has ended, as it does when the kernel panics.
     pub(super) fn has_ended(&self) -> bool {
         self.emulator().try_wait().is_ok_and(|status| status.is_some())
     }
@@ -128,10 +128,10 @@ impl Guest {
         Ok(())
     }
 
-    /// Ends its emulator.
+    /// Kills the emulator.
     fn end(&self) {
         let mut emulator = self.emulator();
-        // It may have ended by itself; its state is nobody's concern.
+        // The emulator may have ended before; its exit status is irrelevant.
         let _ = emulator.kill();
         let _ = emulator.wait();
     }
@@ -144,22 +144,22 @@ impl Guest {
         self.gids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its kernel.
+    /// Returns the kernel.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// For messages: `kernel 6.12`.
+    /// Returns a name for messages: `kernel 6.12`.
     pub fn name(&self) -> String {
         format!("kernel {}", self.kernel.series.name())
     }
 
-    /// Its IPv4 address: 10.77.0.11, …
+    /// Returns the IPv4 address: 10.77.0.11, …
     pub fn v4(&self) -> IpAddr {
         addresses(self.index)[0]
     }
 
-    /// Its IPv6 address: fd77::11, …
+    /// Returns the IPv6 address: fd77::11, …
     pub fn v6(&self) -> IpAddr {
         addresses(self.index)[1]
     }
@@ -167,20 +167,21 @@ impl Guest {
     /// Starts a shell command.
     ///
     /// # Errors
-    /// [`Error::Io`] when its shell does not answer.
+    /// [`Error::Io`] if the guest's shell does not respond.
     pub fn start(&self, command: &str) -> Result<Job, Error> {
         Job::in_guest(SocketAddr::new(self.v4(), SHELL_PORT), command)
     }
 
-    /// Runs a shell command to its end.
+    /// Runs a shell command until it ends.
     ///
     /// # Errors
-    /// As [`Guest::start`]; [`Error::Timeout`] after 30 s. Its exit status is in the result.
+    /// As [`Guest::start`]; [`Error::Timeout`] after 30 s. The result contains the exit status.
     pub fn run(&self, command: &str) -> Result<Finished, Error> {
         self.start(command)?.finish(SHORT)
     }
 
-    /// Waits until something listens on a TCP port: `ibv_rc_pingpong` does not say when it does.
+    /// Waits until a socket listens on a TCP port, because `ibv_rc_pingpong` does not report when
+    /// it listens.
     ///
     /// # Errors
     /// [`Error::Timeout`] after 30 s.
@@ -192,11 +193,11 @@ impl Guest {
         self.run(&script)?.ok().map(drop)
     }
 
-    /// The index of an address in the device's GID table, as it was when this was first called
-    /// after a boot: no test changes it.
+    /// Returns the index of an address in the device's GID table. The table is read once after a
+    /// boot, because no test changes it.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when no entry has it.
+    /// [`Error::Malformed`] if no entry has the address.
     pub fn gid_index(&self, address: IpAddr) -> Result<u8, Error> {
         let wanted = match address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -218,23 +219,23 @@ impl Guest {
             })
     }
 
-    /// Its device's counters.
+    /// Returns the device's counters.
     ///
     /// # Errors
-    /// Those of [`Guest::run`]; [`Error::Malformed`] when they are not there, or not numbers.
+    /// Those of [`Guest::run`]; [`Error::Malformed`] if counters are missing, or are not numbers.
     pub fn counters(&self) -> Result<Counters, Error> {
-        // What `rdma statistic show link` shows, in half its time. The kernel may tell what it told
-        // up to 10 ms ago.
+        // These files hold the counters of `rdma statistic show link` and take half its time. The
+        // kernel may return values that are up to 10 ms old.
         Counters::parse(&self.run(&format!("cd {PORT}/hw_counters && grep . *"))?.ok()?)
     }
 
-    /// What its console shows so far: the only witness of a kernel that died.
+    /// Returns the console's output, which is the only evidence of a kernel that died.
     pub fn console(&self) -> String {
         let console = console_of(&self.kernel, &self.folder);
         String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned()
     }
 
-    /// What its kernel has logged.
+    /// Returns the kernel's log.
     ///
     /// # Errors
     /// Those of [`Guest::run`].
@@ -242,7 +243,7 @@ impl Guest {
         self.run("dmesg")?.ok()
     }
 
-    /// Gives eth0, and with it rxe0, another MTU.
+    /// Sets the MTU of eth0, and so of rxe0.
     ///
     /// # Errors
     /// Those of [`Guest::run`], [`Error::Status`].
@@ -261,29 +262,27 @@ impl Drop for Guest {
 fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, Error> {
     let name = kernel.series.name();
     let console = console_of(kernel, folder);
-    // What an earlier attempt has left there says nothing about this one.
+    // The output of an earlier boot would be misleading.
     fs::write(&console, []).context(|| format!("write {}", console.display()))?;
     let [v4, v6] = addresses(index);
     let netdev = format!("tap,id=net,ifname={},script=no,downscript=no", tap_name(index));
     let device =
         format!("virtio-net-pci,netdev=net,mac=52:54:00:77:00:{index:02x},host_mtu={mtu},romfile=");
-    // mitigations=off: there is nobody to be protected from, and emulated they cost. Names with '.'
-    // are the kernel's own; guest_* reach init as environment.
+    // mitigations=off: nothing needs protection here, and emulated mitigations are slow. Names with
+    // '.' are kernel parameters; guest_* reach init as environment variables.
     let append = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=1 nr_cpus=1 guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
     );
-    // One processor: with several, the emulator now and then loses a jump that another processor
-    // patches, and the kernel panics. Room for a second one, which the kernel does not use: for
-    // machines that can have one only, QEMU before 8.1 leaves out memory barriers and makes locked
-    // instructions plain ones, though the thread of its devices looks at the virtqueues as well
-    // (its commit c914d46d0a64); a kick or an interrupt can be lost, and with it the guest's
-    // network ("NETDEV WATCHDOG").
+    // One processor: with several, the emulator sometimes misses a jump that another processor
+    // patches, and the kernel panics. A second processor is possible but unused. For machines with
+    // at most one, QEMU before 8.1 omits memory barriers and locks, although its device thread
+    // accesses the virtqueues as well (QEMU commit c914d46d0a64). A notification or an interrupt
+    // can get lost, and with it the guest's network ("NETDEV WATCHDOG").
     let processors = "1,maxcpus=2";
-    // Without CMPXCHG16B: QEMU 7.2 computes its flags from those of an instruction that it may have
-    // forgotten to note, so that parts of a pointer come into RFLAGS, where an interrupt behind it
-    // saves and restores them: double faults and general protection faults, most often of kernels
-    // that allocate packets. (`-d in_asm,op` shows the helper called with no store to cc_op before
-    // it.)
+    // Without CMPXCHG16B: QEMU 7.2 may compute the flags of this instruction from stale operands.
+    // Parts of a pointer then enter RFLAGS, and a following interrupt saves and restores them. The
+    // results are double faults and general protection faults, most often while the kernel
+    // allocates packets. (`-d in_asm,op` shows a helper call without a preceding store to cc_op.)
     let model = "max,-cx16";
     Command::new("setpriv")
         .args(["--pdeathsig=KILL", "--", "qemu-system-x86_64", "-name"])
@@ -313,7 +312,7 @@ fn console_of(kernel: &Kernel, folder: &Path) -> PathBuf {
 
 fn addresses(index: u8) -> [IpAddr; 2] {
     let host = 10 + index;
-    // The same digits in both families: fd77::11 beside 10.77.0.11.
+    // Both families use the same digits: fd77::11 beside 10.77.0.11.
     let digits = u16::from(host / 10) << 4 | u16::from(host % 10);
     [
         IpAddr::V4(Ipv4Addr::new(10, 77, 0, host)),

@@ -1,6 +1,6 @@
-//! The guest's image: an unpacked Debian kernel, and an initramfs with busybox, the RDMA programs
-//! with the libraries they load, the modules in dependency order, and the harness's own `init`,
-//! `peer` and `group`.
+//! The guest's image: an unpacked Debian kernel and an initramfs. The initramfs holds busybox, the
+//! RDMA programs with their libraries, the modules in dependency order, and the harness's own
+//! `init`, `peer` and `group`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,8 +19,8 @@ use super::{
     requirements::{GUEST, PROVIDER, find_program, source_dir},
 };
 
-/// Modules that the guest loads; those they depend on come by themselves. rxe asks the crypto layer
-/// for CRC-32 by name, which no dependency says.
+/// The modules that the guest loads, besides their dependencies. rxe requests CRC-32 from the
+/// crypto layer by name, so the dependencies do not list it.
 const MODULES: [&str; 15] = [
     "virtio_pci",
     "virtio_net",
@@ -39,16 +39,16 @@ const MODULES: [&str; 15] = [
     "virtio_rng",
 ];
 
-/// Libraries that are loaded by name, so that `ldd` does not show them: the provider, and what
-/// `pthread_exit` wants.
+/// Libraries that are loaded by name and that `ldd` does not show: the provider, and the library of
+/// `pthread_exit`.
 const LOADED_BY_NAME: [&str; 2] = [PROVIDER, "/lib/x86_64-linux-gnu/libgcc_s.so.1"];
 
 /// A kernel unpacked by `setup.sh`.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// Its line.
+    /// The series.
     pub series: Series,
-    /// As `uname -r` says: `6.1.0-56-amd64`.
+    /// The release, as `uname -r` prints it: `6.1.0-56-amd64`.
     pub release: String,
     root: PathBuf,
 }
@@ -57,7 +57,7 @@ impl Kernel {
     /// Finds the kernel of a series in the cache.
     ///
     /// # Errors
-    /// [`Error::Io`] or [`Error::Malformed`] when the cache is damaged.
+    /// [`Error::Io`] or [`Error::Malformed`] if the cache is damaged.
     pub fn find(requirements: &Requirements, series: Series) -> Result<Self, Error> {
         let root = requirements.cache.join(series.name()).join("root");
         let boot = root.join("boot");
@@ -74,7 +74,7 @@ impl Kernel {
         Ok(Self { series, release, root })
     }
 
-    /// The compressed kernel.
+    /// Returns the path of the compressed kernel.
     pub fn vmlinuz(&self) -> PathBuf {
         self.root.join("boot").join(format!("vmlinuz-{}", self.release))
     }
@@ -87,12 +87,12 @@ impl Kernel {
 /// The first file system of a guest.
 #[derive(Debug)]
 pub struct Image {
-    /// For QEMU's `-initrd`.
+    /// The bytes for QEMU's `-initrd`.
     pub bytes: Vec<u8>,
 }
 
 impl Image {
-    /// Builds the image for one kernel, with the harness's own programs.
+    /// Builds the image of one kernel, with the harness's own programs.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Status`] or [`Error::Malformed`], naming the file or command.
@@ -115,7 +115,7 @@ impl Image {
                 programs.push((format!("/usr/bin/{name}"), find_program(name).unwrap_or_default()));
             }
         }
-        // They have libraries of their own.
+        // These programs have libraries of their own.
         for (name, path) in &own.newer {
             archive.file(name, &read(path)?);
         }
@@ -143,8 +143,8 @@ impl Image {
 }
 
 /// The "newc" archive that the kernel unpacks as its first file system
-/// (Documentation/driver-api/early-userspace/buffer-format.rst). Each folder stands before its
-/// files, because the kernel makes no missing folder.
+/// (Documentation/driver-api/early-userspace/buffer-format.rst). Each folder precedes its files,
+/// because the kernel creates no missing folder.
 #[derive(Debug, Default)]
 struct Archive {
     bytes: Vec<u8>,
@@ -162,7 +162,7 @@ impl Archive {
         self.entry(newc::Builder::new(path).mode(Self::PROGRAM), data);
     }
 
-    /// Adds a folder and those above it.
+    /// Adds a folder and the folders above it.
     fn folder(&mut self, path: &str) {
         self.below_folders(&format!("{path}/"));
     }
@@ -178,7 +178,7 @@ impl Archive {
         newc::trailer(self.bytes).expect(GROWS)
     }
 
-    /// Adds the folders above a path; returns the path as the archive names it.
+    /// Adds the folders above a path. Returns the path as the archive names it.
     fn below_folders<'a>(&mut self, path: &'a str) -> &'a str {
         let path = path.trim_start_matches('/');
         for (at, _) in path.match_indices('/') {
@@ -198,12 +198,12 @@ impl Archive {
 
 const GROWS: &str = "a vector takes every write";
 
-/// What `tests/kernel/guest` holds, and the programs of `tests/programs` that run here as well,
-/// compiled: each file's name in the guest, and where the file is.
+/// The compiled programs of `tests/kernel/guest`, and those of `tests/programs` that run here as
+/// well: the name in the guest, and the file.
 #[derive(Debug)]
 pub(super) struct OwnPrograms {
     programs: Vec<(String, PathBuf)>,
-    /// `peer` and `group`, and the libraries that they run with.
+    /// `peer` and `group`, and their libraries.
     newer: Vec<(String, PathBuf)>,
 }
 
@@ -220,10 +220,10 @@ const OWN: [(&str, &str, &str); 9] = [
     ("lingering.c", "lib/lingering.so", "-shared -fPIC"),
 ];
 
-/// Where the guest has the libraries of `peer` and `group`, which are newer than those of its other
-/// programs.
+/// The folder of the libraries of `peer` and `group` in the guest, which are newer than those of
+/// the other programs.
 const VERBS: &str = "/opt/verbs";
-/// The loader and libraries that they run with, and the provider, which libibverbs loads by name.
+/// The loader, the libraries, and the provider, which libibverbs loads by name.
 const VERBS_LIBRARIES: [&str; 7] = [
     "ld-linux-x86-64.so.2",
     "libc.so.6",
@@ -235,7 +235,7 @@ const VERBS_LIBRARIES: [&str; 7] = [
 ];
 
 impl OwnPrograms {
-    /// Compiles them into the folder given.
+    /// Compiles the programs into the given folder.
     ///
     /// # Errors
     /// [`Error::Status`] with the compiler's output.
@@ -256,8 +256,8 @@ impl OwnPrograms {
             compile(name, to, &options)
         });
         let with_verbs = [
-            // The header is the newer one, the C library's headers are this machine's: symbols of
-            // the older are in the newer library.
+            // The verbs header is the newer one; the C library's headers are those of this machine.
+            // The newer C library has all symbols of the older one.
             format!("-I{}", root.join("usr/include").display()),
             newer.join("libibverbs.so.1").display().to_string(),
             format!("-DPROVIDER=\"{VERBS}/librxe\""),
@@ -286,8 +286,8 @@ fn malformed(what: &'static str, path: &Path) -> Error {
     Error::Malformed { what, text: path.display().to_string() }
 }
 
-/// What the loader maps for these programs: the paths in `ldd`'s lines "name => path (address)",
-/// and of the loader.
+/// Returns the libraries of these programs: the paths in `ldd`'s lines "name => path (address)",
+/// and the loader's path.
 fn libraries_of<'a>(programs: impl Iterator<Item = &'a Path>) -> Result<BTreeSet<PathBuf>, Error> {
     let output = output_of(Command::new("ldd").args(programs))?;
     Ok(output
@@ -298,7 +298,8 @@ fn libraries_of<'a>(programs: impl Iterator<Item = &'a Path>) -> Result<BTreeSet
         .collect())
 }
 
-/// Debian 12's modules are plain, its 6.12 backport's are .xz.
+/// Returns a module's bytes. Modules of Debian 12 are plain; those of the 6.12 backport are .xz
+/// files.
 fn unpacked(path: &Path) -> Result<Vec<u8>, Error> {
     if path.extension().is_some_and(|extension| extension == "xz") {
         let output = Command::new("xz").arg("-dc").arg(path).output();
@@ -312,13 +313,13 @@ fn unpacked(path: &Path) -> Result<Vec<u8>, Error> {
     read(path)
 }
 
-/// `kernel/net/sched/sch_prio.ko.xz` is `sch_prio`; '-' and '_' are the same in a module's name.
+/// Returns a module's name: `kernel/net/sched/sch_prio.ko.xz` is `sch_prio`, and '-' equals '_'.
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split('.').next().unwrap_or(file).replace('-', "_")
 }
 
-/// The files of [`MODULES`] and of what they depend on, each after those it depends on.
+/// Returns the files of [`MODULES`] and of their dependencies, each after its own dependencies.
 fn module_order(folder: &Path) -> Result<Vec<String>, Error> {
     let text = |name: &str| {
         let path = folder.join(name);
@@ -343,7 +344,7 @@ fn module_order(folder: &Path) -> Result<Vec<String>, Error> {
                 text: module.to_owned(),
             });
         };
-        // modules.dep lists what a module needs, the deepest last.
+        // modules.dep lists the dependencies of a module, the deepest last.
         for file in needs.split_whitespace().rev().chain([*file]) {
             if !order.iter().any(|earlier| earlier == file) {
                 order.push(file.to_owned());

@@ -1,5 +1,4 @@
-//! A running command, of the host or of a guest: its output as it comes, its exit status, its time
-//! limit.
+//! A running command of the host or of a guest, with its output, exit status and time limit.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,16 +13,16 @@ use std::{
 
 use super::{Error, error::Context as _};
 
-/// How long a guest's shell may take to answer a connection, on a machine busy with two emulators.
+/// How long a guest's shell may take to accept a connection on a machine with two emulators.
 const SHELL_LIMIT: Duration = Duration::from_secs(20);
 
-/// How often who waits looks whether there is a point in it.
+/// How often a waiting thread checks whether waiting still makes sense.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Ends a guest command's output; what follows is the exit status.
+/// The end mark of a guest command's output. The exit status follows.
 const STATUS_MARK: u8 = 1;
 
-/// A command that was started. Dropping it kills what still runs of it.
+/// A started command. Dropping it kills its remaining processes.
 #[derive(Debug)]
 pub struct Job {
     command: String,
@@ -47,7 +46,7 @@ struct State {
 struct Progress {
     output: Vec<u8>,
     closed: bool,
-    /// Of a guest's command: its process group, and its exit status.
+    /// For a guest's command: the process group and the exit status.
     group: Option<u32>,
     status: Option<i32>,
 }
@@ -57,17 +56,17 @@ struct Progress {
 pub struct Finished {
     /// The command line.
     pub command: String,
-    /// Exit status; -1 when a signal ended it.
+    /// The exit status; -1 if a signal ended the command.
     pub status: i32,
-    /// Standard output and standard error, as they came.
+    /// Standard output and standard error, in order of arrival.
     pub output: String,
 }
 
 impl Finished {
-    /// The output of a command that succeeded.
+    /// Returns the output of a successful command.
     ///
     /// # Errors
-    /// [`Error::Status`] when the exit status is not 0.
+    /// [`Error::Status`] if the exit status is not 0.
     pub fn ok(self) -> Result<String, Error> {
         if self.status == 0 {
             return Ok(self.output);
@@ -91,7 +90,7 @@ impl State {
         self.changed.notify_all();
     }
 
-    /// Reads to the end; an error ends it too.
+    /// Reads until the end of the stream, or an error.
     fn follow(&self, mut from: impl Read) {
         let mut chunk = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut chunk) {
@@ -101,14 +100,14 @@ impl State {
 }
 
 impl Job {
-    /// Starts a command of the host; its standard output and error are one stream.
+    /// Starts a command of the host. Standard output and standard error are one stream.
     pub(super) fn on_host(command: &mut Command) -> Result<Self, Error> {
         let line = command_line(command);
         let (reader, writer) = io::pipe().context(|| "pipe".to_owned())?;
         let twin = writer.try_clone().context(|| "pipe".to_owned())?;
         command.stdin(Stdio::null()).stdout(writer).stderr(twin).process_group(0);
         let spawned = command.spawn();
-        // The command keeps its ends of the pipe, which would never end.
+        // The command holds its ends of the pipe; while they are open, the pipe does not end.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = spawned.context(|| format!("start `{line}`"))?;
         let state = Arc::new(State::default());
@@ -124,7 +123,8 @@ impl Job {
     pub(super) fn in_guest(shell: SocketAddr, command: &str) -> Result<Self, Error> {
         let mut stream = TcpStream::connect_timeout(&shell, SHELL_LIMIT)
             .context(|| format!("connect to the guest's shell at {shell}"))?;
-        // Its own session: the process group dies as one, whatever the command starts.
+        // With a session of its own, all processes of the command can be killed as one process
+        // group.
         let quoted = command.replace('\'', r"'\''");
         let script = format!(
             "setsid sh -c 'echo $$\n{quoted}\n' </dev/null 2>&1\nprintf '\\{STATUS_MARK:03o}%d' $?\nexit\n"
@@ -148,21 +148,22 @@ impl Job {
             }
             drop(progress);
             follower.close();
-            // Nothing is left to say; an error here means that the guest said so first.
+            // All output has been read; an error here means that the guest closed the connection
+            // first.
             let _ = stream.shutdown(Shutdown::Both);
         });
         Ok(Self { command: command.to_owned(), state, source: Source::Guest(shell) })
     }
 
-    /// What it has printed so far.
+    /// Returns the output so far.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&self.state.lock().output).into_owned()
     }
 
-    /// Waits until its output contains a text.
+    /// Waits until the output contains a text.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after the limit; [`Error::Status`] when it ended without saying so.
+    /// [`Error::Timeout`] after the limit; [`Error::Status`] if the command ended without the text.
     pub fn wait_for(&mut self, text: &str, limit: Duration) -> Result<(), Error> {
         let said = |progress: &Progress| String::from_utf8_lossy(&progress.output).contains(text);
         let closed = self.wait_until(|progress| said(progress) || progress.closed, text, limit)?;
@@ -177,20 +178,20 @@ impl Job {
         Ok(())
     }
 
-    /// Waits until it ends.
+    /// Waits until the command ends.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after the limit; it is killed then.
+    /// [`Error::Timeout`] after the limit; the command is killed then.
     pub fn finish(self, limit: Duration) -> Result<Finished, Error> {
         self.finish_while(limit, || true)
     }
 
-    /// Waits until it ends, as long as there is a point in it: who talks to a peer that died waits
-    /// in vain.
+    /// Waits until the command ends, as long as `is_sensible` returns true. A command whose peer
+    /// has died would never end.
     ///
     /// # Errors
-    /// As [`Job::finish`]; [`Error::Abandoned`] within a second after there was none any more, when
-    /// it is killed as well.
+    /// As [`Job::finish`]; [`Error::Abandoned`] at most a second after `is_sensible` returned
+    /// false, when the command is killed as well.
     pub fn finish_while(
         mut self,
         limit: Duration,
@@ -204,7 +205,7 @@ impl Job {
         Ok(Finished { command: self.command.clone(), status: self.status(), output: self.output() })
     }
 
-    /// Kills it; what it has printed.
+    /// Kills the command. Returns the output so far.
     pub fn stop(self) -> String {
         let output = self.output();
         drop(self);
@@ -238,7 +239,7 @@ impl Job {
         Ok(progress.closed)
     }
 
-    /// After the output's end.
+    /// Returns the exit status, after the end of the output.
     fn status(&mut self) -> i32 {
         match &mut self.source {
             Source::Host(child) => child.wait().ok().and_then(|status| status.code()).unwrap_or(-1),
@@ -257,7 +258,7 @@ impl Drop for Job {
                 if let Some(group) =
                     i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
                 {
-                    // It may have ended meanwhile.
+                    // The command may have ended meanwhile.
                     let _ =
                         rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
                 }
@@ -267,7 +268,7 @@ impl Drop for Job {
                 let progress = self.state.lock();
                 let Some(group) = progress.group.filter(|_| !progress.closed) else { return };
                 drop(progress);
-                // A guest that is gone has no process left either.
+                // A guest that is gone has no processes left.
                 if let Ok(mut stream) = TcpStream::connect_timeout(shell, SHELL_LIMIT) {
                     let _ = stream.write_all(format!("kill -9 -{group}\nexit\n").as_bytes());
                     let _ = stream.set_read_timeout(Some(SHELL_LIMIT));
@@ -278,15 +279,15 @@ impl Drop for Job {
     }
 }
 
-/// A command of the host, in the testbed's namespace: as nobody (uid and gid 65534, no groups), unless
-/// told otherwise.
+/// A command of the host in the testbed's namespace, as the user `nobody` (uid and gid 65534, no
+/// groups).
 #[derive(Debug)]
 pub struct HostCommand {
     command: Command,
 }
 
 impl HostCommand {
-    /// A command of an unprivileged user, with `home` as its home.
+    /// Creates a command of an unprivileged user with `home` as the home folder.
     pub(super) fn unprivileged(program: impl AsRef<OsStr>, home: &OsStr) -> Self {
         let mut command = Command::new("setpriv");
         let rights = "--reuid=65534 --regid=65534 --clear-groups --no-new-privs";
@@ -307,27 +308,27 @@ impl HostCommand {
         self
     }
 
-    /// Adds arguments that are separated by blanks.
+    /// Adds arguments from a text, separated by blanks.
     pub fn words(self, words: &str) -> Self {
         self.args(words.split_whitespace())
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Starts it.
+    /// Starts the command.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be started.
+    /// [`Error::Io`] if the command cannot be started.
     pub fn start(mut self) -> Result<Job, Error> {
         Job::on_host(&mut self.command)
     }
 }
 
-/// Runs a short command of the host to its end; its output.
+/// Runs a short command of the host until it ends. Returns the output.
 pub(super) fn output_of(command: &mut Command) -> Result<String, Error> {
     Job::on_host(command)?.finish(Duration::from_secs(120))?.ok()
 }
@@ -394,7 +395,8 @@ mod tests {
             }
         };
         drop(job);
-        // Killed, it goes in its own time, and may stay a zombie until its new parent looks.
+        // The killed process may need some time, and stays a zombie until its new parent waits for
+        // it.
         let end = Instant::now() + LIMIT;
         loop {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

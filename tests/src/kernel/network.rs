@@ -1,7 +1,6 @@
-//! The testbed's network: a namespace of its own with a bridge, a tap for each guest, and a capture of
-//! what goes over the bridge. Nothing of it
-//! reaches the machine's own interfaces; user-mode networking would not do, as it rewrites
-//! addresses, which the ICRC covers.
+//! The testbed's network: a network namespace with a bridge, a tap for each guest, and a capture of
+//! the bridge's packets. The network does not touch the machine's own interfaces. User-mode
+//! networking is unsuitable, because it rewrites addresses, which the ICRC covers.
 
 use std::{
     fs::{self, File},
@@ -20,22 +19,22 @@ use rustix::{
 
 use super::{Error, Job, error::Context as _, job::output_of};
 
-/// The bridge's own IPv4 address: what runs beside the guests has it.
+/// The bridge's IPv4 address, which programs beside the guests use.
 pub const HOST_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 
-/// The bridge's own IPv6 address.
+/// The bridge's IPv6 address.
 pub const HOST_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1));
 
 /// The bridge.
 pub(super) const BRIDGE: &str = "br0";
 
-/// Packets that a tap holds for its guest: more than eight of perftest's longest messages (8 MiB),
-/// which emulated kernels take in far more slowly than it is sent, and which nobody sends again
-/// over unreliable services.
+/// The queue length of a tap, in packets: more than eight of perftest's longest messages (8 MiB).
+/// Emulated kernels receive them much more slowly than they are sent, and unreliable services do
+/// not retransmit.
 const TAP_QUEUE: u32 = 32_768;
 const PREFIX: &str = "urxe-k-";
 
-/// A namespace with bridge and taps, which the process that made it has entered.
+/// A namespace with bridge and taps, which its creator has entered.
 #[derive(Debug)]
 pub struct Network {
     name: String,
@@ -43,19 +42,19 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the namespace `urxe-k-<pid>` with as many taps (`tap1`, …) and enters it: threads and
-    /// processes started from now on by this thread are in it. Removes what runs that died have
-    /// left behind.
+    /// Creates the namespace `urxe-k-<pid>` with a number of taps (`tap1`, …) and enters it.
+    /// Threads and processes that this thread starts afterwards are in the namespace. Also removes
+    /// the namespaces of runs that have died.
     ///
     /// # Errors
-    /// [`Error::Status`] or [`Error::Io`] of the step that failed.
+    /// [`Error::Status`] or [`Error::Io`] of the failed step.
     pub fn create(taps: u8, mtu: u16) -> Result<Self, Error> {
         remove_leftovers()?;
         let name = format!("{PREFIX}{}", process::id());
         run(&format!("netns add {name}"))?;
         let network = Self { name, mtu };
         network.enter()?;
-        // No duplicate address detection: addresses are valid at once.
+        // Without duplicate address detection, addresses are valid at once.
         let accept_dad = "/proc/sys/net/ipv6/conf/default/accept_dad";
         fs::write(accept_dad, "0").context(|| format!("write {accept_dad}"))?;
         run("link set lo up")?;
@@ -70,12 +69,12 @@ impl Network {
         Ok(network)
     }
 
-    /// The MTU of bridge and taps.
+    /// Returns the MTU of bridge and taps.
     pub fn mtu(&self) -> u16 {
         self.mtu
     }
 
-    /// Gives the bridge another MTU: what runs beside the guests then sends no larger packets.
+    /// Sets the bridge's MTU, and so the maximum packet size of programs beside the guests.
     ///
     /// # Errors
     /// [`Error::Status`] of `ip link set`.
@@ -94,7 +93,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // The processes in it are gone by now; what fails here the next run removes.
+        // The namespace has no processes left. The next run removes it if this fails.
         let _ = run(&format!("netns delete {}", self.name));
     }
 }
@@ -103,7 +102,7 @@ pub(super) fn tap_name(index: u8) -> String {
     format!("tap{index}")
 }
 
-/// Runs `ip` with these words; its output.
+/// Runs `ip` with these words. Returns the output.
 fn ip(words: &str) -> Result<String, Error> {
     output_of(Command::new("ip").args(words.split(' ')))
 }
@@ -121,8 +120,8 @@ pub struct Capture {
 
 impl Capture {
     pub(super) fn start(file: PathBuf) -> Result<Self, Error> {
-        // The whole packet, so that `urxe decode` can check its ICRC; a file as large as a few MiB
-        // of traffic.
+        // Captures whole packets, so that `urxe decode` can check the ICRC. The file is as large as
+        // some MiB of traffic.
         let mut dump = Job::on_host(
             Command::new("tcpdump")
                 .args(["-i", BRIDGE, "-n", "-U", "-Z", "root", "-w"])
@@ -133,23 +132,23 @@ impl Capture {
         Ok(Self { dump, file })
     }
 
-    /// Ends it and keeps the file; its path.
+    /// Ends the capture and keeps the file. Returns the path.
     pub fn keep(self) -> PathBuf {
-        // The kernel hands over what it has collected once a second at the latest.
+        // The kernel delivers collected packets at least once a second.
         thread::sleep(Duration::from_millis(1_100));
         drop(self.dump);
         self.file
     }
 
-    /// Ends it and removes the file.
+    /// Ends the capture and removes the file.
     pub fn discard(self) {
         drop(self.dump);
-        // It was never more than a convenience.
+        // A failure here does no harm.
         let _ = fs::remove_file(self.file);
     }
 }
 
-/// Namespaces whose maker is dead, and the processes in them.
+/// Removes namespaces whose creator is dead, and kills their processes.
 fn remove_leftovers() -> Result<(), Error> {
     let names = ip("netns list")?;
     for name in names.lines().filter_map(|line| line.split_whitespace().next()) {
@@ -159,7 +158,7 @@ fn remove_leftovers() -> Result<(), Error> {
         }
         for pid in ip(&format!("netns pids {name}"))?.split_whitespace() {
             if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) {
-                // It may end by itself first.
+                // The process may have ended before.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }

@@ -1,5 +1,5 @@
-//! What the harness needs of the machine, found out before anything starts: all that is missing in
-//! one message.
+//! The requirements of the harness, checked before anything starts. One message lists all missing
+//! requirements.
 
 use std::{
     env, fs,
@@ -8,7 +8,7 @@ use std::{
 
 use super::Error;
 
-/// A line of kernels, by the version Debian 12 ships.
+/// A series of kernels, by Debian 12's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Series {
     /// `linux-image-amd64`: rxe with tasklets, without FLUSH and ATOMIC WRITE.
@@ -18,10 +18,10 @@ pub enum Series {
 }
 
 impl Series {
-    /// All that tests pair with.
+    /// All series with which tests run.
     pub const ALL: [Self; 2] = [Self::V6_1, Self::V6_12];
 
-    /// As in the version: `6.1`.
+    /// Returns the version: `6.1`.
     pub fn name(self) -> &'static str {
         match self {
             Self::V6_1 => "6.1",
@@ -30,14 +30,14 @@ impl Series {
     }
 }
 
-/// Programs that run on the host, and those the guest's image takes from it.
+/// The checked requirements of the host and of the guest's image.
 #[derive(Debug)]
 pub struct Requirements {
-    /// Where kernels are unpacked: `URXE_KERNEL_CACHE`, else `$XDG_CACHE_HOME/urxe/kernels`.
+    /// The folder of unpacked kernels: `URXE_KERNEL_CACHE`, else `$XDG_CACHE_HOME/urxe/kernels`.
     pub cache: PathBuf,
 }
 
-/// Debian package, and its programs that run here.
+/// Debian packages, and their programs on the host.
 const HOST: [(&str, &str); 9] = [
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("busybox-static", "busybox"),
@@ -50,7 +50,7 @@ const HOST: [(&str, &str); 9] = [
     ("kmod", "depmod"),
 ];
 
-/// Debian package, and its programs that are copied into the guest, with their libraries.
+/// Debian packages, and their programs in the guest, which are copied with their libraries.
 pub(super) const GUEST: [(&str, &str); 5] = [
     ("iproute2", "ip tc rdma"),
     ("ethtool", "ethtool"),
@@ -70,7 +70,7 @@ pub(super) const GUEST: [(&str, &str); 5] = [
     ),
 ];
 
-/// Files and Debian package.
+/// Files and their Debian packages.
 pub(super) const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
 const FILES: [(&str, &str); 3] = [
     (PROVIDER, "ibverbs-providers"),
@@ -79,10 +79,10 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 impl Requirements {
-    /// Looks for everything.
+    /// Checks all requirements.
     ///
     /// # Errors
-    /// [`Error::Missing`] with each thing that is missing and the command that installs it.
+    /// [`Error::Missing`] with each missing requirement and the command that installs it.
     pub fn check() -> Result<Self, Error> {
         let cache = cache_dir();
         let mut what = Vec::new();
@@ -133,7 +133,7 @@ impl Requirements {
     }
 }
 
-/// `tests/kernel` of the source tree.
+/// Returns the path of `tests/kernel` in the source tree.
 pub(super) fn source_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernel")
 }
@@ -149,7 +149,7 @@ fn cache_dir() -> PathBuf {
     cache.join("urxe/kernels")
 }
 
-/// Where a program is, in `PATH` or the folders of administrators' programs.
+/// Returns the path of a program in `PATH` or the folders of administrators' programs.
 pub(super) fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)

@@ -1,4 +1,4 @@
-//! The whole of it: requirements, network, guests, and a folder for what they leave behind.
+//! The testbed: requirements, network, guests, and a folder for their files.
 
 use std::{
     ffi::OsString,
@@ -14,13 +14,14 @@ use super::{
     error::Context as _, image::OwnPrograms,
 };
 
-/// Jumbo frames, so that each path MTU up to 4096 fits.
+/// Jumbo frames, so that every path MTU up to 4096 fits.
 const MTU: u16 = 9000;
 
-/// Guests on one bridge. Dropping it ends them and removes everything but the captures kept.
+/// Guests on one bridge. Dropping the testbed kills the guests and removes everything except kept
+/// captures.
 #[derive(Debug)]
 pub struct Testbed {
-    // Dropped in this order: guests leave the network before it goes.
+    // Fields are dropped in this order: guests leave the network before it is removed.
     guests: Vec<Guest>,
     network: Network,
     folder: tempfile::TempDir,
@@ -29,17 +30,17 @@ pub struct Testbed {
 
 impl Testbed {
     /// Boots a guest of each series, all at once, on one bridge in a new network namespace, which
-    /// the calling thread enters. Call it on the main thread, before others start.
+    /// the calling thread enters. Must be called on the main thread before other threads start.
     ///
     /// # Errors
-    /// [`Error::Missing`] with all that the machine lacks; else the step that failed.
+    /// [`Error::Missing`] with all missing requirements, else the error of the failed step.
     pub fn open(series: &[Series]) -> Result<Self, Error> {
         let requirements = Requirements::check()?;
         let folder = tempfile::Builder::new()
             .prefix("urxe-k-")
             .tempdir()
             .context(|| "make a folder".to_owned())?;
-        // Unprivileged commands run programs from here.
+        // Unprivileged commands run programs from this folder.
         set_mode(folder.path(), 0o755)?;
         let home = folder.path().join("home");
         fs::create_dir(&home).context(|| format!("make {}", home.display()))?;
@@ -71,67 +72,67 @@ impl Testbed {
         Ok(Self { guests, network, folder, next_port: AtomicU16::new(18_600) })
     }
 
-    /// The guests, in the order asked for.
+    /// Returns the guests, in the requested order.
     pub fn guests(&self) -> &[Guest] {
         &self.guests
     }
 
-    /// The guest with a kernel of this series.
+    /// Returns the guest with a kernel of this series.
     ///
     /// # Panics
-    /// When the testbed was opened without it.
+    /// If the testbed was opened without the series.
     pub fn guest(&self, series: Series) -> &Guest {
         let found = self.guests.iter().find(|guest| guest.kernel().series == series);
         found.expect("the testbed was opened with this series")
     }
 
-    /// Boots anew each guest that has died; for each, what it showed before. A kernel dies with a
-    /// test that it is no match for, but the others have nothing to do with that.
+    /// Boots each failed guest again. Returns the output of each failed guest. A kernel may die of
+    /// one test, and the other tests should still run.
     ///
     /// # Errors
-    /// [`Error::Guest`] when one does not come up.
+    /// [`Error::Guest`] if a guest does not start.
     pub fn reboot_failed(&self) -> Result<Vec<String>, Error> {
         self.guests.iter().filter_map(|guest| guest.reboot_failed().transpose()).collect()
     }
 
-    /// Whether a guest has died, so that who talks to it waits in vain.
+    /// Returns whether a guest has died, so that waiting for it is useless.
     pub fn has_lost_a_guest(&self) -> bool {
         self.guests.iter().any(Guest::has_ended)
     }
 
-    /// The network between them.
+    /// Returns the network of the guests.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// A TCP port that no earlier test has used.
+    /// Returns a TCP port that no earlier test has used.
     pub fn port(&self) -> u16 {
         self.next_port.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A command beside the guests, as an unprivileged user. `program` is found in `PATH` or is a
-    /// copy made by [`Testbed::install`], named by [`Testbed::installed`].
+    /// Creates a command beside the guests, as an unprivileged user. `program` is in `PATH`, or is
+    /// a copy of [`Testbed::install`] with the path of [`Testbed::installed`].
     pub fn unprivileged(&self, program: impl Into<OsString>) -> HostCommand {
         HostCommand::unprivileged(program.into(), self.folder.path().join("home").as_os_str())
     }
 
-    /// Copies a program to where an unprivileged user can run it.
+    /// Copies a program to a folder where an unprivileged user can run it.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be copied.
+    /// [`Error::Io`] if the program cannot be copied.
     pub fn install(&self, program: &Path) -> Result<(), Error> {
         let copy = self.installed(program);
         fs::copy(program, &copy).context(|| format!("copy {}", program.display()))?;
         set_mode(&copy, 0o755)
     }
 
-    /// Where [`Testbed::install`] has put the program of this file name.
+    /// Returns the path of an installed program.
     pub fn installed(&self, program: impl AsRef<Path>) -> PathBuf {
         self.folder.path().join(program.as_ref().file_name().unwrap_or_default())
     }
 
-    /// Starts to capture what goes over the bridge. `URXE_KERNEL_CAPTURES` names the folder of
-    /// captures that are kept, else the system's temporary folder.
+    /// Starts a capture of the bridge. `URXE_KERNEL_CAPTURES` is the folder of kept captures; the
+    /// default is the system's temporary folder.
     ///
     /// # Errors
     /// Those of starting `tcpdump`.

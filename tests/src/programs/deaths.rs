@@ -1,42 +1,42 @@
-//! What one side of `rdma_cm` is told when the other side's process is killed, by
-//! `tests/programs/cm_deaths.c`. `cm_deaths.tsv` beside it has a line for each state, with what is
-//! told where a kernel is left, where nobody is, and where a process is.
+//! The events of one side of `rdma_cm` after the other side's process is killed, by
+//! `tests/programs/cm_deaths.c`. `cm_deaths.tsv` has a line for each state. Its columns hold the
+//! events if a kernel remains on the killed side, if no process remains, and if another process of
+//! urxe remains.
 //!
-//! A kernel's connection manager outlives the process, and refuses or disconnects in its name at
-//! once. urxe's dies with it. What the peer has asked is then asked again, 16 times within 69 to
-//! 103 seconds, and ends with -110, as it does for a kernel whose host has died. What was connected
-//! stays so until it is used. Another process of urxe on the same address answers what the peer
-//! asks: it knows nothing of it.
+//! A kernel's connection manager outlives the process, and immediately rejects or disconnects on
+//! its behalf. The connection manager of urxe ends with the process. The surviving peer then
+//! repeats its request 16 times within 69 to 103 seconds and gets -110, as for a kernel whose host
+//! is down. An established connection stays until it is used. Another process of urxe on the same
+//! address replies that the connection is unknown.
 //!
-//! A step is what was done, what came of it, and in brackets, where it takes long, within which
-//! seconds.
+//! A step is an action, its result, and in brackets the range of seconds if it takes long.
 
-/// Who is left on the host of the process that was killed.
+/// What remains on the host of the killed process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaining {
-    /// A kernel, whose connection manager knows the connection.
+    /// A kernel, whose connection manager still has the connection.
     Kernel,
-    /// NoProcess: what is sent there is lost.
+    /// No process: packets to that host are lost.
     NoProcess,
-    /// Another process of urxe, which knows nothing of the connection.
+    /// Another process of urxe, without that connection.
     Process,
 }
 
 /// A line of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// The state that the process died in.
+    /// The state in which the process is killed.
     pub name: &'static str,
     steps: [&'static str; 3],
 }
 
-/// Unless a step says more. The longest are the message that is never acknowledged, and an answer
-/// to what is asked a second time.
+/// The default range. The longest steps are the unacknowledged message, and the reply to a repeated
+/// request.
 const SOON: &str = "0-20]";
 
 const EXPECTED: &str = include_str!("../../programs/cm_deaths.tsv");
 
-/// All states.
+/// Returns all states.
 pub fn states() -> impl Iterator<Item = State> {
     EXPECTED.lines().map(|line| {
         let mut columns = line.split('\t');
@@ -46,16 +46,16 @@ pub fn states() -> impl Iterator<Item = State> {
 }
 
 impl State {
-    /// Whether the passive side dies, so that the other is started after it.
+    /// Returns whether the passive side is killed, so that the other side starts second.
     #[must_use]
     pub fn is_passive(&self) -> bool {
         self.name.starts_with("p-")
     }
 
-    /// Compares what the side that stayed has said.
+    /// Checks the output of the surviving side.
     ///
     /// # Errors
-    /// What was said and what was due.
+    /// The actual and the expected steps.
     pub fn check(&self, left: Remaining, said: &str) -> Result<(), String> {
         let steps = match left {
             Remaining::Kernel => self.steps[0],
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// Whether a line is what a step says, in its time.
+/// Returns whether a line is this step, within its time.
 fn is_as(step: &str, line: &str) -> bool {
     let (what, bounds) = step.split_once(" [").unwrap_or((step, SOON));
     let seconds = bounds.trim_end_matches(']').split_once('-');
@@ -85,7 +85,7 @@ fn is_as(step: &str, line: &str) -> bool {
     said == what && ms.is_ok_and(|ms| (1_000 * least..=1_000 * most).contains(&ms))
 }
 
-/// The process that says it is in its state.
+/// Returns the process id from the line with which a process reports its state.
 #[must_use]
 pub fn process_of(said: &str) -> Option<i32> {
     said.lines().find_map(|line| line.strip_prefix("here, process ")?.parse().ok())

@@ -1,5 +1,5 @@
-//! The lists that CI plays: one of each kind, so that what breaks a service, an option or a way to
-//! wait is seen within seconds. The longer entries play [`pingpong::all`](super::pingpong::all) and
+//! The lists of pairs in CI: one pair of each kind, so that a broken service, option or way of
+//! waiting shows within seconds. The long tests run [`pingpong::all`](super::pingpong::all) and
 //! [`perftest::all`](super::perftest::all).
 
 use super::perftest::{Perftest, SERVICES};
@@ -10,7 +10,7 @@ fn pingpongs(of: &[(&'static str, &str)]) -> Vec<Pair> {
     of.iter().map(|(program, options)| Pingpong::new(program).with(options).pair()).collect()
 }
 
-/// Between two processes on the one default device.
+/// Returns pairs between two processes on the default device.
 #[must_use]
 pub fn on_one_address() -> Vec<Pair> {
     let mut pairs = pingpongs(&[
@@ -55,7 +55,7 @@ pub fn on_one_address() -> Vec<Pair> {
     pairs
 }
 
-/// Between two processes, each on an address of its own.
+/// Returns pairs between two processes, each on an address of its own.
 #[must_use]
 pub fn on_two_addresses() -> Vec<Pair> {
     let mut pairs = pingpongs(&[
@@ -69,8 +69,8 @@ pub fn on_two_addresses() -> Vec<Pair> {
     pairs
 }
 
-/// The program that is compiled on the spot against Debian's headers (`tests/programs/exchange.c`):
-/// a SEND, a READ and a WRITE.
+/// Returns pairs of the program `tests/programs/exchange.c`, compiled against Debian's headers: a
+/// SEND, a READ and a WRITE.
 #[must_use]
 pub fn exchanges() -> Vec<Pair> {
     let expects = Expects::Line("all as expected");
@@ -82,7 +82,8 @@ pub fn exchanges() -> Vec<Pair> {
     ["-s 1", "-s 4096", "-m 4096 -s 1000001"].map(exchange).into()
 }
 
-/// Between urxe and a kernel, both roles: emulated machines are slow.
+/// Returns pairs between urxe and a kernel in both roles. The list is short because emulated
+/// machines are slow.
 #[must_use]
 pub fn with_kernels() -> Vec<Pair> {
     let mut pairs = pingpongs(&[
@@ -105,14 +106,14 @@ fn few(program: &'static str, service: &'static str) -> Perftest {
     Perftest::new(program, service).messages(16)
 }
 
-/// All programs, services and options that a kernel has as well.
+/// Returns pairs with all programs, services and options that a kernel supports.
 #[must_use]
 pub fn all_with_kernels() -> Vec<Pair> {
     let mut pairs = Vec::new();
     for program in ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong", "ibv_ud_pingpong"] {
         let usual = |options: &str| Pingpong::new(program).with("-c -n 20").with(options);
         for events in ["", "-e"] {
-            // Datagrams have no path MTU to agree on.
+            // Datagrams have no path MTU option.
             let each: &[&str] = match program {
                 "ibv_ud_pingpong" => &["-s 1", "-s 4096"],
                 _ => &[
@@ -148,7 +149,7 @@ pub fn all_with_kernels() -> Vec<Pair> {
             ];
             for (option, _) in options.iter().filter(|(_, has)| *has) {
                 let size = if option.contains("-I") { 64 } else { 2048 };
-                // Datagrams are no longer than the path MTU.
+                // Datagrams fit the path MTU.
                 let size = if *service == "UD" && option.contains("-m") { 256 } else { size };
                 pairs.push(new().size(size).with(option).pair());
             }

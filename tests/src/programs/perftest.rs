@@ -2,15 +2,14 @@
 
 use super::{Expects, Pair};
 
-/// Messages of each queue pair: a multiple of every posting list used here, which perftest asks
-/// for.
+/// Messages of each queue pair: a multiple of every posting list used here, as perftest requires.
 const MESSAGES: u64 = 96;
 /// The largest size of `-a`; the smallest is 2.
 const LARGEST: u64 = 8 << 20;
-/// A datagram is one packet.
+/// The largest size of a datagram, which is one packet.
 const LARGEST_DATAGRAM: u64 = 4096;
 
-/// One of them, with what changes its rows, and options that do not.
+/// A program with the options that change its rows, and further options.
 #[derive(Clone, Debug)]
 pub struct Perftest {
     program: &'static str,
@@ -22,37 +21,37 @@ pub struct Perftest {
 }
 
 impl Perftest {
-    /// Messages of 2048 bytes.
+    /// Creates a run with messages of 2048 bytes.
     #[must_use]
     pub fn new(program: &'static str, connection: &'static str) -> Self {
         Self { program, connection, size: Some(2048), qps: 1, messages: MESSAGES, more: Vec::new() }
     }
 
-    /// Messages of another size.
+    /// Sets the message size.
     #[must_use]
     pub fn size(self, bytes: u64) -> Self {
         Self { size: Some(bytes), ..self }
     }
 
-    /// All sizes.
+    /// Runs all sizes.
     #[must_use]
     pub fn all_sizes(self) -> Self {
         Self { size: None, ..self }
     }
 
-    /// With several queue pairs.
+    /// Sets the number of queue pairs.
     #[must_use]
     pub fn qps(self, qps: u64) -> Self {
         Self { qps, ..self }
     }
 
-    /// Another number of messages of each queue pair.
+    /// Sets the number of messages of each queue pair.
     #[must_use]
     pub fn messages(self, messages: u64) -> Self {
         Self { messages, ..self }
     }
 
-    /// With these options more.
+    /// Adds options.
     #[must_use]
     pub fn with(mut self, options: &str) -> Self {
         self.more.extend(options.split_whitespace().map(str::to_owned));
@@ -64,7 +63,7 @@ impl Perftest {
     }
 
     fn sizes(&self) -> Vec<u64> {
-        // Both directions together, then each.
+        // The sum of both directions, then each direction.
         let times = if self.more.iter().any(|option| option == "--report-both") { 3 } else { 1 };
         self.sizes_once().repeat(times)
     }
@@ -78,7 +77,7 @@ impl Perftest {
         }
     }
 
-    /// The pair. No warning about the processor's clock (`-F`).
+    /// Returns the pair. `-F` suppresses the warning about the processor's clock.
     #[must_use]
     pub fn pair(self) -> Pair {
         let mut options = format!("-F -c {} -n {}", self.connection, self.messages);
@@ -97,14 +96,14 @@ impl Perftest {
     }
 }
 
-/// The columns of a client's last row: bytes, messages, and the figures.
+/// Returns the columns of a client's last row: bytes, messages, and the figures.
 #[must_use]
 pub fn figures(client: &str) -> Option<Vec<f64>> {
     let row = client.lines().rfind(|line| super::row(line).is_some())?;
     row.split_whitespace().map(|column| column.parse().ok()).collect()
 }
 
-/// Every program with the services that it has. XRC is last: `rdma_rxe` has none.
+/// Every program with its services. XRC is last, because `rdma_rxe` does not support XRC.
 pub const SERVICES: [(&str, &[&str]); 8] = [
     ("ib_write_bw", &["RC", "UC", "XRC"]),
     ("ib_read_bw", &["RC", "XRC"]),
@@ -116,7 +115,7 @@ pub const SERVICES: [(&str, &[&str]); 8] = [
     ("ib_atomic_lat", &["RC", "XRC"]),
 ];
 
-/// Options that each program has, one at a time.
+/// Options of every program, one at a time.
 const OPTIONS: [&str; 12] = [
     "-x 0",
     "-x 1",
@@ -131,8 +130,8 @@ const OPTIONS: [&str; 12] = [
     "-S 3",
     "--pkey_index=0",
 ];
-/// Those that bandwidth has besides. Its warm-up waits for a completion that it asks for only if it
-/// asks for all (`-Q 1`).
+/// Further options of the bandwidth programs. The warm-up waits for a completion that only `-Q 1`
+/// requests.
 const OPTIONS_BW: [&str; 8] = [
     "--report_gbits",
     "-N",
@@ -143,10 +142,10 @@ const OPTIONS_BW: [&str; 8] = [
     "--mr_per_qp",
     "--perform_warm_up -Q 1",
 ];
-/// Those that latency has besides.
+/// Further options of the latency programs.
 const OPTIONS_LAT: [&str; 5] = ["-U", "-H", "-C", "--latency_gap=10", "--perform_warm_up"];
-/// Every program and service: what can be varied together, in all combinations; all sizes; and each
-/// option alone.
+/// Returns pairs for every program and service: all combinations of the main options, all sizes,
+/// and each other option alone.
 #[must_use]
 pub fn all() -> Vec<Pair> {
     let mut pairs = Vec::new();
@@ -158,12 +157,12 @@ pub fn all() -> Vec<Pair> {
             let both: &[&str] = if program.ends_with("_bw") { &["", "-b"] } else { &[""] };
             if !new().is_atomic() {
                 for (events, both) in events.iter().flat_map(|e| both.iter().map(move |b| (e, b))) {
-                    // 16 MiB for each message that there is of all sizes.
+                    // All sizes together are 16 MiB for each message.
                     pairs.push(new().all_sizes().messages(16).with(events).with(both).pair());
                 }
             }
             let own: &[&str] = if program.ends_with("_bw") { &OPTIONS_BW } else { &OPTIONS_LAT };
-            // A datagram is no longer than the path MTU.
+            // A datagram fits the path MTU.
             let size = |option: &str| {
                 if connection == "UD" && option.starts_with("-m") { 256 } else { 2048 }
             };
@@ -173,7 +172,7 @@ pub fn all() -> Vec<Pair> {
             let own = of_its_own(program)
                 .iter()
                 .filter(|option| connection != "UC" || **option != "--odp");
-            // What finds no receive is lost where nobody asks for it again: there are as many as
+            // An unreliable message without a receive is lost. So there are as many receives as
             // messages.
             let depth = |option: &str| {
                 if ["UC", "UD"].contains(&connection) && option.contains("-r ") {
@@ -192,7 +191,7 @@ pub fn all() -> Vec<Pair> {
     pairs
 }
 
-/// Options of one program, beside those of all.
+/// Returns further options of one program.
 fn of_its_own(program: &str) -> &'static [&'static str] {
     match program {
         "ib_send_bw" => &["--recv_post_list=4 -r 64", "--inline_recv=32", "--odp", "-r 8 -t 4"],
@@ -203,8 +202,8 @@ fn of_its_own(program: &str) -> &'static [&'static str] {
     }
 }
 
-/// Events, both directions, several queue pairs, lists, inline data and a shared receive queue, as
-/// far as the program has them.
+/// Adds pairs for all combinations of events, both directions, several queue pairs, lists, inline
+/// data and a shared receive queue that the program supports.
 fn combine(pairs: &mut Vec<Pair>, program: &'static str, connection: &'static str) {
     let if_so = |condition: bool, option| if condition { vec!["", option] } else { vec![""] };
     let is_bw = program.ends_with("_bw");
@@ -214,7 +213,7 @@ fn combine(pairs: &mut Vec<Pair>, program: &'static str, connection: &'static st
         if_so(is_bw, "-b"),
         if_so(is_bw, "-l 8"),
         if_so(sends || program.contains("write"), "-I 64"),
-        // XRC is always over one.
+        // XRC always uses a shared receive queue.
         if_so(sends && ["RC", "UD"].contains(&connection), "--use-srq -r 512"),
     ];
     for qps in if is_bw { &[1, 4][..] } else { &[1][..] } {
@@ -226,9 +225,9 @@ fn combine(pairs: &mut Vec<Pair>, program: &'static str, connection: &'static st
                 .collect();
         }
         for options in some {
-            // Whatever depth is asked for, perftest posts no more receives than one queue pair has
-            // messages (perftest_parameters.c), here for those of four: datagrams that find none
-            // are lost, with the kernel's device (rxe_resp.c) as well.
+            // perftest never posts more receives than one queue pair has messages
+            // (perftest_parameters.c). Here they serve four queue pairs, and datagrams without a
+            // receive are lost, with the kernel's device (rxe_resp.c) as well.
             if connection == "UD" && *qps > 1 && options.contains("srq") {
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use super::{Expects, Pair};
 
-/// One of them, with its options.
+/// A program with its options.
 #[derive(Clone, Debug)]
 pub struct Pingpong {
     program: &'static str,
@@ -10,20 +10,20 @@ pub struct Pingpong {
 }
 
 impl Pingpong {
-    /// As it is without options, but for fewer messages.
+    /// Creates a run without options.
     #[must_use]
     pub fn new(program: &'static str) -> Self {
         Self { program, options: Vec::new() }
     }
 
-    /// With these options more.
+    /// Adds options.
     #[must_use]
     pub fn with(mut self, options: &str) -> Self {
         self.options.extend(options.split_whitespace().map(str::to_owned));
         self
     }
 
-    /// The pair.
+    /// Returns the pair.
     #[must_use]
     pub fn pair(self) -> Pair {
         let expects = if self.program == "ibv_xsrq_pingpong" {
@@ -35,8 +35,7 @@ impl Pingpong {
     }
 }
 
-/// What each can do beside messages of its usual size: its own features, where they go together,
-/// and sizes.
+/// The features and sizes of each program, and the features that work together.
 const FEATURES: [(&str, &[&str]); 5] = [
     (
         "ibv_rc_pingpong",
@@ -51,8 +50,8 @@ const FEATURES: [(&str, &[&str]); 5] = [
     ("ibv_xsrq_pingpong", &["", "-o", "-s 1"]),
 ];
 
-/// Each with every feature, over every path MTU, with and without `-e`, without `-g` and with each
-/// GID index; with validation where it can and without.
+/// Returns each program with every feature and path MTU, with and without `-e`, without `-g` and
+/// with each GID index, and with and without validation.
 #[must_use]
 pub fn all() -> Vec<Pair> {
     let mut pairs = Vec::new();
@@ -60,7 +59,7 @@ pub fn all() -> Vec<Pair> {
         let is_xrc = program == "ibv_xsrq_pingpong";
         let checks: &[&str] = if is_xrc { &[""] } else { &["", "-c"] };
         for events in ["", "-e"] {
-            // An address handle of RoCE must not be without a GID, say rdma-core's own tests.
+            // An address handle of RoCE needs a GID, according to rdma-core's own tests.
             let gids: &[&str] = if program == "ibv_ud_pingpong" {
                 &["-g 0", "-g 1"]
             } else {
@@ -76,7 +75,7 @@ pub fn all() -> Vec<Pair> {
                         checks.iter().map(|check| usual().with(feature).with(check).pair()),
                     );
                 }
-                // Datagrams have no path MTU to agree on.
+                // Datagrams have no path MTU option.
                 let mtus: &[u32] =
                     if program == "ibv_ud_pingpong" { &[] } else { &[256, 512, 1024, 2048, 4096] };
                 let checked = checks[checks.len() - 1];

@@ -1,6 +1,6 @@
-//! What `tests/programs/refusals.c` says of each kind of bad input, and what was expected:
-//! `refusals.tsv` beside it has a line for each case, with urxe's answer and, where it is another,
-//! the original's (rdma-core 44 over `rdma_rxe`; "A | B" where kernels differ) and why.
+//! The expected answers to bad input, which `tests/programs/refusals.c` prints. `refusals.tsv` has
+//! a line for each case: the answer of urxe, and, where they differ, the answer of the original
+//! (rdma-core 44 over `rdma_rxe`; "A | B" where kernels differ) and the reason.
 
 /// A case.
 struct Case<'a> {
@@ -20,15 +20,15 @@ fn expected() -> impl Iterator<Item = Case<'static>> {
     })
 }
 
-/// Compares what the program has said over urxe.
+/// Checks the output of the program over urxe.
 ///
 /// # Errors
-/// The cases whose answers are others, missing or unexpected.
+/// The cases with another answer, missing and unexpected cases.
 pub fn check_urxe(said: &str) -> Result<(), String> {
     check(said, expected().map(|case| (case.name, case.urxe)))
 }
 
-/// Compares what the program has said over a kernel's device.
+/// Checks the output of the program over a kernel's device.
 ///
 /// # Errors
 /// As [`check_urxe`].

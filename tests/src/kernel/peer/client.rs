@@ -1,4 +1,4 @@
-//! The client: names the operations, posts them, judges what comes back.
+//! The client: announces the operations, posts them, and checks their results.
 
 use std::net::{TcpStream, ToSocketAddrs};
 
@@ -10,7 +10,7 @@ use super::{
     wire::{BEFORE_FLUSH, Control, Endpoint, FILL},
 };
 
-/// The server's region, from its `go` line.
+/// The server's region, from the `go` line.
 struct Region {
     addr: u64,
     length: u32,
@@ -18,12 +18,11 @@ struct Region {
     windows: Vec<Rkey>,
 }
 
-/// Plays against the server at `host`; whether all went as it should. One line for each operation
-/// goes to standard output.
+/// Runs the operations against the server at `host`. Returns whether all operations succeeded.
+/// Prints one line for each operation on standard output.
 ///
 /// # Errors
-/// [`PeerError`]: the play could not go on. What goes wrong with the operations themselves is in
-/// the output.
+/// [`PeerError`] if the client could not continue. Faults of the operations are in the output.
 pub fn run_client(config: &PeerConfig, plan: &ClientConfig, host: &str) -> Result<bool, PeerError> {
     let resources = Resources::open(config, if plan.inline { plan.size } else { 0 })?;
     let addresses: Vec<_> = (host, config.port).to_socket_addrs()?.collect();
@@ -46,8 +45,8 @@ pub fn run_client(config: &PeerConfig, plan: &ClientConfig, host: &str) -> Resul
             Err(wrong) => {
                 println!("FAILED {operation} {size} {count}: {wrong}");
                 all_right = false;
-                // After a completion in error the queue pair is in error: nothing more can be
-                // played.
+                // After a completion in error, the queue pair is in the error state, and no
+                // operation can follow.
                 break;
             }
         }
@@ -84,7 +83,7 @@ fn request(
     }
 }
 
-/// `go <addr, hex> <length> <rkey, hex>...`
+/// Parses `go <addr, hex> <length> <rkey, hex>...`.
 fn parse_go(line: &str) -> Option<Region> {
     let mut words = line.strip_prefix("go ")?.split(' ');
     let addr = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -94,7 +93,7 @@ fn parse_go(line: &str) -> Option<Region> {
     Some(Region { addr, length, rkey, windows: keys.collect::<Option<_>>()? })
 }
 
-/// Keeps `depth` messages outstanding until all are completed, or one fails.
+/// Keeps `depth` messages outstanding until all have completed, or one fails.
 fn run(
     resources: &Resources,
     plan: &ClientConfig,
@@ -148,8 +147,7 @@ fn run(
     Ok(outcome)
 }
 
-/// Writes by the key of a window that was invalidated, as message `count`; it is wrong whatever
-/// comes of it.
+/// Writes with the key of an invalidated window, as message `count`. Every outcome is a fault.
 fn write_by_stale_key(
     resources: &Resources,
     plan: &ClientConfig,
@@ -176,7 +174,7 @@ fn write_by_stale_key(
     }
 }
 
-/// What message `done` brought back.
+/// Checks the result of message `done`.
 fn check(
     resources: &Resources,
     operation: Operation,

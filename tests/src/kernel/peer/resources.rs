@@ -16,22 +16,22 @@ use super::{
     wire::{Endpoint, FILL, pattern},
 };
 
-/// Largest message, and all slots together.
+/// The largest message, and the length of all slots, in bytes.
 pub(super) const BUFFER_MAX: u32 = 8 << 20;
 
-/// Sends outstanding and receives posted.
+/// The maximum number of outstanding sends and of posted receives.
 pub(super) const DEPTH_MAX: u32 = 64;
 
-/// Longer than any retransmission of a test takes, shorter than its time limit.
+/// Longer than any retransmission of a test, shorter than the time limit of a test.
 const STALL_LIMIT: Duration = Duration::from_secs(20);
 
-/// Bytes before and behind the slots that the peer is not told of, and may not write.
+/// The guard bytes before and behind the slots, which the peer must not write.
 const GUARD: usize = 4096;
 
-/// Where the region begins for peers: an address with bits above the 32nd, as programs have them.
+/// The region's first address for peers, with bits above the 32nd, as in real programs.
 const IOVA: u64 = 0x7fed_cba0_0000;
 
-/// See the module.
+/// A device with one region and one queue pair.
 pub(super) struct Resources {
     device: Device,
     pd: ProtectionDomain,
@@ -43,8 +43,8 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// Opens the device, makes everything, brings the queue pair to INIT. `inline`: bytes that a
-    /// send may carry inline.
+    /// Opens the device, creates all objects, and brings the queue pair to INIT. A send may carry
+    /// `inline` bytes inline.
     pub(super) fn open(config: &PeerConfig, inline: u32) -> Result<Self, PeerError> {
         let mut builder = Device::builder();
         if config.patient {
@@ -70,7 +70,7 @@ impl Resources {
         Ok(Self { device, pd, cq, qp, region, sges: config.sges, last_completion })
     }
 
-    /// What the peer needs to connect.
+    /// Returns the values that the peer needs to connect.
     pub(super) fn endpoint(&self) -> Endpoint {
         Endpoint(self.qp.endpoint())
     }
@@ -96,18 +96,18 @@ impl Resources {
         Ok(self.qp.connect(&peer.0, &options)?)
     }
 
-    /// The address of the first slot, as the peer names it.
+    /// Returns the address of the first slot for the peer.
     pub(super) fn addr(&self) -> u64 {
         self.region.iova() + GUARD as u64
     }
 
-    /// The peer's key to the region.
+    /// Returns the region's remote key.
     pub(super) fn rkey(&self) -> Rkey {
         self.region.rkey()
     }
 
-    /// `size` bytes at `offset` of the slots, in as many pieces as configured, the last being the
-    /// largest.
+    /// Returns `size` bytes at `offset` of the slots, in the configured number of pieces, of which
+    /// the last is the largest.
     pub(super) fn pieces(
         &self,
         offset: usize,
@@ -125,7 +125,7 @@ impl Resources {
             .collect()
     }
 
-    /// A window over `size` bytes at `offset` of the slots, bound.
+    /// Binds a window over `size` bytes at `offset` of the slots.
     pub(super) fn bind_window(
         &self,
         kind: MwType,
@@ -165,10 +165,10 @@ impl Resources {
         self.qp.post_recv(&request).map_err(|source| PeerError::Post { message, source })
     }
 
-    /// The next completion, if there is one.
+    /// Polls the next completion.
     ///
     /// # Errors
-    /// [`PeerError::Stalled`] when none has come for [`STALL_LIMIT`].
+    /// [`PeerError::Stalled`] if none has come for [`STALL_LIMIT`].
     pub(super) fn poll(&self) -> Result<Option<Completion>, PeerError> {
         if let Some(completion) = self.cq.poll_one()? {
             self.last_completion.set(Instant::now());
@@ -177,18 +177,18 @@ impl Resources {
         if self.last_completion.get().elapsed() > STALL_LIMIT {
             return Err(PeerError::Stalled { limit: STALL_LIMIT, counters: self.counters() });
         }
-        // The guests need the processor more than this loop does.
+        // The guests need the processor more than this loop.
         std::thread::yield_now();
         Ok(None)
     }
 
-    /// Fills the whole region as before an operation, and begins to wait for its completions.
+    /// Fills the whole region with the initial value, and restarts the time limit for completions.
     pub(super) fn clear(&self) -> Result<(), PeerError> {
         self.last_completion.set(Instant::now());
         Ok(self.region.write(0, &vec![FILL; self.region.len()])?)
     }
 
-    /// Writes a message at `offset` of the region.
+    /// Writes a message at `offset` of the slots.
     pub(super) fn fill(&self, offset: usize, message: u32, size: u32) -> Result<(), PeerError> {
         let bytes: Vec<u8> = (0..size as usize).map(|byte| pattern(message, byte)).collect();
         Ok(self.region.write(GUARD + offset, &bytes)?)
@@ -204,12 +204,12 @@ impl Resources {
         Ok(bytes)
     }
 
-    /// The eight bytes at the region's start.
+    /// Returns the first eight bytes of the slots.
     pub(super) fn counter(&self) -> Result<u64, PeerError> {
         Ok(self.region.load_u64(GUARD)?)
     }
 
-    /// Whether `message` stands at `offset`.
+    /// Returns whether `message` is at `offset`.
     pub(super) fn verify(
         &self,
         offset: usize,
@@ -222,7 +222,7 @@ impl Resources {
         Ok(wrong.map_or(Ok(()), |byte| Err(Mismatch::Byte { message, byte })))
     }
 
-    /// Whether nothing but the first `used` bytes of the region has changed since it was cleared.
+    /// Returns whether nothing but the first `used` bytes of the slots has changed.
     pub(super) fn verify_outside(&self, used: usize) -> Result<Result<(), Mismatch>, PeerError> {
         for (from, to) in [(0, GUARD), (GUARD + used, self.region.len())] {
             let mut bytes = vec![0; to - from];
@@ -234,7 +234,7 @@ impl Resources {
         Ok(Ok(()))
     }
 
-    /// All counters of the device, each with its name before it.
+    /// Returns all counters of the device, each name followed by the value.
     pub(super) fn counters(&self) -> String {
         Counters::line_of(&self.device)
     }

@@ -1,4 +1,4 @@
-//! The server: prepares memory and receives for each operation, and judges what they did.
+//! The server: prepares memory and receives for each operation, and checks the results.
 
 use std::{
     net::{Ipv6Addr, TcpListener},
@@ -14,7 +14,7 @@ use super::{
     wire::{Control, Endpoint, MISS_VALUE, WINDOWS_MAX},
 };
 
-/// One operation of the client's.
+/// One operation of the client.
 struct Serving {
     operation: Operation,
     size: u32,
@@ -22,11 +22,11 @@ struct Serving {
     slots: u32,
 }
 
-/// Serves one client; whether all of its operations went as they should. Says `listening <port>` on
-/// standard output when it may come.
+/// Serves one client. Returns whether all operations succeeded. Prints `listening <port>` on
+/// standard output when the client may connect.
 ///
 /// # Errors
-/// [`PeerError`]: the play could not go on.
+/// [`PeerError`] if the server could not continue.
 pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
     let resources = Resources::open(config, 0)?;
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, config.port))?;
@@ -63,7 +63,7 @@ pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
     }
 }
 
-/// `peer 1 <endpoint> mtu <bytes> rd_atomic <n>`
+/// Parses `peer 1 <endpoint> mtu <bytes> rd_atomic <n>`.
 fn parse_hello(line: &str) -> Option<(Endpoint, PathMtu, u8)> {
     let words: Vec<_> = line.split(' ').collect();
     let ["peer", "1", endpoint, "mtu", mtu, "rd_atomic", rd_atomic] = words[..] else {
@@ -74,7 +74,7 @@ fn parse_hello(line: &str) -> Option<(Endpoint, PathMtu, u8)> {
     Some((endpoint.parse().ok()?, path_mtu, rd_atomic.parse().ok()?))
 }
 
-/// `op <name> <size> <count>`
+/// Parses `op <name> <size> <count>`.
 fn parse_op(line: &str) -> Option<Serving> {
     let words: Vec<_> = line.split(' ').collect();
     let ["op", name, size, count] = words[..] else { return None };
@@ -125,14 +125,14 @@ impl Serving {
             Ok(())
         };
         if control.read_line()? != "done" {
-            // A failed operation leaves nothing to checker.
+            // After a failed operation there is nothing to check.
             return Ok(Ok(()));
         }
         let left = self.check_memory(resources)?;
         Ok(received.and(left))
     }
 
-    /// One window a message, over its slot; empty messages have none of their own.
+    /// Binds one window for each message over its slot; windows of empty messages cover all slots.
     fn bind_windows(&self, resources: &Resources) -> Result<Vec<MemoryWindow>, PeerError> {
         let access =
             if self.operation.is_read() { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
@@ -167,7 +167,7 @@ impl Serving {
         resources.post_recv(message, &pieces)
     }
 
-    /// Polls the completions of the client's messages, and posts receives anew.
+    /// Polls the completions of the client's messages, and posts further receives.
     fn receive_all(
         &self,
         resources: &Resources,
@@ -182,7 +182,8 @@ impl Serving {
                 if over {
                     return Ok(outcome.and(Err(Mismatch::Missing { done, count: self.count })));
                 }
-                // One more poll after the client's last word: its messages came before it.
+                // The client's messages precede its last line, so one more poll finds all
+                // completions.
                 over = control.has_line()?;
                 continue;
             };
@@ -211,7 +212,7 @@ impl Serving {
         done: u32,
         windows: &[MemoryWindow],
     ) -> Result<Result<(), Mismatch>, PeerError> {
-        // Of the operations that take receives, SEND with invalidate alone has windows.
+        // Among operations with receives, only SEND with invalidate has windows.
         let invalidated = windows.get(done as usize).map(MemoryWindow::rkey);
         let opcode =
             if self.operation.is_send() { WcOpcode::Recv } else { WcOpcode::RecvRdmaWithImm };
@@ -232,7 +233,7 @@ impl Serving {
         }
     }
 
-    /// What the operation left behind in memory.
+    /// Checks the memory after the operation.
     fn check_memory(&self, resources: &Resources) -> Result<Result<(), Mismatch>, PeerError> {
         if let Err(wrong) = resources.verify_outside(self.offset(self.slots))? {
             return Ok(Err(wrong));
@@ -247,7 +248,7 @@ impl Serving {
         }
         if self.operation.is_write() || self.operation.is_read() {
             for slot in 0..self.slots {
-                // The last message of a slot is the last one k below count with k % slots == slot.
+                // The last message of a slot is the largest k below count with k % slots == slot.
                 let last = (self.count - 1 - slot) / self.slots * self.slots + slot;
                 let message = if self.operation.is_write() { last } else { slot };
                 if let Err(wrong) = resources.verify(self.offset(slot), message, self.size)? {

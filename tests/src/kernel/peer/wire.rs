@@ -1,5 +1,5 @@
-//! The control protocol's lines, the operations and the pattern. The reference is the comment in
-//! `peer.c`.
+//! The lines of the control protocol, the operations and the pattern. The comment in `peer.c` is
+//! the reference.
 
 use std::{
     fmt,
@@ -13,16 +13,16 @@ use urxe::{Psn, QpEndpoint, Qpn};
 
 use super::PeerError;
 
-/// What memory holds before an operation.
+/// The value of every byte before an operation.
 pub(super) const FILL: u8 = 0xee;
 
 /// The `wr_id` of the WRITE that a FLUSH follows.
 pub(super) const BEFORE_FLUSH: u64 = u64::MAX;
 
-/// Memory windows of an operation.
+/// The maximum number of memory windows of an operation.
 pub(super) const WINDOWS_MAX: u32 = 32;
 
-/// What CAS_MISS finds.
+/// The value that CAS_MISS finds.
 pub(super) const MISS_VALUE: u64 = 0x1122_3344_5566_7788;
 
 /// An operation by its name in the protocol.
@@ -88,13 +88,13 @@ impl Operation {
         matches!(self, Self::Read | Self::WindowRead)
     }
 
-    /// Whether each message has a memory window of its own.
+    /// Returns whether each message has a memory window of its own.
     pub(super) fn is_windowed(self) -> bool {
         matches!(self, Self::WindowWrite | Self::Window1Write | Self::WindowRead)
             || self.invalidates()
     }
 
-    /// Whether each message takes its window's key away.
+    /// Returns whether each message invalidates the key of its window.
     pub(super) fn invalidates(self) -> bool {
         matches!(self, Self::SendInv | Self::InvThenWrite)
     }
@@ -107,13 +107,13 @@ impl Operation {
         matches!(self, Self::SendImm | Self::WriteImm)
     }
 
-    /// Whether each message takes one of the server's receives.
+    /// Returns whether each message consumes a receive of the server.
     pub(super) fn takes_receive(self) -> bool {
         self.is_send() || self.has_imm()
     }
 
-    /// What the k-th atomic operation finds in the counter, and after `count` of them what is
-    /// there.
+    /// Returns the value that the k-th atomic operation finds, which is also the value after k
+    /// operations.
     pub(super) fn counter_at(self, k: u32) -> u64 {
         match self {
             Self::FetchAdd => 3 * u64::from(k),
@@ -137,7 +137,7 @@ impl FromStr for Operation {
     }
 }
 
-/// Byte `byte` of message `message`.
+/// Returns byte `byte` of message `message`.
 #[must_use]
 pub fn pattern(message: u32, byte: usize) -> u8 {
     // Only the low 32 bits of the index matter.
@@ -145,8 +145,8 @@ pub fn pattern(message: u32, byte: usize) -> u8 {
     (sum.wrapping_add((byte as u32).wrapping_mul(0x85eb_ca6b)) >> 24) as u8
 }
 
-/// What the two ends tell each other before they connect, in the text that `ibv_rc_pingpong`
-/// exchanges.
+/// The values that the two ends exchange before they connect, in the text form of
+/// `ibv_rc_pingpong`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Endpoint(pub QpEndpoint);
 
@@ -159,7 +159,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A text that is no endpoint.
+/// A text that is not an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an endpoint: LID:QPN:PSN:GID in hexadecimal")]
 pub(super) struct NotAnEndpoint;
@@ -200,7 +200,7 @@ impl Control {
         Ok(self.stream.write_all(format!("{line}\n").as_bytes())?)
     }
 
-    /// The next line, without its end; empty when the other end is gone.
+    /// Reads the next line without its end. Returns an empty line if the other end is gone.
     pub(super) fn read_line(&mut self) -> Result<String, PeerError> {
         let mut line = String::new();
         self.reader.read_line(&mut line)?;
@@ -208,7 +208,7 @@ impl Control {
         Ok(line)
     }
 
-    /// Whether there is a line to read_line, or the other end is gone.
+    /// Returns whether a line can be read, or the other end is gone.
     pub(super) fn has_line(&self) -> Result<bool, PeerError> {
         self.stream.set_nonblocking(true)?;
         let peeked = self.stream.peek(&mut [0]);
