@@ -1,4 +1,4 @@
-//! One test: what it does in the testbed, and what is told when it fails.
+//! A test case in the testbed, and the report of its failure.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -8,22 +8,22 @@ use urxe_tests::kernel::{Error, Finished, Guest, Series, Testbed};
 /// Why a test failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// A command, or the harness.
+    /// A command or the harness failed.
     #[error(transparent)]
     Harness(#[from] Error),
-    /// Counters moved though nothing was lost.
+    /// Counters moved although nothing was lost.
     #[error("trouble on a clean link: {counters}")]
     Trouble { counters: String },
-    /// Packets did not arrive, or not with an ICRC that holds.
+    /// Packets did not arrive, or arrived with a wrong ICRC.
     #[error("{sent} packets sent, {received} received ({counts})")]
     Lost { sent: u64, received: u64, counts: String },
-    /// An output without what it should contain.
+    /// An output lacks the expected text.
     #[error("`{command}` said\n{output}\nbut not: {wanted}")]
     MissingOutput { command: String, output: String, wanted: String },
-    /// A pair of programs did not do what it should.
+    /// A pair of programs failed.
     #[error("{0}")]
     Program(String),
-    /// Some of many pairs.
+    /// Some of several pairs failed.
     #[error("{failed} of {of} pairs failed:\n{what}")]
     Pairs { failed: usize, of: usize, what: String },
 }
@@ -38,7 +38,7 @@ impl Failure {
         Self::MissingOutput { command, output, wanted }
     }
 
-    /// Fails if some of so many pairs have.
+    /// Fails if some of `of` pairs have failed.
     pub fn of_pairs(failed: &[String], of: usize) -> Result<(), Self> {
         if failed.is_empty() {
             return Ok(());
@@ -47,7 +47,7 @@ impl Failure {
     }
 }
 
-/// Fails if an output is without what it should contain.
+/// Fails if an output lacks the expected text.
 pub fn must_contain(command: &str, output: &str, wanted: &str) -> Result<(), Failure> {
     if output.contains(wanted) {
         Ok(())
@@ -56,7 +56,7 @@ pub fn must_contain(command: &str, output: &str, wanted: &str) -> Result<(), Fai
     }
 }
 
-/// The output of a command that must have succeeded and said all of these.
+/// Returns the output of a command, which must have succeeded and printed all of these texts.
 pub fn output_with(finished: Finished, wanted: &[&str]) -> Result<String, Failure> {
     let command = finished.command.clone();
     let output = finished.ok()?;
@@ -65,14 +65,14 @@ pub fn output_with(finished: Finished, wanted: &[&str]) -> Result<String, Failur
 }
 
 type Body = dyn Fn(&Testbed) -> Result<(), Failure> + Send;
-/// A test with one guest.
+/// The body of a test with one guest.
 pub type GuestBody = fn(&Testbed, &Guest) -> Result<(), Failure>;
 
 /// A named test.
 pub struct Case {
     name: String,
     body: Box<Body>,
-    /// It is left out unless it is asked for.
+    /// Whether the test is skipped unless requested.
     is_long: bool,
 }
 
@@ -84,17 +84,17 @@ impl Case {
         Self { name: name.into(), body: Box::new(body), is_long: false }
     }
 
-    /// A test with the guest of a series.
+    /// Creates a test with the guest of a series.
     pub fn with_guest(name: String, series: Series, body: GuestBody) -> Self {
         Self::new(name, move |testbed| body(testbed, testbed.guest(series)))
     }
 
-    /// The same, left out unless it is asked for.
+    /// Makes the test one that is skipped unless requested.
     pub fn long(self) -> Self {
         Self { is_long: true, ..self }
     }
 
-    /// For libtest-mimic; without a testbed it can be listed only.
+    /// Converts the test for libtest-mimic. Without a testbed, the test can only be listed.
     pub fn trial(self, testbed: Option<Arc<Testbed>>) -> Trial {
         let is_long = self.is_long;
         let trial = Trial::test(self.name.clone(), move || {
@@ -104,8 +104,9 @@ impl Case {
         trial.with_ignored_flag(is_long)
     }
 
-    /// A test during which a guest died or went astray is run once more on a new one: emulated
-    /// kernels panic now and then of themselves, and one that panics of what we send does so again.
+    /// Runs the test. If a guest died or was corrupted meanwhile, the test runs once more with a
+    /// new guest. Emulated kernels sometimes panic on their own, but a kernel that panics because
+    /// of our packets does so again.
     fn run(&self, testbed: &Testbed) -> Result<(), Failed> {
         let Err(text) = self.attempt(testbed) else { return Ok(()) };
         let dead = testbed.reboot_failed().map_err(|error| format!("{text}\n{error}"))?;
@@ -118,7 +119,7 @@ impl Case {
         Err(format!("{text}\n{}", dead.join("\n")).into())
     }
 
-    /// Runs it; its failure with what the guests have to say.
+    /// Runs the test once. A failure includes the guests' logs.
     fn attempt(&self, testbed: &Testbed) -> Result<(), String> {
         let capture = testbed.capture(&self.name).map_err(|error| error.to_string())?;
         let Err(failure) = (self.body)(testbed) else {

@@ -1,9 +1,9 @@
-//! What a clean link must show: no end retries or drops anything, and each packet that one end
-//! sends another counts as received.
+//! The properties of a clean link: no end retries or drops anything, and every sent packet counts
+//! as received.
 //!
-//! A kernel that finds a wrong ICRC says nothing about it, neither in its log nor in a counter of
-//! its own (6.1 and 6.12 alike): it drops the packet before it counts it as received. So the counters_during
-//! must check_all_received over all ends, to the packet.
+//! A kernel that finds a wrong ICRC neither logs nor counts it (6.1 and 6.12 alike); it drops the
+//! packet before counting it as received. So the sums of sent and received packets over all ends
+//! must be equal.
 
 use std::{panic::resume_unwind, thread};
 
@@ -11,12 +11,11 @@ use urxe_tests::kernel::{Counters, Guest, Testbed};
 
 use crate::case::Failure;
 
-/// Runs `body`, once, and checks the counters_during. It returns the counters of urxe's devices, which live
-/// no longer than it.
+/// Runs `body` once and checks the counters. `body` returns the counters of urxe's devices, which
+/// do not outlive it.
 ///
-/// A machine busy with other work may hold an emulated kernel up for longer than round trips tell.
-/// So all ends are patient (`RetryTimeout::Long`): a packet that was late is not sent again, and one
-/// that was lost shows.
+/// A busy machine may delay an emulated kernel for longer than the measured round trip. So all ends
+/// use `RetryTimeout::Long`: a late packet is not retransmitted, and a lost one shows.
 pub fn on_clean_link(
     testbed: &Testbed,
     body: impl Fn() -> Result<Vec<Counters>, Failure>,
@@ -35,7 +34,7 @@ pub fn on_clean_link(
     Err(Failure::Trouble { counters: trouble.join("; ") + &lost })
 }
 
-/// What each end has counted during a run of `body`.
+/// Returns the counters that each end has moved during a run of `body`.
 pub fn counters_during(
     testbed: &Testbed,
     body: impl Fn() -> Result<Vec<Counters>, Failure>,
@@ -48,7 +47,7 @@ pub fn counters_during(
     Ok(guests.chain(of_urxe.into_iter().map(|counters| ("urxe".to_owned(), counters))).collect())
 }
 
-/// Of all guests at once: no emulator waits for another.
+/// Reads the counters of all guests in parallel.
 fn readings(testbed: &Testbed) -> Result<Vec<Counters>, Failure> {
     let read = thread::scope(|scope| {
         let reading: Vec<_> =
@@ -60,7 +59,7 @@ fn readings(testbed: &Testbed) -> Result<Vec<Counters>, Failure> {
     Ok(read?)
 }
 
-/// That as many packets arrived as were sent.
+/// Checks that as many packets arrived as were sent.
 pub fn check_all_received(ends: &[(String, Counters)]) -> Result<(), Failure> {
     let sent: u64 = ends.iter().map(|(_, counters)| counters.sent()).sum();
     let received: u64 = ends.iter().map(|(_, counters)| counters.received()).sum();

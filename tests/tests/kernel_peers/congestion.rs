@@ -1,6 +1,6 @@
-//! Congestion notifications to a kernel, which knows none: its packets say that it heeds marks when
-//! its program asks for such a type of service, urxe finds them marked and tells of it, and the
-//! kernel goes on as if nothing had been said.
+//! Congestion notifications to a kernel, which does not support them. Its packets are ECN-capable
+//! if the program requests such a type of service. urxe finds them marked and sends notifications,
+//! and the kernel continues unaffected.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::nodes::urxe;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const START_DELAY: Duration = Duration::from_secs(1);
-/// Messages of twenty packets, with an IP header that says ECT(0).
+/// Messages of twenty packets, with an IP header that contains ECT(0).
 const MESSAGES: &str = "-c 1 -C 100 -S 20000";
 const ECT_0: &str = "-t 2";
 
@@ -37,7 +37,7 @@ fn notifications(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let file = capture.keep();
     let told = count(&file, &format!("dst host {} and udp[8] = 0x81", guest.v4()));
     let capable = count(&file, &format!("src host {} and ip[1] & 3 = 2", guest.v4()));
-    // It was never more than what is counted here.
+    // The capture served only for these counts.
     let _ = std::fs::remove_file(file);
     if capable == 0 || told == 0 || ends.iter().any(|output| !output.contains("return status 0")) {
         let ends = ends.join("\n");
@@ -46,14 +46,14 @@ fn notifications(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
         )));
     }
     let moved = guest.counters()?.since(&before);
-    // Not duplicates: an emulated kernel that is late is probed.
+    // Duplicates are not checked, because urxe probes an emulated kernel that is late.
     match moved.value("completer_retry_err") + moved.value("out_of_seq_request") {
         0 => Ok(()),
         _ => Err(Failure::Trouble { counters: moved.trouble().to_string() }),
     }
 }
 
-/// How many packets of a capture are such.
+/// Counts the packets of a capture that match a filter.
 fn count(file: &Path, filter: &str) -> usize {
     let mut tcpdump = Command::new("tcpdump");
     let output = tcpdump.args(["-n", "-r"]).arg(file).arg(filter).output();

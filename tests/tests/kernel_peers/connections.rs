@@ -12,7 +12,7 @@ use crate::case::{Case, Failure, must_contain};
 use crate::nodes::{Family, Node, roles, urxe};
 
 const END_LIMIT: Duration = Duration::from_secs(60);
-/// What a server has before its client comes: nothing outside tells when it listens.
+/// Waits before the client starts, because a server does not report when it listens.
 pub const START_DELAYS: [Duration; 4] = [
     Duration::from_millis(300),
     Duration::from_secs(1),
@@ -23,17 +23,17 @@ pub const START_DELAYS: [Duration; 4] = [
 /// A pair of programs.
 pub struct Pair {
     pub server: &'static str,
-    /// The server's address goes behind it.
+    /// The client's command, to which the server's address is appended.
     pub client: &'static str,
-    /// What both ends say in the end; of a server that goes on for ever, only the client.
+    /// The text that both ends print at the end; only the client, if the server does not end.
     pub says: &'static str,
-    /// On urxe's side not the program over `urxe run`, but the subcommand of this name.
+    /// Whether urxe's side runs the subcommand of this name instead of the program over `urxe run`.
     pub is_subcommand: bool,
-    /// The server goes on until it is stopped.
+    /// Whether the server runs until it is killed.
     pub is_endless: bool,
 }
 
-/// The program over `urxe run`, and over the kernel.
+/// Returns a pair of the program over `urxe run`, and over the kernel.
 pub const fn pair(server: &'static str, client: &'static str, says: &'static str) -> Pair {
     Pair { server, client, says, is_subcommand: false, is_endless: false }
 }
@@ -67,23 +67,24 @@ const PAIRS: [Pair; 8] = [
     },
 ];
 
-/// Each end verifies what it hears, and the errno of what is refused: what it expects is what both
-/// kernels do.
+/// Private data in both directions, and the errno of refused calls. Each end expects the results of
+/// both kernels.
 const PRIVATE_DATA: [Pair; 1] =
     [pair("private_data -s 0.0.0.0", "private_data -c", "all as expected")];
 
-/// perftest with -R makes two connections, and its client comes to the second when it likes.
+/// perftest with -R, which makes two connections; the time of the second varies.
 const PERFTEST: [Pair; 2] = [
     pair("ib_send_bw -R -F -n 100", "ib_send_bw -R -F -n 100", "#iterations"),
-    // The server has no figures: it is read from.
+    // The server prints no figures, because the client reads from it.
     pair("ib_read_lat -R -F -n 100", "ib_read_lat -R -F -n 100", "RDMA_Read Latency Test"),
 ];
 
-/// rsockets: more than their buffers hold, both ways, looked at; messages that go inline; mapped
-/// memory. Not `-T a`, which ends with POLLHUP when the original hears of the end before the last
-/// data. Not udpong: the original makes an address handle without a GRH for its own service, which
-/// every RoCE device of a kernel refuses (rsocket.c, `ds_add_qp_dest`; seen with 6.1 and 6.12:
-/// EINVAL), so that it does not run between kernels either.
+/// rsockets with more data than their buffers hold, in both directions, with verification; with
+/// inline messages; with mapped memory. `-T a` is left out, because it ends with POLLHUP if the
+/// original receives the end before the last data. udpong is left out, because the original creates
+/// an address handle without a GRH for its own service, which every RoCE device of a kernel refuses
+/// with EINVAL (rsocket.c, `ds_add_qp_dest`; 6.1 and 6.12). So it does not run between kernels
+/// either.
 const RSOCKETS: [Pair; 4] = [
     pair(
         "rstream -b 0.0.0.0 -T v -S 1000000 -C 10 -I 2",
@@ -119,17 +120,17 @@ pub fn cases() -> Vec<Case> {
         cases.push(case("private_data_served_to", &PRIVATE_DATA, true));
         cases.push(case("private_data_of_clients_of", &PRIVATE_DATA, false));
         cases.push(case("perftest_serves", &PERFTEST, true));
-        // An emulated kernel that shares its processor listens for the second connection too late,
-        // whatever its head start.
+        // An emulated kernel that shares its processor listens too late for the second connection,
+        // even after the longest wait.
         cases.push(case("perftest_clients_of", &PERFTEST, false).long());
         cases.push(case("rsockets_serve", &RSOCKETS, true));
-        // The guest of 6.12 has died once while its rstream served.
+        // The guest with 6.12 has died once while its rstream served.
         cases.push(case("rsockets_clients_of", &RSOCKETS, false).long());
     }
     cases
 }
 
-/// Plays all, and then tells of each that failed.
+/// Runs all pairs, and reports each that failed.
 fn run_all(
     testbed: &Testbed,
     series: Series,
@@ -139,7 +140,7 @@ fn run_all(
     let (server, client) = roles(testbed, series, serves);
     let mut failed = Vec::new();
     let runs = Family::ALL.into_iter().flat_map(|family| {
-        // The other servers bind to all of IPv4, where nobody takes requests of IPv6.
+        // The other servers bind to IPv4 only.
         let fits = move |pair: &&Pair| family == Family::V4 || pair.server.contains("0.0.0.0");
         pairs.iter().filter(fits).map(move |pair| (family, pair))
     });
@@ -153,7 +154,7 @@ fn run_all(
     Failure::of_pairs(&failed, of)
 }
 
-/// Plays one, once somebody listens.
+/// Runs a pair, with longer waits until the server listens in time.
 pub fn run_pair(
     pair: &Pair,
     family: Family,
@@ -182,7 +183,7 @@ pub fn run_pair(
     Err(Failure::Program(last))
 }
 
-/// Starts a program of an end, with the server's address behind its words.
+/// Starts a program of an end, with the server's address at the end of the command.
 pub fn start(
     is_subcommand: bool,
     words: &str,
@@ -199,7 +200,8 @@ pub fn start(
         Node::Kernel(guest) => Ok(guest.start(&format!("{words} {host}"))?),
         Node::Urxe(testbed) => {
             let own = if family == Family::V4 { HOST_V4 } else { HOST_V6 };
-            // What was compiled here is in the testbed's folder; Debian's programs are in PATH.
+            // Programs that were compiled here are in the testbed's folder; Debian's programs are
+            // in PATH.
             let installed = testbed.installed(words.split(' ').next().unwrap_or_default());
             let run = match installed.parent().filter(|_| installed.exists()) {
                 _ if is_subcommand => String::new(),

@@ -1,5 +1,5 @@
-//! Processes that are killed in each state of a connection: what the other side is told over a
-//! kernel, and over urxe.
+//! Processes that are killed in each state of a connection, and the events at the other side, over
+//! a kernel and over urxe.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::connections::start;
 use crate::ends::SILENCE;
 use crate::nodes::{Family, Node};
 
-/// Until both ends of all pairs are where they should be.
+/// How long both ends of all pairs may take to reach their states.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Until a process is gone, and what a kernel has to say for it is on the other side: its part is
-/// done before the other's begins.
+/// How long a killed process may take to disappear, and the kernel's messages on its behalf to
+/// arrive. The other side continues afterwards.
 const DYING: Duration = Duration::from_secs(1);
-/// More than a REQ is asked: 16 times, 4.8 s apart, by 6.1 6.4 s.
+/// Longer than all repetitions of a REQ: 16 times, 4.8 s apart, and with 6.1 6.4 s apart.
 const END_LIMIT: Duration = Duration::from_secs(240);
 
 pub fn cases() -> Vec<Case> {
@@ -48,15 +48,15 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// A pair with one end to be killed.
+/// A pair of which one end is killed.
 struct Pair {
     state: State,
     dies: Job,
     stays: Job,
 }
 
-/// All pairs at once, so that those who wait for minutes do so together; all die together, so that
-/// nobody is left over urxe.
+/// Runs all pairs at once, because some of them wait for minutes. All processes of the dying side
+/// are killed at once, so that no process of urxe remains there.
 fn all(dying: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failure> {
     let mut first = start_first(staying, dying)?;
     let mut pairs = Vec::new();
@@ -71,7 +71,7 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failur
     let pids =
         |of: fn(&Pair) -> &Job| pairs.iter().filter_map(move |pair| process_of(&of(pair).output()));
     drop(first.take());
-    // A host that dies with all that is on it: nothing of RoCE goes in or out any more.
+    // The whole host dies: no RoCE packet enters or leaves any more.
     let silence = match dying {
         Node::Kernel(guest) if left == Remaining::NoProcess => Some(guest.impair(SILENCE)?),
         _ => None,
@@ -93,9 +93,9 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failur
     Failure::of_pairs(&failed, of)
 }
 
-/// A process on the address of those over urxe who stay, which has its lowest slot. It is killed
-/// with the others: what names no process, as a refusal of who has never heard an answer, comes to
-/// its socket all the same.
+/// Starts a process on the address of the surviving side over urxe, which takes the lowest slot,
+/// and is killed with the others. Packets without an identifier of a process, such as a REJ of a
+/// peer that never received a reply, arrive at its socket.
 fn start_first(staying: Node<'_>, dying: Node<'_>) -> Result<Option<Job>, Failure> {
     let Node::Urxe(_) = staying else { return Ok(None) };
     let words = format!("cm_deaths dies a-address {} 18699", dying.address(Family::V4));
@@ -104,7 +104,7 @@ fn start_first(staying: Node<'_>, dying: Node<'_>) -> Result<Option<Job>, Failur
     Ok(Some(first))
 }
 
-/// Starts the passive end, and when it listens the active one.
+/// Starts the passive end, and the active end when the passive one listens.
 fn open(state: State, port: u16, dying: Node<'_>, staying: Node<'_>) -> Result<Pair, Failure> {
     let passive = if state.is_passive() { dying } else { staying };
     let begin = |role: &str, node| {
@@ -130,7 +130,7 @@ fn signal(node: Node<'_>, name: &str, pids: impl Iterator<Item = i32>) -> Result
         }
         Node::Urxe(_) => {
             let signal = if name == "KILL" { Signal::KILL } else { Signal::USR1 };
-            // One that has ended by itself has said why.
+            // A process that has ended has printed the reason.
             let _ = pids.filter_map(Pid::from_raw).try_for_each(|pid| kill_process(pid, signal));
         }
     }

@@ -1,6 +1,6 @@
-//! Connections that end badly, and calls that are refused: what programs read_line over urxe when a
-//! kernel's program is killed or its host is silent, and when they ask for what cannot be, beside
-//! what they read_line over the kernel.
+//! Connections that end by failures, and refused calls: the events of programs over urxe when a
+//! kernel's program is killed or its host is silent, and the errors of invalid calls, compared with
+//! those over the kernel.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use crate::connections::start;
 use crate::nodes::{Family, Node, urxe};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// A silent host: nothing of RoCE goes in or out.
+/// A silent host: no RoCE packet enters or leaves.
 pub const SILENCE: Impairment =
     Impairment { loss: 100.0, duplicate: 0.0, reorder: 0.0, delay_ms: 0 };
-/// A REQ is asked 16 times, 4.3 s apart (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and
-/// `CMA_MAX_CM_RETRIES`).
+/// Longer than all repetitions of a REQ: 16 times, 4.3 s apart (cma.c, `CMA_CM_RESPONSE_TIMEOUT`
+/// and `CMA_MAX_CM_RETRIES`).
 const UNREACHABLE: Duration = Duration::from_secs(120);
 
 pub fn cases() -> Vec<Case> {
@@ -27,8 +27,8 @@ pub fn cases() -> Vec<Case> {
         };
         let killed_client = case("a_killed_client_of", killed_client);
         let killed_server = case("a_killed_server_of", killed_server);
-        // perftest's server in a guest listens for its second connection too late when the machine
-        // is busy.
+        // On a busy machine, perftest's server in a guest listens too late for its second
+        // connection.
         let silent = case("a_host_that_falls_silent", silent_host).long();
         let unreachable = case("a_host_that_is_silent", unreachable_host).long();
         let refusals = case("refusals_are_those_of", refusals);
@@ -37,16 +37,16 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Asserts that rping tells of the disconnection, or of how the kernel answered what came to it
-/// before: it takes regions away before queue pairs, so a message in between finds its buffer gone
-/// (NAK "remote operational error", completion status 11) or, a READ or WRITE, its region (10).
+/// Asserts that rping reports the disconnection, or the kernel's response to an earlier message.
+/// The kernel removes regions before queue pairs. So a message in between finds no buffer (NAK
+/// "remote operational error", completion status 11), and a READ or WRITE finds no region (10).
 fn must_report_the_end(words: &str, output: &str, event: &str) -> Result<(), Failure> {
     let is_refused =
         ["10", "11"].iter().any(|status| output.contains(&format!("failed status {status}\n")));
     if is_refused { Ok(()) } else { must_contain(words, output, event) }
 }
 
-/// The kernel disconnects for a process that is killed; the server over urxe is told.
+/// The kernel disconnects on behalf of a killed process, and the server over urxe gets the event.
 fn killed_client(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let mut serving =
         start(false, "rping -s -a 0.0.0.0 -v", Family::V4, Node::Urxe(testbed), None)?;
@@ -59,7 +59,7 @@ fn killed_client(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     must_report_the_end("rping -s", &output, "server DISCONNECT EVENT")
 }
 
-/// The same with the roles exchanged.
+/// The same with exchanged roles.
 fn killed_server(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let _serving = start(false, "rping -s -a 0.0.0.0", Family::V4, Node::Kernel(guest), None)?;
     sleep(Duration::from_secs(2));
@@ -74,8 +74,8 @@ fn killed_server(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     )
 }
 
-/// Whoever sends to a host that is gone runs out of retries: seven, each after twice what a packet
-/// may live (IBTA 12.7.34).
+/// A sender to a silent host exhausts its retries: seven, each after twice the packet lifetime
+/// (IBTA 12.7.34).
 fn silent_host(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let words = "ib_write_bw -R -F -D 100";
     let _serving = start(false, words, Family::V4, Node::Kernel(guest), None)?;
@@ -89,7 +89,7 @@ fn silent_host(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     must_contain(words, &output, "status 12")
 }
 
-/// A REQ that nobody answers ends as the kernel's does, and when.
+/// A REQ without a reply ends like the kernel's, after the same time.
 fn unreachable_host(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let silence = guest.impair(SILENCE)?;
     let began = Instant::now();
@@ -103,7 +103,7 @@ fn unreachable_host(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     must_contain(words, &output, "RDMA_CM_EVENT_UNREACHABLE, error -110")
 }
 
-/// The program of refusals says the same over urxe and over the kernel.
+/// The program of refusals prints the same over urxe and over the kernel.
 fn refusals(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let over_kernel = guest.start(&format!("cm_refusals {}", guest.v4()))?.finish(LIMIT)?.ok()?;
     let program = testbed.installed("cm_refusals");

@@ -1,5 +1,4 @@
-//! Kernel to kernel: what the harness itself must be able to do before anything else is judged by
-//! it.
+//! Kernel to kernel: the harness itself must pass these tests before its results count.
 
 use std::time::Duration;
 
@@ -70,7 +69,7 @@ fn commands(testbed: &Testbed) -> Result<(), Failure> {
         "{}",
         quick.output
     );
-    // A job that is dropped takes what it started with it.
+    // Dropping a job kills all its processes.
     let mut dropped = guest.start("sleep 1000 & echo started; sleep 1000")?;
     dropped.wait_for("started", LIMIT)?;
     let sleepers = || {
@@ -95,16 +94,16 @@ fn operations(testbed: &Testbed, server: Node<'_>, client: Node<'_>) -> Result<(
     OperationRun::new(Family::V4, &["FAA", "CAS", "CAS_MISS"], 8, 1024).run(testbed, server, client)
 }
 
-/// The errors of the original: what urxe's are compared with.
+/// Checks the errors of the original, with which urxe's are compared.
 fn refusals(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let said = guest.run("refusals")?.ok()?;
     check_original(&said).map_err(Failure::Program)
 }
 
-/// What a kernel tells when an interface and its addresses come and go, which urxe's `events` (of
-/// the programs) are compared with: the same, but that urxe says besides that clients are to
-/// register anew, and tells of the port before the addresses that go with it. On an interface of
-/// its own: the guest is spoken to over the other.
+/// Checks a kernel's events when an interface and its addresses change, with which urxe's `events`
+/// (of the programs) are compared. urxe also raises client reregistration, and reports the port
+/// before the addresses that disappear with it. The test uses an interface of its own, because the
+/// other carries the shell.
 fn events(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
     const DEVICE: &str = "ip=/usr/bin/ip; $ip link add cable type ifb && $ip link set cable addrgenmode none && \
         $ip address add 10.99.0.1/24 dev cable && $ip link set cable up && rdma link add rxe1 type rxe netdev cable";
@@ -135,13 +134,13 @@ fn events(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
     if output.ends_with(&due) { Ok(()) } else { Err(Failure::missing_output(script, output, due)) }
 }
 
-/// What the program expects of urxe's librdmacm, the original does.
+/// The expectations of this program about urxe's librdmacm hold for the original.
 fn lifetimes(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
     guest.start(&format!("cm_lifetimes {}", guest.v4()))?.finish(Duration::from_secs(100))?.ok()?;
     Ok(())
 }
 
-/// Neither the harness's checks nor the kernel's let a wrong key pass.
+/// Both the harness and the kernel refuse a wrong key.
 fn wrong_key(testbed: &Testbed) -> Result<(), Failure> {
     for operation in [&["WRITE"], &["READ"]] {
         let play = OperationRun {

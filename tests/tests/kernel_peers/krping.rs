@@ -1,7 +1,7 @@
-//! A kernel program at the other end: krping, which speaks rping's protocol by verbs of the kernel,
-//! with memory registered by work requests. It is no part of Linux or of a package, so these are
-//! there only where it was built for the guest's kernel 6.1, whose version `tests/kernel/setup.sh`
-//! tells:
+//! A kernel program at the other end: krping, which uses rping's protocol by verbs of the kernel,
+//! with memory registered by work requests. krping is neither part of Linux nor of a package. These
+//! tests run only if it was built for the guest's kernel 6.1, whose version `tests/kernel/setup.sh`
+//! prints:
 //!
 //! ```sh
 //! apt-get install linux-headers-VERSION
@@ -11,8 +11,8 @@
 //! cargo test --workspace --features urxe-tests/kernel-peers --test kernel_peers -- krping
 //! ```
 //!
-//! Not with 6.12: at the first message that krping gets, from urxe or from the other kernel's
-//! rping, that guest stands still.
+//! The tests do not include 6.12, because that guest hangs at the first message to krping, from
+//! urxe or from the other kernel's rping.
 
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -24,7 +24,7 @@ use crate::case::{Case, Failure, GuestBody, must_contain};
 use crate::connections::start;
 use crate::nodes::{Family, Node, copy_to_guest};
 
-/// Names the module's file.
+/// The environment variable with the path of the module.
 const MODULE: &str = "URXE_KRPING";
 const LIMIT: Duration = Duration::from_secs(60);
 const START_DELAY: Duration = Duration::from_secs(2);
@@ -45,26 +45,26 @@ pub fn cases() -> Vec<Case> {
     vec![case("serves", serves), case("client_of", client), case("without_urxe", without_urxe)]
 }
 
-/// Loads the module if it is not there.
+/// Loads the module if it is absent.
 fn load(guest: &Guest, module: &Path) -> Result<(), Failure> {
     copy_to_guest(guest, module, FOLDER)?;
     guest.run(&format!("[ -e /proc/krping ] || insmod {FOLDER}/rdma_krping.ko"))?.ok()?;
     Ok(())
 }
 
-/// Runs krping; it ends with the command.
+/// Runs krping, which ends with the command.
 fn krping(guest: &Guest, options: &str) -> Result<Job, Failure> {
     Ok(guest.start(&format!(
         "echo '{options},port={PORT},count=5,size=4000,verbose,validate' >/proc/krping"
     ))?)
 }
 
-/// What it says stands in the kernel's log, one line a ping with the beginning of its data.
+/// Checks the kernel's log, in which krping prints a line for each ping with the start of its data.
 fn must_have_pinged(guest: &Guest, what: &str) -> Result<(), Failure> {
     must_contain("krping", &guest.dmesg()?, &format!("{what} (64B max): |rdma-ping-4:"))
 }
 
-/// The kernel serves: it READs from and WRITEs to urxe. Both of the clients, the tool and Debian's
+/// The kernel serves: it READs from and WRITEs to urxe. The clients are the tool and Debian's
 /// program.
 fn serves(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     for is_subcommand in [true, false] {
@@ -81,7 +81,7 @@ fn serves(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The other kernel's rping with it: what fails here has nothing to do with urxe.
+/// The other kernel's rping as the client. A failure here is not a fault of urxe.
 fn without_urxe(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     guest.run("dmesg -c >/dev/null")?.ok()?;
     let serving = krping(guest, &format!("server,addr={}", guest.v4()))?;
@@ -94,7 +94,7 @@ fn without_urxe(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     must_have_pinged(guest, "krping: server ping data")
 }
 
-/// The kernel asks; it registers and invalidates what urxe READs and WRITEs.
+/// The kernel is the client: it registers and invalidates the memory that urxe READs and WRITEs.
 fn client(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     for is_subcommand in [true, false] {
         guest.run("dmesg -c >/dev/null")?.ok()?;

@@ -1,4 +1,4 @@
-//! Pairs with real kernels: Debian's 6.1 and 6.12 in QEMU, both booted once for all tests here.
+//! Pairs with real kernels: Debian's 6.1 and 6.12 in QEMU, both booted once for all tests.
 //!
 //! ```sh
 //! tests/kernel/setup.sh                                                        # packages and kernels, once
@@ -6,7 +6,7 @@
 //! … --test kernel_peers -- pingpong --list                                     # which there are
 //! ```
 //!
-//! A failure keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the
+//! A failed test keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the
 //! temporary folder).
 
 mod case;
@@ -34,8 +34,7 @@ use urxe_tests::process::build;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // The guests share the machine's processors: side by side, tests would only make each other
-    // late.
+    // The guests share the machine's processors, so parallel tests would delay each other.
     arguments.test_threads.get_or_insert(1);
     if arguments.list {
         return libtest_mimic::run(&arguments, trials(None)).exit_code();
@@ -50,9 +49,9 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials(Some(&testbed))).exit_code()
 }
 
-/// The testbed, with the programs under test in it.
+/// Opens the testbed, and installs the programs under test.
 fn open() -> Result<Testbed, Error> {
-    // Before the testbed: in its namespace, nothing could be downloaded.
+    // This precedes the testbed, because nothing can be downloaded in its namespace.
     let built = build(["urxe", "liburxe.so"])
         .map_err(|source| Error::Io { action: "build urxe and liburxe.so".to_owned(), source })?;
     let testbed = Testbed::open(&Series::ALL)?;
@@ -65,7 +64,7 @@ fn open() -> Result<Testbed, Error> {
     Ok(testbed)
 }
 
-/// All tests; without a testbed they can be listed only.
+/// Returns all tests. Without a testbed, they can only be listed.
 fn trials(testbed: Option<&Arc<Testbed>>) -> Vec<Trial> {
     let cases = [
         kernels::cases(),

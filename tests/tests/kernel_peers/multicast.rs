@@ -1,4 +1,4 @@
-//! Multicast between urxe and each kernel, both roles, both IP versions; and with rdma-core's
+//! Multicast between urxe and each kernel, in both roles and IP versions, and with rdma-core's
 //! `mckey`, which joins by the kernel's own connection manager.
 
 use std::time::Duration;
@@ -14,12 +14,12 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(40);
 const MESSAGES: u32 = 32;
 
-/// What is sent and how: `group`'s options.
+/// The options of `group`.
 #[derive(Clone, Copy)]
 struct Session {
     family: Family,
     size: u32,
-    /// Listening queue pairs at each listener.
+    /// Receiving queue pairs at each listener.
     queue_pairs: u32,
 }
 
@@ -44,7 +44,7 @@ impl Session {
         }
     }
 
-    /// One sender, all others listen; each says from whom everything came.
+    /// Runs one sender and several listeners. Each listener prints the sender of all messages.
     fn once(self, sender: Node<'_>, listeners: &[Node<'_>]) -> Result<(), Failure> {
         let mut listening = Vec::new();
         for &node in listeners {
@@ -76,7 +76,7 @@ pub fn cases() -> Vec<Case> {
             each_size(family, Node::Urxe(testbed), &listeners)
         }));
         for series in Series::ALL {
-            // The other guest has not joined: what it makes of a group's frames is its own.
+            // The other guest has not joined the group.
             cases.push(Case::new(
                 format!("multicast::{}_sends::{name}", series.name()),
                 move |testbed| {
@@ -93,8 +93,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// An empty message, one of odd length, one as long as the path MTU; and several queue pairs on the
-/// group.
+/// Sends an empty message, one of odd length, and one as long as the path MTU, also to several
+/// queue pairs on the group.
 fn each_size(family: Family, sender: Node<'_>, listeners: &[Node<'_>]) -> Result<(), Failure> {
     for (size, queue_pairs) in [(0, 1), (101, 3), (4096, 2)] {
         Session { family, size, queue_pairs }.once(sender, listeners)?;
@@ -105,8 +105,8 @@ fn each_size(family: Family, sender: Node<'_>, listeners: &[Node<'_>]) -> Result
 /// `mckey` sends messages of 100 bytes.
 const MCKEY: &str = "-m 239.77.3.4 -s 100 --mckey";
 
-/// It ends, and its queue pair with it, as soon as it has posted: of several messages only the
-/// first is sure to leave.
+/// `mckey` ends after its post, and its queue pair with it. So only the first of several messages
+/// is sure to leave.
 fn mckey_sends(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let urxe = Node::Urxe(testbed);
     let mut listening = group(testbed, urxe, Family::V4).words(MCKEY).words("-n 1 -l").start()?;
@@ -117,12 +117,12 @@ fn mckey_sends(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// It waits for ten messages, and does not say from when on: what comes too early for it comes
-/// again.
+/// `mckey` waits for ten messages without reporting when it is ready. So the sender repeats its
+/// messages.
 fn mckey_listens(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let urxe = Node::Urxe(testbed);
     let mut mckey = guest.start(&format!("mckey -m 239.77.3.4 -b {}", guest.v4()))?;
-    // With its queue pair attached, this Ethernet address is let pass.
+    // When its queue pair is attached, the interface accepts this Ethernet address.
     let attached = "for i in $(seq 300); do grep -q 3333ef4d0304 /proc/net/dev_mcast && exit 0; usleep 50000; done; exit 1";
     guest.start(attached)?.finish(START_LIMIT)?.ok()?;
     for _ in 0..8 {

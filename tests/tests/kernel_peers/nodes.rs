@@ -1,5 +1,5 @@
-//! The two ends of a test, whichever program plays them: a kernel's `ibv_*_pingpong` and `peer`, or
-//! `urxe pingpong` and `urxe-peer`, unprivileged.
+//! The two ends of a test: a kernel's `ibv_*_pingpong` and `peer`, or `urxe pingpong` and
+//! `urxe-peer` as an unprivileged user.
 
 use std::{
     io::Write as _,
@@ -19,11 +19,11 @@ use crate::{
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(30);
-/// Where a guest receives a file, and how long that may take.
+/// The port on which a guest receives a file, and the time limit of a copy.
 const COPY_PORT: u16 = 9099;
 const COPY_LIMIT: Duration = Duration::from_secs(180);
 
-/// Which addresses, and so which GIDs, the RoCE packets have.
+/// The family of addresses, and so of GIDs, of the RoCE packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     V4,
@@ -41,7 +41,7 @@ impl Family {
     }
 }
 
-/// The service of a ping-pong, as both programs' names and options have it.
+/// The service of a ping-pong, as in both programs' names and options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Rc,
@@ -59,12 +59,12 @@ impl Transport {
     }
 }
 
-/// How long the ends wait for an acknowledgement before they send again.
+/// How long the ends wait for an acknowledgement before they retransmit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryTimeout {
-    /// 4 s: a retry then has a cause (`tests/kernel/guest/patient.c` says why).
+    /// 4 s: a retry then has a cause (`tests/kernel/guest/patient.c` has the reason).
     Long,
-    /// 67 ms, as `ibv_rc_pingpong` sets it, and urxe less, by what it measures: for links with
+    /// 67 ms, as in `ibv_rc_pingpong`, and less in urxe, by the measured round trip: for links with
     /// faults.
     Usual,
 }
@@ -78,18 +78,18 @@ pub enum Node<'a> {
     Urxe(&'a Testbed),
 }
 
-/// Server and client: urxe serves a kernel of this series, or is its client.
+/// Returns server and client: urxe serves a kernel of this series, or is its client.
 pub fn roles(testbed: &Testbed, series: Series, serves: bool) -> (Node<'_>, Node<'_>) {
     let (urxe, kernel) = (Node::Urxe(testbed), Node::Kernel(testbed.guest(series)));
     if serves { (urxe, kernel) } else { (kernel, urxe) }
 }
 
-/// `urxe` as an unprivileged user, with its device on this address.
+/// Returns a command of `urxe` as an unprivileged user, with its device on this address.
 pub fn urxe(testbed: &Testbed, address: IpAddr) -> HostCommand {
     testbed.unprivileged(testbed.installed("urxe")).env("URXE_DEVICES", format!("rxe0={address}"))
 }
 
-/// One run of the exchange of `ibv_rc_pingpong` and its like.
+/// One run of a ping-pong of ibverbs-utils.
 #[derive(Debug, Clone, Copy)]
 pub struct Pingpong {
     pub transport: Transport,
@@ -98,12 +98,12 @@ pub struct Pingpong {
     pub count: u32,
     pub mtu: u16,
     pub retry_timeout: RetryTimeout,
-    /// So many queue pairs on one shared receive queue, as `ibv_srq_pingpong`; the messages are
-    /// those of all together.
+    /// The number of queue pairs on one shared receive queue, as in `ibv_srq_pingpong`. `count` is
+    /// the number of messages of all together.
     pub shared: Option<u32>,
 }
 
-/// One run of `peer`: the operations named, each `count` times.
+/// One run of `peer`: each of these operations, `count` times.
 #[derive(Debug, Clone, Copy)]
 pub struct OperationRun {
     pub family: Family,
@@ -112,12 +112,12 @@ pub struct OperationRun {
     pub count: u32,
     pub mtu: u16,
     pub retry_timeout: RetryTimeout,
-    /// As `peer` takes them: `-I`, `-S 4`.
+    /// Further options of `peer`: `-I`, `-S 4`.
     pub more: &'static str,
 }
 
 impl Pingpong {
-    /// 20 messages each way.
+    /// Creates a run of 20 messages in each direction.
     pub fn new(family: Family, size: u32, mtu: u16) -> Self {
         let transport = Transport::Rc;
         Self {
@@ -131,18 +131,18 @@ impl Pingpong {
         }
     }
 
-    /// `count` messages each way through `qps` queue pairs on one shared receive queue. An end that
-    /// has seen its share goes while others are still under way, so the counters_during of packets need not
-    /// check_all_received. What they send to it a kernel sends again for ever (for `rdma_rxe` seven retries
-    /// have no end): of a hundred queue pairs, each 67 ms, that is more than an emulated processor
-    /// can send, and its program never gets to see that it may go as well. So the kernel's are
-    /// patient here, too.
+    /// Creates a run of `count` messages in each direction through `qps` queue pairs on one shared
+    /// receive queue. An end that has all its messages ends while others are under way, so the
+    /// packet counts may differ. A kernel retransmits to that end without limit (for `rdma_rxe`,
+    /// seven retries are endless). For a hundred queue pairs, each after 67 ms, an emulated
+    /// processor cannot send that much, and its program never gets to end. So the kernel's end uses
+    /// the long timeout here.
     pub fn shared(family: Family, size: u32, qps: u32, count: u32) -> Self {
         let (retry_timeout, shared) = (RetryTimeout::Usual, Some(qps));
         Self { count, retry_timeout, shared, ..Self::new(family, size, 1024) }
     }
 
-    /// Runs it, on a clean link unless the kernel's [`RetryTimeout`] is the usual.
+    /// Runs the ping-pong, on a clean link if the timeout is [`RetryTimeout::Long`].
     pub fn run(
         &self,
         testbed: &Testbed,
@@ -155,8 +155,9 @@ impl Pingpong {
         }
     }
 
-    /// Runs it once. urxe's end verifies each message that it receives; a kernel's, as a server
-    /// only, a byte of each page of the last one. The counters of urxe's devices.
+    /// Runs the ping-pong once. urxe's end verifies each received message. A kernel's end verifies
+    /// one byte of each page of the last message, as a server only. Returns the counters of urxe's
+    /// devices.
     fn once(
         &self,
         testbed: &Testbed,
@@ -166,7 +167,7 @@ impl Pingpong {
         Ok(self.open(testbed, server, client)?.start()?.finish()?.counters)
     }
 
-    /// Starts the server. When it listens, its device is open.
+    /// Starts the server. Its device is open when it listens.
     pub fn open<'a>(
         &self,
         testbed: &Testbed,
@@ -179,10 +180,10 @@ impl Pingpong {
         Ok(Opened { run: *self, server, client, port, serving })
     }
 
-    /// What an end that ended with 0 has said.
+    /// Checks the output of an end that exited with status 0.
     fn check(&self, node: Node<'_>, output: String) -> Result<Option<Counters>, Failure> {
         match node {
-            // ibv_rc_pingpong says this and exits with 0.
+            // ibv_rc_pingpong prints this and exits with status 0.
             Node::Kernel(_) if output.contains("invalid data") => {
                 Err(Failure::missing_output("ibv_rc_pingpong -c", output, "valid data"))
             }
@@ -216,7 +217,7 @@ pub struct Opened<'a> {
 impl<'a> Opened<'a> {
     /// Starts the client.
     pub fn start(self) -> Result<Running<'a>, Failure> {
-        // The TCP server of ibv_rc_pingpong listens on IPv4 alone, whatever the GIDs are.
+        // The TCP server of ibv_rc_pingpong listens on IPv4 only, for all GIDs.
         let family =
             if matches!(self.server, Node::Kernel(_)) { Family::V4 } else { self.run.family };
         let host = self.server.address(family);
@@ -225,17 +226,17 @@ impl<'a> Opened<'a> {
     }
 }
 
-/// A run on its way.
+/// A run under way.
 pub struct Running<'a> {
     opened: Opened<'a>,
     playing: Job,
 }
 
-/// What came of a run.
+/// The result of a run.
 pub struct Ended {
     /// The counters of urxe's devices.
     pub counters: Vec<Counters>,
-    /// What urxe's ends have said.
+    /// The outputs of urxe's ends.
     pub said: String,
 }
 
@@ -244,7 +245,7 @@ impl Running<'_> {
     pub fn finish(self) -> Result<Ended, Failure> {
         let Self { opened: Opened { run, server, client, serving, .. }, playing } = self;
         let outcome = playing.finish(END_LIMIT)?.ok();
-        // A client that failed leaves its server waiting: dropping stops it.
+        // If the client failed, its server waits; dropping the job kills the server.
         let outputs = [(client, outcome?), (server, serving.finish(END_LIMIT)?.ok()?)];
         let mut ended = Ended { counters: Vec::new(), said: String::new() };
         for (node, output) in outputs {
@@ -257,14 +258,14 @@ impl Running<'_> {
     }
 }
 
-/// The object that `urxe pingpong --json` prints, as far as it is of interest here.
+/// The fields of the object of `urxe pingpong --json` that the tests use.
 struct Summary {
     verified: u32,
     counters: Counters,
 }
 
 impl Summary {
-    /// Finds it behind what is said while the program runs.
+    /// Parses the object behind the other output of the program.
     fn find(output: &str) -> Option<Self> {
         let object: serde_json::Value = serde_json::from_str(&output[output.find('{')?..]).ok()?;
         let verified = u32::try_from(object.get("verified")?.as_u64()?).ok()?;
@@ -274,7 +275,7 @@ impl Summary {
 }
 
 impl OperationRun {
-    /// 20 of each.
+    /// Creates a run of 20 messages of each operation.
     pub fn new(family: Family, operations: &'static [&'static str], size: u32, mtu: u16) -> Self {
         Self {
             family,
@@ -287,7 +288,8 @@ impl OperationRun {
         }
     }
 
-    /// Runs it and expects the client to say that it failed, and why. Server and client are a pair.
+    /// Runs the operations, and expects the client to report this failure. `pair` is server and
+    /// client.
     pub fn fails_with(
         &self,
         testbed: &Testbed,
@@ -302,7 +304,7 @@ impl OperationRun {
         must_contain(&format!("{} {}", self.operations.join(" "), self.more), &output, why)
     }
 
-    /// Runs it, on a clean link unless the kernel's [`RetryTimeout`] is the usual.
+    /// Runs the operations, on a clean link if the timeout is [`RetryTimeout::Long`].
     pub fn run(
         &self,
         testbed: &Testbed,
@@ -315,7 +317,8 @@ impl OperationRun {
         }
     }
 
-    /// Runs it once; both ends verify. The counters of urxe's devices.
+    /// Runs the operations once. Both ends verify every byte. Returns the counters of urxe's
+    /// devices.
     pub fn once(
         &self,
         testbed: &Testbed,
@@ -367,7 +370,7 @@ impl Node<'_> {
                 };
                 let gid = guest.gid_index(self.address(run.family))?;
                 let host = server.map(|address| address.to_string()).unwrap_or_default();
-                // Datagrams have no path MTU to agree on.
+                // Datagrams have no path MTU option.
                 let is_ud = run.transport == Transport::Ud;
                 let mtu = if is_ud { String::new() } else { format!("-m {mtu}") };
                 let options = format!("-d rxe0 -g {gid} -p {port} -s {size} -n {count} {mtu}");
@@ -380,7 +383,7 @@ impl Node<'_> {
             Self::Urxe(testbed) => {
                 let role = match server {
                     None if run.shared.is_some() => "--listen".to_owned(),
-                    // The first message must be as ibv_rc_pingpong makes it with -c.
+                    // The first message must be that of ibv_rc_pingpong with -c.
                     None => "--listen --chk".to_owned(),
                     Some(server) => format!("--connect {server}"),
                 };
@@ -422,7 +425,7 @@ impl Node<'_> {
         }
     }
 
-    /// Waits until `serving` listens; `ibv_rc_pingpong` does not say when it does.
+    /// Waits until `serving` listens, which `ibv_rc_pingpong` does not report.
     fn wait_listening(self, serving: &mut Job, port: u16) -> Result<(), Failure> {
         match self {
             Self::Kernel(guest) => Ok(guest.wait_listening(port)?),
@@ -431,11 +434,11 @@ impl Node<'_> {
     }
 }
 
-/// Copies a file of this machine to `folder` in the guest, which has no disk in common with it,
-/// under its own name.
+/// Copies a file of this machine to `folder` in the guest under its own name. The guest shares no
+/// disk with the machine.
 ///
 /// # Errors
-/// [`Failure`]: it cannot be read here, or not all of it has arrived there.
+/// [`Failure`] if the file cannot be read here, or has not arrived completely.
 pub fn copy_to_guest(guest: &Guest, file: &Path, folder: &str) -> Result<(), Failure> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let io =

@@ -1,6 +1,6 @@
 //! Debian's programs, unmodified, over urxe as an unprivileged user and over `rdma_rxe` in a guest:
-//! the same pair, both roles. `URXE_PAIRS=104` begins at that pair of the longer list,
-//! `URXE_PAIRS=104-108` plays those alone.
+//! the same pair in both roles. `URXE_PAIRS=104` starts at that pair of the longer list,
+//! `URXE_PAIRS=104-108` runs those only.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -12,8 +12,8 @@ use urxe_tests::programs::{Pair, asked_for, lists, wait_listening};
 use crate::case::{Case, Failure};
 use crate::nodes::{Family, Node, roles};
 
-/// Of all sizes up to 8 MiB, both ways, on a machine that is busy with two emulators and other
-/// things.
+/// The time limit of a pair with all sizes up to 8 MiB in both directions, on a machine with two
+/// emulators and other work.
 const END_LIMIT: Duration = Duration::from_secs(240);
 
 pub fn cases() -> Vec<Case> {
@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Plays those with these numbers, the first of which is 1, and then tells of each that failed.
+/// Runs the pairs with these numbers, of which the first is 1, and reports each that failed.
 fn run_some(
     testbed: &Testbed,
     series: Series,
@@ -51,15 +51,15 @@ fn run_some(
         else {
             continue;
         };
-        // Of a run of many minutes one wants to know at once.
+        // A run takes many minutes, so each failure is also printed at once.
         eprintln!("pair {nr} of {}: {failure}", pairs.len());
         failed.push(format!("{nr}: {failure}"));
     }
     Failure::of_pairs(&failed, numbers.clone().count())
 }
 
-/// A pair during which a guest died is played once more on a new one, as a whole test is elsewhere
-/// ([`Case`] says why): in a list of a hundred the others need not be.
+/// Runs a pair. If a guest died meanwhile, the pair runs once more with a new guest, as whole tests
+/// do elsewhere ([`Case`] has the reason); the other pairs of the list need not run again.
 fn run_again_after_reboot(
     testbed: &Testbed,
     nr: usize,
@@ -74,7 +74,7 @@ fn run_again_after_reboot(
     }
     eprintln!("pair {nr}: {failure}\n{}\nIt is played once more.", dead.join("\n"));
     let Err(failure) = run_pair(testbed, pair, server, client) else { return Ok(()) };
-    // The next pair needs it.
+    // The next pair needs the guest.
     let dead = testbed.reboot_failed()?;
     Err(Failure::Program(format!("{failure}\n{}", dead.join("\n"))))
 }
@@ -96,7 +96,7 @@ fn run_pair(
         .finish_while(END_LIMIT, is_alive);
     let client = match client.and_then(Finished::ok) {
         Ok(said) => said,
-        // It leaves its server waiting.
+        // The server still waits for its client.
         Err(error) => return Err(Failure::Program(format!("{error}\nserver: {}", serving.stop()))),
     };
     let server = serving.finish_while(END_LIMIT, is_alive)?.ok()?;
@@ -109,13 +109,14 @@ fn start(pair: &Pair, node: Node<'_>, port: u16, server: Option<IpAddr>) -> Resu
     match node {
         Node::Kernel(guest) => {
             let gid = guest.gid_index(node.address(Family::V4))?;
-            // What a program still has to acknowledge when it ends, the kernel forgets: the other
-            // end would wait in vain.
+            // When a program ends, the kernel drops its outstanding acknowledgements, and the other
+            // end would wait for them.
             let preload = "LD_PRELOAD=/usr/lib/lingering.so ";
             Ok(guest.start(&format!("{preload}{pair} -d rxe0 {flag} {gid} -p {port} {host}"))?)
         }
         Node::Urxe(testbed) => {
-            // What was compiled here is in the testbed's folder; Debian's programs are in PATH.
+            // Programs that were compiled here are in the testbed's folder; Debian's programs are
+            // in PATH.
             let own = testbed.installed(pair.program);
             let program =
                 if own.exists() { own.display().to_string() } else { pair.program.to_owned() };

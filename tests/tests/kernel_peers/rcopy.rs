@@ -1,5 +1,5 @@
-//! A file that goes over rsockets by `rcopy`, to a kernel and from one, compared by checksum. The
-//! server has no option but its port.
+//! Files that `rcopy` copies over rsockets to and from a kernel, compared by checksum. The server
+//! has no option except its port.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::case::{Case, Failure};
 use crate::connections::{START_DELAYS, start};
 use crate::nodes::{Family, Node, roles};
 
-/// Pieces of the file, of 64 KiB: more than an rsocket's buffers hold; and 100 MiB, which take a
-/// dozen seconds.
+/// The numbers of 64 KiB blocks in a file: more than an rsocket's buffers hold, and 100 MiB, which
+/// take a dozen seconds.
 const SHORT: usize = 64;
 const LONG: usize = 1_600;
 const LIMIT: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Makes a file at the client, copies it, and compares.
+/// Creates a file at the client, copies it, and compares.
 fn copy(testbed: &Testbed, series: Series, pieces: usize, serves: bool) -> Result<(), Failure> {
     let (server, client) = roles(testbed, series, serves);
     let make = format!("dd if=/dev/urandom of=copied-from bs=65536 count={pieces} 2>/dev/null");
@@ -64,7 +64,7 @@ fn carry(server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
     Err(Failure::Program(format!("nobody listened: {early}")))
 }
 
-/// A command where the programs of an end have their files; its output.
+/// Runs a shell command in the folder of an end's programs. Returns the output.
 fn shell(testbed: &Testbed, node: Node<'_>, script: &str) -> Result<String, Failure> {
     let job = match node {
         Node::Kernel(guest) => guest.start(script)?,

@@ -1,6 +1,6 @@
 //! The type of service of a connection (`RDMA_OPTION_ID_TOS`) as `tcpdump` sees it in both
-//! directions: the same as between two kernels, but for the two bits with which urxe's packets say
-//! that their sender heeds congestion (RFC 3168).
+//! directions. It equals that between two kernels, except for the two ECN bits of urxe's packets
+//! (RFC 3168).
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,14 +11,14 @@ use crate::case::{Case, Failure};
 use crate::connections::{Pair, pair, run_pair};
 use crate::nodes::{Family, Node};
 
-/// The class 104, which is 0x68, and a timeout of 2 s.
+/// Traffic class 104 (0x68), and a timeout of 2 s.
 const PAIR: Pair =
     pair("ucmatose -b 0.0.0.0 -c 2 -C 3", "ucmatose -c 2 -C 3 -t 104 -a 19 -s", "return status 0");
 
-/// Whether packets come from the client, and their class.
+/// Whether a packet is from the client, and its traffic class.
 type Classes = BTreeSet<(bool, Option<u8>)>;
 
-/// The bits of congestion, which are left out.
+/// The ECN bits, which are left out.
 const ECN: u8 = 0b11;
 
 pub fn cases() -> Vec<Case> {
@@ -55,7 +55,7 @@ fn all(testbed: &Testbed, family: Family) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The classes that went over the bridge while the pair was played.
+/// Runs the pair, and returns the traffic classes of the packets on the bridge.
 fn classes(
     testbed: &Testbed,
     family: Family,
@@ -71,7 +71,7 @@ fn classes(
     played?;
     let text = String::from_utf8_lossy(&read.stdout);
     let from = format!("{}.", client.address(family));
-    // Of IPv4 the addresses stand in a line of their own, behind a blank.
+    // For IPv4, tcpdump prints the addresses on a line of their own, after a blank.
     Ok(text
         .replace("\n ", " ")
         .lines()

@@ -1,4 +1,4 @@
-//! Four processes of urxe on one address, all of them at once in talks with one kernel.
+//! Four processes of urxe on one address, all of which communicate with one kernel at once.
 
 use urxe_tests::kernel::{Series, Testbed};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 const PROCESSES: usize = 4;
-/// The process's slot in the number of a queue pair.
+/// The position of the process slot in a queue pair number.
 const SLOT_SHIFT: u32 = 18;
 
 pub fn cases() -> Vec<Case> {
@@ -28,7 +28,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// By turns they serve the kernel and are its clients. Each end verifies what it receives.
+/// Every second process serves the kernel, the others are its clients. Each end verifies its
+/// messages.
 fn at_once(
     testbed: &Testbed,
     transports: [Transport; PROCESSES],
@@ -47,7 +48,7 @@ fn at_once(
             opened.into_iter().map(|opened| opened.start()).collect::<Result<Vec<_>, _>>()?;
         let ended =
             running.into_iter().map(|running| running.finish()).collect::<Result<Vec<_>, _>>()?;
-        // The lowest slot that is free is taken, so four slots were taken by four at once.
+        // A process takes the lowest free slot, so four slots prove four simultaneous processes.
         let mut slots = ended.iter().map(slot).collect::<Result<Vec<_>, _>>()?;
         slots.sort_unstable();
         if slots != [0, 1, 2, 3] {
@@ -62,7 +63,7 @@ fn at_once(
     })
 }
 
-/// Of urxe's queue pair, whose number it has said.
+/// Returns the slot of urxe's queue pair, from the printed number.
 fn slot(ended: &Ended) -> Result<u32, Failure> {
     let line = ended.said.lines().find_map(|line| line.trim_start().strip_prefix("local address:"));
     let number = line

@@ -1,12 +1,10 @@
-//! How fast connections are made and ended over urxe and over `rdma_rxe`: the same `cmtime` with
-//! the same number of connections, both ends in the same guest, in turn.
+//! The speed of making and ending connections over urxe and over `rdma_rxe`: the same `cmtime` with
+//! the same number of connections, both ends in the same guest, alternately.
 //!
-//! Beside both, what five bare datagrams cost there, each with a system call of its own at either
-//! end: an emulated processor spends most of either's time in the system calls and switches that
-//! these make as well.
+//! A third figure is the cost of five bare datagrams, each with a system call at either end. An
+//! emulated processor spends most of its time in such system calls and switches.
 //!
-//! Port 4791 of the guest is its kernel's, so urxe has a network namespace with a loopback
-//! interface of its own.
+//! The guest's kernel uses port 4791, so urxe has a network namespace with a loopback interface.
 
 use std::time::Duration;
 
@@ -16,15 +14,15 @@ use urxe_tests::programs::{connected_per_second, whole_per_second};
 use crate::case::{Case, Failure};
 use crate::nodes::copy_to_guest;
 
-/// Of each of the two; the medians are compared.
+/// Rounds of each of the two. The medians are compared.
 const ROUNDS: usize = 3;
-/// Connections of a round, over both: emulated kernels take the longer for each, the more there
-/// are, more than twice as long for each of 5,000 as for each of 100.
+/// Connections of a round. Emulated kernels take longer for each connection if there are more: more
+/// than twice as long with 5,000 as with 100.
 const CONNECTIONS: usize = 1_000;
 const BARE: usize = 1_000;
-/// urxe is at least so many times as fast. It takes 2.4 times fewer instructions (counted by the
-/// emulator's `-icount`) than either kernel, and five bare datagrams ten times fewer; by the clock
-/// of a busy machine it was 1.7 times.
+/// The minimum ratio of urxe's speed. urxe takes 2.4 times fewer instructions than either kernel
+/// (counted by the emulator's `-icount`), and five bare datagrams ten times fewer. By the clock of
+/// a busy machine, the ratio was 1.7.
 const WANTED: f64 = 1.3;
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -76,7 +74,7 @@ fn compare(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     }
 }
 
-/// How often a second two processes of the guest exchange five datagrams.
+/// Returns how often per second two processes of the guest exchange five datagrams.
 fn exchanges(guest: &Guest) -> Result<f64, Failure> {
     let command = format!("five_datagrams 127.0.0.1 {BARE}");
     let output = guest.start(&command)?.finish(LIMIT)?.ok()?;
@@ -84,7 +82,7 @@ fn exchanges(guest: &Guest) -> Result<f64, Failure> {
     figure.ok_or_else(|| Failure::missing_output(command, output, "a figure"))
 }
 
-/// Connections a second: connecting and disconnecting alone, and all steps.
+/// Returns the connections per second, for connecting and disconnecting alone, and for all steps.
 fn round(guest: &Guest, command: &str, connections: usize) -> Result<[f64; 2], Failure> {
     let output = guest.start(command)?.finish(LIMIT)?.output;
     let figures =
@@ -101,7 +99,7 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Copies `liburxe.so` into the guest, under the names of the libraries that it stands for.
+/// Copies `liburxe.so` into the guest, under the names of the libraries that it replaces.
 fn install_library(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     copy_to_guest(guest, &testbed.installed("liburxe.so"), "/opt/urxe")?;
     let links =

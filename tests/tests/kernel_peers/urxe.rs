@@ -1,4 +1,4 @@
-//! urxe, as an unprivileged user, against each kernel, in both roles.
+//! urxe, as an unprivileged user, with each kernel, in both roles.
 
 use urxe_tests::kernel::{Impairment, Series, Testbed};
 
@@ -124,7 +124,7 @@ fn unreliable_connection(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Up to the longest that the link of the guests has.
+/// Datagrams up to the longest on the guests' link.
 fn datagrams(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     let [v4, v6] = Family::ALL;
     for (family, size) in [(v4, 2048), (v6, 2048), (v4, 4096), (v6, 1)] {
@@ -139,7 +139,7 @@ fn operations_sizes(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     for size in [0, 1, 1023, 65536] {
         pair.run_operations(testbed, OperationRun::new(Family::V4, MESSAGES, size, 1024))?;
     }
-    // One by one: the shorter a run, the less a busy machine disturbs it.
+    // The operations run one by one, because a short run is disturbed less by a busy machine.
     MESSAGES.chunks(1).try_for_each(|operation| {
         pair.run_operations(
             testbed,
@@ -162,7 +162,7 @@ fn atomics(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     )
 }
 
-/// Of the server; the client uses and invalidates them.
+/// The server's memory windows, which the client uses and invalidates.
 fn memory_windows(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     let operations = &["MW_WRITE", "MW_READ", "MW1_WRITE", "SEND_INV"];
     pair.run_operations(testbed, OperationRun::new(Family::V4, operations, 5000, 1024))?;
@@ -171,7 +171,7 @@ fn memory_windows(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
         OperationRun { count: 32, ..OperationRun::new(Family::V6, operations, 1, 4096) },
     )?;
     pair.run_operations(testbed, OperationRun::new(Family::V4, operations, 0, 256))?;
-    // A key that was invalidated is good for nothing, and not only said to be gone.
+    // An invalidated key must grant nothing.
     let play =
         OperationRun { count: 4, ..OperationRun::new(Family::V4, &["INV_THEN_WRITE"], 64, 1024) };
     play.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")?;
@@ -183,7 +183,7 @@ fn memory_windows(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     play.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")
 }
 
-/// 6.1 has neither.
+/// 6.1 supports neither operation.
 fn newer(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     for family in Family::ALL {
         pair.run_operations(
@@ -214,7 +214,7 @@ fn inline_and_pieces(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     )
 }
 
-/// As between most machines: an Ethernet MTU of 1500 carries a path MTU of 1024.
+/// The usual link: an Ethernet MTU of 1500 carries a path MTU of 1024.
 fn link_of_1500(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     let guest = testbed.guest(pair.series);
     testbed.network().set_bridge_mtu(1500)?;
@@ -240,9 +240,9 @@ fn wrong_key(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
 }
 
 fn under(pair: Pair, testbed: &Testbed, impairment: Impairment) -> Result<(), Failure> {
-    // rdma_rxe obeys one sequence NAK for each acknowledgement of something new, and a NAK that
-    // overtakes its acknowledgement is in vain: then it waits 67 ms for its timer, dozens of times
-    // in a run like the others.
+    // rdma_rxe obeys one sequence NAK for each acknowledgement of something new, and ignores a NAK
+    // that overtakes its acknowledgement. It then waits 67 ms for its timer, dozens of times in a
+    // run of full length.
     let fewer = if impairment.reorder > 0.0 { 4 } else { 1 };
     let impaired = testbed.guest(pair.series).impair(impairment)?;
     let (retry_timeout, count) = (RetryTimeout::Usual, 20 / fewer);

@@ -1,4 +1,4 @@
-//! What programs send and receive, in files: `urxe run --capture`.
+//! Captures of programs: `urxe run --capture`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use serde_json::Value;
 use crate::install::{install, ok, text_of};
 use crate::pair::run_on_two_addresses;
 
-/// Messages each way.
+/// Messages in each direction.
 const MESSAGES: usize = 40;
 
-/// An empty folder of this name in the ordinary user's home.
+/// Creates an empty folder of this name in the ordinary user's home.
 fn folder(name: &str) -> PathBuf {
     let folder = install().path("home").join(name);
     ok(install().user("mkdir").arg(&folder));
     folder
 }
 
-/// Each packet that `urxe decode` finds in it.
+/// Returns the packets that `urxe decode` finds in a file.
 #[track_caller]
 fn decoded(file: &Path) -> Vec<Value> {
     let mut decode = install().user(install().path("bin/urxe"));
@@ -27,7 +27,8 @@ fn decoded(file: &Path) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// How many packets say this between these hosts, which must all have an ICRC that holds.
+/// Counts the packets with this opcode between these hosts, and checks that all their ICRCs are
+/// correct.
 #[track_caller]
 fn count(packets: &[Value], opcode: &str, src: &str, dst: &str) -> usize {
     let of = |packet: &&Value| {
@@ -40,7 +41,7 @@ fn count(packets: &[Value], opcode: &str, src: &str, dst: &str) -> usize {
     found.len()
 }
 
-/// Programs that know pcapng for themselves count as many packets in it.
+/// Checks that tshark and tcpdump, which read pcapng on their own, count the same packets.
 #[track_caller]
 fn others_read_as_many(file: &Path, packets: usize) {
     for (program, options) in [("tshark", "-n -Y infiniband -r"), ("tcpdump", "-n --count -r")] {
@@ -67,7 +68,7 @@ fn others_read_as_many(file: &Path, packets: usize) {
 #[test]
 fn each_process_records_all_its_packets_in_a_file_of_its_own() {
     let folder = folder("captures");
-    // Relative to the folder that `urxe run` is started in, wherever the program opens its device.
+    // The path is relative to the folder in which `urxe run` starts, not to the program's folder.
     run_on_two_addresses(
         "--capture captures/it's-%p.pcapng",
         &format!("env -C / ibv_rc_pingpong -g 0 -s 256 -n {MESSAGES}"),

@@ -1,5 +1,5 @@
-//! Programs on a path that is congested: the system's packet filter marks packets as a router
-//! would, and tshark reads what is text of that.
+//! Programs on a congested path: the system's packet filter marks packets as a router does, and
+//! tshark reads the congestion notifications.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,11 +11,10 @@ use crate::install::{install, ok, text_of};
 use crate::pair::{Outputs, run};
 
 const LINKS: [&str; 2] = ["--sysfs --link rxe0=127.81.0.1", "--sysfs --link rxe0=127.81.0.2"];
-/// As NICs name them.
+/// The names of the counters in drivers of NICs.
 const COUNTERS: [&str; 4] =
     ["np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored"];
-/// Of the packets that say that their sender heeds it, one of ten is marked. What GSO makes of a
-/// marked one is marked as well.
+/// Marks one of ten ECN-capable packets. GSO marks all segments of a marked packet.
 const RULES: &str = "table inet urxe-congestion {
   chain out {
     type filter hook output priority mangle;
@@ -23,7 +22,7 @@ const RULES: &str = "table inet urxe-congestion {
   }
 }";
 
-/// The packet filter's rules, as long as this lives.
+/// The packet filter's rules, which are removed when this value is dropped.
 struct Marks;
 
 impl Marks {
@@ -32,7 +31,7 @@ impl Marks {
         Self
     }
 
-    /// How often they marked.
+    /// Returns the number of marked packets.
     fn count(&self) -> u64 {
         let rules = ok(Command::new("nft").args(["list", "table", "inet", "urxe-congestion"]));
         let count =
@@ -47,7 +46,7 @@ impl Drop for Marks {
     }
 }
 
-/// Starts to record whatever comes by that is a congestion notification, by tcpdump.
+/// Starts tcpdump, which records all congestion notifications.
 fn watch(file: &Path) -> KillOnDrop {
     let mut tcpdump = Command::new("tcpdump");
     tcpdump.args(["-Z", "root", "-i", "lo", "--immediate-mode", "-U", "-w"]).arg(file);
@@ -61,7 +60,7 @@ fn watch(file: &Path) -> KillOnDrop {
     child
 }
 
-/// `ib_write_bw` between the two addresses. Both ends print the counters.
+/// Runs `ib_write_bw` between the two addresses. Both ends print the counters.
 fn write() -> Outputs {
     let counters = COUNTERS.map(|name| format!("hw_counters/{name}")).join(",");
     run(LINKS, &format!("ib_write_bw -x 0 -F -s 65536 -n 500 -W {counters}")).unwrap()
@@ -115,7 +114,7 @@ fn the_receiver_reports_marked_packets_and_the_sender_slows_down() {
         let values: Vec<&str> = line.split('\t').collect();
         let [from, to, opcode, psn, payload] = values[..] else { panic!("{line}") };
         assert_eq!((from, to, opcode, psn), ("127.81.0.1", "127.81.0.2", "129", "0"), "{line}");
-        // BTH with BECN alone, sixteen reserved bytes, ICRC.
+        // BTH with only BECN set, sixteen reserved bytes, ICRC.
         assert!(
             payload.len() == 64 && &payload[8..10] == "40" && payload[24..56] == "0".repeat(32),
             "{line}"

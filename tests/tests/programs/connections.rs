@@ -1,5 +1,5 @@
-//! The programs of `rdmacm-utils`, which connect by addresses and ports: two processes on the one
-//! device that there is without any configuration. And perftest with `-R`.
+//! The programs of `rdmacm-utils`, which connect by addresses and ports, and perftest with `-R`:
+//! two processes on one device.
 
 use std::fs;
 use std::path::Path;
@@ -14,30 +14,29 @@ use urxe_tests::programs::{connected_per_second, is_early, whole_per_second};
 use crate::install::{EXPECTED, compile, install, ok, text_of};
 use crate::pair::exclusive;
 
-/// How long a program may take. Far more than it needs: it is there to end what hangs.
+/// The time limit of a program, in seconds: far more than needed, to end programs that hang.
 const TIMEOUT: &str = "60";
-/// How often a sender tries whether a receiver has joined.
+/// How often a sender repeats its messages until a receiver has joined.
 const TRIES: u32 = 20;
 
-/// One address that both processes share.
+/// The address that both processes share.
 pub const ADDRESS: &str = "127.79.0.1";
 
 pub fn command(words: &str) -> Command {
     piped(install().run(&format!("--link rxe0={ADDRESS} -- timeout {TIMEOUT} {words}")))
 }
 
-/// A command that warns, and whose outputs are read.
+/// Makes a command log warnings and pipe its outputs.
 pub fn piped(mut command: Command) -> Command {
     command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Milliseconds that a server has before its client comes: more with each try, since nothing
-/// outside tells when it listens. perftest makes two connections, and its client comes to the
-/// second when it likes.
+/// Waits before the client starts, in milliseconds, longer with each attempt, because a server does
+/// not report when it listens. perftest makes two connections, and the time of the second varies.
 const START_DELAYS: [u64; 4] = [300, 600, 1_200, 3_000];
 
-/// Both programs; both must succeed. Their outputs.
+/// Runs both programs, which must succeed. Returns their outputs.
 #[track_caller]
 pub fn run_pair(server: &str, client: &str) -> [String; 2] {
     run_commands(|| command(server), || command(client))
@@ -69,7 +68,7 @@ fn run_commands(server: impl Fn() -> Command, client: impl Fn() -> Command) -> [
     panic!("nobody listens\n{last}");
 }
 
-/// Runs a client until a server that goes on for ever listens.
+/// Runs a client until a server that does not end listens.
 #[track_caller]
 pub fn client(words: &str) -> String {
     for start_delay in START_DELAYS {
@@ -84,14 +83,14 @@ pub fn client(words: &str) -> String {
     panic!("{words}: nobody listens");
 }
 
-/// Ends a server; its output.
+/// Ends a server. Returns the output.
 pub fn end(server: Child) -> String {
-    // `timeout` hands the signal on to its program.
+    // `timeout` forwards the signal to its program.
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
     text_of(&server.wait_with_output().unwrap())
 }
 
-/// A program that is server without `-s` and client with it.
+/// Runs a program that is server without `-s` and client with `-s`.
 #[track_caller]
 fn run_same(program: &str, options: &str) -> [String; 2] {
     run_pair(&format!("{program} {options}"), &format!("{program} {options} -s {ADDRESS}"))
@@ -111,7 +110,7 @@ fn rping_with_every_option() {
         assert!(end.contains("rdma-ping-2:"), "{end}");
     }
     rping("-V -C 20 -S 65535", "", &format!("-I {ADDRESS}"));
-    // Queue pairs of the program's own, moved by rdma_init_qp_attr and rdma_establish.
+    // The program moves its own queue pairs by rdma_init_qp_attr and rdma_establish.
     rping("-V -C 3 -q", "", "");
     let [_, debug] = rping("-C 1", "", "-d");
     assert!(
@@ -120,7 +119,7 @@ fn rping_with_every_option() {
     );
 }
 
-/// `urxe rping`, on the one device of [`ADDRESS`].
+/// Returns a command of `urxe rping` on the device of [`ADDRESS`].
 fn rust(words: &str) -> Command {
     let mut command = install().user(install().path("bin/urxe"));
     command.args(words.split_whitespace()).env("URXE_DEVICES", format!("rxe0={ADDRESS}"));
@@ -143,7 +142,7 @@ fn the_rping_of_rust_and_that_of_rdma_core_ping_each_other() {
     }
 }
 
-/// One after the other: rping itself loses one of two requests that come at once.
+/// The clients run one after the other, because rping loses one of two simultaneous requests.
 #[test]
 fn rping_with_a_server_for_many() {
     let _exclusive = exclusive();
@@ -161,9 +160,9 @@ fn ucmatose_with_many_connections_and_its_own_events() {
     }
 }
 
-/// All that arrives at both ends and leaves them, as it was on the wire. A REQ may come to the
-/// client's process, which hands it on when the server's is slow to take it: then it stands in the
-/// client's record alone, as sent and as received.
+/// Checks all packets that both ends send and receive. A REQ may arrive in the client's process,
+/// which forwards it when the server's process is slow. Such a REQ is in the client's capture only,
+/// as sent and as received.
 #[test]
 fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
     let captures =
@@ -185,7 +184,7 @@ fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
         .collect();
     assert!(packets.len() > 30, "{decoded:?}");
     for packet in &packets {
-        // Those of the connection say that their sender heeds marks (ECT(0)).
+        // Packets of the connection are ECN-capable (ECT(0)).
         let class = if packet["mad"].is_null() { 104 | 2 } else { 104 };
         assert_eq!(packet["traffic_class"], class, "{packet}");
     }
@@ -217,7 +216,7 @@ fn udaddy_finds_queue_pairs_for_datagrams() {
     }
 }
 
-/// A program of `tests/programs`, which is server with `-s` and client with `-c`.
+/// Runs a program of `tests/programs` that is server with `-s` and client with `-c`.
 #[track_caller]
 fn run_compiled(name: &str) {
     let program = compile(name).display().to_string();
@@ -256,7 +255,7 @@ fn cmtime_connects_and_disconnects_a_hundred_at_once() {
     end(server);
 }
 
-/// Memory of a program in KiB (proc(5)), and its descriptors.
+/// Returns a program's memory in KiB (proc(5)) and its number of descriptors.
 fn holds(pid: u32) -> (u64, usize) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -264,10 +263,10 @@ fn holds(pid: u32) -> (u64, usize) {
     (kib, fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count())
 }
 
-/// One server and so many clients, one after the other, that make and end so many connections at
-/// once.
+/// Runs one server and `rounds` clients, one after the other, each of which makes and ends
+/// `connections` connections at once.
 fn cmtime_rounds(rounds: usize, connections: usize) {
-    /// What a table or an allocator may keep for later.
+    /// Memory that tables and allocators may keep for reuse, in KiB.
     const SLACK_KIB: u64 = 4 << 10;
     let _exclusive = exclusive();
     let words = format!("--link rxe0={ADDRESS} -- cmtime");
@@ -282,7 +281,8 @@ fn cmtime_rounds(rounds: usize, connections: usize) {
         println!(
             "round {round}: {per_second:.0} connections/s made and ended; the server has {held:?} (KiB, descriptors)"
         );
-        // By the middle as many wait in TIMEWAIT, and as many numbers lie still, as ever will.
+        // From the middle on, the numbers of connections in TIMEWAIT and of unused identifiers no
+        // longer grow.
         if round <= rounds / 2 {
             settled = held;
         }
@@ -296,7 +296,7 @@ fn cmtime_rounds(rounds: usize, connections: usize) {
     end(server);
 }
 
-/// The claim is 5,000 connections a second, made and ended, between two processes.
+/// The target is 5,000 connections per second, made and ended, between two processes.
 #[test]
 #[ignore = "a quiet machine, and a release build: cargo xtask programs speed"]
 fn connections_are_made_fast() {
@@ -342,7 +342,7 @@ fn mckey_joins_a_group() {
     let _exclusive = exclusive();
     let words = format!("mckey -m 239.79.0.1 -b {ADDRESS} -C 4");
     let mut receiver = command(&words).spawn().unwrap();
-    // Who sends too early is heard by nobody: the receiver waits on, and the sender tries again.
+    // Early messages are lost, so the sender repeats them until the receiver ends.
     for _ in 0..TRIES {
         let output = command(&format!("{words} -s")).output().unwrap();
         assert!(output.status.success(), "{}", text_of(&output));

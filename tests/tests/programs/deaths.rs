@@ -1,5 +1,5 @@
-//! Processes that are killed in each state of a connection, on an address of their own: what the
-//! other side is told, and when.
+//! Processes that are killed in each state of a connection, on an address of their own, and the
+//! events at the other side.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
@@ -12,10 +12,10 @@ use urxe_tests::programs::deaths::{Remaining, State, process_of, states};
 use crate::install::{compile, install};
 use crate::pair::exclusive;
 
-/// Until a process is gone.
+/// How long a killed process may take to disappear.
 const DYING: Duration = Duration::from_secs(1);
 
-/// A side. Killed when it is dropped.
+/// One side of a connection, which is killed when dropped.
 struct Side {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -34,7 +34,7 @@ impl Side {
         Self { child, output, text: String::new() }
     }
 
-    /// Reads on until it has text this.
+    /// Reads until the output contains this text.
     fn wait_for(&mut self, text: &str) {
         while !self.text.contains(text) {
             assert!(
@@ -57,13 +57,13 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // `timeout` ends its program with itself.
+        // `timeout` forwards the signal to its program.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
 }
 
-/// All states at once; those who die share one address, those who stay another.
+/// Tests all states at once. The killed processes share one address, the surviving ones another.
 #[track_caller]
 fn all(dying: &str, staying: &str, left: Remaining) {
     let _exclusive = exclusive();
@@ -87,7 +87,7 @@ fn all(dying: &str, staying: &str, left: Remaining) {
         dies.wait_for("here, process");
         stays.wait_for("here, process");
     }
-    // One that is there for nothing but to be left.
+    // This process only remains on the address.
     let witness = (left == Remaining::Process).then(|| {
         let mut witness = Side::start("dies", states().next().unwrap(), dying, staying, 18_700);
         witness.wait_for("here, process");
@@ -104,7 +104,7 @@ fn all(dying: &str, staying: &str, left: Remaining) {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Whoever is left on the address answers for the dead, that it knows nothing of it.
+/// A process that remains on the address replies for a killed one that the connection is unknown.
 #[test]
 fn a_surviving_process_answers_the_peers_of_a_dead_one() {
     all("127.79.0.31", "127.79.0.32", Remaining::Process);

@@ -1,4 +1,4 @@
-//! What programs see of devices.
+//! Devices as programs see them.
 
 use crate::install::{install, ok, text_of};
 
@@ -46,7 +46,7 @@ fn ibv_devinfo_agrees_with_urxe_devinfo() {
     for (name, value) in &theirs {
         if let Some((_, own)) = ours.iter().find(|(other, _)| other == name) {
             match name.as_str() {
-                // One of them prints fewer digits.
+                // One of the programs prints fewer digits.
                 "device_cap_flags" | "device_cap_flags_ex" => {
                     assert_eq!(flags(value), flags(own), "{name}")
                 }

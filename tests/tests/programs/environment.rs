@@ -1,12 +1,12 @@
-//! `urxe env`: the same as `urxe run`, for all that a shell starts.
+//! `urxe env`: the environment of `urxe run` for all programs of a shell.
 
 use std::process::Command;
 
 use crate::install::{install, ok, text_of};
 use crate::pair::exclusive;
 
-/// A shell of the ordinary user's that has taken over what `urxe env` prints with these words, and
-/// goes on with `script`.
+/// Returns a shell of the ordinary user that evaluates the output of `urxe env` with these words,
+/// and then runs `script`.
 fn shell(words: &str, script: &str) -> Command {
     let mut shell = install().user("sh");
     let urxe = install().path("bin/urxe");

@@ -1,10 +1,10 @@
-//! What programs are told when the interface of their device goes down and up and its addresses go
-//! and come, and what the port and its GID table are by then: Debian's `ibv_asyncwatch`, and a
-//! program that asks at each event (`tests/programs/port_events.c`).
+//! Events of programs when the interface of their device goes down and up and its addresses change,
+//! and the port and GID table at that time. The programs are Debian's `ibv_asyncwatch` and
+//! `tests/programs/port_events.c`, which queries both at each event.
 //!
-//! A kernel tells the same (`kernels::events` of the kernel peers) but for two things: it asks no
-//! client to register anew when the GID table changes, and of addresses that go with their
-//! interface it tells before it tells of the port.
+//! A kernel raises the same events (`kernels::events` of the kernel peers) with two differences. It
+//! raises no client reregistration when the GID table changes, and it reports addresses that
+//! disappear with their interface before the port.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ use crate::veth::{GID_BY_MAC, Veth};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A program that says a line for each event.
+/// A program that prints a line for each event.
 struct Watch {
     program: KillOnDrop,
     lines: Receiver<String>,
@@ -59,7 +59,7 @@ impl Watch {
         }
     }
 
-    /// What happened is told once.
+    /// Checks that no further event is printed, so each event is printed once.
     #[track_caller]
     fn says_no_more(&self) {
         let more = self.lines.recv_timeout(Duration::from_millis(500));
@@ -87,7 +87,7 @@ fn ibv_asyncwatch_reports_events_of_port_and_gid_table() {
         ("address add fd99::1/64 dev here nodad", &gids),
         ("address del fd99::1/64 dev here", &gids),
         ("address add fd99::1/64 dev here nodad", &gids),
-        // Addresses of IPv6 go with an interface that is taken down, those of IPv4 do not.
+        // An interface that goes down loses its IPv6 addresses, but not its IPv4 addresses.
         ("link set here down", &down_and_gids),
     ];
     for (change, told) in changes {
@@ -121,7 +121,7 @@ fn port_and_gids_are_updated_before_their_event() {
         ("link set here up", port("port active", up)),
         ("address add 10.99.0.2/24 dev here", changed(" 2=::ffff:10.99.0.2").into()),
         ("address add fd99::1/64 dev here nodad", changed(" 2=::ffff:10.99.0.2 3=fd99::1").into()),
-        // The other entries keep their places, and what comes back has its own again.
+        // The other entries keep their indices, and an address that returns gets its former index.
         ("address del 10.99.0.2/24 dev here", changed(" 3=fd99::1").into()),
         ("address add 10.99.0.2/24 dev here", changed(" 2=::ffff:10.99.0.2 3=fd99::1").into()),
         ("address del fd99::1/64 dev here", changed(" 2=::ffff:10.99.0.2").into()),

@@ -5,10 +5,10 @@ use std::process::Command;
 use crate::install::{install, text_of};
 use crate::pair::run_on_two_addresses;
 
-/// What every end is told to suffer: more than a run of some thousand packets can pass by.
+/// The faults of every end: enough that each of them occurs within some thousand packets.
 const FAULTS: &str = "loss=1%,reorder=2%,late=300us,duplicate=1%,corrupt=0.5%,seed=7";
 
-/// The number after `name=` in the line that a device writes when it is closed.
+/// Returns the number after `name=` in the line that a device logs when it is closed.
 fn counted(log: &str, name: &str) -> u64 {
     let line = log
         .lines()

@@ -1,4 +1,4 @@
-//! An installation of `urxe` in a temporary folder, and programs run with it.
+//! An installation of `urxe` in a temporary folder, and programs that run with it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,26 +10,26 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 use urxe_tests::process::build;
 
-/// Debian's user without any rights.
+/// Debian's user without rights: uid and gid.
 pub const NOBODY: (u32, u32) = (65534, 65534);
 
-/// `bin/urxe`, the libraries in `lib`, and a home for the user.
+/// An installation: `bin/urxe`, the libraries in `lib`, and a home for the user.
 pub struct Install {
     folder: TempDir,
-    /// Where cargo has put what lies in it.
+    /// The folder of cargo's build.
     pub built: PathBuf,
 }
 
-/// What a program says that found everything right.
+/// The output of a program that found no fault.
 pub const EXPECTED: &str = "all as expected\n";
 
-/// The installation, made by the first test.
+/// Returns the installation, which the first test creates.
 pub fn install() -> &'static Install {
     static INSTALL: OnceLock<Install> = OnceLock::new();
     INSTALL.get_or_init(Install::new)
 }
 
-/// Whether this process is root's, and programs are to be run as somebody else.
+/// Returns whether this process runs as root, so that programs must run as another user.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -61,7 +61,7 @@ impl Install {
         self.folder.path().join(name)
     }
 
-    /// A program as an ordinary user, in that user's home, without any configuration.
+    /// Returns a command as the ordinary user, in that user's home, without any configuration.
     pub fn user(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         self.environment(&mut command);
@@ -71,8 +71,8 @@ impl Install {
         command
     }
 
-    /// The user's home and no configuration, for a command that becomes the ordinary user by
-    /// itself.
+    /// Sets the user's home and removes all configuration, for a command that changes the user on
+    /// its own.
     pub fn environment(&self, command: &mut Command) {
         let home = self.path("home");
         command.current_dir(&home).env("HOME", &home).stdin(Stdio::null());
@@ -83,7 +83,7 @@ impl Install {
         }
     }
 
-    /// `urxe run` with these words, separated by blanks.
+    /// Returns a command of `urxe run` with these words, separated by blanks.
     pub fn run(&self, words: &str) -> Command {
         let mut command = self.user(self.path("bin/urxe"));
         command.arg("run").args(words.split_whitespace());
@@ -91,7 +91,7 @@ impl Install {
     }
 }
 
-/// Standard output of a command that must succeed.
+/// Runs a command, which must succeed. Returns the standard output.
 #[track_caller]
 pub fn ok(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -99,26 +99,26 @@ pub fn ok(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a program that was compiled here, with these links; it must find all as it should be.
+/// Runs a program that was compiled here with these links. The program must report [`EXPECTED`].
 #[track_caller]
 pub fn passes(links: &str, program: &Path, arguments: &str) {
     let words = format!("{links} -- timeout 120 {} {arguments}", program.display());
     assert_eq!(ok(&mut install().run(&words)), EXPECTED);
 }
 
-/// Both outputs, for a message.
+/// Returns status and both outputs, for a message.
 pub fn text_of(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// Compiles `tests/programs/NAME.c` to where the ordinary user runs it.
+/// Compiles `tests/programs/NAME.c` to a folder where the ordinary user can run it.
 pub fn compile(name: &str) -> PathBuf {
-    // Only what a program uses: `urxe run` looks at what it needs.
+    // Links only needed libraries, because `urxe run` checks them.
     compile_as(name, &format!("bin/{name}"), &["-Wl,--as-needed", "-libverbs", "-lrdmacm"])
 }
 
-/// Compiles it to this place of the installation, with these options behind it.
+/// Compiles a program to this path of the installation, with these options at the end.
 pub fn compile_as(name: &str, place: &str, options: &[&str]) -> PathBuf {
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");

@@ -1,8 +1,8 @@
-//! libfabric over its verbs provider: what `fi_info` finds, and `fi_pingpong` over each type of
-//! endpoint, with validation. Connected endpoints go by librdmacm, datagrams by address handles;
-//! `rdm` is whichever layer of libfabric comes first over these.
+//! libfabric over its verbs provider: the offers of `fi_info`, and `fi_pingpong` over each type of
+//! endpoint, with validation. Connected endpoints use librdmacm, datagram endpoints use address
+//! handles, and `rdm` is the first layer of libfabric above them.
 //!
-//! `tests/programs/libfabric.sh` runs them, in a network namespace of its own.
+//! `tests/programs/libfabric.sh` runs the programs in a network namespace of its own.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn every_type_of_endpoint_plays() {
     {
         assert!(text.contains(offered), "{offered} is not in\n{text}");
     }
-    // Each end has a row for each of its sizes, of which the first is 64 bytes.
+    // Each end prints a row for each size, of which the first is 64 bytes.
     let rows = |text: &str| {
         text.lines().filter(|line| line.starts_with("64 ") && line.contains("=20")).count()
     };

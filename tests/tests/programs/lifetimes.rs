@@ -1,5 +1,5 @@
-//! How long things live, in a C program: opened and closed under valgrind, left behind, inherited
-//! by children; and two libraries at once.
+//! Lifetimes of objects in a C program: devices opened and closed under valgrind, objects left
+//! behind, objects inherited by children. A program with two copies of the library is refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

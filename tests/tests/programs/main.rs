@@ -1,9 +1,9 @@
-//! Unmodified programs of Debian's packages over urxe, as an ordinary user and by nothing but `urxe
-//! run`.
+//! Unmodified programs of Debian's packages over urxe, run as an ordinary user by `urxe run` alone.
 //!
-//! They need packages, which `cargo xtask programs` installs by name (`ibverbs-utils`, `perftest`,
-//! `libibverbs-dev`, …). Programs run from an unpacked installation: `bin/urxe` and
-//! `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
+//! The tests need packages, which `cargo xtask programs` installs by name (`ibverbs-utils`,
+//! `perftest`, `libibverbs-dev`, …). Programs run from an unpacked installation: `bin/urxe` and
+//! `lib/liburxe.so` in a temporary folder. If root starts the tests, the programs run as the user
+//! `nobody`.
 
 mod capture;
 mod congestion;

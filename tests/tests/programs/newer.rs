@@ -1,8 +1,8 @@
-//! Debian 13's programs (rdma-core 56, with their own C library) and its tests, in a folder that
-//! they are chrooted to, as nobody.
+//! Debian 13's programs (rdma-core 56, with their own C library) and its tests, chrooted to a
+//! folder as the user `nobody`.
 //!
-//! Not part of the ordinary run, since the packages are fetched: `cargo xtask newer`, as root.
-//! `tests/programs/newer` sets up.
+//! The tests are not part of the ordinary run, because they download packages: `cargo xtask newer`,
+//! as root. `tests/programs/newer` prepares the folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use std::time::Duration;
 use crate::install::{install, ok, text_of};
 use crate::suite::check;
 
-/// Not the default address, which others on this machine may have.
+/// An address other than the default, which other processes of this machine may use.
 const LINK: &str = "--link rxe0=127.79.0.13";
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/newer").join(name)
 }
 
-/// The unpacked Debian 13, with this build of urxe in it.
+/// Returns the folder of the unpacked Debian 13, with this build of urxe in it.
 fn root() -> &'static PathBuf {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
@@ -35,7 +35,7 @@ fn root() -> &'static PathBuf {
         for file in ["bin/urxe", "lib/liburxe.so", "lib/liburxe_sysfs.so"] {
             let to = urxe.join(file);
             fs::create_dir_all(to.parent().unwrap()).unwrap();
-            // A program that was left over may be running the old one: a new file takes its place.
+            // An earlier program may still run the old file, so a new file replaces it.
             let _none_is_there = fs::remove_file(&to);
             fs::copy(install().path(file), &to).unwrap();
         }
@@ -44,7 +44,7 @@ fn root() -> &'static PathBuf {
     })
 }
 
-/// `urxe run` with these words there.
+/// Returns a command of `urxe run` with these words in that folder.
 fn run(words: &str) -> Command {
     let mut command = Command::new(script("inside.sh"));
     command.arg(root()).args(["urxe", "run"]).args(words.split_whitespace());
@@ -80,7 +80,7 @@ fn debian_13s_programs_play_over_urxe() {
 #[test]
 #[ignore = "fetches Debian 13's packages: cargo xtask newer"]
 fn the_tests_of_rdma_core_56_pass() {
-    // The default device, since the tests of librdmacm ask `ip` for the interface's address.
+    // The default device, because the tests of librdmacm get the interface's address from `ip`.
     let words = "--sysfs -- timeout 300 python3 -B /opt/suite/run.py /opt/suite --dev rxe0";
     check(&run(words).output().unwrap(), "passed-56.txt");
 }

@@ -1,4 +1,4 @@
-//! What `cargo xtask package` makes, unpacked somewhere and used from there.
+//! The packages of `cargo xtask package`, unpacked to a folder and used from there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::install::{install, ok};
 
-/// Makes both packages of the build that the other tests use; their folder.
+/// Makes both packages from the build of the other tests. Returns their folder.
 fn packages() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -30,7 +30,7 @@ fn with_ending(folder: &Path, ending: &str) -> PathBuf {
     found[0].clone()
 }
 
-/// A program runs by the `urxe` that lies there, with the library that lies there.
+/// Checks that a program runs with this `urxe` and this library.
 #[track_caller]
 fn serves(urxe: &Path, library: &Path) {
     let mut devices = install().user(urxe);
@@ -60,7 +60,7 @@ fn archive_and_debian_package_work_wherever_they_are_unpacked() {
     let (package, root) = (with_ending(&packages, ".deb"), scratch.path().join("root"));
     ok(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&root));
     serves(&root.join("usr/bin/urxe"), &root.join("usr/lib/urxe"));
-    // Nothing of it takes the place of the system's libraries.
+    // No file of the package replaces a library of the system.
     let listed = ok(Command::new("dpkg-deb").arg("-c").arg(&package));
     let libraries: Vec<&str> = listed.lines().filter(|line| line.contains(".so")).collect();
     assert_eq!(libraries.len(), 4, "{listed}");

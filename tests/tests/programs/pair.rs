@@ -1,4 +1,4 @@
-//! Two programs of Debian that talk to each other: a server, and a client that is told where it is.
+//! Pairs of Debian's programs: a server, and a client that connects to the server's address.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -9,44 +9,44 @@ use urxe_tests::programs::{Pair, wait_listening};
 use crate::connections::piped;
 use crate::install::{install, text_of};
 
-/// Where server and client have their devices: both on the default one, without any configuration.
+/// Options of server and client: both use the default device, without any configuration.
 pub const ONE: [&str; 2] = ["", ""];
-/// Each on an address of its own.
+/// Options of server and client, each with an address of its own.
 pub const TWO: [&str; 2] = ["--link rxe0=127.78.0.1", "--link rxe0=127.78.0.2"];
 
-/// Both ends' outputs.
+/// The outputs of both ends.
 pub struct Outputs {
     pub server: String,
     pub client: String,
-    /// What was text on standard error.
+    /// The server's standard error.
     pub server_log: String,
     pub client_log: String,
 }
 
-/// One pair at a time: programs that poll take a processor each.
+/// Waits until no other pair runs, because programs that poll occupy a processor each.
 pub fn exclusive() -> MutexGuard<'static, ()> {
     static EXCLUSIVE: Mutex<()> = Mutex::new(());
     EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long a pair may take. Far more than it needs: it is there to end what hangs.
+/// The time limit of a pair, in seconds: far more than needed, to end pairs that hang.
 const TIMEOUT: &str = "120";
 
-/// Runs a pair; both ends must succeed, and say so.
+/// Runs a pair. Both ends must succeed and print the expected output.
 pub fn run_pair(pair: &Pair, links: [&str; 2]) -> Result<(), String> {
-    // What was compiled here is here; Debian's programs are in PATH.
+    // Programs that were compiled here are in the installation; Debian's programs are in PATH.
     let own = install().path("bin").join(pair.program);
     let program = if own.exists() { own.display().to_string() } else { pair.program.to_owned() };
     let both = run(links, &format!("{program} {}", pair.options))?;
     pair.check(&both.server, &both.client)
 }
 
-/// Runs `words`, a ping-pong, as server and as client, each on an address of its own, both with
+/// Runs the ping-pong `words` as server and as client, each on an address of its own, both with
 /// these options of `urxe run`. Both must succeed.
 ///
-/// Where packets are lost the last acknowledgement may be: who sent it has all it wants and ends,
-/// and nobody is left to repeat it, over urxe or a kernel. So a pair of which one end was done is
-/// played again, which is needed once in fifty times.
+/// With packet loss, the last acknowledgement may get lost: its sender has finished and ended, so
+/// no process repeats it, over urxe or a kernel. If one end was done, the pair runs again. About
+/// one of fifty pairs needs that.
 #[track_caller]
 pub fn run_on_two_addresses(options: &str, words: &str) -> Outputs {
     const TRIES: usize = 4;
@@ -69,8 +69,9 @@ pub fn run_on_two_addresses(options: &str, words: &str) -> Outputs {
     }
 }
 
-/// Runs `words` as server and, with the server's name, as client, with each one's options of `urxe
-/// run`; what they say, if both end with 0. `-p` is every program's option for the TCP port.
+/// Runs `words` as server and, with the server's name, as client, each with its options of `urxe
+/// run`. Returns the outputs if both exit with status 0. `-p` is every program's option for the TCP
+/// port.
 pub fn run(options: [&str; 2], words: &str) -> Result<Outputs, String> {
     static PORT: AtomicU16 = AtomicU16::new(20_000);
     let _exclusive = exclusive();

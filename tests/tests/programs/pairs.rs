@@ -1,8 +1,8 @@
 //! The ping-pongs of `ibverbs-utils` and the programs of `perftest` in pairs
 //! (`urxe_tests::programs`).
 //!
-//! A pair that fails is told with its number. `URXE_PAIRS=351-548` plays those alone,
-//! `URXE_PAIRS=351` begins there.
+//! Each failed pair is reported with its number. `URXE_PAIRS=351-548` runs those pairs only,
+//! `URXE_PAIRS=351` starts there.
 
 use std::ops::RangeInclusive;
 use std::time::Instant;
@@ -11,12 +11,12 @@ use urxe_tests::programs::{Pair, asked_for, lists, perftest, pingpong};
 
 use crate::pair::{ONE, TWO, run_pair};
 
-/// Plays all, telling of each that fails.
+/// Runs all pairs, and reports each that fails.
 fn run_all(pairs: &[Pair], addresses: [&str; 2]) {
     run_some(pairs, 1..=pairs.len(), addresses);
 }
 
-/// Plays those with these numbers, the first of which is 1.
+/// Runs the pairs with these numbers, of which the first is 1.
 fn run_some(pairs: &[Pair], numbers: RangeInclusive<usize>, addresses: [&str; 2]) {
     let (start, mut failed) = (Instant::now(), 0);
     for nr in numbers.clone() {

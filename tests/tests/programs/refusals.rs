@@ -1,6 +1,6 @@
-//! Bad input: what each verb answers, and what it says when `URXE_LOG` asks.
-//! `tests/programs/refusals.c` has the cases; what the original answers is found out with real
-//! kernels (`kernels::refusals` of the kernel peers).
+//! Bad input: the result of each verb, and the log of `URXE_LOG`. `tests/programs/refusals.c` has
+//! the cases. Tests with real kernels (`kernels::refusals` of the kernel peers) verify the results
+//! of the original.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -102,7 +102,7 @@ fn an_address_of_another_user_is_refused_with_a_remedy() {
     holder.env("HOME", &home);
     let mut holder =
         KillOnDrop(holder.uid(65_533).gid(65_533).stdout(Stdio::piped()).spawn().unwrap());
-    // It has the address by the time that it names its descriptor.
+    // The program prints its descriptor after it has opened the address.
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains("async event FD"), "{line}");

@@ -1,4 +1,4 @@
-//! What `urxe run` cannot serve, it says.
+//! Programs that `urxe run` refuses, with the reason.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,14 +21,14 @@ fn a_program_that_is_not_there() {
 
 #[test]
 fn a_program_with_rights_of_its_own() {
-    // Debian's package passwd is essential to it.
+    // Debian's package passwd is essential, so it is always installed.
     assert!(Path::new("/usr/bin/passwd").exists());
     refused("-- passwd", "runs as another user or group");
 }
 
 #[test]
 fn a_static_program() {
-    // Debian's ldconfig has to run when no library can be loaded.
+    // Debian's ldconfig is static, because it must run when no library can be loaded.
     assert!(Path::new("/sbin/ldconfig").exists());
     refused("-- /sbin/ldconfig --version", "is statically linked");
 }
@@ -46,7 +46,7 @@ fn a_library_that_is_not_there() {
     assert!(text.contains(expected), "{text}");
 }
 
-/// A program in a folder of its own, linked with a library there that calls itself `soname`.
+/// Compiles a program in a folder of its own, linked with a library there whose name is `soname`.
 fn linked_with(soname: &str, options: &[&str]) -> PathBuf {
     let folder = install().path(&format!("refused-{soname}{}", options.len()));
     fs::create_dir_all(&folder).unwrap();
@@ -84,7 +84,7 @@ fn a_program_that_names_the_folder_of_its_libibverbs() {
         &format!("-- {}", rpath.display()),
         "sets the folder of its libraries (DT_RPATH $ORIGIN)",
     );
-    // The newer tag comes after the environment.
+    // The newer tag (DT_RUNPATH) has lower priority than the environment.
     let runpath = linked_with("libibverbs.so.1", &["-Wl,--enable-new-dtags,-rpath,$ORIGIN", "-O1"]);
     ok(&mut install().run(&format!("-- {}", runpath.display())));
 }

@@ -1,5 +1,5 @@
-//! The programs of `rdmacm-utils` that use rsockets, and Debian's preload library, which makes
-//! rsockets of a program's own sockets: two processes on one device.
+//! The programs of `rdmacm-utils` that use rsockets, and Debian's preload library, which replaces a
+//! program's own sockets by rsockets: two processes on one device.
 
 use std::fs;
 use std::thread;
@@ -9,17 +9,18 @@ use crate::connections::{ADDRESS, client, command, end, run_pair};
 use crate::install::{compile_as, install};
 use crate::pair::exclusive;
 
-/// Bytes that rcopy copies.
+/// The length of the copied file, in bytes.
 const FILE: usize = 100_000_000;
-/// Where udpong listens, as `/proc/net/udp` writes it.
+/// The UDP port of udpong, as `/proc/net/udp` prints it.
 const UDPONG: &str = ":1C06";
-/// Not the port of all other programs of the package.
+/// A port that differs from the default of the package's programs.
 const PORT: &str = "-p 18471";
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
-/// How long a server may take until it listens. Far more than it needs.
+/// The time limit for a server to listen: far more than needed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A program that is server without `-s` and client with it; what both print of `size`.
+/// Runs a program that is server without `-s` and client with `-s`, and checks the row that both
+/// print.
 #[track_caller]
 fn stream(program: &str, options: &str, line: &str) {
     let words = format!("{program} {PORT} -b {ADDRESS} {options}");
@@ -51,7 +52,7 @@ fn rcopy_copies_a_file() {
     let _exclusive = exclusive();
     let home = install().path("home");
     let (from, to) = (home.join("rcopy-from"), home.join("rcopy-to"));
-    // No two pieces of it are alike.
+    // No two words of the file are equal.
     let bytes: Vec<u8> = (0..FILE as u32 / 4)
         .flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes())
         .collect();
@@ -64,7 +65,7 @@ fn rcopy_copies_a_file() {
     fs::remove_file(to).unwrap();
 }
 
-/// Waits until somebody has that UDP port.
+/// Waits until a socket has this UDP port.
 fn wait_for_udp(port: &str) {
     let started = Instant::now();
     while !fs::read_to_string("/proc/net/udp").unwrap().contains(port) {
@@ -85,7 +86,7 @@ fn udpong_sends_datagrams_in_every_mode() {
     }
 }
 
-/// iperf3 knows nothing of RDMA. It waits by `select`, and asks for options of TCP.
+/// iperf3 has no support for RDMA. It waits by `select`, and sets options of TCP.
 #[test]
 fn the_preload_library_makes_rsockets_of_sockets() {
     let preloaded = format!("env LD_PRELOAD={PRELOAD} iperf3");
@@ -103,7 +104,7 @@ fn the_preload_library_makes_rsockets_of_sockets() {
     assert!(received >= 20e6, "{client}");
 }
 
-/// The preload library, with `accept4`, which Debian 12's does not know.
+/// Returns the preload library together with `accept4`, which Debian 12's library lacks.
 fn preloads() -> String {
     let accept4 = compile_as("accept4", "lib/accept4.so", &["-shared", "-fPIC"]);
     format!("env LD_PRELOAD={}:{PRELOAD}", accept4.display())
@@ -114,7 +115,7 @@ fn preloads() -> String {
 fn pythons_http_server_serves_clients() {
     let _exclusive = exclusive();
     let (preload, home) = (preloads(), install().path("home"));
-    // More than buffers hold, and no two pieces alike.
+    // More than buffers hold, and no two lines are equal.
     let page: String = (0..200_000).map(|word: u32| format!("{word:x}\n")).collect();
     fs::write(home.join("page.txt"), &page).unwrap();
     let fetch = format!(
@@ -132,7 +133,7 @@ fn pythons_http_server_serves_clients() {
     assert_eq!(told.matches("\"GET /page.txt HTTP/1.1\" 200").count(), 3, "{told}");
 }
 
-/// netcat shuts its side down when its input ends, and goes on reading.
+/// netcat shuts its side down when its input ends, and continues to read.
 #[test]
 fn netcat_copies_to_a_listening_netcat() {
     let _exclusive = exclusive();
@@ -141,7 +142,7 @@ fn netcat_copies_to_a_listening_netcat() {
         (0..75_000_u32).flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();
     let [from, to] = ["netcat-from", "netcat-to"].map(|name| home.join(name));
     fs::write(&from, &bytes).unwrap();
-    // Into a file, which takes all at once: nobody reads while the client runs.
+    // The output goes into a file, because no process reads a pipe while the client runs.
     let server = format!("{preload} nc.openbsd -N -l {ADDRESS} 18481");
     let mut server = command(&server).stdout(fs::File::create(&to).unwrap()).spawn().unwrap();
     let mut tries = 0;

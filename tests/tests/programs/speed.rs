@@ -1,9 +1,9 @@
-//! What the C ABI costs: perftest over `liburxe.so` beside `urxe perf`, which does the same work by
-//! the Rust API, in exclusive and in one run.
+//! The cost of the C ABI: perftest over `liburxe.so` compared with `urxe perf`, which does the same
+//! work by the Rust API, alternately in one run.
 //!
-//! The work is made equal by perftest's options: one completion for so many requests (`-Q`), as
-//! many outstanding, the same memory, no clock read at each post (`-N`). `ib_write_lat` looks at
-//! memory alone while it waits, as `urxe perf --spin-memory` does.
+//! Options make the work of both equal: one completion for several requests (`-Q`), the same number
+//! outstanding, the same memory, no clock read at each post (`-N`). `ib_write_lat` polls memory
+//! while it waits, as `urxe perf --spin-memory` does.
 
 use serde_json::Value;
 use urxe_tests::programs::{perftest::Perftest, perftest::figures};
@@ -13,17 +13,17 @@ use crate::pair::{ONE, run};
 
 /// Rounds of each comparison.
 const ROUNDS: usize = 9;
-/// perftest is at least so good, as a part of `urxe perf`.
+/// The minimum ratio of perftest to `urxe perf`.
 const LEAST: f64 = 0.9;
 
 /// One comparison.
 struct Comparison {
     program: Perftest,
-    /// Column of the program's figure.
+    /// The column of the program's figure.
     column: usize,
-    /// Words for `urxe perf`.
+    /// The options of `urxe perf`.
     perf: String,
-    /// Latency: less is better.
+    /// Whether the figure is a latency, of which less is better.
     is_latency: bool,
 }
 
@@ -34,7 +34,7 @@ fn comparisons() -> Vec<Comparison> {
         ("ib_send_bw", "send", "-r 256 --recv_post_list=16"),
         ("ib_read_bw", "read", "-o 16"),
     ] {
-        // Long enough that a round is not one wake-up's luck.
+        // A round is long enough that a single wake-up does not decide it.
         for (size, messages) in [(64, 1_000_000), (65_536, 16_000), (1 << 20, 1_600)] {
             let options = format!("-N -t 128 -Q 16 --report_gbits {own}");
             comparisons.push(Comparison {
@@ -60,13 +60,13 @@ fn comparisons() -> Vec<Comparison> {
 }
 
 impl Comparison {
-    /// One round of the program.
+    /// Runs one round of the program.
     fn of_program(&self) -> f64 {
         let client = run(ONE, &self.program.clone().pair().to_string()).unwrap().client;
         figures(&client).unwrap_or_else(|| panic!("no row in\n{client}"))[self.column]
     }
 
-    /// One round of `urxe perf`.
+    /// Runs one round of `urxe perf`.
     fn of_perf(&self) -> f64 {
         let mut perf = install().user(install().path("bin/urxe"));
         let words = format!("perf {} --rounds 1 --addresses one --json", self.perf);
@@ -79,9 +79,9 @@ impl Comparison {
             .unwrap_or_else(|| panic!("{report}"))
     }
 
-    /// Medians of the program's figures, of `urxe perf`'s, and of how good the program is beside
-    /// the `urxe perf` that ran right after it: a machine that others use is not as fast in all
-    /// rounds.
+    /// Returns the medians of the program's figures, of those of `urxe perf`, and of their ratios.
+    /// A ratio compares rounds that ran one after the other, because the speed of a shared machine
+    /// varies.
     fn run(&self) -> [f64; 3] {
         let rounds: Vec<[f64; 3]> = (0..ROUNDS)
             .map(|_| {

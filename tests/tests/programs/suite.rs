@@ -1,8 +1,7 @@
 //! rdma-core's own tests (`python3-pyverbs`), as an ordinary user.
 //!
-//! `tests/programs/suite` holds what is expected: `passed-44.txt` (and for newer tests
-//! `passed-56.txt`) names the tests that pass, so that none is lost, and `skipped.tsv` says of each
-//! reason for a skip what stands behind it.
+//! `tests/programs/suite` has the expected results. `passed-44.txt` (and `passed-56.txt` for newer
+//! tests) names the tests that must pass, and `skipped.tsv` explains each reason for a skip.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,10 +12,10 @@ use std::process::{Command, Output};
 use crate::install::{install, ok, text_of};
 use crate::pair::exclusive;
 
-/// Where the package has them, most of them compressed.
+/// The package's folder of the tests, most of which are compressed.
 const PACKAGED: &str = "/usr/share/doc/rdma-core/tests";
 
-/// Fewer would mean that the list was cut.
+/// The minimum number of tests in a list, to detect a truncated file.
 const AT_LEAST: usize = 130;
 
 fn folder() -> PathBuf {
@@ -27,7 +26,7 @@ fn expected(name: &str) -> String {
     fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// Unpacks the tests to where the ordinary user reads them.
+/// Unpacks the tests to a folder that the ordinary user can read.
 fn unpack() -> PathBuf {
     assert!(
         Path::new(PACKAGED).is_dir(),
@@ -48,12 +47,12 @@ fn the_tests_of_rdma_core_pass() {
     let _exclusive = exclusive();
     let place = unpack();
     let place = place.display();
-    // The default device, since the tests of librdmacm ask `ip` for the interface's address.
+    // The default device, because the tests of librdmacm get the interface's address from `ip`.
     let words = format!("--sysfs -- timeout 300 python3 -B {place}/run.py {place} --dev rxe0");
     check(&install().run(&words).output().unwrap(), "passed-44.txt");
 }
 
-/// That no test failed, that those pass which passed before, and that every skip is explained.
+/// Checks that no test failed, that every expected test passed, and that every skip is explained.
 #[track_caller]
 pub fn check(output: &Output, passed_before: &str) {
     let told = text_of(output);

@@ -1,4 +1,4 @@
-//! The symbols of `liburxe.so` with their versions, against those of Debian's libraries, kept in
+//! The symbols of `liburxe.so` with their versions, compared with those of Debian's libraries in
 //! `tests/programs/symbols`.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,8 @@ fn kept(name: &str) -> BTreeSet<String> {
     std::fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Names with versions of what a library defines; version nodes themselves have no section.
+/// Returns the names and versions of the symbols that a library defines. Version nodes have no
+/// section and are left out.
 fn defined(library: &Path) -> BTreeSet<String> {
     let mut nm = Command::new("nm");
     let text = ok(nm.args(["-D", "--with-symbol-versions", "--defined-only"]).arg(library));

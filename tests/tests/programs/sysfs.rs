@@ -1,4 +1,4 @@
-//! Programs that look into `/sys/class/infiniband` themselves: `urxe run --sysfs`.
+//! Programs that read `/sys/class/infiniband` themselves: `urxe run --sysfs`.
 
 use crate::install::{install, ok};
 use crate::pair::run_on_two_addresses;
@@ -80,8 +80,9 @@ fn ucx_finds_the_device_and_offers_its_transports() {
 
 #[test]
 fn ucx_moves_messages_over_its_transports() {
-    // UCX takes the service level of a completion for the network header that NVIDIA's devices
-    // write there, and drops datagrams over IPv4 without it (ud_iface.h, uct_ud_iface_check_grh).
+    // UCX expects the network header that NVIDIA's devices write, and finds it by the service level
+    // of a completion. Without the header it drops datagrams over IPv4 (ud_iface.h,
+    // uct_ud_iface_check_grh).
     let check = "UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_NET_DEVICES=rxe0:1";
     for (transport, test) in [("rc_v", "tag_lat"), ("ud_v", "tag_bw"), ("rc_v", "ucp_get")] {
         let words =

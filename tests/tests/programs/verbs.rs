@@ -1,4 +1,4 @@
-//! C programs compiled on the spot against Debian's headers and linked with `-libverbs`.
+//! C programs that are compiled against Debian's headers and linked with `-libverbs`.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ fn a_group_message_reaches_every_attached_queue_pair() {
     assert_eq!(line, "joined\n");
     let sent = ok(&mut install().run(&format!("--link rxe0=127.79.0.28 -- timeout 60 {group}")));
     assert_eq!(sent, "OK 32\n");
-    // It says this once it has detached its queue pairs.
+    // The program prints this line after it has detached its queue pairs.
     line.clear();
     text.read_line(&mut line).unwrap();
     assert_eq!(line, "OK 96 from 127.79.0.28\n");

@@ -1,8 +1,8 @@
-//! A host of the test's own: a network namespace with a veth, whose interfaces and addresses the
-//! test changes while programs run there.
+//! A network namespace with a veth pair, whose interfaces and addresses a test changes while
+//! programs run there.
 //!
-//! Root makes it by `unshare --net`; others are root in a user namespace besides, where the system
-//! allows that.
+//! Root creates the namespace by `unshare --net`. Other users also create a user namespace in which
+//! they are root, if the system allows that.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -12,19 +12,19 @@ use urxe_tests::process::KillOnDrop;
 
 use crate::install::{NOBODY, install, is_root, ok};
 
-/// The MAC of `here`, and the GID that is made from it.
+/// The MAC address of `here`, and the GID that follows from it.
 const MAC: &str = "02:00:00:00:00:63";
 pub const GID_BY_MAC: &str = "fe80::ff:fe00:63";
 
-/// The interface `here`, whose other end `there` has no address and is taken down to take the
-/// carrier away.
+/// A veth pair: the interface `here`, and its other end `there`, which has no address. Taking
+/// `there` down removes the carrier.
 pub struct Veth {
-    /// The last process of the namespace, which goes with it, and the veth with that.
+    /// The only process of the namespace. The namespace and the veth pair disappear with it.
     holder: KillOnDrop,
 }
 
 impl Veth {
-    /// A veth with these addresses at this end, each with the length of its prefix.
+    /// Creates a veth pair with these addresses at `here`, each with its prefix length.
     pub fn with(addresses: &[&str]) -> Self {
         let mut unshare = Command::new("unshare");
         if !is_root() {
@@ -35,7 +35,7 @@ impl Veth {
         veth.wait_for_namespace();
         veth.ip("link set lo up");
         veth.ip(&format!("link add here address {MAC} type veth peer name there"));
-        // No link-local address: it comes by itself, seconds after the interface.
+        // A link-local address would appear seconds after the interface.
         veth.ip("link set here addrgenmode none");
         for address in addresses {
             veth.ip(&format!("address add {address} dev here"));
@@ -46,11 +46,11 @@ impl Veth {
         veth
     }
 
-    /// `unshare` enters the namespace some time after it was started.
+    /// Waits until `unshare` has entered the namespace, some time after its start.
     fn wait_for_namespace(&self) {
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
         let link = format!("/proc/{}/ns/net", self.holder.id());
-        // The user namespace is entered before, and its mapping written after.
+        // `unshare` enters the user namespace first, and writes the mapping last.
         let is_ready = || {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", self.holder.id()))
                 .unwrap_or_default();
@@ -65,7 +65,7 @@ impl Veth {
         });
     }
 
-    /// A command in the namespace, as its root.
+    /// Returns a command in the namespace, as its root.
     fn command(&self, program: &str, words: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.holder.id()));
@@ -76,12 +76,13 @@ impl Veth {
         command
     }
 
-    /// Changes something by `ip`.
+    /// Runs `ip` in the namespace.
     pub fn ip(&self, words: &str) {
         ok(&mut self.command("ip", words));
     }
 
-    /// `urxe run` with these words, separated by blanks, in the namespace as an ordinary user.
+    /// Returns a command of `urxe run` with these words, separated by blanks, in the namespace as
+    /// an ordinary user.
     pub fn run(&self, words: &str) -> Command {
         let mut command = if is_root() {
             let (uid, gid) = NOBODY;
