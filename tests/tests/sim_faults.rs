@@ -1,12 +1,13 @@
-//! Random programs in a bad network: every byte right, every work request completed once and in
-//! order, nothing written outside, and everything finished soon after the faults end.
+//! Random programs in a bad network. Every byte must be right, every work request must complete
+//! once and in order, nothing may be written outside, and everything must finish soon after the
+//! faults end.
 //!
 //! | variable | effect |
 //! |---|---|
-//! | `URXE_SIM_SEEDS` | how many seeds to try |
-//! | `URXE_SIM_FIRST` | the first of them, 0 if not set |
-//! | `URXE_SEED` | this seed alone, with all that it says; `RUST_LOG=urxe_device=debug` makes the stack talk |
-//! | `URXE_SIM_CAPTURE` | a directory: each seed that fails, and the one of `URXE_SEED`, leaves a pcapng file there |
+//! | `URXE_SIM_SEEDS` | the number of seeds |
+//! | `URXE_SIM_FIRST` | the first seed, 0 by default |
+//! | `URXE_SEED` | a single seed with full output; `RUST_LOG=urxe_device=debug` enables the log of the stack |
+//! | `URXE_SIM_CAPTURE` | a directory for pcapng files of each failed seed and of `URXE_SEED` |
 
 use std::path::PathBuf;
 
@@ -18,9 +19,9 @@ use urxe_tests::sim::generate::{Profile, generate};
 use urxe_tests::sim::host::InjectedBug;
 use urxe_tests::sim::run::{Options, Outcome, Silence, run};
 
-/// Seeds of an ordinary `cargo test`.
+/// The number of seeds in an ordinary `cargo test`.
 const SEEDS: u64 = 60;
-/// So many failures tell enough.
+/// The maximum number of reported failures.
 const MAX_FAILURES: usize = 5;
 
 fn variable(name: &str) -> Option<u64> {
@@ -73,7 +74,7 @@ fn every_seed_comes_out_right() {
     assert_eq!(failures, 0, "seeds failed");
 }
 
-/// Without faults nothing is sent twice and nothing is dropped.
+/// Without faults, nothing is retransmitted and nothing is dropped.
 #[test]
 fn a_good_network_needs_no_retry() {
     let profile = Profile { faults: false, ..Profile::default() };
@@ -94,8 +95,8 @@ fn a_good_network_needs_no_retry() {
     }
 }
 
-/// At 10 Gbit/s no more than seven packets come in what the others are late: so few may be
-/// overtaken by without a question.
+/// At 10 Gbit/s, at most seven packets arrive within the reordering delay. So few packets may
+/// overtake another without a NAK.
 #[test]
 fn packets_that_are_overtaken_by_few_others_need_no_retry() {
     let profile = Profile { faults: false, ..Profile::default() };
@@ -113,7 +114,7 @@ fn packets_that_are_overtaken_by_few_others_need_no_retry() {
         plan.faults.links = pairs.map(|(from, to)| (from, to, link.clone())).collect();
         plan.faults.end_ns = 1_000_000_000;
         plan.faults.toggles_ns = vec![plan.faults.end_ns];
-        // What comes again after an RNR NAK is sent again.
+        // A request is retransmitted after an RNR NAK, so all receives are posted at the start.
         for end in plan.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
             end.recvs_at_start = end.recvs.len();
             end.recv_depth = end.recv_depth.max(end.recvs.len() as u32);
@@ -175,8 +176,7 @@ fn the_faults_occur() {
     }
 }
 
-/// Who was connected with it gives up after all retries, never before, and flushes; nobody else
-/// notices.
+/// Its peers give up after all retries, never before, and flush. Other connections are unaffected.
 #[test]
 fn a_node_that_falls_silent_breaks_its_connections_and_no_others() {
     let profile = Profile { faults: false, ..Profile::default() };
@@ -193,7 +193,7 @@ fn a_node_that_falls_silent_breaks_its_connections_and_no_others() {
     assert!(broken > SEEDS as usize, "only {broken} ends broke");
 }
 
-/// Whether any of some seeds' runs of a broken stack shows a difference of this kind.
+/// Returns whether a run with this bug shows a difference of this kind for one of some seeds.
 fn is_found(bug: InjectedBug, kind: fn(&Difference) -> bool) -> bool {
     let profile = Profile { faults: false, ..Profile::default() };
     let options = Options { bug: Some(bug), ..Options::default() };

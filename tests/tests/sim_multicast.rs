@@ -1,12 +1,13 @@
-//! Multicast over a bad network, while queue pairs join and leave: who gets a copy, and what.
+//! Multicast over a bad network, while queue pairs join and leave: the copies of each message and
+//! their receivers.
 //!
 //! ```text
-//! a message reaches the devices that had joined its group when it was sent, or gets lost on the way to some of them, or comes twice
-//! there it goes to the queue pairs that are attached when it arrives, whole, behind a header that names sender and group
-//! when the network is good again, each member gets each message once, and nobody else any
+//! a message reaches the devices that had joined its group when it was sent; some copies get lost or are duplicated
+//! there it reaches the queue pairs that are attached on arrival, whole, behind a header with sender and group
+//! when the network is good again, each member gets each message once, and no other queue pair gets any
 //! ```
-//! Each message's immediate is its number. `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets
-//! how many there are.
+//! The immediate data of a message is its number. `URXE_SEED` runs a single seed, `URXE_SIM_SEEDS`
+//! sets the number of seeds.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ use urxe_test_support::simulation::{
 use urxe_test_support::tally;
 
 const SEEDS: u64 = 60;
-/// Rounds while the network is bad, and afterwards.
+/// Rounds in the bad network, and afterwards.
 const ROUNDS: usize = 80;
 const LAST: usize = 3;
 const DEVICES: usize = 4;
@@ -38,9 +39,9 @@ struct Sent {
     group: usize,
     by: usize,
     bytes: Vec<u8>,
-    /// The devices that had joined the group.
+    /// The devices that had joined the group at that time.
     joined: BTreeSet<usize>,
-    /// Whom it came to, each time.
+    /// The receivers of all copies.
     came_to: Vec<usize>,
 }
 
@@ -58,12 +59,12 @@ struct End {
 }
 
 tally! {
-    /// What happened.
+    /// The numbers of a run.
     struct Tally {
-        /// Copies of messages.
+        /// Received messages, and duplicates among them.
         came: usize,
         copies: usize,
-        /// Messages that came to nobody.
+        /// Messages without a receiver.
         missed: usize,
         changes: usize,
         /// Packets for devices that had just left.
@@ -71,7 +72,7 @@ tally! {
     }
 }
 
-/// A message is received with a byte too much.
+/// An injected bug: a received message has one byte too many.
 #[derive(Clone, Copy)]
 struct WrongByte;
 
@@ -170,7 +171,7 @@ impl Multicast {
         Ok(())
     }
 
-    /// One queue pair joins a group, or leaves it.
+    /// Attaches one queue pair to a group, or detaches it.
     fn change(&mut self) -> Result<(), String> {
         let end_nr = self.rng.index(self.ends.len());
         let group = self.rng.index(GROUPS);
@@ -191,7 +192,7 @@ impl Multicast {
         let mut bytes = vec![0; self.rng.index(LONGEST + 1)];
         self.rng.fill(&mut bytes);
         let end = &self.ends[by];
-        // What is posted leaves with the next step, before anything is written there again.
+        // The message leaves with the next step, before its memory is written again.
         let start = group * LONGEST;
         say(end.source.write(start, &bytes))?;
         let data = say(end.source.slice(start..start + bytes.len()))?;
@@ -248,7 +249,7 @@ impl Multicast {
         Ok(())
     }
 
-    /// The messages from `first` on came to each member once.
+    /// Checks that each member received each message from `first` on once.
     fn each_has_each(&self, first: usize) -> Result<(), String> {
         for (number, sent) in self.sent.iter().enumerate().skip(first) {
             let mut came_to = sent.came_to.clone();

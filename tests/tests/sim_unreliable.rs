@@ -1,13 +1,13 @@
-//! Unreliable connections and datagrams over a bad network: each message whole or not at all,
-//! nothing beside its place, each send done once.
+//! Unreliable connections and datagrams over a bad network: each message arrives whole or not at
+//! all, nothing is written elsewhere, and each send completes once.
 //!
 //! ```text
-//! UC   what arrives is a subsequence of what was sent; a WRITE changes its own bytes only, to what it carries
-//! UD   what arrives was sent to there, with the right Q_Key, behind a header that says by whom; a copy may come too
+//! UC   received messages are a subsequence of the sent ones; a WRITE changes only its own bytes
+//! UD   received messages were sent to this receiver with the right Q_Key; the header has the sender; duplicates may occur
 //! both when the network is good again, everything arrives again
 //! ```
-//! Each message says its number, in its first bytes or as its immediate. `URXE_SEED` runs one seed
-//! alone, `URXE_SIM_SEEDS` sets how many there are.
+//! Each message contains its number, in its first bytes or as immediate data. `URXE_SEED` runs a
+//! single seed, `URXE_SIM_SEEDS` sets the number of seeds.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -23,15 +23,15 @@ use urxe_test_support::simulation::{
 use urxe_test_support::tally;
 
 const SEEDS: u64 = 60;
-/// Messages of each end while the network is bad, and afterwards.
+/// Messages of each end in the bad network, and afterwards.
 const MESSAGES: usize = 40;
 const LAST: usize = 3;
-/// Room for a message, with a gap behind it that nobody may write.
+/// The room of a message, and the gap behind it, which must never change.
 const PART: usize = 6000;
 const GAP: usize = 64;
 const STRIDE: usize = PART + GAP;
 const BUFFERS: usize = 10;
-/// UC: the end that each is connected with.
+/// UC: the peer of each end.
 const PEERS: [usize; 6] = [2, 4, 0, 5, 1, 3];
 const UNTOUCHED: u8 = 0xa5;
 const QKEY: QKey = QKey(0x0123_4567);
@@ -41,13 +41,13 @@ const STEP: Duration = Duration::from_micros(40);
 struct Sent {
     bytes: Vec<u8>,
     imm: Option<u32>,
-    /// UC: written into the part of its number, not into a receive.
+    /// UC: whether the data goes into the part of its number instead of a receive.
     is_write: bool,
-    /// The end that it was for.
+    /// The receiving end.
     to: usize,
-    /// UD: with another Q_Key.
+    /// UD: whether the Q_Key is another one.
     is_foreign: bool,
-    /// How often it came.
+    /// The number of received copies.
     came: u32,
 }
 
@@ -55,22 +55,22 @@ struct End {
     address: IpAddr,
     qp: QueuePair,
     cq: CompletionQueue,
-    /// Where its receives come from, unless they are its own.
+    /// The shared receive queue; `None` if the end has receives of its own.
     srq: Option<SharedReceiveQueue>,
-    /// Parts by message, where each is sent from.
+    /// The sources of all messages, by number.
     source: MemoryRegion,
-    /// Buffers of receives.
+    /// The buffers of receives.
     landing: MemoryRegion,
-    /// Parts by message of the peer, where its WRITEs go.
+    /// The targets of the peer's WRITEs, by number.
     target: MemoryRegion,
     sent: Vec<Sent>,
     done: usize,
     free: Vec<usize>,
     posted: VecDeque<(u64, usize)>,
     next_recv: u64,
-    /// UC: the least number that may still come from the peer.
+    /// UC: the smallest number that may still arrive from the peer.
     next_due: usize,
-    /// UD: the ways to all ends.
+    /// UD: the address handles of all ends.
     ways: Vec<AddressHandle>,
 }
 
@@ -80,9 +80,9 @@ tally! {
         copies: u32,
         lost: u32,
         writes_told: u32,
-        /// For another Q_Key.
+        /// Messages with another Q_Key.
         foreign: u32,
-        /// What the devices counted of [`COUNTERS`].
+        /// The devices' counters of [`COUNTERS`].
         counted: [u64; 5],
     }
 }
@@ -95,7 +95,7 @@ const COUNTERS: [Counter; 5] = [
     Counter::DropWrongQkey,
 ];
 
-/// A message is received with a byte too much.
+/// An injected bug: a received message has one byte too many.
 #[derive(Clone, Copy)]
 struct WrongByte;
 
@@ -125,7 +125,7 @@ impl Scenario for Unreliable {
         let addresses: Vec<IpAddr> = (1..=3).map(|n| address(n, v6)).collect();
         let devices: Vec<Device> =
             addresses.iter().map(|at| device(&fabric, *at, options.clone())).collect();
-        // Two ends a device; datagrams go from each to each.
+        // Each device has two ends; datagrams go from every end to every end.
         let mut ends: Vec<End> = (0..6)
             .map(|nr| End::new(&devices[nr / 2], addresses[nr / 2], transport, &mut rng))
             .collect();
@@ -159,7 +159,8 @@ impl Scenario for Unreliable {
             say(self.fabric.run_for(STEP))?;
             self.check()?;
         }
-        // A good network: what is still on the way arrives late, then everything new arrives.
+        // In a good network, delayed packets arrive first. Afterwards every new message must
+        // arrive.
         self.fabric.set_faults(LinkFaults::default());
         say(self.fabric.run_for(STEP * 100))?;
         self.check()?;
@@ -204,7 +205,7 @@ impl Unreliable {
         Ok(())
     }
 
-    /// End `from` sends one message more.
+    /// Sends the next message of end `from`.
     fn send(&mut self, from: usize, plain: bool) -> Result<(), String> {
         let rng = &mut self.rng;
         let number = self.ends[from].sent.len();
@@ -269,8 +270,8 @@ impl Unreliable {
         Ok(())
     }
 
-    /// A send has completed: once, in order, and never in error, since nobody tells what became of
-    /// it.
+    /// Checks the completion of a send: once, in order, and never in error, because an unreliable
+    /// service reports no loss.
     fn left(&mut self, nr: usize, wc: &Completion) -> Result<(), String> {
         let end = &mut self.ends[nr];
         if wc.wr_id != end.done as u64 || end.done >= end.sent.len() || !wc.status.is_success() {
@@ -362,8 +363,7 @@ impl Unreliable {
                 .iter()
                 .filter(|sent| sent.came == 0 && (!sent.is_write || sent.imm.is_some()));
             self.tally.lost += lost.count() as u32;
-            // What the peer's WRITEs have left: bytes of theirs in their place, or none; nothing
-            // anywhere else.
+            // Each byte of a target must be unchanged or a byte of the peer's WRITE to that place.
             let writer = PEERS[nr];
             let target = say(end.target.read_vec(0, end.target.len()))?;
             for (at, byte) in target.iter().enumerate() {
@@ -426,7 +426,7 @@ impl End {
     }
 }
 
-/// Whether the bytes in front of a datagram are the IP header from one host to another.
+/// Returns whether the bytes in front of a datagram are the IP header from one host to another.
 fn header_is(grh: &[u8], from: IpAddr, to: IpAddr) -> bool {
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
@@ -451,7 +451,7 @@ fn header_is(grh: &[u8], from: IpAddr, to: IpAddr) -> bool {
     }
 }
 
-/// Runs all seeds over one service; what they showed.
+/// Runs all seeds over one service. Returns the sum of the tallies.
 fn all_seeds(transport: QpType) -> Tally {
     let all = Seeds::chosen(SEEDS).run::<Unreliable>(transport);
     println!("{transport:?}: {all:?}; counted: {COUNTERS:?}");

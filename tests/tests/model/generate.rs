@@ -1,8 +1,8 @@
-//! Random operations, most of them right. What may be wrong is chosen here, one thing at a time.
+//! Random operations, most of them valid. The generator also chooses faults, one at a time.
 //!
-//! Lists of requests obey what a careful program obeys, since else the outcome is open: what stands
-//! behind a READ, an atomic or the like is fenced, what is carried out locally stands alone, and a
-//! message whose data cannot be read cannot be read from its beginning.
+//! A list of requests follows the rules of a careful program, because its outcome would be open
+//! otherwise. Requests after a READ, an atomic or the like are fenced. Local requests are alone in
+//! their list. A message with unreadable data is unreadable from its first byte.
 
 mod keys;
 mod local;
@@ -19,7 +19,7 @@ use crate::keys::{Accessor, Key, Kind};
 use crate::operation::{Data, INLINE, Operation, Piece, QPS, SRQS, Send, To};
 use crate::specification::Model;
 
-/// Makes operations.
+/// A generator of operations.
 pub struct Generator {
     rng: Rng,
     next_wr_id: u64,
@@ -34,7 +34,7 @@ impl Generator {
         self.rng.chance(Probability::from_percent(percent))
     }
 
-    /// The next operation, for a scenario that is as the model says.
+    /// Returns the next operation, for the current state of the model.
     pub fn next(&mut self, model: &Model) -> Operation {
         let operation = self.any(model);
         match Self::waits_for(model, &operation) {
@@ -91,12 +91,12 @@ impl Generator {
         }
     }
 
-    /// Whether a queue pair sends, and is in the state that draining begins in.
+    /// Returns whether a queue pair can send, and is in the state before draining.
     fn may_drain(&self, model: &Model, qp: usize) -> bool {
         model.states[qp] == QpState::Rts && QPS[qp].qp_type != QpType::XrcRecv
     }
 
-    /// Pieces of local memory for `len` bytes in all; `faults` percent of them are wrong.
+    /// Returns pieces of local memory for `len` bytes in all; `faults` per cent of them are wrong.
     fn local(
         &mut self,
         model: &Model,
@@ -135,7 +135,7 @@ impl Generator {
         pieces
     }
 
-    /// A piece that may not be used from its first byte on.
+    /// Returns a piece that is invalid from its first byte.
     fn wrong_piece(
         &mut self,
         model: &Model,
@@ -168,7 +168,7 @@ impl Generator {
         piece
     }
 
-    /// A place in the peer's memory for `len` bytes, mostly one that may be used so.
+    /// Returns a place in the peer's memory for `len` bytes, mostly a permitted one.
     fn remote(&mut self, model: &Model, accessor: Accessor, need: Access, len: usize) -> Remote {
         let of_device: Vec<&Key> =
             model.keys.0.iter().filter(|key| key.device == accessor.device).collect();
@@ -185,8 +185,8 @@ impl Generator {
             if of_device.is_empty() {
                 return Remote { addr: 0x1000, rkey: Rkey(0x1234_5678) };
             }
-            // The most telling ones: another's window, another domain, what lacks the right; or a
-            // key that is gone.
+            // The most informative faults: another queue pair's window, another domain, a missing
+            // right, or a removed key.
             let refused = |key: &&Key| {
                 key.is_valid
                     && model.keys.resolve(accessor, key.value, need, key.start, len.max(1)).is_err()
@@ -211,7 +211,7 @@ impl Generator {
             let by = if self.percent(15) { key.len as u64 / 8 * 8 } else { 0 };
             return Remote { addr: key.start + by, rkey: Rkey(value) };
         }
-        // Windows are fewer than regions, and more is to be learnt of them.
+        // Windows are rarer than regions, and reveal more faults.
         let windows: Vec<&Key> =
             good.iter().copied().filter(|key| !matches!(key.kind, Kind::Region)).collect();
         let key = if windows.is_empty() || self.percent(50) {
@@ -225,10 +225,10 @@ impl Generator {
     }
 
     fn sends(&mut self, model: &Model, qp: usize) -> Operation {
-        // The receiving end of XRC has nothing to send.
+        // The receiving end of XRC sends nothing.
         let qp = if QPS[qp].qp_type == QpType::XrcRecv { 11 } else { qp };
         if !model.waiting[qp].is_empty() {
-            // One list at a time waits: what stands behind it would have to be fenced.
+            // Only one list waits at a time, because a second one would need a fence.
             return Operation::Resume { qp };
         }
         if QPS[qp].qp_type == QpType::Rc && self.percent(8) {
@@ -318,7 +318,7 @@ impl Generator {
             self.rng.fill(&mut bytes);
             Data::Inline(bytes)
         } else {
-            // One thing wrong at a time: what comes back needs a peer that answers.
+            // One fault at a time: a response needs a working peer.
             let sound =
                 plan.peer.is_none_or(|peer| model.states[peer] == QpState::Rts) && cell.is_ok();
             let faults = if op.returns_data() && !sound { 0 } else { 2 };
@@ -328,7 +328,7 @@ impl Generator {
         Send { wr_id: self.wr_id(), op, to, signaled, fence, solicited, data }
     }
 
-    /// A key of the peer's that it may lose, mostly.
+    /// Returns a key of the peer that a SEND may invalidate, mostly.
     fn lent_key(&mut self, model: &Model, there: Accessor) -> Rkey {
         let mine = |key: &&Key| {
             let bound = !matches!(key.kind, Kind::Window { bound_by, .. } if bound_by != there.qp);

@@ -1,4 +1,4 @@
-//! The keys of the model: what each stands for, and whom it lets do what.
+//! The keys of the model, with their ranges and rights.
 
 use std::ops::Range;
 
@@ -6,47 +6,48 @@ use rustix::io::Errno;
 use urxe_stack::memory::{Access, Bind};
 
 const PAGE: u64 = 4096;
-/// Rights that change bytes, which need the right to change them locally.
+/// Rights to change bytes, which require the local write right.
 pub const CHANGES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
 
-/// What a key is of.
+/// The kind of object of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A memory region.
     Region,
-    /// A window, with the queue pair that bound it, if one has.
+    /// A window, with the queue pair that bound it, if any.
     Window { is_type_2: bool, bound_by: Option<usize> },
-    /// A fast-registration region, with what was mapped last and is not registered yet: address,
+    /// A fast-registration region, with the latest mapping if it is not registered yet: address,
     /// offset in memory, length.
     Fast { staged: Option<(u64, usize, usize)> },
 }
 
-/// A key and what it stands for.
+/// A key with its range and rights.
 #[derive(Clone, Debug)]
 pub struct Key {
     pub device: usize,
     pub pd: usize,
     pub kind: Kind,
-    /// The key as it is now.
+    /// The current value of the key.
     pub value: u32,
-    /// Not deregistered or deallocated.
+    /// Whether the object is neither deregistered nor deallocated.
     pub exists: bool,
-    /// Grants what it says.
+    /// Whether the key grants access.
     pub is_valid: bool,
-    /// Address of the first byte, as requests name it.
+    /// The address of the first byte in requests.
     pub start: u64,
-    /// Where that is in the device's memory.
+    /// The offset of the first byte in the device's memory.
     pub base: usize,
     pub len: usize,
     pub access: Access,
-    /// A window's region.
+    /// The region of a window.
     pub under: Option<usize>,
-    /// What it was before it was reregistered last.
+    /// The state before the latest reregistration.
     pub former: Option<Box<Key>>,
 }
 
 impl Key {
-    /// Where in memory the `len` bytes at `addr` are, if `accessor` may use them so.
+    /// Returns the offset in memory of the `len` bytes at `addr`, if `accessor` has the needed
+    /// right.
     pub fn admits(
         &self,
         accessor: Accessor,
@@ -55,7 +56,7 @@ impl Key {
         len: usize,
     ) -> Result<usize, Refusal> {
         match self.kind {
-            // Windows are for peers.
+            // Windows grant access to peers only.
             Kind::Window { .. } if accessor.qp.is_none() => return Err(Refusal::NoKey),
             _ if self.pd != accessor.pd => return Err(Refusal::WrongPd),
             Kind::Window { is_type_2: true, bound_by } if bound_by != accessor.qp => {
@@ -69,7 +70,7 @@ impl Key {
         self.place(addr, len)
     }
 
-    /// The expect_equal, whoever asks.
+    /// Returns the offset in memory of the `len` bytes at `addr`, for any accessor.
     fn place(&self, addr: u64, len: usize) -> Result<usize, Refusal> {
         let offset = addr.checked_sub(self.start).ok_or(Refusal::OutOfBounds)?;
         if offset + len as u64 > self.len as u64 {
@@ -79,10 +80,10 @@ impl Key {
     }
 }
 
-/// What of a region reregistration changes.
+/// The changes of a reregistration.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
-    /// Bytes of the device's memory, and the address of the first, as requests name it.
+    /// The bytes of the device's memory, and the address of the first byte in requests.
     pub place: Option<(Range<usize>, u64)>,
     pub pd: Option<usize>,
     pub access: Option<Access>,
@@ -91,25 +92,25 @@ pub struct Change {
 /// Why an access is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No such key, or one that is gone, or not valid.
+    /// The key is unknown, removed or invalid.
     NoKey,
     WrongPd,
-    /// A window of another queue pair.
+    /// The window belongs to another queue pair.
     WrongQp,
     NoRight,
     OutOfBounds,
 }
 
-/// Who asks.
+/// The subject of an access.
 #[derive(Clone, Copy, Debug)]
 pub struct Accessor {
     pub device: usize,
     pub pd: usize,
-    /// A peer through this queue pair; or, if none, the program itself.
+    /// The queue pair through which a peer accesses memory; `None` for the program itself.
     pub qp: Option<usize>,
 }
 
-/// All keys, those that are gone as well.
+/// All keys, removed ones included.
 #[derive(Clone, Debug, Default)]
 pub struct Keys(pub Vec<Key>);
 
@@ -118,7 +119,8 @@ impl Keys {
         self.0.iter().position(|key| key.exists && key.device == device && key.value == value)
     }
 
-    /// Where in memory the `len` bytes at `addr` are, if `accessor` may use them so.
+    /// Returns the offset in memory of the `len` bytes at `addr`, if `accessor` has the needed
+    /// right.
     pub fn resolve(
         &self,
         accessor: Accessor,
@@ -132,7 +134,7 @@ impl Keys {
         key.ok_or(Refusal::NoKey)?.admits(accessor, need, addr, len)
     }
 
-    /// Where in memory the `len` bytes at `addr` are, whoever asks.
+    /// Returns the offset in memory of the `len` bytes at `addr`, for any accessor.
     pub fn place(
         &self,
         device: usize,
@@ -143,12 +145,12 @@ impl Keys {
         self.0[self.find(device, value).ok_or(Refusal::NoKey)?].place(addr, len)
     }
 
-    /// Whether windows are bound to this one.
+    /// Returns whether windows are bound to this key's region.
     pub fn is_under_windows(&self, nr: usize) -> bool {
         self.0.iter().any(|key| key.exists && key.is_valid && key.under == Some(nr))
     }
 
-    /// Binds a window for a queue pair of `pd`; whether it may be.
+    /// Binds a window for a queue pair of `pd`. Returns whether that is permitted.
     pub fn bind(&mut self, device: usize, pd: usize, qp: usize, bind: &Bind) -> bool {
         let Some(nr) = self.find(device, bind.window.value()) else { return false };
         let window = &self.0[nr];
@@ -185,7 +187,7 @@ impl Keys {
         true
     }
 
-    /// Registers a fast region under `value`; whether it may be.
+    /// Registers a fast-registration region under `value`. Returns whether that is permitted.
     pub fn register_fast(&mut self, device: usize, pd: usize, value: u32, access: Access) -> bool {
         let names = |key: &Key| {
             key.exists
@@ -206,7 +208,7 @@ impl Keys {
         true
     }
 
-    /// Takes a key away, by the program itself or by its peer; whether it may be.
+    /// Invalidates a key, by the program or by its peer. Returns whether that is permitted.
     pub fn invalidate(
         &mut self,
         device: usize,
@@ -223,7 +225,7 @@ impl Keys {
         }
         match key.kind {
             Kind::Region => return false,
-            // Free already, which is no error of the program's.
+            // Invalidating a free region is no error for the program.
             Kind::Fast { .. } if !key.is_valid => return !by_peer,
             Kind::Fast { .. } if bound_to => return false,
             Kind::Fast { .. } => {}
@@ -238,8 +240,8 @@ impl Keys {
         true
     }
 
-    /// Whether a region may be reregistered so; if not, why (IBTA vol. 1, 11.2.8.8;
-    /// `ibv_rereg_mr(3)`; for the numbers of what is refused, `ib_uverbs_rereg_mr` of the kernel).
+    /// Checks whether a region may be reregistered (IBTA vol. 1, 11.2.8.8; `ibv_rereg_mr(3)`).
+    /// Errors have the numbers of the kernel's `ib_uverbs_rereg_mr`.
     pub fn may_change(&self, nr: usize, change: &Change) -> Result<(), Errno> {
         let key = &self.0[nr];
         let says_nothing = change.place.is_none() && change.pd.is_none() && change.access.is_none();
@@ -256,7 +258,7 @@ impl Keys {
         if self.is_under_windows(nr) { Err(Errno::BUSY) } else { Ok(()) }
     }
 
-    /// Reregisters a region, which keeps its keys. What is not said stays.
+    /// Reregisters a region, which keeps its keys. Absent changes leave a property as before.
     pub fn change(&mut self, nr: usize, change: &Change) {
         let key = &mut self.0[nr];
         key.former = Some(Box::new(Key { former: None, ..key.clone() }));

@@ -1,13 +1,12 @@
-//! A model of the specification beside the implementation: random operations on both, and after
-//! each everything that a program can see must be the expect_equal: completions with status and order,
-//! events, states, queues, every byte of memory.
+//! A model of the specification beside the implementation. After each random operation on both, all
+//! visible state must be equal: completions with status and order, events, states, queues, and
+//! every byte of memory.
 //!
 //! ```text
 //! generate ─→ operation ─┬─→ specification (keys, queues, bytes; no packets) ─┐
-//!                        └─→ two devices, a clean link, until all is quiet ───┴─→ equal?
+//!                        └─→ two devices, a clean link, until no packet is left ─┴─→ equal?
 //! ```
-//! `URXE_SEED` runs one seed alone, `URXE_MODEL_OPERATIONS` sets how many operations there are in
-//! all.
+//! `URXE_SEED` runs a single seed. `URXE_MODEL_OPERATIONS` sets the total number of operations.
 
 mod generate;
 mod keys;
@@ -25,10 +24,11 @@ use scenario::Scenario;
 use specification::OmittedRule;
 
 const OPERATIONS: u64 = 200_000;
-/// Verbs of one seed.
+/// The number of verbs of one seed.
 const PER_SEED: u64 = 2_000;
 
-/// Runs a seed; what was met, or what differed after which operations.
+/// Runs a seed. Returns the counted outcomes, or the first difference with the preceding
+/// operations.
 fn run(
     seed: u64,
     omitted: Option<OmittedRule>,

@@ -1,4 +1,4 @@
-//! What a program does, as plain data: both the model and the implementation carry it out.
+//! Operations of a program as plain data, which both the model and the implementation execute.
 
 use std::ops::Range;
 
@@ -8,47 +8,46 @@ use urxe_stack::qp::work_request::SendOp;
 
 use crate::keys::Change;
 
-/// Bytes of each device's memory.
+/// The length of each device's memory, in bytes.
 pub const MEMORY: usize = 24 << 10;
-/// Path MTUs, one of which a scenario has: mostly so small that most messages have several packets.
+/// The path MTUs of scenarios, mostly so small that most messages have several packets.
 pub const MTUS: [PathMtu; 4] =
     [PathMtu::Mtu256, PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024];
 /// The Q_Key of every datagram queue pair.
 pub const QKEY: u32 = 0x0102_0304;
-/// Places in each queue.
+/// Entries of each queue.
 pub const DEPTH: usize = 16;
-/// Places that a shared receive queue can have.
+/// The maximum size of a shared receive queue.
 pub const MAX_SRQ_WR: u32 = 24;
-/// Multicast groups that messages go to; of two of them at a time a device has queue pairs, at most
-/// two in each.
+/// Multicast groups. A device has members in at most two of them at a time, at most two in each.
 pub const GROUPS: usize = 3;
 pub const MAX_GROUPS: u32 = 2;
 pub const MAX_PER_GROUP: u32 = 2;
-/// Bytes of inline data.
+/// The maximum length of inline data, in bytes.
 pub const INLINE: usize = 64;
 
-/// Where a queue pair's receives come from.
+/// The source of a queue pair's receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A queue of its own.
     Own,
-    /// A shared one.
+    /// A shared receive queue.
     Shared(usize),
-    /// It receives nothing, or from whichever queue a message names (XRC).
+    /// None, or the queue that a message names (XRC).
     None,
 }
 
-/// Which completion queue: each has one user.
+/// A completion queue, which has one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cq {
     Send(usize),
     Recv(usize),
-    /// Of a shared receive queue of the XRC domain.
+    /// The completion queue of a shared receive queue of the XRC domain.
     Srq(usize),
 }
 
 impl Cq {
-    /// The device that it is of.
+    /// Returns the device of the completion queue.
     pub fn device(self) -> usize {
         match self {
             Self::Send(qp) | Self::Recv(qp) => QPS[qp].device,
@@ -57,11 +56,11 @@ impl Cq {
     }
 }
 
-/// What an armed completion queue tells.
+/// The kind of completion for which an armed completion queue raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     Next,
-    /// A receive whose message asked for it, or an error.
+    /// A receive of a solicited message, or an error.
     Solicited,
 }
 
@@ -72,9 +71,9 @@ pub struct QpPlan {
     pub pd: usize,
     pub qp_type: QpType,
     pub source: Source,
-    /// The other end; of datagrams, none.
+    /// The queue pair at the other end; `None` for datagrams.
     pub peer: Option<usize>,
-    /// What its peer may do through it.
+    /// The access rights of the peer.
     pub access: Access,
 }
 
@@ -82,7 +81,7 @@ const REMOTE: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::FLUSH_GLOBAL);
-/// No atomics and no flushes.
+/// Neither atomics nor flushes.
 const SOME: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
 
 const fn qp(
@@ -121,7 +120,7 @@ pub const QPS: [QpPlan; 16] = [
 pub struct SrqPlan {
     pub device: usize,
     pub pd: usize,
-    /// Whether it is of the XRC domain.
+    /// Whether the queue belongs to the XRC domain.
     pub is_xrc: bool,
 }
 
@@ -133,7 +132,7 @@ pub const SRQS: [SrqPlan; 4] = [
     SrqPlan { device: 1, pd: 1, is_xrc: true },
 ];
 
-/// A piece of local memory as a work request names it.
+/// Local memory in a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub key: u32,
@@ -141,22 +140,22 @@ pub struct Piece {
     pub len: u32,
 }
 
-/// Whom a message is for.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// The queue pair at the other end of the connection.
     Peer,
-    /// A shared receive queue; `None` is a number that nobody has.
+    /// A shared receive queue; `None` is an unused number.
     Srq(Option<usize>),
-    /// A shared receive queue of another XRC domain, by its place in the model's table.
+    /// A shared receive queue of another XRC domain, by its index in the model's table.
     OtherDomain(usize),
     /// A datagram queue pair.
     Datagram { qp: usize, qkey: u32 },
-    /// Every queue pair that is attached to a multicast group, on either device.
+    /// Every queue pair in a multicast group, on both devices.
     Group { group: usize, qkey: u32 },
 }
 
-/// A message's bytes.
+/// The data of a message.
 #[derive(Clone, Debug)]
 pub enum Data {
     Pieces(Vec<Piece>),
@@ -171,18 +170,18 @@ pub struct Send {
     pub to: To,
     pub signaled: bool,
     pub fence: bool,
-    /// The receiver's completion is to tell.
+    /// Whether the receiver's completion raises a solicited event.
     pub solicited: bool,
     pub data: Data,
 }
 
 impl Send {
-    /// The immediate data of a SEND.
+    /// Returns the immediate data of a SEND.
     pub fn send_imm(&self) -> Option<u32> {
         if let SendOp::SendImm { imm } = self.op { Some(imm) } else { None }
     }
 
-    /// Bytes of the message, or that it asks for.
+    /// Returns the length of the message or of the requested data, in bytes.
     pub fn len(&self) -> usize {
         match &self.data {
             Data::Pieces(pieces) => pieces.iter().map(|piece| piece.len as usize).sum(),
@@ -199,7 +198,7 @@ pub struct Recv {
 }
 
 impl Recv {
-    /// Bytes that it has room for.
+    /// Returns the room for a message, in bytes.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len as usize).sum()
     }
@@ -212,66 +211,67 @@ pub enum Queue {
     Srq(usize),
 }
 
-/// Calls on XRC domains and what is in them, which the model's tables name.
+/// Calls on XRC domains and their members, which are indices into the model's tables.
 #[derive(Clone, Debug)]
 pub enum XrcCall {
     /// Opens a domain.
     Open { device: usize, file: Option<u64>, create: bool, exclusive: bool },
-    /// Closes it.
+    /// Closes a domain.
     Close { domain: usize },
-    /// Makes a shared receive queue in a domain, or a target queue pair.
+    /// Creates a shared receive queue or a target queue pair in a domain.
     Make { domain: usize, is_srq: bool },
-    /// Opens a target queue pair once more, by its number.
+    /// Opens a target queue pair again by its number.
     OpenTarget { domain: usize, member: usize },
     /// Destroys a member.
     Destroy { member: usize },
 }
 
-/// One thing that a program does. Keys are named by their place in the model's table.
+/// An operation of a program. Keys are indices into the model's table.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Posts send work requests as one list.
     Send { qp: usize, list: Vec<Send> },
     /// Posts receives as one list.
     Recv { queue: Queue, list: Vec<Recv> },
-    /// A region over part of the memory; peers name it from `start` on, plus where the part begins.
+    /// Registers part of the memory. Peers address it from `start` on, plus the offset of the part
+    /// in its page.
     Register { device: usize, pd: usize, range: Range<usize>, start: u64, access: Access },
-    /// A key stands for something else in part; not always that of a region.
+    /// Reregisters a key, which is not always that of a region.
     Reregister { key: usize, change: Change },
     /// Deregisters a region or a fast-registration region.
     Deregister { key: usize },
     /// Allocates a memory window.
     AllocWindow { device: usize, pd: usize, is_type_2: bool },
-    /// Deallocates it.
+    /// Deallocates a memory window.
     DeallocWindow { key: usize },
     /// Allocates a fast-registration region.
     AllocFast { device: usize, pd: usize },
-    /// Maps it over part of the memory.
+    /// Maps a fast-registration region over part of the memory.
     Map { key: usize, range: Range<usize> },
-    /// A shared receive queue gets another size, its limit is armed, or both.
+    /// Changes the size of a shared receive queue, arms its limit, or both.
     ModifySrq { srq: usize, max_wr: Option<u32>, limit: Option<u32> },
-    /// A call on an XRC domain.
+    /// Calls a verb on an XRC domain.
     Xrc(XrcCall),
-    /// Attaches a queue pair to a group; `None` is an address that no group has.
+    /// Attaches a queue pair to a group; `None` is an address that is no group.
     Attach { qp: usize, group: Option<usize> },
-    /// Detaches it.
+    /// Detaches a queue pair from a group.
     Detach { qp: usize, group: Option<usize> },
-    /// Asks a completion queue for one event.
+    /// Arms a completion queue for one event.
     Arm { cq: Cq, arm: Arm },
-    /// A completion queue is polled after each operation, or, from now on, is not.
+    /// Sets whether a completion queue is polled after each operation.
     Poll { cq: Cq, polled: bool },
-    /// A queue pair goes to ERR.
+    /// Moves a queue pair to ERR.
     Fail { qp: usize },
-    /// A queue pair goes to SQD: what is posted to its send queue waits.
+    /// Moves a queue pair to SQD, where posted sends wait.
     Drain { qp: usize },
-    /// It goes back to RTS.
+    /// Moves a queue pair back to RTS.
     Resume { qp: usize },
-    /// A queue pair and its peer go through RESET to RTS; one in SQE just to RTS.
+    /// Moves a queue pair and its peer through RESET to RTS; from SQE directly to RTS.
     Restart { qp: usize },
 }
 
 impl Operation {
-    /// How many verbs this is.
+    /// Returns the number of verbs.
     pub fn count(&self) -> u64 {
         match self {
             Self::Send { list, .. } => list.len() as u64,

@@ -1,6 +1,6 @@
-//! What random operations must lead to.
+//! The outcomes that random operations must reach.
 
-/// What has to be met, each often.
+/// Each outcome must occur at least ten times in a full run.
 pub const OUTCOMES: &[&str] = &[
     "a send done",
     "a send refused",

@@ -1,5 +1,4 @@
-//! The implementation: two devices on a clean simulated link, and what the model says compared with
-//! what they did.
+//! The implementation: two devices on a clean simulated link, compared with the model.
 
 mod host;
 mod membership;
@@ -34,7 +33,7 @@ use crate::operation::{
 };
 use crate::specification::{self, Event, Model, OmittedRule};
 
-/// Longer than every timeout and retry here.
+/// Longer than every timeout and retry here, in nanoseconds.
 const SETTLED_NS: u64 = 30_000_000;
 /// Entries of each completion queue.
 const CQ_DEPTH: u32 = 512;
@@ -45,10 +44,10 @@ const QUEUES: QpCap = QpCap {
     max_inline_data: INLINE as u32,
     ..CAP
 };
-/// A number that no shared receive queue has.
+/// An unused number of a shared receive queue.
 const NO_SRQ: SrqId = SrqId(0xfe_fefe);
 
-/// Both, side by side.
+/// The model and the implementation, side by side.
 pub struct Scenario {
     mtu: PathMtu,
     pub model: Model,
@@ -58,7 +57,7 @@ pub struct Scenario {
     qps: Vec<QpHandle>,
     srqs: Vec<Arc<Srq>>,
     cqs: BTreeMap<Cq, Arc<Queue>>,
-    /// Their names, by their contexts.
+    /// The completion queues, by their contexts.
     cq_names: Vec<Cq>,
     rng: Rng,
     domains: Vec<Arc<Xrcd>>,
@@ -69,7 +68,7 @@ fn say<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error:?}"))
 }
 
-/// Whether what the implementation shows is what the model says.
+/// Fails if the implementation's value differs from the model's.
 fn expect_equal<T: Debug + PartialEq>(what: &str, actual: T, expected: T) -> Result<(), String> {
     if actual == expected { Ok(()) } else { Err(format!("{what}: {actual:?}, not {expected:?}")) }
 }
@@ -157,7 +156,7 @@ impl Scenario {
         scenario
     }
 
-    /// Carries an operation out in both, lets the network come to rest, and compares.
+    /// Executes an operation in both, runs the network until no packet is left, and compares.
     pub fn step(&mut self, operation: &Operation) -> Result<(), String> {
         self.act(operation)?;
         let until = self.fabric.now().plus_ns(SETTLED_NS);
@@ -280,7 +279,7 @@ impl Scenario {
         say(changed, to.as_str())
     }
 
-    /// A queue pair and its peer, from wherever they are to RTS.
+    /// Brings a queue pair and its peer from any state to RTS.
     fn bring_up(&mut self, qp: usize) -> Result<(), String> {
         let ends: Vec<usize> = [Some(qp), QPS[qp].peer].into_iter().flatten().collect();
         let psns: Vec<Psn> =
@@ -298,14 +297,14 @@ impl Scenario {
                 max_rd_atomic: 4,
                 max_dest_rd_atomic: 4,
                 min_rnr_timer: 1,
-                // A millisecond, twice.
+                // A local ACK timeout of about a millisecond, which may expire twice.
                 timeout: 8,
                 retry_cnt: 1,
                 rnr_retry: 0,
                 ah: way_to(1 - plan.device),
                 ..QpAttr::default()
             };
-            // From ERR alone; a new queue pair is there already.
+            // The transition applies to ERR only; a new queue pair is in RESET already.
             let _ = self.go(end, QpState::Reset);
             let qp = (self.qps[end], plan.qp_type);
             bring_up(self.device_of(end), self.fabric.now(), qp, &attr, QpState::Rts)
@@ -388,7 +387,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Changes a byte of the implementation's memory behind its back.
+    /// Changes a byte of the implementation's memory, so that the comparison must fail.
     pub fn corrupt_byte(&self) {
         let mut byte = [0];
         self.hosts[1].buffer.read(7, &mut byte).expect("inside");

@@ -1,10 +1,9 @@
-//! The model: what the specification says that verbs do, with nothing beside it. No packet, no
-//! time, no network: an operation is carried out whole and at once, each message at its receiver as
-//! soon as it is its turn.
+//! The model: the verbs as the specification defines them, without packets, time or network. An
+//! operation is executed completely and at once, each message at its receiver in its turn.
 //!
 //! Where the specification leaves bytes open (a message that was refused halfway may have been
-//! written in part), they are listed in
-//! [`Model::open`]: the comparison takes over what the implementation has there.
+//! written in part), [`Model::open`] lists them. The comparison then accepts the implementation's
+//! bytes.
 
 mod datagrams;
 mod domains;
@@ -30,33 +29,33 @@ use crate::operation::{
 pub use datagrams::Groups;
 pub use domains::{Domain, Member};
 
-/// What a completion must say. Of one in error, the rest is 0.
+/// The expected completion. For an error, all later fields are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub wr_id: u64,
     pub status: WcStatus,
     pub qp: usize,
     pub opcode: WcOpcode,
-    /// Receives and what brings data back.
+    /// The length of a received message or of returned data, in bytes.
     pub len: usize,
     pub imm: Option<u32>,
     pub invalidated: Option<u32>,
-    /// Datagrams: who sent it.
+    /// The sender of a datagram.
     pub from: Option<usize>,
 }
 
 impl Done {
-    /// The completion of a request that brought no data.
+    /// Returns the completion of a request without returned data.
     pub fn new(qp: usize, wr_id: u64, status: WcStatus, opcode: WcOpcode) -> Self {
         Self { wr_id, status, qp, opcode, len: 0, imm: None, invalidated: None, from: None }
     }
 
-    /// The completion of a receive in error.
+    /// Returns the completion of a receive in error.
     fn failed_recv(qp: usize, wr_id: u64, status: WcStatus) -> Self {
         Self::new(qp, wr_id, status, WcOpcode::Recv)
     }
 
-    /// The completion of a receive that a message of `len` bytes filled.
+    /// Returns the completion of a receive that a message of `len` bytes filled.
     fn received(qp: usize, wr_id: u64, len: usize, imm: Option<u32>) -> Self {
         Self { len, imm, ..Self::new(qp, wr_id, WcStatus::Success, WcOpcode::Recv) }
     }
@@ -73,100 +72,100 @@ pub enum Event {
     Drained(usize),
 }
 
-/// See the module.
+/// The state of both devices as the specification defines it.
 pub struct Model {
-    /// Path MTU in bytes.
+    /// The path MTU, in bytes.
     pub mtu: usize,
     pub memory: [Vec<u8>; 2],
     pub keys: Keys,
     pub states: Vec<QpState>,
     own: Vec<VecDeque<Recv>>,
     pub shared: Vec<VecDeque<Recv>>,
-    /// What an unreliable queue pair took from its shared queue for a message that was then
-    /// dropped: it is for the next one.
+    /// The receive that an unreliable queue pair took from its shared queue for a dropped message.
+    /// The next message uses it.
     held: Vec<Option<Recv>>,
-    /// What was posted to send queues that are drained.
+    /// Sends that were posted to drained queues.
     pub waiting: Vec<VecDeque<Send>>,
-    /// How many receives a shared queue may hold, and below how many it tells.
+    /// The sizes of the shared receive queues, and the limits below which they raise an event.
     pub sizes: Vec<usize>,
     pub limits: Vec<u32>,
     pub done: BTreeMap<Cq, VecDeque<Done>>,
-    /// Completion queues that nobody polls for now.
+    /// Completion queues that are currently not polled.
     pub unpolled: BTreeSet<Cq>,
     pub armed: BTreeMap<Cq, Arm>,
-    /// XRC domains and what is in them; what is gone keeps its place.
+    /// XRC domains and their members. Removed ones keep their indices.
     pub domains: Vec<Domain>,
     pub members: Vec<Member>,
-    /// Who is attached to multicast groups.
+    /// The members of the multicast groups.
     pub groups: [Groups; 2],
-    /// Datagrams with another Q_Key that each device counted.
+    /// The number of datagrams with another Q_Key, by device.
     pub violations: [u16; 2],
-    /// Whose event was sent.
+    /// The completion queues whose event was raised.
     pub notified: Vec<Cq>,
     pub events: Vec<Event>,
-    /// Bytes that may be anything: device, range.
+    /// Bytes that may have any value, by device.
     pub open: Vec<(usize, Range<usize>)>,
-    /// How often each kind of outcome was met.
+    /// The number of occurrences of each outcome.
     pub outcomes: BTreeMap<&'static str, u64>,
     omitted: Option<OmittedRule>,
 }
 
-/// A rule that the model omitted, to see that the comparison notices.
+/// A rule that the model omits, to prove that the comparison detects the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OmittedRule {
     ProtectionDomains,
-    /// That a type 2 window is for the peer of the queue pair that bound it.
+    /// A type 2 window serves only the peer of the queue pair that bound it.
     WindowOwners,
-    /// That a region grants some things and others not.
+    /// A region grants some rights only.
     Rights,
-    /// That a shared receive queue tells when it runs low.
+    /// A shared receive queue raises an event below its limit.
     Limits,
     Invalidation,
     Flushing,
     Draining,
-    /// That reregistration moves a region.
+    /// Reregistration moves a region.
     Places,
-    /// That it gives it to another protection domain.
+    /// Reregistration changes a region's protection domain.
     Domains,
-    /// That it grants other things.
+    /// Reregistration changes a region's rights.
     Grants,
-    /// That it is refused under windows.
+    /// Reregistration fails for a region with bound windows.
     BoundRegions,
-    /// That a shared receive queue gets another size.
+    /// A shared receive queue can be resized.
     Sizes,
-    /// That it keeps what it holds then.
+    /// A resized shared receive queue keeps its receives.
     Contents,
-    /// That it gets no smaller than that.
+    /// A shared receive queue cannot be smaller than its contents.
     Holding,
-    /// That its limit tells once.
+    /// A limit raises one event.
     OneShot,
-    /// That an armed completion queue tells once.
+    /// An armed completion queue raises one event.
     OneEvent,
-    /// That one armed for solicited messages keeps silent of others.
+    /// A queue armed for solicited completions raises no event for others.
     Solicitation,
-    /// But tells of errors.
+    /// A queue armed for solicited completions raises an event for errors.
     ErrorsTell,
-    /// That what came before the arming is not told.
+    /// Completions from before the arming raise no event.
     Earlier,
-    /// That who waits for any completion goes on doing so when he asks for solicited ones.
+    /// Arming for solicited completions does not weaken an arming for any completion.
     Stronger,
-    /// That what is in an XRC domain keeps it.
+    /// An XRC domain with members cannot be closed.
     Members,
-    /// That who opens a file's domain again shares it.
+    /// Opening a file's domain again shares it.
     Files,
-    /// That a target goes when it was destroyed as often as opened.
+    /// A target is removed when it was destroyed as often as opened.
     Opens,
-    /// That a message reaches the queues of its own XRC domain alone.
+    /// A message reaches only the queues of its own XRC domain.
     OtherDomains,
-    /// That each queue pair of a group gets a copy.
+    /// Each queue pair of a group gets a copy.
     Copies,
-    /// That those of the sender's device do as well.
+    /// Queue pairs of the sender's device get a copy as well.
     Loopback,
-    /// That datagrams with another Q_Key are counted.
+    /// Datagrams with another Q_Key are counted.
     Violations,
 }
 
-/// How a message ends for its sender, if not well.
+/// The error status of a message at its sender.
 struct Refused(WcStatus);
 
 impl Model {
@@ -202,8 +201,8 @@ impl Model {
         *self.outcomes.entry(outcome).or_default() += 1;
     }
 
-    /// Carries an operation on queues out. Whether every request was accepted; those on keys are
-    /// the scenario's to tell.
+    /// Executes an operation on queues. Returns whether every request was accepted. The scenario
+    /// handles operations on keys.
     pub fn apply(&mut self, operation: &Operation) -> bool {
         match operation {
             Operation::Send { qp, list } => list.iter().all(|send| self.post_send(*qp, send)),
@@ -252,7 +251,7 @@ impl Model {
         }
     }
 
-    /// What `ibv_post_send` itself refuses.
+    /// Returns whether `ibv_post_send` accepts a request.
     fn is_accepted(&self, qp: usize, send: &Send) -> bool {
         let qp_type = QPS[qp].qp_type;
         let fits = match qp_type {
@@ -323,7 +322,7 @@ impl Model {
         self.complete(Cq::Send(qp), done, false);
     }
 
-    /// To the error state: everything posted is flushed.
+    /// Moves a queue pair to the error state, which flushes all posted requests.
     fn fail(&mut self, qp: usize) {
         let was = std::mem::replace(&mut self.states[qp], QpState::Err);
         for send in std::mem::take(&mut self.waiting[qp]) {
@@ -389,7 +388,7 @@ impl Model {
         Ok(())
     }
 
-    /// A request that is carried out locally has the outcome `done`, which is counted by its name.
+    /// Counts the outcome of a local request by its name, and returns the status.
     fn local(
         &mut self,
         done: bool,
@@ -400,7 +399,7 @@ impl Model {
         if done { Ok(()) } else { Err(Refused(status)) }
     }
 
-    /// As whom a message is judged at its receiver, and which queue its receive comes from.
+    /// Returns the accessor of a message at its receiver, and the queue of its receive.
     fn reach(&self, peer: usize, send: &Send) -> Option<(Accessor, Queue)> {
         let plan = &QPS[peer];
         let (pd, queue) = match (plan.source, send.to) {
@@ -419,7 +418,7 @@ impl Model {
         Some((Accessor { device: plan.device, pd, qp: Some(peer) }, queue))
     }
 
-    /// The receiver refuses, and its queue pair fails.
+    /// Fails the receiver's queue pair, and returns the error of the sender.
     fn refuse(&mut self, peer: usize, event: Event, to_sender: WcStatus) -> Result<(), Refused> {
         self.events.push(event);
         self.fail(peer);

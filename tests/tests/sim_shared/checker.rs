@@ -1,4 +1,4 @@
-//! Completions and memory, compared with what was sent.
+//! Compares completions and memory with the posted requests.
 
 use std::collections::VecDeque;
 
@@ -9,22 +9,22 @@ use super::ending::Ending;
 use super::lent_part::{LOCAL, State};
 use super::scenario::{Connection, PART, ServerEnd, SharedQueues};
 
-/// A message that takes a receive.
+/// A message that consumes a receive.
 #[derive(Debug, Default)]
 pub struct Message {
     pub bytes: Vec<u8>,
     pub imm: Option<u32>,
-    /// Written to the target, not into the receive.
+    /// Whether the data goes to the target instead of the receive.
     pub is_write: bool,
-    /// Which shared receive queue.
+    /// The shared receive queue.
     pub queue: usize,
-    /// The key that it takes away.
+    /// The key that the message invalidates.
     pub invalidates: Option<Rkey>,
-    /// What must be in the queue's region before it comes.
+    /// Bytes that must be in the queue's region before the message arrives.
     pub beside: Option<(usize, Vec<u8>)>,
 }
 
-/// A send that must complete.
+/// An expected completion of a send.
 #[derive(Debug)]
 pub struct Due {
     pub wr_id: u64,
@@ -33,27 +33,28 @@ pub struct Due {
     pub check: Check,
 }
 
-/// What is to be seen when a send completes.
+/// The check at the completion of a send.
 #[derive(Debug)]
 pub enum Check {
     Nothing,
-    /// These bytes at that place of the clients' memory.
+    /// These bytes must be at this offset of the clients' memory.
     Answer(usize, Vec<u8>),
-    /// The connection's record in its log.
+    /// The connection's record must be in its log.
     Record {
         lasting: bool,
     },
-    /// That it was refused.
+    /// The request must have been refused.
     Refused,
 }
 
-/// What a connection wrote to its log before it flushed it and then put the mark into its cell.
+/// The record that a connection wrote to its log, then flushed, before it put the mark into its
+/// cell.
 pub struct Record {
     pub queue: usize,
     pub place: usize,
     pub bytes: Vec<u8>,
     pub mark: u64,
-    /// The mark was there, and the record was compared.
+    /// Whether the mark was found and the record compared.
     pub seen: bool,
 }
 
@@ -63,13 +64,13 @@ impl Due {
     }
 }
 
-/// Eight bytes of the server that one connection changes by atomic operations, which are carried
-/// out in order and once each: what the cell holds, as far as its connection can know.
+/// The possible values of a cell: eight bytes of the server that one connection changes by atomic
+/// operations, each executed once and in order.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
-    /// After the last change that is known to be made.
+    /// The value after the last completed change.
     done: u64,
-    /// After each change that was posted and has not completed.
+    /// The values after each posted change that has not completed.
     open: VecDeque<u64>,
 }
 
@@ -78,29 +79,30 @@ impl Cell {
         Self { done: value, open: VecDeque::new() }
     }
 
-    /// What it held after the last operation that has completed.
+    /// Returns the value after the last completed operation.
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// What it holds once all that was posted is done: what the next operation finds.
+    /// Returns the value after all posted operations, which the next operation finds.
     pub fn last(&self) -> u64 {
         self.open.back().copied().unwrap_or(self.done)
     }
 
-    /// An operation was posted that leaves this value.
+    /// Records a posted operation that leaves this value.
     pub fn change(&mut self, value: u64) {
         self.open.push_back(value);
     }
 
-    /// The oldest operation has completed.
+    /// Records the completion of the oldest operation.
     pub fn complete(&mut self) {
         if let Some(value) = self.open.pop_front() {
             self.done = value;
         }
     }
 
-    /// Whether it may hold this now: some of what is open may be done already, but only in order.
+    /// Returns whether the cell may hold this value now. Posted operations may have been executed
+    /// already, in order.
     pub fn may_hold(&self, value: u64) -> bool {
         self.done == value || self.open.contains(&value)
     }
@@ -116,7 +118,7 @@ impl ServerEnd {
 }
 
 impl SharedQueues {
-    /// Takes what has completed and compares it, and looks at what may change meanwhile.
+    /// Checks all completions, and the memory that may change at any time.
     pub fn check(&mut self) -> Result<(), String> {
         for queue in 0..self.pools.len() {
             while let Some(wc) = self.pools[queue].cq.poll_one().unwrap() {
@@ -148,7 +150,7 @@ impl SharedQueues {
             .try_for_each(|nr| self.cells(nr).map_err(|what| format!("connection {nr}: {what}")))
     }
 
-    /// A message has arrived.
+    /// Checks a received message.
     fn received(&mut self, queue: usize, wc: &Completion) -> Result<(), String> {
         let Self { pools, connections, tally, bug, .. } = self;
         let pool = &mut pools[queue];
@@ -189,7 +191,7 @@ impl SharedQueues {
         Ok(())
     }
 
-    /// A key was made valid.
+    /// Checks the completion of a request that makes a key valid.
     fn lent(&mut self, wc: &Completion) -> Result<(), String> {
         let nr = (wc.wr_id & !LOCAL) as usize;
         let connection = self.connections.get_mut(nr).ok_or("of no connection")?;
@@ -204,7 +206,7 @@ impl SharedQueues {
         if is_ending { Ok(()) } else { Err("the key is not valid".into()) }
     }
 
-    /// A send has completed.
+    /// Checks the completion of a send.
     fn sent(&mut self, wc: &Completion) -> Result<(), String> {
         let Self { pools, connections, tally, bug, memory, .. } = self;
         let connection = connections.iter_mut().find(|c| c.client.qpn() == wc.qp_num);
@@ -215,7 +217,7 @@ impl SharedQueues {
         }
         let done = &mut tally.by_service[usize::from(connection.server.is_xrc())];
         if matches!(due.check, Check::Refused) {
-            // The refusal may be lost, and who refuses is in error and says it only once.
+            // The NAK may get lost, and a responder in the error state sends it only once.
             let is_refused = match wc.status {
                 WcStatus::RemAccessErr => true,
                 WcStatus::RetryExcErr => connection.server.state() == QpState::Err,
@@ -268,8 +270,8 @@ impl SharedQueues {
         }
     }
 
-    /// What a connection's cells hold must be the outcome of some of its operations, each carried
-    /// out once and in order; and its record is there before the mark.
+    /// Checks the cells of a connection, whose operations are executed once and in order, and that
+    /// its record precedes the mark.
     fn cells(&mut self, nr: usize) -> Result<(), String> {
         let connection = &mut self.connections[nr];
         let queues = if connection.server.is_xrc() { 1..3 } else { 0..1 };
@@ -296,7 +298,7 @@ impl SharedQueues {
         Ok(())
     }
 
-    /// The end: who was refused has changed nothing.
+    /// Checks that refused requests have changed nothing.
     pub fn check_memory(&self) -> Result<(), String> {
         let changed = |connection: &Connection| {
             let Some(Ending::Refused { queue, image }) = &connection.ending else { return false };

@@ -1,5 +1,5 @@
-//! How connections end before their time: their server end is put into the error state, or they ask
-//! for what they must not have.
+//! Premature ends of connections: the server's end moves to the error state, or a request must be
+//! refused.
 
 use urxe::*;
 
@@ -8,26 +8,26 @@ use super::checker::{Check, Due};
 use super::lent_part::State;
 use super::scenario::{Connection, PART, Pool, ServerEnd, SharedQueues};
 
-/// How a connection ended.
+/// The end of a connection.
 pub enum Ending {
-    /// By the server, wherever it stood.
+    /// The server ended the connection in any state.
     Ended,
-    /// By a request that must be refused, on an idle connection: its part of the queue's region
-    /// stays as it is.
+    /// A request on an idle connection must be refused, and must not change its part of the queue's
+    /// region.
     Refused { queue: usize, image: Vec<u8> },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     End,
-    /// A WRITE by the key that was taken away last.
+    /// A WRITE with the key that was invalidated last.
     StaleKey,
-    /// A FLUSH to the disk of a region that has not promised it.
+    /// A FLUSH for persistence of a region without that right.
     EmptyPromise,
 }
 
 impl Ending {
-    /// Whether what becomes of its last request is still of interest.
+    /// Returns whether the outcome of the last request matters.
     pub fn waits(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
@@ -87,7 +87,7 @@ impl SharedQueues {
             }
             Way::StaleKey => {
                 let remote = connection.lent.remote.ok_or("lent, and without a key")?;
-                // Another byte than what is there.
+                // A byte that differs from the current one.
                 let there = pool.region.read_vec(connection.lent.range.start, 1).unwrap();
                 memory.write(start, &[!there[0]]).unwrap();
                 SendRequest::write(data, remote)

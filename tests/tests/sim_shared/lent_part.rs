@@ -1,11 +1,10 @@
-//! A key to a connection's part of the server's memory, lent until the connection's SEND with
-//! invalidate takes it away.
+//! A key to a connection's part of the server's memory, valid until the connection's SEND with
+//! invalidate.
 //!
-//! A reliable connection lends windows and fast-registration regions, by its own queue pair. XRC
-//! has the SEND with invalidate as well (opcodes 0xb6 and 0xb7), which takes keys of the shared
-//! receive queue's protection domain away; but a target has no send queue, so it can bind no window
-//! for its peer, and the fast-registration region is registered by another queue pair of that
-//! domain.
+//! A reliable connection uses windows and fast-registration regions, by its own queue pair. XRC
+//! also has the SEND with invalidate (opcodes 0xb6 and 0xb7), which invalidates keys of the shared
+//! receive queue's protection domain. A target has no send queue and so cannot bind a window.
+//! Another queue pair of that domain registers the fast-registration region.
 
 use std::ops::Range;
 
@@ -13,32 +12,32 @@ use urxe::*;
 use urxe_stack::rng::Rng;
 use urxe_test_support::simulation::LentKey;
 
-/// Completions of queue pairs that make keys valid have it in their `wr_id`; the connection's
-/// number is below.
+/// A bit in the `wr_id` of requests that make keys valid. The lower bits are the connection's
+/// number.
 pub const LOCAL: u64 = 1 << 63;
 
-/// As many as the longest part touches.
+/// The number of pages that the longest part touches.
 const PAGES: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Not valid.
     Free,
-    /// About to be valid.
+    /// The request that makes the key valid is posted.
     Asked,
     Valid,
-    /// The SEND with invalidate is on its way.
+    /// The SEND with invalidate is under way.
     Leaving,
 }
 
-/// A key and what it stands for.
+/// A key with its range.
 pub struct LentPart {
     key: LentKey,
     pub state: State,
-    /// The shared receive queue in whose protection domain it is.
+    /// The shared receive queue whose protection domain contains the key.
     pub queue: usize,
-    /// Which bytes of the queue's region it is for, and as what the peer names them; those that it
-    /// was for last.
+    /// The bytes of the queue's region and the peer's description of them; after the invalidation,
+    /// those of the last use.
     pub range: Range<usize>,
     pub remote: Option<RemoteRegion>,
 }
@@ -72,7 +71,7 @@ impl LentPart {
         Ok(())
     }
 
-    /// The opcode with which the request that makes it valid completes.
+    /// Returns the opcode with which that work request completes.
     pub fn opcode(&self) -> WcOpcode {
         self.key.opcode()
     }

@@ -1,18 +1,18 @@
-//! Many connections on shared receive queues, some of them of an XRC domain, over a bad network:
-//! every byte right, every receive accounted for, every change of a cell made once, whatever
-//! becomes of single connections.
+//! Many connections on shared receive queues, some of them of an XRC domain, over a bad network.
+//! Every byte must be right, every receive accounted for, and every change of a cell made once,
+//! also when single connections fail.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `scenario` | the devices, what is posted to the queues, a run from its begin to its end |
-//! | `send` | what a connection sends: messages, chains of operations on a cell, records that are flushed, the end of a lent |
-//! | `checker` | completions, cells and memory, compared with what was sent |
-//! | `lent_part` | keys that a SEND with invalidate takes away |
-//! | `ending` | how connections end before their time |
+//! | `scenario` | the devices, posted receives, and a run from start to end |
+//! | `send` | the sends of a connection: messages, chains of operations on a cell, flushed records, the end of a key |
+//! | `checker` | completions, cells and memory, compared with the posted requests |
+//! | `lent_part` | keys that a SEND with invalidate ends |
+//! | `ending` | premature ends of connections |
 //!
-//! A receive has no place in the plan, since nobody can say which message takes it: the judge knows
-//! each by its `wr_id`, and each message by its queue pair and its place there. `URXE_SEED` runs
-//! one seed alone, `URXE_SIM_SEEDS` sets how many there are.
+//! A receive has no place in the plan, because any message may take it. The checker identifies
+//! receives by `wr_id`, and messages by queue pair and order. `URXE_SEED` runs a single seed,
+//! `URXE_SIM_SEEDS` sets the number of seeds.
 
 mod checker;
 mod ending;
@@ -26,26 +26,26 @@ use self::scenario::{SharedQueues, Tally};
 
 const SEEDS: u64 = 40;
 
-/// A fault made on purpose, to see that the judge finds it.
+/// A bug that is injected to test the checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedBug {
     /// A received message has another byte.
     Byte,
-    /// An atomic operation is carried out once more.
+    /// An atomic operation is executed twice.
     Twice,
-    /// An ATOMIC WRITE brings another value.
+    /// An ATOMIC WRITE stores another value.
     Word,
-    /// A FLUSH completes, and its record is not all in place.
+    /// A FLUSH completes before its record is complete.
     Unflushed,
-    /// The mark behind a FLUSH is there, and its record is not.
+    /// The mark behind a FLUSH is visible before its record.
     Overtaken,
-    /// Two sends complete in the other order.
+    /// Two sends complete in the wrong order.
     Order,
-    /// A key that was to be taken away stays.
+    /// A key stays valid that should be invalidated.
     KeyStays,
-    /// A key that was taken away still grants access.
+    /// An invalidated key still grants access.
     StaleKey,
-    /// A region is flushed to the disk that has not promised it.
+    /// A region without that right is flushed for persistence.
     EmptyPromise,
 }
 

@@ -1,4 +1,4 @@
-//! The devices with their connections and queues, and a run.
+//! The devices with their connections and queues, and the course of a run.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -18,9 +18,9 @@ use super::lent_part::{LentPart, State};
 
 pub const PART: usize = 8192;
 pub const BUFFERS: usize = 24;
-/// The most connections that there are.
+/// The maximum number of connections.
 const MOST: usize = 16;
-/// Where the cells begin in a queue's region, and how far they are from each other.
+/// The offset of the cells in a queue's region, and their distance.
 const CELLS: usize = (BUFFERS + MOST) * PART;
 const CELL: usize = 64;
 const ALL: Access = Access::LOCAL_WRITE
@@ -29,22 +29,22 @@ const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_ATOMIC);
 const STEP: Duration = Duration::from_micros(40);
 
-/// One connection: the client's end, and what its server end must still receive.
+/// One connection: the client's end, and the expected messages at the server's end.
 pub struct Connection {
     pub client: QueuePair,
     pub server: ServerEnd,
-    /// Where its bytes come from: a part of the clients' memory.
+    /// The connection's part of the clients' memory.
     pub part: usize,
-    /// What must still complete at the client, in this order.
+    /// The expected completions at the client, in order.
     pub due: VecDeque<Due>,
     pub posted: u64,
     pub expected: VecDeque<Message>,
-    /// By queue.
+    /// The cell in each queue's region.
     pub cells: Vec<Cell>,
-    /// What it wrote to its log last.
+    /// The latest record in the log.
     pub record: Option<Record>,
     pub lent: LentPart,
-    /// It was put into the error state: most of what it does no longer matters.
+    /// The premature end of the connection, after which most results do not matter.
     pub ending: Option<Ending>,
 }
 
@@ -57,51 +57,52 @@ pub enum ServerEnd {
 pub struct Pool {
     pub srq: SharedReceiveQueue,
     pub cq: CompletionQueue,
-    /// Buffers of receives, then a part for each connection, then cells.
+    /// Buffers of receives, then a part for each connection, then the cells.
     pub region: MemoryRegion,
-    /// Parts of connections for what is flushed; in a file, if it lasts.
+    /// A part for the records of each connection, in a file if the log is persistent.
     pub log: MemoryRegion,
-    /// Makes keys of the protection domain valid, for targets that have no send queue.
+    /// A queue pair that makes keys of the protection domain valid, for targets without a send
+    /// queue.
     pub registrar: QueuePair,
     pub free: Vec<usize>,
-    /// The buffer of each receive that is posted.
+    /// The buffer of each posted receive.
     pub posted: HashMap<u64, usize>,
     used: HashSet<u64>,
     armed: u32,
 }
 
 tally! {
-    /// What happened.
+    /// The numbers of a run.
     pub struct Tally {
         pub received: u32,
-        /// Receives.
+        /// Flushed receives.
         pub flushed: u32,
         pub limits_told: u32,
-        /// Logs that last.
+        /// Persistent logs.
         pub in_files: u32,
-        /// Over RC, and over XRC.
+        /// The numbers over RC, and over XRC.
         pub by_service: [Done; 2],
-        /// How often a queue was empty when a message came.
+        /// Messages that found an empty queue.
         pub dry: u64,
-        /// Requests that came again.
+        /// Duplicate requests.
         pub again: u64,
     }
 }
 
 tally! {
-    /// What was done over connections of a service.
+    /// The numbers over connections of one service.
     pub struct Done {
         pub atomics: u32,
-        /// Of those, compare-and-swaps that found what they compared with.
+        /// Compare-and-swaps that found the expected value.
         pub swapped: u32,
         /// ATOMIC WRITEs.
         pub words: u32,
         pub flushes: u32,
-        /// Of those, to the disk.
+        /// Flushes for persistence.
         pub lasting: u32,
-        /// Keys.
+        /// Invalidated keys.
         pub taken_away: u32,
-        /// Requests that had to be.
+        /// Refused requests.
         pub refused: u32,
     }
 }
@@ -142,12 +143,12 @@ impl ServerEnd {
 }
 
 impl Connection {
-    /// Where its part begins in the region of each queue.
+    /// Returns the offset of the connection's part in the region of each queue.
     pub fn target(&self) -> usize {
         (BUFFERS + self.part) * PART
     }
 
-    /// Where its cell is in the region of each queue.
+    /// Returns the offset of the connection's cell in the region of each queue.
     pub fn cell(&self) -> usize {
         CELLS + self.part * CELL
     }
@@ -156,7 +157,7 @@ impl Connection {
         self.due.is_empty() && self.expected.is_empty()
     }
 
-    /// Whether nothing more has to come of it.
+    /// Returns whether no further result is expected.
     fn is_done(&self) -> bool {
         match &self.ending {
             None => self.is_idle(),
@@ -164,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Posts a request for a shared receive queue, and notes what becomes of it.
+    /// Posts a request for a shared receive queue, and records the expected completion.
     pub fn post(&mut self, pool: &Pool, request: SendRequest<'_>, due: Due) -> Result<(), String> {
         let request = request.wr_id(self.posted);
         let posted = match self.server {
@@ -188,7 +189,7 @@ impl Pool {
         let (srq, free) = (builder.create().unwrap(), (0..BUFFERS).collect());
         let registrar = pd.queue_pair(&cq).qp_type(QpType::Uc).create().unwrap();
         registrar.connect(&registrar.endpoint(), &ConnectOptions::default()).unwrap();
-        // The disk takes its time.
+        // Few logs are persistent, because disks are slow.
         let log = match percent(rng, 4) {
             true => in_a_file(&pd),
             false => in_memory(&pd),
@@ -202,7 +203,8 @@ fn in_memory(pd: &ProtectionDomain) -> MemoryRegion {
     pd.allocate(MOST * PART, ALL | Access::FLUSH_GLOBAL).unwrap()
 }
 
-/// In a file of the build folder, which is on a disk as a rule; elsewhere nothing can last.
+/// Maps a file of the build folder, which is usually on a disk. On other file systems, no region is
+/// persistent.
 fn in_a_file(pd: &ProtectionDomain) -> MemoryRegion {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let file: File = tempfile::tempfile_in(folder).unwrap();
@@ -227,7 +229,8 @@ impl Scenario for SharedQueues {
         let [server, client] =
             [1, 2].map(|host| device(&fabric, address(host, false), DeviceOptions::default()));
         let domain = server.new_xrc_domain().unwrap();
-        // Queue 0 is for RC, the others are of the domain; each has a protection domain of its own.
+        // Queue 0 is for RC, the others belong to the XRC domain. Each has a protection domain of
+        // its own.
         let pools: Vec<Pool> =
             (0..3).map(|nr| Pool::new(&server, (nr > 0).then_some(&domain), &mut rng)).collect();
         let (client_pd, client_cq) = (client.alloc_pd().unwrap(), client.create_cq(4096).unwrap());
@@ -246,7 +249,7 @@ impl Scenario for SharedQueues {
                     target.connect(&client.endpoint(), &options).unwrap();
                     ServerEnd::Xrc(target)
                 } else {
-                    // In the queue's protection domain, so that its target is reached by WRITEs.
+                    // In the queue's protection domain, so that WRITEs reach the target.
                     let (pd, pool) = (pools[0].srq.pd(), &pools[0]);
                     let qp =
                         pd.queue_pair(&pool.cq).shared_receive_queue(&pool.srq).create().unwrap();
@@ -303,7 +306,7 @@ impl Scenario for SharedQueues {
             say(self.fabric.run_for(STEP))?;
             self.check()?;
         }
-        // No more faults: everything ends.
+        // Without faults, everything must end.
         self.fabric.set_faults(LinkFaults::default());
         for _ in 0..4000 {
             self.post_receives(true);
@@ -317,8 +320,8 @@ impl Scenario for SharedQueues {
             return Err(format!("connection {nr} is not done"));
         }
         self.check_memory()?;
-        // Every receive that did not complete is still in its queue, and every limit was told once
-        // or is still armed.
+        // Every receive without a completion must still be in its queue, and every limit must have
+        // raised one event or still be armed.
         let mut told = 0;
         for (nr, pool) in self.pools.iter().enumerate() {
             if pool.srq.len() as usize != pool.posted.len() {
@@ -373,7 +376,7 @@ impl SharedQueues {
         }
     }
 
-    /// Makes the key of a connection valid whose part of the memory nobody writes to at the moment.
+    /// Makes the key of a connection valid, if nothing writes to its part of the memory at present.
     fn make_key_valid(&mut self, nr: usize) -> Result<(), String> {
         let connection = &mut self.connections[nr];
         if connection.ending.is_some()

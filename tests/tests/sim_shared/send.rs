@@ -1,4 +1,4 @@
-//! What a connection sends when what it sent before is done: its memory is then free.
+//! The next sends of a connection whose earlier sends are done, so that its memory is free.
 
 use urxe::*;
 use urxe_test_support::simulation::percent;
@@ -8,7 +8,7 @@ use super::checker::{Check, Due, Message, Record};
 use super::lent_part::State;
 use super::scenario::{PART, ServerEnd, SharedQueues};
 
-/// The most operations of a chain on a cell.
+/// The maximum number of operations in a chain on a cell.
 const CHAIN: usize = 6;
 
 impl SharedQueues {
@@ -31,7 +31,7 @@ impl SharedQueues {
         }
     }
 
-    /// A message of any kind, or a WRITE that is read back.
+    /// Sends a message of any kind, or a WRITE that a READ verifies.
     fn send_message(&mut self, nr: usize, queue: usize) -> Result<(), String> {
         let Self { rng, connections, pools, memory, .. } = self;
         let (connection, pool) = (&mut connections[nr], &pools[queue]);
@@ -54,7 +54,7 @@ impl SharedQueues {
                     SendRequest::write(data, target),
                     Due::new(WcOpcode::RdmaWrite),
                 )?;
-                // What was written comes back.
+                // The READ must return the written bytes.
                 let answer = memory.slice(start + PART..start + PART + len).unwrap();
                 let due = Due {
                     check: Check::Answer(start + PART, bytes),
@@ -69,8 +69,8 @@ impl SharedQueues {
         Ok(())
     }
 
-    /// Operations on the cell, one behind the other, of which each finds what the one before has
-    /// left.
+    /// Sends a chain of operations on the cell, each of which finds the result of the preceding
+    /// one.
     fn send_chain(&mut self, nr: usize, queue: usize) -> Result<(), String> {
         let Self { rng, connections, pools, memory, bug, .. } = self;
         let (connection, pool) = (&mut connections[nr], &pools[queue]);
@@ -105,8 +105,8 @@ impl SharedQueues {
                 }
                 _ => (SendRequest::read(answer, cell), WcOpcode::RdmaRead, finds, None),
             };
-            // A READ whose answer is lost is carried out again: what follows must not change what
-            // it finds.
+            // A READ whose response is lost is executed again, so later requests must not change
+            // its data.
             let request = if after_read { request.fenced() } else { request };
             after_read = leaves.is_none();
             if let Some(value) = leaves {
@@ -117,7 +117,8 @@ impl SharedQueues {
         Ok(())
     }
 
-    /// A record for the log, a FLUSH, and a mark in the cell that says that the record is there.
+    /// Writes a record to the log, flushes it, and puts a mark into the cell that announces the
+    /// record.
     fn send_record(&mut self, nr: usize, queue: usize) -> Result<(), String> {
         let Self { rng, connections, pools, memory, .. } = self;
         let (connection, pool) = (&mut connections[nr], &pools[queue]);
@@ -158,8 +159,8 @@ impl SharedQueues {
         Ok(())
     }
 
-    /// Writes by the key that was lent, and takes it away. A READ by it would be carried out again,
-    /// and fail, if the network brought a late copy.
+    /// Writes with the lent key, and invalidates it. A READ is left out, because a late duplicate
+    /// would be executed again and fail.
     fn end_lent_key(&mut self, nr: usize) -> Result<(), String> {
         let Self { rng, connections, pools, memory, bug, .. } = self;
         let connection = &mut connections[nr];

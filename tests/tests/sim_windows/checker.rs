@@ -1,4 +1,4 @@
-//! What the peer does with a key, and what must come of it.
+//! The requests of the peer, and the checks of their results.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use super::keys::{Granted, PART, Revocation};
 use super::scenario::{REGION, Request, RequestState, Service, Windows};
 
 impl Windows {
-    /// The peer posts its requests: WRITEs to places of their own in the first half of the part,
-    /// READs of the second.
+    /// Posts the peer's requests: WRITEs to separate places in the first half of the part, READs of
+    /// the second half.
     pub fn post_requests(&mut self, granted: &Granted) -> Result<(), String> {
         let Granted { mut remote, part } = granted.clone();
         if self.bug == Some(InjectedBug::CurrentRefused) {
@@ -46,9 +46,9 @@ impl Windows {
         Ok(())
     }
 
-    /// The key is gone: neither what is on its way nor what the peer tries now changes a byte. What
-    /// changes stays so, since nobody else writes: looking at the revocation is enough. `now` is what the
-    /// same window grants by its new key.
+    /// Checks that a revoked key changes no byte any more, neither by packets under way nor by a
+    /// new request. Nothing else writes, so one check at the end suffices. `now` is the part of the
+    /// same window under its new key.
     pub fn check_key_is_revoked(
         &mut self,
         granted: &Granted,
@@ -67,7 +67,7 @@ impl Windows {
             };
             let by_write = self.service == Service::Uc || percent(&mut self.rng, 50);
             let (there, wr_id) = (say(granted.remote.slice(..1))?, self.requests.len() as u64);
-            // Another byte than what is there.
+            // A byte that differs from the current one.
             say(self.scratch.write(0, &[!after[granted.part.start]]))?;
             let local = say(self.scratch.slice(..1))?;
             let request = if by_write {
@@ -81,7 +81,7 @@ impl Windows {
             self.finish_requests(after)?;
             let state = self.requests.pop().map(|request| request.state);
             match self.service {
-                // Only the owner knows, if it came.
+                // Only the owner's counter reveals the access, if it arrived.
                 Service::Uc
                     if is_lossless && self.owner.counter(Counter::AccessStaleKey) == stale =>
                 {
@@ -96,7 +96,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Waits until nothing is open, and compares the memory.
+    /// Waits until no request is open, and compares the memory.
     fn finish_requests(&mut self, after: &[u8]) -> Result<(), String> {
         self.step_until("the peer's requests", Self::has_nothing_open)?;
         if self.service == Service::Uc {
@@ -108,8 +108,9 @@ impl Windows {
         }
     }
 
-    /// What succeeded was carried out, what failed perhaps, and nothing else changed. `waited`:
-    /// the key was valid until all was done; `is_lossless`: nothing was lost on the way, either.
+    /// Checks that successful requests were executed, failed ones at most in part, and nothing else
+    /// changed. `waited`: the key was valid until all requests had completed. `is_lossless`: no
+    /// packet was lost either.
     pub fn check(
         &mut self,
         part: &Range<usize>,
@@ -123,7 +124,7 @@ impl Windows {
             Revocation::ByPeer { is_fenced } => (is_fenced, true),
             _ => (false, false),
         };
-        // A UC WRITE that was sent may be lost, wholly or from some packet on.
+        // A UC WRITE may be lost wholly, or from some packet on.
         let is_sure = self.service != Service::Uc || is_lossless;
         for (nr, request) in self.requests.iter().enumerate() {
             let Request { range, bytes, state } = request;
@@ -131,8 +132,8 @@ impl Windows {
             if is_done && failed {
                 return Err(format!("request {nr} succeeded behind one that failed"));
             }
-            // A READ whose answer is lost is asked for again, and its key may be gone by then:
-            // hence the fence.
+            // A READ whose response is lost is retried when its key may be invalid. The fence
+            // prevents that.
             let refused_write =
                 bytes.is_some() && *state == RequestState::Failed(WcStatus::RemAccessErr);
             if !is_done && (waited || is_fenced || (by_peer && refused_write)) {

@@ -1,4 +1,4 @@
-//! What the owner lends, and how it ends.
+//! The keys that the owner lends to the peer, and their revocation.
 
 use std::ops::Range;
 
@@ -8,39 +8,39 @@ use urxe_test_support::simulation::{LentKey, percent, say};
 use super::InjectedBug;
 use super::scenario::{REGION, Service, Windows};
 
-/// The longest part that a key is for.
+/// The maximum length of a key's part, in bytes.
 pub const PART: usize = 24_000;
 
-/// A key, and what it is for already when its round begins: a type 1 window that was bound anew at
-/// the revocation of its last one.
+/// A key, and the part that it already covers at the start of its round: that of a type 1 window
+/// that was bound again at the end of the preceding round.
 pub struct CarriedKey {
     pub key: LentKey,
     pub carried: Option<Granted>,
 }
 
-/// What a valid key grants.
+/// The part that a valid key covers.
 #[derive(Clone)]
 pub struct Granted {
     pub remote: RemoteRegion,
-    /// Offsets in the owner's region.
+    /// The offsets in the owner's region.
     pub part: Range<usize>,
 }
 
-/// How a key loses what it stands for.
+/// The revocation of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Revocation {
-    /// By the owner's LOCAL_INV.
+    /// The owner's LOCAL_INV.
     Invalidated,
-    /// By the peer's SEND with invalidate, fenced or not.
+    /// The peer's SEND with invalidate, fenced or not.
     ByPeer { is_fenced: bool },
-    /// Type 1: by another bind.
+    /// Another bind of a type 1 window.
     Rebound,
-    /// Type 1: by a bind of no bytes.
+    /// A bind of a type 1 window to no bytes.
     Unbound,
 }
 
 impl CarriedKey {
-    /// One of each kind that the service has a use for.
+    /// Creates one key of each kind that the service can use.
     pub fn all(pd: &ProtectionDomain, service: Service) -> Vec<Self> {
         let of_type = |kind| LentKey::Window(pd.alloc_window_of_type(kind).unwrap());
         let mut keys =
@@ -53,7 +53,7 @@ impl CarriedKey {
 }
 
 impl Windows {
-    /// Makes a key valid for a new part, and waits until it is.
+    /// Makes a key valid for a new part, and waits for the completion.
     pub fn grant(&mut self, key: &mut LentKey, wr_id: u64) -> Result<Granted, String> {
         let granted = self.ask(key, wr_id)?;
         match self.owner_completes(wr_id)?.status {
@@ -72,7 +72,7 @@ impl Windows {
         Ok(Granted { remote, part })
     }
 
-    /// How a key shall revocation.
+    /// Draws how a key is revoked.
     pub fn choose_revocation(&mut self, carried_key: &CarriedKey) -> Revocation {
         let rng = &mut self.rng;
         match (carried_key.key.is_type1(), self.service) {
@@ -85,7 +85,7 @@ impl Windows {
         }
     }
 
-    /// Takes the key away and waits until it is gone.
+    /// Revokes the key, and waits for the completion.
     pub fn revoke(
         &mut self,
         carried_key: &mut CarriedKey,
@@ -137,8 +137,8 @@ impl Windows {
         Ok(())
     }
 
-    /// A peer cannot take the key of a type 1 window away (o10-37.2.26): it is refused, and the
-    /// window stays as it is.
+    /// Checks that a peer cannot invalidate the key of a type 1 window (o10-37.2.26). The request
+    /// is refused, and the window stays bound.
     pub fn check_peer_cannot_invalidate(
         &mut self,
         granted: &Granted,
@@ -159,8 +159,8 @@ impl Windows {
         Ok(())
     }
 
-    /// A type 2 window is for the peer of the queue pair that bound it, which no target of an XRC
-    /// domain is.
+    /// Checks that a type 2 window serves only the peer of the queue pair that bound it, which is
+    /// never a target of an XRC domain.
     pub fn check_other_queue_pair_is_refused(&mut self, wr_id: u64) -> Result<(), String> {
         self.step_until("the peer's SEND with invalidate", |scenario| !scenario.is_invalidating)?;
         let kind = match self.bug {

@@ -1,22 +1,22 @@
-//! Keys that come and go while a peer uses them, over a bad network: what a window or a
-//! fast-registration region grants is granted as long as it is valid and not a packet longer.
+//! Keys that are revoked while a peer uses them, over a bad network. A window or a
+//! fast-registration region grants access as long as its key is valid, and to no later packet.
 //!
 //! ```text
 //! owner: bind / register ─→ key ─→ peer: WRITEs and READs through it, as they come
-//!        at any time, or once they are done: LOCAL_INV, the peer's SEND with invalidate behind them,
-//!        or, type 1, bound anew (another key, which the next round uses) or to nothing
-//!        done: from now on nothing changes; what the peer then sends by the old key fails with "remote access error"
+//!        at any time, or after them: LOCAL_INV, the peer's SEND with invalidate behind them,
+//!        or, for type 1, bound again (another key, which the next round uses) or to nothing
+//!        then nothing changes any more; later requests with the old key fail with "remote access error"
 //! ```
-//! A request that the peer saw succeed was carried out whole; one that it did not may have been, in
-//! part. Nothing beside the part that was bound ever changes.
+//! A request that succeeded at the peer was executed completely. A failed request may have been
+//! executed in part. Bytes outside the bound part never change.
 //!
-//! | service | keys | who learns what became of a request |
+//! | service | keys | reports of the requests' results |
 //! |---|---|---|
 //! | RC | windows of both types, fast-registration regions | the peer |
-//! | XRC | type 1 windows, fast-registration regions; one of type 2 belongs to the queue pair that bound it, and a target can bind none | the peer |
-//! | UC | windows of both types, fast-registration regions; WRITEs alone, and nobody else takes a key away | nobody: on a good network, all were carried out |
+//! | XRC | type 1 windows, fast-registration regions; a type 2 window belongs to the queue pair that bound it, and a target can bind none | the peer |
+//! | UC | windows of both types, fast-registration regions; only WRITEs, and only the owner revokes keys | none; on a good network all requests are executed |
 //!
-//! `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets how many there are.
+//! `URXE_SEED` runs a single seed, `URXE_SIM_SEEDS` sets the number of seeds.
 
 mod checker;
 mod keys;
@@ -26,24 +26,24 @@ use urxe_test_support::simulation::{Seeds, assert_bug_is_found, assert_runs_foll
 
 use self::scenario::{Service, Tally, Windows};
 
-/// A fault made on purpose, to see that the judge finds it.
+/// A bug that is injected to test the checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedBug {
-    /// Memory changes when the key is gone.
+    /// Memory changes after the revocation of a key.
     Change,
-    /// A type 1 window grants by its former key, too.
+    /// A type 1 window also grants access by its former key.
     StaleGrants,
-    /// A key grants nothing.
+    /// A valid key grants nothing.
     CurrentRefused,
-    /// A type 1 window that is bound anew keeps its key.
+    /// A type 1 window that is bound again keeps its key.
     SameKey,
-    /// A peer takes the key of a type 1 window away.
+    /// A peer invalidates the key of a type 1 window.
     PeerUnbinds,
-    /// A window of type 2 serves another queue pair's peer.
+    /// A type 2 window serves another queue pair's peer.
     ForeignGrants,
 }
 
-/// Runs all seeds over a service; what they showed, if there were many.
+/// Runs all seeds over a service, and checks the tallies if there are many seeds.
 fn all_seeds(service: Service, usual: u64) -> Option<Tally> {
     let seeds = Seeds::chosen(usual);
     let all = seeds.run::<Windows>(service);

@@ -1,4 +1,4 @@
-//! The owner of the memory and its peer, and the lives of keys.
+//! The owner of the memory and its peer, and the life cycles of keys.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use super::InjectedBug;
 use super::keys::{CarriedKey, PART, Revocation};
 
 const ROUNDS: usize = 12;
-/// The region under the keys.
+/// The length of the region under the keys, in bytes.
 pub const REGION: usize = 40_000;
 pub const STEP: Duration = Duration::from_micros(15);
-/// So long whatever is on its way has come, or never does.
+/// Steps after which no packet is under way any more.
 pub const SETTLED: u32 = 100;
-/// Steps in which a connection that can go on must have gone on.
+/// Steps within which a working connection must make progress.
 const LIMIT: u32 = 200_000;
 
-/// Over what the peer uses the keys.
+/// The service of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     Rc,
@@ -28,25 +28,25 @@ pub enum Service {
     Uc,
 }
 
-/// What became of a request of the peer.
+/// The state of a request of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestState {
     Open,
-    /// Over UC: sent.
+    /// Completed; over UC, sent.
     Done,
     Failed(WcStatus),
 }
 
-/// A WRITE into the part, or a READ of it.
+/// A WRITE into the part, or a READ of the part.
 pub struct Request {
-    /// Offsets in the region.
+    /// The offsets in the region.
     pub range: std::ops::Range<usize>,
-    /// What a WRITE carries.
+    /// The data of a WRITE.
     pub bytes: Option<Vec<u8>>,
     pub state: RequestState,
 }
 
-/// The receiving revocation over XRC.
+/// The receiving end over XRC.
 struct Target {
     qp: XrcTarget,
     srq: SharedReceiveQueue,
@@ -57,20 +57,21 @@ pub struct Windows {
     pub rng: Rng,
     pub service: Service,
     pub owner: Device,
-    /// Makes keys valid; over XRC one that nobody is connected to, else the peer's.
+    /// The queue pair that makes keys valid: connected to the peer, except over XRC, where it is
+    /// connected to itself.
     pub owner_qp: QueuePair,
     target: Option<Target>,
     peer_qp: QueuePair,
     owner_cq: CompletionQueue,
     peer_cq: CompletionQueue,
     pub region: MemoryRegion,
-    /// The peer's: WRITEs come from it, READs land in it.
+    /// The peer's memory: the source of WRITEs and the landing place of READs.
     pub scratch: MemoryRegion,
     keys: Vec<CarriedKey>,
     pub requests: Vec<Request>,
-    /// The peer's SEND with invalidate has not completed there.
+    /// Whether the peer's SEND with invalidate has not completed yet.
     pub is_invalidating: bool,
-    /// Completions at the owner that nobody has looked at.
+    /// Completions at the owner that are not checked yet.
     owner_done: Vec<Completion>,
     faults: LinkFaults,
     pub bug: Option<InjectedBug>,
@@ -79,23 +80,23 @@ pub struct Windows {
 
 tally! {
     pub struct Tally {
-        /// Requests.
+        /// Requests of the peer.
         pub done: u32,
         pub cut_off: u32,
-        /// By a key that is gone.
+        /// Refused requests with revoked keys.
         pub refused: u32,
-        /// Keys that ended, and how.
+        /// Revoked keys, by kind of revocation.
         pub by_peer: u32,
         pub by_owner: u32,
         pub rebound: u32,
         pub unbound: u32,
-        /// Type 1 windows that a peer tried to take the key of.
+        /// Type 1 windows whose key a peer tried to invalidate.
         pub peer_refused: u32,
-        /// Accesses through type 2 windows that another queue pair bound.
+        /// Accesses through type 2 windows of another queue pair.
         pub other_qp_refused: u32,
         /// Rounds of UC on a good network.
         pub lossless: u32,
-        /// Accesses that met a stale key.
+        /// Accesses with a stale key.
         pub stale: u64,
     }
 }
@@ -161,7 +162,7 @@ impl Scenario for Windows {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        // A fault made on purpose shows in some kinds of rounds alone.
+        // An injected bug shows in some kinds of rounds only.
         let rounds = if self.bug.is_some() { 5 * ROUNDS } else { ROUNDS };
         (0..rounds).try_for_each(|round| {
             self.round(round).map_err(|what| format!("round {round}: {what}"))
@@ -199,7 +200,7 @@ impl Windows {
         say(self.peer_qp.connect(&owner, &options))
     }
 
-    /// A connection that failed, anew; once nothing of the old one is on its way.
+    /// Reconnects a failed connection, when no packet of the old one is under way.
     fn reconnect(&mut self) -> Result<(), String> {
         say(self.fabric.run_for(STEP * 1000))?;
         self.poll()?;
@@ -231,7 +232,7 @@ impl Windows {
         })
     }
 
-    /// How the one request that the peer has posted, as number 0, completes.
+    /// Returns the status of the peer's only request, number 0.
     pub fn outcome(&mut self) -> Result<WcStatus, String> {
         self.requests.clear();
         self.requests.push(Request { range: 0..0, bytes: None, state: RequestState::Open });
@@ -242,8 +243,8 @@ impl Windows {
         }
     }
 
-    /// Whether a request may have been refused that got no answer: who refuses is in error and says
-    /// it only once.
+    /// Returns whether the NAK of a refused request may have been lost. A responder in the error
+    /// state sends it only once.
     pub fn is_lost_refusal(&self, status: WcStatus) -> bool {
         status == WcStatus::RetryExcErr && self.owner_state() == QpState::Err
     }
@@ -263,7 +264,7 @@ impl Windows {
         while let Some(wc) = say(self.peer_cq.poll_one())? {
             let is_refusal = self.is_lost_refusal(wc.status);
             let Some(request) = self.requests.get_mut(wc.wr_id as usize) else {
-                // The SEND with invalidate.
+                // The completion of the SEND with invalidate.
                 self.is_invalidating = false;
                 continue;
             };
@@ -289,12 +290,12 @@ impl Windows {
         Ok(())
     }
 
-    /// Whether all requests of the peer have completed.
+    /// Returns whether all requests of the peer have completed.
     pub fn has_nothing_open(&self) -> bool {
         self.requests.iter().all(|request| request.state != RequestState::Open)
     }
 
-    /// Steps until `is_done`, or the limit.
+    /// Runs the network until `is_done` returns true, or the limit is reached.
     pub fn step_until(
         &mut self,
         what: &str,
@@ -310,7 +311,7 @@ impl Windows {
         Err(format!("never: {what}"))
     }
 
-    /// Lets what is on its way come.
+    /// Runs the network until no packet is under way.
     pub fn drain_network(&mut self) -> Result<(), String> {
         say(self.fabric.run_for(STEP * SETTLED))?;
         self.poll()
@@ -329,7 +330,7 @@ impl Windows {
         say(self.region.read_vec(0, REGION))
     }
 
-    /// One life of a key.
+    /// Runs one life cycle of a key.
     fn round(&mut self, round: usize) -> Result<(), String> {
         let mut carried_key = self.keys.swap_remove(self.rng.index(self.keys.len()));
         let base = round as u64 * 10 + 1_000_000;
@@ -346,7 +347,7 @@ impl Windows {
         self.post_requests(&granted)?;
         let revocation = self.choose_revocation(&carried_key);
         let by_peer = matches!(revocation, Revocation::ByPeer { .. });
-        // Before the key is gone, everything that the peer has begun is done.
+        // The peer's requests complete before the revocation.
         let waited = !by_peer && (is_lossless || percent(&mut self.rng, 30));
         if waited {
             self.step_until("requests by a valid key", Self::has_nothing_open)?;
@@ -359,7 +360,7 @@ impl Windows {
         let after = self.image()?;
         self.check_key_is_revoked(&granted, carried_key.carried.as_ref(), &after, is_lossless)?;
         self.check(&granted.part, &before, &after, revocation, (waited, is_lossless))?;
-        // What is still on its way may do that yet.
+        // Packets under way may still use the network.
         self.drain_network()?;
         self.check_states()?;
         if let Some(carried) = carried_key.carried.clone()
@@ -378,8 +379,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Whether both ends agree on what became of their connection, which begins anew if it has
-    /// failed.
+    /// Checks that both ends agree on the state of their connection, and reconnects a failed one.
     fn check_states(&mut self) -> Result<(), String> {
         let (owner, peer) = (self.owner_state(), self.peer_qp.state());
         let has_read = self.requests.iter().any(|request| request.bytes.is_none());
@@ -391,8 +391,8 @@ impl Windows {
             return Err(format!("the owner's queue pair is in {owner}, the peer's in {peer}"));
         }
         self.requests.clear();
-        // A late copy of a READ is carried out again, by a key that is gone: then the owner alone
-        // is in error.
+        // A late duplicate of a READ is executed again with the revoked key. Then only the owner is
+        // in error.
         if self.is_connected() { Ok(()) } else { self.reconnect() }
     }
 }

@@ -1,4 +1,4 @@
-//! Verbs on keys: regions, windows and fast-registration regions that come, change and go.
+//! Verbs on keys: creation, change and removal of regions, windows and fast-registration regions.
 
 use std::ops::Range;
 
@@ -9,18 +9,18 @@ use crate::keys::{Accessor, CHANGES, Change, Key, Kind};
 use crate::operation::{MEMORY, Operation};
 use crate::specification::Model;
 
-/// Keys of a device, beyond which no more are made.
+/// The maximum number of keys of a device.
 const MAX_KEYS: usize = 24;
 
 impl Generator {
-    /// A part of a device's memory, a multiple of eight long.
+    /// Returns a part of a device's memory, a multiple of eight bytes long.
     pub(super) fn part(&mut self) -> Range<usize> {
         let len = 8 * (1 + self.rng.index(250));
         let start = 8 * self.rng.index((MEMORY - len) / 8);
         start..start + len
     }
 
-    /// A new region.
+    /// Returns the registration of a new region.
     pub(super) fn registration(&mut self, device: usize, pd: usize) -> Operation {
         let (range, start) = (self.part(), u64::from(self.rng.next_u32()) << 12);
         Operation::Register { device, pd, range, start, access: self.access() }
@@ -73,7 +73,7 @@ impl Generator {
         }
     }
 
-    /// Another place, domain or rights for a region, mostly.
+    /// Returns a reregistration of a region with another place, domain or rights, mostly.
     fn reregistration(&mut self, model: &Model, device: usize, some: usize) -> Operation {
         let keys = &model.keys;
         let of_device = |nr: &usize| keys.0[*nr].device == device;
@@ -83,7 +83,7 @@ impl Generator {
             regions.iter().copied().partition(|nr| keys.is_under_windows(*nr));
         let wrong = self.percent(15);
         let is_gone = keys.0.get(some).is_some_and(|key| !key.exists && key.kind == Kind::Region);
-        // Wrong in one way at a time.
+        // One fault at a time.
         let any_of = match (wrong, self.rng.index(4)) {
             (true, 0) if is_gone => vec![some],
             (true, _) => unbound,
@@ -111,7 +111,8 @@ impl Generator {
         Operation::Reregister { key, change }
     }
 
-    /// What regions were that grant `accessor` nothing there any more since they were reregistered.
+    /// Returns the former states of regions that no longer grant `accessor` the same access after a
+    /// reregistration.
     pub(super) fn formers(
         model: &Model,
         accessor: Accessor,

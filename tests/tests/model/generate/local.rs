@@ -1,4 +1,4 @@
-//! Requests that are carried out here: binding, registering, invalidating.
+//! Local requests: bind, register and invalidate.
 
 use urxe_stack::memory::{Access, Bind, inc_rkey};
 use urxe_stack::qp::work_request::SendOp;
@@ -11,7 +11,7 @@ use crate::operation::{Data, Operation, QPS, Send, To};
 use crate::specification::Model;
 
 impl Generator {
-    /// A request that is carried out here: alone in its list.
+    /// Returns a local request, alone in its list.
     pub(super) fn local_request(&mut self, model: &Model, qp: usize) -> Operation {
         let device = QPS[qp].device;
         let keys: Vec<&Key> =

@@ -1,5 +1,5 @@
-//! XRC domains that come and go, beside the one that messages go through; datagrams and whom they
-//! are for; who is attached to multicast groups.
+//! XRC domains besides the one that carries messages, destinations of datagrams, and members of
+//! multicast groups.
 
 use urxe_stack::qp::attr::QpType;
 
@@ -8,7 +8,7 @@ use crate::operation::{GROUPS, Operation, QKEY, QPS, To, XrcCall};
 use crate::specification::{Member, Model};
 
 const FILES: u64 = 3;
-/// Domains, and members of them, beyond which no more are made.
+/// The maximum number of open domains, and of their members.
 const MOST: usize = 10;
 
 impl Generator {
@@ -20,7 +20,7 @@ impl Generator {
             (first..model.members.len()).filter(|nr| model.members[*nr].opens > 0).collect();
         let targets: Vec<usize> =
             members.iter().copied().filter(|nr| !model.members[*nr].is_srq).collect();
-        // Mostly one that is open; the first stays open, since its members stay.
+        // Mostly an open domain. The first domain stays open, because its members stay.
         let domain = if self.percent(85) {
             self.rng.pick(&open)
         } else {
@@ -44,7 +44,7 @@ impl Generator {
         }
     }
 
-    /// Where a message over XRC goes: mostly to a queue of its domain.
+    /// Returns the destination of a message over XRC: mostly a queue of its domain.
     pub(super) fn xrc_queue(&mut self, model: &Model) -> To {
         let is_other = |nr: &usize| {
             let Member { domain, is_srq, opens } = model.members[*nr];
@@ -58,12 +58,12 @@ impl Generator {
         }
     }
 
-    /// `alone`: nothing is sent with it. What goes to a group may arrive where the next message is
-    /// read.
+    /// Returns the destination of a datagram. `alone`: the list has no other message. A multicast
+    /// copy may land where the next message is read.
     pub(super) fn datagram_to(&mut self, model: &Model, qp: usize, alone: bool) -> To {
         let qkey = if self.percent(90) { QKEY } else { QKEY ^ 1 };
         if alone && self.percent(70) {
-            // Mostly where several listen.
+            // Mostly the group with the most members.
             let listeners =
                 |group: usize| model.groups.iter().map(|groups| groups[group].len()).max();
             let loudest = (0..GROUPS).max_by_key(|group| listeners(*group)).unwrap_or(0);
@@ -76,7 +76,8 @@ impl Generator {
         To::Datagram { qp: self.rng.pick(&others), qkey }
     }
 
-    /// A queue pair comes to a group or leaves one, mostly one of datagrams.
+    /// Returns an attachment of a queue pair to a group or a detachment, mostly of a datagram queue
+    /// pair.
     pub(super) fn membership(&mut self, model: &Model) -> Operation {
         let datagrams: Vec<usize> =
             (0..QPS.len()).filter(|nr| QPS[*nr].qp_type == QpType::Ud).collect();

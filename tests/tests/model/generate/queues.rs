@@ -1,5 +1,5 @@
-//! What is posted to receive queues, what shared ones are told to be, and completion queues that
-//! are armed, and left alone for a while.
+//! Receives, the sizes and limits of shared receive queues, and completion queues that are armed or
+//! not polled for a while.
 
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpType;
@@ -12,7 +12,7 @@ use crate::operation::{
 };
 use crate::specification::Model;
 
-/// So many completions may lie in a queue that nobody polls.
+/// The number of completions in an unpolled queue beyond which the queue is polled.
 const MOST_UNPOLLED: usize = 200;
 
 impl Generator {
@@ -32,7 +32,8 @@ impl Generator {
         let mut list = Vec::new();
         for _ in 0..(1 + self.rng.index(4)).min(room) {
             let len = match queue {
-                // A header and any message: what is too short stays in front of the others.
+                // Room for a header and any message, because a receive that is too short stays at
+                // the front.
                 Queue::Qp(qp) if QPS[qp].qp_type == QpType::Ud && self.percent(95) => {
                     40 + model.mtu
                 }
@@ -45,20 +46,20 @@ impl Generator {
         Operation::Recv { queue, list }
     }
 
-    /// Another size, or another limit, or both; some of them impossible.
+    /// Returns a change of size, limit or both, sometimes an impossible one.
     pub(super) fn modify_srq(&mut self, model: &Model) -> Operation {
         let srq = self.rng.index(SRQS.len());
         let held = model.shared[srq].len() as u32;
         let said = self.rng.index(4);
         let max_wr = match self.rng.index(8) {
             0 => self.rng.pick(&[0, MAX_SRQ_WR + 1, u32::MAX]),
-            // About what it holds.
+            // About the number of queued receives.
             1 | 2 => held.saturating_sub(2) + self.rng.below(4) as u32,
             _ => 1 + self.rng.below(u64::from(MAX_SRQ_WR)) as u32,
         };
         let limit = match self.rng.index(8) {
             0 => MAX_SRQ_WR / 2 + self.rng.below(u64::from(MAX_SRQ_WR)) as u32,
-            // Told soon.
+            // A limit that is soon reached.
             1..4 => held.min(model.sizes[srq] as u32),
             _ => self.rng.below(5) as u32,
         };
@@ -88,15 +89,15 @@ impl Generator {
         }
     }
 
-    /// A queue that is to be polled before it overruns.
+    /// Returns a queue that must be polled before it overruns.
     pub(super) fn overfull(&self, model: &Model) -> Option<Cq> {
         let many = |cq: &&Cq| model.done.get(*cq).is_some_and(|done| done.len() > MOST_UNPOLLED);
         model.unpolled.iter().find(many).copied()
     }
 
-    /// A drained queue pair whose requests name a key that an operation takes away or changes. A
-    /// careful program leaves the memory that they name as it is until then: a message whose data
-    /// is gone in part may arrive in part.
+    /// Returns a drained queue pair whose requests name a key that an operation removes or changes.
+    /// A careful program leaves that memory unchanged until then, because a message with partly
+    /// removed data may arrive in part.
     pub(super) fn waits_for(model: &Model, operation: &Operation) -> Option<usize> {
         let (device, taken) = match operation {
             Operation::Deregister { key } | Operation::Reregister { key, .. } => {

@@ -1,4 +1,4 @@
-//! A device with what its programs have from the beginning on.
+//! A device with the objects that exist from the start.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,15 +19,15 @@ pub struct Host {
     pub pds: [PdId; 2],
     pub buffer: Arc<Buffer>,
     pub channel: Arc<CompletionChannel>,
-    /// Of shared receive queues that nothing arrives in.
+    /// The completion queue of shared receive queues without messages.
     pub idle_cq: Arc<Cq>,
-    /// The way to the other host.
+    /// The address handle of the other host.
     pub ah: AhHandle,
-    /// The ways to the groups.
+    /// The address handles of the groups.
     pub group_ahs: [AhHandle; GROUPS],
 }
 
-/// Wakes nobody: events are looked for after each operation.
+/// A channel without a waiting thread: events are read after each operation.
 struct Silent;
 
 impl Wake for Silent {
@@ -72,7 +72,7 @@ pub fn group_address(group: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(239, 0, 0, group as u8 + 1))
 }
 
-/// The way to the other host.
+/// Returns the address vector of a host.
 pub fn way_to(device: usize) -> AddressVector {
     way(address(device))
 }

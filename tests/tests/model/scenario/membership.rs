@@ -1,5 +1,5 @@
-//! XRC domains, and queues and target queue pairs in them; multicast groups: who is attached, and
-//! what a device counts of datagrams.
+//! XRC domains with their queues and target queue pairs; multicast groups with their members and a
+//! device's datagram counters.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::host::{address, group_address};
 use super::{Scenario, errno, expect_equal};
 use crate::operation::XrcCall;
 
-/// What is in a domain.
+/// A member of a domain.
 #[derive(Clone)]
 pub enum Member {
-    /// What the scenario has from its beginning on.
+    /// A member that exists from the start.
     OfTheScenario,
     Srq(Arc<Srq>),
     Target(QpHandle),
@@ -33,7 +33,7 @@ pub fn inode(file: Option<u64>) -> Option<Inode> {
     file.map(|number| Inode { device: 1, number })
 }
 
-/// A group's name; for none, a host's.
+/// Returns a group's GID, or a host's if there is no group.
 fn mgid(group: Option<usize>) -> Gid {
     Gid::from_ip(group.map_or(address(0), group_address))
 }
@@ -52,12 +52,12 @@ impl Scenario {
         Ok(())
     }
 
-    /// The device of an XRC domain.
+    /// Returns the device of an XRC domain.
     fn device_with(&self, domain: usize) -> &Device {
         &self.hosts[self.model.domains[domain].device].device
     }
 
-    /// As the model's: the place of what was opened or made.
+    /// Executes a call. Returns the index of the opened domain or created member, as in the model.
     fn call_xrc(&mut self, call: &XrcCall) -> Result<usize, Errno> {
         match *call {
             XrcCall::Open { device, file, create, exclusive } => {

@@ -1,5 +1,4 @@
-//! Regions, windows and fast-registration regions: the calls that make them, change them and give
-//! them back.
+//! Calls that create, change and remove regions, windows and fast-registration regions.
 
 use urxe_stack::memory::{Access, Memory, Mr, MwType, PdId};
 use urxe_wire::{Lkey, Rkey};
@@ -29,7 +28,7 @@ impl Scenario {
         match operation.clone() {
             Operation::Register { device, pd, range, start, access } => {
                 let host = &self.hosts[device];
-                // In its page, it begins where the memory does.
+                // The address must have the memory's own offset in its page.
                 let start = start + ((host.buffer.addr().addr() + range.start) % PAGE) as u64;
                 let (memory, pd_id) = self.memory(device, pd);
                 let mr = memory.register_buffer(pd_id, &host.buffer, range.clone(), start, access);
@@ -81,7 +80,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The memory of a device, and one of its protection domains.
+    /// Returns the memory of a device, and one of its protection domains.
     fn memory(&self, device: usize, pd: usize) -> (&Memory, PdId) {
         (self.hosts[device].device.memory(), self.hosts[device].pds[pd])
     }

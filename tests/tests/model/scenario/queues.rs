@@ -1,5 +1,5 @@
-//! What completed and what was told of it, compared with the model; shared receive queues: the call
-//! that changes them, and what they are afterwards.
+//! Completions and events, compared with the model; changes and properties of shared receive
+//! queues.
 
 use urxe_stack::cq::{Completion, WcOpcode};
 use urxe_stack::qp::attr::QpType;
@@ -26,7 +26,8 @@ impl Scenario {
         Ok(Done { len, imm: wc.imm_data(), invalidated, from, ..none })
     }
 
-    /// Polls what is polled; of the other queues, how many completions they hold.
+    /// Polls the polled queues and compares their completions. Of the others, compares the numbers
+    /// of completions.
     pub(super) fn compare_completions(&mut self) -> Result<(), String> {
         let mut out = vec![Completion::default(); CQ_DEPTH as usize];
         for (name, cq) in &self.cqs {
@@ -40,7 +41,7 @@ impl Scenario {
                 out[..count].iter().map(|wc| self.done_of(wc)).collect::<Result<Vec<_>, _>>()?;
             let mut expected: Vec<Done> = self.model.done.remove(name).unwrap_or_default().into();
             for done in &mut expected {
-                // In error, a completion names its request and what became of it, no more.
+                // An error completion has only `wr_id`, status and queue pair.
                 if !done.status.is_success() {
                     done.opcode = actual
                         .iter()

@@ -1,5 +1,5 @@
-//! What becomes of a datagram, to one queue pair or to a group (IBTA vol. 1, 10.5): where anything
-//! is wrong it is dropped, and nobody is told.
+//! Datagrams to one queue pair or to a group (IBTA vol. 1, 10.5). A faulty datagram is dropped,
+//! without any notification.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use super::{Done, Model, OmittedRule};
 use crate::keys::Accessor;
 use crate::operation::{GROUPS, MAX_GROUPS, MAX_PER_GROUP, QKEY, QPS, Queue, Send, To};
 
-/// Bytes in front of a datagram.
+/// The length of the header in front of a datagram, in bytes.
 const HEADER: usize = 40;
 
-/// The queue pairs of each group, of one device.
+/// The members of each group, of one device.
 pub type Groups = [Vec<usize>; GROUPS];
 
 impl Model {
@@ -28,7 +28,7 @@ impl Model {
         }
     }
 
-    /// A copy for each that is attached, on the sender's own device as well.
+    /// Delivers a copy to each member, also on the sender's own device.
     fn reaches_group(&mut self, qp: usize, group: usize, qkey: u32, send: &Send, bytes: &[u8]) {
         for device in 0..2 {
             let mut members = self.groups[device][group].clone();
@@ -47,7 +47,7 @@ impl Model {
             let mut filled: Vec<Range<usize>> = Vec::new();
             for member in members {
                 for place in self.arrives(qp, member, qkey, send, bytes) {
-                    // Who gets the copy first is open.
+                    // The order of the copies is open.
                     if filled.iter().any(|other| other.start < place.end && place.start < other.end)
                     {
                         self.leave_open(device, place.clone());
@@ -58,7 +58,7 @@ impl Model {
         }
     }
 
-    /// A datagram at a queue pair; which bytes it fills.
+    /// Delivers a datagram to a queue pair. Returns the filled bytes.
     fn arrives(
         &mut self,
         qp: usize,
@@ -97,7 +97,7 @@ impl Model {
             self.receive_fails(peer, queue, front.wr_id);
             return nowhere;
         };
-        // What the header says is judged elsewhere: here any will do.
+        // Other tests check the header; here any bytes will do.
         let message = [&[0; HEADER], bytes].concat();
         self.scatter(own.device, &places, &message);
         let mut left = HEADER;
@@ -114,7 +114,7 @@ impl Model {
         places
     }
 
-    /// Attaches a queue pair to a group; why not, if it may not be.
+    /// Attaches a queue pair to a group, or returns the error.
     pub fn attach(&mut self, qp: usize, group: Option<usize>) -> Result<(), Errno> {
         let plan = &QPS[qp];
         let (QpType::Ud, Some(group)) = (plan.qp_type, group) else {
@@ -137,7 +137,7 @@ impl Model {
         Ok(())
     }
 
-    /// Detaches it.
+    /// Detaches a queue pair from a group, or returns the error.
     pub fn detach(&mut self, qp: usize, group: Option<usize>) -> Result<(), Errno> {
         let members = group.map(|group| &mut self.groups[QPS[qp].device][group]);
         let position =

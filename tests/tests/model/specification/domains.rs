@@ -1,6 +1,6 @@
-//! XRC domains: opened and closed, by files or alone, and what keeps them open (IBTA vol. 1, A14;
-//! `ibv_open_xrcd(3)`, `ibv_open_qp(3)`; for the numbers of what is refused, `ib_uverbs_open_xrcd`
-//! and `ib_dealloc_xrcd_user` of the kernel).
+//! XRC domains: opening and closing, with or without a file, and the members that keep a domain
+//! open (IBTA vol. 1, A14; `ibv_open_xrcd(3)`, `ibv_open_qp(3)`). Errors have the numbers of the
+//! kernel's `ib_uverbs_open_xrcd` and `ib_dealloc_xrcd_user`.
 
 use rustix::io::Errno;
 use urxe_stack::qp::attr::QpType;
@@ -8,7 +8,7 @@ use urxe_stack::qp::attr::QpType;
 use super::{Model, OmittedRule};
 use crate::operation::{QPS, SRQS, XrcCall};
 
-/// A domain. It is there as long as it was opened more often than closed.
+/// A domain, which exists while it was opened more often than closed.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain {
     pub device: usize,
@@ -21,12 +21,13 @@ pub struct Domain {
 pub struct Member {
     pub domain: usize,
     pub is_srq: bool,
-    /// 0 when it is gone.
+    /// The number of opens; 0 after removal.
     pub opens: u32,
 }
 
 impl Member {
-    /// Those of the scenario's first domain, which stay: its shared receive queues and its target.
+    /// Returns the members of the scenario's first domain, which stay: its shared receive queues
+    /// and its target.
     pub fn of_the_scenario() -> Vec<Self> {
         let queues = SRQS.iter().filter(|plan| plan.is_xrc).map(|_| true);
         let targets = QPS.iter().filter(|plan| plan.qp_type == QpType::XrcRecv).map(|_| false);
@@ -35,8 +36,7 @@ impl Member {
 }
 
 impl Model {
-    /// Carries a call out. Which domain was opened or which member made, as its place in the table;
-    /// why not, if none was.
+    /// Executes a call. Returns the index of the opened domain or created member, or the error.
     pub fn xrc(&mut self, call: &XrcCall) -> Result<usize, Errno> {
         let outcome = match *call {
             XrcCall::Open { device, file, create, exclusive } => {

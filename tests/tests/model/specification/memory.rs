@@ -1,4 +1,4 @@
-//! Whose bytes a key names, and what becomes of keys.
+//! Access to memory by keys, and changes of keys.
 
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ impl Model {
         outcome
     }
 
-    /// What was refused, and would not have been before its region was reregistered.
+    /// Counts a refusal that would have been an access before the region was reregistered.
     fn count_former(&mut self, accessor: Accessor, piece: Piece, need: Access, refusal: Refusal) {
         let key = self.keys.find(accessor.device, piece.key).map(|nr| &self.keys.0[nr]);
         let former = key.and_then(|key| key.former.as_ref());
@@ -65,7 +65,7 @@ impl Model {
         });
     }
 
-    /// Where a list of pieces lies; what has no bytes needs no key.
+    /// Returns the ranges of a list of pieces. A piece without bytes needs no key.
     pub(super) fn places(
         &mut self,
         accessor: Accessor,
@@ -102,18 +102,18 @@ impl Model {
         gone
     }
 
-    /// What a key's own verbs do, once the scenario knows the number.
+    /// Removes a key after its object was deregistered or deallocated.
     pub fn remove_key(&mut self, nr: usize) {
         let key = &mut self.keys.0[nr];
         (key.exists, key.is_valid, key.under) = (false, false, None);
     }
 
-    /// Whether a region or window may be given back.
+    /// Returns whether a region or window may be removed.
     pub fn may_go(&self, nr: usize) -> bool {
         matches!(self.keys.0[nr].kind, Kind::Window { .. }) || !self.keys.is_under_windows(nr)
     }
 
-    /// A region is to be changed: why not, if it may not be.
+    /// Reregisters a region, or returns the error.
     pub fn reregister(&mut self, nr: usize, change: &Change) -> Result<(), Errno> {
         let outcome = match self.keys.may_change(nr, change) {
             Err(Errno::BUSY) if self.omitted == Some(OmittedRule::BoundRegions) => Ok(()),

@@ -1,6 +1,5 @@
-//! Queues that receives are posted to and taken from, shared ones above all (IBTA vol. 1, 10.2.9;
-//! `ibv_modify_srq(3)`), and completion queues: what completes goes in, and armed ones tell of it
-//! (IBTA vol. 1, 11.4.2.2; `ibv_req_notify_cq(3)`).
+//! Receive queues, above all shared ones (IBTA vol. 1, 10.2.9; `ibv_modify_srq(3)`), and completion
+//! queues with their events (IBTA vol. 1, 11.4.2.2; `ibv_req_notify_cq(3)`).
 
 use rustix::io::Errno;
 use urxe_stack::cq::WcStatus;
@@ -10,7 +9,7 @@ use super::{Done, Event, Model, OmittedRule};
 use crate::operation::{Arm, Cq, DEPTH, MAX_SRQ_WR, QPS, Queue, Recv, SRQS, Source};
 
 impl Model {
-    /// How many receives a queue holds.
+    /// Returns the number of receives in a queue.
     pub fn queued(&self, queue: Queue) -> usize {
         match queue {
             Queue::Qp(qp) => self.own[qp].len(),
@@ -37,7 +36,7 @@ impl Model {
         true
     }
 
-    /// A receive of a queue pair ends in error.
+    /// Completes a receive of a queue pair in error.
     pub(super) fn receive_ends(&mut self, qp: usize, wr_id: u64, status: WcStatus) {
         self.complete(Cq::Recv(qp), Done::failed_recv(qp, wr_id, status), false);
     }
@@ -49,7 +48,7 @@ impl Model {
         }
     }
 
-    /// Takes a receive; a shared queue may tell its limit.
+    /// Takes a receive. A shared queue may raise its limit event.
     pub(super) fn take(&mut self, queue: Queue) -> Option<Recv> {
         let Queue::Srq(srq) = queue else {
             let Queue::Qp(qp) = queue else { return None };
@@ -68,8 +67,8 @@ impl Model {
         recv
     }
 
-    /// The receive that a message to an unreliable queue pair would fill. Of a shared queue it is
-    /// that queue pair's from now on.
+    /// Returns the receive that a message to an unreliable queue pair would fill. A receive of a
+    /// shared queue then belongs to the queue pair.
     pub(super) fn hold(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
         if let Queue::Srq(_) = queue
             && self.held[peer].is_none()
@@ -79,7 +78,7 @@ impl Model {
         self.held[peer].as_ref().or_else(|| self.front(queue)).cloned()
     }
 
-    /// Takes that receive.
+    /// Takes the receive that [`hold`](Self::hold) returns.
     pub(super) fn spend(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
         match self.held[peer].take() {
             Some(held) => Some(held),
@@ -95,13 +94,13 @@ impl Model {
         self.complete(cq, done, solicited);
     }
 
-    /// How many receives more a queue takes.
+    /// Returns the number of receives that still fit into a queue.
     pub fn room(&self, queue: Queue) -> usize {
         let size = if let Queue::Srq(srq) = queue { self.sizes[srq] } else { DEPTH };
         size - self.queued(queue)
     }
 
-    /// A shared queue gets another size, another limit, or both; why not, if it may not.
+    /// Changes the size of a shared queue, its limit, or both, or returns the error.
     pub fn modify_srq(
         &mut self,
         srq: usize,
@@ -134,7 +133,7 @@ impl Model {
         Ok(())
     }
 
-    /// `solicited`: the completion of a receive whose message asked for an event.
+    /// Adds a completion. `solicited`: the message of this receive requested an event.
     pub(super) fn complete(&mut self, cq: Cq, done: Done, solicited: bool) {
         let in_error = !done.status.is_success() && self.omitted != Some(OmittedRule::ErrorsTell);
         self.done.entry(cq).or_default().push_back(done);
@@ -158,7 +157,8 @@ impl Model {
         }
     }
 
-    /// Asks for one event. Whether there were completions already, of which none will tell.
+    /// Arms a queue for one event. Returns whether completions were in the queue before, which
+    /// raise no event.
     pub(super) fn arm(&mut self, cq: Cq, arm: Arm) -> bool {
         let missed = self.done.get(&cq).is_some_and(|done| !done.is_empty());
         if missed {
@@ -178,8 +178,8 @@ impl Model {
         missed
     }
 
-    /// A queue pair was reset: what it did before and nobody polled is of no interest any more, as
-    /// in libibverbs' providers (`mlx5_cq_clean`).
+    /// Removes the unpolled completions of a queue pair that was reset, as libibverbs' providers do
+    /// (`mlx5_cq_clean`).
     pub(super) fn discard_completions(&mut self, qp: usize) {
         for cq in [Cq::Send(qp), Cq::Recv(qp)] {
             self.done.remove(&cq);

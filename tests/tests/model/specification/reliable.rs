@@ -1,5 +1,5 @@
-//! What becomes of a request over a reliable connection, XRC included: the receiver carries it out,
-//! or refuses it and tells.
+//! Requests over a reliable connection, XRC included: the receiver executes a request, or refuses
+//! it with a NAK.
 
 use std::ops::Range;
 
@@ -12,8 +12,7 @@ use super::{Done, Event, Model, Refused};
 use crate::keys::{Accessor, Refusal};
 use crate::operation::{Data, Piece, QPS, Queue, Recv, Send, To};
 
-/// The right that a request needs at the peer, and the memory there that it names; `None` for a
-/// SEND.
+/// Returns the right that a request needs at the peer, and the memory there; `None` for a SEND.
 fn remote_access(send: &Send) -> Option<(Access, Remote, usize)> {
     Some(match send.op {
         SendOp::Write { remote } | SendOp::WriteImm { remote, .. } => {
@@ -33,7 +32,7 @@ fn remote_access(send: &Send) -> Option<(Access, Remote, usize)> {
 }
 
 impl Model {
-    /// A request over a reliable connection.
+    /// Executes a request over a reliable connection.
     pub(super) fn reliable(
         &mut self,
         qp: usize,
@@ -68,7 +67,7 @@ impl Model {
         if needs_receive && single {
             return Err(Refused(WcStatus::RnrRetryExcErr));
         }
-        // C9-88: no bytes, no key.
+        // C9-88: a request without bytes needs no key.
         let at = if len == 0 {
             0
         } else {
@@ -84,7 +83,7 @@ impl Model {
         };
         let there = accessor.device;
         if needs_receive {
-            // All but the last packet may be there by now.
+            // All packets but the last may have been written.
             self.leave_open(there, at..at + len);
             return Err(Refused(WcStatus::RnrRetryExcErr));
         }
@@ -94,7 +93,7 @@ impl Model {
         }
         if send.op.returns_data() {
             let Ok(places) = landing else {
-                // What fits a piece that is right may have been placed.
+                // Valid pieces may have been written.
                 let Data::Pieces(pieces) = &send.data else {
                     unreachable!("inline data with a READ")
                 };
@@ -106,8 +105,7 @@ impl Model {
         Ok(())
     }
 
-    /// Changes the memory of the device `there` as the request says. Returns the bytes that the
-    /// request brings back.
+    /// Changes the memory of the device `there`. Returns the data that the request returns.
     fn access(&mut self, send: &Send, there: usize, at: Range<usize>, bytes: &[u8]) -> Vec<u8> {
         let old = match send.op {
             SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
@@ -129,8 +127,8 @@ impl Model {
         old
     }
 
-    /// A receive that was taken from a shared queue before its message was refused is the queue
-    /// pair's, and flushed with it.
+    /// Flushes a receive that was taken from a shared queue before its message was refused, because
+    /// it belongs to the queue pair.
     fn flush_taken(&mut self, peer: usize, queue: Queue) {
         let Some(Recv { wr_id, .. }) = self.take(queue) else { return };
         self.count("a taken receive flushed");
@@ -141,7 +139,7 @@ impl Model {
     fn open_own(&mut self, qp: usize, pieces: &[Piece]) {
         let own = Accessor { device: QPS[qp].device, pd: QPS[qp].pd, qp: None };
         for Piece { key, addr, len } in pieces.iter().copied() {
-            // As much of it as is inside.
+            // The longest valid part of the piece.
             let fits = (1..=len as usize).rev();
             let found =
                 fits.map(|len| (self.keys.resolve(own, key, Access::LOCAL_WRITE, addr, len), len));
@@ -151,8 +149,8 @@ impl Model {
         }
     }
 
-    /// The receive that a WRITE with immediate completes: no byte of it is touched, no key of it
-    /// looked at.
+    /// Completes the receive of a WRITE with immediate data, without access to the receive's memory
+    /// or keys.
     pub(super) fn immediate(&mut self, peer: usize, queue: Queue, send: &Send, imm: u32) {
         let Some(recv) = self.spend(peer, queue) else { return };
         self.count("a WRITE with immediate received");
@@ -161,7 +159,7 @@ impl Model {
         self.receive_done(peer, queue, done, send.solicited);
     }
 
-    /// A SEND over a reliable connection.
+    /// Delivers a SEND over a reliable connection.
     fn message(
         &mut self,
         peer: usize,

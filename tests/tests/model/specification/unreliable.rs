@@ -1,5 +1,5 @@
-//! What becomes of a message over an unreliable connection: where anything is wrong it is dropped
-//! whole, and nobody is told.
+//! Messages over an unreliable connection. A faulty message is dropped as a whole, without any
+//! notification.
 
 use urxe_stack::cq::WcStatus;
 use urxe_stack::memory::Access;
@@ -11,7 +11,7 @@ use crate::keys::Accessor;
 use crate::operation::{Piece, QPS, Queue, Send};
 
 impl Model {
-    /// A message over an unreliable connection: dropped whole where anything is wrong.
+    /// Delivers a message over an unreliable connection, or drops it as a whole.
     pub(super) fn unreliable(&mut self, qp: usize, send: &Send, bytes: &[u8]) {
         let Some(peer) = QPS[qp].peer else { return };
         if self.states[peer] == QpState::Err {
@@ -23,7 +23,7 @@ impl Model {
             SendOp::WriteImm { remote, imm } => (remote, Some(imm)),
             _ => return self.unreliable_send(peer, accessor, queue, send, bytes),
         };
-        // The last packet asks for the receive, which may be the first as well.
+        // The last packet, which may also be the first, needs the receive.
         if imm.is_some() && bytes.len() <= self.mtu && self.hold(peer, queue).is_none() {
             return self.count("UC: no receive");
         }
@@ -75,7 +75,7 @@ impl Model {
         self.receive_done(peer, queue, done, send.solicited);
     }
 
-    /// The receive of an unreliable queue pair cannot be used: it alone fails.
+    /// Fails a receive that cannot be used. On an unreliable queue pair, the sender gets no error.
     pub(super) fn receive_fails(&mut self, peer: usize, queue: Queue, wr_id: u64) {
         self.count("a receive that cannot be used");
         let done = Done::failed_recv(peer, wr_id, WcStatus::LocProtErr);
