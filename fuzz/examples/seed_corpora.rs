@@ -1,5 +1,5 @@
-//! Puts one packet of every kind that the captures hold into the corpora of the packet targets: as
-//! a UDP payload and as a frame.
+//! Puts one packet of every kind in the captures into the corpora of the packet targets, as a UDP
+//! payload and as a frame.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -45,14 +45,14 @@ fn keep(here: &Path, bytes: &[u8], seen: &mut BTreeSet<String>) -> std::io::Resu
     std::fs::write(corpus.join(format!("{name}_{is_v6}.frame")), bytes)
 }
 
-/// One MAD of every kind.
+/// Keeps one MAD of every kind.
 fn keep_mad(
     here: &Path,
     packet: &PacketView<'_>,
     seen: &mut BTreeSet<String>,
 ) -> std::io::Result<()> {
     let Ok(mad) = Mad::parse(packet.payload()) else { return Ok(()) };
-    // A second of each kind may carry private data.
+    // A second MAD of each kind may carry private data.
     let name = mad.message.attribute().name().to_lowercase();
     let Some(name) = [name.clone(), format!("{name}_2")]
         .into_iter()

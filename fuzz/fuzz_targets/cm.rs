@@ -1,4 +1,4 @@
-//! A connection manager against any peer and program. Judged by `urxe_fuzz::cm`.
+//! A connection manager with any peer and program: `urxe_fuzz::cm`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| urxe_fuzz::cm::run(bytes));

@@ -1,10 +1,9 @@
-//! A connection manager against any peer and any program: the input is a plan of MADs, calls and
+//! A connection manager with any peer and any program. The input is a plan of MADs, calls and
 //! waits.
 //!
-//! MADs are nearly right: they name live communications, the listener's service and the peer's
-//! addresses more often than not. What must hold: nothing panics; limits hold; every answer goes to
-//! where a MAD came from and parses; and when the program lets go of everything and time passes,
-//! nothing is left.
+//! MADs are nearly valid: most of them name live connections, the listener's service and the peer's
+//! addresses. Properties: nothing panics, limits hold, every reply goes to the MAD's sender and
+//! parses, and nothing remains when the program has destroyed everything and time has passed.
 
 use arbitrary::{Arbitrary, Unstructured};
 use urxe_stack::cm::{CmConfig, CmPath, CmRoute, ConnectionManager};
@@ -18,24 +17,24 @@ use urxe_wire::{Gid, Qpn};
 const SERVICE: ServiceId = ServiceId::new(PortSpace::TCP, 7174);
 const BACKLOG: usize = 4;
 const MAX_HALF_OPEN: usize = 6;
-/// More than the longest chain of repetitions with the exponents that the plan gives.
+/// Longer than all repetitions with the exponents of a plan, in nanoseconds.
 const LONG_NS: u64 = 1 << 58;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// A MAD; the bytes stand behind its ids.
+    /// Receives a MAD, with the bytes behind its ids.
     Mad { from: u8, attribute: u8, ids: u8, which: u8, body: Vec<u8> },
-    /// Bytes as they are.
+    /// Receives any bytes.
     Bytes { from: u8, bytes: Vec<u8> },
-    /// The program asks for a connection.
+    /// Requests a connection.
     Connect { to: u8, qpn: u8, is_peer: bool, exponent: u8, retries: u8 },
-    /// The program asks for a service's queue pair.
+    /// Requests the queue pair of a service.
     Resolve { to: u8, retries: u8 },
-    /// A call for one of the communications.
+    /// Calls a function for one of the connections.
     Call { which: u8, call: u8, value: u8 },
-    /// Time passes.
+    /// Lets time pass.
     Wait { us: u32 },
-    /// To the next deadline.
+    /// Advances to the next deadline.
     Timeout,
 }
 
@@ -53,7 +52,7 @@ fn path(n: u8) -> CmPath {
     CmPath::new(Gid::from_ip([10, 0, 0, 1].into()), address(n))
 }
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     let config = CmConfig {
@@ -116,7 +115,7 @@ impl Scenario {
         }
     }
 
-    /// Some id: of a live communication, of the peer, none, or the plan's.
+    /// Returns an id: of a live connection, of the peer, none, or one of the plan.
     fn id(&self, kind: u8, which: u8) -> CommId {
         match (kind % 4, self.ids.len()) {
             (0 | 1, 1..) => self.ids[usize::from(which) % self.ids.len()],
@@ -207,7 +206,7 @@ impl Scenario {
         assert!(self.cm.connection_count() <= 40);
     }
 
-    /// The program lets go of everything, and enough time passes.
+    /// Destroys everything, and lets enough time pass.
     fn end(mut self) {
         for id in std::mem::take(&mut self.ids) {
             self.cm.destroy(self.now, id).expect("it is ids");

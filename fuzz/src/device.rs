@@ -1,20 +1,19 @@
-//! A device with live queue pairs against any peer: the input is a plan of packets, calls and
-//! waits.
+//! A device with live queue pairs and any peer. The input is a plan of packets, calls and waits.
 //!
-//! Two thirds of the packets are nearly right: for a live queue pair, with a PSN near the expected
-//! one, keys and addresses near real ones, or even the right answer to a request that was sent. All
-//! carry a right ICRC unless the plan breaks it.
+//! Two thirds of the packets are nearly valid: for a live queue pair, with a PSN near the expected
+//! one, keys and addresses near real ones, or even the right response to a request. All have a
+//! correct ICRC unless the plan breaks it.
 //!
 //! The three queue pairs are reliable connections, or, in a third of the plans, of every other
-//! service, with shared receive queues and XRC. Datagram queue pairs come to and leave two
-//! multicast groups, where packets come for members and for nobody.
+//! service, with shared receive queues and XRC. Datagram queue pairs join and leave two multicast
+//! groups. Packets arrive for groups with and without members.
 //!
 //! ```text
 //! buffer | gap | FULL | gap | READ_ONLY | gap | LOCAL | gap | OTHER_PD | gap | WRITE_ONLY | gap |
 //! ```
-//! What must hold: nothing panics; gaps, READ_ONLY and OTHER_PD never change; completions come once
-//! each, in order, errors only followed by flushes; nothing stays charged to a window when
-//! everything is destroyed; what is sent parses with a right ICRC.
+//! Properties: nothing panics. Gaps, READ_ONLY and OTHER_PD never change. Completions come once
+//! each, in order, and only flushes follow errors. No bytes stay in flight when everything is
+//! destroyed. Sent packets parse and have a correct ICRC.
 
 mod packets;
 mod plan;
@@ -26,7 +25,7 @@ use arbitrary::{Arbitrary, Unstructured};
 
 pub use self::plan::Plan;
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     if let Ok(plan) = Plan::arbitrary(&mut input) {

@@ -1,4 +1,4 @@
-//! Extension headers out of a few numbers, by what an opcode has.
+//! Extension headers from a few numbers, for each opcode.
 
 use arbitrary::Arbitrary;
 use urxe_wire::{
@@ -9,25 +9,25 @@ use urxe_wire::{
 /// The values of all extension headers together.
 #[derive(Arbitrary, Clone, Copy, Debug, Default)]
 pub struct Values {
-    /// Address of RETH and AtomicETH.
+    /// The address of RETH and AtomicETH.
     pub va: u64,
-    /// Key of RETH, AtomicETH and IETH.
+    /// The key of RETH, AtomicETH and IETH.
     pub rkey: u32,
-    /// DMA length.
+    /// The DMA length.
     pub dma_len: u32,
-    /// Swap or add.
+    /// The swap or add value.
     pub swap_or_add: u64,
-    /// Compare.
+    /// The compare value.
     pub compare: u64,
-    /// Immediate data.
+    /// The immediate data.
     pub imm: u32,
-    /// Syndrome of an AETH.
+    /// The syndrome of an AETH.
     pub syndrome: u8,
-    /// MSN of an AETH.
+    /// The MSN of an AETH.
     pub msn: u32,
 }
 
-/// The extension of `opcode` with these values.
+/// Returns the extension of `opcode` with these values.
 #[must_use]
 pub fn ext(opcode: Opcode, v: &Values) -> Ext {
     let reth = Reth { va: v.va, rkey: Rkey(v.rkey), dma_len: v.dma_len };

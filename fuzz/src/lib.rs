@@ -1,20 +1,20 @@
-//! How we try to break urxe: what the fuzz targets do, as ordinary functions of bytes.
+//! The fuzz targets of urxe, as ordinary functions of bytes.
 //!
-//! | target | input | what must hold |
+//! | target | input | properties |
 //! |---|---|---|
-//! | [`parse`] | any bytes | no panic; what parses is emitted again as the same bytes |
-//! | [`round_trip`] | any packet that can be constructed | emitting and parsing gives it back |
-//! | [`mad`] | any bytes as MADs | no panic; what parses is emitted again with reserved bits zero |
-//! | [`cm`] | any peer, program and clock of a connection manager | no panic; limits hold; answers go to who asked; nothing is left |
-//! | [`device`] | any peer, program and clock | no panic; memory without the right stays as it is; every work request completes at most once and in order; nothing stays charged |
+//! | [`parse`] | any bytes | no panic; parsed packets are emitted again as the same bytes |
+//! | [`round_trip`] | any packet that can be constructed | emitting and parsing returns the packet |
+//! | [`mad`] | any bytes as MADs | no panic; parsed MADs are emitted again with reserved bits zero |
+//! | [`cm`] | any peer, program and clock of a connection manager | no panic; limits hold; replies go to the sender; nothing remains |
+//! | [`device`] | any peer, program and clock | no panic; memory without the right stays unchanged; every work request completes at most once and in order; no bytes stay in flight |
 //!
-//! In `device` the ICRC is made right, so that the fuzzer gets past it.
+//! `device` computes the ICRC, because the fuzzer cannot.
 //!
 //! ```text
 //! cargo +nightly fuzz run --features libfuzzer <target> -- -max_total_time=60
-//! cargo test -p urxe-fuzz                              # every kept input once, any toolchain
-//! cargo run -p urxe-fuzz --example seed_corpora        # packets of the captures into the corpora
-//! cargo +nightly fuzz cmin --features libfuzzer <target> # after a long run, before keeping what it found
+//! cargo test -p urxe-fuzz                              # runs every kept input once, with any toolchain
+//! cargo run -p urxe-fuzz --example seed_corpora        # copies packets of the captures into the corpora
+//! cargo +nightly fuzz cmin --features libfuzzer <target> # after a long run, before keeping its inputs
 //! ```
 #![deny(unsafe_code)]
 

@@ -2,7 +2,7 @@
 
 use urxe_wire::mad::{Attribute, CmaHeader, MAD_LEN, Mad, MadError, MadHeader, MadIds};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     mad(bytes);
     if let Ok(header) = CmaHeader::parse(bytes) {
@@ -10,7 +10,7 @@ pub fn run(bytes: &[u8]) {
         header.emit(&mut again);
         assert_eq!(CmaHeader::parse(&again), Ok(header));
     }
-    // The same bytes as every message, so that the fuzzer need not find the header for each.
+    // The same bytes as every message, so that the fuzzer need not find each header.
     for attribute in Attribute::ALL {
         let mut whole = [0; MAD_LEN];
         for (to, from) in whole.iter_mut().zip(bytes) {
@@ -38,7 +38,7 @@ fn mad(bytes: &[u8]) {
         assert!(!name.is_empty() && !value.to_string().is_empty());
     }
     let again = mad.to_bytes();
-    // Reserved bits become zero, nothing else changes.
+    // Reserved bits become zero; all other bits are unchanged.
     assert_eq!(Mad::parse(&again), Ok(mad));
     assert_eq!(MadIds::parse(&again), MadIds::parse(bytes));
     assert!(

@@ -3,7 +3,7 @@
 use urxe_wire::packet::{ICRC_LEN, MAX_PACKET_LEN};
 use urxe_wire::{Bth, Frame, Grh, HeaderSet, PacketView};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     packet(bytes);
     let _ = (Bth::parse(bytes), Grh::parse(bytes));
@@ -36,13 +36,13 @@ fn packet(bytes: &[u8]) {
     let end = view.to_repr().emit(view.payload(), &mut again).expect("what parses can be emitted");
     assert_eq!(end + ICRC_LEN, bytes.len());
     again[end..end + ICRC_LEN].copy_from_slice(&view.icrc().to_le_bytes());
-    // Reserved bits and the pad are not kept, so compare by what is read from them.
+    // Reserved bits and the pad are not kept, so the parsed values are compared.
     let second = PacketView::parse(&again[..end + ICRC_LEN]).expect("what is emitted parses");
     assert_eq!(second.to_repr(), view.to_repr());
     assert_eq!(second.payload(), view.payload());
     if !view.info().has(HeaderSet::FETH) {
-        // Behind the BTH, but for the reserved bits of FETH, XRCETH and DETH, nothing may have
-        // changed.
+        // After the BTH, all bytes are unchanged, except the reserved bits of FETH, XRCETH and
+        // DETH.
         let headers = view.info().headers.difference(HeaderSet::XRCETH | HeaderSet::DETH);
         if headers == view.info().headers {
             let payload_end = view.info().headers_len() + view.payload_len();

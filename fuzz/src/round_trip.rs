@@ -33,7 +33,7 @@ struct Input {
     identification: u16,
 }
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     if let Ok(input) = Input::arbitrary(&mut Unstructured::new(bytes)) {
         check(&input);

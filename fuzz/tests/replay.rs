@@ -1,5 +1,5 @@
-//! Every kept input once, without a fuzzer. An empty corpus proves nothing, so that is an error
-//! too.
+//! Runs every kept input once, without a fuzzer. An empty corpus is an error, because it proves
+//! nothing.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn replay(target: &str, run: fn(&[u8])) {
     {
         let path = entry.unwrap().path();
         let bytes = std::fs::read(&path).unwrap();
-        // Printed when the test fails: the last one named is the culprit.
+        // The output appears if the test fails; the last name is that of the failing input.
         println!("{}", path.display());
         run(&bytes);
         count += 1;

@@ -1,18 +1,18 @@
-//! Connections of real kernels (Linux 6.12 and 6.1, `wire/testdata`) as the oracle: what one end
-//! sent is played into this stack's responder, whose answers must be those of the kernel at the
-//! other end, field by field.
+//! Connections of real kernels (Linux 6.12 and 6.1, `wire/testdata`) as the oracle. The packets of
+//! one end are delivered to this stack's responder, whose responses must equal those of the kernel
+//! at the other end, field by field.
 //!
-//! | capture | what it shows |
+//! | capture | contents |
 //! |---|---|
-//! | `uc_pingpong` | an unreliable connection: nothing is answered; and what this stack sends is what the kernel sent |
+//! | `uc_pingpong` | an unreliable connection: no responses, and equal packets of both senders |
 //! | `srq_pingpong` | four queue pairs on a shared receive queue: acknowledgements, message numbers |
-//! | `rnr` | a receiver that is often not ready: RNR NAKs, acknowledgements of copies |
+//! | `rnr` | a receiver that is often not ready: RNR NAKs, acknowledgements of duplicates |
 //!
-//! # Where the answers differ
-//! After an RNR NAK, `rdma_rxe` also tells a sequence error for the packets that follow it
-//! (`rxe_resp.c`: the early packet is met in the state that the NAK has left), with the same PSN.
-//! This stack says nothing then: the sender has been told to come back, and the PSN of a sequence
-//! NAK would make it come back at once. Those NAKs are left out of the comparison, and counted.
+//! # Differences
+//! After an RNR NAK, `rdma_rxe` also sends sequence NAKs with the same PSN for the following
+//! packets (`rxe_resp.c`: the early packet meets the state that the NAK has left). This stack sends
+//! none, because the sender must wait, and a sequence NAK would make the sender go back at once.
+//! The comparison leaves those NAKs out and counts them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -33,12 +33,13 @@ use urxe_test_support::wire::{PacketRun, Wire};
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Gid, NakCode, PacketView, Psn, Qpn, ROCE_PORT, Syndrome};
 
-/// Both kernels' addresses.
+/// The addresses of both kernels.
 const ENDS: [[u8; 4]; 2] = [[10, 77, 0, 11], [10, 77, 0, 12]];
-/// More than a message of these captures.
+/// Longer than any message of these captures, in bytes.
 const MESSAGE: usize = 4096;
 
-/// The packets of a capture but those to queue pair 1, which are the kernel's management traffic.
+/// Returns the packets of a capture, except those to queue pair 1, which are the kernel's
+/// management traffic.
 fn capture(name: &str) -> Vec<PacketRun> {
     let mut packets = capture::packets(name);
     packets.retain(|packet| parse(packet).dest_qp() != Qpn::QP1);
@@ -49,26 +50,26 @@ fn parse(packet: &PacketRun) -> PacketView<'_> {
     PacketView::parse(&packet.bytes).unwrap()
 }
 
-/// A queue pair in the place of one of the kernel's.
+/// A queue pair in place of a kernel's queue pair.
 struct Stand {
     qp: QpHandle,
-    /// What the kernel's peer called itself.
+    /// The queue pair number of the kernel's peer.
     peer: Qpn,
     expected: Psn,
 }
 
-/// This stack in the place of one end.
+/// This stack in place of one end.
 struct End {
     host: Host,
     srq: Option<Arc<Srq>>,
-    /// By the number that the captured packets have.
+    /// The queue pairs, by the numbers in the captured packets.
     stands: BTreeMap<u32, Stand>,
     wire: Wire,
     posted: u64,
 }
 
 impl End {
-    /// The end at `own` of what `packets` show.
+    /// Creates the end at `own` from the captured packets.
     fn new(
         packets: &[PacketRun],
         own: IpAddr,
@@ -102,7 +103,7 @@ impl End {
                 .map(|p| (p, parse(p)))
                 .find(|(p, v)| p.from == own && v.info().is_request && v.dest_qp() == peer_qpn)
                 .map_or(Psn::new(0), |(_, view)| view.psn());
-            // As ibv_rc_pingpong and its like set them.
+            // The attributes of ibv_rc_pingpong and similar programs.
             let attr = QpAttr {
                 access_flags: Access::empty(),
                 rq_psn: expected,
@@ -127,8 +128,8 @@ impl End {
         }
     }
 
-    /// Delivers a captured packet to the queue pair in its receiver's place; what is answered, with
-    /// the kernel's numbers.
+    /// Delivers a captured packet to the queue pair in its receiver's place. Returns the responses,
+    /// with the kernel's numbers.
     fn deliver(&mut self, packet: &PacketRun) -> Vec<Vec<u8>> {
         let mut packet = PacketRun { from_port: ROCE_PORT, ..packet.clone() };
         let number = parse(&packet).dest_qp().value();
@@ -144,8 +145,8 @@ impl End {
     }
 }
 
-/// The queue pair that answers came to from the one with this number; an unreliable one has one
-/// peer only.
+/// Returns the queue pair that received the responses of the one with this number. An unreliable
+/// one has one peer only.
 fn peer_of(packets: &[PacketRun], own: IpAddr, number: u32) -> Qpn {
     let psns: Vec<Psn> = packets
         .iter()
@@ -164,12 +165,11 @@ fn syndrome(packet: &PacketRun) -> Option<Syndrome> {
     parse(packet).aeth().map(|aeth| aeth.syndrome)
 }
 
-/// A message, and which queue pair of the capture it was for.
+/// A message, after the captured number of its queue pair.
 type Message = (u32, Vec<u8>);
 
-/// Plays what the other end sent into this stack in the place of `own`. How many answers were
-/// equal, and how many sequence NAKs of the kernel were left out; what was received, by which queue
-/// pair.
+/// Delivers the other end's packets to this stack in place of `own`. Returns the number of equal
+/// responses, the number of sequence NAKs left out, and the received messages.
 fn replay(
     name: &str,
     own: usize,
@@ -180,7 +180,7 @@ fn replay(
     let (own, peer) = (IpAddr::from(ENDS[own]), IpAddr::from(ENDS[1 - own]));
     let mut end = End::new(&packets, own, peer, qp_type, is_shared);
     let (mut equal, mut left_out, mut received) = (0, 0, Vec::new());
-    // What the kernel in this place answered, one queue pair as the next.
+    // The responses of the kernel in this place, by queue pair.
     let mut answers: BTreeMap<u32, VecDeque<&PacketRun>> = BTreeMap::new();
     for packet in packets.iter().filter(|p| p.from == own && parse(p).info().is_response) {
         answers.entry(parse(packet).dest_qp().value()).or_default().push_back(packet);
@@ -199,7 +199,7 @@ fn replay(
             end.stands.get_mut(&number).unwrap().expected = view.psn().next();
         }
         if is_next && !refused && view.info().position.is_start() {
-            // The kernel took the message, so its program had posted a receive.
+            // The kernel accepted the message, so its program had posted a receive.
             end.post_recv(number);
         }
         for ours in end.deliver(packet) {
@@ -237,8 +237,8 @@ fn is_sequence_nak_of(answer: &PacketRun, rnr: &PacketRun) -> bool {
         && parse(answer).psn() == parse(rnr).psn()
 }
 
-/// The messages that one end of a capture sent, each put together from its packets; copies left
-/// out.
+/// Returns the messages that one end of a capture sent, reassembled from their packets without
+/// duplicates.
 fn messages(name: &str, to: usize) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
     let mut seen = BTreeMap::new();
@@ -277,7 +277,7 @@ fn an_unreliable_connection_answers_nothing_and_receives_everything() {
     }
 }
 
-/// With the queue pair's number put in, what this stack sends is what the kernel sent.
+/// With the kernel's queue pair number, the packets of this stack equal the kernel's.
 #[test]
 fn an_unreliable_message_is_byte_for_byte_the_kernels() {
     for own in [0, 1] {

@@ -1,5 +1,5 @@
 //! Datagrams of real kernels (`ibv_ud_pingpong` of Linux 6.12 and 6.1, `mckey` of 6.12;
-//! `wire/testdata`) as the oracle for those of this stack.
+//! `wire/testdata`) as the oracle for the datagrams of this stack.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use urxe_test_support::net::{DatagramNet, HOP_LIMIT, PacketRun, QKEY, payload, t
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Frame, Gid, IcrcSeed, IpRepr, PacketView, Qpn, ROCE_PORT};
 
-/// Length of the Ethernet header of the captures.
+/// The length of the captures' Ethernet header, in bytes.
 const ETHERNET_LEN: usize = 14;
 
 /// Calls `check` with every datagram of the capture: its frame, and its packet from BTH to ICRC.
@@ -23,7 +23,7 @@ fn for_each_datagram(capture: &str, mut check: impl FnMut(&[u8], &Frame<'_>, &Pa
             return;
         }
         let packet = PacketView::parse(frame.udp_payload).unwrap();
-        // What goes to queue pair 1 is the kernel's management traffic.
+        // Packets to queue pair 1 are the kernel's management traffic.
         if packet.deth().is_some() && packet.dest_qp().value() != 1 {
             check(bytes, &frame, &packet);
             count += 1;
@@ -32,15 +32,15 @@ fn for_each_datagram(capture: &str, mut check: impl FnMut(&[u8], &Frame<'_>, &Pa
     assert!(count >= 4, "{count} datagrams are too few to prove anything");
 }
 
-/// With the numbers that no two runs share (queue pairs, PSN, Q_Key) put in, what this stack sends
-/// is what the kernel sent.
+/// With the numbers of the captured run (queue pairs, PSN, Q_Key), the packets of this stack equal
+/// the kernel's.
 #[test]
 fn a_datagram_is_byte_for_byte_the_kernels() {
     for_each_datagram("ud_pingpong.pcap", |_, frame, packet| {
         let net = DatagramNet::new(2);
         let ah = net.hosts[0].ah(net.hosts[1].address);
         let to = to_qp(ah, net.hosts[1].qp.qpn(), QKEY);
-        // The kernel's link had a larger path MTU than the net's.
+        // The kernel's link had a larger path MTU than these hosts.
         net.post_send(0, 1, to, &packet.payload()[..packet.payload_len().min(1024)]).unwrap();
         let runs = net.on_the_wire();
         let headers = packet.info().headers_len();
@@ -55,8 +55,8 @@ fn a_datagram_is_byte_for_byte_the_kernels() {
     });
 }
 
-/// The forty bytes in front of a received message hold the very IP header that the kernel sent, its
-/// identification included, which no socket shows: it follows from the ICRC.
+/// The forty bytes in front of a received message hold the IP header that the kernel sent. No
+/// socket shows the identification; it follows from the ICRC.
 #[test]
 fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
     for_each_datagram("ud_pingpong.pcap", |bytes, frame, packet| {
@@ -80,7 +80,7 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
     });
 }
 
-/// Delivers a datagram of the capture, with the addresses of its frame; nothing is answered.
+/// Delivers a datagram of the capture with the addresses of its frame. There is no response.
 fn deliver(net: &DatagramNet, frame: &Frame<'_>, bytes: Vec<u8>) {
     let IpRepr::V4 { tos, .. } = frame.repr.ip else { panic!("the capture is of IPv4") };
     let (repr, segment_size) = (&frame.repr, bytes.len());
@@ -89,7 +89,8 @@ fn deliver(net: &DatagramNet, frame: &Frame<'_>, bytes: Vec<u8>) {
     assert!(net.on_the_wire().is_empty(), "nothing is answered");
 }
 
-/// The completion of receive 7 at device `at`, which took this datagram behind its own IP header.
+/// Returns the completion of receive 7 at host `at`, after checking that it contains this datagram
+/// behind its own IP header.
 fn taken(
     net: &DatagramNet,
     at: usize,
@@ -110,8 +111,8 @@ fn taken(
     completion
 }
 
-/// The IPv4 header of a frame, with the time to live that the wire of these tests says; the
-/// checksum follows it (RFC 1624).
+/// Returns the IPv4 header of a frame, with the time to live of these tests' wire and the checksum
+/// updated (RFC 1624).
 fn ip_header(frame: &[u8], ttl: u8) -> Vec<u8> {
     let mut header = frame[ETHERNET_LEN..ETHERNET_LEN + 20].to_vec();
     let sum = u32::from(u16::from_be_bytes([header[10], header[11]]));
@@ -123,8 +124,8 @@ fn ip_header(frame: &[u8], ttl: u8) -> Vec<u8> {
     header
 }
 
-/// What `mckey` of Linux 6.12 sent to a group, untouched: a member gets what the kernel's would
-/// have got, and answers as little.
+/// A member receives a message of `mckey` of Linux 6.12 as the kernel's member would, and does not
+/// respond.
 #[test]
 fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
     for_each_datagram("mckey.pcap", |bytes, frame, packet| {
@@ -144,14 +145,13 @@ fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
             let completion = taken(&net, at, bytes, frame, packet);
             assert_eq!(completion.byte_len, 140);
             assert_eq!(completion.flags(), WcFlags::GRH | WcFlags::WITH_IMM);
-            // mckey sends its queue pair's number along.
+            // mckey sends its queue pair number as immediate data.
             assert_eq!(completion.imm_data(), Some(deth.src_qp.value()));
         }
     });
 }
 
-/// And what this stack sends to a group is, but for the numbers that no two runs share, what
-/// `mckey` sent.
+/// With the numbers of the captured run, a multicast message of this stack equals that of `mckey`.
 #[test]
 fn a_multicast_message_is_byte_for_byte_the_kernels() {
     for_each_datagram("mckey.pcap", |_, frame, packet| {

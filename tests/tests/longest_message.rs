@@ -1,8 +1,8 @@
-//! Messages of 2^31 bytes, the longest there are, through scatter-gather lists of 32 entries, the
-//! longest there are. With a path MTU of 256 one takes 2^23 packets, half of all PSNs.
+//! Messages of the maximum length, 2^31 bytes, through scatter-gather lists of the maximum length,
+//! 32 entries. With a path MTU of 256, a message takes 2^23 packets, half of all PSNs.
 //!
-//! All entries but the last lie over each other, so that 256 MiB of memory are enough; the last
-//! shows that nothing slipped.
+//! All entries but the last refer to the same memory, so that 256 MiB are enough. The last entry
+//! shows that no byte is displaced.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const TIMEOUT: Option<Duration> = Some(Duration::from_secs(120));
 struct End {
     qp: QueuePair,
     cq: CompletionQueue,
-    /// Where all pieces but the last lie, and the last.
+    /// The region of all pieces but the last, and the region of the last.
     regions: [MemoryRegion; 2],
     _pd: ProtectionDomain,
 }
@@ -51,7 +51,7 @@ impl End {
     }
 }
 
-/// Repeats in no power of two, so that a packet in the wrong place shows.
+/// Returns bytes whose period is no power of two, so that a misplaced packet shows.
 fn pattern(region: usize, at: usize) -> u8 {
     (at % 251 + at / 65_537 + region * 101) as u8
 }

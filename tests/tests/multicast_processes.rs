@@ -1,5 +1,5 @@
-//! Several processes of this machine on one multicast group, some of them on one address: each gets
-//! its own copy, and no packet counts as one that went astray.
+//! Several processes of this machine in one multicast group, some of them on one address. Each gets
+//! its own copy, and no counter of misdirected packets moves.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,7 +9,7 @@ use urxe_tests::process::KillOnDrop;
 
 const MESSAGES: u32 = 32;
 
-/// An address and a group of this test's alone: other runs may go on beside it.
+/// Returns an address and a group for this test alone, because several runs may be active.
 fn place(host: u8) -> (Ipv4Addr, IpAddr) {
     let [.., high, low] = std::process::id().to_be_bytes();
     (
@@ -18,7 +18,7 @@ fn place(host: u8) -> (Ipv4Addr, IpAddr) {
     )
 }
 
-/// A process of this test.
+/// A child process of the test.
 struct Process(KillOnDrop);
 
 impl Process {
@@ -41,7 +41,7 @@ impl Process {
         process
     }
 
-    /// What it said on its two outputs before it ended, and whether it ended well.
+    /// Returns whether the process ended with success, and its two outputs.
     fn end(mut self) -> (bool, String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         self.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -50,7 +50,7 @@ impl Process {
     }
 }
 
-/// A counter in a line `counters: NAME VALUE NAME VALUE...`.
+/// Returns a counter from a line `counters: NAME VALUE NAME VALUE...`.
 fn counter(text: &str, name: &str) -> u64 {
     let mut words = text.split_whitespace().skip_while(|word| *word != name);
     words
@@ -61,7 +61,7 @@ fn counter(text: &str, name: &str) -> u64 {
 
 #[test]
 fn every_process_gets_its_own_copy_whatever_address_it_shares() {
-    // Two processes of three and one queue pairs on the sender's address, one on another.
+    // Two processes with three and one queue pairs on the sender's address, one process on another.
     let listeners = [(1, 3), (1, 1), (2, 1)].map(|(host, qps)| (qps, Process::listener(host, qps)));
     let (sent, out, err) = Process::start(1, &[]).end();
     assert!(sent, "{out}{err}");

@@ -1,4 +1,4 @@
-//! What marks of routers and congestion notifications do (IBTA vol. 1, annex A17.9).
+//! Effects of marked packets and of congestion notifications (IBTA vol. 1, annex A17.9).
 
 use urxe_stack::cq::WcStatus::Success;
 use urxe_stack::device::counters::Counter;
@@ -10,14 +10,14 @@ use urxe_test_support::lab::{
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Ext, NakCode, Opcode, Syndrome};
 
-/// A queue pair tells its peer no more often.
+/// The minimum interval between two notifications of a queue pair, in nanoseconds.
 const PAUSE: u64 = 50_000;
 
 fn cnp() -> Packet {
     Packet { opcode: Opcode::Cnp, psn: 0, becn: true, payload: vec![0; 16], ..PACKET }
 }
 
-/// How many notifications the device has sent since the last look.
+/// Returns the number of notifications that the device has sent since the last call.
 fn told(lab: &Lab) -> usize {
     let (cnps, _): (Vec<_>, Vec<_>) =
         lab.sent().into_iter().partition(|packet| packet.opcode == Opcode::Cnp);
@@ -25,7 +25,8 @@ fn told(lab: &Lab) -> usize {
     cnps.len()
 }
 
-/// How many packets the device sends of a long message before it waits for an acknowledgement.
+/// Returns the number of packets of a long message that the device sends before it waits for an
+/// acknowledgement.
 fn window(lab: &Lab, wr_id: u64) -> usize {
     for nr in 0..40 {
         lab.post_send(wr_id + nr, 32 * MTU);
@@ -66,7 +67,7 @@ fn unmarked_empty_and_damaged_packets_cause_no_cnp() {
     assert_eq!(lab.counter(Counter::EcnMarked), 0);
 }
 
-/// They are what is congested, and the own requests ask for them.
+/// READ responses are the congested packets, and the requester controls their number.
 #[test]
 fn marked_read_responses_cause_cnps_and_reduce_outstanding_reads() {
     let asked = |mark: bool| {
@@ -110,7 +111,7 @@ fn a_notification_halves_the_window_once_a_round_trip_and_it_grows_again() {
         "{marked} of {unmarked} packets"
     );
     assert_eq!(lab.counter(Counter::CnpHandled), 5);
-    // Each acknowledged window lets a little more follow, which leaves in whole bursts.
+    // Each acknowledged window makes the next one slightly larger, in whole bursts.
     let (mut sent, mut last, mut first_more) = (marked as u32, marked, None);
     for nr in 0..12 {
         lab.wait(MILLISECOND);
@@ -155,7 +156,7 @@ fn notifications_without_a_matching_connection_change_nothing() {
     assert_eq!(window(&lab, 0), unmarked);
 }
 
-/// What a notification comes among is handled as ever.
+/// A notification does not affect the packets before and after it.
 #[test]
 fn a_notification_among_requests_leaves_their_order_alone() {
     let lab = lab();
@@ -169,7 +170,7 @@ fn a_notification_among_requests_leaves_their_order_alone() {
     lab.sent();
     lab.deliver_marked(send_only(103, b"d"));
     lab.expect([cnp()]);
-    // What was marked is kept for what it overtook, or what is lost.
+    // The marked packet stays in the reorder buffer until the gap counts as a loss.
     lab.wait(REORDER_WAIT_NS);
     lab.expect([answered(102, Syndrome::Nak(NakCode::PsnSequence), 2)]);
 }

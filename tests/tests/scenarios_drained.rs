@@ -1,6 +1,6 @@
-//! What changes of a requester while its send queue is drained (SQD), and that it goes by that
-//! afterwards: each attribute that may change there (IBTA vol. 1, 10.3.1.5; table 91). What the
-//! responder's do is in `stack/device/tests/device/queues.rs`.
+//! Changes of a requester's attributes while its send queue is drained (SQD), and their later
+//! effect: each attribute that may change there (IBTA vol. 1, 10.3.1.5; table 91).
+//! `stack/device/tests/device/queues.rs` tests the responder's attributes.
 
 use urxe_stack::cq::WcStatus::{LocQpOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr};
 use urxe_stack::memory::Access;
@@ -13,19 +13,19 @@ use urxe_wire::Opcode;
 
 use Opcode::{RcReadRequest, RcReadResponseOnly, RcSendOnly, XrcAcknowledge};
 
-/// The wait of code 1.
+/// The RNR wait of code 1, in nanoseconds.
 const SHORTEST_WAIT: u64 = 10_000;
-/// Local ACK timeout of code 1.
+/// The local ACK timeout of code 1, in nanoseconds.
 const TIMEOUT_1: u64 = 4_096 << 1;
 
-/// Drains the queue, changes the attributes, and goes on.
+/// Drains the queue, changes the attributes, and returns to RTS.
 fn change(lab: &Lab, mask: QpAttrMask, attr: &QpAttr) {
     lab.go_to(QpState::Sqd);
     lab.modify(attr, mask);
     lab.go_to(QpState::Rts);
 }
 
-/// How often the peer may ask to wait before the request fails.
+/// Returns the number of RNR NAKs before the request fails.
 fn waits(lab: Lab, answer: impl Fn(Packet) -> Packet) -> usize {
     lab.post_send(1, 8);
     for waits in 0..10 {
@@ -152,7 +152,7 @@ fn another_path_to_the_peer_keeps_posted_requests() {
     let ah = AddressVector { traffic_class: 0x20, ..address_vector(PEER) };
     let attr = QpAttr { ah, port_num: 1, ..QpAttr::default() };
     change(&lab, QpAttrMask::AV | QpAttrMask::PORT, &attr);
-    // What was under way on the former path counts as lost there.
+    // Packets on the former path count as lost.
     lab.expect_sent([(RcSendOnly, 500)]);
     lab.post_send(2, 8);
     lab.expect_sent([(RcSendOnly, 501)]);

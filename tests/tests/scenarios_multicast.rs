@@ -1,5 +1,5 @@
-//! Multicast: who gets a copy, when the port joins and leaves, what is refused, and what is dropped
-//! why.
+//! Multicast: the receivers of copies, joins and leaves of the port, refused calls, and the reasons
+//! of drops.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ fn send(net: &DatagramNet, from: usize, group: IpAddr, message: &[u8]) {
     net.post_send(from, 1, to_qp(ah, Qpn::MULTICAST, QKEY), message).unwrap();
 }
 
-/// The queue pairs that took a message at device `at`, as their completions say.
+/// Returns the queue pairs that received a message at host `at`, from their completions.
 fn takers(net: &DatagramNet, at: usize) -> Vec<Qpn> {
     std::iter::from_fn(|| net.hosts[at].completion())
         .filter(|completion| completion.flags().contains(WcFlags::GRH))
@@ -68,7 +68,7 @@ fn a_message_to_a_group_reaches_all_members_behind_a_header_that_names_the_group
                 IpAddr::V4(v4) => assert_eq!(bytes[36..40], v4.octets()),
                 IpAddr::V6(v6) => assert_eq!(bytes[24..40], v6.octets()),
             }
-            // An answer goes to the sender alone, from the own address.
+            // A reply goes to the sender only, from the own address.
             let back = net.hosts[at].device.ah_from_wc(&completion, &bytes).unwrap();
             assert_eq!((back.dgid, back.sgid_index), (Gid::from_ip(net.hosts[0].address), 0));
             assert_eq!(back.hop_limit, HOP_LIMIT);
@@ -87,7 +87,7 @@ fn on_the_wire_it_goes_to_the_groups_address_and_queue_pair_with_the_senders_hop
     let runs = net.on_the_wire();
     let qpn = |run: &PacketRun| PacketView::parse(&run.bytes).unwrap().dest_qp();
     let seen: Vec<_> = runs.iter().map(|run| (run.to, run.hop_limit, qpn(run))).collect();
-    // Different hop limits are different ways; without one the system chooses.
+    // Each hop limit has a path of its own. Without a hop limit, the system chooses.
     assert_eq!(seen, [(group(1), 3, Qpn::MULTICAST), (group(1), 0, Qpn::MULTICAST)]);
 }
 
@@ -293,7 +293,7 @@ fn a_multicast_without_members_is_counted_and_not_answered() {
     assert!(net.on_the_wire().is_empty(), "no NAK");
     assert_eq!(takers(&net, 1), []);
     assert_eq!(net.counter(1, Counter::DropNoGroup), 1);
-    // Detached, it is nobody again.
+    // After the detachment, the group has no members again.
     attach(&net, 1, group(1));
     let host = &net.hosts[1];
     host.device.detach_mcast(host.qp, Gid::from_ip(group(1))).unwrap();
@@ -316,7 +316,7 @@ fn a_groups_number_and_a_groups_address_go_together() {
         Err(PostError::GroupNumber { given: Qpn::MULTICAST, to: net.hosts[1].address })
     );
     assert_eq!(refused.unwrap_err().errno(), EINVAL);
-    // What a stranger sends so is dropped.
+    // Such packets of another implementation are dropped.
     attach(&net, 1, group(1));
     net.post_recv(1, 1, 100);
     for (to, qpn) in [(group(1), given), (net.hosts[1].address, Qpn::MULTICAST)] {

@@ -49,7 +49,8 @@ fn repeated_atomic_writes_and_flushes_are_executed_once_and_answered_again() {
     lab.expect([executed(100, 1), executed(102, 3)]);
     assert_eq!(lab.memory(TARGET, 8), [2; 8], "the first value is not stored again");
     assert_eq!(lab.counter(Counter::RdmaRecvs), 3);
-    // After as many others as the peer may have outstanding, nobody asks for it any more.
+    // After as many other requests as the peer may have outstanding, the response is no longer
+    // kept.
     for psn in 103..107 {
         lab.deliver(atomic_write(psn, TARGET, rkey, [psn as u8; 8]));
     }
@@ -65,7 +66,7 @@ fn a_flush_of_a_range_or_of_a_whole_region_is_answered_after_the_writes_before_i
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(100, TARGET, rkey, b"data"));
     lab.deliver(flush(101, (TARGET, 4), rkey, VISIBLE, Range));
-    // Of a whole region, only the key counts.
+    // For a whole region, only the key matters.
     lab.deliver(flush(102, (u64::MAX, 77), rkey, VISIBLE, Region));
     lab.deliver(flush(103, (TARGET, 0), rkey, VISIBLE, Range));
     let ack = answered(100, Syndrome::ACK, 1);

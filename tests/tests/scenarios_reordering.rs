@@ -1,5 +1,5 @@
-//! Packets that overtake each other: by a few places and for a moment they are as good as in order,
-//! and nothing is asked for.
+//! Reordered packets. A short delay of a few packets has the same result as the right order,
+//! without a NAK.
 
 use urxe_stack::cq::{Completion, WcStatus};
 use urxe_stack::device::counters::Counter;
@@ -22,7 +22,7 @@ use WcStatus::{Success, WrFlushErr};
 
 const ACK: Syndrome = Syndrome::ACK;
 const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
-/// So many packets are kept for one that they overtook.
+/// The capacity of the reorder buffer, in packets.
 const HELD: u32 = 8;
 
 fn part(opcode: Opcode, psn: u32, byte: u8, len: usize) -> Packet {
@@ -94,7 +94,7 @@ fn as_many_as_are_kept_may_overtake_one_and_one_more_is_a_loss() {
         if overtaking == HELD {
             lab.expect([answered(last, ACK, overtaking + 1)]);
         } else {
-            // The sender goes back, and sends all again.
+            // The sender goes back and retransmits all packets.
             lab.expect([answered(100, ACK, 1)]);
             for psn in 101..=last {
                 lab.deliver(write(&lab, psn));
@@ -123,7 +123,7 @@ fn a_persistent_gap_causes_a_nak_in_every_receiving_state() {
         lab.expect([]);
         lab.wait(1);
         lab.expect([answered(100, SEQUENCE, 0)]);
-        // Asked, it keeps nothing: the sender went back.
+        // After the NAK, the responder buffers nothing, because the sender goes back.
         lab.deliver(send_only(102, b"c"));
         lab.expect([]);
         for (psn, msn) in [(100, 1), (101, 2)] {
@@ -142,7 +142,7 @@ fn the_reorder_wait_restarts_with_each_gap() {
     for psn in [102, 104] {
         lab.deliver(write_only(psn, TARGET, rkey, b"a"));
     }
-    // One place in order, then the gap before 102 is filled: of 103 nothing was known before.
+    // One packet in order, then the gap before 102 closes; the gap at 103 starts then.
     for psn in [100, 101] {
         lab.wait(REORDER_WAIT_NS / 2);
         lab.deliver(write_only(psn, TARGET, rkey, b"a"));
@@ -165,14 +165,14 @@ fn a_copy_of_a_buffered_packet_is_dropped() {
     lab.deliver(write_only(100, TARGET + 64, rkey, b"a"));
     lab.expect([answered(100, ACK, 1), atomic_response(101, 2, before)]);
     assert_eq!(lab.word(TARGET), before + 1);
-    // And one that comes when it was executed is a duplicate like any other.
+    // A packet that arrives after its execution is an ordinary duplicate.
     lab.deliver(fetch_add(101, TARGET, rkey, 1));
     lab.expect([atomic_response(101, 2, before)]);
     assert_eq!(lab.word(TARGET), before + 1);
     assert_eq!((counters(&lab), lab.counter(Counter::DuplicateRequest)), ([1, 1, 1, 0], 20));
 }
 
-/// One request of each kind, and parts of messages.
+/// Returns one request of each kind, and parts of messages.
 fn requests(rkey: Rkey) -> Vec<Packet> {
     let imm = Ext::RethImm(Reth { va: TARGET, rkey, dma_len: 3 }, ImmDt { data: 9 });
     vec![
@@ -180,7 +180,7 @@ fn requests(rkey: Rkey) -> Vec<Packet> {
         Packet { ext: imm, ..part_of(Opcode::RcWriteOnlyImm, 101, b"imm") },
         fetch_add(102, TARGET + 8, rkey, 5),
         read_request(103, TARGET, rkey, 2 * MTU),
-        // Beside what the READ reads, which may do that late.
+        // The address is outside the READ's range, because the READ may be executed later.
         atomic_write(105, TARGET + 4 * MTU as u64, rkey, *b"eight by"),
         flush(106, (TARGET, 64), rkey, PlacementType::GLOBAL_VISIBILITY, SelectivityLevel::Range),
         part(RcSendFirst, 107, 7, MTU),
@@ -188,7 +188,7 @@ fn requests(rkey: Rkey) -> Vec<Packet> {
     ]
 }
 
-/// What can be seen of the outcome. Acknowledgements may be fewer, answers not.
+/// Returns the visible outcome. Acknowledgements may be fewer, other responses not.
 fn outcome(order: &[usize]) -> (Vec<Packet>, Vec<Completion>, Vec<u8>) {
     let lab = lab();
     for wr_id in 0..3 {
@@ -221,7 +221,7 @@ fn requests_of_every_kind_do_the_same_in_any_order() {
     for order in [&backwards[..], &swapped, &late, &early] {
         assert!(outcome(order) == expected, "{order:?}");
     }
-    // Any order, drawn anew each time from a simple generator.
+    // Random orders of a simple generator.
     let mut state = 1_u64;
     for _ in 0..200 {
         let mut order = in_order.clone();
@@ -238,7 +238,7 @@ fn requests_of_every_kind_do_the_same_in_any_order() {
 #[test]
 fn nothing_is_kept_behind_an_rnr_nak() {
     let rnr = Syndrome::RnrNak(RnrTimer::new(12).unwrap());
-    // The missing one finds no receive, or the first behind it.
+    // The missing packet finds no receive, or the one after it.
     for receives in [0, 1] {
         let lab = lab();
         for wr_id in 0..receives {
@@ -305,7 +305,7 @@ fn a_reset_discards_the_reorder_buffer() {
     }
 }
 
-/// While its sends are drained a queue pair receives as ever.
+/// A queue pair receives normally while its sends are drained.
 #[test]
 fn a_gap_may_close_while_sends_are_drained() {
     let lab = lab();
@@ -320,7 +320,7 @@ fn a_gap_may_close_while_sends_are_drained() {
     assert_eq!(lab.memory(TARGET, 2), b"ab");
 }
 
-/// A payload beyond the path MTU would be refused in its turn; it is not worth being kept.
+/// A payload beyond the path MTU would be refused later, so it is not buffered.
 #[test]
 fn a_packet_longer_than_the_path_mtu_is_not_kept() {
     let lab = lab();
@@ -416,7 +416,7 @@ fn answers_of_every_kind_complete_in_any_order() {
     }
 }
 
-/// They say the same and more: nothing is kept.
+/// Acknowledgements are cumulative, so none is buffered.
 #[test]
 fn acknowledgements_in_any_order_are_as_good_as_the_last() {
     let lab = lab();
@@ -439,7 +439,7 @@ fn acknowledgements_in_any_order_are_as_good_as_the_last() {
     );
 }
 
-/// It tells of a loss: what is kept comes again, and so does what is missing.
+/// The NAK reports a loss: buffered and missing packets are retransmitted.
 #[test]
 fn a_nak_past_an_unanswered_read_is_obeyed_at_once() {
     let lab = lab();

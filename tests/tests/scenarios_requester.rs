@@ -1,4 +1,4 @@
-//! What a requester does with the answers it gets, and with those it does not get.
+//! A requester's reactions to responses, and to missing responses.
 
 use urxe_stack::cq::{AsyncEventType, WcStatus};
 use urxe_stack::device::counters::Counter;
@@ -21,7 +21,7 @@ use WcStatus::{
     Success, WrFlushErr,
 };
 
-/// Local ACK timeout of code 14.
+/// The local ACK timeout of code 14, in nanoseconds.
 const TIMEOUT_14: u64 = 4_096 << 14;
 
 fn add() -> SendOp {
@@ -93,7 +93,7 @@ fn a_ghost_ack_does_nothing() {
     assert!(lab.counter(Counter::DropGhostAck) > 0);
     lab.deliver(ack(500));
     lab.expect_sends([(1, Success)]);
-    // The same once more is now a ghost, too.
+    // The same acknowledgement is now a ghost ACK, too.
     lab.deliver(ack(500));
     lab.expect_sends([]);
 }
@@ -150,7 +150,7 @@ fn a_later_read_response_is_an_implied_nak_for_an_earlier_read() {
     lab.expect_sends([(1, Success), (2, Success)]);
 }
 
-/// An answer to a READ or atomic acknowledges everything before it.
+/// A response to a READ or atomic acknowledges all earlier requests.
 #[test]
 fn a_read_response_acknowledges_earlier_requests() {
     let lab = lab();
@@ -182,7 +182,7 @@ fn a_read_resumes_at_the_first_missing_packet() {
     assert_eq!(lab.memory(LANDING, len), expected);
 }
 
-/// The kernel's `rdma_rxe` goes on with MIDDLE and LAST where it resumes.
+/// The kernel's `rdma_rxe` continues a resumed READ with MIDDLE and LAST.
 #[test]
 fn a_resumed_read_may_go_on_with_middle() {
     let lab = lab();
@@ -266,7 +266,7 @@ fn rnr_then_success() {
     lab.post_send(1, 8);
     lab.post_send(2, 8);
     lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
-    // Code 14 asks for 1.28 ms.
+    // Code 14 stands for 1.28 ms.
     lab.deliver(rnr_nak(500, 14));
     lab.wait(1_279_999);
     lab.expect([]);
@@ -326,7 +326,7 @@ fn an_rnr_retry_of_seven_never_ends() {
     lab.expect_sends([(1, Success)]);
 }
 
-/// Never before (retry_cnt + 1) × timeout, and seven means seven.
+/// The failure must not come before (retry_cnt + 1) × timeout, and seven retries are exactly seven.
 /// IBTA C9-141.
 #[test]
 fn retry_exceeded_comes_after_so_many_timeouts() {
@@ -340,7 +340,7 @@ fn retry_exceeded_comes_after_so_many_timeouts() {
             lab.expect_sends([]);
             assert_eq!(lab.state(), QpState::Rts, "timeout {timeout}, retry_cnt {retry_cnt}");
             assert!(lab.sent().len() > usize::from(retry_cnt), "sent too seldom");
-            // The specification lets a timeout last four times as long.
+            // The specification permits four times the timeout.
             lab.wait(3 * limit + 1);
             lab.expect_sends([(1, RetryExcErr)]);
             lab.expect_recvs([(2, WrFlushErr)]);
@@ -350,7 +350,7 @@ fn retry_exceeded_comes_after_so_many_timeouts() {
     }
 }
 
-/// Progress gives all retries back.
+/// Progress restores all retries.
 #[test]
 fn retries_count_from_the_last_progress() {
     let lab = Lab::new(Setup { retry_cnt: 1, ..Setup::default() });
@@ -389,7 +389,8 @@ fn a_sequence_nak_goes_back_and_acknowledges_earlier_requests() {
     lab.expect_sends([(3, Success), (4, Success)]);
 }
 
-/// What was sent again cannot have been answered yet: the second NAK speaks of the first copy.
+/// A retransmission cannot be answered before a round trip, so the second NAK refers to the first
+/// copy.
 #[test]
 fn naks_within_a_round_trip_go_back_once() {
     let lab = lab();
@@ -405,15 +406,15 @@ fn naks_within_a_round_trip_go_back_once() {
         lab.deliver(nak(500, NakCode::PsnSequence));
     }
     lab.expect([]);
-    // Perhaps the second copy was lost as well.
+    // The second copy may be lost as well.
     lab.wait(2 * MILLISECOND);
     lab.expect_sent(all);
     lab.deliver(ack(502));
     lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
 }
 
-/// A network that is fast and then slow makes the usual round trip long. What was sent again may be
-/// answered in the shortest.
+/// A network that becomes slow makes the smoothed round trip long. A retransmission may be answered
+/// within the shortest one.
 #[test]
 fn a_nak_of_a_retransmission_is_obeyed_at_once() {
     let lab = lab();
@@ -438,8 +439,7 @@ fn a_nak_of_a_retransmission_is_obeyed_at_once() {
     lab.expect_sent([(RcSendOnly, 504), (RcSendOnly, 505)]);
 }
 
-/// What is lost of an answered READ, with nothing behind it, is asked for before the timer runs
-/// out.
+/// Lost responses at the end of a READ are requested again before the timer expires.
 #[test]
 fn a_silent_read_is_probed_from_its_first_missing_response() {
     let lab = lab();
@@ -563,7 +563,7 @@ fn a_late_acknowledgement_cancels_the_retransmission() {
     lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
     lab.device.memory().deregister(lost.lkey).unwrap();
     lab.deliver(nak(500, NakCode::PsnSequence));
-    // The second cannot be sent again, and waits for the first to fail after it. But the NAK had
+    // The second request cannot be retransmitted, and would fail after the first. But the NAK had
     // been overtaken.
     lab.expect_sent([(RcSendOnly, 500)]);
     lab.deliver(ack(501));

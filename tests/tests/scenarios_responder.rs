@@ -1,5 +1,5 @@
-//! What a responder does with requests: each once, in order, only with the right, and with an
-//! answer that says why not.
+//! A responder executes each request once, in order, and with the required right only. A refusal is
+//! a NAK with the reason.
 
 use urxe_stack::cq::{AsyncEventType, WcOpcode, WcStatus};
 use urxe_stack::device::counters::Counter;
@@ -26,7 +26,7 @@ const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 const INVALID: Syndrome = Syndrome::Nak(NakCode::InvalidRequest);
 const ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
 
-/// The request must end the connection, with this NAK and event, and leave the target alone.
+/// Checks that the request ends the connection with this NAK and event, and does not change memory.
 fn assert_refused(
     name: &str,
     lab: Lab,
@@ -95,7 +95,7 @@ fn a_repeated_write_is_acknowledged_and_not_written_again() {
     lab.deliver(write_only(101, TARGET, rkey, b"new"));
     lab.sent();
     lab.deliver(write_only(100, TARGET, rkey, b"old"));
-    // It acknowledges all that is executed.
+    // It acknowledges all executed requests.
     lab.expect([answered(101, ACK, 2)]);
     assert_eq!(lab.memory(TARGET, 3), b"new");
 }
@@ -117,7 +117,7 @@ fn a_repeated_read_is_read_again() {
     lab.write(TARGET, &[2; 2 * MTU]);
     lab.deliver(request);
     lab.expect(responses(2));
-    // Resumed at its second packet.
+    // The READ resumes at its second packet.
     lab.deliver(read_request(101, TARGET + MTU as u64, rkey, MTU));
     let sent = lab.sent();
     assert_eq!((sent.len(), sent[0].psn, &sent[0].payload[..]), (1, 101, &[2; MTU][..]));
@@ -157,7 +157,7 @@ fn atomics_are_kept_as_many_as_the_peer_may_have_outstanding() {
     lab.sent();
     lab.deliver(fetch_add(102, TARGET, rkey, 1));
     lab.expect([atomic_response(102, 3, 2)]);
-    // 100 is beyond what is kept: no peer that keeps to the limit can ask for it.
+    // Request 100 is older than the kept ones; a peer within the limit cannot repeat it.
     lab.deliver(fetch_add(100, TARGET, rkey, 1));
     lab.expect([]);
     assert_eq!(lab.word(TARGET), 4);
@@ -188,8 +188,8 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
     lab.expect([answered(102, SEQUENCE, 2)]);
 }
 
-/// Packets that overtook each other say nothing new. The packet that brought the NAK does, when it
-/// comes again after a round trip: the peer went back, and what was missing was lost once more.
+/// Reordered packets cause no further NAK. The packet that caused the NAK causes another one a
+/// round trip later: the peer went back, and the missing packet was lost again.
 #[test]
 fn a_sequence_nak_is_repeated_only_for_a_peer_that_went_back() {
     let lab = lab();
@@ -213,7 +213,7 @@ fn no_receive_is_an_rnr_nak_and_then_success() {
     let rnr = Syndrome::RnrNak(RnrTimer::new(9).unwrap());
     lab.deliver(send_only(100, b"early"));
     lab.expect([answered(100, rnr, 0)]);
-    // What was behind it is out of sequence, and says nothing more.
+    // A later packet is out of sequence, and causes no NAK.
     lab.deliver(send_only(101, b"behind"));
     lab.expect([]);
     lab.post_recv(1, 64);
@@ -258,7 +258,8 @@ fn a_repeated_read_does_not_count_against_the_depth() {
     let rkey = lab.mr.rkey;
     lab.deliver(read_request(100, TARGET, rkey, 8));
     assert_eq!(lab.sent().len(), 1);
-    // The peer has the answer and asks for more, while the network repeats its first request.
+    // The peer has the response and sends more requests, while the network duplicates the first
+    // request.
     lab.deliver_merged([read_request(100, TARGET, rkey, 8), read_request(101, TARGET, rkey, 8)]);
     let answers: Vec<u32> = lab.sent().iter().map(|packet| packet.psn).collect();
     assert_eq!(answers, [100, 101]);
@@ -316,7 +317,7 @@ fn memory_that_may_not_be_used_is_a_remote_access_error() {
         ("READ across the end", Counter::AccessOutOfBounds, |lab| {
             read_request(100, MEMORY as u64 - 8, lab.mr.rkey, 9)
         }),
-        // The first packet would fit: a message that must fail writes nothing.
+        // The first packet would fit, but a message that must fail writes nothing.
         ("WRITE whose rest is outside", Counter::AccessOutOfBounds, |lab| {
             let ext = reth((MEMORY - MTU) as u64, lab.mr.rkey, 2 * MTU);
             Packet { ext, ..part(RcWriteFirst, 100, &[9; MTU]) }
@@ -422,7 +423,8 @@ fn opcodes_out_of_sequence_are_invalid_requests() {
         lab.deliver(request(&lab));
         assert!(matches!(lab.sent()[..], [Packet { psn: 101, .. }]), "{name}");
         assert_eq!((lab.state(), lab.events()), (QpState::Err, vec![QpReqErr]), "{name}");
-        // Of a SEND, the receive under way completes once; that of a WRITE was never taken.
+        // The receive of a SEND under way completes once. A WRITE without immediate data consumes
+        // none, so the posted receive is flushed.
         assert_eq!(lab.recvs().len(), 1, "{name}: the receive completes once");
     }
 }
@@ -508,7 +510,7 @@ fn a_receive_with_a_bad_key_is_a_local_protection_error_and_a_remote_operational
     assert_eq!(lab.events(), [QpFatal]);
 }
 
-/// A receive into another domain's memory is the same as a bad key.
+/// A receive in another domain's memory has the same effect as a bad key.
 #[test]
 fn a_receive_into_another_protection_domain_is_refused() {
     let lab = lab();
@@ -519,7 +521,7 @@ fn a_receive_into_another_protection_domain_is_refused() {
     assert_eq!(lab.memory(LANDING, 64), before);
 }
 
-/// Only windows and fast-registration regions lose their key by a peer's word.
+/// A peer can invalidate only windows and fast-registration regions.
 #[test]
 fn a_peer_cannot_invalidate_an_ordinary_region() {
     let lab = lab();

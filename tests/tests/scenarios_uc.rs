@@ -1,5 +1,5 @@
-//! Unreliable connections: each message whole or not at all, nobody is told, and every drop has its
-//! counter.
+//! Unreliable connections: each message arrives whole or not at all, the sender gets no report, and
+//! every drop has a counter.
 
 use urxe_stack::cq::{AsyncEventType, WcOpcode, WcStatus};
 use urxe_stack::device::counters::Counter;
@@ -148,7 +148,7 @@ fn a_lost_end_makes_room_for_the_next_message() {
     let lab = lab();
     lab.post_recv(1, 600);
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
-    // 101, the last, is lost; the next message begins with a gap.
+    // 101, the last packet, is lost; the next message begins with a gap.
     lab.deliver(part(UcSendFirst, 102, &[4; MTU]));
     lab.deliver(part(UcSendLast, 103, &[5; 2]));
     let recvs = lab.recvs();
@@ -184,7 +184,7 @@ fn a_copy_or_a_straggler_is_never_delivered() {
 fn a_message_after_a_gap_of_half_the_psns_is_received() {
     let lab = lab();
     lab.post_recv(1, 64);
-    // Half the PSN space and more were lost.
+    // More than half of the PSN space was lost.
     lab.deliver(send((100 + (1 << 23) + 5) & 0xff_ffff, b"back"));
     lab.expect_recvs([(1, Success)]);
 }
@@ -194,7 +194,7 @@ fn without_a_receive_a_message_is_lost_and_only_that() {
     let lab = lab();
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
     lab.post_recv(1, 600);
-    // Half of a message is worth nothing.
+    // An incomplete message has no effect.
     lab.deliver(part(UcSendLast, 101, &[1; 5]));
     lab.expect_recvs([]);
     assert_eq!(lab.counter(Counter::DropNoReceive), 1);
@@ -230,7 +230,7 @@ fn a_write_without_the_right_writes_nothing() {
     ] {
         lab.deliver(write(UcWriteOnly, psn, reth(va, rkey, len), &[9; 4]));
     }
-    // The whole message has to be allowed before its first byte is written.
+    // The access check covers the whole message before its first byte is written.
     lab.deliver(write(UcWriteFirst, 104, reth(TARGET, rkey, 1 << 20), &[9; MTU]));
     assert_eq!(lab.counter(Counter::DropNoRight), 5);
     assert_eq!(lab.memory(TARGET, 64), before);
@@ -284,7 +284,7 @@ fn a_send_that_fails_stops_sending_and_rts_starts_it_again() {
     assert_eq!(lab.sent().len(), 1);
     lab.expect_sends([(1, Success), (2, LocProtErr), (3, WrFlushErr)]);
     assert_eq!(lab.state(), QpState::Sqe);
-    // What is posted now is flushed, what arrives is received.
+    // New requests are flushed, and messages are still received.
     lab.post_send(4, 4);
     lab.expect_sends([(4, WrFlushErr)]);
     lab.deliver(send(100, b"still here"));
@@ -355,9 +355,9 @@ fn keys_come_and_go_in_the_order_of_the_send_queue() {
     lab.post_sges(2, SendOp::LocalInv { rkey: key }, &[]);
     lab.post_send(3, 4);
     assert_eq!(lab.sent().len(), 2, "the invalidation sends nothing and stops nobody");
-    // A free region stays free, which is no error.
+    // A free region stays free without an error.
     lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
-    // What cannot be carried out stops sending, and only sending.
+    // A request that cannot be executed stops the send queue only.
     lab.post_sges(4, SendOp::LocalInv { rkey: Rkey(7) }, &[]);
     lab.post_send(5, 4);
     assert_eq!(lab.sent(), []);

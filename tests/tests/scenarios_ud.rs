@@ -1,5 +1,4 @@
-//! Datagrams: who may send, where an answer goes, what stands in front of a message, and what is
-//! dropped why.
+//! Datagrams: senders, replies, the header in front of a message, and the reasons of drops.
 
 use urxe_stack::cq::{Completion, WcFlags, WcOpcode, WcStatus};
 use urxe_stack::device::ah::{AhFromWcError, CreateAhError, DestroyAhError};
@@ -46,7 +45,7 @@ fn a_datagram_arrives_behind_forty_bytes_that_say_from_where() {
         assert_eq!(back.dgid, Gid::from_ip(net.hosts[0].address));
         assert_eq!((back.hop_limit, back.is_global), (HOP_LIMIT, true));
         assert_eq!((back.port_num, back.sgid_index), (1, 0));
-        // The answer goes where the attributes say.
+        // The reply goes to the address of these attributes.
         net.post_recv(0, 8, 200);
         let ah = net.hosts[1].device.create_ah(net.hosts[1].pd, &back).unwrap();
         net.post_send(1, 9, to_qp(ah, completion.src_qp, QKEY), b"world").unwrap();
@@ -126,7 +125,7 @@ fn a_wrong_q_key_is_dropped_and_counted() {
     assert!(net.received(1).is_none());
     assert_eq!(net.counter(1, Counter::DropWrongQkey), 1);
     assert_eq!(net.hosts[1].device.port_violations(), (0, 1));
-    // One with the highest bit set stands for the sender's own, which is right.
+    // A Q_Key with the highest bit set stands for the sender's own, which is right.
     net.post_send(0, 2, net.to(0, 1, QKey(0x8000_0001)), b"yes").unwrap();
     net.run();
     assert_eq!(payload(&net.received(1).unwrap().1), b"yes");
@@ -259,7 +258,7 @@ fn a_message_whose_address_handle_is_gone_fails_and_sending_recovers() {
     let net = DatagramNet::new(3);
     let host = &net.hosts[0];
     let [lost, kept] = [1, 2].map(|at| host.ah(net.hosts[at].address));
-    // Posted to the device and not yet sent when the handle goes.
+    // The requests are posted and not yet sent when the handle is destroyed.
     for (wr_id, ah) in [(1, kept), (2, lost), (3, kept)] {
         let to = to_qp(ah, net.hosts[2].qp.qpn(), QKEY);
         let request = SendRequest { wr_id, to, ..request(SendOp::Send, &[]) };
@@ -277,7 +276,7 @@ fn a_message_whose_address_handle_is_gone_fails_and_sending_recovers() {
     assert_eq!(payload(&net.received(2).unwrap().1), b"again");
 }
 
-/// The first message's path closes while the queue pair still stands on it.
+/// The first message's path closes while the queue pair is still on it.
 #[test]
 fn a_path_that_closes_under_a_waiting_message_leaves_nothing_behind() {
     let net = DatagramNet::new(2);
@@ -304,12 +303,12 @@ fn management_datagrams_reach_queue_pair_one_with_their_own_q_key() {
         host.post_recv_on(gsi, 11, &[host.sge(0, 40 + 256)]);
     }
     let ah = net.hosts[0].ah(net.hosts[1].address);
-    // From an ordinary queue pair: the key is privileged, so its own goes out and is wrong.
+    // The key is privileged, so an ordinary queue pair sends its own key, which is wrong here.
     net.post_send(0, 1, to_qp(ah, Qpn::masked(1), QKey::GSI), &[0; 256]).unwrap();
     net.run();
     assert_eq!(net.counter(1, Counter::DropWrongQkey), 1);
     let host = &net.hosts[0];
-    // Nor can it be given the key.
+    // The queue pair cannot be given the key either.
     let rts = host.device.query_qp(host.qp).unwrap();
     let privileged = QpAttr { qkey: QKey::GSI, ..rts };
     let error =

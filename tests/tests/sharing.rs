@@ -1,10 +1,12 @@
-//! Processes on one address that die and come back while the others go on, byte by byte.
+//! Processes on one address that are killed and started again while the others exchange verified
+//! messages.
 //!
-//! `URXE_SHARING_KILLS=200 URXE_SHARING_SEED=7 cargo test -p urxe-tests --test sharing`: how many
-//! are killed, and from which seed it is chosen whom. Without, some, from a seed that is printed.
+//! `URXE_SHARING_KILLS=200 URXE_SHARING_SEED=7 cargo test -p urxe-tests --test sharing` sets the
+//! number of killed processes and the seed of their choice. The defaults are a few processes and a
+//! printed seed.
 //!
-//! What needs `::1` for itself, or to be several users, is ignored but by `cargo xtask namespace`,
-//! in a network namespace.
+//! Tests that need `::1` exclusively, or several users, are ignored except by `cargo xtask
+//! namespace`, in a network namespace.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +23,7 @@ use urxe_tests::process::KillOnDrop;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A process that `urxe-member` runs in.
+/// A process that runs `urxe-member`.
 struct Member {
     child: KillOnDrop,
     commands: ChildStdin,
@@ -61,7 +63,7 @@ impl Member {
         writeln!(self.commands, "{line}").unwrap();
     }
 
-    /// The next answer, which must begin with `word`; what follows it.
+    /// Reads the next reply, which must begin with `word`. Returns the rest.
     fn read_reply(&self, word: &str) -> String {
         let line = self.answers.recv_timeout(TIMEOUT).expect("the member says nothing");
         let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("{line:?} instead of {word}"));
@@ -73,7 +75,8 @@ impl Member {
         self.read_reply(word)
     }
 
-    /// Messages of these pairs, whatever became of others, from an answer to `status`.
+    /// Returns the message counts of these pairs from a reply to `status`. Other pairs may have
+    /// failed.
     fn living(&self, names: &[u64]) -> Vec<(u64, u64)> {
         let status = self.read_reply("status");
         let pairs = status.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
@@ -94,13 +97,13 @@ impl Member {
 struct Processes {
     address: IpAddr,
     members: Vec<Option<Member>>,
-    /// The name of the pair of two members, the lower one first.
+    /// The name of the pair of two members, of which the lower index is first.
     pairs: BTreeMap<(usize, usize), u64>,
     names: u64,
 }
 
 impl Processes {
-    /// Each paired with each.
+    /// Starts members, and pairs each with each.
     fn new(address: IpAddr, members: usize) -> Self {
         let mut processes = Self::without_pairs(address, members);
         let pairs: Vec<_> = (0..members).flat_map(|b| (0..b).map(move |a| (a, b))).collect();
@@ -108,7 +111,7 @@ impl Processes {
         processes
     }
 
-    /// None paired with any.
+    /// Starts members without pairs.
     fn without_pairs(address: IpAddr, members: usize) -> Self {
         let start = |_| Some(Member::start(address));
         let members = (0..members).map(start).collect();
@@ -123,15 +126,15 @@ impl Processes {
         (0..self.members.len()).filter(|&index| self.members[index].is_some()).collect()
     }
 
-    /// A member starts and is paired with all that are there.
+    /// Starts a member and pairs it with all running ones.
     fn start_again(&mut self, index: usize) {
         self.members[index] = Some(Member::start(self.address));
         let others = self.running().into_iter().filter(|&other| other != index);
         self.pair(&others.map(|other| (other, index)).collect::<Vec<_>>());
     }
 
-    /// Connects members; each pair's second sends first. All are told at once, since a busy member
-    /// is slow to listen.
+    /// Connects members; the second of each pair sends first. All get their commands at once,
+    /// because a busy member is slow to read them.
     fn pair(&mut self, pairs: &[(usize, usize)]) {
         let named: Vec<_> = (self.names..).zip(pairs.iter().copied()).collect();
         self.names += pairs.len() as u64;
@@ -155,7 +158,7 @@ impl Processes {
         self.pairs.extend(named.iter().map(|&(name, (a, b))| ((a.min(b), a.max(b)), name)));
     }
 
-    /// SIGKILL, in the middle of whatever it does. The others take notice when they are told.
+    /// Kills a member by SIGKILL at any moment. The others drop its pairs by a later command.
     fn kill(&mut self, index: usize) {
         self.members[index] = None;
     }
@@ -173,12 +176,13 @@ impl Processes {
         alive.iter().for_each(|(end, _)| drop(self.member(*end).read_reply("ok")));
     }
 
-    /// Waits until every pair has exchanged more messages; each was verified by the one who got it.
+    /// Waits until every pair has exchanged more messages, each verified by its receiver.
     fn wait_for_progress(&mut self, what: &str) {
         self.wait_for_progress_except(&[], what);
     }
 
-    /// The same, while the peers of some are dead and nobody has been told.
+    /// Waits for all pairs without a killed member, before the others have dropped the pairs of the
+    /// killed ones.
     fn wait_for_progress_except(&mut self, killed: &[usize], what: &str) {
         let is_living = |(a, b): &(usize, usize)| !killed.contains(a) && !killed.contains(b);
         let living: Vec<u64> =
@@ -206,7 +210,7 @@ impl Processes {
         slots
     }
 
-    /// When everybody is gone, nothing is left.
+    /// Ends all members, and checks that nothing remains.
     fn end(mut self) {
         self.members.clear();
         assert_eq!(sharers(self.address, 0), []);
@@ -219,7 +223,7 @@ fn number(variable: &str, default: u64) -> u64 {
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
 }
 
-/// An address that no other test uses.
+/// Returns an address that no other test uses.
 fn address(of_test: u8) -> IpAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     IpAddr::V4(Ipv4Addr::new(127, 96 + of_test, high, low.max(1)))
@@ -247,7 +251,7 @@ fn kill_and_restart(address: IpAddr, usual_kills: u64) {
     processes.wait_for_progress("at first");
     let mut left = kills;
     while left > 0 {
-        // Sometimes several at once, the first one as well as any other.
+        // Sometimes several at once, including the first one.
         let mut killed = processes.running();
         for at in (1..killed.len()).rev() {
             killed.swap(at, rng.below(at as u64 + 1) as usize);
@@ -303,7 +307,7 @@ fn two_deaths(address: IpAddr, order: [usize; 2]) {
         processes.drop_pairs_of(index);
     }
     processes.wait_for_progress("after two deaths");
-    // The lowest free slot first.
+    // The lowest free slot is taken first.
     processes.start_again(order[0]);
     assert_eq!(usize::from(processes.member(order[0]).slot), order[0].min(order[1]));
     processes.start_again(order[1]);
@@ -335,8 +339,8 @@ fn a_member_that_is_stopped_keeps_its_slot_and_newcomers_come_in_elsewhere() {
     assert_eq!((first.slot, second.slot, third.slot), (0, 1, 2));
 }
 
-/// Domains are a process's and a device's: nobody reaches another process's queues, and who makes
-/// one on another device is nobody's other.
+/// A domain belongs to one process and one device. No process reaches another process's queues, and
+/// the same file on another device gives another domain.
 #[test]
 fn an_xrc_domain_of_a_file_belongs_to_one_process_on_each_device() {
     const CREATE: u32 = 0o100;
@@ -352,19 +356,19 @@ fn an_xrc_domain_of_a_file_belongs_to_one_process_on_each_device() {
     assert_eq!(request(&mut second, 0), unsupported);
     assert_eq!(request(&mut second, CREATE | EXCLUSIVE), unsupported);
     assert_eq!(request(&mut elsewhere, CREATE | EXCLUSIVE), "open");
-    // With O_CREAT alone each has its own, and a target in it.
+    // With O_CREAT alone, each process has a domain of its own, and a target in it.
     assert_eq!(request(&mut second, CREATE), "open");
     let target = first.request("target", "target");
     assert_eq!(first.request(&format!("open_target {target}"), "target"), "open");
     assert_eq!(second.request(&format!("open_target {target}"), "target"), unsupported);
-    // It goes with its process, however that ends.
+    // The domain ends with its process, even a killed one.
     first.child.kill().unwrap();
     first.child.wait().unwrap();
     let mut third = Member::start(address(20));
     assert_eq!(request(&mut third, CREATE | EXCLUSIVE), "open");
 }
 
-/// Eight pairs, each with four connections, and nobody comes or goes.
+/// Eight pairs, each with four connections, while no process starts or ends.
 #[test]
 fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
     let mut processes = Processes::without_pairs(address(6), 16);
@@ -384,7 +388,7 @@ fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
     processes.end();
 }
 
-/// Brings loopback up, in a namespace where nobody else uses it.
+/// Brings loopback up, in a namespace without other users.
 fn own_namespace() {
     let interfaces = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let others =
@@ -396,7 +400,7 @@ fn own_namespace() {
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
 }
 
-/// Whether this is root of all users, not of itself alone.
+/// Returns whether this process is root of all users, not only of a user namespace.
 fn can_be_others() -> bool {
     let users = std::fs::read_to_string("/proc/self/uid_map").unwrap();
     let mut counts =
@@ -414,7 +418,7 @@ fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_t
         println!("not tried: needs root outside of a user namespace");
         return;
     }
-    // Where every user can run it.
+    // A path where every user can run the program.
     let place = tempfile::tempdir().unwrap();
     let program = place.path().join("urxe-member");
     std::fs::copy(env!("CARGO_BIN_EXE_urxe-member"), &program).unwrap();
@@ -436,16 +440,16 @@ fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_t
         let owner =
             format!("process {} (urxe-member) of user {}", owners[other].child.id(), USERS[other]);
         assert!(error.contains(&owner) && error.contains("; 127."), "{error}");
-        // The address that it names does work.
+        // The address in the message works.
         let free =
             error.rsplit("; ").next().and_then(|rest| rest.strip_suffix(" is free")).unwrap();
         assert_eq!(start(USERS[n], free.parse().unwrap()).read_reply("slot"), "0");
     }
 }
 
-/// Prints how long two members wait for each other's messages while others come and go, there and
-/// elsewhere. Processes that start take the processor from others in any case; what counts is the
-/// difference.
+/// Prints how long two members wait for each other's messages while other processes start and end,
+/// on the same address and on another one. Starting processes takes processor time in any case; the
+/// difference is the result.
 #[test]
 #[ignore = "prints times: cargo test -p urxe-tests --test sharing -- --ignored --nocapture joining"]
 fn cost_of_joining_and_leaving_for_other_processes() {
@@ -469,7 +473,7 @@ fn cost_of_joining_and_leaving_for_other_processes() {
                 };
                 let mut member = Member::start(at);
                 if visitor % 2 == 0 {
-                    // In good order; else it is killed.
+                    // Every second visitor ends regularly, the others are killed.
                     member.request("end", "ok");
                     member.child.wait().unwrap();
                 }

@@ -1,6 +1,5 @@
-//! What an XRC queue pair sends is what another implementation makes of the same values: scapy
-//! 2.8.0, whose frames and how they were made stand in `wire/tests/scapy.rs`. ICRCs are compared
-//! there, since they cover the ports.
+//! Packets of an XRC queue pair, compared with those of scapy 2.8.0 for the same values.
+//! `wire/tests/scapy.rs` explains the frames, and compares their ICRCs, which cover the ports.
 
 use std::net::Ipv4Addr;
 
@@ -14,12 +13,12 @@ use urxe_test_support::wire::Wire;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Gid, Psn, Qpn, Rkey};
 
-/// From BTH to pad.
+/// The bytes from BTH to pad.
 const XRC_SEND: &str = "a410ffff00000023800000010000034578726373656e6400";
 const XRC_WRITE: &str =
     "ab20ffff00000024800000020000034500007f00112233440000123400000006deadbeef77696e646f770000";
 
-/// The one packet that a queue pair connected to `peer` sends first.
+/// Returns the first packet of a queue pair that is connected to `peer`.
 fn packet(peer: u32, psn: u32, op: SendOp, data: &[u8]) -> String {
     let (own, other) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 7));
     let config = DeviceConfig::new(vec![Gid::from_ip(own.into())], 1);

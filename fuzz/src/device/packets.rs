@@ -1,4 +1,4 @@
-//! Packets as a peer could send them.
+//! Packets that a peer could send.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -18,20 +18,20 @@ use crate::headers::ext;
 /// The services of queue pairs.
 const SERVICES: [Service; 4] = [Service::Rc, Service::Uc, Service::Ud, Service::Xrc];
 
-/// A request that the device sent.
+/// A request that the device has sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// By which queue pair (its place in the scenario).
+    /// The index of the queue pair in the scenario.
     pub qp: usize,
-    /// Its opcode.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Its PSN.
+    /// The PSN.
     pub psn: Psn,
-    /// READ: how many bytes were asked for.
+    /// The length of a READ, in bytes.
     pub dma_len: u32,
 }
 
-/// This packet with an ICRC, right unless `broken`.
+/// Appends an ICRC, which is correct unless `broken`.
 pub fn with_icrc(
     from: IpAddr,
     to: IpAddr,
@@ -50,7 +50,7 @@ pub fn with_icrc(
     packet
 }
 
-/// A packet of these headers.
+/// Returns a packet with these headers.
 fn emit(
     from: IpAddr,
     to: IpAddr,
@@ -65,8 +65,8 @@ fn emit(
     with_icrc(from, to, bytes, identification, broken)
 }
 
-/// A packet of the plan. Its flags: 0 A, 1 SE, 2 F, 3 B, 4 M; all of 5 to 7 break the ICRC, of 8 to
-/// 10 the P_Key, of 11 to 13 the source address, 14 and 15 the QPN.
+/// Builds a packet of the plan. Flag bits: 0 A, 1 SE, 2 F, 3 B, 4 M. All of bits 5 to 7 break the
+/// ICRC, 8 to 10 the P_Key, 11 to 13 the source address, 14 and 15 the QPN.
 pub fn build(scenario: &Scenario, packet: &Packet, identification: u16) -> PacketRun {
     let qp = scenario.qp_of(packet.qp);
     static ALL: LazyLock<Vec<Opcode>> = LazyLock::new(|| Opcode::all().collect());
@@ -89,7 +89,7 @@ pub fn build(scenario: &Scenario, packet: &Packet, identification: u16) -> Packe
         far @ 120..=127 => near.add((i32::from(far) - 119) as u32 * 20_000),
         by => Psn::new(near.value().wrapping_add(by as i32 as u32)),
     };
-    // One in eight goes to a group, or says so.
+    // One in eight goes to a group, or names the group's queue pair number.
     let (to, is_for_group) = match packet.values.compare >> 3 & 0x3f {
         odd @ 0..8 => (GROUPS[odd as usize % GROUPS.len()], odd != 7),
         8 => (scenario.address(), true),
@@ -144,7 +144,7 @@ pub fn build(scenario: &Scenario, packet: &Packet, identification: u16) -> Packe
     emit(from, to, &repr, &payload, identification, all(0x00e0))
 }
 
-/// What a good peer answers, `skip` responses of a READ left out.
+/// Returns the responses of a correct peer, without the first `skip` responses of a READ.
 pub fn answers(
     scenario: &Scenario,
     request: &Request,
@@ -165,7 +165,7 @@ pub fn answers(
     match request.opcode.info().kind {
         Kind::ReadRequest if !acknowledge => {
             let count = dma_len.div_ceil(scenario.mtu as u32).max(1);
-            // A few at a time: another step brings the rest.
+            // A few responses at a time; another step sends the rest.
             (skip.min(count)..count.min(skip + 16))
                 .map(|i| {
                     let left = dma_len - i * scenario.mtu as u32;
@@ -186,7 +186,7 @@ pub fn answers(
     }
 }
 
-/// An acknowledgement with this syndrome.
+/// Returns an acknowledgement with this syndrome.
 pub fn acknowledgement(scenario: &Scenario, request: &Request, syndrome: u8) -> PacketRun {
     let qp = &scenario.qps[request.qp];
     let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::masked(0) };
@@ -195,13 +195,13 @@ pub fn acknowledgement(scenario: &Scenario, request: &Request, syndrome: u8) -> 
     emit(qp.peer, scenario.address(), &repr, &[], 0, false)
 }
 
-/// What the device sent: checks it, and notes what answers and further requests need to know.
+/// Checks a packet that the device sent, and records the values for responses and further requests.
 pub fn note_sent(scenario: &mut Scenario, to: IpAddr, packet: &[u8], identification: u16) {
     let seed = IcrcSeed::new(scenario.address(), ROCE_PORT, to, ROCE_PORT).expect("one family");
     let view = PacketView::parse(packet).expect("what is sent parses");
     let icrc = seed.icrc(identification, true, view.without_icrc());
     assert_eq!(icrc, view.icrc(), "the ICRC of what is sent");
-    // A datagram knows the device's path MTU alone.
+    // A datagram is limited by the device's path MTU only.
     let mtu = if view.info().service == Service::Ud { MAX_PAYLOAD } else { scenario.mtu };
     assert!(view.payload_len() <= mtu, "no packet is longer than the MTU");
     assert_eq!(
@@ -212,7 +212,7 @@ pub fn note_sent(scenario: &mut Scenario, to: IpAddr, packet: &[u8], identificat
     if to.is_multicast() {
         return;
     }
-    // Every queue pair has a peer queue pair with a number of its own.
+    // The peer of every queue pair has a number of its own.
     let Some(qp) = scenario.qps.iter().position(|qp| qp.dest_qpn == view.dest_qp()) else {
         panic!("sent to {}, which is no queue pair's peer", view.dest_qp());
     };

@@ -1,4 +1,4 @@
-//! The shape of an input. Every value means something, so that no byte of an input is wasted.
+//! The form of an input. Every value is valid, so that no byte of an input is wasted.
 
 use arbitrary::Arbitrary;
 
@@ -9,18 +9,18 @@ use crate::headers::Values;
 pub struct Plan {
     /// The device and its queue pairs.
     pub setup: Setup,
-    /// What happens.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
 /// The device and its queue pairs at the start.
 #[derive(Arbitrary, Debug)]
 pub struct Setup {
-    /// Path MTU, small ones more often.
+    /// The path MTU; small ones are more frequent.
     pub mtu: u8,
-    /// READs and atomics from here.
+    /// Outstanding READs and atomics of the device.
     pub max_rd_atomic: u8,
-    /// READs and atomics from the peer.
+    /// Outstanding READs and atomics of the peer.
     pub max_dest_rd_atomic: u8,
     /// Retries, modulo 8.
     pub retry_cnt: u8,
@@ -28,101 +28,101 @@ pub struct Setup {
     pub rnr_retry: u8,
     /// Local ACK timeout, modulo 32.
     pub timeout: u8,
-    /// What peers may do through the queue pairs; 0 is everything.
+    /// The access flags of the queue pairs; 0 stands for all.
     pub access: u8,
-    /// First PSNs: near the wrap, or far from it.
+    /// The first PSNs: near the wrap, or far from it.
     pub psn: u8,
-    /// Entries of the completion queue: few, or enough for everything.
+    /// Whether the completion queue has few entries, or enough for everything.
     pub small_cq: bool,
-    /// Completions for all sends.
+    /// Whether all sends are signalled.
     pub sq_sig_all: bool,
-    /// Packets of one run, 1 for a port without GSO.
+    /// The maximum number of packets in a run, 1 for a port without GSO.
     pub max_run_segments: u8,
-    /// Bytes of responses that may be asked for at once, in KiB.
+    /// The maximum of outstanding response bytes, in KiB.
     pub read_budget_kib: u8,
-    /// State of each queue pair.
+    /// The state of each queue pair.
     pub states: [u8; 3],
-    /// Which peer each queue pair has; the upper five bits: of which services they are.
+    /// The peer of each queue pair; the upper five bits select the services.
     pub peers: u8,
 }
 
-/// One step.
+/// A step of a plan.
 #[derive(Arbitrary, Debug)]
 pub enum Step {
-    /// A packet comes.
+    /// Receives a packet.
     Packet(Packet),
-    /// Several packets come together.
+    /// Receives several packets together.
     Run(Vec<Packet>),
-    /// Bytes come as a packet, with a right ICRC behind them.
+    /// Receives any bytes as a packet, with a correct ICRC behind them.
     Bytes { from: u8, bytes: Vec<u8> },
-    /// The right answer to a request that was sent comes; `nth` counts back from the last.
+    /// Receives the right response to a request; `nth` counts back from the last request.
     Answer { nth: u8, acknowledge: bool, skip: u8 },
-    /// An acknowledgement of any syndrome comes for a request that was sent.
+    /// Receives an acknowledgement with any syndrome for a request.
     Acknowledge { nth: u8, syndrome: u8 },
-    /// Time passes: 2^(`exponent` mod 40) ns, or until the next deadline.
+    /// Lets time pass: 2^(`exponent` mod 40) ns, or until the next deadline.
     Wait { exponent: u8, to_deadline: bool },
-    /// What is due is done.
+    /// Handles expired timers.
     Timeouts,
-    /// What can be sent is sent.
+    /// Transmits pending packets.
     Transmit,
-    /// Send work requests are posted, as one list.
+    /// Posts send work requests as one list.
     PostSend { qp: u8, requests: Vec<Send> },
-    /// Receive work requests are posted.
+    /// Posts receive work requests.
     PostRecv { qp: u8, count: u8, place: Place, second: Option<Place> },
-    /// The queue pair is modified.
+    /// Modifies the queue pair.
     Modify { qp: u8, how: u8, value: u8 },
-    /// A region is deregistered, or registered again.
+    /// Deregisters a region, or registers it again.
     Region { nr: u8 },
-    /// A queue pair is destroyed, or created again.
+    /// Destroys a queue pair, or creates it again.
     QueuePair { qp: u8, connect: bool },
-    /// Completions are polled.
+    /// Polls all completions.
     Poll,
 }
 
-/// A piece of memory: a region and a place in it, which may hang over its end.
+/// A range in a region, which may extend beyond its end.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Place {
-    /// Which region; its upper bits break the key.
+    /// The region; its upper bits break the key.
     pub region: u8,
-    /// Where.
+    /// The offset.
     pub offset: u16,
-    /// How long.
+    /// The length.
     pub length: u16,
 }
 
 /// A send work request.
 #[derive(Arbitrary, Debug)]
 pub struct Send {
-    /// Operation.
+    /// The operation.
     pub op: u8,
-    /// Flags.
+    /// The flags.
     pub flags: u8,
-    /// Local memory.
+    /// The local memory.
     pub local: Place,
-    /// Second piece of local memory.
+    /// A second piece of local memory.
     pub second: Option<Place>,
-    /// The peer's memory.
+    /// The place in the peer's memory.
     pub remote: u16,
-    /// Operands.
+    /// The operands.
     pub operand: u8,
 }
 
 /// A packet.
 #[derive(Arbitrary, Debug)]
 pub struct Packet {
-    /// For which queue pair.
+    /// The queue pair.
     pub qp: u8,
-    /// Which opcode: of RC, but for high values.
+    /// The opcode: of the queue pair's service, except for high values.
     pub opcode: u8,
-    /// How far from the expected PSN; the extremes are farther.
+    /// The distance from the expected PSN; the extreme values are farther.
     pub psn: i8,
-    /// A, SE, F, B, M and what is to be wrong: ICRC, P_Key, source, QPN.
+    /// The bits A, SE, F, B, M, and the intended faults: ICRC, P_Key, source, QPN.
     pub flags: u16,
-    /// Where RETH and AtomicETH point.
+    /// The range of RETH and AtomicETH.
     pub place: Place,
-    /// Whether the RETH's length is right for the payload, or `place`'s.
+    /// Whether the RETH's length is that of `place` instead of the payload's.
     pub own_length: bool,
-    /// Payload: a multiple of the MTU, or few bytes.
+    /// The payload: a multiple of the MTU, or a few bytes.
     pub payload: u8,
     /// The other header fields.
     pub values: Values,

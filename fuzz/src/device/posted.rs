@@ -1,31 +1,31 @@
-//! What must hold of completions.
+//! The properties of completions.
 
 use std::collections::VecDeque;
 
 use urxe_stack::cq::{Completion, WcStatus};
 
-/// What was posted to one queue pair and has not completed.
+/// The work requests of one queue pair that have not completed.
 #[derive(Default)]
 pub struct Posted {
     sends: VecDeque<(u64, bool)>,
     recvs: VecDeque<u64>,
-    /// A send, or a receive, completed in error: only flushes may follow.
+    /// Whether a send, or a receive, completed in error, so that only flushes may follow.
     send_failed: bool,
     recv_failed: bool,
 }
 
 impl Posted {
-    /// A send was posted; `signalled`: its success is reported.
+    /// Records a posted send. `signalled`: its success is reported.
     pub fn send(&mut self, wr_id: u64, signalled: bool) {
         self.sends.push_back((wr_id, signalled));
     }
 
-    /// A receive was posted.
+    /// Records a posted receive.
     pub fn recv(&mut self, wr_id: u64) {
         self.recvs.push_back(wr_id);
     }
 
-    /// A completion of this queue pair came.
+    /// Checks a completion of this queue pair.
     pub fn completed(&mut self, c: &Completion) {
         if c.opcode.is_receive() && self.recvs.contains(&c.wr_id) {
             let oldest = self.recvs.pop_front();
@@ -49,13 +49,13 @@ impl Posted {
         self.send_failed |= !c.status.is_success();
     }
 
-    /// SQE to RTS: what is posted from now on may succeed.
+    /// Records a transition from SQE to RTS, after which sends may succeed again.
     pub fn sending_recovered(&mut self) {
         self.send_failed = false;
     }
 
-    /// The queue pair is in error and everything was polled: nothing may be left that had to
-    /// complete.
+    /// Checks a queue pair in error after all completions were polled: no work request may remain
+    /// that must complete.
     pub fn must_be_flushed(&self) {
         assert!(self.recvs.is_empty(), "receives were not flushed: {:?}", self.recvs);
         assert!(
@@ -70,7 +70,7 @@ impl Posted {
         self.recvs.len()
     }
 
-    /// RESET: what was posted is forgotten.
+    /// Records a transition to RESET, which discards all work requests.
     pub fn reset(&mut self) {
         *self = Self::default();
     }

@@ -1,4 +1,4 @@
-//! The device, its memory and its program, and how a plan is played.
+//! The device, its memory and its program, and the execution of a plan.
 
 mod memory;
 mod network;
@@ -27,22 +27,22 @@ const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
 const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
 
-/// A plan longer than this teaches nothing more.
+/// The maximum number of executed steps.
 const MAX_STEPS: usize = 400;
 
-/// A queue pair of the program, and what its peer needs to know.
+/// A queue pair of the program, and the values that its peer needs.
 pub struct QueuePair {
     handle: Option<QpHandle>,
     pub kind: Kind,
     pub qpn: Qpn,
     pub dest_qpn: Qpn,
     pub peer: IpAddr,
-    /// PSN that it expects next, as far as its answers tell.
+    /// The next PSN that the queue pair expects, as far as its responses show.
     pub expected: Psn,
-    /// PSN of the last request that it sent.
+    /// The PSN of the last request that the queue pair sent.
     pub last_sent: Psn,
     posted: Posted,
-    /// Which groups it is attached to.
+    /// Whether the queue pair is attached, by group.
     groups: [bool; GROUPS.len()],
 }
 
@@ -51,16 +51,16 @@ pub struct Scenario {
     buffer: Arc<Buffer>,
     offsets: [usize; REGIONS.len()],
     regions: [Option<Mr>; REGIONS.len()],
-    /// Keys as they were at first: wrong ones after a deregistration.
+    /// The first keys of the regions, which are invalid after a deregistration.
     keys: [u32; REGIONS.len()],
     /// The region under the window.
     under_window: Option<Mr>,
     pds: [PdId; 2],
     cq: Arc<Cq>,
     cq_lost: bool,
-    /// Taken apart at the end alone.
+    /// Taken only at the end.
     shared: Option<Shared>,
-    /// Receives of the shared queues that have not completed.
+    /// Receives in the shared queues that have not completed.
     in_shared: BTreeSet<u64>,
     pub qps: Vec<QueuePair>,
     pub requests: Vec<Request>,
@@ -128,7 +128,7 @@ impl Scenario {
             let nr = nr as usize;
             scenario.create(nr);
             let states = [QpState::Rts, QpState::Rtr, QpState::Sqd, QpState::Init, QpState::Err];
-            // RTS is where most happens.
+            // Most plans start in RTS.
             scenario.bring_to(nr, states[usize::from(setup.states[nr]).saturating_sub(128) % 5]);
         }
         for nr in 0..REGIONS.len() {
@@ -147,7 +147,7 @@ impl Scenario {
         self.device.counters().value(counter)
     }
 
-    /// How many receives have not completed.
+    /// Returns the number of receives that have not completed.
     #[cfg(test)]
     pub fn receives(&self) -> usize {
         self.in_shared.len() + self.qps.iter().map(|qp| qp.posted.receives()).sum::<usize>()
@@ -232,7 +232,7 @@ impl Scenario {
         self.shared.as_ref().expect("it is there until the end")
     }
 
-    /// The number that XRC packets to a target name.
+    /// Returns the queue number in XRC packets to a target.
     pub fn xrc_srq(&self) -> u32 {
         self.shared().srqs[1].id().0
     }
@@ -288,7 +288,7 @@ impl Scenario {
     }
 }
 
-/// The attributes that all queue pairs of a plan have.
+/// Returns the attributes of all queue pairs of a plan.
 fn attributes(setup: &Setup) -> QpAttr {
     let access = Access::from_bits_truncate(u32::from(setup.access)) & REMOTE;
     let first = if setup.psn < 128 { 0x00ff_fff8 } else { u32::from(setup.psn) << 12 };

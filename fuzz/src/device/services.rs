@@ -1,4 +1,4 @@
-//! Which services the queue pairs of a plan have.
+//! The services of a plan's queue pairs.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use urxe_wire::{QKey, Qpn};
 /// The Q_Key of every datagram queue pair.
 pub const QKEY: QKey = QKey(0x0bad_cafe);
 
-/// Groups that datagram queue pairs may be attached to.
+/// Multicast groups for datagram queue pairs.
 pub const GROUPS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)), IpAddr::V4(Ipv4Addr::new(224, 9, 8, 7))];
 
-/// A queue pair's service, and whether its receives come from the shared queue.
+/// A queue pair's service, and whether its receives are in the shared queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     pub qp_type: QpType,
@@ -36,11 +36,11 @@ const fn shared(qp_type: QpType) -> Kind {
     Kind { qp_type, is_shared: true }
 }
 
-/// The ends of XRC: the target takes from the domain's queue.
+/// The ends of XRC: the target uses the domain's queue.
 const XRC: [Kind; 2] = [own(QpType::XrcSend), shared(QpType::XrcRecv)];
 const RC: Kind = own(QpType::Rc);
 
-/// The three queue pairs of a plan: mostly reliable connections.
+/// Returns the three queue pairs of a plan: mostly reliable connections.
 pub fn kinds(choice: u8) -> [Kind; 3] {
     match choice % 32 {
         20 => [own(QpType::Uc), RC, RC],
@@ -58,10 +58,10 @@ pub fn kinds(choice: u8) -> [Kind; 3] {
     }
 }
 
-/// What the queue pairs share.
+/// The objects that the queue pairs share.
 pub struct Shared {
     xrcd: Arc<Xrcd>,
-    /// For the connections and datagrams; for XRC.
+    /// The queue of connections and datagrams, and the queue of XRC.
     pub srqs: [Arc<Srq>; 2],
     ahs: Vec<AhHandle>,
 }
@@ -82,7 +82,7 @@ impl Shared {
         Self { xrcd, srqs, ahs }
     }
 
-    /// The queue that a queue pair of this kind takes from.
+    /// Returns the shared receive queue of a queue pair of this kind.
     pub fn srq(&self, kind: Kind) -> Option<&Arc<Srq>> {
         kind.is_shared.then(|| &self.srqs[usize::from(kind.qp_type == QpType::XrcRecv)])
     }
@@ -105,13 +105,13 @@ impl Shared {
         device.create_qp(&init).expect("there are many")
     }
 
-    /// Whom a message is for; `which` picks among those there are.
+    /// Returns the destination of a message; `which` selects among the possible ones.
     pub fn destination(&self, qp_type: QpType, peer: Qpn, which: u8) -> Destination {
         match qp_type {
             QpType::Ud => {
                 let nr = usize::from(which >> 4) % self.ahs.len();
                 let qkey = if which & 0x30 == 0x30 { QKey(0x8000_0000) } else { QKEY };
-                // One in eight names the wrong number for its address.
+                // One in eight has the wrong queue pair number for its address.
                 let is_group = nr >= self.ahs.len() - GROUPS.len();
                 let qpn = if is_group == (which & 7 != 7) { Qpn::MULTICAST } else { peer };
                 Destination::Datagram { ah: self.ahs[nr], qpn, qkey }
@@ -121,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// Gives everything back; the queue pairs are gone.
+    /// Removes all objects after the queue pairs were destroyed.
     pub fn end(self, device: &Device) {
         let Self { xrcd, srqs, ahs } = self;
         ahs.iter().for_each(|ah| device.destroy_ah(*ah).expect("it exists"));

@@ -1,4 +1,4 @@
-//! The program's buffer: regions with gaps between them, and what of it may never change.
+//! The program's buffer: regions with gaps between them, and the parts that must never change.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use super::Scenario;
 use crate::device::plan::Place;
 
 pub(super) const GAP: usize = 512;
-/// What each region grants, and whether it is of the queue pairs' domain. Those behind the ordinary
-/// ones are special.
+/// Length and access rights of each region, and whether it belongs to the queue pairs' domain. The
+/// last ones are special.
 pub(super) const REGIONS: [(usize, Access, bool); 7] = [
     (10 << 10, Access::LOCAL_WRITE.union(REMOTE), true),
     (4 << 10, Access::REMOTE_READ, true),
@@ -21,28 +21,28 @@ pub(super) const REGIONS: [(usize, Access, bool); 7] = [
     (9000, Access::LOCAL_WRITE.union(REMOTE), true),
     (4 << 10, REMOTE, true),
 ];
-/// A fast-registration region, whose key peers and work requests may take away.
+/// The index of a fast-registration region, whose key peers and work requests may invalidate.
 pub(super) const FAST: usize = 5;
-/// A window, over a region of its own.
+/// The index of a window over a region of its own.
 pub(super) const WINDOW: usize = 6;
 pub(super) const REMOTE: Access =
     Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
-/// Regions that nobody may ever change, beside the gaps.
+/// Regions that must never change, besides the gaps.
 pub(super) const CONSTANT: [usize; 2] = [1, 3];
 
-/// What the buffer holds at first.
+/// The initial contents of the buffer.
 pub(super) static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
     (0..64usize << 10).map(|at| (at.wrapping_mul(167) >> 3) as u8 ^ 0xc3).collect()
 });
 
 impl Scenario {
-    /// Address, length and key that a place means.
+    /// Returns the address, length and key of a place.
     pub fn remote(&self, place: Place) -> (u64, u32, u32) {
         let nr = usize::from(place.region % 8) % REGIONS.len();
         let key = self.keys[nr] ^ if place.region > 240 { u32::from(place.region) } else { 0 };
         let base = self.buffer.addr() as u64 + self.offsets[nr] as u64;
         let offset = u64::from(place.offset) % (REGIONS[nr].0 as u64 + 64);
-        // Mostly aligned, now and then before the region.
+        // Mostly aligned, sometimes before the region.
         let offset = if place.offset & 7 == 5 { offset } else { offset & !7 };
         let addr = if place.offset > 0xff00 { base.wrapping_sub(offset) } else { base + offset };
         (addr, u32::from(place.length), key)
@@ -53,7 +53,7 @@ impl Scenario {
         Sge { addr, length: length % 12_000, lkey: Lkey(key) }
     }
 
-    /// A bind of the window to all of its region.
+    /// Returns a bind of the window to all of its region.
     pub(super) fn bind(&self, new_rkey: Rkey) -> Bind {
         let (region, addr) = self.under_window.map_or((Lkey(0), 0), |mr| (mr.lkey, mr.iova));
         let (length, access, _) = REGIONS[WINDOW];
@@ -97,7 +97,8 @@ impl Scenario {
                 .expect("a good region");
         }
         if nr == WINDOW {
-            // Of the first queue pair, or, without one, of the whole domain.
+            // The first queue pair's window, or, without a queue pair, a window of the whole
+            // domain.
             let qpn = self.qps[0].handle.map(|handle| handle.qpn());
             let kind = if qpn.is_some() { MwType::Type2 } else { MwType::Type1 };
             self.under_window = Some(mr);

@@ -1,4 +1,4 @@
-//! What comes from the network and what goes out.
+//! Received and sent packets.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ impl Scenario {
         self.wire.deliver(&self.device, self.now, run);
     }
 
-    /// Packets of one source to one address that arrive together, as far as they are equally long.
+    /// Receives packets together that have the same source, destination and length.
     pub(super) fn receive_run(&mut self, list: &[Packet]) {
         let mut run: Option<PacketRun> = None;
         let mut count = 0;

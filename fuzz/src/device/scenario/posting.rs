@@ -1,4 +1,4 @@
-//! Work requests that the program posts.
+//! Work requests of the program.
 
 use urxe_stack::memory::Bind;
 use urxe_stack::qp::work_request::{
@@ -63,7 +63,7 @@ impl Scenario {
         self.shared().destination(qp.kind.qp_type, qp.dest_qpn, which)
     }
 
-    /// A work request that sends nothing, on the special regions or whatever has `key`.
+    /// Returns a local work request on the special regions or on the object with `key`.
     fn local_op(&mut self, send: &Send, key: Rkey) -> SendOp {
         let next = |key: u32| key & !0xff | u32::from(send.operand);
         match send.op % 3 {

@@ -1,4 +1,4 @@
-//! Queue pairs as they come, change and go.
+//! Creation, transitions and destruction of queue pairs.
 
 use urxe_stack::device::DestroyQpError;
 use urxe_stack::memory::Access;
@@ -57,7 +57,7 @@ impl Scenario {
         let ah = address_vector(qp.peer);
         let attr = QpAttr { qp_state: state, dest_qp_num: qp.dest_qpn, ah, ..self.attr };
         let was = self.state(nr);
-        // What the service has of them; and what it needs besides.
+        // The attributes that the service supports, and those that it requires.
         let known = was.and_then(|was| transition::attributes(was, state, qp.kind.qp_type));
         let bits = match known {
             Some(known) if qp.kind.qp_type != QpType::Rc => {
@@ -72,7 +72,7 @@ impl Scenario {
         changed
     }
 
-    /// From RESET through the states.
+    /// Brings a queue pair from RESET through the states.
     pub(super) fn bring_to(&mut self, nr: usize, state: QpState) {
         let qp_type = self.qps[nr].kind.qp_type;
         let states = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
@@ -94,7 +94,8 @@ impl Scenario {
         self.go(nr, state, QpAttrMask::empty());
     }
 
-    /// Attaches it to a group, or detaches it. A datagram queue pair can always, no other ever can.
+    /// Attaches a queue pair to a group, or detaches it. A datagram queue pair always can, others
+    /// never.
     fn toggle_membership(&mut self, nr: usize, group: usize) {
         let qp = &mut self.qps[nr];
         let Some(handle) = qp.handle else { return };
@@ -125,7 +126,7 @@ impl Scenario {
             1 => drop(self.go(nr, QpState::Rts, M::empty())),
             2 => drop(self.go(nr, QpState::Err, M::empty())),
             3 => {
-                // What completed before stays in the completion queue.
+                // Earlier completions stay in the completion queue.
                 self.transmit();
                 self.poll();
                 if self.go(nr, QpState::Reset, M::empty()) {
@@ -139,7 +140,7 @@ impl Scenario {
                 self.bring_to(nr, QpState::Rts);
             }
             5 => {
-                // Another path, as far as it can be changed.
+                // Another path, as far as the path can be changed.
                 let old = self.qps[nr].peer;
                 self.qps[nr].peer = PEERS[usize::from(value) % 2].into();
                 if !self.go(nr, QpState::Sqd, M::AV) {

@@ -88,10 +88,10 @@ impl Model {
         create: bool,
         exclusive: bool,
     ) -> Result<usize, Errno> {
-        let expect_equal = |domain: &Domain| {
+        let is_same = |domain: &Domain| {
             domain.opens > 0 && domain.device == device && file.is_some() && domain.file == file
         };
-        match self.domains.iter().position(expect_equal) {
+        match self.domains.iter().position(is_same) {
             Some(_) if exclusive => return Err(Errno::INVAL),
             Some(found) if self.omitted != Some(OmittedRule::Files) => {
                 self.count("XRC: a domain shared by its file");
