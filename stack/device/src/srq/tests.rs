@@ -52,7 +52,7 @@ fn receives_are_taken_in_the_order_in_which_they_were_posted() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_index_and_the_rest_was_taken() {
+fn a_request_that_does_not_fit_is_refused_with_its_index_and_those_before_it_are_posted() {
     let srq = srq(4, 0);
     assert_eq!(post(&srq, 0..6), Err((4, PostError::QueueFull { capacity: 4 })));
     assert_eq!((srq.len(), PostError::QueueFull { capacity: 4 }.errno()), (4, libc::ENOMEM));
@@ -66,7 +66,7 @@ fn what_does_not_fit_is_refused_with_its_index_and_the_rest_was_taken() {
 
 /// IBTA 10.2.9.1.
 #[test]
-fn the_limit_is_told_once_when_the_number_falls_below_it() {
+fn the_limit_raises_one_event_when_the_number_falls_below_it() {
     let srq = srq(8, 3);
     post(&srq, 0..5).unwrap();
     for _ in 0..2 {
@@ -134,7 +134,7 @@ fn impossible_changes_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn it_is_destroyed_once_and_only_when_nobody_takes_from_it() {
+fn a_queue_is_destroyed_once_and_only_without_users() {
     let srq = Arc::new(srq(4, 0));
     post(&srq, 0..2).unwrap();
     let hold = SrqRef::new(Arc::clone(&srq)).unwrap();

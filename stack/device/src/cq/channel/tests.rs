@@ -41,7 +41,7 @@ fn queues_take_turns() {
 }
 
 #[test]
-fn the_line_needs_no_more_room_than_queues() {
+fn the_list_of_ready_queues_needs_no_more_room_than_queues() {
     let (channel, _) = counted();
     let slots: Vec<_> = (0..10).map(|cq| channel.attach(event(cq))).collect();
     let room = lock(&channel.state).ready.capacity();
@@ -56,7 +56,7 @@ fn the_line_needs_no_more_room_than_queues() {
 }
 
 #[test]
-fn a_seat_is_used_again_and_its_old_holder_is_a_stranger() {
+fn a_slot_is_reused_and_its_former_queue_has_no_effect() {
     let (channel, count) = counted();
     let old = channel.attach(event(1));
     channel.notify(old);
@@ -79,7 +79,7 @@ fn a_seat_is_used_again_and_its_old_holder_is_a_stranger() {
 }
 
 #[test]
-fn leaving_takes_only_the_own_events_along() {
+fn detaching_withdraws_only_the_events_of_that_queue() {
     let (channel, count) = counted();
     let slots = [1, 2].map(|cq| channel.attach(event(cq)));
     for _ in 0..2 {
@@ -105,7 +105,7 @@ fn acknowledging_too_much_is_acknowledging_all() {
 }
 
 #[test]
-fn a_count_whose_event_is_gone_is_void_once() {
+fn a_count_whose_event_was_withdrawn_is_void_once() {
     let channel = CompletionChannel::new(Box::new(AllTaken));
     let [leaving, staying] = [1, 2].map(|cq| channel.attach(event(cq)));
     channel.notify(leaving);

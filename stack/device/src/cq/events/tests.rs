@@ -140,7 +140,7 @@ fn each_event_taken_is_acknowledged_by_itself() {
 }
 
 #[test]
-fn a_count_is_redeemed_for_an_event_unless_it_was_withdrawn() {
+fn a_count_yields_an_event_unless_that_was_withdrawn() {
     let events = AsyncEvents::new(Box::new(AllTaken));
     let (leaving, staying) = (qp(5), qp(6));
     events.push(AsyncEvent::Qp(QpEventType::CommEst, leaving));
@@ -154,7 +154,7 @@ fn a_count_is_redeemed_for_an_event_unless_it_was_withdrawn() {
 }
 
 #[test]
-fn forgetting_waits_for_nobody() {
+fn retiring_without_wait_returns_at_once() {
     let events = AsyncEvents::new(Box::new(NoWake));
     events.push(AsyncEvent::Srq(SrqEventType::SrqErr, SrqId(1)));
     let taken = events.next_event().unwrap();

@@ -148,7 +148,7 @@ fn after_arming_for_solicited_ones_only_those_count() {
 }
 
 #[test]
-fn an_error_and_the_overrun_are_told_at_once() {
+fn an_error_and_an_overrun_cause_an_event_at_once() {
     for arm in [ArmKind::Next, ArmKind::Solicited] {
         let queue = Moderated::new(4, after(100, 60_000));
         queue.cq.arm(arm);
@@ -165,7 +165,7 @@ fn an_error_and_the_overrun_are_told_at_once() {
 }
 
 #[test]
-fn a_new_rule_holds_for_what_is_held_back_already() {
+fn new_limits_apply_to_completions_that_were_counted_already() {
     let queue = Moderated::new(64, after(10, 5000));
     queue.cq.arm(ArmKind::Next);
     (0..3).for_each(|n| queue.push(n));
@@ -184,7 +184,7 @@ fn a_new_rule_holds_for_what_is_held_back_already() {
 }
 
 #[test]
-fn who_left_completions_in_the_queue_is_told_at_once_or_when_the_period_ends() {
+fn completions_left_in_the_queue_cause_an_event_at_once_or_when_the_period_ends() {
     // Pushed before the queue was armed: no other event would report this one.
     let queue = Moderated::new(64, after(10, 1000));
     queue.push(0);
@@ -207,7 +207,7 @@ fn who_left_completions_in_the_queue_is_told_at_once_or_when_the_period_ends() {
 }
 
 #[test]
-fn a_queue_that_goes_takes_its_period_along() {
+fn a_destroyed_queue_has_no_timer() {
     let queue = Moderated::new(64, after(10, 1000));
     queue.cq.arm(ArmKind::Next);
     queue.push(0);

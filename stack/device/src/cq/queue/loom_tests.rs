@@ -91,7 +91,7 @@ fn loom_solicited_arming_fires_on_the_error_alone() {
 /// The number that is read without the lock never hides a completion from the thread that pushed
 /// it, or from the thread that took its event.
 #[test]
-fn loom_who_gets_the_event_finds_the_completion() {
+fn loom_the_thread_that_gets_the_event_finds_the_completion() {
     loom::model(|| {
         let channel = channel();
         let cq = queue(&channel, 4);
@@ -162,7 +162,7 @@ fn loom_destruction_awaits_the_acknowledgement() {
 /// Two threads poll one by one while a third pushes: each completion is polled once, and no thread
 /// waits forever.
 #[test]
-fn loom_pollers_take_turns() {
+fn loom_one_thread_polls_one_by_one_at_a_time() {
     loom::model(|| {
         let cq = queue(&channel(), 4);
         cq.push(done(0, WcStatus::Success), false).unwrap();
@@ -185,7 +185,7 @@ fn loom_pollers_take_turns() {
 /// A batched lock outlives the users of the queue: its event is sent before the queue is destroyed,
 /// and never after.
 #[test]
-fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
+fn loom_destruction_waits_for_the_batched_lock() {
     loom::model(|| {
         let events = Arc::new(AsyncEvents::new(Box::new(NoWake)));
         let cq = Arc::new(

@@ -114,7 +114,7 @@ fn arming_for_next_makes_one_event() {
 }
 
 #[test]
-fn who_leaves_completions_behind_is_reminded_of_them_once() {
+fn completions_left_in_the_queue_cause_one_event() {
     let cq = cq(8);
     for wr_id in 0..3 {
         cq.push(done(wr_id), false).unwrap();
@@ -193,7 +193,7 @@ fn a_sink_sends_its_event_after_the_lock() {
 
 /// IBTA 11.6.3.
 #[test]
-fn overrun_is_told_once_and_stays() {
+fn an_overrun_causes_one_event_and_is_permanent() {
     let cq = cq(2);
     assert!(!cq.arm(ArmKind::Solicited));
     cq.push(done(0), false).unwrap();
@@ -426,7 +426,7 @@ fn a_poller_goes_through_the_queue_one_by_one() {
 }
 
 #[test]
-fn one_thread_has_its_turn_at_a_time() {
+fn one_thread_polls_one_by_one_at_a_time() {
     let cq = Arc::new(cq(4));
     (1..=2).for_each(|wr_id| cq.push(done(wr_id), false).unwrap());
     let poller = cq.start_poll().unwrap().expect("two are there");
@@ -444,7 +444,7 @@ fn one_thread_has_its_turn_at_a_time() {
 }
 
 #[test]
-fn a_turn_without_a_borrow_lasts_until_its_own_thread_ends_it() {
+fn an_unguarded_poll_lasts_until_its_thread_ends_it() {
     let cq = Arc::new(cq(4));
     assert_eq!(
         cq.start_unguarded_poll().unwrap().map(|taken| taken.wr_id),
@@ -470,7 +470,7 @@ fn a_turn_without_a_borrow_lasts_until_its_own_thread_ends_it() {
 }
 
 #[test]
-fn a_poller_tells_an_overrun_once_the_queue_is_empty() {
+fn a_poller_fails_with_the_overrun_once_the_queue_is_empty() {
     let cq = cq(1);
     cq.push(done(1), false).unwrap();
     assert!(cq.push(done(2), false).is_err());
@@ -481,7 +481,7 @@ fn a_poller_tells_an_overrun_once_the_queue_is_empty() {
 }
 
 #[test]
-fn a_unit_of_a_quota_is_free_again_once_its_queue_is_gone() {
+fn a_unit_of_a_quota_is_free_again_after_its_drop() {
     let quota = CqQuota::default();
     let (first, second) = (quota.take(2).unwrap(), quota.take(2).unwrap());
     assert!(quota.take(2).is_none());

@@ -129,7 +129,7 @@ impl Requester {
             }
             Due::GiveUp => {
                 cx.device.counters.add(Counter::RetryExceededErr);
-                tracing::info!(qp = %qp.qpn, una = %self.una, "retry count exceeded: the peer does not answer");
+                tracing::info!(qp = %qp.qpn, una = %self.una, "retry count exceeded: the peer does not respond");
                 self.fail_head(qp, cx, WcStatus::RetryExcErr)
             }
         }
@@ -333,7 +333,7 @@ impl Requester {
         let mtu = qp.mtu();
         let index = psn.steps_from(wqe.first_psn);
         if !is_expected_response(&wqe, index, mtu, packet) {
-            tracing::debug!(qp = %qp.qpn, %psn, opcode = %packet.opcode(), "response that was not asked for");
+            tracing::debug!(qp = %qp.qpn, %psn, opcode = %packet.opcode(), "response refused: it was not requested");
             return self.fail_head(qp, cx, WcStatus::BadRespErr);
         }
         let offset = u64::from(index) * u64::from(mtu);

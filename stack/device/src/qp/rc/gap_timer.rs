@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_went_back_and_lost_the_packet_again_is_asked_again() {
+    fn a_repeated_loss_repeats_the_request() {
         assert_eq!(asks(&[6, 7, 8, 9, 6, 7, 8, 9, 10]), [6]);
         assert_eq!(asks(&[6, 7, 8, 9, 6, 7, 8, 9, 6, 7, 8, 9]), [6, 10], "and again");
         assert_eq!(asks(&[6, 7, 8, 9, 7, 8, 9]), [6], "with the one behind it");
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_packets_that_were_overtaken_are_no_sender_that_went_back() {
+    fn duplicates_and_overtaken_packets_repeat_no_request() {
         assert_eq!(asks(&[6, 6, 7, 7, 8, 8, 9, 9]), [0; 0], "each twice");
         assert_eq!(asks(&[8, 7, 6, 9, 12, 10, 11, 13]), [0; 0], "two overtaken at a time");
         assert_eq!(asks(&[6, 8, 7, 10, 9, 12, 11]), [0; 0], "each pair swapped");
     }
 
     #[test]
-    fn a_round_trip_later_one_packet_is_enough() {
+    fn after_a_round_trip_one_repeated_packet_is_enough() {
         let mut gap = GapTimer::new(Psn::new(6), at(0));
         assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS), ROUND_TRIP_NS), "it is new");
         assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS - 1), ROUND_TRIP_NS));

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_come_out_in_the_order_of_their_psns_as_they_came() {
+    fn packets_are_delivered_in_psn_order_and_unchanged() {
         let mut buffer = None;
         for (psn, byte) in [(1, 1), (0xff_ffff, 2), (3, 3), (0, 4)] {
             assert_eq!(insert(&mut buffer, psn, &[byte; 100]), Insert::Stored);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_none_for_what_is_too_long() {
+    fn the_number_and_the_length_of_packets_are_limited() {
         let mut buffer = None;
         assert_eq!(insert(&mut buffer, 50, &[0; MTU as usize + 4]), Insert::Full);
         for psn in 0..MAX as u32 {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_due_when_the_first_has_waited_and_goes_when_it_was_idle() {
+    fn the_timer_reports_a_loss_and_frees_an_idle_buffer() {
         let mut buffer = None;
         assert_eq!(ReorderBuffer::deadline(buffer.as_deref()), Time::NEVER);
         insert(&mut buffer, 7, &[0; 4]);

@@ -1,4 +1,4 @@
-//! `transition.md`: the table as people read it, and as reviewers see it change.
+//! The test of `transition.md`, which shows the table to readers and its changes to reviewers.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::*;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/qp/transition.md");
 
 #[test]
-fn the_document_says_what_the_table_says() {
+fn the_document_agrees_with_the_table() {
     let rendered = render();
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(FILE, &rendered).unwrap();
@@ -15,8 +15,8 @@ fn the_document_says_what_the_table_says() {
     let kept = std::fs::read_to_string(FILE).unwrap();
     assert!(
         kept == rendered,
-        "stack/device/src/qp/transition.md is not what the table says now; look at the difference after\n\
-         UPDATE_SNAPSHOTS=1 cargo test -p urxe-stack the_document_says_what_the_table_says"
+        "stack/device/src/qp/transition.md differs from the table: read the difference after\n\
+         UPDATE_SNAPSHOTS=1 cargo test -p urxe-device the_document_agrees_with_the_table"
     );
 }
 
