@@ -30,12 +30,12 @@ impl Device {
         if qp.timer_at != at {
             // An earlier entry replaced this one. Another thread has taken the earlier entry and is
             // about to handle it.
-            if qp.timer_then == at {
-                qp.timer_then = Time::NEVER;
+            if qp.later_timer_at == at {
+                qp.later_timer_at = Time::NEVER;
             }
             return;
         }
-        qp.timer_at = mem::replace(&mut qp.timer_then, Time::NEVER);
+        qp.timer_at = mem::replace(&mut qp.later_timer_at, Time::NEVER);
         // The deadline of most entries has moved since.
         let is_due = qp.deadline() <= now;
         if is_due {
@@ -64,7 +64,7 @@ impl Device {
         if deadline < qp.timer_at {
             // The later entry stays for the time after this one: while a timeout moves on, a short
             // deadline for a missing packet comes up beside it again and again.
-            qp.timer_then = mem::replace(&mut qp.timer_at, deadline);
+            qp.later_timer_at = mem::replace(&mut qp.timer_at, deadline);
             self.timers.insert(deadline, index);
         }
     }

@@ -100,7 +100,7 @@ pub(crate) struct Qp {
     /// The earliest entry of this queue pair in the device's timers.
     pub timer_at: Time,
     /// The entry that was the earliest before that one, if the timers still hold it.
-    pub timer_then: Time,
+    pub later_timer_at: Time,
     /// The path to the peer, once connected: its index on the device, and the address of the peer.
     pub path: Option<(u32, IpAddr)>,
     /// The queue pair is in an admission queue of its path, or in the path's list of queue pairs
@@ -172,7 +172,7 @@ impl Qp {
             service,
             path: None,
             timer_at: Time::NEVER,
-            timer_then: Time::NEVER,
+            later_timer_at: Time::NEVER,
             is_blocked: false,
             established: false,
             drained: false,
