@@ -2,8 +2,8 @@
 //!
 //! This crate parses and emits bytes. It has no I/O, no clock and no unsafe code. Its only state is
 //! a bounded cache, [`IcrcSolver`], and only captures and decoding allocate. It checks everything
-//! that follows from the bytes of one packet. Checks that need a queue pair belong to the stack. For
-//! example, the stack checks the PSN, the keys, and whether a FIRST packet fills the path MTU.
+//! that follows from the bytes of one packet. Checks that need a queue pair belong to the stack,
+//! such as those of the PSN, the keys, and the length of FIRST packets.
 //!
 //! # A packet
 //!

@@ -19,7 +19,7 @@ pub(super) trait Field: Sized {
     /// Writes the field at `bit`. The bits must be zero.
     fn write(&self, body: &mut Body, bit: usize);
     /// Returns the value for listings.
-    fn shown(&self) -> MadValue<'_>;
+    fn display_value(&self) -> MadValue<'_>;
 }
 
 /// The value of a field, with the form in which a listing shows it.
@@ -180,7 +180,7 @@ impl<const WIDTH: usize> Field for InfoLength<WIDTH> {
         put(body, bit, WIDTH, self.0.into());
     }
 
-    fn shown(&self) -> MadValue<'_> {
+    fn display_value(&self) -> MadValue<'_> {
         MadValue::Plain(Value::Decimal(self.0.into()))
     }
 }
@@ -194,7 +194,7 @@ impl<const LEN: usize> Field for PrivateData<LEN> {
         crate::bytes::put(body, bit / 8, self.0);
     }
 
-    fn shown(&self) -> MadValue<'_> {
+    fn display_value(&self) -> MadValue<'_> {
         MadValue::Bytes(&self.0)
     }
 }
@@ -211,7 +211,7 @@ impl Field for SpreadVendorId {
         (body[at], body[at + 4], body[at + 8]) = (high, middle, low);
     }
 
-    fn shown(&self) -> MadValue<'_> {
+    fn display_value(&self) -> MadValue<'_> {
         MadValue::Plain(Value::Hex(self.0.value().into(), 6))
     }
 }
@@ -230,7 +230,7 @@ macro_rules! number_fields {
                 put(body, bit, $width, $write);
             }
 
-            fn shown(&self) -> MadValue<'_> {
+            fn display_value(&self) -> MadValue<'_> {
                 let $this = self;
                 $value
             }
@@ -273,7 +273,7 @@ impl<const WIDTH: usize> Field for Bits<WIDTH> {
         put(body, bit, WIDTH, self.0.into());
     }
 
-    fn shown(&self) -> MadValue<'_> {
+    fn display_value(&self) -> MadValue<'_> {
         decimal(self.0)
     }
 }
@@ -287,7 +287,7 @@ impl Field for Gid {
         crate::bytes::put(body, bit / 8, self.0);
     }
 
-    fn shown(&self) -> MadValue<'_> {
+    fn display_value(&self) -> MadValue<'_> {
         MadValue::Text(if self.is_zero() { self.to_string() } else { self.to_ip().to_string() })
     }
 }

@@ -32,7 +32,7 @@ macro_rules! messages {
                 }
 
                 fn fields(&self) -> Vec<(&'static str, MadValue<'_>)> {
-                    vec![$((stringify!($field), self.$field.shown()),)*]
+                    vec![$((stringify!($field), self.$field.display_value()),)*]
                 }
             }
 

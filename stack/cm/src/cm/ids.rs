@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Processes that share an address also share its queue pair 1. A reply names the receiver's
-//! communication id, whose slot identifies the process. A request names a service. A
-//! socket filter reads the slot, so the first six bits of the id are not masked. They are at byte 44
-//! or 48 of the UDP payload, after BTH, DETH and MAD header.
+//! communication id, whose slot identifies the process. A request names a service. A socket filter
+//! reads the slot, so the first six bits of the id are not masked. They are at byte 44 or 48 of the
+//! UDP payload, after BTH, DETH and MAD header.
 //!
 //! A new process can take over a slot. Among ten thousand ids that a peer still remembers, a new
 //! process repeats one with every few thousand ids. An id alone therefore does not distinguish a

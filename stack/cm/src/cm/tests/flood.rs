@@ -111,7 +111,7 @@ fn peers_that_never_confirm_are_limited_too() {
 }
 
 #[test]
-fn more_communications_than_allowed_are_refused_on_either_side() {
+fn more_connections_than_allowed_are_rejected_on_either_side() {
     let config = CmConfig { max_connections: 2, ..CmConfig::new(1, 1, urxe_wire::mad::Guid(1)) };
     let mut cm = ConnectionManager::new(config);
     cm.listen(SERVICE, None, 5).unwrap();

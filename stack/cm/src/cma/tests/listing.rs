@@ -55,16 +55,16 @@ fn a_listing_has_states_and_numbers_of_both_sides() {
         dst_addr: Some(own),
         ..ListedId { cm_idn: passive.0, src_addr: at_a.dst_addr, ..at_a.clone() }
     };
-    let told = hosts.a.cma.listing(hosts.a.key).unwrap();
-    assert_eq!(told.ids, [at_a]);
-    assert_eq!(told.communications, counts([("ESTABLISHED", 1)]));
+    let listing = hosts.a.cma.listing(hosts.a.key).unwrap();
+    assert_eq!(listing.ids, [at_a]);
+    assert_eq!(listing.communications, counts([("ESTABLISHED", 1)]));
     assert_eq!(
-        told.counters,
+        listing.counters,
         counts([("cm_tx_msgs/req", 1), ("cm_rx_msgs/rep", 1), ("cm_tx_msgs/rtu", 1)])
     );
-    let told = hosts.b.cma.listing(hosts.b.key).unwrap();
-    assert_eq!(told.ids, [listed(listener.0, "LISTEN", "0.0.0.0:9"), at_b]);
-    assert_eq!(Listing::from_cbor(&told.to_cbor()).unwrap(), told);
+    let listing = hosts.b.cma.listing(hosts.b.key).unwrap();
+    assert_eq!(listing.ids, [listed(listener.0, "LISTEN", "0.0.0.0:9"), at_b]);
+    assert_eq!(Listing::from_cbor(&listing.to_cbor()).unwrap(), listing);
 
     // A connection without an identifier stays until its end.
     hosts.a.cma.disconnect(hosts.now, active).unwrap();
@@ -72,8 +72,8 @@ fn a_listing_has_states_and_numbers_of_both_sides() {
     hosts.b.cma.disconnect(hosts.now, passive).unwrap();
     hosts.run();
     hosts.destroy([active], [passive, listener, idle]);
-    let told = hosts.a.cma.listing(hosts.a.key).unwrap();
-    assert_eq!((told.ids, told.communications), (vec![], counts([("TIMEWAIT", 1)])));
+    let listing = hosts.a.cma.listing(hosts.a.key).unwrap();
+    assert_eq!((listing.ids, listing.communications), (vec![], counts([("TIMEWAIT", 1)])));
     hosts.assert_empty();
 }
 
@@ -87,8 +87,8 @@ fn listings_of_another_version_are_read_with_defaults() {
     let id = BTreeMap::from([("state", "CONNECT"), ("speed", "warp")]);
     let mut bytes = Vec::new();
     ciborium::into_writer(&Other { ids: vec![id], weather: (3, "fine") }, &mut bytes).unwrap();
-    let told = Listing::from_cbor(&bytes).unwrap();
-    assert_eq!(told.ids, [ListedId { state: "CONNECT".to_owned(), ..ListedId::default() }]);
+    let listing = Listing::from_cbor(&bytes).unwrap();
+    assert_eq!(listing.ids, [ListedId { state: "CONNECT".to_owned(), ..ListedId::default() }]);
     for bytes in [&b""[..], &bytes[..20], b"\x83", b"\xff", b"no listing"] {
         assert_eq!(Listing::from_cbor(bytes), Err(ListingError));
     }
