@@ -68,14 +68,8 @@ pub(super) struct Groups {
     /// Held during every change, joining and leaving included. Taken before the locks of queue
     /// pairs.
     changes: Mutex<()>,
-    members: Mutex<Members>,
-}
-
-#[derive(Default)]
-struct Members {
     /// The queue pairs of each group, in the order in which they were attached.
-    of: HashMap<IpAddr, Vec<QpHandle>>,
-    attachments: u32,
+    members: Mutex<HashMap<IpAddr, Vec<QpHandle>>>,
 }
 
 /// The lock of changes: meanwhile no other thread attaches, detaches or destroys.
@@ -92,21 +86,13 @@ impl Groups {
     pub fn change(&self) -> Changing<'_> {
         Changing { groups: self, _held: lock(&self.changes) }
     }
-
-    /// Replaces the contents of `members` by the queue pairs of a group.
-    fn copy_members(&self, group: IpAddr, members: &mut Vec<QpHandle>) {
-        members.clear();
-        if let Some(attached) = lock(&self.members).of.get(&group) {
-            members.extend_from_slice(attached);
-        }
-    }
 }
 
 impl Changing<'_> {
     /// Returns the groups that a queue pair is attached to.
     pub fn groups_of(&self, qp: QpHandle) -> Vec<IpAddr> {
         let members = lock(&self.groups.members);
-        let attached = members.of.iter().filter(|(_, attached)| attached.contains(&qp));
+        let attached = members.iter().filter(|(_, attached)| attached.contains(&qp));
         attached.map(|(group, _)| *group).collect()
     }
 
@@ -120,15 +106,16 @@ impl Changing<'_> {
     /// Adds a queue pair to a group, which the port joins for the first one.
     fn add(&self, qp: QpHandle, group: IpAddr, limits: &Limits) -> Result<(), AttachMcastError> {
         let members = lock(&self.groups.members);
-        let attached = members.of.get(&group).map_or(&[][..], Vec::as_slice);
+        let attached = members.get(&group).map_or(&[][..], Vec::as_slice);
         if attached.contains(&qp) {
             return Ok(());
         }
         let is_first = attached.is_empty();
-        if is_first && members.of.len() >= limits.max_mcast_grp as usize {
+        if is_first && members.len() >= limits.max_mcast_grp as usize {
             return Err(AttachMcastError::NoGroupLeft { allowed: limits.max_mcast_grp });
         }
-        if members.attachments >= limits.max_total_mcast_qp_attach {
+        let attachments = members.values().map(Vec::len).sum::<usize>();
+        if attachments >= limits.max_total_mcast_qp_attach as usize {
             return Err(AttachMcastError::NoneLeft { allowed: limits.max_total_mcast_qp_attach });
         }
         if attached.len() >= limits.max_mcast_qp_attach as usize {
@@ -138,9 +125,7 @@ impl Changing<'_> {
         if is_first {
             self.groups.port.join(group)?;
         }
-        let mut members = lock(&self.groups.members);
-        members.of.entry(group).or_default().push(qp);
-        members.attachments += 1;
+        lock(&self.groups.members).entry(group).or_default().push(qp);
         Ok(())
     }
 
@@ -148,16 +133,15 @@ impl Changing<'_> {
     /// Returns whether the queue pair was attached.
     fn remove(&self, qp: QpHandle, group: IpAddr) -> bool {
         let mut members = lock(&self.groups.members);
-        let Some(attached) = members.of.get_mut(&group) else { return false };
+        let Some(attached) = members.get_mut(&group) else { return false };
         let Some(position) = attached.iter().position(|&attached| attached == qp) else {
             return false;
         };
         attached.remove(position);
         let was_last = attached.is_empty();
         if was_last {
-            members.of.remove(&group);
+            members.remove(&group);
         }
-        members.attachments -= 1;
         drop(members);
         if was_last {
             self.groups.port.leave(group);
@@ -203,15 +187,17 @@ impl Device {
     #[must_use]
     pub fn mcast_groups(&self) -> Vec<(IpAddr, usize)> {
         let members = lock(&self.groups.members);
-        members.of.iter().map(|(group, attached)| (*group, attached.len())).collect()
+        members.iter().map(|(group, attached)| (*group, attached.len())).collect()
     }
 
     /// Replaces the contents of `members` by the queue pairs that get `datagrams`, if these were
     /// sent to a group.
     pub(super) fn members_for(&self, datagrams: &Datagrams<'_>, members: &mut Vec<QpHandle>) {
         members.clear();
-        if datagrams.to.is_multicast() {
-            self.groups.copy_members(datagrams.to.to_canonical(), members);
+        if datagrams.to.is_multicast()
+            && let Some(attached) = lock(&self.groups.members).get(&datagrams.to.to_canonical())
+        {
+            members.extend_from_slice(attached);
         }
     }
 
