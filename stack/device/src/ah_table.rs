@@ -36,13 +36,13 @@ impl Ah {
         self.to_slots.iter().find(|(of, _)| *of == slot).map(|(_, path)| *path)
     }
 
-    fn way_to(&self, qpn: Qpn) -> (u32, IpAddr) {
+    fn path_to(&self, qpn: Qpn) -> (u32, IpAddr) {
         (self.to_slot(peer_slot(qpn)).unwrap_or(self.path), self.key.peer)
     }
 
     /// Returns the slot of the process that messages to `qpn` go to, if the handle has no path to
     /// that slot.
-    pub fn lacks(&self, qpn: Qpn) -> Option<u8> {
+    pub fn missing_slot(&self, qpn: Qpn) -> Option<u8> {
         let slot = peer_slot(qpn);
         (slot != self.key.peer_slot
             && !self.key.peer.is_multicast()
@@ -69,7 +69,7 @@ impl AhTable {
 
     /// Returns the path of messages over `handle` to `qpn`. `None` if the handle was destroyed.
     pub fn path_of(&self, handle: AhHandle, qpn: Qpn) -> Option<(u32, IpAddr)> {
-        self.with(handle, |ah| ah.way_to(qpn))
+        self.with(handle, |ah| ah.path_to(qpn))
     }
 
     /// Returns the path of a message that a queue pair of protection domain `pd` posts.
@@ -82,7 +82,7 @@ impl AhTable {
         handle: AhHandle,
         qpn: Qpn,
     ) -> Result<(u32, IpAddr), PostError> {
-        let way = self.with(handle, |ah| (ah.base == pd).then(|| ah.way_to(qpn)));
-        way.ok_or(PostError::NoAh)?.ok_or(PostError::AhOfOtherPd)
+        let path = self.with(handle, |ah| (ah.base == pd).then(|| ah.path_to(qpn)));
+        path.ok_or(PostError::NoAh)?.ok_or(PostError::AhOfOtherPd)
     }
 }

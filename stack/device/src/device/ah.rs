@@ -110,8 +110,8 @@ impl Device {
     /// process of the peer. The caller must hold no queue pair. If the table of paths is full,
     /// messages take the path to all the peer's processes.
     pub(super) fn ensure_path(&self, handle: AhHandle, qpn: Qpn) {
-        let lacking = self.ahs.with(handle, |ah| ah.lacks(qpn).map(|slot| (slot, ah.key)));
-        if let Some((slot, key)) = lacking.flatten() {
+        let missing = self.ahs.with(handle, |ah| ah.missing_slot(qpn).map(|slot| (slot, ah.key)));
+        if let Some((slot, key)) = missing.flatten() {
             self.open_path(handle, qpn, PathKey { peer_slot: slot, ..key });
         }
     }
@@ -124,11 +124,11 @@ impl Device {
         let path = self.take_path_with(key);
         // Meanwhile, another thread may have destroyed the handle or opened the path.
         let added = self.ahs.with(handle, |ah| {
-            let lacks = ah.lacks(qpn).is_some();
-            if lacks {
+            let is_missing = ah.missing_slot(qpn).is_some();
+            if is_missing {
                 ah.to_slots.push((key.peer_slot, path));
             }
-            lacks
+            is_missing
         });
         if added != Some(true) {
             self.release_path(Some((path, key.peer)));

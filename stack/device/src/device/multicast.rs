@@ -73,7 +73,7 @@ pub(super) struct Groups {
 }
 
 /// The lock of changes: meanwhile no other thread attaches, detaches or destroys.
-pub(super) struct Changing<'a> {
+pub(super) struct GroupChanges<'a> {
     groups: &'a Groups,
     _held: MutexGuard<'a, ()>,
 }
@@ -83,12 +83,12 @@ impl Groups {
         Self { port, changes: Mutex::new(()), members: Mutex::default() }
     }
 
-    pub fn change(&self) -> Changing<'_> {
-        Changing { groups: self, _held: lock(&self.changes) }
+    pub fn change(&self) -> GroupChanges<'_> {
+        GroupChanges { groups: self, _held: lock(&self.changes) }
     }
 }
 
-impl Changing<'_> {
+impl GroupChanges<'_> {
     /// Returns the groups that a queue pair is attached to.
     pub fn groups_of(&self, qp: QpHandle) -> Vec<IpAddr> {
         let members = lock(&self.groups.members);
@@ -158,7 +158,7 @@ impl Device {
     /// # Errors
     /// [`AttachMcastError`].
     pub fn attach_mcast(&self, qp: QpHandle, mgid: Gid) -> Result<(), AttachMcastError> {
-        let changing = self.groups.change();
+        let changes = self.groups.change();
         let qp_type = self.with_qp(qp, |qp| qp.core.qp_type).ok_or(AttachMcastError::NoQp)?;
         if qp_type != QpType::Ud {
             return Err(AttachMcastError::NotDatagram { given: qp_type });
@@ -166,7 +166,7 @@ impl Device {
         if !mgid.is_multicast() {
             return Err(AttachMcastError::NotMulticast { given: mgid });
         }
-        changing.add(qp, mgid.to_ip(), &self.limits)
+        changes.add(qp, mgid.to_ip(), &self.limits)
     }
 
     /// Detaches a queue pair from a multicast group (`ibv_detach_mcast`). Messages that arrived
@@ -175,9 +175,9 @@ impl Device {
     /// # Errors
     /// [`DetachMcastError`].
     pub fn detach_mcast(&self, qp: QpHandle, mgid: Gid) -> Result<(), DetachMcastError> {
-        let changing = self.groups.change();
+        let changes = self.groups.change();
         self.with_qp(qp, |_| ()).ok_or(DetachMcastError::NoQp)?;
-        match mgid.is_multicast() && changing.remove(qp, mgid.to_ip()) {
+        match mgid.is_multicast() && changes.remove(qp, mgid.to_ip()) {
             true => Ok(()),
             false => Err(DetachMcastError::NotAttached { qpn: qp.qpn(), given: mgid }),
         }

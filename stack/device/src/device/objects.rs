@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use urxe_wire::Qpn;
 
-use super::multicast::Changing;
+use super::multicast::GroupChanges;
 use super::paths::{AddressError, Peers, index_of};
 use super::qpn;
 use super::{Control, Device, QpHandle, QpSlot};
@@ -347,13 +347,13 @@ impl Device {
     /// # Errors
     /// [`DestroyQpError`].
     pub fn destroy_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
-        let changing = self.groups.change();
+        let changes = self.groups.change();
         // As in uverbs_std_types_qp.c of the kernel.
-        match changing.groups_of(handle).len() {
+        match changes.groups_of(handle).len() {
             0 => {}
             groups => return Err(DestroyQpError::Attached { groups: groups as u32 }),
         }
-        if self.remove_qp(now, handle, changing)? {
+        if self.remove_qp(now, handle, changes)? {
             self.events.retire(EventObject::Qp(handle.qpn));
         }
         Ok(())
@@ -369,9 +369,9 @@ impl Device {
         now: Time,
         handle: QpHandle,
     ) -> Result<(), DestroyQpError> {
-        let changing = self.groups.change();
-        changing.detach_all(handle);
-        if self.remove_qp(now, handle, changing)? {
+        let changes = self.groups.change();
+        changes.detach_all(handle);
+        if self.remove_qp(now, handle, changes)? {
             self.events.retire_without_wait(EventObject::Qp(handle.qpn));
         }
         Ok(())
@@ -383,7 +383,7 @@ impl Device {
         &self,
         now: Time,
         handle: QpHandle,
-        changing: Changing<'_>,
+        changes: GroupChanges<'_>,
     ) -> Result<bool, DestroyQpError> {
         let slot = self.qps.at(handle.index).ok_or(DestroyQpError::NoQp)?;
         let mut guard = lock(&slot.qp);
@@ -398,7 +398,7 @@ impl Device {
         }
         let Some(mut qp) = guard.take() else { return Err(DestroyQpError::NoQp) };
         drop(guard);
-        drop(changing);
+        drop(changes);
         let context = self.context(now, qp.path);
         qp.release(&context);
         self.memory.unbind_all_of(qp.core.qpn);

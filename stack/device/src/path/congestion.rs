@@ -8,7 +8,7 @@
 //! Sources: Zhu et al., Congestion Control for Large-Scale RDMA Deployments (SIGCOMM 2015), 3; RFC
 //! 8257, 3.3.
 
-use super::ecn::CNP_PAUSE_NS;
+use super::ecn::CNP_INTERVAL_NS;
 use urxe_types::sync::atomic::{AtomicU64, Ordering};
 use urxe_types::time::Time;
 
@@ -38,7 +38,7 @@ impl CongestionEstimator {
     /// Handles a report of congestion. Returns the reduced `limit`, or `None` if the limit was
     /// reduced less than a round trip ago.
     pub fn on_congestion(&self, limit: u64, now: Time, round_trip_ns: u64) -> Option<u64> {
-        let period_ns = round_trip_ns.max(CNP_PAUSE_NS);
+        let period_ns = round_trip_ns.max(CNP_INTERVAL_NS);
         let notified_ns = self.notified_ns.load(Ordering::Relaxed);
         // Before the first report, the path counts as always congested.
         let mut alpha = ONE;
@@ -86,8 +86,8 @@ mod tests {
         // A short round trip does not reduce more often than the peer may report.
         let estimator = CongestionEstimator::default();
         assert!(estimator.on_congestion(1_000, Time::from_ns(1), 10).is_some());
-        assert!(estimator.on_congestion(1_000, Time::from_ns(CNP_PAUSE_NS), 10).is_none());
-        assert!(estimator.on_congestion(1_000, Time::from_ns(CNP_PAUSE_NS + 1), 10).is_some());
+        assert!(estimator.on_congestion(1_000, Time::from_ns(CNP_INTERVAL_NS), 10).is_none());
+        assert!(estimator.on_congestion(1_000, Time::from_ns(CNP_INTERVAL_NS + 1), 10).is_some());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::pending_list::BoundedList;
 use super::run::RunBuffer;
 
 /// The shortest time between two notifications of a queue pair, in nanoseconds.
-pub(crate) const CNP_PAUSE_NS: u64 = 50_000;
+pub(crate) const CNP_INTERVAL_NS: u64 = 50_000;
 /// The most notifications that wait at a path. A mark whose notification was dropped is followed by
 /// others.
 const MAX_WAITING: usize = 256;

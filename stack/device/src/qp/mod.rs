@@ -428,13 +428,13 @@ impl Qp {
     }
 
     /// Returns the congestion notification for the peer, whose packets arrived marked. Returns
-    /// `None` if the last one was sent less than [`ecn::CNP_PAUSE_NS`] ago.
+    /// `None` if the last one was sent less than [`ecn::CNP_INTERVAL_NS`] ago.
     pub fn take_cnp(&mut self, now: Time) -> Option<Cnp> {
         let core = &mut self.core;
         if now < core.next_cnp_at {
             return None;
         }
-        core.next_cnp_at = now.plus_ns(ecn::CNP_PAUSE_NS);
+        core.next_cnp_at = now.plus_ns(ecn::CNP_INTERVAL_NS);
         Some(Cnp { to: core.attr.dest_qp_num, pkey: core.pkey })
     }
 
