@@ -43,9 +43,10 @@ pub struct Remote {
 /// There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel). IBTA assigns no opcode to
 /// them, `ib_pack.h` lists none, and some adapters use manufacturer-defined opcodes that other
 /// peers do not know. `ibv_post_send` has no such operation either.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendOp {
     /// Sends a message to the peer's next receive.
+    #[default]
     Send,
     /// Sends a message with four bytes of immediate data.
     SendImm {

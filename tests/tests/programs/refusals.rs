@@ -63,7 +63,7 @@ fn a_refused_verb_logs_the_reason_on_request() {
         "ibv_dealloc_pd: pd is NULL errno=22",
         "ibv_create_srq: max_wr is 0, not 1 to 1048576 errno=22",
         "ibv_modify_srq: srq_limit is 1048576, and the shared receive queue holds 4 receives at most errno=22",
-        "ibv_destroy_srq: 1 queue pairs take from the shared receive queue errno=16",
+        "ibv_destroy_srq: 1 queue pairs use the shared receive queue: destroy them first errno=16",
         "ibv_post_recv: the queue pair uses a shared receive queue: post the receive to that queue errno=22",
         "ibv_create_ah: is_global is 0: an address handle of RoCE needs a GRH with the destination in dgid errno=22",
         "ibv_init_ah_from_wc: the completion has no GRH (IBV_WC_GRH): it is not of a received datagram errno=22",

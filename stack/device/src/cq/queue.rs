@@ -53,7 +53,7 @@ urxe_types::errors! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CqError {
         /// The queue was full when a completion was pushed, and can no longer be used.
-        #[error("the completion queue overran: a completion found all {capacity} entries taken")]
+        #[error("the completion queue overran: all {capacity} entries were in use")]
         Overrun { capacity: u32 } = EOVERFLOW,
         #[error("a completion queue has 1 to {max} entries, not {requested}")]
         Capacity { requested: u32, max: u32 } = EINVAL,
@@ -65,7 +65,7 @@ urxe_types::errors! {
         /// queue.
         #[error("the completion queue is used by {users} work queues")]
         Busy { users: u32 } = EBUSY,
-        #[error("this thread polls the completion queue one by one already: end that first")]
+        #[error("this thread polls the completion queue one by one already: end that poll first")]
         Polling = EBUSY,
         #[error("the completion queue was destroyed")]
         Destroyed = EINVAL,

@@ -7,7 +7,7 @@
 //! `head` is the position of the oldest incomplete entry, and `tail` that of the next entry to be
 //! posted. The requester keeps the position of the entry that is being sent.
 
-use urxe_wire::{Lkey, PlacementType, Psn, QKey, Qpn};
+use urxe_wire::{PlacementType, Psn, QKey, Qpn};
 
 use super::sge_copy::{LocalFault, gather};
 use super::work_request::{
@@ -19,7 +19,7 @@ use urxe_memory::{PdId, Pins};
 const ATOMIC_BYTES: usize = 8;
 
 /// An entry of the send queue. The fields are in the order in which a packet reads them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct SendWqe {
     pub wr_id: u64,
@@ -72,20 +72,6 @@ impl SendWqe {
     }
 }
 
-const VACANT: SendWqe = SendWqe {
-    wr_id: 0,
-    sge: Sge { addr: 0, length: 0, lkey: Lkey(0) },
-    length: 0,
-    flags: SendFlags::empty(),
-    first_psn: Psn::new(0),
-    packets: 0,
-    op: SendOp::Send,
-    num_sge: 0,
-    read_chunk_packets: 0,
-    executed: false,
-    to: Destination::Peer,
-};
-
 /// The send queue.
 #[derive(Debug)]
 #[repr(C)] // what each packet looks at stands together
@@ -113,7 +99,7 @@ impl SendQueue {
         Self {
             head: 0,
             tail: 0,
-            wqes: vec![VACANT; n].into(),
+            wqes: vec![SendWqe::default(); n].into(),
             capacity,
             max_sge,
             max_inline,

@@ -4,7 +4,7 @@
 //! queue pair keeps the entry until the message completes (IBTA vol. 1, 10.2.9). For a shared
 //! queue, [`RecvQueue::front`] takes an entry, and returns the same entry until [`RecvQueue::pop`].
 
-use urxe_wire::{PacketView, Rkey};
+use urxe_wire::{Kind, PacketView, Rkey};
 
 use super::context::QpContext;
 use super::qp_core::QpCore;
@@ -122,7 +122,6 @@ impl RecvQueue {
     #[inline]
     pub fn complete(
         &mut self,
-        opcode: WcOpcode,
         byte_len: u64,
         packet: &PacketView<'_>,
         invalidated: Option<Rkey>,
@@ -130,6 +129,10 @@ impl RecvQueue {
         cx: &QpContext<'_>,
     ) {
         let Some(wqe) = self.pop() else { return };
+        let opcode = match packet.info().kind {
+            Kind::Write => WcOpcode::RecvRdmaWithImm,
+            _ => WcOpcode::Recv,
+        };
         let mut completion = Completion::new(wqe.wr_id, qp.qpn, opcode, WcStatus::Success)
             .with_byte_len(u32::try_from(byte_len).unwrap_or(u32::MAX));
         completion.src_qp = qp.attr.dest_qp_num;

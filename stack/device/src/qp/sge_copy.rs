@@ -14,7 +14,7 @@ pub(crate) enum LocalFault {
     #[error(transparent)]
     Fault(#[from] Fault),
     /// The list is shorter than the data.
-    #[error("the scatter-gather list ends too early")]
+    #[error("the scatter-gather list is shorter than the data")]
     TooShort,
 }
 

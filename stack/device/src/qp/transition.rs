@@ -341,8 +341,8 @@ urxe_types::errors! {
         /// The call asks to prepare or use the alternate path. Its attributes are stored and
         /// returned, and have no other effect: when an address is removed, its sockets are closed,
         /// and no path is left to migrate to.
-        #[error("path_mig_state (IBV_QP_PATH_MIG_STATE) is {given}: connections do not migrate \
-                 (APM); only MIGRATED, which they are, can be given")]
+        #[error("path_mig_state (IBV_QP_PATH_MIG_STATE) is {given}: path migration (APM) is \
+                 not supported; give MIGRATED")]
         Migration { given: PathMigState } = EOPNOTSUPP,
         /// `attribute`: the bit of the mask that selects the field.
         ///

@@ -23,7 +23,6 @@
 
 use urxe_wire::{Kind, PacketView, Psn};
 
-use crate::cq::WcOpcode;
 use crate::qp::context::QpContext;
 use crate::qp::inbound::{Message, Refusal};
 use crate::qp::qp_core::QpCore;
@@ -67,11 +66,10 @@ impl Responder {
         if !info.position.fits(packet.payload_len(), qp.mtu() as usize) {
             return Err(Refusal::BadLength);
         }
-        let (total, opcode) = if info.kind == Kind::Send {
-            (self.message.place_send(&mut self.queue, qp, cx, packet)?, WcOpcode::Recv)
+        let total = if info.kind == Kind::Send {
+            self.message.place_send(&mut self.queue, qp, cx, packet)?
         } else if qp.attr.access_flags.contains(Access::REMOTE_WRITE) {
-            let total = self.message.place_write(&mut self.queue, qp, cx, packet)?;
-            (total, WcOpcode::RecvRdmaWithImm)
+            self.message.place_write(&mut self.queue, qp, cx, packet)?
         } else {
             return Err(Refusal::NoRight);
         };
@@ -79,7 +77,7 @@ impl Responder {
             self.message = Message::None;
         }
         if info.completes_recv_wqe {
-            self.queue.complete(opcode, total, packet, None, qp, cx);
+            self.queue.complete(total, packet, None, qp, cx);
         }
         Ok(())
     }

@@ -10,8 +10,8 @@ urxe_types::errors! {
         #[error("the shared receive queue was destroyed")]
         Destroyed = EINVAL,
         #[error(
-            "shared receive queue {} is of an XRC domain: its messages come through target queue \
-             pairs",
+            "shared receive queue {} belongs to an XRC domain: only XRC target queue pairs can use \
+             it",
             given.0
         )]
         Xrc { given: SrqId } = EINVAL,
@@ -93,7 +93,7 @@ urxe_types::errors! {
     pub enum DestroySrqError {
         #[error("the shared receive queue was destroyed before")]
         NoSrq = EINVAL,
-        #[error("{users} queue pairs take from the shared receive queue")]
+        #[error("{users} queue pairs use the shared receive queue: destroy them first")]
         Busy { users: u32 } = EBUSY,
     }
 }

@@ -188,7 +188,7 @@ impl Srq {
 
     /// Returns whether the queue belongs to this XRC domain and is not destroyed.
     pub(crate) fn is_in(&self, xrcd: &XrcdRef) -> bool {
-        lock(&self.state).xrc.as_ref().is_some_and(|xrc| xrc.xrcd.is(xrcd))
+        lock(&self.state).xrc.as_ref().is_some_and(|xrc| xrc.xrcd.holds(xrcd))
     }
 
     /// Returns whether the queue is destroyed. Takes no lock.

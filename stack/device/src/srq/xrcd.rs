@@ -159,13 +159,9 @@ impl XrcdRef {
         Ok(Self(xrcd))
     }
 
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     /// Returns whether this is a reference to `xrcd`.
-    pub fn holds(&self, xrcd: &Arc<Xrcd>) -> bool {
-        Arc::ptr_eq(&self.0, xrcd)
+    pub fn holds(&self, xrcd: &Xrcd) -> bool {
+        std::ptr::eq(&*self.0, xrcd)
     }
 }
 

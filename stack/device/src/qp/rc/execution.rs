@@ -14,7 +14,7 @@ use urxe_wire::{HeaderSet, Kind, NakCode, PacketView, PlacementType, Reth, Selec
 
 use super::responder::Responder;
 use super::responses::{ReadRest, Response};
-use crate::cq::{QpEventType, WcOpcode, WcStatus};
+use crate::cq::{QpEventType, WcStatus};
 use crate::qp::context::QpContext;
 use crate::qp::inbound::{Refusal, remote_access_error};
 use crate::qp::qp_core::QpCore;
@@ -117,14 +117,9 @@ impl Responder {
     ) -> Result<Executed, Fault> {
         let info = packet.info();
         require(info.position.fits(packet.payload_len(), qp.mtu() as usize))?;
-        let (placed, opcode) = match info.kind {
-            Kind::Send => {
-                (self.message.place_send(&mut self.queue, qp, cx, packet), WcOpcode::Recv)
-            }
-            _ => {
-                let placed = self.message.place_write(&mut self.queue, qp, cx, packet);
-                (placed, WcOpcode::RecvRdmaWithImm)
-            }
+        let placed = match info.kind {
+            Kind::Send => self.message.place_send(&mut self.queue, qp, cx, packet),
+            _ => self.message.place_write(&mut self.queue, qp, cx, packet),
         };
         let total = match placed {
             Ok(total) => total,
@@ -132,7 +127,7 @@ impl Responder {
             Err(refusal) => return Err(refusal.into()),
         };
         if info.completes_recv_wqe {
-            self.complete(qp, cx, packet, opcode, total)?;
+            self.complete(qp, cx, packet, total)?;
         }
         Ok(Executed::Done { psns: 1, ends: info.position.is_end() })
     }
@@ -238,7 +233,6 @@ impl Responder {
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
         packet: &PacketView<'_>,
-        opcode: WcOpcode,
         byte_len: u64,
     ) -> Result<(), Fault> {
         let mut invalidated = None;
@@ -254,7 +248,7 @@ impl Responder {
             })?;
             invalidated = Some(ieth.rkey);
         }
-        self.queue.complete(opcode, byte_len, packet, invalidated, qp, cx);
+        self.queue.complete(byte_len, packet, invalidated, qp, cx);
         Ok(())
     }
 }
