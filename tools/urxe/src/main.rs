@@ -50,13 +50,9 @@ fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::FAILURE,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(error) if error.is_usage() => {
-            output::report(&error);
-            ExitCode::from(2)
-        }
         Err(error) => {
             output::report(&error);
-            ExitCode::FAILURE
+            ExitCode::from(if error.is_usage() { 2 } else { 1 })
         }
     }
 }

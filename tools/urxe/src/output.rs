@@ -24,10 +24,25 @@ pub fn stdout() -> Box<dyn Write> {
 }
 
 /// Writes `value` as JSON, indented, with a line feed.
-pub fn json(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+fn json(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// Writes `value` to standard output: as JSON, or else by `text`.
+pub fn print<E: From<io::Error>>(
+    as_json: bool,
+    value: &impl Serialize,
+    text: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut out = stdout();
+    if as_json {
+        json(&mut out, value)?;
+    } else {
+        text(&mut out)?;
+    }
+    Ok(out.flush()?)
 }
 
 /// Writes `value` as JSON on one line.

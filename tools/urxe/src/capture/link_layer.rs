@@ -35,16 +35,8 @@ impl NotUdp {
     /// Returns whether this is another protocol, and not something damaged.
     #[must_use]
     pub fn is_other_protocol(&self) -> bool {
-        match self {
-            Self::Frame(error) => {
-                matches!(
-                    error,
-                    FrameError::NotIp(_) | FrameError::NotUdp(_) | FrameError::Fragment { .. }
-                )
-            }
-            Self::Short { .. } => false,
-            Self::LinkType(_) => true,
-        }
+        use FrameError::{Fragment, NotIp, NotUdp};
+        matches!(self, Self::LinkType(_) | Self::Frame(NotIp(_) | NotUdp(_) | Fragment { .. }))
     }
 }
 

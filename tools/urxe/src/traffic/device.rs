@@ -160,7 +160,7 @@ fn is_taken(error: &OpenError) -> bool {
 /// least one.
 ///
 /// # Errors
-/// [`TrafficError::Link`], [`TrafficError::NoPeerAddress`].
+/// [`TrafficError`], [`TrafficError::NoPeerAddress`].
 pub fn peer_links(address: IpAddr) -> Result<Vec<String>, TrafficError> {
     let links: Vec<_> = peers_of(address)?.iter().map(ToString::to_string).collect();
     if links.is_empty() { Err(TrafficError::NoPeerAddress) } else { Ok(links) }

@@ -1,10 +1,12 @@
 //! Errors that ping-pong, performance measurement and messages share.
 
+use std::error::Error;
+
 use urxe::cm::{ConnectError, ListenError};
 use urxe::{
     AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateAhError, CreateCqError,
     CreateQpError, CreateSrqError, LinkError, ModifyError, OpenError, PathMtu, PostError,
-    SliceError, WaitError,
+    SliceError, WaitError, WcStatus,
 };
 
 use super::peer::ProcessError;
@@ -19,60 +21,21 @@ pub enum TrafficError {
         #[source]
         error: OpenError,
     },
-    /// A device of the peer process.
+    /// Another call.
     #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The list of devices or the machine's addresses.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// The protection domain.
-    #[error(transparent)]
-    Pd(#[from] AllocPdError),
-    /// The region.
-    #[error(transparent)]
-    Region(#[from] AllocateError),
-    /// The completion queue.
-    #[error(transparent)]
-    CreateCq(#[from] CreateCqError),
-    /// The shared receive queue.
-    #[error(transparent)]
-    CreateSrq(#[from] CreateSrqError),
-    /// The queue pair.
-    #[error(transparent)]
-    CreateQp(#[from] CreateQpError),
+    Call(Box<dyn Error + Send + Sync>),
     /// The connection.
     #[error("cannot connect the queue pair")]
     Connect(#[from] ModifyError),
-    /// A connection by `rdma_cm`.
-    #[error(transparent)]
-    CmConnect(#[from] ConnectError),
-    /// Listening by `rdma_cm`.
-    #[error(transparent)]
-    CmListen(#[from] ListenError),
     /// The address handle of the peer.
     #[error("cannot create an address handle for the peer")]
     Address(#[from] CreateAhError),
-    /// A part of the region.
-    #[error(transparent)]
-    Slice(#[from] SliceError),
-    /// An access to the region.
-    #[error(transparent)]
-    Buffer(#[from] BufferError),
-    /// A work request.
-    #[error(transparent)]
-    Post(#[from] PostError),
-    /// One of several work requests.
-    #[error(transparent)]
-    Batch(#[from] BatchError),
-    /// Polling.
-    #[error(transparent)]
-    Cq(#[from] CqError),
-    /// Waiting.
-    #[error(transparent)]
-    Wait(#[from] WaitError),
     /// The peer process failed, or the connection to the peer.
     #[error(transparent)]
     Process(#[from] ProcessError),
+    /// A request failed.
+    #[error("{what} failed with status {} ({status})", status.number())]
+    Status { what: &'static str, status: WcStatus },
     /// The path MTU does not fit.
     #[error("path MTU {given} does not fit this link; choose --mtu {allowed} or less")]
     MtuTooLarge { given: PathMtu, allowed: usize },
@@ -89,6 +52,20 @@ pub enum TrafficError {
     #[error("the other end violates the protocol: {0}")]
     Protocol(String),
 }
+
+macro_rules! calls {
+    ($($error:ty),*) => {
+        $(impl From<$error> for TrafficError {
+            fn from(error: $error) -> Self {
+                Self::Call(Box::new(error))
+            }
+        })*
+    };
+}
+
+calls!(OpenError, LinkError, AllocPdError, AllocateError, CreateCqError, CreateSrqError);
+calls!(CreateQpError, ConnectError, ListenError, SliceError, BufferError, PostError);
+calls!(BatchError, CqError, WaitError);
 
 /// Returns the error for a command or reply that violates the protocol.
 pub fn unexpected(what: impl Into<String>) -> TrafficError {

@@ -15,10 +15,12 @@ pub mod pattern;
 pub mod peer;
 pub mod responder;
 
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use urxe::{Access, Completion, CompletionQueue, WaitError};
+use urxe::{Access, Completion, CompletionQueue, WaitError, WcStatus};
 
 use self::error::TrafficError;
 
@@ -27,6 +29,41 @@ pub const ALL_ACCESS: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
+
+/// Connects to the first address of a host that accepts the connection within `limit`.
+///
+/// # Errors
+/// The error of the last address, with the address.
+pub fn connect(
+    host: &str,
+    port: u16,
+    limit: Duration,
+) -> Result<TcpStream, (Option<SocketAddr>, io::Error)> {
+    let mut failed = (None, io::ErrorKind::NotFound.into());
+    for address in (host, port).to_socket_addrs().map_err(|error| (None, error))? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = (Some(address), error),
+        }
+    }
+    Err(failed)
+}
+
+/// Waits for the next completion. Returns `None` if the connection has ended.
+///
+/// # Errors
+/// [`TrafficError::Status`], or the error of the queue.
+pub fn wait_one(
+    cq: &CompletionQueue,
+    what: &'static str,
+) -> Result<Option<Completion>, TrafficError> {
+    let completion = cq.wait_one(None)?;
+    match completion.status {
+        WcStatus::Success => Ok(Some(completion)),
+        WcStatus::WrFlushErr => Ok(None),
+        status => Err(TrafficError::Status { what, status }),
+    }
+}
 
 /// How an end waits for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +83,7 @@ impl Wait {
     /// Polls once, or sleeps up to `limit`. Returns the number of completions.
     ///
     /// # Errors
-    /// [`TrafficError::Cq`], [`TrafficError::Wait`].
+    /// [`TrafficError`].
     pub fn take_some(
         self,
         cq: &CompletionQueue,
@@ -65,7 +102,7 @@ impl Wait {
     /// Waits for completions. Returns their number, or 0 if `limit` passed without one.
     ///
     /// # Errors
-    /// [`TrafficError::Cq`], [`TrafficError::Wait`].
+    /// [`TrafficError`].
     pub fn take(
         self,
         cq: &CompletionQueue,

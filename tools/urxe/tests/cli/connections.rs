@@ -20,7 +20,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(mut command: Command) -> Self {
+    fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -41,7 +41,7 @@ impl Server {
 
 #[test]
 fn rping_pings() {
-    let server = Server::start(urxe(1, "rping -s -p 0 -d -v"));
+    let server = Server::start(&mut urxe(1, "rping -s -p 0 -d -v"));
     let words = format!("rping -c -a 127.83.1.1 -p {} -C 3 -S 40 -v -V", server.port);
     let said = urxe(1, &words).finish().ok();
     let expected = "ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ\n\
@@ -53,7 +53,7 @@ fn rping_pings() {
 
 #[test]
 fn a_server_for_many_serves_many_at_once() {
-    let mut server = Server::start(urxe(2, "rping -s -P -p 0 -d"));
+    let mut server = Server::start(&mut urxe(2, "rping -s -P -p 0 -d"));
     let words = format!("rping -c -a 127.83.2.1 -p {} -C 20 -S 65535 -V", server.port);
     let clients: Vec<Child> = (0..4).map(|_| urxe(2, &words).spawn().unwrap()).collect();
     for client in clients {
@@ -65,11 +65,7 @@ fn a_server_for_many_serves_many_at_once() {
 
 #[test]
 fn lines_of_one_end_are_printed_by_the_other() {
-    let mut listening = urxe(3, "listen 0");
-    let mut server = Server::start({
-        listening.stdin(Stdio::piped());
-        listening
-    });
+    let mut server = Server::start(urxe(3, "listen 0").stdin(Stdio::piped()));
     server.child.stdin.take().unwrap().write_all(b"from the listener\n").unwrap();
     let mut client = urxe(3, &format!("connect 127.83.3.1 {}", server.port))
         .stdin(Stdio::piped())
@@ -88,7 +84,7 @@ fn lines_of_one_end_are_printed_by_the_other() {
 
 #[test]
 fn a_transfer_is_compared_and_measured() {
-    let server = Server::start(urxe(4, "listen 0"));
+    let server = Server::start(&mut urxe(4, "listen 0"));
     let words = format!("connect 127.83.4.1 {} --verify 5000001", server.port);
     let said = urxe(4, &words).finish().ok();
     assert!(
@@ -115,7 +111,7 @@ fn errors_have_a_remedy() {
     {
         urxe(5, words).finish().fails(2);
     }
-    let server = Server::start(urxe(5, "listen 0"));
+    let server = Server::start(&mut urxe(5, "listen 0"));
     let said = urxe(5, &format!("listen {}", server.port)).finish().fails(1);
     assert!(said.contains("is in use") && said.contains("choose another, or 0 for any"), "{said}");
     urxe(5, &format!("connect 127.83.5.1 {}", server.port)).finish().ok();
@@ -143,11 +139,7 @@ fn shown_once(net: u8, is_so: impl Fn(&[serde_json::Value]) -> bool) -> Vec<serd
 
 #[test]
 fn connections_of_all_processes_are_shown() {
-    let mut server = Server::start({
-        let mut listening = urxe(6, "listen 0");
-        listening.stdin(Stdio::piped());
-        listening
-    });
+    let mut server = Server::start(urxe(6, "listen 0").stdin(Stdio::piped()));
     let mut client = urxe(6, &format!("connect 127.83.6.1 {}", server.port))
         .stdin(Stdio::piped())
         .spawn()

@@ -56,8 +56,8 @@ fn roce(
     icrc: Icrc,
 ) -> io::Result<()> {
     write!(out, "{}", view.bth())?;
-    for header in headers(view) {
-        write!(out, ", {}", header.text)?;
+    for (_, header) in headers(view) {
+        write!(out, ", {header}")?;
     }
     match mad(view, payload_captured) {
         Some(Ok(mad)) => write!(out, ", {}", mad.message)?,
@@ -68,19 +68,11 @@ fn roce(
     write!(out, ", {}", icrc.text())
 }
 
-/// An extension header as text.
-pub struct HeaderText {
-    /// The specification's name.
-    pub name: &'static str,
-    /// Its fields.
-    pub text: String,
-}
-
-/// Returns the extension headers of a packet in wire order.
-pub fn headers(view: &PacketView<'_>) -> Vec<HeaderText> {
+/// Returns the extension headers of a packet in wire order: the specification's name, and the fields
+/// as text.
+pub fn headers(view: &PacketView<'_>) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
-    let mut add =
-        |name, text: Option<String>| all.extend(text.map(|text| HeaderText { name, text }));
+    let mut add = |name, text: Option<String>| all.extend(text.map(|text| (name, text)));
     add("XRCETH", view.xrceth().map(|header| header.to_string()));
     add("DETH", view.deth().map(|header| header.to_string()));
     add("FETH", view.feth().map(|header| header.to_string()));

@@ -76,8 +76,8 @@ fn print_packet(out: &mut dyn Write, view: &PacketView<'_>) -> io::Result<()> {
     write!(out, "tver {} pkey {} ", bth.version, bth.pkey)?;
     write!(out, "fecn {} becn {} ", u8::from(bth.fecn), u8::from(bth.becn))?;
     writeln!(out, "qp {}{qp1} a {} psn {}", bth.dest_qp, u8::from(bth.ack_req), bth.psn)?;
-    for header in headers(view) {
-        writeln!(out, "      {:<13} {}", header.name, header.text)?;
+    for (name, text) in headers(view) {
+        writeln!(out, "      {name:<13} {text}")?;
     }
     Ok(())
 }

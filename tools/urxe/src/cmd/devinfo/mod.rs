@@ -4,8 +4,6 @@
 mod attributes;
 mod print;
 
-use std::io::Write;
-
 use urxe_stack::link::{self, LinkName, LinkSpec};
 
 use crate::cmd::{CmdError, Outcome, processes};
@@ -41,10 +39,8 @@ impl Args {
             Some(name) => vec![configured.find(name)?],
             None => configured.links.iter().collect(),
         };
-        let mut out = output::stdout();
         if self.list {
-            print::list(&mut out, &chosen)?;
-            out.flush()?;
+            output::print(false, &(), |out| print::list(out, &chosen))?;
             return Ok(Outcome::Done);
         }
         let mut outcome = Outcome::Done;
@@ -62,15 +58,10 @@ impl Args {
                 }
             }
         }
-        if self.json {
-            let objects: Vec<_> = devices.iter().map(|(device, _)| device).collect();
-            output::json(&mut out, &objects)?;
-        } else {
-            for device in &devices {
-                print::device(&mut out, device, self.verbose)?;
-            }
-        }
-        out.flush()?;
+        let objects: Vec<_> = devices.iter().map(|(device, _)| device).collect();
+        output::print(self.json, &objects, |out| {
+            devices.iter().try_for_each(|device| print::device(out, device, self.verbose))
+        })?;
         Ok(outcome)
     }
 }

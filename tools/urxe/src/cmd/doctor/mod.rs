@@ -40,13 +40,8 @@ impl Args {
             probes.push(processes::probe());
         }
         let works = probes.iter().all(|probe| probe.outcome != Verdict::Fails);
-        let mut out = output::stdout();
-        if self.json {
-            output::json(&mut out, &Report { works, probes: &probes })?;
-        } else {
-            print(&mut out, &probes, works)?;
-        }
-        out.flush()?;
+        let report = Report { works, probes: &probes };
+        output::print(self.json, &report, |out| print(out, &probes, works))?;
         Ok(if works { Outcome::Done } else { Outcome::Failed })
     }
 }

@@ -38,15 +38,7 @@ impl Args {
         let processes = if self.connections { processes::with_connections } else { processes::of };
         let rows: Vec<Row> =
             chosen.into_iter().map(|spec| Row::new(spec, link::resolve(spec), processes)).collect();
-        let mut out = output::stdout();
-        if self.json {
-            output::json(&mut out, &rows)?;
-        } else {
-            for row in &rows {
-                row.print(&mut out)?;
-            }
-        }
-        out.flush()?;
+        output::print(self.json, &rows, |out| rows.iter().try_for_each(|row| row.print(out)))?;
         let usable = rows.iter().all(|row| row.error.is_none());
         Ok(if usable || self.name.is_none() { Outcome::Done } else { Outcome::Failed })
     }

@@ -4,9 +4,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use urxe::cm::{Connection, ConnectionEvent, Options, Pending};
-use urxe::{Access, Gather, MemoryRegion, RecvRequest, SendRequest, WcStatus};
+use urxe::{Access, Gather, MemoryRegion, RecvRequest, SendRequest};
 
 use super::MessagesError;
+use crate::traffic::wait_one;
 
 /// The longest message, in bytes.
 pub const MESSAGE_MAX: usize = 64 << 10;
@@ -81,14 +82,9 @@ impl Messages {
     }
 
     fn one_done(&self, sending: &mut Sending) -> Result<(), MessagesError> {
-        match self.shared.connection.send_cq().wait_one(None)?.status {
-            WcStatus::Success => {
-                sending.done += 1;
-                Ok(())
-            }
-            WcStatus::WrFlushErr => Err(MessagesError::Ended),
-            status => Err(MessagesError::Failed { status }),
-        }
+        wait_one(self.shared.connection.send_cq(), "a message")?.ok_or(MessagesError::Ended)?;
+        sending.done += 1;
+        Ok(())
     }
 
     /// Announces the end of the input, and waits until all messages have arrived.
@@ -106,12 +102,9 @@ impl Messages {
     /// the other end disconnected.
     pub fn receive(&self) -> Result<Option<Vec<u8>>, MessagesError> {
         let Shared { connection, inboxes, .. } = &*self.shared;
-        let received = connection.recv_cq().wait_one(None)?;
-        match received.status {
-            WcStatus::Success => {}
-            WcStatus::WrFlushErr => return Ok(None),
-            status => return Err(MessagesError::Failed { status }),
-        }
+        let Some(received) = wait_one(connection.recv_cq(), "the receive")? else {
+            return Ok(None);
+        };
         let inbox = place(received.wr_id);
         let message = inboxes.read_vec(inbox.start, received.byte_len as usize)?;
         let again = RecvRequest::new(inboxes.slice(inbox)?).wr_id(received.wr_id);

@@ -25,7 +25,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 use std::time::Duration;
 
-use urxe::WcStatus;
 use urxe::cm::{self, Listener, Options};
 
 use self::channel::{MESSAGE_MAX, Messages};
@@ -80,9 +79,6 @@ pub enum MessagesError {
     /// The connection or a verb failed.
     #[error(transparent)]
     Connection(TrafficError),
-    /// A message failed.
-    #[error("a message failed: {status}")]
-    Failed { status: WcStatus },
     /// The other end disconnected too early.
     #[error("the other end disconnected before the end of the data")]
     Ended,
@@ -168,38 +164,29 @@ fn relay(messages: &Messages, is_first: bool) -> Result<(), MessagesError> {
         // Another thread prints the messages of the other end.
         return thread::scope(|threads| {
             let printing = threads.spawn(|| print(messages));
-            let said = send_input(messages);
+            let sent = send_input(messages).and_then(|()| messages.end_of_input());
             let printed = printing.join().unwrap_or(Err(MessagesError::Ended));
             messages.disconnect();
-            said.and(printed)
+            sent.and(printed)
         });
     }
     // The thread is not joined, because a read from a terminal may never return.
     let input = messages.clone();
-    thread::spawn(move || send_input_unless_ended(&input));
+    thread::spawn(move || send_input(&input));
     print(messages)?;
     messages.end_of_input()?;
     messages.wait_for_end();
     Ok(())
 }
 
+/// Sends standard input up to its end.
 fn send_input(messages: &Messages) -> Result<(), MessagesError> {
     let mut buffer = vec![0; MESSAGE_MAX];
     let mut input = io::stdin().lock();
     loop {
         match input.read(&mut buffer)? {
-            0 => return messages.end_of_input(),
+            0 => return Ok(()),
             len => messages.send(&buffer[..len])?,
-        }
-    }
-}
-
-fn send_input_unless_ended(messages: &Messages) {
-    let mut buffer = vec![0; MESSAGE_MAX];
-    let mut input = io::stdin().lock();
-    while let Ok(len @ 1..) = input.read(&mut buffer) {
-        if messages.send(&buffer[..len]).is_err() {
-            return;
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Both processes on one address against each on its own.
 
-use std::io::Write;
-
 use serde::Serialize;
 
 use super::case::Metric;
@@ -33,10 +31,7 @@ struct Row {
 /// [`CmdError`]; among them that the address is taken, where processes cannot share one.
 pub fn run(args: &Args, choice: &Choice) -> Result<Outcome, CmdError> {
     let rows = measure(args, choice)?;
-    let mut out = output::stdout();
-    if args.json {
-        output::json(&mut out, &rows)?;
-    } else {
+    output::print(args.json, &rows, |out| {
         let heads = ["operation", "unit", "size", "one\naddress", "two\naddresses", "one to\ntwo"];
         let mut shown = output::table(&heads, 2);
         for row in &rows {
@@ -49,9 +44,8 @@ pub fn run(args: &Args, choice: &Choice) -> Result<Outcome, CmdError> {
                 table::times(row.one_to_two),
             ]);
         }
-        writeln!(out, "{shown}\nOne to two: above 1, one address is faster.")?;
-    }
-    out.flush()?;
+        writeln!(out, "{shown}\nOne to two: above 1, one address is faster.")
+    })?;
     Ok(Outcome::Done)
 }
 

@@ -88,22 +88,20 @@ impl Args {
             return addresses::run(&self, &choice);
         }
         let report = self.measure(&choice)?;
-        let mut out = output::stdout();
-        if self.json {
-            output::json(&mut out, &report)?;
-            out.flush()?;
-            return Ok(Outcome::Done);
-        }
-        table::print(&report, &mut out)?;
+        output::print(self.json, &report, |out| self.print(&report, out))?;
+        Ok(Outcome::Done)
+    }
+
+    /// Prints the tables, and the plots of all sizes.
+    fn print(&self, report: &Report, out: &mut dyn Write) -> Result<(), CmdError> {
+        table::print(report, out)?;
         if self.all {
-            write!(out, "{}", plot::terminal(&report))?;
-            out.flush()?;
+            write!(out, "{}", plot::terminal(report))?;
             let path = self.svg.as_deref().unwrap_or(Path::new(SVG));
-            plot::svg(&report, path)?;
+            plot::svg(report, path)?;
             writeln!(out, "\nThe plot as SVG: {}", path.display())?;
         }
-        out.flush()?;
-        Ok(Outcome::Done)
+        Ok(())
     }
 
     fn measure(&self, choice: &Choice) -> Result<Report, PerfError> {

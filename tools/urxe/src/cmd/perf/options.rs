@@ -269,8 +269,8 @@ impl Args {
             for &operation in operations {
                 let only = self.metrics().len() == 1;
                 let bandwidth = metric == Metric::Bandwidth;
+                let usual = Case::bandwidth(operation, size, mtu, limit);
                 let case = Case {
-                    operation,
                     metric,
                     size,
                     // With both metrics, each option applies to the metric that supports the
@@ -279,16 +279,12 @@ impl Args {
                     list: if bandwidth || only { self.post_list } else { 1 },
                     bidirectional: self.bidirectional && (bandwidth || only),
                     depth: self.tx_depth,
-                    mtu,
-                    wait: if self.events { Wait::Events } else { Wait::Poll },
+                    wait: Wait::by(self.events),
                     inline: operation.carries_data() && size <= self.inline,
                     spin_memory: self.spin_memory && self.spins(operation, metric),
                     target_polls: self.target_polls,
-                    working_set: self.working_set.map_or(
-                        Case::bandwidth(operation, size, mtu, limit).working_set,
-                        Size::bytes,
-                    ),
-                    limit,
+                    working_set: self.working_set.map_or(usual.working_set, Size::bytes),
+                    ..usual
                 };
                 cases.push(case);
             }

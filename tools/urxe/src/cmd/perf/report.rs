@@ -183,12 +183,7 @@ impl Floors<'_> {
             usec,
             of_spinning: of(false),
             of_blocking: of(true),
-            rounds: outcome
-                .rounds
-                .iter()
-                .filter_map(|round| round.usec)
-                .map(|times| times.p50)
-                .collect(),
+            rounds: outcome.rounds.iter().filter_map(|round| Some(round.usec?.p50)).collect(),
             messages: outcome.median.messages,
             verified: outcome.verified,
         }

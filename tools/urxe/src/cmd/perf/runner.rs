@@ -59,7 +59,7 @@ impl Workload {
 }
 
 /// The result of a workload.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// The median.
     pub median: Sample,
@@ -192,11 +192,7 @@ impl Runner {
         for workload in workloads {
             prepared.push(self.prepare(workload)?);
         }
-        let mut outcomes =
-            vec![
-                Outcome { median: Sample::default(), rounds: Vec::new(), verified: 0 };
-                workloads.len()
-            ];
+        let mut outcomes = vec![Outcome::default(); workloads.len()];
         for _ in 0..rounds {
             for ((workload, prepared), outcome) in
                 workloads.iter().zip(&mut prepared).zip(&mut outcomes)

@@ -9,6 +9,7 @@ use super::error::PerfError;
 use super::protocol::DeviceOptions;
 use super::runner::Runner;
 use super::{builder, responder};
+use crate::traffic;
 use crate::traffic::device::{Choice, address_of};
 use crate::traffic::peer::Peer;
 use crate::traffic::responder::AtEnd;
@@ -52,21 +53,13 @@ pub fn connect(
     port: u16,
     options: &DeviceOptions,
 ) -> Result<(Runner, usize), PerfError> {
-    use std::net::ToSocketAddrs;
     let no = |error| PerfError::Host {
         doing: "cannot connect to",
         at: format!("{host}, TCP port {port}"),
         error,
         remedy: "; start `urxe perf --listen` there",
     };
-    let mut stream = Err(io::ErrorKind::NotFound.into());
-    for address in (host, port).to_socket_addrs().map_err(no)? {
-        stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT);
-        if stream.is_ok() {
-            break;
-        }
-    }
-    let stream = stream.map_err(no)?;
+    let stream = traffic::connect(host, port, CONNECT_LIMIT).map_err(|(_, error)| no(error))?;
     let local = stream.local_addr().map_err(no)?.ip().to_canonical();
     let peer: IpAddr = stream.peer_addr().map_err(no)?.ip().to_canonical();
     if choice.is_built_in() && !local.is_loopback() {

@@ -40,7 +40,7 @@ impl Datagrams {
     /// Allocates the headers of `receives` receives; `own` is this end's address.
     ///
     /// # Errors
-    /// [`TrafficError::Region`].
+    /// [`TrafficError`].
     pub fn new(pd: &ProtectionDomain, receives: u32, own: IpAddr) -> Result<Self, TrafficError> {
         let headers = pd.allocate(receives.max(1) as usize * GRH_LEN, Access::LOCAL_WRITE)?;
         Ok(Self { headers, peer: None, own })

@@ -66,7 +66,7 @@ impl Endpoint {
         let cq = device.create_cq(config.depth.saturating_add(config.receives))?;
         let qp = pd
             .queue_pair(&cq)
-            .qp_type(config.transport.qp_type())
+            .qp_type(config.transport.properties().qp_type)
             .max_send_wr(config.depth)
             .max_recv_wr(config.receives)
             .max_send_sge(1)
@@ -158,13 +158,14 @@ impl Endpoint {
         if let Some(datagrams) = &self.datagrams {
             datagrams.check(completion)?;
         }
-        Ok((completion.byte_len as usize).saturating_sub(self.config.transport.header_len()))
+        let header_len = self.config.transport.properties().header_len;
+        Ok((completion.byte_len as usize).saturating_sub(header_len))
     }
 
     /// Returns the `len` bytes at `offset`, for a work request.
     ///
     /// # Errors
-    /// [`TrafficError::Slice`].
+    /// [`TrafficError`].
     pub fn slice(&self, offset: usize, len: usize) -> Result<RegionSlice<'_>, TrafficError> {
         Ok(self.region.slice(offset..offset + len)?)
     }
@@ -172,7 +173,7 @@ impl Endpoint {
     /// Posts one work request; a datagram is addressed to the peer.
     ///
     /// # Errors
-    /// [`TrafficError::Post`].
+    /// [`TrafficError`].
     pub fn post(&self, wr_id: u64, request: SendRequest<'_>) -> Result<(), TrafficError> {
         let request = match &self.datagrams {
             Some(datagrams) => datagrams.to_peer(request),
@@ -184,7 +185,7 @@ impl Endpoint {
     /// Posts several work requests of a connection.
     ///
     /// # Errors
-    /// [`TrafficError::Batch`].
+    /// [`TrafficError`].
     pub fn post_batch(&self, requests: &[SendRequest<'_>]) -> Result<(), TrafficError> {
         Ok(self.qp.post_send_batch(requests)?)
     }

@@ -17,11 +17,13 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::str::FromStr;
 use std::time::Duration;
 
 use urxe_wire::{Gid, Psn, Qpn};
+
+use crate::traffic;
 
 #[cfg(test)]
 mod tests;
@@ -141,19 +143,16 @@ pub struct Exchange {
 impl Exchange {
     /// Connects to a host that listens.
     pub fn connect(host: &str, port: u16) -> Result<Self, ExchangeError> {
-        let unknown = |error| ExchangeError::UnknownHost { host: host.to_owned(), error };
-        let mut failed = None;
-        for address in (host, port).to_socket_addrs().map_err(unknown)? {
-            match TcpStream::connect_timeout(&address, STEP_LIMIT) {
-                Ok(stream) => return Self::over(stream),
-                Err(error) => failed = Some(ExchangeError::Connect { address, error }),
-            }
+        match traffic::connect(host, port, STEP_LIMIT) {
+            Ok(stream) => Self::over(stream),
+            Err((Some(address), error)) => Err(ExchangeError::Connect { address, error }),
+            Err((None, error)) => Err(ExchangeError::UnknownHost { host: host.to_owned(), error }),
         }
-        Err(failed.unwrap_or_else(|| unknown(io::ErrorKind::NotFound.into())))
     }
 
     /// Waits for a host that connects.
     pub fn accept(listener: &TcpListener) -> Result<Self, ExchangeError> {
+        use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
         loop {
             match listener.accept() {
                 Ok((stream, _)) => return Self::over(stream),
@@ -161,9 +160,7 @@ impl Exchange {
                 Err(error)
                     if matches!(
                         error.kind(),
-                        io::ErrorKind::ConnectionAborted
-                            | io::ErrorKind::ConnectionReset
-                            | io::ErrorKind::Interrupted
+                        ConnectionAborted | ConnectionReset | Interrupted
                     ) => {}
                 Err(error) => {
                     let address =

@@ -24,7 +24,6 @@ use super::protocol::{Burst, Command, Opened, Setup};
 use super::report::{Report, Row};
 use super::transport::Transport;
 use super::{Args, DEPTH, PEER_OPTION, PingpongError, RD_ATOMIC, Wrong, expect};
-use crate::arguments::Size;
 use crate::output;
 use crate::traffic::Wait;
 use crate::traffic::device::{self, Choice};
@@ -74,31 +73,19 @@ impl Plan {
 
     /// Returns the rows of the table: each size for the operations that have one, then the atomics.
     fn rows(&self, mtu: PathMtu) -> Vec<(Operation, usize)> {
-        let sizes = self.sizes(mtu);
-        let messages = self
-            .args
-            .transport
-            .operations()
-            .iter()
-            .flat_map(|operation| sizes.iter().map(|size| (*operation, size.bytes())));
-        let atomics = self.args.transport.atomics().iter();
-        messages.chain(atomics.map(|operation| (*operation, ATOMIC_SIZE))).collect()
+        let (sizes, service) = (self.sizes(mtu), self.args.transport.properties());
+        let of = |operation| sizes.iter().map(move |&size| (operation, size));
+        let messages = service.operations.iter().flat_map(|&operation| of(operation));
+        messages.chain(service.atomics.iter().map(|&operation| (operation, ATOMIC_SIZE))).collect()
     }
 
-    fn sizes(&self, mtu: PathMtu) -> Vec<Size> {
+    fn sizes(&self, mtu: PathMtu) -> Vec<usize> {
         if let Some(sizes) = &self.args.sizes {
-            return sizes.clone();
+            return sizes.iter().map(|size| size.bytes()).collect();
         }
-        let usual = if self.args.quick {
-            self.args.transport.quick_sizes()
-        } else {
-            self.args.transport.sizes()
-        };
-        usual
-            .iter()
-            .copied()
-            .filter(|size| size.bytes() <= self.args.transport.max_size(mtu))
-            .collect()
+        let (transport, service) = (self.args.transport, self.args.transport.properties());
+        let usual = if self.args.quick { service.quick_sizes } else { service.sizes };
+        usual.iter().copied().filter(|&size| size <= transport.max_size(mtu)).collect()
     }
 
     /// Returns the bytes for the messages of one direction.
@@ -177,10 +164,9 @@ impl Run {
         if mtu > allowed {
             return Err(TrafficError::MtuTooLarge { given: mtu, allowed: allowed.bytes() }.into());
         }
-        if let Some(size) =
-            plan.sizes(mtu).iter().find(|size| size.bytes() > transport.max_size(mtu))
+        if let Some(size) = plan.sizes(mtu).into_iter().find(|&size| size > transport.max_size(mtu))
         {
-            return Err(PingpongError::DatagramTooLong { given: size.bytes(), mtu });
+            return Err(PingpongError::DatagramTooLong { given: size, mtu });
         }
         let address: Address = end.address.parse().map_err(|_| unexpected(end.address))?;
         let region: RemoteRegion = end.region.parse().map_err(|_| unexpected(end.region))?;

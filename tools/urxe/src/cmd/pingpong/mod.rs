@@ -190,29 +190,17 @@ impl Args {
         let budget = self.iterations.is_none().then_some(budget);
         let plan = local::Plan { choice, iterations, budget, args: self };
         let report = plan.run()?;
-        let mut out = output::stdout();
-        if json {
-            output::json(&mut out, &report)?;
-        } else {
-            report.print(&mut out)?;
-        }
-        out.flush()?;
+        output::print(json, &report, |out| report.print(out))?;
         Ok(Outcome::Done)
     }
 
     fn run_two_hosts(self, choice: Choice, role: Role) -> Result<Outcome, CmdError> {
-        let size = self.size.map_or(self.transport.two_hosts_size(), Size::bytes);
+        let size = self.size.map_or(self.transport.properties().two_hosts_size, Size::bytes);
         let iterations = self.iterations.unwrap_or(ITERATIONS);
         let mut status = StatusLines { json: self.json };
         let plan = two_hosts::Plan { role, choice, size, iterations, args: self };
         let summary = plan.run(&mut status)?;
-        let mut out = output::stdout();
-        if status.json {
-            output::json(&mut out, &summary)?;
-        } else {
-            writeln!(out, "{summary}")?;
-        }
-        out.flush()?;
+        output::print(status.json, &summary, |out| writeln!(out, "{summary}"))?;
         Ok(Outcome::Done)
     }
 }

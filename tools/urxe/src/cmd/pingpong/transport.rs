@@ -21,52 +21,71 @@ pub enum Transport {
     Ud,
 }
 
-const fn bytes<const N: usize>(sizes: [usize; N]) -> [Size; N] {
-    let mut all = [Size::from_bytes(1); N];
-    let mut nr = 0;
-    while nr < N {
-        all[nr] = Size::from_bytes(sizes[nr]);
-        nr += 1;
-    }
-    all
+/// The properties of a service.
+pub struct Properties {
+    name: &'static str,
+    /// The queue pair type.
+    pub qp_type: QpType,
+    /// The operations for messages of any size.
+    pub operations: &'static [Operation],
+    /// The operations that change eight bytes.
+    pub atomics: &'static [Operation],
+    /// Bytes before a received message.
+    pub header_len: usize,
+    /// The message sizes of a run on one host. Messages of an unreliable service must fit the
+    /// receiver's socket at once.
+    pub sizes: &'static [usize],
+    /// The message sizes with `--quick`.
+    pub quick_sizes: &'static [usize],
+    /// The default message size between two hosts, as in `ibverbs-utils`.
+    pub two_hosts_size: usize,
 }
 
+const RC: Properties = Properties {
+    name: "RC",
+    qp_type: QpType::Rc,
+    operations: &[Operation::Send, Operation::Write, Operation::Read],
+    atomics: &Operation::ATOMICS,
+    header_len: 0,
+    sizes: &[64, 4 << 10, 64 << 10, 1 << 20],
+    quick_sizes: &[64, 64 << 10],
+    two_hosts_size: 4096,
+};
+
+const UC: Properties = Properties {
+    name: "UC",
+    qp_type: QpType::Uc,
+    // Only immediate data shows that a WRITE has arrived.
+    operations: &[Operation::Send, Operation::WriteImm],
+    atomics: &[],
+    sizes: &[64, 4 << 10, 64 << 10],
+    ..RC
+};
+
+const UD: Properties = Properties {
+    name: "UD",
+    qp_type: QpType::Ud,
+    operations: &[Operation::Send],
+    header_len: GRH_LEN,
+    sizes: &[64, 1 << 10, 4 << 10],
+    quick_sizes: &[64, 1 << 10],
+    two_hosts_size: 2048,
+    ..UC
+};
+
 impl Transport {
-    /// Returns the queue pair type.
-    pub const fn qp_type(self) -> QpType {
+    /// Returns the properties.
+    pub const fn properties(self) -> &'static Properties {
         match self {
-            Self::Rc => QpType::Rc,
-            Self::Uc => QpType::Uc,
-            Self::Ud => QpType::Ud,
+            Self::Rc => &RC,
+            Self::Uc => &UC,
+            Self::Ud => &UD,
         }
     }
 
-    /// Returns the operations for messages of any size. Over an unreliable connection, only
-    /// immediate data shows that a WRITE has arrived.
-    pub const fn operations(self) -> &'static [Operation] {
-        match self {
-            Self::Rc => &[Operation::Send, Operation::Write, Operation::Read],
-            Self::Uc => &[Operation::Send, Operation::WriteImm],
-            Self::Ud => &[Operation::Send],
-        }
-    }
-
-    /// Operations that change eight bytes.
-    pub const fn atomics(self) -> &'static [Operation] {
-        if self.is_reliable() { &Operation::ATOMICS } else { &[] }
-    }
-
-    /// Returns whether a lost message is sent again.
+    /// Returns whether the service retransmits lost messages.
     pub const fn is_reliable(self) -> bool {
         matches!(self, Self::Rc)
-    }
-
-    /// Returns the bytes before a received message.
-    pub const fn header_len(self) -> usize {
-        match self {
-            Self::Rc | Self::Uc => 0,
-            Self::Ud => GRH_LEN,
-        }
     }
 
     /// Returns the bytes of the longest message over this path MTU.
@@ -76,45 +95,10 @@ impl Transport {
             Self::Ud => mtu.bytes(),
         }
     }
-
-    /// Returns the message sizes of a run on one host. Messages of an unreliable service must fit
-    /// the receiver's socket at once.
-    pub const fn sizes(self) -> &'static [Size] {
-        const RC: [Size; 4] = bytes([64, 4 << 10, 64 << 10, 1 << 20]);
-        const UC: [Size; 3] = bytes([64, 4 << 10, 64 << 10]);
-        const UD: [Size; 3] = bytes([64, 1 << 10, 4 << 10]);
-        match self {
-            Self::Rc => &RC,
-            Self::Uc => &UC,
-            Self::Ud => &UD,
-        }
-    }
-
-    /// Returns the message sizes with `--quick`.
-    pub const fn quick_sizes(self) -> &'static [Size] {
-        const CONNECTED: [Size; 2] = bytes([64, 64 << 10]);
-        const UD: [Size; 2] = bytes([64, 1 << 10]);
-        match self {
-            Self::Rc | Self::Uc => &CONNECTED,
-            Self::Ud => &UD,
-        }
-    }
-
-    /// Returns the default message size between two hosts, as in `ibverbs-utils`.
-    pub const fn two_hosts_size(self) -> usize {
-        match self {
-            Self::Rc | Self::Uc => 4096,
-            Self::Ud => 2048,
-        }
-    }
 }
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rc => "RC",
-            Self::Uc => "UC",
-            Self::Ud => "UD",
-        })
+        f.write_str(self.properties().name)
     }
 }

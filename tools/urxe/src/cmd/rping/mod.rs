@@ -23,8 +23,6 @@ mod server;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use urxe::WcStatus;
-
 use crate::cmd::{CmdError, Outcome};
 use crate::traffic::error::TrafficError;
 
@@ -93,9 +91,6 @@ pub enum RpingError {
     /// The connection or a verb failed.
     #[error(transparent)]
     Connection(TrafficError),
-    /// A request failed.
-    #[error("{what} failed: {status}")]
-    Failed { what: &'static str, status: WcStatus },
     /// The peer disconnected too early.
     #[error("the peer disconnected {when}")]
     Ended { when: &'static str },

@@ -1,12 +1,10 @@
 //! Messages and completions of both ends.
 
 use urxe::cm::{Connection, Options, Pending};
-use urxe::{
-    Access, Completion, CompletionQueue, Data, MemoryRegion, RecvRequest, RemoteRegion, Rkey,
-    SendRequest, WcStatus,
-};
+use urxe::{Access, Data, MemoryRegion, RecvRequest, RemoteRegion, Rkey, SendRequest};
 
 use super::{MAX_SIZE, RpingError};
+use crate::traffic::wait_one;
 
 /// Bytes of an announcement: address, key and length, big-endian.
 const INFO_LEN: usize = 16;
@@ -49,14 +47,14 @@ impl Peer {
     pub fn perform(&self, what: &'static str, request: &SendRequest<'_>) -> Result<(), RpingError> {
         let request = request.clone().signaled();
         self.connection.qp().post_send(&request)?;
-        complete(self.connection.send_cq(), what)?
+        wait_one(self.connection.send_cq(), what)?
             .map(|_| ())
             .ok_or(RpingError::Ended { when: "during a ping" })
     }
 
     /// Waits for the other end's announcement. Returns `None` if the other end disconnected.
     pub fn receive(&self) -> Result<Option<RemoteRegion>, RpingError> {
-        let Some(message) = complete(self.connection.recv_cq(), "the receive")? else {
+        let Some(message) = wait_one(self.connection.recv_cq(), "the receive")? else {
             return Ok(None);
         };
         let info: [u8; INFO_LEN] =
@@ -73,15 +71,5 @@ impl Peer {
             return Err(RpingError::Announced { len });
         }
         Ok(Some(RemoteRegion { addr, len: len.into(), rkey }))
-    }
-}
-
-/// Returns the next completion; `None` when the connection has ended.
-fn complete(cq: &CompletionQueue, what: &'static str) -> Result<Option<Completion>, RpingError> {
-    let completion = cq.wait_one(None)?;
-    match completion.status {
-        WcStatus::Success => Ok(Some(completion)),
-        WcStatus::WrFlushErr => Ok(None),
-        status => Err(RpingError::Failed { what, status }),
     }
 }

@@ -3,7 +3,9 @@
 use urxe_stack::port::SendOutcome;
 use urxe_stack::port::udp::{ReceiveBuffers, UdpPort};
 
-use super::{Name, Probe, marked, not_tried, pair, scratch_port, sysctl};
+use crate::arguments::Size;
+
+use super::{Name, Probe, marked, not_tried, scratch_port, sysctl};
 
 /// The receive buffer that a port requests, in bytes. The kernel's limit should allow it.
 const WANTED_RECEIVE: usize = 8 << 20;
@@ -13,13 +15,10 @@ const PACKET: usize = 4116;
 /// Packets sent to a socket that no thread reads. They exceed a buffer of the wanted size.
 const PACKETS: usize = 2200;
 
+pub(super) const RECEIVE: Name = Name("receive buffer");
+
 /// Probes the receive buffer: the granted size, and the packets of 4 KiB that fit.
-pub(super) fn receive() -> Probe {
-    const NAME: Name = Name("receive buffer");
-    let (a, b) = match pair(NAME) {
-        Ok(pair) => pair,
-        Err(probe) => return probe,
-    };
+pub(super) fn receive(name: Name, a: UdpPort, b: UdpPort) -> Probe {
     // The kernel reports twice the granted size, because it adds its own overhead.
     let granted = b.receive_buffer() / 2;
     let default = sysctl("net/core/rmem_default").unwrap_or(0);
@@ -27,15 +26,15 @@ pub(super) fn receive() -> Probe {
     let held = packets_held(&a, &b);
     let detail = format!(
         "{} granted of {} requested (default {}, net.core.rmem_max {}); {held} packets of 4 KiB fit",
-        Bytes(granted),
-        Bytes(WANTED_RECEIVE),
-        Bytes(default),
-        limit.map_or_else(|| "unknown".to_owned(), |limit| Bytes(limit).to_string()),
+        Size::from_bytes(granted),
+        Size::from_bytes(WANTED_RECEIVE),
+        Size::from_bytes(default),
+        limit.map_or_else(|| "unknown".to_owned(), |limit| Size::from_bytes(limit).to_string()),
     );
     if granted >= WANTED_RECEIVE {
-        return NAME.works(detail, "bursts of large messages fit");
+        return name.works(detail, "bursts of large messages fit");
     }
-    NAME.limited(
+    name.limited(
         detail,
         format!(
             "while a process is not scheduled, bursts of more than {held} packets are dropped and \
@@ -70,30 +69,14 @@ pub(super) fn send() -> Probe {
     };
     let detail = format!(
         "{} granted of {} requested (default {})",
-        Bytes(granted),
-        Bytes(WANTED_SEND),
-        Bytes(sysctl("net/core/wmem_default").unwrap_or(0)),
+        Size::from_bytes(granted),
+        Size::from_bytes(WANTED_SEND),
+        Size::from_bytes(sysctl("net/core/wmem_default").unwrap_or(0)),
     );
     if granted >= WANTED_SEND {
         NAME.works(detail, "the network device's queue stays full")
     } else {
         NAME.limited(detail, "a fast network device may be idle between sends")
             .advise(format!("as root: sysctl -w net.core.wmem_max={WANTED_SEND}"))
-    }
-}
-
-/// A size with its unit, as shown to the user.
-struct Bytes(usize);
-
-impl std::fmt::Display for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => {
-                write!(f, "{} MiB", bytes >> 20)
-            }
-            bytes if bytes >= 10 << 20 => write!(f, "{} MiB", bytes >> 20),
-            bytes if bytes >= 1 << 10 => write!(f, "{} KiB", bytes >> 10),
-            bytes => write!(f, "{bytes} B"),
-        }
     }
 }

@@ -20,9 +20,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use urxe_stack::port::udp::UdpPort;
 use urxe_wire::ROCE_PORT;
 
-use super::{ARRIVAL_TIMEOUT, Name, Probe, marked, pair, send, wait_readable};
+use super::{ARRIVAL_TIMEOUT, Name, Probe, marked, send, wait_readable};
 
-const NAME: Name = Name("IPv4 identification and DF");
+pub(super) const NAME: Name = Name("IPv4 identification and DF");
 
 /// Bytes of a GSO send that loopback does not take whole: the largest UDP payload.
 const CUT_UP_BYTES: usize = 65_507;
@@ -35,11 +35,7 @@ struct Seen {
     dont_fragment: bool,
 }
 
-pub(super) fn probe() -> Probe {
-    let (a, b) = match pair(NAME) {
-        Ok(pair) => pair,
-        Err(probe) => return probe,
-    };
+pub(super) fn probe(_: Name, a: UdpPort, b: UdpPort) -> Probe {
     let watch = match watch() {
         Ok(watch) => watch,
         Err(error) => {

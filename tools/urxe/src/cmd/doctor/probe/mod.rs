@@ -105,12 +105,12 @@ pub fn run() -> Vec<Probe> {
     let mut probes = vec![transport::user(), transport::port()];
     if probes.iter().all(|probe| probe.outcome != Outcome::Fails) {
         probes.extend([
-            identification::probe(),
-            transport::gso(),
-            transport::gro(),
-            buffers::receive(),
+            with_pair(identification::NAME, identification::probe),
+            with_pair(transport::GSO, transport::gso),
+            with_pair(transport::GRO, transport::gro),
+            with_pair(buffers::RECEIVE, buffers::receive),
             buffers::send(),
-            transport::path_errors(),
+            with_pair(transport::PATH_ERRORS, transport::path_errors),
             transport::ipv6(),
             sharing::steering(),
             sharing::multicast(),
@@ -137,10 +137,12 @@ fn scratch_port() -> Result<UdpPort, OpenPortError> {
     (1..32).fold(open(0), |opened, nth| if is_taken(&opened) { open(nth) } else { opened })
 }
 
-/// Returns two ports, or the result of a probe without ports.
-fn pair(name: Name) -> Result<(UdpPort, UdpPort), Probe> {
-    let open = || scratch_port().map_err(|error| not_tried(name, &error));
-    Ok((open()?, open()?))
+/// Runs a probe that needs two ports.
+fn with_pair(name: Name, probe: fn(Name, UdpPort, UdpPort) -> Probe) -> Probe {
+    match (scratch_port(), scratch_port()) {
+        (Ok(a), Ok(b)) => probe(name, a, b),
+        (Err(error), _) | (_, Err(error)) => not_tried(name, &error),
+    }
 }
 
 /// Returns the result of a probe that found no free port.
@@ -255,9 +257,9 @@ mod tests {
     fn linux_grants_the_port_with_gso_and_steering() {
         for probe in [
             transport::port(),
-            transport::gso(),
-            transport::gro(),
-            transport::path_errors(),
+            with_pair(transport::GSO, transport::gso),
+            with_pair(transport::GRO, transport::gro),
+            with_pair(transport::PATH_ERRORS, transport::path_errors),
             sharing::steering(),
         ] {
             // Another program may use 127.0.0.1; the probe of the port reports it.
@@ -272,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_receive_buffer_holds_packets_as_granted() {
-        let probe = buffers::receive();
+        let probe = with_pair(buffers::RECEIVE, buffers::receive);
         let granted = sysctl("net/core/rmem_max").unwrap() >= 8 << 20;
         assert_eq!(
             probe.outcome,

@@ -8,9 +8,7 @@ use urxe_stack::port::SendOutcome;
 use urxe_stack::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
 use urxe_wire::ROCE_PORT;
 
-use super::{
-    Arrival, Name, Probe, arrivals, marked, not_tried, pair, scratch_port, send, wait_readable,
-};
+use super::{Arrival, Name, Probe, arrivals, marked, not_tried, scratch_port, send, wait_readable};
 
 /// Returns the effective user and the kernel. Informs; there is nothing to fail.
 pub(super) fn user() -> Probe {
@@ -80,49 +78,43 @@ fn send_run(a: &UdpPort, b: &UdpPort) -> (SendOutcome, Vec<u8>, Vec<Arrival>) {
     (sent, bytes, arrived)
 }
 
+pub(super) const GSO: Name = Name("UDP GSO (many packets a send)");
+
 /// Probes UDP GSO, which sends several packets with one system call.
-pub(super) fn gso() -> Probe {
-    const NAME: Name = Name("UDP GSO (many packets a send)");
+pub(super) fn gso(name: Name, a: UdpPort, b: UdpPort) -> Probe {
     const WITHOUT: &str =
         "each packet needs a system call, so large messages are several times slower";
     const ADVICE: &str = "use Linux 4.18 or newer, outside a sandbox that emulates the network";
-    let (a, b) = match pair(NAME) {
-        Ok(pair) => pair,
-        Err(probe) => return probe,
-    };
     if !a.gso() {
-        return NAME.limited("the kernel does not support UDP_SEGMENT", WITHOUT).advise(ADVICE);
+        return name.limited("the kernel does not support UDP_SEGMENT", WITHOUT).advise(ADVICE);
     }
     let (sent, bytes, arrived) = send_run(&a, &b);
     let whole: Vec<u8> = arrived.iter().flat_map(|arrival| arrival.bytes.clone()).collect();
     let packets: usize = arrived.iter().map(Arrival::packets).sum();
     if sent == SendOutcome::Sent && whole == bytes && packets == RUN_PACKETS {
         let detail = format!("{RUN_PACKETS} packets of {RUN_SEGMENT} bytes were sent in one call");
-        NAME.works(detail, "large messages use up to 64 packets for each system call")
+        name.works(detail, "large messages use up to 64 packets for each system call")
     } else {
         let detail = format!(
             "a run of {RUN_PACKETS} packets in one call: {}, {packets} packets arrived",
             if sent == SendOutcome::Sent { "sent" } else { "refused" }
         );
-        NAME.limited(detail, WITHOUT).advise(ADVICE)
+        name.limited(detail, WITHOUT).advise(ADVICE)
     }
 }
 
+pub(super) const GRO: Name = Name("UDP GRO (many packets a receive)");
+
 /// Probes UDP GRO, which receives several packets with one system call.
-pub(super) fn gro() -> Probe {
-    const NAME: Name = Name("UDP GRO (many packets a receive)");
+pub(super) fn gro(name: Name, a: UdpPort, b: UdpPort) -> Probe {
     const WITHOUT: &str =
         "each system call receives up to 8 packets, which the kernel processes one by one";
     const ADVICE: &str = "use Linux 5.0 or newer, outside a sandbox that emulates the network";
-    let (a, b) = match pair(NAME) {
-        Ok(pair) => pair,
-        Err(probe) => return probe,
-    };
     if !b.gro() {
-        return NAME.limited("the kernel does not support UDP_GRO", WITHOUT).advise(ADVICE);
+        return name.limited("the kernel does not support UDP_GRO", WITHOUT).advise(ADVICE);
     }
     if !a.gso() {
-        return NAME.unverified(
+        return name.unverified(
             "the socket accepts the option, but without GSO loopback merges no packets",
             "packets of peers may arrive merged",
         );
@@ -135,20 +127,17 @@ pub(super) fn gro() -> Probe {
                 merged.packets(),
                 merged.segment_size
             );
-            NAME.works(detail, "each system call receives many packets of large messages")
+            name.works(detail, "each system call receives many packets of large messages")
         }
-        Some(_) => NAME.limited("packets of one call arrived one by one", WITHOUT).advise(ADVICE),
-        None => NAME.unverified("no packet arrived", "unknown until GSO works"),
+        Some(_) => name.limited("packets of one call arrived one by one", WITHOUT).advise(ADVICE),
+        None => name.unverified("no packet arrived", "unknown until GSO works"),
     }
 }
 
+pub(super) const PATH_ERRORS: Name = Name("ICMP errors (IP_RECVERR)");
+
 /// Probes the error queue, which holds ICMP errors for packets sent.
-pub(super) fn path_errors() -> Probe {
-    const NAME: Name = Name("ICMP errors (IP_RECVERR)");
-    let (a, b) = match pair(NAME) {
-        Ok(pair) => pair,
-        Err(probe) => return probe,
-    };
+pub(super) fn path_errors(name: Name, a: UdpPort, b: UdpPort) -> Probe {
     let closed = b.address();
     drop(b);
     let packet = marked(64, 3);
@@ -166,15 +155,15 @@ pub(super) fn path_errors() -> Probe {
         }
     }
     match found {
-        Some(error) if error.reason == PathErrorReason::PortUnreachable => NAME.works(
+        Some(error) if error.reason == PathErrorReason::PortUnreachable => name.works(
             format!("a packet to a closed port: \"{error}\""),
             "the log and the counters report peers that do not listen",
         ),
-        Some(error) => NAME.limited(
+        Some(error) => name.limited(
             format!("a packet to a closed port: \"{error}\""),
             "the log may report wrong reasons for lost packets",
         ),
-        None => NAME
+        None => name
             .limited(
                 "a packet to a closed port gave no error",
                 "only exceeded retries show that a peer does not listen",

@@ -171,7 +171,7 @@ impl FloorEnd {
         let tcp = if floor.kind == Kind::Tcp && accepts {
             tcp::End::listen(address)?
         } else {
-            tcp::End::none()
+            tcp::End::default()
         };
         Ok(Self { floor, socket, tcp, peer: None, buffers: stream::Buffers::new(&floor) })
     }

@@ -14,7 +14,7 @@ const CHUNK: usize = 128 << 10;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// One end of the stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct End {
     listener: Option<TcpListener>,
     stream: Option<TcpStream>,
@@ -22,15 +22,10 @@ pub struct End {
 }
 
 impl End {
-    /// Returns an end without a stream.
-    pub const fn none() -> Self {
-        Self { listener: None, stream: None, buffer: Vec::new() }
-    }
-
     /// Listens for the other end.
     pub fn listen(address: IpAddr) -> Result<Self, PerfError> {
         let listener = TcpListener::bind((address, 0)).map_err(floor("cannot listen"))?;
-        Ok(Self { listener: Some(listener), ..Self::none() })
+        Ok(Self { listener: Some(listener), ..Self::default() })
     }
 
     /// Returns the listening address.

@@ -34,13 +34,8 @@ struct Verdict<'a> {
 pub fn run(args: &Args) -> Result<Outcome, CmdError> {
     let rows = measure::all(args.round(), args.rounds, args.row.as_deref());
     let holds = rows.iter().all(Row::holds);
-    let mut out = output::stdout();
-    if args.json {
-        output::json(&mut out, &Verdict { rounds: args.rounds, holds, rows: &rows })?;
-    } else {
-        print(&rows, args.rounds, &mut out)?;
-    }
-    out.flush()?;
+    let verdict = Verdict { rounds: args.rounds, holds, rows: &rows };
+    output::print(args.json, &verdict, |out| print(&rows, args.rounds, out))?;
     Ok(if holds { Outcome::Done } else { Outcome::Failed })
 }
 
