@@ -68,8 +68,8 @@ fn roce(
     write!(out, ", {}", icrc.text())
 }
 
-/// Returns the extension headers of a packet in wire order: the specification's name, and the fields
-/// as text.
+/// Returns the extension headers of a packet in wire order: the specification's name, and the
+/// fields as text.
 pub fn headers(view: &PacketView<'_>) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     let mut add = |name, text: Option<String>| all.extend(text.map(|text| (name, text)));
