@@ -186,9 +186,8 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the ABI's contract.
-    if let Ok((QpObject { build: Some(build), .. }, _)) =
-        unsafe { QpObject::from_c_unchecked(qp.cast()) }
-    {
+    let found = unsafe { QpObject::from_c_unchecked(qp.cast()) };
+    if let Ok((QpObject { build: Some(build), .. }, _)) = found {
         build.busy.store(false, Ordering::Release);
     }
 }
