@@ -16,7 +16,7 @@ use crate::layout::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd, ibv_wc};
 use crate::pd::PdObject;
 use crate::qp_attr;
 
-/// An address handle, with what C sees of it in front.
+/// An address handle. The C structure is its first field.
 #[repr(C)]
 pub struct AhObject {
     c: ibv_ah,
@@ -26,8 +26,8 @@ pub struct AhObject {
 handle_registry::object!(pub AhObject, ibv_ah, "ah");
 
 impl AhObject {
-    /// What a work request to a queue pair of `context` names by its address handle. A handle's
-    /// name says nothing about its device, where alone it means this peer.
+    /// Returns the handle that a work request to a queue pair of `context` names. Handles are
+    /// numbered per device, so a handle of another device is refused.
     ///
     /// # Safety
     /// The ABI's contract: the handle is NULL or created.
@@ -106,11 +106,11 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Ver
     Ok(handle_registry::into_raw(Box::new(AhObject { c, handle })).cast())
 }
 
-/// Where an answer to the datagram of `wc` goes.
+/// Returns the attributes of an address handle for a reply to the datagram of `wc`.
 ///
 /// # Safety
-/// The ABI's contract: `grh` is NULL, or the first bytes of the receive buffer, where a header is
-/// when the completion says so.
+/// The ABI's contract: `grh` is NULL or the first bytes of the receive buffer. If `wc_flags` has
+/// `IBV_WC_GRH`, the buffer begins with a GRH.
 unsafe fn reply_vector(
     context: &Context,
     port_num: u8,

@@ -1,8 +1,7 @@
-//! What a device says of itself: `ibv_query_device`, `ibv_query_device_ex`,
-//! `ibv_query_rt_values_ex`.
+//! Device attributes: `ibv_query_device`, `ibv_query_device_ex`, `ibv_query_rt_values_ex`.
 //!
-//! Numbers come from the stack's limits; what is not offered is 0. Identity and constants are the
-//! kernel's `rdma_rxe`'s (`rxe_param.h`), as programs know them.
+//! Numbers come from the limits of the stack; the number of an unsupported resource is 0. Identity
+//! and constants are those of the kernel's `rdma_rxe` (`rxe_param.h`), which programs may check.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, zeroed};
@@ -17,10 +16,10 @@ use crate::layout::{
     ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps, ibv_values_ex, set_fields,
 };
 
-/// The vendor of `rdma_rxe`, which is nobody.
+/// The vendor ID of `rdma_rxe`, which no vendor has.
 const VENDOR_ID: u32 = 0x00ff_ffff;
-/// `IBV_DEVICE_BAD_PKEY_CNTR`, `IBV_DEVICE_BAD_QKEY_CNTR`, `IBV_DEVICE_UD_AV_PORT_ENFORCE` (there
-/// is one port, and an address handle of another is refused), `IBV_DEVICE_CURR_QP_STATE_MOD`,
+/// `IBV_DEVICE_BAD_PKEY_CNTR`, `IBV_DEVICE_BAD_QKEY_CNTR`, `IBV_DEVICE_UD_AV_PORT_ENFORCE` (an
+/// address handle of another port than 1 is refused), `IBV_DEVICE_CURR_QP_STATE_MOD`,
 /// `IBV_DEVICE_PORT_ACTIVE_EVENT`
 const PORT_CAPS: u32 = 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 10;
 /// `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`, `IBV_DEVICE_SRQ_RESIZE`,
@@ -31,31 +30,31 @@ const CAP_FLAGS: u32 =
 /// Flush to global visibility, flush to persistence, ATOMIC WRITE (`IB_UVERBS_DEVICE_*` of the
 /// kernel's ib_user_verbs.h).
 const CAP_FLAGS_EX: u64 = 1 << 38 | 1 << 39 | 1 << 40;
-/// `IBV_ODP_SUPPORT_*`: SEND, receiving, WRITE, READ, atomics, receiving from a shared queue.
+/// `IBV_ODP_SUPPORT_*`: SEND, RECV, WRITE, READ, atomics, shared receive queue.
 const ALL_ODP: u32 = 0x3f;
-/// `IBV_ODP_SUPPORT`, `IBV_ODP_SUPPORT_IMPLICIT`, and what each service has of the above.
+/// `IBV_ODP_SUPPORT`, `IBV_ODP_SUPPORT_IMPLICIT`, and the subset of [`ALL_ODP`] for each service.
 const ODP_CAPS: ibv_odp_caps = ibv_odp_caps {
     general_caps: 1 | 1 << 1,
     rc_odp_caps: ALL_ODP,
     uc_odp_caps: 1 | 1 << 1 | 1 << 2 | 1 << 5,
     ud_odp_caps: 1 | 1 << 1 | 1 << 5,
 };
-/// Stamps of completions count nanoseconds, in all their bits.
+/// Completion timestamps count nanoseconds and use all 64 bits.
 const TIMESTAMP_MASK: u64 = u64::MAX;
-/// Of that clock, in kHz.
+/// The frequency of the timestamp clock in kHz.
 const CORE_CLOCK_KHZ: u64 = 1_000_000;
-/// The most that events are held back by: what the two fields hold.
+/// The largest count and period of completion moderation: both fields have 16 bits.
 const MODERATION: [u16; 2] = [u16::MAX; 2];
 /// `IBV_ATOMIC_HCA`: atomic among all queue pairs of a device.
 const ATOMIC_HCA: u32 = 1;
-/// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest.
+/// The longest delay between a packet's arrival and its acknowledgement: 4.096 µs · 2^15.
 const LOCAL_CA_ACK_DELAY: u8 = 15;
 /// Pages of 4 KiB and every larger power of two.
 const PAGE_SIZE_CAP: u64 = 0xffff_f000;
 /// `IBV_VALUES_MASK_RAW_CLOCK`
 const RAW_CLOCK: u32 = 1;
 
-/// As `c_int`, the most if it is more.
+/// Converts to `c_int`, clamping to its maximum.
 fn int(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }
@@ -85,7 +84,7 @@ fn attributes(context: &Context) -> ibv_device_attr {
     attr
 }
 
-/// `ibv_query_device`, also as `ops._compat_query_device`.
+/// `ibv_query_device`, which is also `ops._compat_query_device`.
 pub unsafe extern "C" fn query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
@@ -100,8 +99,8 @@ pub unsafe extern "C" fn query_device(
     })
 }
 
-/// `ibv_query_device_ex`: fills as many of the attributes as the program, which may be older or
-/// newer, has room for.
+/// `ibv_query_device_ex`: fills `attr_size` bytes. The program's header may be older or newer than
+/// this library, so the size differs.
 pub unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     _input: *const c_void,
@@ -133,7 +132,7 @@ pub unsafe extern "C" fn query_device_ex(
     })
 }
 
-/// `ibv_query_rt_values_ex`: the clock that completions would be stamped by.
+/// `ibv_query_rt_values_ex`: reads the clock of completion timestamps.
 pub unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
@@ -157,7 +156,7 @@ pub unsafe extern "C" fn query_rt_values(
     })
 }
 
-/// The number of `enum ibv_mtu`.
+/// Returns the `enum ibv_mtu` of an MTU.
 pub fn mtu(mtu: PathMtu) -> u32 {
     mtu.number().into()
 }

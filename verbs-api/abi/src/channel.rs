@@ -1,4 +1,4 @@
-//! Completion channels: descriptors that a program sleeps on.
+//! Completion channels: descriptors that threads block on until a completion queue has an event.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -19,7 +19,7 @@ use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq};
 
-/// A completion channel, with what C sees of it in front.
+/// A completion channel. The C structure is its first field.
 #[repr(C)]
 pub struct ChannelObject {
     c: UnsafeCell<ibv_comp_channel>,
@@ -28,23 +28,24 @@ pub struct ChannelObject {
 }
 
 impl ChannelObject {
-    /// The channel that a program means. What is not there (any more) is refused.
+    /// Returns the channel behind a C pointer. Fails for a channel that is not in the handle
+    /// registry.
     ///
     /// # Safety
-    /// The ABI's contract: `channel` is NULL, or created and not destroyed while the result is
-    /// used.
+    /// The ABI's contract: `channel` is NULL, or was created and is not destroyed while the result
+    /// is used.
     pub unsafe fn from_c<'a>(channel: *mut ibv_comp_channel) -> Result<&'a Self, VerbError> {
         if !channel.is_null() {
             handle_registry::check(channel.cast::<Self>())?;
         }
-        // SAFETY: it came from create_comp_channel, so it is the first field of a ChannelObject.
+        // SAFETY: the pointer came from create_comp_channel, so a ChannelObject begins there.
         unsafe { channel.cast::<Self>().as_ref() }.ok_or(VerbError::Null("channel"))
     }
 
-    /// The same with its context.
+    /// Returns the channel behind a C pointer, and its context.
     ///
     /// # Safety
-    /// As `from_c`.
+    /// As for `from_c`.
     pub unsafe fn with_context<'a>(
         channel: *mut ibv_comp_channel,
     ) -> Result<(&'a Self, &'a Context), VerbError> {
@@ -55,7 +56,8 @@ impl ChannelObject {
         Ok((object, unsafe { Context::from_c_unchecked((*channel).context) }))
     }
 
-    /// Takes an event. Waits for it as `read` would, but receives meanwhile.
+    /// Takes an event. If there is none, the thread blocks as in `read` and receives packets
+    /// meanwhile.
     pub fn take_event(&self, context: &Context) -> Result<CqEvent, Errno> {
         if context.is_inherited() {
             return self.fd.take_event(|| self.channel.next_event_for_count());
@@ -74,10 +76,11 @@ impl ChannelObject {
         }
     }
 
-    /// Writes the number of its queues where the program may look for it.
+    /// Updates `refcnt`, the number of completion queues that use the channel. Programs may read
+    /// the field.
     ///
     /// # Safety
-    /// As `from_c`.
+    /// As for `from_c`.
     pub unsafe fn count(channel: *mut ibv_comp_channel) {
         // SAFETY: the ABI's contract; the field is an integer that this library alone writes, and
         // no reference to it exists.
@@ -107,7 +110,7 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
     })
 }
 
-/// `ibv_destroy_comp_channel`: EBUSY while a completion queue reports to it.
+/// `ibv_destroy_comp_channel`: fails with EBUSY while completion queues use the channel.
 pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     ffi::return_errno("ibv_destroy_comp_channel", || {
         // SAFETY: the ABI's contract.
@@ -117,7 +120,8 @@ pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) ->
         }
         match object.channel.cq_count() {
             0 => {
-                // SAFETY: handed out above; the program does not use it again.
+                // SAFETY: create_comp_channel made the object, and the program does not use it
+                // again.
                 drop(unsafe { handle_registry::from_raw(channel.cast::<ChannelObject>()) });
                 Ok(())
             }
@@ -126,7 +130,7 @@ pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) ->
     })
 }
 
-/// `ibv_get_cq_event`: waits for an event, unless the program made the descriptor non-blocking.
+/// `ibv_get_cq_event`: blocks until an event arrives, unless the descriptor is non-blocking.
 pub unsafe extern "C" fn get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
@@ -137,9 +141,9 @@ pub unsafe extern "C" fn get_cq_event(
         let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
         let taken = object.take_event(context);
         let event = taken.map_err(|errno| VerbError::system("no completion event", errno))?;
-        // The queue was made with the address of its structure as its context.
+        // The context of a completion queue is the address of its structure.
         let object: *mut CqObject = ptr::with_exposed_provenance_mut(event.context as usize);
-        // SAFETY: destroying the queue waits until this event is acknowledged, so it is there. The
+        // SAFETY: ibv_destroy_cq waits until this event is acknowledged, so the queue exists. The
         // ABI's contract: places for the results.
         unsafe {
             if !cq_context.is_null() {

@@ -27,22 +27,22 @@ use crate::{
     xrc,
 };
 
-/// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
+/// `__VERBS_ABI_IS_EXTENDED`: the `ibv_context` is part of a `verbs_context`.
 const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 
-/// Device and inode of a file, whatever descriptor it is open by.
+/// Device and inode of a file, which all its descriptors share.
 pub type FileIdentity = (u64, u64);
 
-/// The contexts that this process has open, by their descriptors, with what they were opened on.
+/// The open contexts of this process: the file of the context's descriptor, and the device.
 static OPEN: PerProcess<Mutex<Vec<(FileIdentity, LinkSpec)>>> = PerProcess::new(Mutex::default);
 
-/// What a descriptor is open on.
+/// Returns the identity of the file behind a descriptor.
 pub fn identity(descriptor: impl AsFd) -> rustix::io::Result<FileIdentity> {
     fstat(descriptor).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Opens a device once more, that of the context that `descriptor` is of. What both make belongs to
-/// one file, as in the original.
+/// Opens the device of the context that `descriptor` belongs to once more. Objects of both contexts
+/// belong to one file, so they can be used together, as in libibverbs.
 pub fn open_again(descriptor: BorrowedFd<'_>) -> Result<*mut ibv_context, VerbError> {
     let file = identity(descriptor).map_err(|_| VerbError::NoContext)?;
     let spec =
@@ -54,32 +54,32 @@ pub fn open_again(descriptor: BorrowedFd<'_>) -> Result<*mut ibv_context, VerbEr
     open(device, known, again.map_err(|errno| VerbError::system(CMD_FD, errno))?)
 }
 
-/// Opens a device of the list.
+/// Opens a device of the device list.
 pub fn open_listed(device: *mut ibv_device) -> Result<*mut ibv_context, VerbError> {
     // SAFETY: devices of the list stay where they are for the life of the process.
     let listed = unsafe { DeviceObject::from_c(device) }?;
     open(device, listed, new_file(listed)?)
 }
 
-/// What a failure to have a context's descriptor calls it.
+/// The subject of errors about a context's descriptor.
 const CMD_FD: &str = "a descriptor for the context";
 
-/// A file for a context that shares nothing with others.
+/// Creates the file of a new context.
 fn new_file(listed: &DeviceObject) -> Result<OwnedFd, VerbError> {
     let made = memfd_create(format!("urxe-{}", listed.spec.name), MemfdFlags::CLOEXEC);
     made.map_err(|errno| VerbError::system(CMD_FD, errno))
 }
 
-/// A context, with what C sees of it in front.
+/// A context. The C structure is its first field.
 #[repr(C)]
 pub struct Context {
     verbs: verbs_context,
     pub shared_engine: Arc<SharedEngine>,
-    /// The program's asynchronous events.
+    /// The queue of asynchronous events for the program.
     pub events: Arc<AsyncEvents>,
     pub events_fd: Arc<EventFd>,
-    /// Only a descriptor that is the context's own: events do not come by it, but it can be
-    /// duplicated and told from others.
+    /// A descriptor that only this context has. Programs may duplicate it and import the device by
+    /// it; no events arrive there.
     _cmd_fd: OwnedFd,
     file: FileIdentity,
     next_handle: AtomicU32,
@@ -87,10 +87,11 @@ pub struct Context {
 }
 
 impl Context {
-    /// The context that a program means.
+    /// Returns the context behind a C pointer. Fails for a context that is not in the handle
+    /// registry.
     ///
     /// # Safety
-    /// The ABI's contract: `context` is NULL or open, and stays so while the result is used.
+    /// The ABI's contract: `context` is NULL or open, and stays open while the result is used.
     pub unsafe fn from_c<'a>(context: *mut ibv_context) -> Result<&'a Self, VerbError> {
         ffi::non_null(context, "context")?;
         handle_registry::check(Self::container_of(context))?;
@@ -98,37 +99,38 @@ impl Context {
         Ok(unsafe { Self::from_c_unchecked(context) })
     }
 
-    /// Where the whole of a context is.
+    /// Returns the address of the [`Context`] that contains a C structure.
     pub fn container_of(context: *mut ibv_context) -> *mut Self {
         context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
     }
 
-    /// The same where the context comes from an object, which cannot be without one.
+    /// Returns the context behind the pointer in an object, which is never NULL, without looking
+    /// into the handle registry.
     ///
     /// # Safety
-    /// `context` is open, and stays so while the result is used.
+    /// `context` is open, and stays open while the result is used.
     pub unsafe fn from_c_unchecked<'a>(context: *mut ibv_context) -> &'a Self {
         // SAFETY: an open context stands at this place in a Context, whose Rust fields are shared.
         unsafe { &*Self::container_of(context) }
     }
 
-    /// The engine of the device.
+    /// Returns the engine of the device.
     pub fn engine(&self) -> &Engine {
         &self.shared_engine.engine
     }
 
-    /// The stack's device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         self.engine().device()
     }
 
-    /// Delivers asynchronous events, after a verb that may have made some.
+    /// Delivers pending asynchronous events. Each verb that may raise events calls this at its end.
     pub fn deliver_events(&self) {
         self.shared_engine.deliver_events();
     }
 
-    /// Refuses what belongs to another context, unless both are [of one
-    /// file](Self::is_of_one_file). `what` names it.
+    /// Refuses an object of another context, unless both contexts are [of one
+    /// file](Self::is_of_one_file). `what` names the object in the error.
     pub fn check_owner(&self, what: &'static str, other: &Self) -> Result<(), VerbError> {
         if self.is_of_one_file(other) {
             Ok(())
@@ -139,35 +141,38 @@ impl Context {
         }
     }
 
-    /// Whether both are of one file: one context, or one imported from the other.
+    /// Returns whether both contexts are of one file: the same context, or one that was imported
+    /// from the other.
     pub fn is_of_one_file(&self, other: &Self) -> bool {
         self.file == other.file
     }
 
-    /// Whether this process is a child that inherited the context by `fork`. It takes nothing down:
-    /// the device is its parent's, and locks that the parent's threads held stay locked.
+    /// Returns whether this process is a child that inherited the context by `fork`. Destroying
+    /// verbs do nothing there, because the device is the parent's, and locks that the parent's
+    /// threads held stay locked.
     pub fn is_inherited(&self) -> bool {
         self.shared_engine.engine.is_inherited()
     }
 
-    /// A number that no other object of this context has.
+    /// Returns a handle number that no other object of this context has.
     pub fn new_handle(&self) -> u32 {
         self.next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What it owns.
+    /// Returns the objects that were made through this context.
     pub fn objects(&self) -> std::sync::MutexGuard<'_, ContextObjects> {
         lock(&self.objects)
     }
 
-    /// Events about `object` come here, and name `structure`.
+    /// Delivers events about `object` to this context from now on. `structure` is the `element` of
+    /// these events.
     pub fn register_events(&self, object: EventObject, structure: *mut c_void) {
         self.objects().elements.insert(object, structure);
         self.shared_engine.router.set_owner(object, &self.events);
     }
 
-    /// `object` is gone from the device: its events are withdrawn, and those that the program took
-    /// are waited for.
+    /// Stops delivering events about `object`, which is destroyed: discards those that are queued,
+    /// and waits until the program has acknowledged those that it took.
     pub fn unregister_events(&self, object: EventObject) {
         self.shared_engine.router.remove_owner(object);
         self.events.retire(object);
@@ -175,7 +180,7 @@ impl Context {
     }
 }
 
-/// The tables that inline functions of the header call through.
+/// Returns the function tables that inline functions of the header call.
 fn tables() -> verbs_context {
     // SAFETY: the structure consists of integers, pointers and optional functions, for all of which
     // zero is valid, and of a mutex, whose initial value is zero on Linux.
@@ -251,13 +256,13 @@ fn open(
     Ok(unsafe { &raw mut (*handle_registry::into_raw(context)).verbs.context })
 }
 
-/// As many as processors, as the kernel's rxe has them. They are all one here.
+/// Returns one vector a processor, as the kernel's rxe has. All vectors behave alike.
 fn completion_vectors() -> c_int {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     c_int::try_from(processors).unwrap_or(c_int::MAX)
 }
 
-/// `ibv_close_device`: what the program left behind ends with it, as in the kernel.
+/// `ibv_close_device`: destroys the objects that are left, as the kernel does.
 pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     ffi::return_minus_one("ibv_close_device", || {
         // SAFETY: the ABI's contract: open until now, and not used afterwards.
@@ -273,7 +278,7 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         }
         drop(open);
         let shared_engine = Arc::clone(&context.shared_engine);
-        // SAFETY: handed out by `open`; the program does not use it again.
+        // SAFETY: `open` made the object, and the program does not use it again.
         drop(unsafe { handle_registry::from_raw(ptr::from_ref(context).cast_mut()) });
         shared_engine.close();
         Ok(())

@@ -1,5 +1,5 @@
-//! What was made through a context and is still there: it ends with the context, as in the kernel,
-//! although the device goes on where the program has it open once more.
+//! The objects of a context. Closing the context destroys them, as in the kernel, while other
+//! contexts may keep the device open.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -17,21 +17,22 @@ use urxe_wire::{Lkey, Rkey};
 /// The objects of a context.
 #[derive(Default)]
 pub struct ContextObjects {
-    /// How often each queue pair: one of an XRC domain may have been opened more than once.
+    /// How often each queue pair was created or opened: a queue pair of an XRC domain can be opened
+    /// more than once.
     qps: HashMap<QpHandle, u32>,
     pub mrs: HashSet<Lkey>,
-    /// Windows, by the part of their keys that stays.
+    /// Windows, by the upper 24 bits of their keys.
     pub mws: HashSet<u32>,
     pub dms: HashSet<DmId>,
     pub ahs: HashSet<AhHandle>,
     /// Protection domains and parent domains.
     pub pds: HashSet<PdId>,
     pub tds: HashSet<TdId>,
-    /// With the parent domain that each was made with.
+    /// Each completion queue with its parent domain.
     pub cqs: HashMap<EventObject, (Arc<Cq>, Option<PdId>)>,
     pub srqs: HashMap<EventObject, Arc<Srq>>,
     xrcds: Vec<Arc<Xrcd>>,
-    /// The structures that events point to.
+    /// The structures that events name, by object.
     pub elements: HashMap<EventObject, *mut c_void>,
 }
 
@@ -49,7 +50,7 @@ impl ContextObjects {
         }
     }
 
-    /// A domain is held as often as it was opened.
+    /// Adds an XRC domain, once for each time that it was opened.
     pub fn add_xrcd(&mut self, xrcd: &Arc<Xrcd>) {
         self.xrcds.push(Arc::clone(xrcd));
     }
@@ -60,9 +61,9 @@ impl ContextObjects {
         }
     }
 
-    /// Ends all of them, users before what they use. Each fails only if it is gone, which is what
-    /// is wanted, or if another context made something with it, as by a domain that it imported:
-    /// then it stays as long as the device.
+    /// Destroys all objects, users before the objects that they use. An object that another context
+    /// uses, for example through an imported domain, stays until the device closes. Other failures
+    /// mean that the object is gone already, so errors are ignored.
     pub fn destroy_all(self, engine: &Engine) {
         let device = engine.device();
         for qp in
@@ -80,8 +81,7 @@ impl ContextObjects {
                 device.release_parent_domain(parent);
             }
         }
-        // Windows before the regions that they are bound to, regions before the memory that they
-        // are of.
+        // Windows before the regions that they are bound to, regions before their device memory.
         for mw in self.mws {
             let _ = device.memory().dealloc_mw(Rkey(mw));
         }
@@ -97,8 +97,8 @@ impl ContextObjects {
         for xrcd in self.xrcds {
             let _ = device.close_xrcd(&xrcd);
         }
-        // Parent domains stand on other domains, in no order that is known here: again as long as
-        // any goes.
+        // Parent domains refer to other domains in no known order: repeat while any can be
+        // deallocated.
         let (mut left, mut before) = (self.pds, usize::MAX);
         while left.len() < before {
             before = left.len();

@@ -17,39 +17,39 @@ use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
-/// Completions moved at a time.
+/// Completions that one call of the engine polls at most.
 const BATCH: usize = 16;
 
-/// A completion queue, with what C sees of it in front: always the extended form, whose beginning
-/// is the plain one.
+/// A completion queue. The C structure is its first field: always the extended one, which begins
+/// with the plain one.
 #[repr(C)]
 pub struct CqObject {
     c: UnsafeCell<ibv_cq_ex>,
     pub cq: Arc<Cq>,
-    /// What the functions of the extended form read.
+    /// The batch that the functions of the extended structure read.
     pub polling: UnsafeCell<Polling>,
-    /// Completions that were inside when the program last asked for an event, and no batch of the
-    /// extended form has taken since.
+    /// Completions that were in the queue when the program last requested an event, and that no
+    /// batch of the extended structure has consumed since.
     pub pending_at_arm: AtomicU32,
-    /// The program promised that one thread polls, so nobody takes turns.
+    /// Whether the program promised to poll from one thread only, so that polls need no lock.
     pub single_threaded: bool,
-    /// The parent domain that it was made with.
+    /// The parent domain that the queue was created with.
     parent: Option<PdId>,
 }
 
 handle_registry::object!(pub CqObject, ibv_cq, "cq");
 
-/// A queue has at least so many entries, more than the program may have asked for, as the header
-/// allows. Hardware rounds up, and programs have come to lean on it: perftest's latency tests ask
-/// for 1 and leave a completion in it when they sleep for events.
+/// The smallest queue, which may be larger than requested, as the header allows. Hardware rounds up
+/// and programs rely on that: perftest's latency tests request one entry and leave a completion in
+/// the queue while they wait for an event.
 const MIN_ENTRIES: u32 = 16;
 
-/// The size of a queue for a program that asked for `entries`; the stack refuses 0.
+/// Returns the size of a queue for a requested size; the stack refuses 0.
 const fn size(entries: u32) -> u32 {
     if entries == 0 || entries > MIN_ENTRIES { entries } else { MIN_ENTRIES }
 }
 
-/// What both ways of creating one have in common.
+/// The parameters that `ibv_create_cq` and `ibv_create_cq_ex` share.
 pub struct CqParams {
     pub entries: u32,
     pub cq_context: *mut c_void,
@@ -59,7 +59,7 @@ pub struct CqParams {
     pub parent: Option<PdId>,
 }
 
-/// Makes a queue. `fill` adds what the extended form has.
+/// Creates a queue. `fill` sets the functions of the extended structure.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         let asked = u32::try_from(cqe).unwrap_or(0);
         let held = u32::try_from(object.cq.len()).unwrap_or(u32::MAX);
         if held > asked {
-            // Although there is more room than was asked for.
+            // Refused although the queue has more room than requested.
             return Err(CqError::TooSmall { requested: asked, held }.into());
         }
         let entries = object.cq.resize(size(asked))?;
@@ -159,7 +159,8 @@ pub unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     })
 }
 
-/// `ibv_destroy_cq`: EBUSY while queue pairs use it; waits until its events are acknowledged.
+/// `ibv_destroy_cq`: fails with EBUSY while queue pairs use the queue. Blocks until the program has
+/// acknowledged its events.
 pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     let end = |object: &CqObject, context: &Context| {
         object.cq.destroy()?;
@@ -180,8 +181,8 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     unsafe { CqObject::destroy("ibv_destroy_cq", cq, end) }
 }
 
-/// `ibv_poll_cq`, through `ibv_context.ops`: the number of completions, or a negative number once
-/// the queue overran.
+/// `ibv_poll_cq`, through `ibv_context.ops`: returns the number of completions, or a negative
+/// number after an overrun.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     ffi::catch_panic(-libc::EIO, || {
         // SAFETY: the ABI's contract.
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
         if wanted > 0 && object.cq.is_quiet() {
             context.engine().progress();
             if object.cq.is_quiet() {
-                // A look that finds nothing, of which programs take millions.
+                // An empty poll, which programs repeat millions of times.
                 context.deliver_events();
                 return 0;
             }
@@ -219,9 +220,10 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
             }
         }
         if taken == wanted && wanted > 1 {
-            // Who takes a full array and sleeps without another look would never hear of the rest:
-            // perftest with --events --bidirectional and several queue pairs. Who takes one for
-            // each event, as its latency tests do, must get no event more.
+            // A program that fills its whole array and then waits for an event would miss the
+            // remaining completions (perftest with --events --bidirectional and several queue
+            // pairs). With an array of one, a program takes one completion for each event and must
+            // get no extra event.
             object.cq.notify_unpolled();
         }
         context.deliver_events();
@@ -265,7 +267,7 @@ fn to_c(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// Immediate data in network order, or the key that was invalidated: they share their place.
+/// Returns immediate data in network order, or the invalidated key: C has one field for both.
 pub fn imm_or_rkey(completion: &Completion) -> u32 {
     let key = || completion.invalidated_rkey().map_or(0, urxe_wire::Rkey::value);
     completion.imm_data().map_or_else(key, u32::to_be)

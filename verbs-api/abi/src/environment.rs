@@ -24,19 +24,18 @@ const LOG: &str = "URXE_LOG";
 const DEFAULT_LOG: &str = "error";
 /// Names the file that all packets are recorded in; `%p` in it stands for the process's number.
 const CAPTURE: &str = "URXE_CAPTURE";
-/// What happens to packets before the devices see them, as in `loss=1%,delay=50us,seed=7`
-/// ([`FaultSpec`]).
+/// Impairments of received packets, for example `loss=1%,delay=50us,seed=7` ([`FaultSpec`]).
 const FAULTS: &str = "URXE_FAULTS";
 /// `off`: packets between devices of this process go over sockets as well, where tcpdump and netem
-/// meet them.
+/// see them.
 const DIRECT: &str = "URXE_DIRECT";
-/// `off`: packets of reliable connections do not tell routers that their sender heeds marks.
+/// `off`: packets of reliable connections do not announce that their sender supports ECN.
 const ECN: &str = "URXE_ECN";
-/// `on`: bytes of registered memory move by system calls, which find out what the program has
-/// unmapped without deregistering it.
+/// `on`: bytes of registered memory move by system calls, which fail where the program has unmapped
+/// memory without deregistering it.
 const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
 
-/// Starts logging at the first call.
+/// Starts logging; only the first call has an effect.
 pub fn start_logging() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
@@ -58,7 +57,7 @@ pub fn start_logging() {
     });
 }
 
-/// How an engine is opened.
+/// Returns the engine configuration that the environment asks for.
 pub fn engine_config() -> Result<EngineConfig, VerbError> {
     let checked = switch(CHECKED_COPIES, false)?;
     Ok(EngineConfig {
@@ -71,20 +70,20 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
     })
 }
 
-/// A forked child has none of its parent's.
+/// The capture that is open. A forked child has none.
 static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
 
-/// Writes what a capture has collected: devices that librdmacm has opened are never closed, and
-/// with their process the rest would go.
+/// Writes the rest of the capture. Devices that librdmacm opened are never closed, so the buffered
+/// packets would be lost at exit.
 extern "C" fn write_capture() {
     catch_panic((), || {
         let tap = lock(TAP.get()).upgrade();
-        // What fails is told by the capture itself.
+        // The capture logs its own errors.
         tap.map(|tap| tap.flush());
     });
 }
 
-/// The capture that the environment asks for. One a process, shared by its devices.
+/// Returns the capture of the process, shared by its devices, and opens the capture if needed.
 fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     static AT_EXIT: Once = Once::new();
     let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else {
@@ -99,8 +98,8 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     let tap = Arc::new(Tap::new(file));
     *shared = Arc::downgrade(&tap);
     AT_EXIT.call_once(|| {
-        // SAFETY: the function unwinds nowhere, and the library is never unloaded: its engines'
-        // threads run in it.
+        // SAFETY: the function does not unwind, and the library is never unloaded, because threads
+        // of its engines run in it.
         if unsafe { libc::atexit(write_capture) } != 0 {
             tracing::warn!(target: "urxe_abi", "the end of the capture may be lost when the process exits");
         }
@@ -108,7 +107,7 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     Ok(Some(tap))
 }
 
-/// The faults that the environment asks for.
+/// Returns the impairments that the environment asks for.
 fn faults() -> Result<FaultSpec, VerbError> {
     let Some(text) = std::env::var_os(FAULTS).filter(|text| !text.is_empty()) else {
         return Ok(FaultSpec::default());
@@ -116,7 +115,7 @@ fn faults() -> Result<FaultSpec, VerbError> {
     text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
 }
 
-/// Whether the environment has something on, which by itself is as `usual` says.
+/// Returns the value of a variable that is `on` or `off`, or `usual` if the variable is not set.
 fn switch(variable: &'static str, usual: bool) -> Result<bool, VerbError> {
     let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
         return Ok(usual);

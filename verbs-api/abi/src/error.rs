@@ -1,4 +1,4 @@
-//! Why a verb was refused. The text is for `URXE_LOG`, the number for the program.
+//! Errors of verbs. The text is for `URXE_LOG`, the number for the program.
 
 use urxe_stack::cma::CmaError;
 use urxe_stack::cq::CqError;
@@ -29,7 +29,7 @@ urxe_stack::errors! {
         Unsupported(&'static str) = EOPNOTSUPP,
         #[error("{field} is {given}; {allowed}")]
         Value { field: &'static str, given: u64, allowed: &'static str } = EINVAL,
-        /// Bits of a mask that mean nothing, or nothing here.
+        /// A mask has bits that are unknown or unsupported.
         #[error("{field} is {given:#x}, of which {unknown:#x} is not offered")]
         Bits { field: &'static str, given: u64, unknown: u64 } = EOPNOTSUPP,
         #[error("port {given}: the device has port 1")]
@@ -42,23 +42,24 @@ urxe_stack::errors! {
         NoPdLeft { max: u32 } = ENOMEM,
         #[error("the device has no {what} with the number {handle:#x}")]
         Unknown { what: &'static str, handle: u32 } = ENOENT,
-        /// A descriptor that does not stand for an open device.
+        /// A descriptor that belongs to no open context.
         #[error("cmd_fd is not that of a context that this process has open; engines of other \
                  processes cannot be reached")]
         NoContext = EINVAL,
         #[error("there is no such object ({what}): it was destroyed before, or its context was \
                  closed")]
         Gone { what: &'static str } = EINVAL,
-        /// An object of another device than what it is used with.
-        // The kernel looks for its number among those of the context: ENOENT.
+        /// The object and the object that it is used with belong to different devices.
+        // The kernel looks for the object's number among those of the context: ENOENT.
         #[error("{0} is of another device")]
         OtherDevice(&'static str) = ENOENT,
-        /// An object of another context of the device than what it is used with.
-        // ENOENT as above.
+        /// The object and the object that it is used with belong to different contexts of the
+        /// device.
+        // ENOENT for the same reason.
         #[error("{0} is of another context of the device: what is used together is made through \
                  one, or imported from it")]
         OtherContext(&'static str) = ENOENT,
-        // The kernel looks for its descriptor among those of the queue's context.
+        // The kernel looks for the channel's descriptor among those of the queue's context.
         #[error("the completion channel belongs to another context than the completion queue")]
         ChannelOfOther = EBADF,
         #[error("port {port} has no P_Key {index}; port 1 has {len}")]
@@ -109,17 +110,18 @@ urxe_stack::errors! {
 }
 
 impl VerbError {
-    /// Refuses a number that a field cannot have.
+    /// Returns the error for a field with a value that is not allowed.
     pub fn value(field: &'static str, given: impl Into<u64>, allowed: &'static str) -> Self {
         Self::Value { field, given: given.into(), allowed }
     }
 
-    /// Says what a call of the system was for, and its error.
+    /// Returns the error of a failed system call. `what` names the object of the call.
     pub const fn system(what: &'static str, errno: rustix::io::Errno) -> Self {
         Self::System { what, errno }
     }
 
-    /// What a verb that was just called left in `errno`: `what` could not be made.
+    /// Returns the error that the verb called last left in `errno`. `what` names the object that
+    /// was not created.
     pub fn last(what: &'static str) -> Self {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         Self::System { what, errno: rustix::io::Errno::from_raw_os_error(errno) }

@@ -13,7 +13,7 @@ use crate::layout::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq};
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
-/// `ibv_get_async_event`: waits for an event, unless the program made the descriptor non-blocking.
+/// `ibv_get_async_event`: blocks until an event arrives, unless the descriptor is non-blocking.
 pub unsafe extern "C" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn get_async_event(
         let element = match (taken, taken.object()) {
             (AsyncEvent::Port(_, port), _) => ptr::without_provenance_mut(port.into()),
             (_, None) => ptr::null_mut(),
-            // It is there: destroying it waits until this event is acknowledged.
+            // The object exists: destroying it waits until this event is acknowledged.
             (_, Some(object)) => {
                 context.objects().elements.get(&object).copied().unwrap_or(ptr::null_mut())
             }
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn get_async_event(
     })
 }
 
-/// What an event of this number is about.
+/// The kind of object that an event is about.
 enum Subject {
     Cq,
     Qp,
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
         if event.element.is_null() {
             return;
         }
-        // What matters of an event here is its object.
+        // An acknowledgement counts by the object; the kind of event does not matter.
         match subject(event.event_type) {
             Subject::Cq => {
                 let cq = event.element.cast::<ibv_cq>();
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
     });
 }
 
-/// The object of a queue pair's events.
+/// Returns the name of a queue pair in events.
 pub const fn qp_object(qp: urxe_stack::device::QpHandle) -> EventObject {
     EventObject::Qp(qp.qpn())
 }

@@ -1,4 +1,4 @@
-//! How a verb's result, or its panic, becomes what a C program gets.
+//! Conversion of a verb's result, or of its panic, into a C result.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,10 @@ pub fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Runs `call`; if it panics, `errno` is EIO and the answer `broken`.
+/// Runs `call`. If it panics, sets `errno` to EIO and returns `broken`.
 pub fn catch_panic<T>(broken: T, call: impl FnOnce() -> T) -> T {
-    // What a panic left half done is behind locks that recover (see urxe_stack::sync); nothing else
-    // is shared.
+    // State that a panic left inconsistent is behind locks that recover (see urxe_stack::sync);
+    // nothing else is shared.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => value,
         Err(_) => {
@@ -25,8 +25,7 @@ pub fn catch_panic<T>(broken: T, call: impl FnOnce() -> T) -> T {
     }
 }
 
-/// For verbs that return 0 or the error number. `errno` is set as well, since some programs look
-/// there.
+/// Returns 0 or the error number. Also sets `errno`, because some programs read it.
 pub fn return_errno(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError>) -> c_int {
     catch_panic(libc::EIO, || match call() {
         Ok(()) => 0,
@@ -34,7 +33,7 @@ pub fn return_errno(verb: &'static str, call: impl FnOnce() -> Result<(), VerbEr
     })
 }
 
-/// For verbs that return 0, or -1 with the error number in `errno`.
+/// Returns 0, or -1 with the error number in `errno`.
 pub fn return_minus_one(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError>) -> c_int {
     catch_panic(-1, || match call() {
         Ok(()) => 0,
@@ -45,7 +44,7 @@ pub fn return_minus_one(verb: &'static str, call: impl FnOnce() -> Result<(), Ve
     })
 }
 
-/// For verbs that return a pointer, or NULL with the error number in `errno`.
+/// Returns a pointer, or NULL with the error number in `errno`.
 pub fn return_ptr<T>(
     verb: &'static str,
     call: impl FnOnce() -> Result<*mut T, VerbError>,
@@ -64,8 +63,8 @@ pub const fn non_null<T>(argument: *const T, name: &'static str) -> Result<(), V
     if argument.is_null() { Err(VerbError::Null(name)) } else { Ok(()) }
 }
 
-/// Writes `value` where a program has `size` bytes for it, which may know fewer fields of it or
-/// more; those that `value` does not have become zero.
+/// Writes as much of `value` as fits into `size` bytes, and clears the rest. The program's
+/// structure may be older and shorter than `value`, or newer and longer.
 ///
 /// # Safety
 /// `size` bytes at `to` can be written.
@@ -78,13 +77,12 @@ pub unsafe fn write_prefix<T>(to: *mut T, size: usize, value: &T) {
     }
 }
 
-/// Tells why a verb was refused, to whoever asked for it (`URXE_LOG=warn`), and sets `errno`, which
-/// it returns.
+/// Logs the error of a verb (shown with `URXE_LOG=warn`), sets `errno` and returns the number.
 #[cold]
 pub fn log_and_set_errno(verb: &'static str, error: &VerbError) -> c_int {
     let errno = error.errno();
     tracing::warn!(target: "urxe_abi", errno, "{verb}: {error}");
-    // Last: writing the line may have changed it.
+    // Last, because logging may change errno.
     set_errno(errno);
     errno
 }
@@ -96,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// What only a fault of this library does.
+    /// Stands for a bug of this library.
     fn broken<T>() -> T {
         panic!("this fault is a test's")
     }
@@ -170,7 +168,7 @@ mod tests {
     fn a_panic_without_a_guard_ends_the_process_instead_of_unwinding_into_c() {
         const ROLE: &str = "URXE_TEST_BORDER_ABORTS";
         if std::env::var_os(ROLE).is_some() {
-            // The process that is started below.
+            // This is the process that the test starts below.
             let outcome = catch_unwind(|| unguarded());
             println!("unwound through C: {}", outcome.is_err());
             return;

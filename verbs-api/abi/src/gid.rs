@@ -13,16 +13,16 @@ use crate::port::check_port;
 
 /// `IBV_GID_TYPE_ROCE_V2`
 const ROCE_V2: u32 = 2;
-/// The same in the private enumeration of `ibv_query_gid_type`.
+/// `IBV_GID_TYPE_SYSFS_ROCE_V2`, of the private enumeration that `ibv_query_gid_type` uses.
 const SYSFS_ROCE_V2: u32 = 1;
 
-/// A GID as C keeps it: 16 bytes in network order, aligned like two words.
+/// Converts to a `union ibv_gid`: 16 bytes in network order, aligned as two 64-bit words.
 pub fn to_c(gid: Gid) -> [u64; 2] {
     let [high, low] = [&gid.0[..8], &gid.0[8..]];
     [high, low].map(|half| u64::from_ne_bytes(half.try_into().unwrap_or_default()))
 }
 
-/// The other way.
+/// Converts from a `union ibv_gid`.
 pub fn from_c(gid: [u64; 2]) -> Gid {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&gid[0].to_ne_bytes());
@@ -37,7 +37,7 @@ fn entry(context: &Context, port: u32, index: i64) -> Result<Gid, VerbError> {
     found.copied().ok_or(VerbError::Index { table: "GID", given: index, len: gids.len() })
 }
 
-/// `ibv_query_gid`. An empty entry is all zeros.
+/// `ibv_query_gid`: an empty entry reads as zeros.
 pub unsafe extern "C" fn query_gid(
     context: *mut ibv_context,
     port: u8,
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn query_gid(
     })
 }
 
-/// `ibv_query_gid_ex`. An empty entry is ENODATA.
+/// `ibv_query_gid_ex`: fails with ENODATA for an empty entry.
 pub unsafe extern "C" fn query_gid_ex(
     context: *mut ibv_context,
     port: u32,
@@ -79,7 +79,8 @@ pub unsafe extern "C" fn query_gid_ex(
     })
 }
 
-/// `ibv_query_gid_table`: all entries that are not empty; their number, or a negative error number.
+/// `ibv_query_gid_table`: writes all entries that are not empty. Returns their number, or a
+/// negative error number.
 pub unsafe extern "C" fn query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn query_gid_table(
     })
 }
 
-/// `ibv_query_gid_type` of rdma-core's own programs.
+/// `ibv_query_gid_type`, which rdma-core's own programs import.
 pub unsafe extern "C" fn query_gid_type(
     context: *mut ibv_context,
     port: u8,
@@ -139,7 +140,7 @@ fn check_flags(flags: u32) -> Result<(), VerbError> {
     }
 }
 
-/// Writes an entry, as much as the program's structure holds.
+/// Writes an entry, as much as fits into `size` bytes.
 ///
 /// # Safety
 /// `size` bytes at `to` can be written.

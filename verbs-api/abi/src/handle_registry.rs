@@ -1,9 +1,9 @@
-//! Which structures programs hold. A handle that was destroyed already, or whose context was
-//! closed, is refused before anything is read from it, as far as that can be told: an address may
-//! have been given to a newer object of the same kind.
+//! The registry of the structures that programs have pointers to. Verbs refuse a pointer to a
+//! destroyed object, or to an object of a closed context, before they read from it.
 //!
-//! The data path does not look here, and a forked child knows of nothing that it inherited: there,
-//! what is not known is let pass.
+//! The registry maps addresses to types. It cannot detect that an address now belongs to a newer
+//! object of the same type. The data path does not use the registry. A forked child does not know
+//! the objects that it inherited, so there unknown addresses are accepted.
 
 use std::any::{TypeId, type_name};
 use std::collections::BTreeMap;
@@ -15,16 +15,16 @@ use urxe_stack::sys::fork::PerProcess;
 
 use crate::error::VerbError;
 
-/// By address. An ordered map, whose memory valgrind finds.
+/// Types by address. An ordered map, because valgrind finds pointers in its nodes.
 type Known = Mutex<BTreeMap<usize, TypeId>>;
 
 static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::new);
-/// The process that handed out the first one.
+/// The process that created the first structure.
 static FIRST: AtomicU32 = AtomicU32::new(0);
 
 struct Registry {
     known: Known,
-    /// It began with structures that are not known here.
+    /// Whether the process is a child of [`FIRST`], which may have inherited structures.
     is_child: bool,
 }
 
@@ -36,14 +36,14 @@ impl Registry {
     }
 }
 
-/// Hands `object` to the program.
+/// Registers `object` and returns its address for the program.
 pub fn into_raw<T: 'static>(object: Box<T>) -> *mut T {
     let made = Box::into_raw(object);
     lock(&REGISTRY.get().known).insert(made.addr(), TypeId::of::<T>());
     made
 }
 
-/// Refuses what was not handed out, or was taken back. NULL is for the caller to refuse.
+/// Fails for an address that is not registered with this type. The caller refuses NULL.
 pub fn check<T: 'static>(object: *const T) -> Result<(), VerbError> {
     let registry = REGISTRY.get();
     let known = lock(&registry.known).get(&object.addr()).copied();
@@ -56,18 +56,18 @@ pub fn check<T: 'static>(object: *const T) -> Result<(), VerbError> {
     }
 }
 
-/// Takes an object back, which is dropped.
+/// Removes an object from the registry and returns it.
 ///
 /// # Safety
-/// It is from [`into_raw`], and nobody uses it any more.
+/// `object` is from [`into_raw`], and is not used again.
 pub unsafe fn from_raw<T: 'static>(object: *mut T) -> Box<T> {
     lock(&REGISTRY.get().known).remove(&object.addr());
-    // SAFETY: made by Box::into_raw in `into_raw`, and the program does not use it again.
+    // SAFETY: `into_raw` made the pointer by Box::into_raw, and the caller does not use it again.
     unsafe { Box::from_raw(object) }
 }
 
-/// Says that `$object` is what stands behind a `*mut $c`, its first field, and makes the functions
-/// that find and end it. `@plain`: the structure is all there is of the object.
+/// Implements the functions that find and destroy `$object` behind a `*mut $c`, which is its first
+/// field. With `@plain`, the C structure is the whole object.
 macro_rules! object {
     ($visibility:vis $object:ty, $c:ty, $name:literal) => {
         const _: () = assert!(std::mem::offset_of!($object, c) == 0, "what C sees stands in front");
@@ -78,17 +78,17 @@ macro_rules! object {
         #[allow(dead_code, reason = "not every object needs every function")]
         impl $object {
             #[doc = concat!("The object that a program means by its `", stringify!($c), "`, and its context.")]
-            /// What is not there (any more) is refused.
+            /// Fails for a pointer that is not in the registry.
             ///
             /// # Safety
-            /// The ABI's contract: the pointer is NULL, or from the verb that makes such objects
-            /// and not destroyed while the result is used.
+            /// The ABI's contract: the pointer is NULL, or is from the verb that creates such
+            /// objects, and the object is not destroyed while the result is used.
             $visibility unsafe fn from_c<'a>(
                 c: *mut $c,
             ) -> Result<(&'a Self, &'a $crate::context::Context), $crate::error::VerbError> {
                 if !c.is_null() {
                     $crate::handle_registry::check(c.cast::<Self>())?;
-                    // SAFETY: it is there, and its context is the first field of it.
+                    // SAFETY: the object exists, and its context is its first field.
                     let context = unsafe { (*c).context };
                     $crate::handle_registry::check($crate::context::Context::container_of(context))?;
                 }
@@ -96,27 +96,28 @@ macro_rules! object {
                 unsafe { Self::from_c_unchecked(c) }
             }
 
-            /// The same where each nanosecond counts: nothing is refused but NULL.
+            /// Returns the same for the data path, where a look into the registry costs too much:
+            /// only NULL is refused.
             ///
             /// # Safety
-            /// As [`from_c`](Self::from_c).
+            /// As for [`from_c`](Self::from_c).
             $visibility unsafe fn from_c_unchecked<'a>(
                 c: *mut $c,
             ) -> Result<(&'a Self, &'a $crate::context::Context), $crate::error::VerbError> {
-                // SAFETY: by the contract it is the first field of such an object, whose Rust
-                // fields are shared and whose context is open. The field is read in place: the
-                // program may write others of its structure meanwhile.
+                // SAFETY: by the contract the structure is the first field of such an object, whose
+                // Rust fields are shared and whose context is open. The field is read in place,
+                // because the program may write other fields of its structure meanwhile.
                 unsafe {
                     let object = c.cast::<Self>().as_ref().ok_or($crate::error::VerbError::Null($name))?;
                     Ok((object, $crate::context::Context::from_c_unchecked((*c).context)))
                 }
             }
 
-            /// The object that an argument `what` names, refused if it is of another context than
-            /// `context`.
+            /// Returns the object behind the argument `what`. Fails if the object belongs to
+            /// another context than `context`.
             ///
             /// # Safety
-            /// As [`from_c`](Self::from_c).
+            /// As for [`from_c`](Self::from_c).
             $visibility unsafe fn from_c_in<'a>(
                 context: &$crate::context::Context,
                 what: &'static str,
@@ -127,12 +128,12 @@ macro_rules! object {
                 context.check_owner(what, owner).map(|()| object)
             }
 
-            /// Ends the object by `end`, for a verb that returns the error number, and takes it
-            /// back from the program. What a forked child inherited stays.
+            /// Destroys the object by `end`, for a verb that returns the error number, and removes
+            /// it from the registry. In a forked child, an inherited object stays.
             ///
             /// # Safety
-            /// As [`from_c`](Self::from_c); if `end` succeeds, the program does not use the object
-            /// again.
+            /// As for [`from_c`](Self::from_c); if `end` succeeds, the program does not use the
+            /// object again.
             $visibility unsafe fn destroy(
                 verb: &'static str,
                 c: *mut $c,
@@ -143,7 +144,8 @@ macro_rules! object {
                     let (object, context) = unsafe { Self::from_c(c) }?;
                     if !context.is_inherited() {
                         end(object, context)?;
-                        // SAFETY: handed out when it was made; the program does not use it again.
+                        // SAFETY: the creating verb made the object by `into_raw`; the program does
+                        // not use it again.
                         drop(unsafe { $crate::handle_registry::from_raw(c.cast::<Self>()) });
                     }
                     Ok(())
@@ -164,7 +166,7 @@ mod tests {
         assert!(check(made).is_ok());
         assert!(check(made.cast::<i64>()).is_err());
         assert!(check(made.wrapping_add(1)).is_err());
-        // SAFETY: nobody else knows of it.
+        // SAFETY: the test alone has the pointer.
         drop(unsafe { from_raw(made) });
         assert!(check(made).is_err());
     }

@@ -1,9 +1,9 @@
-//! Using what another context of this process made: `ibv_import_device`, `ibv_import_pd`,
+//! Importing objects of another context of this process: `ibv_import_device`, `ibv_import_pd`,
 //! `ibv_import_mr`, `ibv_import_dm`.
 //!
-//! Contexts of one device share an engine, so all of them know the same numbers. A device is found
-//! by the descriptor of an open context, `cmd_fd` or a duplicate of it. A descriptor that came from
-//! another process names an engine that lives there, and is refused.
+//! Contexts of one device share an engine, so the same numbers are valid in all of them. A device
+//! is found by the descriptor of an open context: `cmd_fd`, or a duplicate. A descriptor of another
+//! process names an engine of that process, and is refused.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *m
     })
 }
 
-/// `ibv_unimport_pd`: the domain stays whose it was.
+/// `ibv_unimport_pd`: the domain itself stays.
 pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     ffi::catch_panic((), || {
         if !pd.is_null() && handle_registry::check(pd.cast::<PdObject>()).is_ok() {
@@ -55,8 +55,8 @@ pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     });
 }
 
-/// `ibv_import_mr`: the number of a region is its key. Address and length in the program are not
-/// known here, as in the original.
+/// `ibv_import_mr`: the handle of a region is its key. The address and length in the program are
+/// unknown here, as in libibverbs.
 pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     ffi::return_ptr("ibv_import_mr", || {
         // SAFETY: the ABI's contract.
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr 
     })
 }
 
-/// `ibv_unimport_mr`: the region stays whose it was.
+/// `ibv_unimport_mr`: the region itself stays.
 pub unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
     ffi::catch_panic((), || {
         if !mr.is_null() && handle_registry::check(mr).is_ok() {
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *m
     })
 }
 
-/// `ibv_unimport_dm`: the memory stays whose it was.
+/// `ibv_unimport_dm`: the memory itself stays.
 pub unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
     ffi::catch_panic((), || {
         if !dm.is_null() {

@@ -1,11 +1,9 @@
-//! What happens when the library is loaded: it looks whether the process has another libibverbs or
-//! librdmacm as well.
+//! The check when the library is loaded: the process must not have another libibverbs or librdmacm.
 //!
-//! Two of them, this one under one name and the original or a copy of this one under the other,
-//! would each have devices of their own, and an object of one in the hands of the other is memory
-//! of an unknown shape. The loader sees to it that a name is taken once, but a path in the program
-//! (DT_RPATH, `dlopen`) or a copied file in place of a link gets around that. So the process ends
-//! at once, and says why.
+//! Two copies, for example this library as libibverbs and the original as librdmacm, would each
+//! have devices of their own. A pointer to an object of one copy would be invalid in the other. The
+//! loader takes each name once, but a path in the program (DT_RPATH, `dlopen`) or a copied file in
+//! place of a link can load a second copy. The process then ends at once with an error message.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -13,12 +11,12 @@ use std::path::PathBuf;
 
 use crate::ffi;
 
-/// How the file names begin of what may be there once.
+/// Prefixes of the file names that must be loaded once.
 const NAMES: [&[u8]; 3] = [b"libibverbs.so", b"librdmacm.so", b"liburxe.so"];
-/// The status that shells give to what could not be started.
+/// The exit status of a shell for a command that cannot be executed.
 const NOT_STARTED: c_int = 127;
 
-/// The loader calls what stands in this section.
+/// The loader calls the functions in this section.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = check_libraries;
@@ -36,16 +34,16 @@ extern "C" fn check_libraries() {
             this.display(),
             other.display()
         );
-        // SAFETY: ends the process, of which nothing has run yet that could be left half done, and
-        // nothing of it is to run.
+        // SAFETY: ends the process before any other code of it has run.
         unsafe { libc::_exit(NOT_STARTED) };
     });
 }
 
-/// The files of such names that the process has mapped; whether each is this library.
+/// Returns the mapped files with such names, and whether each is this library.
 fn mapped_libraries() -> Vec<(PathBuf, bool)> {
     let mut found: Vec<(PathBuf, bool)> = Vec::new();
-    // SAFETY: `collect_library` gets the vector back, and the loader calls it during this call alone.
+    // SAFETY: `collect_library` gets the vector back, and the loader calls that function only
+    // during this call.
     unsafe { libc::dl_iterate_phdr(Some(collect_library), (&raw mut found).cast()) };
     found
 }
