@@ -1,14 +1,13 @@
-//! Tells the linker the version nodes of the C ABI, and the library's name.
+//! Passes the version nodes of the C ABI and the library name to the linker.
 //!
-//! The nodes are empty: each symbol names its node itself (`src/exports`). rustc hands the linker a
-//! script of its own, which keeps every other symbol local; rust-lld, rustc's default linker, takes
-//! both.
+//! The nodes are empty, because each symbol names its node itself (`src/exports`). rustc passes a
+//! version script of its own, which keeps all other symbols local. rust-lld, the default linker of
+//! rustc, accepts both scripts.
 
 use std::path::PathBuf;
 use std::{env, fs};
 
-/// Every version node of rdma-core 44 to 65, in the order in which each continues the one before
-/// it.
+/// All version nodes of rdma-core 44 to 65; each node inherits from the one before it.
 const NODES: [&[&str]; 2] = [
     &[
         "IBVERBS_1.0",
@@ -31,7 +30,8 @@ const NODES: [&[&str]; 2] = [
     &["RDMACM_1.0", "RDMACM_1.1", "RDMACM_1.2", "RDMACM_1.3", "RDMACM_1.4", "RDMACM_1.5"],
 ];
 
-/// Nodes of rdma-core's private symbols, which stand alone: one for each time that these changed.
+/// Nodes of rdma-core's private symbols. They do not inherit; rdma-core adds one whenever the
+/// symbols change.
 const PRIVATE: [&str; 5] = [
     "IBVERBS_PRIVATE_34",
     "IBVERBS_PRIVATE_57",
@@ -58,7 +58,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", path.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,liburxe.so");
-    // A device's thread runs the library's code: it stays mapped when the program closes its
-    // handle.
+    // The background thread of a device runs code of the library, so the library stays mapped when
+    // the program closes its handle.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

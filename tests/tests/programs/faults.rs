@@ -62,6 +62,9 @@ fn mistakes_are_reported() {
     {
         let output = install().run("-- ibv_devinfo").env(variable, value).output().unwrap();
         let told = text_of(&output);
-        assert!(told.contains(&format!("{variable} is \"{value}\"; it is on or off")), "{told}");
+        assert!(
+            told.contains(&format!("{variable} is \"{value}\"; the allowed values are on and off")),
+            "{told}"
+        );
     }
 }

@@ -112,7 +112,7 @@ pub unsafe extern "C" fn query_device_ex(
         let context = unsafe { Context::from_c(context) }?;
         ffi::non_null(attr, "attr")?;
         if attr_size < offset_of!(ibv_device_attr_ex, comp_mask) {
-            let allowed = "at least a struct ibv_device_attr is";
+            let allowed = "it must be at least the size of struct ibv_device_attr";
             return Err(VerbError::value("attr_size", attr_size as u64, allowed));
         }
         // SAFETY: the structure consists of integers, for which zero is valid.

@@ -152,7 +152,7 @@ pub unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
             return Err(CqError::TooSmall { requested: asked, held }.into());
         }
         let entries = object.cq.resize(size(asked))?;
-        // SAFETY: the ABI's contract: no other thread resizes it, and who reads the field reads an
+        // SAFETY: the ABI's contract: no other thread resizes the queue, and the field is an
         // integer.
         unsafe { (&raw mut (*cq).cqe).write(c_int::try_from(entries).unwrap_or(c_int::MAX)) };
         Ok(())

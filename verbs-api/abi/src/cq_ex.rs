@@ -1,5 +1,5 @@
-//! Completion queues in their extended form: `ibv_create_cq_ex`, and the functions that read one
-//! completion after the other.
+//! Extended completion queues: `ibv_create_cq_ex`, and the functions that read one completion after
+//! another.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -17,33 +17,34 @@ use crate::layout::{
 };
 use crate::pd::PdObject;
 
-/// `IBV_WC_STANDARD_FLAGS` (byte length, immediate data, both queue pairs, and what has no meaning
-/// on Ethernet) and both stamps: `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`,
+/// `IBV_WC_STANDARD_FLAGS` (byte length, immediate data, both queue pair numbers, and the fields
+/// without meaning on Ethernet) and both timestamps: `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`,
 /// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`.
 const WC_FLAGS: u64 = 0x7f | 1 << 7 | 1 << 11;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`
 const MASK_FLAGS: u32 = 1;
-/// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain, which is busy meanwhile. Its promise of a single
-/// thread changes nothing here.
+/// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain, which the queue keeps in use. The single-thread
+/// promise of a parent domain changes nothing here.
 const MASK_PD: u32 = 1 << 1;
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: nobody takes turns. `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN` is
-/// not allowed.
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: the queue takes no turns.
+/// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN` is not supported.
 const SINGLE_THREADED: u32 = 1;
 /// `IBV_CQ_ATTR_MODERATE`
 const MODERATE: u32 = 1;
 
-/// The completion that a program is reading: of the thread whose turn at the queue it is. A turn
-/// begins when start_poll finds a completion and lasts until end_poll, also once next_poll found
-/// none, as in the original (providers/rxe/rxe.c, which holds a lock for so long).
+/// The batch of the thread that has its turn at the queue, with the completion being read.
 ///
-/// A batch, from start_poll to end_poll, ends before the completions that came after the program
-/// had asked for an event, if it begins with any from before: their event is on its way, and who
-/// takes one batch for each event finds them then. `ibv_rc_pingpong` with `-e -t` takes an event
-/// without a completion for an error.
+/// A turn begins when start_poll finds a completion and lasts until end_poll, even if next_poll
+/// found no further completion. The original holds a lock for the same time (providers/rxe/rxe.c).
+///
+/// If a batch begins with completions from before the program armed the queue, the batch ends
+/// before the later ones. The event for the later ones is on its way, and a program that polls one
+/// batch for each event finds them then. `ibv_rc_pingpong` with `-e -t` treats an event without a
+/// completion as an error.
 #[derive(Debug, Default)]
 pub struct Polling {
     current: Completion,
-    /// Completions that the batch may still take.
+    /// Number of completions that the batch may still return.
     remaining: u32,
 }
 
@@ -77,7 +78,7 @@ pub unsafe extern "C" fn create_cq_ex(
     })
 }
 
-/// The parent domain that a queue is made with, which another protection domain is not.
+/// Returns the parent domain that the queue is created with. A plain protection domain is refused.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -87,13 +88,13 @@ unsafe fn parent(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Resul
         PdObject::from_c_in(Context::from_c(context)?, "parent_domain", attr.parent_domain)
     }?;
     if domain.id == domain.memory {
-        let allowed = "it must be a parent domain's";
+        let allowed = "the handle must belong to a parent domain";
         return Err(VerbError::value("parent_domain->handle", domain.id.0, allowed));
     }
     Ok(domain.id)
 }
 
-/// `ibv_modify_cq`, through `verbs_context`: how events are held back.
+/// `ibv_modify_cq`, through `verbs_context`: sets the moderation of completion events.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     ffi::return_errno("ibv_modify_cq", || {
         // SAFETY: the ABI's contract.
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
     })
 }
 
-/// Refuses bits that are not among those offered.
+/// Refuses bits outside `offered`.
 pub fn check_bits(field: &'static str, given: u64, offered: u64) -> Result<(), VerbError> {
     match given & !offered {
         0 => Ok(()),
@@ -125,11 +126,12 @@ fn fill(c: &mut ibv_cq_ex) -> Polling {
     Polling::default()
 }
 
-/// Puts a completion that was taken where the program reads it: 0, ENOENT if there is none, or
-/// another error number.
+/// Stores a completion where the program reads its fields. Returns 0, ENOENT without a completion,
+/// or another error number.
 ///
 /// # Safety
-/// The ABI's contract: a queue of create_cq_ex. If there is a completion, it is this thread's turn.
+/// The ABI's contract: `cq` came from create_cq_ex. If there is a completion, this thread has the
+/// turn.
 unsafe fn store_completion(
     cq: *mut ibv_cq_ex,
     taken: Result<Option<Completion>, CqError>,
@@ -137,7 +139,7 @@ unsafe fn store_completion(
     match taken {
         Ok(None) => libc::ENOENT,
         Ok(Some(completion)) => {
-            // SAFETY: nobody else looks at these fields during the turn.
+            // SAFETY: no other thread accesses these fields during the turn.
             unsafe {
                 (*cq).wr_id = completion.wr_id;
                 (*cq).status = completion.status.number().into();
@@ -151,14 +153,14 @@ unsafe fn store_completion(
     }
 }
 
-/// The oldest completion, without a turn or in it.
+/// Takes the oldest completion, whether or not the caller has the turn.
 fn take(object: &CqObject, context: &Context) -> Result<Option<Completion>, CqError> {
     let mut taken = [Completion::default()];
     let count = context.engine().poll(&object.cq, &mut taken)?;
     Ok((count > 0).then_some(taken[0]))
 }
 
-/// The same at the beginning of a turn, which there is none of without a completion.
+/// Takes the oldest completion and the turn; without a completion there is no turn.
 fn start(object: &CqObject, context: &Context) -> Result<Option<Completion>, CqError> {
     if object.single_threaded {
         return take(object, context);
@@ -190,7 +192,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int 
         context.deliver_events();
         if let Ok(Some(_)) = taken {
             let pending_at_arm = object.pending_at_arm.swap(0, Ordering::Relaxed);
-            // SAFETY: it is this thread's turn.
+            // SAFETY: this thread has the turn.
             unsafe {
                 (*polling(cq)).remaining =
                     if pending_at_arm == 0 { u32::MAX } else { pending_at_arm }
@@ -229,19 +231,19 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     });
 }
 
-/// Where the state of the batch is.
+/// Returns a pointer to the state of the batch.
 ///
 /// # Safety
-/// The ABI's contract: a queue of create_cq_ex, in the thread that polls it.
+/// The ABI's contract: `cq` came from create_cq_ex, and this thread polls the queue.
 unsafe fn polling(cq: *mut ibv_cq_ex) -> *mut Polling {
     // SAFETY: such a queue is the first field of a CqObject.
     unsafe { (*cq.cast::<CqObject>()).polling.get() }
 }
 
-/// The completion that start_poll or next_poll took.
+/// Returns the completion that start_poll or next_poll took.
 ///
 /// # Safety
-/// The ABI's contract: between a successful start_poll and end_poll, in the polling thread.
+/// The ABI's contract: called between a successful start_poll and end_poll, in the polling thread.
 unsafe fn current<'a>(cq: *mut ibv_cq_ex) -> &'a Completion {
     // SAFETY: a queue of create_cq_ex is the first field of a CqObject.
     unsafe { &(*polling(cq)).current }
@@ -271,7 +273,7 @@ readers! {
     read_completion_ts -> u64: |completion| completion.timestamp_ns;
 }
 
-/// When it completed by the clock on the wall: as long ago as by the device's.
+/// Returns the wall-clock time of the completion, computed from its age by the device clock.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     ffi::catch_panic(0, || {
         // SAFETY: the ABI's contract.

@@ -1,8 +1,7 @@
 //! The list of devices: the configured links that this machine has.
 //!
-//! A device's structure stays where it is for the life of the process, so that a pointer to it
-//! outlives the list that it came from, as programs expect which open a device after freeing the
-//! list. Asking again finds the same structure.
+//! A device structure stays valid for the life of the process, because programs open a device after
+//! they freed the list. Listing again returns the same structures.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::zeroed;
@@ -20,30 +19,31 @@ use crate::layout::{ibv_device, verbs_device};
 
 /// `IBV_NODE_CA`
 const NODE_CA: c_int = 1;
-/// `IBV_TRANSPORT_IB`, which RoCE is, too.
+/// `IBV_TRANSPORT_IB`; RoCE uses this transport type, too.
 const TRANSPORT_IB: c_int = 0;
 
-/// What an `ibv_device` of this library points into.
+/// An `ibv_device` with the strings and the table that its fields point to.
 #[repr(C)]
 pub struct DeviceObject {
     shared: verbs_device,
     index: c_int,
     pub spec: LinkSpec,
-    /// As it was when the device was first listed; opening looks anew.
+    /// The node GUID when the device was first listed; opening the device reads the GUID again.
     guid: [u8; 8],
 }
 
-/// A device that stays for ever.
+/// A device structure that is never freed.
 struct Known(*mut DeviceObject);
 
-// SAFETY: what it points to is never freed and not changed after it was made.
+// SAFETY: the structure is never freed and never changes.
 unsafe impl Send for Known {}
 
-/// A forked child lists anew: another thread of its parent may have been at the list. What its
-/// parent was given stays as it is.
+/// The listed devices. A forked child starts a new list, because another thread of the parent may
+/// have held the lock. Structures that the parent got stay valid.
 static KNOWN: PerProcess<Mutex<Vec<Known>>> = PerProcess::new(Mutex::default);
 
-/// Nothing in it: no provider's table has this address, which is what providers ask.
+/// An empty operations table. No provider's table has this address, and providers compare
+/// addresses.
 static NO_OPERATIONS: usize = 0;
 
 impl DeviceObject {
@@ -64,7 +64,7 @@ impl DeviceObject {
         Self { shared, index, spec: link.spec.clone(), guid: link.node_guid.to_bytes() }
     }
 
-    /// The device that a program means.
+    /// Returns the device behind a C pointer.
     ///
     /// # Safety
     /// The ABI's contract: `device` is NULL or came from `ibv_get_device_list`.
@@ -75,21 +75,21 @@ impl DeviceObject {
     }
 }
 
-/// The device of that description, if it was listed.
+/// Returns the listed device of a link specification.
 pub fn known(spec: &LinkSpec) -> Option<*mut ibv_device> {
-    // SAFETY: what is known is never freed nor changed.
+    // SAFETY: listed structures are never freed and never change.
     let is_it = |known: &&Known| unsafe { &(*known.0).spec } == spec;
     lock(KNOWN.get()).iter().find(is_it).map(|known| known.0.cast())
 }
 
-/// Copies `text` with a terminating zero, as much as fits.
+/// Copies `text` and a terminating zero, truncated to the size of `to`.
 pub fn copy_text<const N: usize>(to: &mut [c_char; N], text: &str) {
     for (place, byte) in to[..N - 1].iter_mut().zip(text.bytes()) {
         *place = byte.cast_signed();
     }
 }
 
-/// The configured devices that this machine has; those that it does not have are told on standard
+/// Returns the configured devices that this machine has. Missing devices are reported on standard
 /// error.
 pub fn list() -> Result<Vec<*mut ibv_device>, VerbError> {
     let mut known = lock(KNOWN.get());
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut i
             unsafe { num_devices.write(c_int::try_from(devices.len()).unwrap_or(c_int::MAX)) };
         }
         devices.push(ptr::null_mut());
-        // Freed by free(): the array is plain memory, whose length nobody keeps.
+        // Programs free the array by `ibv_free_device_list`, which does not know the length.
         let bytes = size_of_val(&devices[..]);
         // SAFETY: allocates; the result is checked.
         let array = unsafe { libc::malloc(bytes) }.cast::<*mut ibv_device>();
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut i
 
 /// `ibv_free_device_list`
 pub unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: the ABI's contract: NULL, or what get_device_list allocated by malloc.
+    // SAFETY: the ABI's contract: NULL, or an array from get_device_list, allocated by malloc.
     unsafe { libc::free(list.cast::<c_void>()) };
 }
 
@@ -162,13 +162,14 @@ pub unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_ch
     }
 }
 
-/// `ibv_get_device_index`: its place in the list of all devices that this process has seen, or -1.
+/// `ibv_get_device_index`: the position of the device among all devices that this process has
+/// listed, or -1.
 pub unsafe extern "C" fn get_device_index(device: *mut ibv_device) -> c_int {
     // SAFETY: the ABI's contract.
     unsafe { DeviceObject::from_c(device) }.map_or(-1, |device| device.index)
 }
 
-/// `ibv_get_device_guid`, in network order.
+/// `ibv_get_device_guid`, in network byte order.
 pub unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 {
     catch_panic(0, || {
         // SAFETY: the ABI's contract.

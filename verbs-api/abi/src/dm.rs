@@ -1,4 +1,4 @@
-//! Device memory: memory that has no address in the program, which copies to and from it.
+//! Device memory. Device memory has no address in the program; the program copies to and from it.
 
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};
@@ -14,7 +14,7 @@ use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use crate::mr;
 use crate::pd::PdObject;
 
-/// Device memory, with what C sees of it in front.
+/// Device memory, beginning with its C structure.
 #[repr(C)]
 pub struct DmObject {
     c: ibv_dm,
@@ -40,14 +40,14 @@ pub unsafe extern "C" fn alloc_dm(
     })
 }
 
-/// What the program gets for device memory.
+/// Makes the C structure of device memory.
 fn to_ibv_dm(context: *mut ibv_context, id: DmId) -> *mut ibv_dm {
     let (memcpy_to_dm, memcpy_from_dm) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
     let c = ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle: id.0 };
     handle_registry::into_raw(Box::new(DmObject { c, id })).cast()
 }
 
-/// What another context allocated.
+/// Imports device memory that another context allocated.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -55,13 +55,13 @@ pub unsafe fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_
     // SAFETY: the ABI's contract.
     let shared = unsafe { Context::from_c(context) }?;
     let id = DmId(handle);
-    // Copying nothing fails for what is not there.
+    // A copy of zero bytes fails if the device memory does not exist.
     let found = shared.device().memory().copy_to_dm(id, 0, &[]);
     found.map_err(|_| VerbError::Unknown { what: "device memory", handle })?;
     Ok(to_ibv_dm(context, id))
 }
 
-/// The structure is not used again; the memory stays.
+/// Frees an imported structure; the device memory stays allocated.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -70,7 +70,8 @@ pub unsafe fn forget(dm: *mut ibv_dm) {
     drop(unsafe { handle_registry::from_raw(dm.cast::<DmObject>()) });
 }
 
-/// `ibv_free_dm`, through `verbs_context`: EBUSY while regions of it are registered.
+/// `ibv_free_dm`, through `verbs_context`: fails with EBUSY while the memory has registered
+/// regions.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     let end = |object: &DmObject, context: &Context| {
         context.device().memory().free_dm(object.id)?;
@@ -91,7 +92,7 @@ unsafe extern "C" fn memcpy_to_dm(
     ffi::return_errno("ibv_memcpy_to_dm", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { DmObject::from_c(dm) }?;
-        // SAFETY: the ABI's contract: the program's bytes, which nobody writes during the call.
+        // SAFETY: the ABI's contract: the program's bytes, which do not change during the call.
         let bytes = unsafe { bytes(from, length) }?;
         Ok(context.device().memory().copy_to_dm(object.id, start(offset), bytes)?)
     })
@@ -111,9 +112,9 @@ unsafe extern "C" fn memcpy_from_dm(
             return Ok(());
         }
         ffi::non_null(to, "host_addr")?;
-        // SAFETY: the ABI's contract: a place of so many bytes, which nobody else uses during the
-        // call. They are written below before anybody reads them, and every pattern is a valid
-        // byte.
+        // SAFETY: the ABI's contract: `to` has `length` bytes, which no other thread uses during
+        // the call. Every byte pattern is valid, and the copy below writes the bytes before any
+        // read.
         let place = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length) };
         Ok(context.device().memory().copy_from_dm(object.id, start(offset), place)?)
     })
@@ -133,7 +134,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         // SAFETY: the ABI's contract.
         let object = unsafe { DmObject::from_c_in(context, "dm", dm) }?;
         let first = start(offset);
-        // An end behind the address space is behind the memory as well.
+        // A range end beyond the address space is beyond the memory as well.
         let range = first..first.saturating_add(length);
         let access = Access::from_bits_retain(access);
         let region =
@@ -143,13 +144,15 @@ pub unsafe extern "C" fn reg_dm_mr(
     })
 }
 
-/// An offset; one that the process cannot have is outside like any other.
+/// Converts an offset. An offset beyond the address space of the process is out of bounds as well.
 fn start(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
+/// Returns the bytes at `from`.
+///
 /// # Safety
-/// The ABI's contract: so many bytes are there, and keep still while they are used.
+/// The ABI's contract: `length` bytes are at `from` and do not change while the result is used.
 unsafe fn bytes<'a>(from: *const c_void, length: usize) -> Result<&'a [u8], VerbError> {
     match length {
         0 => Ok(&[]),

@@ -1,5 +1,5 @@
-//! Names of numbers: `ibv_wc_status_str` and the like. Programs print these, so they are the
-//! original's (`libibverbs/enum_strs.c`).
+//! Texts for numbers: `ibv_wc_status_str` and the like. Programs print these texts, so they equal
+//! the texts of the original (`libibverbs/enum_strs.c`).
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use urxe_stack::cq::{AsyncEventType, WcStatus};
 
 use crate::ffi;
 
-/// What the original says of a number that it does not know.
+/// The text of the original for an unknown number.
 const UNKNOWN: &CStr = c"unknown";
 
 const NODE_TYPES: [&CStr; 8] = [
@@ -46,7 +46,7 @@ const WR_OPCODES: [&CStr; 16] = [
     c"IBV_WR_ATOMIC_WRITE",
 ];
 
-/// Names of the stack's, by number, made when they are first asked for.
+/// Names from the stack as C strings, by number, created on first use.
 type Names = LazyLock<Vec<CString>>;
 
 static EVENT_TYPES: Names =
@@ -93,7 +93,7 @@ pub extern "C" fn event_str(number: u32) -> *const c_char {
     ffi::catch_panic(unknown.as_ptr(), || name(&CM_EVENTS, number.cast_signed(), unknown))
 }
 
-/// `ibv_wr_opcode_str` of rdma-core's own programs.
+/// `ibv_wr_opcode_str`, used by rdma-core's own programs.
 pub extern "C" fn wr_opcode_str(number: c_int) -> *const c_char {
     name(&WR_OPCODES, number, UNKNOWN)
 }
@@ -101,8 +101,8 @@ pub extern "C" fn wr_opcode_str(number: c_int) -> *const c_char {
 /// `IBV_RATE_MAX`
 const MAX_RATE: c_int = 0;
 
-/// Number of `enum ibv_rate`, multiple of 2.5 Gb/s (-1 if the original knows none), Mb/s (IBTA
-/// vol. 1, 9.11; `libibverbs/verbs.c`).
+/// The numbers of `enum ibv_rate`, each with the multiple of 2.5 Gb/s (-1 if the original has none)
+/// and the rate in Mb/s (IBTA vol. 1, 9.11; `libibverbs/verbs.c`).
 const RATES: [(c_int, c_int, c_int); 23] = [
     (2, 1, 2_500),
     (5, 2, 5_000),

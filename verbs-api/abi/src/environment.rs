@@ -1,8 +1,8 @@
-//! What the environment variables `URXE_*` ask for: logging, captures, faults and switches.
+//! Settings from the environment variables `URXE_*`: logging, captures, faults and switches.
 //!
-//! Log lines go to standard error, chosen by `URXE_LOG`, as for the `urxe` command. Without it,
-//! errors alone are told: a device that cannot be opened, a list of devices that cannot be read. A
-//! refused verb is a warning, since programs try things out.
+//! Log lines go to standard error. `URXE_LOG` filters them, as for the `urxe` command. Without the
+//! variable, only errors are logged, for example a device that cannot be opened. A refused verb is
+//! a warning, because programs probe for features.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -22,7 +22,7 @@ use crate::ffi::catch_panic;
 /// A filter of log lines.
 const LOG: &str = "URXE_LOG";
 const DEFAULT_LOG: &str = "error";
-/// Names the file that all packets are recorded in; `%p` in it stands for the process's number.
+/// The file that records all packets; `%p` in the name stands for the process number.
 const CAPTURE: &str = "URXE_CAPTURE";
 /// Impairments of received packets, for example `loss=1%,delay=50us,seed=7` ([`FaultSpec`]).
 const FAULTS: &str = "URXE_FAULTS";
@@ -53,7 +53,7 @@ pub fn start_logging() {
         if let Some(error) = bad {
             tracing::error!("{LOG}={given:?} is no log filter ({error}); try {LOG}=debug");
         }
-        debug_assert!(logger.is_ok(), "nobody else starts this library's logging");
+        debug_assert!(logger.is_ok(), "only this function starts the logging of this library");
     });
 }
 
@@ -101,7 +101,10 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
         // SAFETY: the function does not unwind, and the library is never unloaded, because threads
         // of its engines run in it.
         if unsafe { libc::atexit(write_capture) } != 0 {
-            tracing::warn!(target: "urxe_abi", "the end of the capture may be lost when the process exits");
+            tracing::warn!(
+                target: "urxe_abi",
+                "cannot register an exit handler: the end of the capture may be lost at exit"
+            );
         }
     });
     Ok(Some(tap))

@@ -25,12 +25,12 @@ urxe_stack::errors! {
     pub enum VerbError {
         #[error("{0} is NULL")]
         Null(&'static str) = EINVAL,
-        #[error("{0} is not offered")]
+        #[error("{0} is not supported")]
         Unsupported(&'static str) = EOPNOTSUPP,
         #[error("{field} is {given}; {allowed}")]
         Value { field: &'static str, given: u64, allowed: &'static str } = EINVAL,
         /// A mask has bits that are unknown or unsupported.
-        #[error("{field} is {given:#x}, of which {unknown:#x} is not offered")]
+        #[error("{field} is {given:#x}: the bits {unknown:#x} are not supported")]
         Bits { field: &'static str, given: u64, unknown: u64 } = EOPNOTSUPP,
         #[error("port {given}: the device has port 1")]
         Port { given: u32 } = EINVAL,
@@ -43,21 +43,21 @@ urxe_stack::errors! {
         #[error("the device has no {what} with the number {handle:#x}")]
         Unknown { what: &'static str, handle: u32 } = ENOENT,
         /// A descriptor that belongs to no open context.
-        #[error("cmd_fd is not that of a context that this process has open; engines of other \
-                 processes cannot be reached")]
+        #[error("cmd_fd belongs to no context that this process has open; objects of other \
+                 processes cannot be imported")]
         NoContext = EINVAL,
-        #[error("there is no such object ({what}): it was destroyed before, or its context was \
-                 closed")]
+        #[error("no such object ({what}): the program destroyed the object before, or closed its \
+                 context")]
         Gone { what: &'static str } = EINVAL,
         /// The object and the object that it is used with belong to different devices.
         // The kernel looks for the object's number among those of the context: ENOENT.
-        #[error("{0} is of another device")]
+        #[error("{0} belongs to another device")]
         OtherDevice(&'static str) = ENOENT,
         /// The object and the object that it is used with belong to different contexts of the
         /// device.
         // ENOENT for the same reason.
-        #[error("{0} is of another context of the device: what is used together is made through \
-                 one, or imported from it")]
+        #[error("{0} belongs to another context of the device: make both objects through one \
+                 context, or import the object")]
         OtherContext(&'static str) = ENOENT,
         // The kernel looks for the channel's descriptor among those of the queue's context.
         #[error("the completion channel belongs to another context than the completion queue")]
@@ -66,7 +66,7 @@ urxe_stack::errors! {
         NoPkey { port: u8, index: i64, len: usize } = ENOENT,
         #[error("{cqs} completion queues report to the channel")]
         ChannelBusy { cqs: usize } = EBUSY,
-        #[error("send_ops_flags {given:#x}: {qp_type} does not offer {unknown:#x}")]
+        #[error("send_ops_flags is {given:#x}: {qp_type} queue pairs do not support {unknown:#x}")]
         SendOps { qp_type: QpType, given: u64, unknown: u64 } = EOPNOTSUPP,
         #[error("{what}: {errno}")]
         System { what: &'static str, errno: rustix::io::Errno } = errno.raw_os_error(),
@@ -77,7 +77,7 @@ urxe_stack::errors! {
         Capture { path: String, error: std::io::Error } = error.raw_os_error().unwrap_or(EIO),
         #[error("{variable}: {error}")]
         Faults { variable: &'static str, error: FaultError } = error.errno(),
-        #[error("{variable} is {given:?}; it is on or off")]
+        #[error("{variable} is {given:?}; the allowed values are on and off")]
         Switch { variable: &'static str, given: String } = EINVAL,
         #[error(transparent)] RegMr(#[from] RegMrError),
         #[error(transparent)] DeregMr(#[from] DeregMrError),

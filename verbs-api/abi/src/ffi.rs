@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_while_a_refusal_is_told_is_eio_as_well() {
+    fn a_panic_while_an_error_is_logged_is_eio_as_well() {
         struct Unspeakable;
         impl std::io::Write for Unspeakable {
             fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_panic_the_result_is_the_calls_own() {
+    fn without_a_panic_the_result_is_that_of_the_call() {
         set_errno(0);
         assert_eq!((return_errno("ibv_number", || Ok(())), errno()), (0, 0));
         let full = || Err(VerbError::system("a call", rustix::io::Errno::NOSPC));
@@ -176,10 +176,10 @@ mod tests {
         let name = std::thread::current().name().unwrap().to_owned();
         let mut child = Command::new(std::env::current_exe().unwrap());
         let output = child.args(["--exact", "--nocapture", &name]).env(ROLE, "").output().unwrap();
-        let told =
+        let printed =
             [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{told:?}");
-        assert!(!told[0].contains("unwound"), "{told:?}");
-        assert!(told[1].contains("this fault is a test's"), "{told:?}");
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{printed:?}");
+        assert!(!printed[0].contains("unwound"), "{printed:?}");
+        assert!(printed[1].contains("this fault is a test's"), "{printed:?}");
     }
 }

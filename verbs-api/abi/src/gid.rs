@@ -103,7 +103,7 @@ pub unsafe extern "C" fn query_gid_table(
         let count = valid.clone().count();
         if count > max_entries || (entries.is_null() && count > 0) {
             let given = max_entries as u64;
-            return failed(&VerbError::value("max_entries", given, "the table has more"));
+            return failed(&VerbError::value("max_entries", given, "the table has more entries"));
         }
         for (place, (index, gid)) in valid.enumerate() {
             // SAFETY: the ABI's contract: max_entries times entry_size bytes are the program's.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn query_gid_type(
 fn check_flags(flags: u32) -> Result<(), VerbError> {
     match flags {
         0 => Ok(()),
-        given => Err(VerbError::value("flags", given, "there are none")),
+        given => Err(VerbError::value("flags", given, "only 0 is allowed")),
     }
 }
 

@@ -70,14 +70,14 @@ pub unsafe fn from_raw<T: 'static>(object: *mut T) -> Box<T> {
 /// field. With `@plain`, the C structure is the whole object.
 macro_rules! object {
     ($visibility:vis $object:ty, $c:ty, $name:literal) => {
-        const _: () = assert!(std::mem::offset_of!($object, c) == 0, "what C sees stands in front");
+        const _: () = assert!(std::mem::offset_of!($object, c) == 0, "c is the first field");
 
         $crate::handle_registry::object!(@plain $visibility $object, $c, $name);
     };
     (@plain $visibility:vis $object:ty, $c:ty, $name:literal) => {
         #[allow(dead_code, reason = "not every object needs every function")]
         impl $object {
-            #[doc = concat!("The object that a program means by its `", stringify!($c), "`, and its context.")]
+            #[doc = concat!("Returns the object and context of an `", stringify!($c), "`.")]
             /// Fails for a pointer that is not in the registry.
             ///
             /// # Safety
@@ -90,7 +90,8 @@ macro_rules! object {
                     $crate::handle_registry::check(c.cast::<Self>())?;
                     // SAFETY: the object exists, and its context is its first field.
                     let context = unsafe { (*c).context };
-                    $crate::handle_registry::check($crate::context::Context::container_of(context))?;
+                    let container = $crate::context::Context::container_of(context);
+                    $crate::handle_registry::check(container)?;
                 }
                 // SAFETY: the caller's.
                 unsafe { Self::from_c_unchecked(c) }
@@ -108,7 +109,8 @@ macro_rules! object {
                 // Rust fields are shared and whose context is open. The field is read in place,
                 // because the program may write other fields of its structure meanwhile.
                 unsafe {
-                    let object = c.cast::<Self>().as_ref().ok_or($crate::error::VerbError::Null($name))?;
+                    let object = c.cast::<Self>().as_ref();
+                    let object = object.ok_or($crate::error::VerbError::Null($name))?;
                     Ok((object, $crate::context::Context::from_c_unchecked((*c).context)))
                 }
             }
@@ -137,7 +139,10 @@ macro_rules! object {
             $visibility unsafe fn destroy(
                 verb: &'static str,
                 c: *mut $c,
-                end: impl FnOnce(&Self, &$crate::context::Context) -> Result<(), $crate::error::VerbError>,
+                end: impl FnOnce(
+                    &Self,
+                    &$crate::context::Context,
+                ) -> Result<(), $crate::error::VerbError>,
             ) -> std::ffi::c_int {
                 $crate::ffi::return_errno(verb, || {
                     // SAFETY: the caller's.

@@ -22,12 +22,12 @@
 //! | [`error`] | errors of verbs |
 //! | [`devices`] | the list of devices |
 //! | [`context`], [`context_objects`] | opening and closing a device; the objects of a context |
-//! | [`shared_engine`] | one engine a device and process; delivery of its asynchronous events |
+//! | [`shared_engine`] | the engine of a device; delivery of its asynchronous events |
 //! | [`attributes`], [`port`], [`gid`] | attributes of a device and its port |
 //! | [`import`] | importing objects of another context |
-//! | [`pd`], [`mr`], [`mw`], [`dm`], [`ah`], [`xrc`] | domains, memory, address handles and their verbs |
+//! | [`pd`], [`mr`], [`mw`], [`dm`], [`ah`], [`xrc`] | domains, memory, address handles |
 //! | [`channel`], [`cq`], [`cq_ex`] | completion channels, completion queues |
-//! | [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | queue pairs, shared receive queues, work requests |
+//! | [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | queue pairs, shared queues, requests |
 //! | [`handle_registry`] | the objects behind the pointers of programs |
 //! | [`events`] | asynchronous events |
 //! | [`cm`] | librdmacm |

@@ -29,8 +29,9 @@ extern "C" fn check_libraries() {
         let this =
             this.first().map_or_else(|| PathBuf::from("liburxe.so"), |(path, _)| path.clone());
         eprintln!(
-            "urxe: {} and {} are both loaded; a process can have one libibverbs.so.1 and librdmacm.so.1, which are links to one \
-             liburxe.so: take the other one's folder out of the library path, the program's DT_RPATH or dlopen",
+            "urxe: {} and {} are both loaded; a process can have one libibverbs.so.1 and \
+             librdmacm.so.1, which are links to one liburxe.so: take the other one's folder out of \
+             the library path, the program's DT_RPATH or dlopen",
             this.display(),
             other.display()
         );

@@ -13,9 +13,9 @@ use crate::handle_registry;
 use crate::layout::{ibv_mr, ibv_pd, ibv_sge};
 use crate::pd::PdObject;
 
-/// `IBV_REREG_MR_ERR_INPUT`: the region is as it was.
+/// `IBV_REREG_MR_ERR_INPUT`: the region is unchanged.
 const REREG_INPUT: c_int = -1;
-/// `IBV_REREG_MR_ERR_CMD`: the device refused; here, too, the region is as it was.
+/// `IBV_REREG_MR_ERR_CMD`: the device refused, and the region is unchanged.
 const REREG_FAILED: c_int = -4;
 /// `IBV_REREG_MR_CHANGE_TRANSLATION`
 const TRANSLATION: u32 = 1;
@@ -28,11 +28,11 @@ const ADVISE_FLUSH: u32 = 1;
 
 handle_registry::object!(@plain ibv_mr, ibv_mr, "mr");
 
-/// A region's `ibv_mr` is all there is of it here: the rest is the stack's, by its key.
+/// Registers memory and returns its structure.
 ///
 /// # Safety
-/// The ABI's contract; and what `urxe_stack::memory::Memory::register` asks of the memory, which is
-/// what `ibv_reg_mr(3)` asks.
+/// The ABI's contract, and the requirements of `urxe_stack::memory::Memory::register` on the
+/// memory, which equal those of `ibv_reg_mr(3)`.
 unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -43,8 +43,8 @@ unsafe fn register(
     // SAFETY: the ABI's contract.
     let (object, context) = unsafe { PdObject::from_c(pd) }?;
     let access = Access::from_bits_retain(access);
-    // SAFETY: what is registered is the C program's memory, of which no Rust reference exists, and
-    // which it keeps mapped until it deregisters it.
+    // SAFETY: the memory belongs to the C program. No Rust reference to the memory exists, and the
+    // program keeps the memory mapped until the deregistration.
     let mr = unsafe {
         context.device().memory().register(object.memory, addr.cast(), length, iova, access)
     }?;
@@ -52,10 +52,10 @@ unsafe fn register(
     Ok(unsafe { owned_ibv_mr(pd, context, addr, length, &mr) })
 }
 
-/// What the program gets for a region.
+/// Makes the C structure of a region that the context owns.
 ///
 /// # Safety
-/// `pd` is there.
+/// `pd` is valid.
 pub unsafe fn owned_ibv_mr(
     pd: *mut ibv_pd,
     context: &Context,
@@ -68,10 +68,11 @@ pub unsafe fn owned_ibv_mr(
     unsafe { to_ibv_mr(pd, addr, length, mr) }
 }
 
-/// A region's structure. Its number is its key, by which other contexts of the device find it.
+/// Makes the C structure of a region. The handle is the key, so other contexts of the device find
+/// the region by the handle.
 ///
 /// # Safety
-/// `pd` is there.
+/// `pd` is valid.
 pub unsafe fn to_ibv_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, mr: &Mr) -> *mut ibv_mr {
     // SAFETY: the caller's.
     let context = unsafe { (*pd).context };
@@ -115,7 +116,8 @@ pub unsafe extern "C" fn reg_mr_iova(
     })
 }
 
-/// `ibv_reg_mr_iova2`, which the header's `ibv_reg_mr` calls when the access flags are no constant.
+/// `ibv_reg_mr_iova2`. The header's `ibv_reg_mr` calls this function if the access flags are not
+/// constant.
 pub unsafe extern "C" fn reg_mr_iova2(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -127,7 +129,7 @@ pub unsafe extern "C" fn reg_mr_iova2(
     ffi::return_ptr("ibv_reg_mr", || unsafe { register(pd, addr, length, iova, access) })
 }
 
-/// `ibv_reg_dmabuf_mr`: memory of other devices cannot be reached from a process.
+/// `ibv_reg_dmabuf_mr`: not supported, because a process cannot access memory of other devices.
 pub unsafe extern "C" fn reg_dmabuf_mr(
     _pd: *mut ibv_pd,
     _offset: u64,
@@ -139,7 +141,7 @@ pub unsafe extern "C" fn reg_dmabuf_mr(
     ffi::return_ptr("ibv_reg_dmabuf_mr", || Err(VerbError::Unsupported("registering a dma-buf")))
 }
 
-/// `ibv_rereg_mr`: 0, or which step failed.
+/// `ibv_rereg_mr`: returns 0, or the number of the step that failed.
 pub unsafe extern "C" fn rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -157,7 +159,7 @@ pub unsafe extern "C" fn rereg_mr(
                 return REREG_INPUT;
             }
         };
-        // SAFETY: the ABI's contract, and what ibv_rereg_mr(3) asks of the memory.
+        // SAFETY: the ABI's contract, and the requirements of ibv_rereg_mr(3) on the memory.
         match unsafe { reregister(mr, pd, &change) } {
             Ok(()) => 0,
             Err(error) => {
@@ -168,7 +170,7 @@ pub unsafe extern "C" fn rereg_mr(
     })
 }
 
-/// What the flags say of the arguments; the others are not looked at.
+/// Reads the arguments that the flags select and ignores the others.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -182,7 +184,7 @@ unsafe fn change(
     let flags = flags.cast_unsigned();
     let has = |bit| flags & bit != 0;
     if flags & !(TRANSLATION | PD | ACCESS) != 0 {
-        let allowed = "IBV_REREG_MR_CHANGE_TRANSLATION (1), _PD (2) and _ACCESS (4) are there";
+        let allowed = "IBV_REREG_MR_CHANGE_TRANSLATION (1), _PD (2) and _ACCESS (4) are allowed";
         return Err(VerbError::value("flags", flags, allowed));
     }
     if has(TRANSLATION) && (addr.is_null() || length == 0) {
@@ -205,19 +207,22 @@ unsafe fn change(
     })
 }
 
+/// Changes a region and its structure.
+///
 /// # Safety
-/// The ABI's contract, and what `urxe_stack::memory::Memory::reregister` asks of the memory.
+/// The ABI's contract, and the requirements of `urxe_stack::memory::Memory::reregister` on the
+/// memory.
 unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let (_, context) = unsafe { ibv_mr::from_c(mr) }?;
-    // SAFETY: it is there, and no other thread uses the structure meanwhile.
+    // SAFETY: the structure is valid, and no other thread uses it during the call.
     let region = unsafe { &mut *mr };
     if change.pd.is_some() {
         // SAFETY: the ABI's contract; it was found when the change was read.
         context.check_owner("pd", unsafe { PdObject::from_c(pd) }?.1)?;
     }
-    // SAFETY: as for registering: the C program's memory, of which no Rust reference exists, mapped
-    // until it is deregistered.
+    // SAFETY: as for a registration, the memory belongs to the C program, has no Rust reference,
+    // and stays mapped until the deregistration.
     let changed = unsafe { context.device().memory().reregister(Lkey(region.lkey), change) }?;
     if let Some(Translation { addr, len, .. }) = change.translation {
         region.addr = addr.cast();
@@ -231,7 +236,7 @@ unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Resul
     Ok(())
 }
 
-/// `ibv_advise_mr`, through `verbs_context`. Advice is followed at once, with or without
+/// `ibv_advise_mr`, through `verbs_context`. The advice takes effect at once, with or without
 /// `IBV_ADVISE_MR_FLAG_FLUSH`.
 pub unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
@@ -262,7 +267,7 @@ pub unsafe extern "C" fn advise_mr(
     })
 }
 
-/// `ibv_dereg_mr`: when it returns, no peer touches the memory any more.
+/// `ibv_dereg_mr`: on return, no peer accesses the memory any more.
 pub unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     let end = |object: &ibv_mr, context: &Context| {
         let lkey = Lkey(object.lkey);

@@ -1,8 +1,8 @@
 //! Memory windows.
 //!
-//! A window's key is in its `ibv_mw`, where programs read it. A bind by `ibv_bind_mw` writes the
-//! new one there; with a type 2 window the program chooses the key, posts the bind and writes it
-//! there itself, as the manual page of `ibv_bind_mw` has it.
+//! Programs read the key of a window from its `ibv_mw`. A bind by `ibv_bind_mw` writes the new key
+//! there. For a type 2 window the program chooses the key, posts the bind and writes the key there
+//! itself (manual page of `ibv_bind_mw`).
 
 use std::ffi::c_int;
 
@@ -20,7 +20,7 @@ use crate::qp::QpObject;
 
 handle_registry::object!(@plain ibv_mw, ibv_mw, "mw");
 
-/// The part of a key that stays.
+/// Returns the part of a key that binds do not change.
 const fn identity(key: u32) -> u32 {
     key & !0xff
 }
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
             2 => MwType::Type2,
             given => {
                 let given = u64::from(given.cast_unsigned());
-                let allowed = "IBV_MW_TYPE_1 (1) and IBV_MW_TYPE_2 (2) are there";
+                let allowed = "IBV_MW_TYPE_1 (1) and IBV_MW_TYPE_2 (2) are allowed";
                 return Err(VerbError::value("type", given, allowed));
             }
         };
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
     })
 }
 
-/// `ibv_dealloc_mw`, through `ibv_context.ops`: when it returns, no peer comes through the window
-/// any more.
+/// `ibv_dealloc_mw`, through `ibv_context.ops`: on return, no peer accesses memory through the
+/// window any more.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     let end = |object: &ibv_mw, context: &Context| {
         context.device().memory().dealloc_mw(Rkey(object.rkey))?;
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     unsafe { ibv_mw::destroy("ibv_dealloc_mw", mw, end) }
 }
 
-/// `ibv_bind_mw`, through `ibv_context.ops`: of type 1 windows alone, to regions of the same
-/// domain, which the header's function has checked.
+/// `ibv_bind_mw`, through `ibv_context.ops`: binds type 1 windows to regions of the same domain.
+/// The header's function has checked both.
 pub unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
@@ -98,17 +98,18 @@ pub unsafe extern "C" fn bind_mw(
     })
 }
 
-/// Refuses at once the one thing that rdma-core's provider does and the header's function does not
-/// (`providers/rxe/rxe.c`, `rxe_bind_mw`); the same in an `ibv_send_wr` is told by its completion.
+/// Makes the one check that rdma-core's provider makes and the header's function does not
+/// (`providers/rxe/rxe.c`, `rxe_bind_mw`). The same mistake in an `ibv_send_wr` is reported by its
+/// completion.
 fn check(info: &ibv_mw_bind_info) -> Result<(), VerbError> {
     if !Access::from_bits_retain(info.mw_access_flags).contains(Access::ZERO_BASED) {
         return Ok(());
     }
-    let allowed = "addresses of a type 1 window count like those of its region";
+    let allowed = "a bind of a type 1 window must not set IBV_ACCESS_ZERO_BASED";
     Err(VerbError::value("mw_access_flags", info.mw_access_flags, allowed))
 }
 
-/// What a bind asks for.
+/// Converts the arguments of a bind.
 ///
 /// # Safety
 /// The ABI's contract: the region is NULL or registered.
@@ -120,7 +121,7 @@ pub unsafe fn request(
     // SAFETY: the ABI's contract.
     let region = match unsafe { info.mr.as_ref() } {
         Some(mr) => Lkey(mr.lkey),
-        // Taking a binding away names no region.
+        // A bind of zero bytes ends the binding and names no region.
         None if info.length == 0 => Lkey(0),
         None => return Err(VerbError::Null("mr")),
     };

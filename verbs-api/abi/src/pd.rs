@@ -1,9 +1,9 @@
 //! Protection domains, parent domains and thread domains.
 //!
-//! A parent domain is handed over wherever a protection domain is, so it is a [`PdObject`] like any
-//! other. The allocation functions that a program may give one are for a provider's queues; the
-//! queues here are not the program's to place, so they are not called, as by providers that
-//! allocate nothing.
+//! C programs use a parent domain in place of a protection domain, so it is also a [`PdObject`].
+//! The allocation functions of a parent domain place a provider's queues. The queues of this
+//! library are not in memory of the program, so the functions are never called. Providers that
+//! allocate nothing behave the same way.
 
 use std::ffi::c_int;
 
@@ -20,13 +20,14 @@ use crate::layout::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ib
 /// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS`, `IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT`
 const PARENT_ATTRIBUTES: u32 = 1 | 1 << 1;
 
-/// A protection domain, with what C sees of it in front.
+/// A protection domain or parent domain, beginning with its C structure.
 #[repr(C)]
 pub struct PdObject {
     c: ibv_pd,
-    /// What queue pairs, queues and address handles are made with.
+    /// The domain of queue pairs, queues and address handles.
     pub id: PdId,
-    /// What regions and windows are in: the same, unless it is a parent domain.
+    /// The domain of regions and windows: for a parent domain its protection domain, otherwise
+    /// `id`.
     pub memory: PdId,
 }
 
@@ -44,13 +45,13 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     })
 }
 
-/// What the program gets for a domain.
+/// Makes the C structure of a domain.
 pub fn to_ibv_pd(context: *mut ibv_context, id: PdId, memory: PdId) -> *mut ibv_pd {
     let c = ibv_pd { context, handle: id.0 };
     handle_registry::into_raw(Box::new(PdObject { c, id, memory })).cast()
 }
 
-/// `ibv_dealloc_pd`, of parent domains as well
+/// `ibv_dealloc_pd`, for parent domains as well.
 pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let end = |object: &PdObject, context: &Context| {
         context.device().dealloc_pd(object.id)?;
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     unsafe { PdObject::destroy("ibv_dealloc_pd", pd, end) }
 }
 
-/// A thread domain, with what C sees of it in front.
+/// A thread domain, beginning with its C structure.
 #[repr(C)]
 pub struct TdObject {
     c: ibv_td,
@@ -88,7 +89,8 @@ pub unsafe extern "C" fn alloc_td(
     })
 }
 
-/// `ibv_dealloc_td`, through `verbs_context`: EBUSY while a parent domain has it.
+/// `ibv_dealloc_td`, through `verbs_context`: fails with EBUSY while a parent domain uses the
+/// thread domain.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     let end = |object: &TdObject, context: &Context| {
         context.device().dealloc_td(object.id)?;

@@ -1,4 +1,4 @@
-//! What a port says of itself: `ibv_query_port`, and the P_Key table.
+//! Port attributes: `ibv_query_port`, and the P_Key table.
 
 use std::ffi::c_int;
 use std::mem::{offset_of, zeroed};
@@ -20,7 +20,7 @@ const LINK_LAYER_ETHERNET: u8 = 2;
 /// `IBV_PORT_CM_SUP`, `IBV_PORT_IP_BASED_GIDS`
 const PORT_CAP_FLAGS: u32 = 1 << 16 | 1 << 26;
 
-/// Port numbers count from 1.
+/// Checks a port number; port numbers begin with 1.
 pub fn check_port(port: u32) -> Result<(), VerbError> {
     if port == 1 { Ok(()) } else { Err(VerbError::Port { given: port }) }
 }
@@ -71,8 +71,8 @@ unsafe fn query(
     Ok(())
 }
 
-/// `ibv_query_port` as the exported symbol: for programs of before 2018, whose structure ends with
-/// `link_layer`.
+/// `ibv_query_port` as the exported symbol, for programs from before 2018, whose structure ends
+/// with `link_layer`.
 pub unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     port: u8,
@@ -84,7 +84,8 @@ pub unsafe extern "C" fn query_port(
     })
 }
 
-/// `ibv_query_port` as the header's inline function calls it, with the size that the program knows.
+/// `ibv_query_port` as the header's inline function calls it, with the structure size of the
+/// program.
 pub unsafe extern "C" fn query_port_ex(
     context: *mut ibv_context,
     port: u8,
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn query_port_ex(
     ffi::return_errno("ibv_query_port", || unsafe { query(context, port, attr, len) })
 }
 
-/// `ibv_query_pkey`: the P_Key in network order.
+/// `ibv_query_pkey`: stores the P_Key in network byte order.
 pub unsafe extern "C" fn query_pkey(
     context: *mut ibv_context,
     port: u8,
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn query_pkey(
     })
 }
 
-/// `ibv_get_pkey_index`: where the P_Key stands, or -1.
+/// `ibv_get_pkey_index`: returns the index of the P_Key, or -1.
 pub unsafe extern "C" fn get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
     ffi::catch_panic(-1, || {
         // SAFETY: the ABI's contract.

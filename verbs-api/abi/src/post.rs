@@ -1,8 +1,8 @@
 //! Posting work requests: `ibv_post_send` and `ibv_post_recv`, through `ibv_context.ops`.
 //!
-//! A program hands in a linked list. It is taken in pieces of a few requests, so that nothing is
-//! allocated; what they set free is sent after the last one. At the first request that is refused,
-//! `bad_wr` points to it, and those before it are posted.
+//! A program passes a linked list. The list is posted in batches of a few requests, so that posting
+//! allocates nothing. The engine sends packets after the last batch. At the first refused request,
+//! `bad_wr` points to that request; the requests before it are posted.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -25,12 +25,12 @@ use crate::mw;
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
-/// Requests posted at a time.
+/// Number of requests in a batch.
 pub const BATCH: usize = 8;
-/// Scatter-gather entries of a request at most; a device has no more.
+/// Maximum number of scatter-gather entries of a request, which is also the limit of every device.
 pub const MAX_SGE: usize = 32;
 
-// A program's scatter-gather list is used as it lies.
+// A program's scatter-gather list is used in place.
 const _: () =
     assert!(size_of::<ibv_sge>() == size_of::<Sge>() && align_of::<ibv_sge>() == align_of::<Sge>());
 const _: () = assert!(
@@ -51,9 +51,10 @@ pub unsafe extern "C" fn post_send(
     single.unwrap_or_else(|| unsafe { post_list(qp, wr, bad_wr) })
 }
 
-/// Posts what most programs post, and one by one: a SEND, WRITE or READ between two queue pairs.
-/// Whether it did; what it refuses, or leaves, is for [`post_list`], since messages of 64 bytes
-/// notice what a batch and a reason to refuse cost.
+/// Posts a single SEND, WRITE or READ between two queue pairs, which is the most frequent call.
+///
+/// Returns whether the request was posted. [`post_list`] handles all other requests, because the
+/// cost of a batch and of an error reason is measurable for messages of 64 bytes.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -83,7 +84,7 @@ unsafe fn post_single(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
     posted
 }
 
-/// What a SEND, WRITE or READ does; `None` for other operations.
+/// Returns the operation of a SEND, WRITE or READ, and `None` for other opcodes.
 #[inline(always)]
 fn plain_op(wr: &ibv_send_wr) -> Option<SendOp> {
     // SAFETY: integers in all parts of the union: whichever was written, these bytes are the
@@ -91,7 +92,7 @@ fn plain_op(wr: &ibv_send_wr) -> Option<SendOp> {
     let rdma = unsafe { wr.wr.rdma };
     let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
     let imm = u32::from_be(wr.imm_or_rkey);
-    // enum ibv_wr_opcode
+    // The numbers are those of enum ibv_wr_opcode.
     Some(match wr.opcode {
         0 => SendOp::Write { remote },
         1 => SendOp::WriteImm { remote, imm },
@@ -120,11 +121,11 @@ unsafe fn post_list(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv
     unsafe { reporting_bad_wr("ibv_post_send", wr, bad_wr, post) }
 }
 
-/// Posts the list that begins at `wr` by `post`, which moves its argument to the request that was
-/// refused; writes that to `bad_wr`.
+/// Posts the list that begins at `wr` by `post`, which advances its argument to the refused
+/// request. Stores that request in `bad_wr`.
 ///
 /// # Safety
-/// The ABI's contract: `bad_wr` is NULL or a place for the pointer.
+/// The ABI's contract: `bad_wr` is NULL or valid for a write of the pointer.
 unsafe fn reporting_bad_wr<T>(
     verb: &'static str,
     wr: *mut T,
@@ -140,7 +141,7 @@ unsafe fn reporting_bad_wr<T>(
     result
 }
 
-/// Posts the list that begins at `next`, which is left at the request that was refused.
+/// Posts the list that begins at `next`. On failure, `next` is the refused request.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -152,7 +153,8 @@ unsafe fn send_list(
     let engine = &context.engine();
     loop {
         let first = *next;
-        // Of one request in a batch, which is then the only one.
+        // The inline pieces of the one request of a batch; a request with inline data is a batch of
+        // its own.
         let pieces: ArrayVec<&[u8], MAX_SGE>;
         let mut batch: ArrayVec<SendRequest<'_>, BATCH> = ArrayVec::new();
         let mut failure = None;
@@ -187,7 +189,7 @@ unsafe fn send_list(
             *next = wr.next;
         }
         let is_last = failure.is_some() || next.is_null();
-        // The engine sends what it is given; the device only queues it.
+        // The engine also sends, whereas the device only queues requests.
         let posted = if is_last {
             engine.post_send(qp.handle, &batch)
         } else {
@@ -200,7 +202,7 @@ unsafe fn send_list(
                 *next = unsafe { (**next).next };
             }
             if !is_last {
-                // What was posted before is to be sent nevertheless.
+                // Sends the requests that were posted before the refused one.
                 engine.progress();
             }
             return Err(error.into());
@@ -217,10 +219,10 @@ fn is_inline(wr: &ibv_send_wr) -> bool {
     wr.send_flags & SendFlags::INLINE.bits() != 0
 }
 
-/// A send work request to a queue pair of `context`, as the stack has it.
+/// Converts a send work request to a queue pair of `context`.
 ///
 /// # Safety
-/// The ABI's contract: what its opcode and the number of its entries promise is there.
+/// The ABI's contract: the fields that belong to the opcode and the entries are valid.
 unsafe fn request<'a>(
     qp_type: QpType,
     context: &Context,
@@ -231,7 +233,7 @@ unsafe fn request<'a>(
     let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
     let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
     let atomic_remote = Remote { addr: atomic.remote_addr, rkey: Rkey(atomic.rkey) };
-    // enum ibv_wr_opcode
+    // The numbers are those of enum ibv_wr_opcode.
     let op = match (plain_op(wr), wr.opcode) {
         (Some(op), _) => op,
         (_, 5) => SendOp::CompareSwap {
@@ -251,7 +253,7 @@ unsafe fn request<'a>(
         }
         (_, 9) => SendOp::SendInvalidate { rkey: Rkey(wr.imm_or_rkey) },
         (_, 10) => return Err(VerbError::Unsupported("IBV_WR_TSO")),
-        // The structure has no place for what a FLUSH asks; ibv_wr_flush has.
+        // The structure has no field for the arguments of a FLUSH; ibv_wr_flush takes them.
         (_, 14) => return Err(VerbError::Unsupported("IBV_WR_FLUSH by ibv_post_send")),
         (_, 15) => SendOp::AtomicWrite { remote },
         (_, given) => {
@@ -269,10 +271,11 @@ unsafe fn request<'a>(
     })
 }
 
-/// Whom it is for, which the type of the queue pair, one of `context`, says where to find.
+/// Returns the destination of a request. The type of the queue pair says which field holds the
+/// destination.
 ///
 /// # Safety
-/// The ABI's contract: with a datagram queue pair, the address handle is NULL or created.
+/// The ABI's contract: for a datagram queue pair, the address handle is NULL or valid.
 unsafe fn destination(
     qp_type: QpType,
     context: &Context,
@@ -295,10 +298,10 @@ unsafe fn destination(
     }
 }
 
-/// A scatter-gather list, where it lies; `None` if there is none of so many entries.
+/// Returns a scatter-gather list in place; `None` if the pointer or the count is invalid.
 ///
 /// # Safety
-/// The ABI's contract: `count` entries at `list`, which nobody writes during the call.
+/// The ABI's contract: `count` entries are at `list` and do not change during the call.
 unsafe fn entries<'a>(list: *mut ibv_sge, count: c_int) -> Option<&'a [Sge]> {
     match usize::try_from(count).ok()? {
         0 => Some(&[]),
@@ -309,7 +312,7 @@ unsafe fn entries<'a>(list: *mut ibv_sge, count: c_int) -> Option<&'a [Sge]> {
     }
 }
 
-/// The same, with the reason why there is none.
+/// Returns the list of [`entries`], or the reason why the list is invalid.
 ///
 /// # Safety
 /// As [`entries`].
@@ -317,14 +320,18 @@ unsafe fn sges<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], VerbEr
     // SAFETY: the caller's.
     unsafe { entries(list, count) }.ok_or_else(|| match count {
         0.. => VerbError::Null("sg_list"),
-        _ => VerbError::value("num_sge", count.cast_unsigned(), "it counts the entries of sg_list"),
+        _ => VerbError::value(
+            "num_sge",
+            count.cast_unsigned(),
+            "it must be the number of entries of sg_list",
+        ),
     })
 }
 
-/// The pieces of inline data.
+/// Returns the pieces of inline data.
 ///
 /// # Safety
-/// The ABI's contract: the entries name memory of the program, which nobody writes during the call.
+/// The ABI's contract: the entries name memory of the program that does not change during the call.
 unsafe fn inline_pieces<'a>(wr: &ibv_send_wr) -> Result<ArrayVec<&'a [u8], MAX_SGE>, VerbError> {
     // SAFETY: as above.
     let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
@@ -335,11 +342,11 @@ unsafe fn inline_pieces<'a>(wr: &ibv_send_wr) -> Result<ArrayVec<&'a [u8], MAX_S
     Ok(sges.iter().map(|sge| unsafe { bytes(sge.addr, sge.length as usize) }).collect())
 }
 
-/// Bytes of the program.
+/// Returns bytes of the program.
 ///
 /// # Safety
-/// The ABI's contract: `length` bytes at `addr` are the program's, and nobody writes them while
-/// they are used.
+/// The ABI's contract: `length` bytes at `addr` belong to the program and do not change while the
+/// result is used.
 pub unsafe fn bytes<'a>(addr: u64, length: usize) -> &'a [u8] {
     if length == 0 {
         return &[];
@@ -368,7 +375,7 @@ pub unsafe extern "C" fn post_recv(
     unsafe { reporting_bad_wr("ibv_post_recv", wr, bad_wr, post) }
 }
 
-/// Posts the list that begins at `next`, which is left at the request that was refused.
+/// Posts the list that begins at `next`. On failure, `next` is the refused request.
 ///
 /// # Safety
 /// The ABI's contract.

@@ -1,4 +1,4 @@
-//! Queue pairs: creating, changing, asking, destroying; their multicast groups.
+//! Queue pairs: creation, states, attributes, destruction and multicast groups.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -40,23 +40,23 @@ const WITH_CREATE_FLAGS: u32 = 1 << 2;
 /// `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`
 const WITH_SEND_OPS: u32 = 1 << 6;
 
-/// A queue pair, with what C sees of it in front: always the extended form, whose beginning is the
-/// plain one.
+/// A queue pair, beginning with its C structure. The structure is always the extended one, whose
+/// beginning is the plain one.
 #[repr(C)]
 pub struct QpObject {
     c: UnsafeCell<ibv_qp_ex>,
     pub handle: QpHandle,
     pub qp_type: QpType,
     sq_sig_all: bool,
-    /// The work requests being built, if it was created for that.
+    /// The work request builder, if the queue pair was created with one.
     pub build: Option<WrBuilder>,
-    /// Keeps the handle that a target was made through.
+    /// For a target queue pair: the use of the XRC domain handle.
     _xrcd_use: Option<XrcdUse>,
 }
 
 handle_registry::object!(pub QpObject, ibv_qp, "qp");
 
-/// `ibv_create_qp`: writes the sizes that the queues really have into `attr`.
+/// `ibv_create_qp`: stores the real queue sizes in `attr`.
 pub unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     ffi::return_ptr("ibv_create_qp", || {
         // SAFETY: the ABI's contract.
@@ -105,7 +105,7 @@ unsafe fn create(
     send_ops: Option<u64>,
 ) -> Result<*mut ibv_qp, VerbError> {
     let qp_type = match (QpType::from_number(attr.qp_type), attr.qp_type) {
-        // The receiving end of an XRC connection is made by the extended call alone.
+        // Only the extended call creates the receiving end of an XRC connection.
         (Some(qp_type), _) if qp_type != QpType::XrcRecv => qp_type,
         (_, RAW_PACKET | DRIVER) => return Err(VerbError::Unsupported("this qp_type")),
         (_, given) => {
@@ -114,8 +114,7 @@ unsafe fn create(
             return Err(VerbError::value("qp_type", given, allowed));
         }
     };
-    // The sending end of an XRC connection receives nothing, and programs give it no queue for
-    // that.
+    // The sending end of an XRC connection receives nothing, and programs pass no receive queue.
     let recv_cq = if qp_type == QpType::XrcSend { attr.send_cq } else { attr.recv_cq };
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { PdObject::from_c(pd) }?;
@@ -132,8 +131,8 @@ unsafe fn create(
         qp_ex::check_ops(qp_type, given)?;
     }
     let mut cap = qp_attr::cap_from_c(&attr.cap);
-    // What a request has room for in its list of memory it has room for as data, as in rdma_rxe
-    // (rxe_qp_init_req): rdma-core's examples send inline without having asked for it.
+    // As in rdma_rxe (rxe_qp_init_req), inline data may have at least the size of the
+    // scatter-gather list. rdma-core's examples send inline data without a request for inline room.
     let entries = cap.max_send_sge.saturating_mul(size_of::<ibv_sge>() as u32);
     cap.max_inline_data =
         cap.max_inline_data.max(entries.min(context.device().limits().max_inline_data));
@@ -159,7 +158,7 @@ unsafe fn create(
     Ok(to_ibv_qp(context, c, handle, qp_type, attr.sq_sig_all != 0, send_ops.is_some(), None))
 }
 
-/// The receiving end of an XRC connection.
+/// Creates the receiving end of an XRC connection.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -182,7 +181,7 @@ unsafe fn create_target(
     Ok(to_ibv_target(shared, c, handle, domain.add_use()))
 }
 
-/// What the program gets for the receiving end of an XRC connection, made or opened through a
+/// Makes the C structure of the receiving end of an XRC connection, created or opened through a
 /// handle of its domain.
 pub fn to_ibv_target(
     context: &Context,
@@ -193,8 +192,8 @@ pub fn to_ibv_target(
     to_ibv_qp(context, c, handle, QpType::XrcRecv, false, false, Some(xrcd_use))
 }
 
-/// What the program gets for a queue pair. `builds`: it posts by the functions of the queue pair,
-/// too.
+/// Makes the C structure of a queue pair. `builds`: the program may post by the `ibv_wr_*`
+/// functions.
 fn to_ibv_qp(
     context: &Context,
     mut c: ibv_qp,
@@ -226,7 +225,7 @@ fn to_ibv_qp(
     made.cast()
 }
 
-/// `ibv_destroy_qp`: waits until its events are acknowledged.
+/// `ibv_destroy_qp`: waits until the program has acknowledged the events of the queue pair.
 pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     let end = |object: &QpObject, context: &Context| {
         context.engine().flush_acks(object.handle);
@@ -239,9 +238,9 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     unsafe { QpObject::destroy("ibv_destroy_qp", qp, end) }
 }
 
-/// Attributes that only the other end of an XRC connection has. The kernel leaves them out before
-/// it checks the mask (drivers/infiniband/core/uverbs_cmd.c), and perftest gives both ends the
-/// same.
+/// Returns the attributes that only the other end of an XRC connection has. The kernel removes them
+/// before it checks the mask (drivers/infiniband/core/uverbs_cmd.c), because perftest passes the
+/// same attributes at both ends.
 const fn of_other_end(qp_type: QpType) -> QpAttrMask {
     match qp_type {
         QpType::XrcSend => QpAttrMask::MAX_DEST_RD_ATOMIC.union(QpAttrMask::MIN_RNR_TIMER),
@@ -273,22 +272,22 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         if mask.contains(QpAttrMask::STATE)
             && matches!(attr.qp_state, QpState::Err | QpState::Reset)
         {
-            // Sends acknowledgements that wait for a reply, as in destroying a queue pair:
-            // rdma_disconnect comes right after the last message, and the peer would ask for its
-            // acknowledgement in vain.
+            // Sends acknowledgements that wait for a reply, as before the destruction of a queue
+            // pair. rdma_disconnect follows the last message at once, and the peer would otherwise
+            // wait for its acknowledgement.
             let _nothing_to_refuse = context.engine().post_send(object.handle, &[]);
         }
         context.engine().modify_qp(object.handle, &attr, mask)?;
         context.deliver_events();
         if mask.contains(QpAttrMask::STATE) {
-            // SAFETY: the ABI's contract; who reads the field reads an integer.
+            // SAFETY: the ABI's contract; the field is an integer.
             unsafe { (&raw mut (*qp).state).write(given.qp_state) };
         }
         Ok(())
     })
 }
 
-/// `ibv_query_qp`: all attributes, whichever the mask asks for.
+/// `ibv_query_qp`: stores all attributes, whichever bits the mask has.
 pub unsafe extern "C" fn query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
@@ -298,7 +297,8 @@ pub unsafe extern "C" fn query_qp(
     ffi::return_errno("ibv_query_qp", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::from_c(qp) }?;
-        // Up to the last attribute, with the gaps: rdma-core's tests ask for all of that.
+        // The mask covers all bits up to the last attribute, because rdma-core's tests pass all of
+        // them.
         let known = (QpAttrMask::RATE_LIMIT.bits() << 1) - 1;
         check_bits("attr_mask", mask.cast_unsigned().into(), known.into())?;
         let found = context.device().query_qp(object.handle);
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn query_qp(
     })
 }
 
-/// `ibv_qp_to_qp_ex`: NULL unless the queue pair was created with `send_ops_flags`.
+/// `ibv_qp_to_qp_ex`: returns NULL unless the queue pair was created with `send_ops_flags`.
 pub unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     // SAFETY: the ABI's contract.
     match unsafe { QpObject::from_c(qp) } {
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     }
 }
 
-/// `ibv_query_ece`: there are no enhancements to tell of.
+/// `ibv_query_ece`: reports no enhancements.
 pub unsafe extern "C" fn query_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
     ffi::return_errno("ibv_query_ece", || Err(VerbError::Unsupported("connection enhancement")))
 }
@@ -344,8 +344,8 @@ pub unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int 
     ffi::return_errno("ibv_set_ece", || Err(VerbError::Unsupported("connection enhancement")))
 }
 
-/// `ibv_query_qp_data_in_order`: a program that polls memory may rely on the last byte of a message
-/// alone.
+/// `ibv_query_qp_data_in_order`: a program that polls memory may rely only on the last byte of a
+/// message.
 pub unsafe extern "C" fn query_qp_data_in_order(
     _qp: *mut ibv_qp,
     _op: c_int,
@@ -354,10 +354,10 @@ pub unsafe extern "C" fn query_qp_data_in_order(
     0
 }
 
-/// A `union ibv_gid`, as its 16 bytes: a program may have it anywhere.
+/// A `union ibv_gid` as bytes, because the program's GID may be unaligned.
 type GidBytes = [u8; 16];
 
-/// `ibv_attach_mcast`: the group's LID means nothing on Ethernet.
+/// `ibv_attach_mcast`: the LID of the group has no meaning on Ethernet.
 pub unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, group: *const GidBytes, _lid: u16) -> c_int {
     ffi::return_errno("ibv_attach_mcast", || {
         // SAFETY: the ABI's contract.
@@ -375,8 +375,10 @@ pub unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, group: *const GidBytes, _
     })
 }
 
+/// Reads the GID of a group.
+///
 /// # Safety
-/// The ABI's contract: NULL or a GID.
+/// The ABI's contract: `group` is NULL or points to a GID.
 unsafe fn group_from_c(group: *const GidBytes) -> Result<Gid, VerbError> {
     // SAFETY: as above; bytes have no alignment.
     unsafe { group.as_ref() }.map(|bytes| Gid(*bytes)).ok_or(VerbError::Null("gid"))

@@ -1,4 +1,4 @@
-//! A queue pair's attributes, from C and to C.
+//! Conversion of queue pair attributes from and to C.
 
 use std::mem::zeroed;
 
@@ -15,7 +15,7 @@ use crate::layout::{
     ibv_ah_attr, ibv_global_route, ibv_qp_attr, ibv_qp_cap, ibv_srq_attr, set_fields,
 };
 
-/// The attributes of `mask`; the others are not looked at, since programs leave them as they are.
+/// Converts the attributes that `mask` selects; programs leave the others uninitialized.
 pub fn from_c(c: &ibv_qp_attr, mask: QpAttrMask) -> Result<QpAttr, VerbError> {
     let mut attr = QpAttr::default();
     let has = |bit| mask.contains(bit);
@@ -27,12 +27,12 @@ pub fn from_c(c: &ibv_qp_attr, mask: QpAttrMask) -> Result<QpAttr, VerbError> {
     }
     if has(QpAttrMask::PATH_MTU) {
         attr.path_mtu = PathMtu::from_number(c.path_mtu).ok_or_else(|| {
-            value("path_mtu", c.path_mtu, "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there")
+            value("path_mtu", c.path_mtu, "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are allowed")
         })?;
     }
     if has(QpAttrMask::PATH_MIG_STATE) {
         attr.path_mig_state = PathMigState::from_number(c.path_mig_state)
-            .ok_or_else(|| value("path_mig_state", c.path_mig_state, "0 to 2 are there"))?;
+            .ok_or_else(|| value("path_mig_state", c.path_mig_state, "0 to 2 are allowed"))?;
     }
     if has(QpAttrMask::AV) {
         attr.ah = address_from_c(&c.ah_attr);
@@ -68,10 +68,10 @@ fn value(field: &'static str, given: u32, allowed: &'static str) -> VerbError {
 
 fn state(number: u32, field: &'static str) -> Result<QpState, VerbError> {
     QpState::from_number(number)
-        .ok_or_else(|| value(field, number, "IBV_QPS_RESET (0) to ERR (6) are there"))
+        .ok_or_else(|| value(field, number, "IBV_QPS_RESET (0) to ERR (6) are allowed"))
 }
 
-/// All attributes.
+/// Converts all attributes.
 pub fn to_c(attr: &QpAttr) -> ibv_qp_attr {
     // SAFETY: the structure consists of integers, for which zero is valid.
     let mut c: ibv_qp_attr = unsafe { zeroed() };
@@ -92,7 +92,7 @@ pub fn to_c(attr: &QpAttr) -> ibv_qp_attr {
     c
 }
 
-/// The way to a peer.
+/// Converts an address vector from C.
 pub fn address_from_c(c: &ibv_ah_attr) -> AddressVector {
     AddressVector {
         dgid: gid::from_c(c.grh.dgid),
@@ -109,7 +109,7 @@ pub fn address_from_c(c: &ibv_ah_attr) -> AddressVector {
     }
 }
 
-/// The same for C.
+/// Converts an address vector to C.
 pub fn address_to_c(ah: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
@@ -128,7 +128,7 @@ pub fn address_to_c(ah: &AddressVector) -> ibv_ah_attr {
     }
 }
 
-/// Conversions of structures whose fields have the same names and types, both ways.
+/// Implements both conversions of structures with equal field names and types.
 macro_rules! alike {
     ($from_c:ident, $to_c:ident: $stack:ident, $c:ident { $($field:ident),* }) => {
         pub const fn $from_c(c: &$c) -> $stack {

@@ -1,9 +1,8 @@
-//! Building work requests by functions of the queue pair: `ibv_wr_start`, `ibv_wr_send`,
-//! `ibv_wr_set_sge`, …, `ibv_wr_complete`.
+//! Work request builders: `ibv_wr_start`, `ibv_wr_send`, `ibv_wr_set_sge`, …, `ibv_wr_complete`.
 //!
-//! From start to complete (or abort) the queue pair is one thread's, as the header promises.
-//! Requests are collected and posted by complete. The first mistake is kept and told there; then
-//! nothing of the batch is posted.
+//! From start to complete (or abort), one thread uses the queue pair, as the header requires.
+//! `ibv_wr_complete` posts the collected requests. The builder keeps the first error,
+//! `ibv_wr_complete` returns it, and no request of that batch is posted.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -30,15 +29,15 @@ use crate::post::{BATCH, bytes};
 use crate::qp::QpObject;
 
 /// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate, LOCAL_INV, BIND_MW.
-/// Not SEND with invalidate, for which unreliable connections have no opcode (IBTA vol. 1, table
-/// 38), whatever rdma-core's provider of `rdma_rxe` says.
+/// SEND with invalidate is missing, because unreliable connections have no opcode for it (IBTA vol.
+/// 1, table 38). rdma-core's provider of `rdma_rxe` allows it nevertheless.
 const UC_OPS: u64 = 0xf | 1 << 7 | 1 << 8;
-/// Besides: READ, both atomics, SEND with invalidate, FLUSH, ATOMIC WRITE.
+/// The operations of `UC_OPS`, READ, both atomics, SEND with invalidate, FLUSH, ATOMIC WRITE.
 const RC_OPS: u64 = UC_OPS | 0x3f << 4 | 1 << 11 | 1 << 12;
 /// SEND, SEND with immediate.
 const UD_OPS: u64 = 0xc;
 
-/// Bytes that an ATOMIC WRITE carries.
+/// Payload bytes of an ATOMIC WRITE.
 const ATOMIC_BYTES: usize = 8;
 /// `IBV_FLUSH_RANGE`
 const FLUSH_RANGE: u8 = 0;
@@ -59,7 +58,7 @@ pub fn check_ops(qp_type: QpType, given: u64) -> Result<(), VerbError> {
     }
 }
 
-/// Puts the functions in their places.
+/// Sets the builder functions of a queue pair.
 pub fn install(c: &mut ibv_qp_ex) -> WrBuilder {
     set_functions!(c; wr_start, wr_complete, wr_abort);
     set_functions!(c; wr_send, wr_send_imm, wr_send_inv, wr_local_inv, wr_bind_mw, wr_flush);
@@ -70,14 +69,14 @@ pub fn install(c: &mut ibv_qp_ex) -> WrBuilder {
     WrBuilder { busy: AtomicBool::new(false), batch: UnsafeCell::default() }
 }
 
-/// The batch being built, and whether it is.
+/// The batch being built, and whether the program has started one.
 #[derive(Debug)]
 pub struct WrBuilder {
     busy: AtomicBool,
     batch: UnsafeCell<Batch>,
 }
 
-/// What was collected. Its memory is kept from one batch to the next.
+/// The collected requests. The buffers are reused for the next batch.
 #[derive(Debug, Default)]
 struct Batch {
     requests: Vec<BuiltWr>,
@@ -104,7 +103,7 @@ impl Batch {
         self.first_error = None;
     }
 
-    /// Keeps the first reason why nothing of this can be posted.
+    /// Keeps the first reason for which the batch cannot be posted.
     fn record_error(&mut self, first_error: VerbError) {
         self.first_error.get_or_insert(first_error);
     }
@@ -116,11 +115,11 @@ impl Batch {
     }
 }
 
-/// Uses the batch of a queue pair.
+/// Runs `use_it` with the batch of a queue pair.
 ///
 /// # Safety
-/// The ABI's contract: a queue pair of ibv_qp_to_qp_ex, between start and complete, in the thread
-/// that started.
+/// The ABI's contract: `qp` came from ibv_qp_to_qp_ex, and this thread has called start but not
+/// complete.
 unsafe fn with_batch(qp: *mut ibv_qp_ex, use_it: impl FnOnce(&mut Batch)) {
     ffi::catch_panic((), || {
         // SAFETY: the ABI's contract; from start to complete the batch is this thread's alone.
@@ -133,14 +132,14 @@ unsafe fn with_batch(qp: *mut ibv_qp_ex, use_it: impl FnOnce(&mut Batch)) {
     });
 }
 
-/// Begins a request with the identifier and flags that the program put into the queue pair.
+/// Begins a request with the identifier and the flags that the program stored in the queue pair.
 ///
 /// # Safety
 /// As `with_batch`.
 unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     // SAFETY: the fields are the program's to write, in this thread.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
-    // Whether data is inline says how it is given, not the flag.
+    // The setter that the program calls decides whether data is inline; the flag is ignored.
     let flags = SendFlags::from_bits_truncate(flags).difference(SendFlags::INLINE);
     let built = |batch: &Batch| {
         let (sges, inline) = (batch.sges.len(), batch.inline.len());
@@ -157,7 +156,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     unsafe { with_batch(qp, |batch| batch.requests.push(built(batch))) };
 }
 
-/// Begins a request of the operation, or keeps the reason why there is none.
+/// Begins a request of the operation, or records the reason why the operation is refused.
 ///
 /// # Safety
 /// As `with_batch`.
@@ -179,7 +178,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
         while build.busy.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        // SAFETY: nobody else builds now.
+        // SAFETY: no other thread builds during this call.
         unsafe { (*build.batch.get()).clear() };
     });
 }
@@ -212,7 +211,8 @@ fn post(qp: &QpObject, context: &Context, batch: &mut Batch) -> Result<(), VerbE
         return Err(first_error);
     }
     let engine = &context.engine();
-    // As slices of slices, which inline data is handed over as.
+    // Inline data is passed as a list of slices, so the requests of a batch need a list of such
+    // lists.
     for (nr, built) in batch.requests.chunks(BATCH).enumerate() {
         let pieces: ArrayVec<[&[u8]; 1], BATCH> =
             built.iter().map(|built| [&batch.inline[built.inline.clone()]]).collect();
@@ -235,7 +235,7 @@ fn post(qp: &QpObject, context: &Context, batch: &mut Batch) -> Result<(), VerbE
     Ok(())
 }
 
-/// Functions that begin a request of the operation that their arguments make.
+/// Generates functions that begin a request; the arguments define the operation.
 macro_rules! operations {
     ($($name:ident($($argument:ident: $type:ty),*) => $op:expr;)*) => {$(
         unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $type)*) {
@@ -320,7 +320,7 @@ unsafe extern "C" fn wr_flush(
         }
         (FLUSH_REGION, _) => Ok(FlushRange::Region),
         _ => {
-            let allowed = "IBV_FLUSH_RANGE (0) and IBV_FLUSH_MR (1) are there";
+            let allowed = "IBV_FLUSH_RANGE (0) and IBV_FLUSH_MR (1) are allowed";
             Err(VerbError::value("level", level, allowed))
         }
     };
@@ -331,7 +331,7 @@ unsafe extern "C" fn wr_flush(
     }
 }
 
-/// Says whom the request being built is for.
+/// Sets the destination of the request being built.
 ///
 /// # Safety
 /// As `with_batch`.
@@ -409,8 +409,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
     let given: usize = (0..count).map(|index| piece(index).length).fold(0, usize::saturating_add);
     let fill = |batch: &mut Batch| {
         if given > allowed as usize {
-            // Not copied: it may be long. What the queue pair itself allows is checked when it is
-            // posted.
+            // Data of this length is not copied. Posting checks the limit of the queue pair itself.
             batch.record_error(PostError::TooMuchInline { given, allowed }.into());
             return;
         }

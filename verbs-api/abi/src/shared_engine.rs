@@ -1,13 +1,15 @@
-//! One engine a device and process, shared by all contexts that the program opens on it.
+//! One engine for each device and process, shared by all contexts that the program opens on the
+//! device.
 //!
-//! The sockets of an address can be bound once, and a program may open a device as often as it
-//! likes. So the first context opens an engine, later ones share it, and the last one closes it.
+//! The sockets of an address can be bound only once, and a program may open a device several times.
+//! The first context opens the engine, later contexts share the engine, and the last context closes
+//! it.
 //!
-//! Asynchronous events arrive at the engine, and each is for the context that made the object; an
-//! event of the port is for all of them. A [`Router`] takes them to the contexts' own queues, each
-//! with its own descriptor. It may not do so where they arise, under locks of the core; there it
-//! takes a note, and acts on it when the thread holds none: after each verb, and after each round
-//! of the background thread.
+//! The engine queues asynchronous events. An event about an object is for the context that made the
+//! object; a port event is for all contexts. A [`Router`] moves the events to the queues of the
+//! contexts, which have a descriptor each. The core reports events while it holds locks, so the
+//! router only sets a flag there. It moves the events when the thread holds no lock: after each
+//! verb, and after each round of the background thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,20 +27,20 @@ use crate::cm::process::connections;
 use crate::error::VerbError;
 use crate::{environment, sysfs};
 
-/// An engine and who gets its events.
+/// An engine and the router of its events.
 pub struct SharedEngine {
     pub engine: Engine,
     pub router: Arc<Router>,
 }
 
-/// A process's engines, by what they were opened for. Those that a forked child inherited are no
-/// use to it.
+/// The engines of the process, by link specification. Engines that a forked child inherited are not
+/// used.
 static ENGINES: PerProcess<Mutex<Engines>> = PerProcess::new(Mutex::default);
 
 type Engines = Vec<(LinkSpec, Weak<SharedEngine>)>;
 
 impl SharedEngine {
-    /// The engine of `spec`, opened if nobody has it open.
+    /// Returns the engine of `spec`, and opens the engine if no context has it open.
     pub fn open(spec: &LinkSpec) -> Result<Arc<Self>, VerbError> {
         let mut engines = lock(ENGINES.get());
         let open = engines
@@ -65,31 +67,33 @@ impl SharedEngine {
         Ok(shared)
     }
 
-    /// What a counter of the device of that name stands at, if it is open.
+    /// Returns the value of a counter, if the process has the device of that name open.
     pub fn counter(device: &[u8], counter: Counter) -> Option<u64> {
         let engines = lock(ENGINES.get());
         let named = engines.iter().filter(|(spec, _)| spec.name.as_str().as_bytes() == device);
         let mut open = named.filter_map(|(_, shared)| shared.upgrade());
         let value = open.next().map(|shared| shared.device().counters().value(counter));
-        // Whoever held the last one meanwhile let go of it under the same lock, in `close`; this is
-        // none.
+        // The last owner may have dropped the engine in the meantime. That happens under the same
+        // lock, in `close`, so this reference is not the last.
         drop(engines);
         value
     }
 
-    /// Lets go of it. The last one closes the sockets before anybody can open them anew.
+    /// Releases the engine. The last release closes the sockets before another context can open
+    /// them again.
     pub fn close(self: Arc<Self>) {
         let engines = lock(ENGINES.get());
         drop(self);
         drop(engines);
     }
 
-    /// The stack's device.
+    /// Returns the device of the stack.
     pub fn device(&self) -> &Device {
         self.engine.device()
     }
 
-    /// To be called after each verb that may have made events.
+    /// Moves events to their contexts. Every verb that may cause events must call this function at
+    /// its end.
     pub fn deliver_events(&self) {
         if self.router.pending.load(Ordering::Relaxed) {
             self.router.deliver();
@@ -97,7 +101,7 @@ impl SharedEngine {
     }
 }
 
-/// Takes an engine's asynchronous events to the contexts.
+/// Moves the asynchronous events of an engine to the contexts.
 #[derive(Default)]
 pub struct Router {
     pending: AtomicBool,
@@ -112,24 +116,24 @@ struct Routes {
 }
 
 impl Router {
-    /// A context that gets the events of the port.
+    /// Adds a context that gets port events.
     pub fn add_context(&self, context: &Arc<AsyncEvents>) {
         lock(&self.routes).contexts.push(Arc::clone(context));
     }
 
-    /// The context goes, and with it everything that it owned.
+    /// Removes a context and the ownership of its objects.
     pub fn remove_context(&self, context: &Arc<AsyncEvents>) {
         let mut routes = lock(&self.routes);
         routes.contexts.retain(|other| !Arc::ptr_eq(other, context));
         routes.owners.retain(|_, owner| !Arc::ptr_eq(owner, context));
     }
 
-    /// From now on events about `object` are `context`'s.
+    /// Sets the context that gets events about `object`.
     pub fn set_owner(&self, object: EventObject, context: &Arc<AsyncEvents>) {
         lock(&self.routes).owners.insert(object, Arc::clone(context));
     }
 
-    /// `object` is gone: no more events about it reach its context.
+    /// Stops events about `object`, which is destroyed.
     pub fn remove_owner(&self, object: EventObject) {
         lock(&self.routes).owners.remove(&object);
     }
@@ -146,7 +150,7 @@ impl Router {
                     None => routes.contexts.iter().for_each(|to| to.push(event)),
                 }
                 drop(routes);
-                // It is the program's acknowledgement to the context's queue that counts.
+                // Only the program's acknowledgement to the queue of the context counts.
                 source.ack(&event);
             }
         }

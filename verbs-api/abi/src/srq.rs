@@ -34,18 +34,18 @@ const BASIC: u32 = 0;
 /// `IBV_SRQT_XRC`
 const XRC: u32 = 1;
 
-/// A shared receive queue, with what C sees of it in front.
+/// A shared receive queue, beginning with its C structure.
 #[repr(C)]
 pub struct SrqObject {
     c: UnsafeCell<ibv_srq>,
     pub srq: Arc<Srq>,
-    /// Keeps the handle of the XRC domain that it was made through.
+    /// The use of the XRC domain handle through which the queue was created.
     _xrcd_use: Option<XrcdUse>,
 }
 
 handle_registry::object!(pub SrqObject, ibv_srq, "srq");
 
-/// `ibv_create_srq`: writes the sizes that the queue really has into `attr`.
+/// `ibv_create_srq`: stores the real queue sizes in `attr`.
 pub unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     ffi::return_ptr("ibv_create_srq", || {
         // SAFETY: the ABI's contract.
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn create_srq_ex(
                 Some((xrc, domain.add_use()))
             }
             given => {
-                let allowed = "IBV_SRQT_BASIC (0) and IBV_SRQT_XRC (1) are there";
+                let allowed = "IBV_SRQT_BASIC (0) and IBV_SRQT_XRC (1) are allowed";
                 return Err(VerbError::value("srq_type", given, allowed));
             }
         };
@@ -109,8 +109,8 @@ unsafe fn create(
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { PdObject::from_c(pd) }?;
     let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
-    // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq;
-    // rdma_rxe takes it at once (rxe_srq.c).
+    // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq.
+    // rdma_rxe applies the limit at once (rxe_srq.c).
     let sizes = SrqAttr { srq_limit: 0, ..qp_attr::srq_from_c(attr_c) };
     let (xrc, xrcd_use) = xrc.unzip();
     let srq =
@@ -165,7 +165,8 @@ pub unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
     })
 }
 
-/// `ibv_get_srq_num`, through `verbs_context`: what the sending ends of XRC connections name it by.
+/// `ibv_get_srq_num`, through `verbs_context`: the number by which the sending ends of XRC
+/// connections name the queue.
 pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     ffi::return_errno("ibv_get_srq_num", || {
         // SAFETY: the ABI's contract.
@@ -182,7 +183,8 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_i
     })
 }
 
-/// `ibv_destroy_srq`: EBUSY while queue pairs use it; waits until its events are acknowledged.
+/// `ibv_destroy_srq`: fails with EBUSY while queue pairs use the queue. Waits until the program has
+/// acknowledged the events of the queue.
 pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     let end = |object: &SrqObject, context: &Context| {
         context.device().destroy_srq(&object.srq)?;

@@ -1,5 +1,5 @@
-//! Reading sysfs for programs: `ibv_get_sysfs_path`, `ibv_read_sysfs_file`. And the counters for
-//! those who read it by themselves, through `liburxe_sysfs.so` (`urxe run --sysfs`).
+//! Sysfs for programs: `ibv_get_sysfs_path`, `ibv_read_sysfs_file`, and the counters for programs
+//! that read sysfs themselves through `liburxe_sysfs.so` (`urxe run --sysfs`).
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs;
@@ -14,14 +14,14 @@ use urxe_stack::device::counters::Counter;
 use crate::ffi;
 use crate::shared_engine::SharedEngine;
 
-/// Where sysfs is mounted, with a terminating zero.
+/// Returns the mount point of sysfs.
 fn root() -> &'static CStr {
     static ROOT: OnceLock<std::ffi::CString> = OnceLock::new();
     ROOT.get_or_init(|| {
         let given = std::env::var_os("SYSFS_PATH").filter(|path| !path.is_empty());
         let text = given.map_or_else(|| b"/sys".to_vec(), |path| path.as_bytes().to_vec());
         let end = text.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
-        // The environment has no zeros in its values.
+        // Values of environment variables contain no zero bytes.
         std::ffi::CString::new(&text[..end]).unwrap_or_default()
     })
 }
@@ -31,8 +31,8 @@ pub extern "C" fn get_sysfs_path() -> *const c_char {
     ffi::catch_panic(c"/sys".as_ptr(), || root().as_ptr())
 }
 
-/// `ibv_read_sysfs_file`: the file's text without the last line feed, ended by a zero; its length,
-/// or -1.
+/// `ibv_read_sysfs_file`: stores the text of the file without its last line feed and with a
+/// terminating zero. Returns the length of the text, or -1.
 pub unsafe extern "C" fn read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,
@@ -61,16 +61,17 @@ pub unsafe extern "C" fn read_sysfs_file(
     })
 }
 
-/// What `liburxe_sysfs.so` calls for a counter: the device's name and the counter's, and a place
-/// for the value; 0 if there is one.
+/// The function by which `liburxe_sysfs.so` reads a counter: device name, counter name, and the
+/// place for the value. Returns 0 if the counter exists.
 type Read = unsafe extern "C" fn(*const u8, usize, *const u8, usize, *mut u64) -> c_int;
 
-/// Tells `liburxe_sysfs.so`, if this process preloaded it, how to read counters.
+/// Registers the function that reads counters with `liburxe_sysfs.so`, if the process preloaded
+/// that library.
 pub fn offer_counters() {
     static OFFERED: Once = Once::new();
     OFFERED.call_once(|| {
-        // SAFETY: a text that ends with zero; the default order of libraries is what a library may
-        // ask for.
+        // SAFETY: the name ends with a zero, and a library may search the default order of
+        // libraries.
         let offer = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"urxe_sysfs_offer".as_ptr()) };
         if !offer.is_null() {
             // SAFETY: the only function of that name has this type.

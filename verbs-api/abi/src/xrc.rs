@@ -1,4 +1,5 @@
-//! Extended reliable connections: domains, and opening a target queue pair once more.
+//! Extended reliable connections (XRC): domains, and opening a target queue pair of another process
+//! or handle.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -18,14 +19,14 @@ use crate::handle_registry;
 use crate::layout::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr};
 use crate::qp;
 
-/// `IBV_XRCD_INIT_ATTR_FD`, `IBV_XRCD_INIT_ATTR_OFLAGS`: both are needed.
+/// `IBV_XRCD_INIT_ATTR_FD`, `IBV_XRCD_INIT_ATTR_OFLAGS`: both are required.
 const NEEDED: u32 = 1 | 1 << 1;
-/// `IBV_QP_OPEN_ATTR_NUM`, `_XRCD` and `_TYPE`: all are needed; `_CONTEXT` may be there.
+/// `IBV_QP_OPEN_ATTR_NUM`, `_XRCD` and `_TYPE` are required; `_CONTEXT` is optional.
 const OPEN_NEEDED: u32 = 1 | 1 << 1 | 1 << 3;
 /// `IBV_QP_OPEN_ATTR_CONTEXT`
 const OPEN_CONTEXT: u32 = 1 << 2;
 
-/// A domain, with what C sees of it in front.
+/// An XRC domain handle, beginning with its C structure.
 #[repr(C)]
 pub struct XrcdObject {
     c: ibv_xrcd,
@@ -33,13 +34,13 @@ pub struct XrcdObject {
     uses: XrcdUse,
 }
 
-/// Held by what was made through a handle: that stays meanwhile, although others have the domain
-/// open as well (`ib_uxrcd_object` of the kernel).
+/// The use of a handle by an object that was made through the handle. The handle cannot be closed
+/// meanwhile, even if other handles of the domain are open (`ib_uxrcd_object` of the kernel).
 #[derive(Clone, Default)]
 pub struct XrcdUse(Arc<()>);
 
 impl XrcdObject {
-    /// For what is made through this handle.
+    /// Returns a use for an object that is made through this handle.
     pub fn add_use(&self) -> XrcdUse {
         self.uses.clone()
     }
@@ -47,8 +48,8 @@ impl XrcdObject {
 
 handle_registry::object!(pub XrcdObject, ibv_xrcd, "xrcd");
 
-/// `ibv_open_xrcd`, through `verbs_context`: -1 as descriptor means a domain that nobody else
-/// opens.
+/// `ibv_open_xrcd`, through `verbs_context`: a descriptor of -1 makes a domain that no other handle
+/// shares.
 pub unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn open_xrcd(
             fd if fd >= 0 => Some(inode(unsafe { BorrowedFd::borrow_raw(fd) })?),
             fd => {
                 let given = u64::from(fd.cast_unsigned());
-                return Err(VerbError::value("fd", given, "a descriptor or -1 is"));
+                return Err(VerbError::value("fd", given, "a descriptor or -1 is allowed"));
             }
         };
         let flags = XrcdFlags::from_bits_truncate(attr.oflags.cast_unsigned());
@@ -93,8 +94,8 @@ fn inode(file: BorrowedFd<'_>) -> Result<Inode, VerbError> {
     Ok(Inode { device: found.0, number: found.1 })
 }
 
-/// `ibv_close_xrcd`, through `verbs_context`: EBUSY while there is something that was made through
-/// this handle.
+/// `ibv_close_xrcd`, through `verbs_context`: fails with EBUSY while objects that were made through
+/// this handle exist.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     let end = |object: &XrcdObject, context: &Context| {
         match Arc::strong_count(&object.uses.0) - 1 {
@@ -108,7 +109,7 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     unsafe { XrcdObject::destroy("ibv_close_xrcd", xrcd, end) }
 }
 
-/// `ibv_open_qp`, through `verbs_context`: a target queue pair that somebody of the domain created.
+/// `ibv_open_qp`, through `verbs_context`: opens a target queue pair of the domain.
 pub unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
@@ -120,11 +121,11 @@ pub unsafe extern "C" fn open_qp(
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("qp_open_attr"))?;
         check_bits("comp_mask", attr.comp_mask.into(), (OPEN_NEEDED | OPEN_CONTEXT).into())?;
         if attr.comp_mask & OPEN_NEEDED != OPEN_NEEDED {
-            let allowed = "number, XRC domain and type of the queue pair are needed";
+            let allowed = "the bits of number, XRC domain and type are required";
             return Err(VerbError::value("comp_mask", attr.comp_mask, allowed));
         }
         if attr.qp_type != u32::from(QpType::XrcRecv.number()) {
-            let allowed = "IBV_QPT_XRC_RECV (10) alone can be opened";
+            let allowed = "only IBV_QPT_XRC_RECV (10) is allowed";
             return Err(VerbError::value("qp_type", attr.qp_type, allowed));
         }
         // SAFETY: the ABI's contract.

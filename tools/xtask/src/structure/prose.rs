@@ -35,7 +35,6 @@ const PENDING: &[&str] = &[
     "stack/sim",
     "tests",
     "tests/support",
-    "verbs-api/abi",
     "verbs-api/compile-fail",
     "verbs-api/rsocket",
     "verbs-api/rust",

@@ -1,4 +1,4 @@
-//! Binding and resolving; what an identifier shows of its addresses, its device and its route.
+//! Address binding and resolution, and the address, device and route fields of an identifier.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -17,20 +17,20 @@ use crate::layout::{ibv_sa_path_rec, rdma_cm_id};
 
 /// The default partition.
 const PKEY: u16 = 0xffff;
-/// `IBV_PATH_RECORD` selectors: the value is exact.
+/// `IBV_PATH_RECORD` selector of an exact value.
 const EXACT: u8 = 2;
-/// `IBV_RATE_2_5_GBPS`, the least, which any link has.
+/// `IBV_RATE_2_5_GBPS`, the lowest rate, which every link supports.
 const RATE: u8 = 2;
 
-/// The address that a program means.
+/// Converts an address from C.
 ///
 /// # Safety
-/// The ABI's contract: NULL, or an address of its family's length.
+/// The ABI's contract: `addr` is NULL, or an address of its family's length.
 pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr, VerbError> {
     ffi::non_null(addr, "addr")?;
     // SAFETY: the ABI's contract: at least a family is there, wherever it is.
     let family = c_int::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() });
-    let allowed = "AF_INET and AF_INET6 are there";
+    let allowed = "AF_INET and AF_INET6 are allowed";
     let unknown = VerbError::value("sa_family", family.unsigned_abs(), allowed);
     let len = match family {
         libc::AF_INET => size_of::<libc::sockaddr_in>(),
@@ -42,10 +42,10 @@ pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr, VerbErro
     RawAddress::parse(bytes).ok_or(unknown)
 }
 
-/// Writes an address where the program looks for it.
+/// Stores an address for the program.
 ///
 /// # Safety
-/// `to` is a place for an address.
+/// `to` is valid for a write of an address.
 unsafe fn write_address(to: *mut libc::sockaddr_storage, address: Option<SocketAddr>) {
     let Some(address) = address else { return };
     let raw = RawAddress::new(address);
@@ -54,7 +54,7 @@ unsafe fn write_address(to: *mut libc::sockaddr_storage, address: Option<SocketA
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };
 }
 
-/// Shows addresses and, once it is bound to one, the device.
+/// Updates the address fields of an identifier and, once the identifier is bound, its device.
 ///
 /// # Safety
 /// The ABI's contract: no other thread changes the identifier.
@@ -85,7 +85,7 @@ pub unsafe fn update(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// Shows the route: one path, allocated as the original does it.
+/// Updates the route of an identifier: one path, allocated as by the original.
 ///
 /// # Safety
 /// As [`update`].
@@ -176,7 +176,7 @@ pub unsafe fn resolve(
     // SAFETY: the ABI's contract.
     let src = if src.is_null() { None } else { Some(unsafe { from_c(src) }?) };
     open_devices()?;
-    // Shown before the event comes, which another thread may take.
+    // The address is stored before the event, because another thread may take the event.
     // SAFETY: the ABI's contract.
     unsafe { write_address(&raw mut (*id).route.addr.dst_storage, Some(dst)) };
     connections().call(|cma, _| cma.resolve_addr(object.core, src, dst, &Host))?;
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) 
     })
 }
 
-/// The port in an address, in network order as it stands there.
+/// Returns the port of an address, in network byte order.
 ///
 /// # Safety
 /// The ABI's contract: `id` is NULL or an identifier.
@@ -225,8 +225,8 @@ pub unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
     unsafe { port_of(id, |addr| &addr.dst_storage) }
 }
 
-/// The state a program asks attributes for.
+/// Converts the queue pair state for which a program queries attributes.
 pub fn qp_state(number: u32) -> Result<QpState, VerbError> {
-    let allowed = "IBV_QPS_INIT (1), RTR (2) and RTS (3) have attributes of a connection";
+    let allowed = "IBV_QPS_INIT (1), RTR (2) and RTS (3) are allowed";
     QpState::from_number(number).ok_or(VerbError::value("qp_state", number, allowed))
 }

@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: the system's `getaddrinfo` in terms of port spaces and queue pair types.
+//! `rdma_getaddrinfo`: the system's `getaddrinfo` with port spaces and queue pair types.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::zeroed;
@@ -15,7 +15,7 @@ use crate::layout::rdma_addrinfo;
 pub const PASSIVE: c_int = 1;
 /// `RAI_NUMERICHOST`
 const NUMERIC_HOST: c_int = 2;
-/// `RAI_SA`, `RAI_DNS`: what an address is resolved by.
+/// `RAI_SA`, `RAI_DNS`: the sources of an address resolution.
 pub const SERVICE_RECORDS: c_int = 0x10;
 pub const DNS: c_int = 0x20;
 
@@ -30,7 +30,7 @@ fn is_space(number: c_int, space: PortSpace) -> bool {
     number == c_int::from(space.0)
 }
 
-/// What the system's resolver is asked for.
+/// Converts the hints for the system's resolver.
 fn system_hints(hints: &rdma_addrinfo) -> libc::addrinfo {
     // SAFETY: integers and pointers, for which zero is valid.
     let mut system: libc::addrinfo = unsafe { zeroed() };
@@ -57,7 +57,7 @@ fn system_hints(hints: &rdma_addrinfo) -> libc::addrinfo {
     system
 }
 
-/// A copy of an address in memory of `malloc`, where the original has it.
+/// Copies an address into memory from `malloc`, as the original does.
 ///
 /// # Safety
 /// `len` bytes are at `from`.
@@ -72,10 +72,10 @@ unsafe fn copy(from: *const libc::sockaddr, len: libc::socklen_t) -> *mut libc::
     }
 }
 
-/// Fills in what the resolver found.
+/// Fills in the result of the resolver.
 ///
 /// # Safety
-/// The ABI's contract; `found` is the resolver's.
+/// The ABI's contract; `found` came from the resolver.
 unsafe fn fill(
     made: &mut rdma_addrinfo,
     hints: &rdma_addrinfo,
@@ -111,7 +111,7 @@ unsafe fn fill(
     }
 }
 
-/// `rdma_getaddrinfo`: 0, an error of `getaddrinfo`, or -1.
+/// `rdma_getaddrinfo`: returns 0, an error of `getaddrinfo`, or -1.
 pub unsafe extern "C" fn getaddrinfo(
     node: *const c_char,
     service: *const c_char,
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn getaddrinfo(
             let nothing: rdma_addrinfo = zeroed();
             let given = hints.as_ref();
             let hints = given.unwrap_or(&nothing);
-            // Freed by `freeaddrinfo`, and so plain memory of calloc.
+            // `freeaddrinfo` frees this memory, so it comes from calloc.
             let made = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
             let Some(info) = made.as_mut() else { return -1 };
             if node.is_null() && service.is_null() {

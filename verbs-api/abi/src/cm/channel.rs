@@ -1,8 +1,9 @@
-//! Event channels: descriptors that a program sleeps on.
+//! Event channels: descriptors on which a program waits for events.
 //!
-//! Programs destroy a channel that another of their threads is about to wait on (rping does, when
-//! it is refused): the original then fails in the system call. So what belongs to a channel is
-//! looked up by its address and never behind it.
+//! A program may destroy a channel while another of its threads is about to wait on the channel
+//! (rping does, when its connection is refused). In the original, the system call of that thread
+//! then fails. The state of a channel is therefore found by the address of the C structure and is
+//! not part of the structure.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -21,25 +22,25 @@ use crate::error::VerbError;
 use crate::ffi;
 use crate::layout::rdma_event_channel;
 
-/// What belongs to a channel.
+/// The state of a channel.
 pub struct Channel {
     pub events: Arc<DeferredEventFd>,
     pub core: ChannelId,
-    /// What programs have written into it.
+    /// Events that programs wrote into the channel.
     pub user_events: user_events::Queue,
 }
 
-/// This process's channels, by the address of what C sees of them.
+/// The channels of this process, by the address of their C structures.
 static CHANNELS: PerProcess<Mutex<HashMap<usize, Arc<Channel>>>> = PerProcess::new(Mutex::default);
 
-/// The channel that a program means.
+/// Returns the state of a channel.
 pub fn find(channel: *mut rdma_event_channel) -> Result<Arc<Channel>, VerbError> {
     ffi::non_null(channel, "channel")?;
     let found = lock(CHANNELS.get()).get(&channel.addr()).cloned();
     found.ok_or(VerbError::system("no such event channel", Errno::BADF))
 }
 
-/// Makes a channel.
+/// Creates a channel.
 pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
     let system = |errno| VerbError::system("a descriptor", errno);
     let events = Arc::new(DeferredEventFd::new().map_err(system)?);
@@ -54,11 +55,12 @@ pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
 /// Destroys a channel.
 ///
 /// # Safety
-/// The ABI's contract: nobody but a thread that waits on it uses it any more.
+/// The ABI's contract: no thread uses the channel any more, except threads that wait on it.
 pub unsafe fn destroy(channel: *mut rdma_event_channel) {
     let Some(known) = lock(CHANNELS.get()).remove(&channel.addr()) else { return };
     connections().call(|cma, _| cma.destroy_channel(known.core));
-    // SAFETY: made by Box::into_raw in `create`, and destroyed once: it was known until now.
+    // SAFETY: Box::into_raw in `create` made the pointer. The channel was in the table until now,
+    // so this happens once.
     drop(unsafe { Box::from_raw(channel) });
 }
 

@@ -1,4 +1,4 @@
-//! Listening, connecting, accepting, refusing, disconnecting.
+//! Listening, connecting, accepting, rejecting, disconnecting.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,9 +17,9 @@ use crate::error::VerbError;
 use crate::ffi;
 use crate::layout::{ibv_ece, rdma_cm_id, rdma_conn_param};
 
-/// `RDMA_MAX_RESP_RES`, `RDMA_MAX_INIT_DEPTH`: as many as the device can.
+/// `RDMA_MAX_RESP_RES`, `RDMA_MAX_INIT_DEPTH`: the maximum of the device.
 pub const MAX_AVAILABLE: u8 = 0xff;
-/// `retry_count` and `rnr_retry_count` of who says nothing of them.
+/// `retry_count` and `rnr_retry_count` for programs that pass no parameters.
 const MAX_RETRIES: u8 = 7;
 /// `IBV_EVENT_COMM_EST`
 const COMM_EST: u32 = 4;
@@ -41,7 +41,7 @@ pub unsafe fn listen_to(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), VerbE
     unsafe { address::update(id) }
 }
 
-/// Bytes that a program names by a pointer and a length.
+/// Returns the bytes at a pointer.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -49,11 +49,11 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     if data.is_null() {
         return &[];
     }
-    // SAFETY: the ABI's contract: so many bytes are there, and nobody writes them during the call.
+    // SAFETY: the ABI's contract: `len` bytes are there and do not change during the call.
     unsafe { std::slice::from_raw_parts(data.cast(), len.into()) }
 }
 
-/// What a program says, with what its queue pair and its identifier say.
+/// The program's arguments, completed by the queue pair and the identifier.
 struct ConnArguments {
     conn: Option<rdma_conn_param>,
     private_data: Vec<u8>,
@@ -125,7 +125,7 @@ impl ConnArguments {
         }
     }
 
-    /// What the program asks for of a number that may be 255, unless it leaves it to `otherwise`.
+    /// Returns a depth of the program's arguments; 255 selects `otherwise`.
     fn depth(&self, of: fn(&rdma_conn_param) -> u8, otherwise: u8) -> u8 {
         self.conn.as_ref().map(of).filter(|depth| *depth != MAX_AVAILABLE).unwrap_or(otherwise)
     }
@@ -205,7 +205,7 @@ pub unsafe fn accept_request(
         }
         let param = {
             let state = lock(&object.state);
-            // The vendor is the peer's, as it was received.
+            // The vendor is the one that the peer sent.
             arguments.param(&state, (state.remote_ece.0, state.local_ece.1))
         };
         if let Err(error) = connections().call(|cma, now| cma.accept(now, object.core, &param)) {
@@ -260,13 +260,13 @@ pub unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// `rdma_establish`: of an identifier whose queue pair is the program's.
+/// `rdma_establish`: for an identifier whose queue pair the program made.
 pub unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
     ffi::return_minus_one("rdma_establish", || {
         // SAFETY: the ABI's contract.
         let (object, qp) = unsafe { (IdObject::from_c(id)?, (*id).qp) };
         if !qp.is_null() {
-            let allowed = "the identifier has a queue pair, which is moved when the event is taken";
+            let allowed = "the library makes the transition of the identifier's queue pair";
             return Err(VerbError::value("qp", 1_u8, allowed));
         }
         Ok(connections().call(|cma, now| cma.establish(now, object.core))?)
@@ -279,14 +279,14 @@ pub unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: u32) -> c_int {
         // SAFETY: the ABI's contract.
         let object = unsafe { IdObject::from_c(id) }?;
         if event != COMM_EST {
-            let allowed = "IBV_EVENT_COMM_EST (4) is what a connection manager can be told of";
+            let allowed = "only IBV_EVENT_COMM_EST (4) is allowed";
             return Err(VerbError::value("event", event, allowed));
         }
         Ok(connections().call(|cma, now| cma.communication_established(now, object.core))?)
     })
 }
 
-/// `rdma_set_local_ece`: for a queue pair that is the program's.
+/// `rdma_set_local_ece`: for a queue pair that the program made.
 pub unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     ffi::return_minus_one("rdma_set_local_ece", || {
         // SAFETY: the ABI's contract.
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -
     })
 }
 
-/// `rdma_get_remote_ece`: for a queue pair that is the program's.
+/// `rdma_get_remote_ece`: for a queue pair that the program made.
 pub unsafe extern "C" fn get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     ffi::return_minus_one("rdma_get_remote_ece", || {
         // SAFETY: the ABI's contract.
@@ -318,7 +318,7 @@ unsafe fn with_ece<'a>(
         unsafe { (IdObject::from_c(id)?, ece.as_mut().ok_or(VerbError::Null("ece"))?) };
     // SAFETY: as above.
     if unsafe { !(*id).qp.is_null() } {
-        let allowed = "the identifier has a queue pair, whose options are the library's";
+        let allowed = "the library sets the options of the identifier's queue pair";
         return Err(VerbError::value("qp", 1_u8, allowed));
     }
     Ok((object, ece))

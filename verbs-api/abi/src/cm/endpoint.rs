@@ -1,4 +1,5 @@
-//! Endpoints: an identifier and its queue pair in one call, and the requests of one that listens.
+//! Endpoints: an identifier and its queue pair in one call, and the connection requests of a
+//! listening endpoint.
 
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};
@@ -110,8 +111,8 @@ pub unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
     });
 }
 
-/// `rdma_get_request`: waits for a request to a synchronous identifier, with a queue pair if the
-/// endpoint was made with attributes.
+/// `rdma_get_request`: waits for a request to a synchronous identifier. If the endpoint was made
+/// with attributes, the new identifier gets a queue pair.
 pub unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     ffi::return_minus_one("rdma_get_request", || {
         // SAFETY: the ABI's contract: a place for the result.
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma
     })
 }
 
-/// The next request.
+/// Takes the next connection request.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -129,7 +130,7 @@ pub unsafe fn take_request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, V
     unsafe {
         let object = IdObject::from_c(listen)?;
         if !lock(&object.state).is_sync {
-            let allowed = "the identifier has a program's channel: requests come there";
+            let allowed = "the program's channel of the identifier delivers the requests";
             return Err(VerbError::value("channel", 1_u8, allowed));
         }
         event::ack_pending(listen)?;
@@ -139,7 +140,7 @@ pub unsafe fn take_request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, V
             if (*taken).event != u32::from(CmaEventType::ConnectRequest.number()) {
                 return Err(VerbError::system("no request but an event", Errno::INVAL));
             }
-            // A copy, since the sizes that the queue pair really has are written into it.
+            // A copy, because creating the queue pair overwrites the sizes.
             let attr = lock(&object.state).qp_init_attr.as_ref().map(|attr| ptr::read(attr));
             match attr {
                 Some(mut attr) => qp::make_plain_qp((*taken).id, (*listen).pd, &mut attr),
@@ -156,7 +157,7 @@ pub unsafe fn take_request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, V
     }
 }
 
-/// `rdma_get_devices`: the contexts that identifiers are bound to.
+/// `rdma_get_devices`: returns the contexts that identifiers use.
 pub unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
     ffi::return_ptr("rdma_get_devices", || {
         if !num_devices.is_null() {
@@ -185,6 +186,6 @@ pub unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_c
 
 /// `rdma_free_devices`
 pub unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
-    // SAFETY: the ABI's contract: NULL, or what get_devices allocated.
+    // SAFETY: the ABI's contract: NULL, or an array from get_devices.
     unsafe { libc::free(list.cast::<c_void>()) };
 }

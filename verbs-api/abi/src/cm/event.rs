@@ -1,5 +1,5 @@
-//! Events: taking them, what the library does about them before the program sees them, giving them
-//! back.
+//! Connection events: taking them, the library's own actions before the program gets them, and
+//! acknowledging them.
 
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
@@ -23,14 +23,14 @@ use crate::layout::{
 };
 use crate::qp_attr;
 
-/// An event, with what C sees of it in front.
+/// An event, beginning with its C structure.
 #[repr(C)]
 struct EventObject {
     c: rdma_cm_event,
-    /// Whose it is.
+    /// The identifier of the event.
     of: *mut rdma_cm_id,
     membership: *const MembershipObject,
-    /// What `c` points to.
+    /// The bytes to which `c` points.
     private_data: Vec<u8>,
 }
 
@@ -53,11 +53,13 @@ pub unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     ffi::return_minus_one("rdma_ack_cm_event", || unsafe { ack(event) })
 }
 
+/// Acknowledges an event.
+///
 /// # Safety
-/// The ABI's contract: NULL, or an event that was taken and not given back.
+/// The ABI's contract: `event` is NULL, or an event that was taken and not yet acknowledged.
 pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
     ffi::non_null(event, "event")?;
-    // SAFETY: made by Box::into_raw in `present`; the program does not use it again.
+    // SAFETY: Box::into_raw in `present` made the pointer, and the program does not use it again.
     let event = unsafe { Box::from_raw(event.cast::<EventObject>()) };
     // SAFETY: destroying the identifier, and leaving the group, wait until this event is given
     // back.
@@ -70,7 +72,7 @@ pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// Gives back the event that a synchronous identifier holds, if there is one.
+/// Acknowledges the event that a synchronous identifier holds, if there is one.
 ///
 /// # Safety
 /// The ABI's contract: no other thread changes the identifier.
@@ -81,7 +83,7 @@ pub unsafe fn ack_pending(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     if held.is_null() { Ok(()) } else { unsafe { ack(held) } }
 }
 
-/// An event out of a channel.
+/// An event from a channel.
 enum Taken {
     Core(CmaEvent),
     User(UserEvent),
@@ -95,7 +97,7 @@ fn present_user_event(event: &UserEvent) -> *mut rdma_cm_event {
     Box::into_raw(Box::new(made)).cast()
 }
 
-/// Takes the next event that is for the program.
+/// Takes the next event for the program.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -103,13 +105,13 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
     let object = channel::find(channel)?;
     loop {
         let redeem = || {
-            // SAFETY: the listener's name is that of an identifier that is there, since it has an
-            // event.
+            // SAFETY: the listener has an event, so the identifier behind its user value is valid.
             let request_id =
                 |new, listener| unsafe { request_id(new, IdObject::from_user(listener)) };
             let event = connections().call(|cma, _| {
                 let event = cma.next_event(object.core, request_id)?;
-                // SAFETY: the identifier is there: destroying it takes the core's lock first.
+                // SAFETY: the identifier is valid, because its destruction first takes the core's
+                // lock.
                 if let Ok(of) = unsafe { IdObject::from_c(IdObject::from_user(event.user)) } {
                     lock(&of.state).delivered_events += 1;
                 }
@@ -132,14 +134,14 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
     }
 }
 
-/// The structure of an identifier that a request made.
+/// Makes the structure of the identifier of a connection request.
 ///
 /// # Safety
 /// `listener` is an identifier.
 unsafe fn request_id(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) -> u64 {
     let new = id::allocate(core, false);
-    // SAFETY: the new one is nobody's yet; of the listener only what never changes is read, and its
-    // channel.
+    // SAFETY: only this thread knows the new identifier. Of the listener, only constant fields and
+    // its channel are read.
     unsafe {
         (*new).channel = (*listener).channel;
         (*new).context = (*listener).context;
@@ -149,8 +151,8 @@ unsafe fn request_id(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) ->
     IdObject::to_user(new)
 }
 
-/// What the program gets for an event, after what the library has to do about it. `None`: it is not
-/// for the program.
+/// Performs the library's own actions for an event, and makes its C structure. Returns `None` if
+/// the event is not for the program.
 ///
 /// # Safety
 /// The event was just taken.
@@ -179,7 +181,7 @@ unsafe fn present(event: CmaEvent) -> Option<*mut rdma_cm_event> {
         Disposition::Deliver => {}
         Disposition::DeliverAs(event_type) => {
             made.c.event = event_type.number().into();
-            // Of its own failures the original tells no more.
+            // The original reports its own failures by this status only.
             made.c.status = -1;
         }
         Disposition::Discard => {
@@ -196,14 +198,16 @@ enum Disposition {
     Discard,
 }
 
-/// What the library could not do about an event, for who wants to know why.
+/// Logs an action that failed, and returns the disposition of the event.
 fn failed(event_type: CmaEventType, error: &VerbError) -> Disposition {
     tracing::warn!(target: "urxe_abi", "RDMA_CM_EVENT_{event_type}: {error}");
     Disposition::DeliverAs(event_type)
 }
 
+/// Performs the library's own actions for an event.
+///
 /// # Safety
-/// `made` is of the identifier `object`, which is there.
+/// `made` belongs to the identifier `object`, which is valid.
 unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) -> Disposition {
     use CmaEventType::*;
     let of = made.of;
@@ -235,7 +239,7 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
             }
             Rejected | Disconnected if lock(&object.state).connect_error => Disposition::Discard,
             Rejected => {
-                // A queue pair that is not connected may be in any state.
+                // A queue pair without a connection may be in any state.
                 let _ = qp::to_error(of);
                 Disposition::Deliver
             }
@@ -257,6 +261,8 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
     }
 }
 
+/// Performs the library's own actions for a connection request.
+///
 /// # Safety
 /// As [`handle`].
 unsafe fn on_request(made: &mut EventObject, listener: &IdObject, event: &CmaEvent) -> Disposition {
@@ -265,7 +271,7 @@ unsafe fn on_request(made: &mut EventObject, listener: &IdObject, event: &CmaEve
         return Disposition::Discard;
     };
     let new = IdObject::from_user(user);
-    // SAFETY: it was made by `request_id`, and the program does not know it yet.
+    // SAFETY: `request_id` made the identifier, and the program does not know it yet.
     unsafe {
         made.c.listen_id = made.c.id;
         made.c.id = new;
@@ -307,7 +313,8 @@ fn fill(made: &mut EventObject, param: &EventParam) {
     }
 }
 
-/// The bytes stay where they are when the event is moved: they are on the heap.
+/// Returns the pointer and the length of private data. The bytes are on the heap, so the pointer
+/// stays valid when the event moves.
 fn data(bytes: &[u8]) -> (*const c_void, u8) {
     match bytes {
         [] => (ptr::null(), 0),
@@ -344,7 +351,7 @@ fn ud_to_c(ud: &UdEvent, private_data: *const c_void, private_data_len: u8) -> r
     }
 }
 
-/// What an event says of the call that it is the outcome of.
+/// Returns the outcome of the call that an event reports.
 pub fn outcome(event: &rdma_cm_event) -> Result<(), VerbError> {
     let what = "the call's outcome";
     match event.status {

@@ -1,4 +1,4 @@
-//! Identifiers: `struct rdma_cm_id` with what the library keeps beside it.
+//! Identifiers: `struct rdma_cm_id` with the library's own state.
 
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
@@ -19,7 +19,7 @@ use crate::error::VerbError;
 use crate::ffi;
 use crate::layout::{ibv_qp_init_attr, rdma_cm_id, rdma_event_channel};
 
-/// An identifier, with what C sees of it in front.
+/// An identifier, beginning with its C structure.
 #[repr(C)]
 pub struct IdObject {
     c: rdma_cm_id,
@@ -28,69 +28,69 @@ pub struct IdObject {
     acknowledged: Condvar,
 }
 
-/// What the library keeps beside an identifier.
+/// The library's own state of an identifier.
 #[derive(Default)]
 pub struct IdState {
-    /// Events that the program has taken, and that it has given back.
+    /// Number of events that the program has taken, and number that it has acknowledged.
     pub delivered_events: u64,
     pub acknowledged_events: u64,
-    /// Threads that wait for events to be given back.
+    /// Number of threads that wait for acknowledgements.
     waiters: u32,
-    /// Its channel is its own: calls wait for what comes of them.
+    /// The identifier has its own channel, and its calls wait for their outcome.
     pub is_sync: bool,
     pub initiator_depth: u8,
     pub responder_resources: u8,
     pub local_ece: (u32, u32),
     pub remote_ece: (u32, u32),
-    /// Its queue pair could not be moved when the peer had accepted: what is told of it from now on
-    /// is not for the program.
+    /// The queue pair could not change its state after the peer accepted. The program gets no
+    /// further events about the connection.
     pub connect_error: bool,
-    /// What queue pairs of requests are made with.
+    /// Attributes of the queue pairs for connection requests.
     pub qp_init_attr: Option<ibv_qp_init_attr>,
-    /// Data that goes in front of the program's when it connects.
+    /// Private data that precedes the program's data in a connection request.
     pub connect: Vec<u8>,
     pub memberships: Vec<Arc<multicast::MembershipObject>>,
     pub resolving: Resolving,
 }
 
 impl IdObject {
-    /// The identifier that a program means.
+    /// Returns the identifier behind a C pointer.
     ///
     /// # Safety
-    /// The ABI's contract: `id` is NULL, or created and not destroyed while the result is used.
+    /// The ABI's contract: `id` is NULL, or valid while the result is used.
     pub unsafe fn from_c<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, VerbError> {
-        // SAFETY: it came from `allocate`, so it is the first field of an IdObject; the fields
-        // behind are shared.
+        // SAFETY: `allocate` made the identifier, so the pointer is to the first field of an
+        // IdObject. The fields behind are shared.
         unsafe { id.cast::<Self>().as_ref() }.ok_or(VerbError::Null("id"))
     }
 
-    /// The name under which the core knows it, and gives it back.
+    /// Returns the user value of the identifier in the core.
     pub fn to_user(id: *mut rdma_cm_id) -> u64 {
         id.expose_provenance() as u64
     }
 
-    /// The identifier that a name of the core's stands for.
+    /// Returns the identifier of a user value of the core.
     pub fn from_user(user: u64) -> *mut rdma_cm_id {
         ptr::with_exposed_provenance_mut(user as usize)
     }
 
-    /// Its device.
+    /// Returns the device of the identifier.
     pub fn device(&self) -> Option<CmDevice> {
         connections().inspect(|cma| cma.device_of(self.core)).and_then(process::device)
     }
 
-    /// A program gave an event back.
+    /// Counts an acknowledged event.
     pub fn acknowledge(&self) {
         let mut state = lock(&self.state);
         state.acknowledged_events += 1;
-        // Nobody waits but who destroys it or moves it, and telling nobody takes a system call as
-        // well.
+        // Only threads that destroy or migrate the identifier wait, and a notification costs a
+        // system call.
         if state.waiters > 0 {
             self.acknowledged.notify_all();
         }
     }
 
-    /// Waits until events that the program gives back make `is_done` true.
+    /// Waits for acknowledgements until `is_done` returns true.
     pub fn wait_for_acknowledgements(&self, is_done: impl Fn(&IdState) -> bool) {
         let mut state = lock(&self.state);
         state.waiters += 1;
@@ -101,7 +101,7 @@ impl IdObject {
     }
 }
 
-/// An identifier's structure, before it is filled in.
+/// Allocates the structure of an identifier.
 pub fn allocate(core: CmaId, is_sync: bool) -> *mut rdma_cm_id {
     // SAFETY: the structure consists of integers and pointers, for which zero is valid.
     let c: rdma_cm_id = unsafe { zeroed() };
@@ -109,7 +109,7 @@ pub fn allocate(core: CmaId, is_sync: bool) -> *mut rdma_cm_id {
     Box::into_raw(Box::new(IdObject { c, core, state, acknowledged: Condvar::new() })).cast()
 }
 
-/// Makes an identifier; without a channel it gets one of its own, and is synchronous.
+/// Makes an identifier. Without a channel, the identifier gets its own channel and is synchronous.
 ///
 /// # Safety
 /// The ABI's contract: `channel` is NULL or a channel.
@@ -120,7 +120,7 @@ pub unsafe fn create(
     qp_type: QpType,
 ) -> Result<*mut rdma_cm_id, VerbError> {
     environment::start_logging();
-    let allowed = "RDMA_PS_TCP, _UDP, _IB and _IPOIB are there";
+    let allowed = "RDMA_PS_TCP, _UDP, _IB and _IPOIB are allowed";
     let wrong = VerbError::value("ps", space, allowed);
     let known = u16::try_from(space).ok().map(PortSpace).filter(|space| space.name().is_some());
     let port_space = known.ok_or(wrong)?;
@@ -135,7 +135,7 @@ pub unsafe fn create(
     });
     match made {
         Ok(id) => {
-            // SAFETY: just allocated, and nobody else knows it.
+            // SAFETY: just allocated, and unknown to other threads.
             unsafe {
                 (*id).channel = channel;
                 (*id).context = context;
@@ -172,14 +172,16 @@ pub unsafe extern "C" fn create_id(
     })
 }
 
-/// `rdma_destroy_id`: waits until the program has given back the events that it took.
+/// `rdma_destroy_id`: waits until the program has acknowledged the events that it took.
 pub unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the ABI's contract.
     ffi::return_minus_one("rdma_destroy_id", || unsafe { destroy(id) })
 }
 
+/// Destroys an identifier.
+///
 /// # Safety
-/// The ABI's contract: nobody uses it any more.
+/// The ABI's contract: the identifier is not used again.
 pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
@@ -206,8 +208,8 @@ pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// `rdma_migrate_id`: to another channel, or to one of its own. Waits until events that came by the
-/// old one are given back.
+/// `rdma_migrate_id`: moves the identifier to another channel, or to its own channel. Waits until
+/// the program has acknowledged the events of the old channel.
 pub unsafe extern "C" fn migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
@@ -223,7 +225,7 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
     let object = unsafe { IdObject::from_c(id) }?;
     let (was_sync, becomes_sync) = (lock(&object.state).is_sync, to.is_null());
     if was_sync && becomes_sync {
-        let allowed = "the identifier has a channel of its own already";
+        let allowed = "the identifier has its own channel already";
         return Err(VerbError::value("channel", 0_u8, allowed));
     }
     let to = if becomes_sync { channel::create()? } else { to };
@@ -251,7 +253,7 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
     Ok(())
 }
 
-/// In a synchronous identifier, waits for what comes of a call.
+/// In a synchronous identifier, waits for the outcome of a call.
 ///
 /// # Safety
 /// The ABI's contract.

@@ -1,19 +1,19 @@
 //! librdmacm: connections by IP addresses and ports.
 //!
-//! The original is a thin layer over the kernel's `rdma_cm`; here the same layer stands over the
-//! stack's [`Cma`](urxe_stack::cma). What the original does in the program's process is done here:
-//! queues and queue pairs made for an identifier, the queue pair's way from INIT to RTS,
-//! synchronous identifiers, acknowledged events. Facts: rdma-core, `librdmacm/cma.c` and its manual
-//! pages.
+//! The original is a thin layer over the kernel's `rdma_cm`; here the same layer uses the stack's
+//! [`Cma`](urxe_stack::cma). This layer does the work of the original in the program's process: it
+//! makes queues and queue pairs for an identifier, moves the queue pair from INIT to RTS, and
+//! implements synchronous identifiers and acknowledged events. Sources: rdma-core,
+//! `librdmacm/cma.c` and the manual pages of librdmacm.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`process`] | what a process has once: its connections, its devices |
-//! | [`channel`], [`event`] | event channels, and the events they give |
+//! | [`process`] | the connections and devices of the process |
+//! | [`channel`], [`event`] | event channels and their events |
 //! | [`id`] | identifiers |
-//! | [`address`] | binding, resolving, what an identifier shows of its addresses and route |
-//! | [`connect`] | listening, connecting, accepting, refusing, disconnecting |
-//! | [`qp`], [`queues`], [`srq`] | queue pair, completion queues and shared queue of an identifier |
+//! | [`address`] | binding, resolution, and the address and route fields of an identifier |
+//! | [`connect`] | listening, connecting, accepting, rejecting, disconnecting |
+//! | [`qp`], [`queues`], [`srq`] | the queue pair and the queues of an identifier |
 //! | [`endpoint`] | `rdma_create_ep` and `rdma_get_request` |
 //! | [`addrinfo`] | `rdma_getaddrinfo` |
 //! | [`multicast`] | groups |

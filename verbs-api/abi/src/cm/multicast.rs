@@ -1,5 +1,5 @@
-//! Multicast groups of an identifier: its queue pair is attached when the program takes the event,
-//! as in the original.
+//! Multicast groups of an identifier. As in the original, the queue pair is attached when the
+//! program takes the event.
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ const WITH_FLAGS: u32 = 1 << 1;
 const FULL_MEMBER: u32 = 0;
 const SEND_ONLY: u32 = 1;
 
-/// A membership. It stays where it is, since events name it.
+/// A membership on the heap, because events refer to its address.
 pub struct MembershipObject {
     address: SocketAddr,
     flags: u32,
@@ -38,7 +38,7 @@ pub struct MembershipObject {
 struct Counts {
     delivered_events: u64,
     acknowledged_events: u64,
-    /// The group that the queue pair is attached to.
+    /// The group to which the queue pair is attached.
     attached: Option<[u8; 16]>,
 }
 
@@ -47,12 +47,12 @@ impl MembershipObject {
         Membership(ptr::from_ref(self).expose_provenance() as u64)
     }
 
-    /// The membership of a name of the core's.
+    /// Returns the membership behind a name of the core.
     pub fn of_name(name: Membership) -> *const Self {
         ptr::with_exposed_provenance(name.0 as usize)
     }
 
-    /// The program's own pointer, which comes back with the event.
+    /// Returns the program's own pointer, which the event carries.
     pub fn context(&self) -> *const c_void {
         ptr::with_exposed_provenance(self.context)
     }
@@ -65,7 +65,7 @@ impl MembershipObject {
         lock(&self.counts).acknowledged_events += 1;
     }
 
-    /// Attaches the identifier's queue pair, if it has one and is to receive.
+    /// Attaches the queue pair of the identifier, if it has one and the membership receives.
     ///
     /// # Safety
     /// The ABI's contract.
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn join_multicast_ex(
     })
 }
 
-/// `rdma_leave_multicast`: waits until the program has given back the events of the group.
+/// `rdma_leave_multicast`: waits until the program has acknowledged the events of the group.
 pub unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
     ffi::return_minus_one("rdma_leave_multicast", || {
         // SAFETY: the ABI's contract.

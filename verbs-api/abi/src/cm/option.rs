@@ -23,17 +23,17 @@ const ACK_TIMEOUT: c_int = 3;
 /// `RDMA_OPTION_IB`, `RDMA_OPTION_IB_PATH`
 const LEVEL_IB: c_int = 1;
 const PATH: c_int = 1;
-/// The timeout has five bits.
+/// The maximum of the five-bit timeout.
 const MAX_TIMEOUT: u8 = 31;
 
-/// An option's value.
+/// Reads the value of an option.
 ///
 /// # Safety
 /// The ABI's contract: `len` bytes are at `value`.
 unsafe fn read<T: Copy>(value: *const c_void, len: usize) -> Result<T, VerbError> {
     ffi::non_null(value, "optval")?;
     if len != size_of::<T>() {
-        let allowed = "it must be the size of the option: 1 of a number, 4 of a flag";
+        let allowed = "the option has 1 byte for a number and 4 bytes for a flag";
         return Err(VerbError::value("optlen", len as u64, allowed));
     }
     // SAFETY: the caller's; it need not be aligned.
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn set_option(
                         .map(|of| u32::from(of.number()))
                         .contains(&qp_type)
                     {
-                        let allowed = "RC (2) and XRC_SEND (9) wait for acknowledgements";
+                        let allowed = "only RC (2) and XRC_SEND (9) have an ACK timeout";
                         return Err(VerbError::value("qp_type", qp_type, allowed));
                     }
                     if timeout > MAX_TIMEOUT {
@@ -101,16 +101,15 @@ pub unsafe extern "C" fn set_option(
     })
 }
 
-/// What the path record says that goes both ways: of several (`struct ibv_path_data`, 72 bytes
-/// each) the first that is marked so. Its addresses are the connection's in any case, so others are
-/// refused.
+/// Returns the route of the path records (`struct ibv_path_data`, 72 bytes each): the first one
+/// that is marked as bidirectional. The addresses of the record must be those of the connection.
 fn route_of(records: &[u8], (local, remote): (Gid, Gid)) -> Result<Route, VerbError> {
     /// `IBV_PATH_FLAG_GMP`, `_PRIMARY` and `_BIDIRECTIONAL`.
     const FLAGS: u32 = 1 | 1 << 1 | 1 << 3 | 1 << 5;
-    /// Of the flags with what is reserved, and the record's fields behind them.
+    /// Length of the flags, the reserved field and the record behind them.
     const LEN: usize = 72;
-    /// Offsets (`struct ibv_path_record`). Above six bits of MTU and life time stand their
-    /// selectors.
+    /// Offsets in `struct ibv_path_record`. The MTU and the packet life time are six bits wide;
+    /// their selectors are above.
     const DGID: usize = 16;
     const SGID: usize = 32;
     const CLASS: usize = 56;
@@ -121,7 +120,7 @@ fn route_of(records: &[u8], (local, remote): (Gid, Gid)) -> Result<Route, VerbEr
         |record: &&[u8; LEN]| record.first_chunk().copied().map(u32::from_ne_bytes) == Some(FLAGS);
     let Some(record) = records.iter().find(is_fit).filter(|_| rest.is_empty()) else {
         let given = (records.len() * LEN + rest.len()) as u64;
-        let allowed = "records of 72 bytes, one of them marked as GMP, PRIMARY and BIDIRECTIONAL";
+        let allowed = "one record of 72 bytes must have the flags GMP, PRIMARY and BIDIRECTIONAL";
         return Err(VerbError::value("path records", given, allowed));
     };
     let gids = [SGID, DGID].map(|at| record[at..].first_chunk().copied().map(Gid));
@@ -136,7 +135,7 @@ fn route_of(records: &[u8], (local, remote): (Gid, Gid)) -> Result<Route, VerbEr
     let path_mtu = PathMtu::from_number(mtu.into()).ok_or(VerbError::value(
         "mtu of the path",
         mtu,
-        "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there",
+        "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are allowed",
     ))?;
     if packet_life_time > MAX_TIMEOUT {
         return Err(VerbError::value("packet life time", packet_life_time, "0 to 31 is allowed"));

@@ -1,8 +1,8 @@
-//! What a process has once: its connections, and the devices that identifiers are bound to.
+//! The connections of the process, and the devices to which identifiers are bound.
 //!
 //! As in the original, the library opens each device once for itself, when an identifier first
-//! needs devices, and keeps it open; what a program opens by `ibv_open_device` is another context
-//! of the same device.
+//! needs devices, and keeps the device open. A program's `ibv_open_device` makes another context of
+//! the same device.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
@@ -22,28 +22,28 @@ use crate::pd::{self, PdObject};
 use crate::xrc;
 
 static CONNECTIONS: PerProcess<Arc<Connections>> =
-    // The hasher's keys are the operating system's random numbers.
+    // The keys of the hasher are random numbers of the operating system.
     PerProcess::new(|| Arc::new(Connections::new(RandomState::new().build_hasher().finish())));
 static DEVICES: PerProcess<Mutex<Vec<CmDevice>>> = PerProcess::new(Mutex::default);
 
-/// This process's connections, over all devices that it has open.
+/// Returns the connections of this process, over all devices that it has open.
 pub fn connections() -> &'static Arc<Connections> {
     CONNECTIONS.get()
 }
 
-/// A device as identifiers know it.
+/// A device for identifiers.
 #[derive(Clone, Copy)]
 pub struct CmDevice {
     key: DeviceKey,
     pub context: *mut ibv_context,
     shared: &'static Context,
-    /// The domain of queue pairs whose program names none.
+    /// The protection domain of queue pairs for which the program passes none.
     pub pd: *mut ibv_pd,
     domain: PdId,
-    /// READs and atomics that a queue pair can answer, and ask for, at a time.
+    /// Maximum numbers of READs and atomics that a queue pair can answer and request at a time.
     pub max_responder_resources: u8,
     pub max_initiator_depth: u8,
-    /// The domain of XRC queue pairs whose program names none.
+    /// The domain of XRC queue pairs for which the program passes none.
     xrcd: *mut ibv_xrcd,
 }
 
@@ -51,7 +51,7 @@ pub struct CmDevice {
 unsafe impl Send for CmDevice {}
 
 impl CmDevice {
-    /// The device as rsockets use it.
+    /// Returns the device for rsockets.
     pub fn for_rsockets(&self) -> urxe_rsocket::Device {
         let Self { key, shared, domain, .. } = *self;
         let (engine, events) = (shared.engine(), &*shared.shared_engine.router);
@@ -59,7 +59,7 @@ impl CmDevice {
     }
 }
 
-/// Opens all devices that this process does not have open yet; fails if there is none at all.
+/// Opens all devices that this process does not have open yet. Fails if there is no device.
 pub fn open_devices() -> Result<Vec<CmDevice>, VerbError> {
     let mut open = lock(DEVICES.get());
     if !open.is_empty() {
@@ -80,7 +80,7 @@ pub fn open_devices() -> Result<Vec<CmDevice>, VerbError> {
 
 fn open_one(device: *mut crate::layout::ibv_device) -> Result<CmDevice, VerbError> {
     let context = context::open_listed(device)?;
-    // SAFETY: it was just opened, and is never closed.
+    // SAFETY: the context was just opened, and is never closed.
     let shared: &'static Context = unsafe { Context::from_c(context) }?;
     let key = shared.engine().connection_key().ok_or(VerbError::Unsupported("connections"))?;
     // SAFETY: as above.
@@ -88,7 +88,7 @@ fn open_one(device: *mut crate::layout::ibv_device) -> Result<CmDevice, VerbErro
     if pd.is_null() {
         return Err(VerbError::last("a protection domain"));
     }
-    // SAFETY: it was just made, and stays.
+    // SAFETY: the domain was just made, and is never deallocated.
     let domain = unsafe { PdObject::from_c(pd) }?.0.id;
     let limits = shared.device().limits();
     Ok(CmDevice {
@@ -103,12 +103,12 @@ fn open_one(device: *mut crate::layout::ibv_device) -> Result<CmDevice, VerbErro
     })
 }
 
-/// The device that the core calls `key`.
+/// Returns the device for a key of the core.
 pub fn device(key: DeviceKey) -> Option<CmDevice> {
     lock(DEVICES.get()).iter().find(|device| device.key == key).copied()
 }
 
-/// A device's domain for XRC queue pairs, made when it is first asked for.
+/// Returns the XRC domain of a device, created on first use.
 pub fn xrcd(key: DeviceKey) -> Result<*mut ibv_xrcd, VerbError> {
     let mut open = lock(DEVICES.get());
     let device = open
@@ -116,7 +116,7 @@ pub fn xrcd(key: DeviceKey) -> Result<*mut ibv_xrcd, VerbError> {
         .find(|device| device.key == key)
         .ok_or(VerbError::Unsupported("this device"))?;
     if device.xrcd.is_null() {
-        // Domain of no file, which nobody else can name.
+        // A domain without a file, which only this handle uses.
         let mut attr = ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT };
         // SAFETY: the context is open, and stays so.
         device.xrcd = unsafe { xrc::open_xrcd(device.context, &mut attr) };

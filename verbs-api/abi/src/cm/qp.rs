@@ -24,7 +24,7 @@ use crate::{qp, qp_attr};
 /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`
 const QP_PD: u32 = 1;
 const QP_XRCD: u32 = 1 << 1;
-/// READs and atomics at a time, asked for and answered.
+/// Numbers of READs and atomics at a time, as initiator and as responder.
 #[derive(Clone, Copy)]
 pub struct Depths {
     pub initiator: u8,
@@ -32,7 +32,7 @@ pub struct Depths {
 }
 
 impl Depths {
-    /// What both sides have agreed on.
+    /// The numbers that both sides agreed on.
     pub const AS_AGREED: Self = Self { initiator: MAX_AVAILABLE, responder: MAX_AVAILABLE };
 }
 
@@ -58,7 +58,8 @@ fn attributes(object: &IdObject, state: QpState) -> Result<(QpAttr, QpAttrMask),
     Ok(connections().inspect(|cma| cma.qp_attr(object.core, state))?)
 }
 
-/// Moves the identifier's queue pair, if it has one, to RTS as its connection is.
+/// Moves the identifier's queue pair, if there is one, to RTS with the attributes of its
+/// connection.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -68,7 +69,7 @@ pub unsafe fn to_rts(id: *mut rdma_cm_id, depths: Depths) -> Result<(), VerbErro
     if queue_pair.is_null() {
         return Ok(());
     }
-    // What the peer may do is known since the queue pair was made.
+    // The access rights of the peer were set when the queue pair was made.
     let states = [QpState::Init, QpState::Rtr, QpState::Rts];
     let all = connections().inspect(|cma| states.map(|state| cma.qp_attr(object.core, state)));
     for (state, attributes) in states.into_iter().zip(all) {
@@ -85,7 +86,7 @@ pub unsafe fn to_rts(id: *mut rdma_cm_id, depths: Depths) -> Result<(), VerbErro
     Ok(())
 }
 
-/// The passive side has accepted: the queue pair is moved, and that is confirmed.
+/// Moves the queue pair to RTS after the passive side has accepted, and sends the confirmation.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -103,7 +104,7 @@ pub unsafe fn finish_connecting(id: *mut rdma_cm_id, depths: Depths) -> Result<(
     done
 }
 
-/// Ends all work of the identifier's queue pair, if it has one.
+/// Moves the identifier's queue pair, if there is one, to the error state.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -241,7 +242,7 @@ unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result
             drop_cqs(id);
             return Err(error);
         }
-        // The receiving end of XRC has none.
+        // The receiving end of XRC has no protection domain.
         if !(*made).pd.is_null() {
             (*id).pd = (*made).pd;
         }
@@ -250,7 +251,7 @@ unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result
     Ok(())
 }
 
-/// To INIT; for datagrams, which need no peer, to RTS.
+/// Moves a queue pair to INIT, and a datagram queue pair, which needs no peer, to RTS.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -273,7 +274,7 @@ unsafe fn initialize(
     Ok(())
 }
 
-/// The domain of an XRC queue pair or shared queue whose program names none.
+/// Returns the domain of an XRC queue pair or shared queue for which the program passed none.
 pub fn own_xrcd(object: &IdObject) -> Result<*mut crate::layout::ibv_xrcd, VerbError> {
     let key = connections().inspect(|cma| cma.device_of(object.core));
     process::xrcd(key.ok_or(VerbError::Null("the identifier's device: it is not bound, and it"))?)

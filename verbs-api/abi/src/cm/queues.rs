@@ -9,7 +9,7 @@ use crate::error::VerbError;
 use crate::layout::{ibv_comp_channel, ibv_cq, rdma_cm_id};
 use crate::{channel, cq};
 
-/// A completion queue of `size` entries for the identifier, with a channel of its own.
+/// Makes a completion queue of `size` entries with its own channel.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -34,7 +34,7 @@ unsafe fn make_cq(
     }
 }
 
-/// Makes the completion queues of which the sizes are not 0.
+/// Makes the completion queues whose sizes are not 0.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -52,7 +52,7 @@ pub unsafe fn make_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result<(), 
     Ok(())
 }
 
-/// Destroys the identifier's completion queues; those that others still use stay.
+/// Destroys the identifier's completion queues, except queues that other objects still use.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -61,7 +61,7 @@ pub unsafe fn drop_cqs(id: *mut rdma_cm_id) {
     unsafe {
         let is_target = (*id).qp_type == u32::from(QpType::XrcRecv.number());
         if is_target && !(*id).srq.is_null() {
-            // They are the shared queue's.
+            // The shared receive queue owns these queues.
             return;
         }
         let (send_cq, recv_cq) = ((*id).send_cq, (*id).recv_cq);

@@ -68,7 +68,7 @@ unsafe fn make_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Resu
         return Err(VerbError::value(
             "comp_mask",
             attr.comp_mask,
-            "IBV_SRQ_INIT_ATTR_TYPE is needed",
+            "IBV_SRQ_INIT_ATTR_TYPE is required",
         ));
     }
     // SAFETY: the ABI's contract, for all objects that the arguments name.

@@ -1,8 +1,8 @@
-//! Events that a program writes into an identifier's channel, and addresses that are resolved with
-//! an event (rdma-core 60).
+//! Events that a program writes into the channel of an identifier, and addresses that are resolved
+//! with an event (rdma-core 60).
 //!
-//! The kernel keeps such events in the channel's queue; here a channel has a second one for them
-//! (`Channel::written`), whose events have counts of the same descriptor.
+//! The kernel keeps such events in the queue of the channel. Here, `Channel::user_events` is a
+//! second queue for them, and both queues share the descriptor of the channel.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
@@ -25,7 +25,7 @@ const USER: u32 = 18;
 /// `RDMA_CM_EVENT_ADDRINFO_RESOLVED`
 const ADDRINFO_RESOLVED: u32 = 16;
 
-/// An event that waits to be taken.
+/// An event that waits in a channel.
 pub struct UserEvent {
     pub of: *mut rdma_cm_id,
     pub event: u32,
@@ -33,40 +33,41 @@ pub struct UserEvent {
     pub arg: u64,
 }
 
-// SAFETY: the identifier is there as long as the event waits: destroying it takes the event away
-// first.
+// SAFETY: the identifier is valid while the event waits, because its destruction first removes the
+// event.
 unsafe impl Send for UserEvent {}
 
 /// The events that wait in a channel.
 pub type Queue = Mutex<VecDeque<UserEvent>>;
 
-/// The event that has waited longest. Its identifier then waits for it to be given back.
+/// Takes the oldest event. Its identifier then waits for the acknowledgement.
 pub fn take(queue: &Queue) -> Option<UserEvent> {
     let mut waiting = lock(queue);
     let written = waiting.pop_front()?;
-    // SAFETY: as for `UserEvent`; whoever destroys the identifier waits for the queue's lock.
+    // SAFETY: as for `UserEvent`; the destruction of the identifier waits for the lock of the
+    // queue.
     if let Ok(of) = unsafe { IdObject::from_c(written.of) } {
         lock(&of.state).delivered_events += 1;
     }
     Some(written)
 }
 
-/// Takes away what waits of an identifier.
+/// Removes the events of an identifier.
 fn remove(channel: &Channel, id: *mut rdma_cm_id) -> VecDeque<UserEvent> {
     let mut waiting = lock(&channel.user_events);
     let (removed, left) = waiting.drain(..).partition::<VecDeque<_>, _>(|written| written.of == id);
     *waiting = left;
-    // Who has taken a count meanwhile finds nothing for it, and takes another.
+    // A thread that took a count in the meantime finds no event for the count, and takes another.
     channel.events.fd().withdraw(u32::try_from(removed.len()).unwrap_or(u32::MAX));
     removed
 }
 
-/// An identifier is destroyed.
+/// Removes the events of an identifier that is being destroyed.
 pub fn discard(channel: &Channel, id: *mut rdma_cm_id) {
     drop(remove(channel, id));
 }
 
-/// An identifier gets another channel.
+/// Moves the events of an identifier to another channel.
 pub fn migrate(from: &Channel, to: &Channel, id: *mut rdma_cm_id) {
     for written in remove(from, id) {
         push(to, written);
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn write_cm_event(
 ) -> c_int {
     ffi::return_minus_one("rdma_write_cm_event", || {
         if event != USER {
-            let allowed = "RDMA_CM_EVENT_USER (18) is what a program writes";
+            let allowed = "only RDMA_CM_EVENT_USER (18) is allowed";
             return Err(VerbError::value("event", event, allowed));
         }
         // SAFETY: the ABI's contract.
@@ -107,10 +108,10 @@ pub unsafe extern "C" fn write_cm_event(
     })
 }
 
-/// What was resolved for an identifier and not asked for yet.
+/// The result of a resolution that the program has not queried yet.
 pub struct Resolved(*mut rdma_addrinfo);
 
-// SAFETY: a list that nobody else knows.
+// SAFETY: no other code knows the list.
 unsafe impl Send for Resolved {}
 
 impl Drop for Resolved {
@@ -120,7 +121,7 @@ impl Drop for Resolved {
     }
 }
 
-/// Where an identifier's resolving stands.
+/// The state of an address resolution of an identifier.
 #[derive(Default)]
 pub enum Resolving {
     #[default]
@@ -129,8 +130,8 @@ pub enum Resolving {
     Done(Resolved),
 }
 
-/// `rdma_resolve_addrinfo`: by names; of service records there are none, since RoCE has no subnet
-/// administration.
+/// `rdma_resolve_addrinfo`: resolves by names. There are no service records, because RoCE has no
+/// subnet administration.
 pub unsafe extern "C" fn resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
@@ -186,7 +187,7 @@ unsafe fn resolve(
     }
 }
 
-/// `rdma_query_addrinfo`: hands out what was resolved, once.
+/// `rdma_query_addrinfo`: returns the resolved addresses, once.
 pub unsafe extern "C" fn query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
@@ -223,10 +224,10 @@ mod tests {
     /// `RDMA_PS_TCP`
     const TCP: u32 = 0x106;
 
-    /// What comes next, and is given back: event, status, argument.
+    /// Takes and acknowledges the next event; returns event, status and argument.
     ///
     /// # Safety
-    /// `id` has a channel, in which something waits.
+    /// `id` has a channel in which an event waits.
     unsafe fn next(id: *mut rdma_cm_id) -> (u32, c_int, u64) {
         let mut event: *mut rdma_cm_event = ptr::null_mut();
         // SAFETY: the caller's; the event is there until it is given back.
@@ -251,7 +252,7 @@ mod tests {
             assert_eq!(write_cm_event(id, USER, 0, 78), 0);
             assert_eq!(next(id), (USER, -5, 77));
             assert_eq!(next(id), (USER, 0, 78));
-            // Destroying would wait for ever for events that somebody has taken.
+            // Destruction would wait for the acknowledgement of taken events without end.
             assert_eq!(write_cm_event(id, USER, 0, 79), 0);
             assert_eq!(destroy_id(id), 0);
             destroy_event_channel(channel);

@@ -1,15 +1,15 @@
-//! Which symbols there are, each with its version.
+//! The exported symbols and their versions.
 //!
-//! A program that was linked against Debian's libraries asks for `ibv_open_device@IBVERBS_1.1`, not
-//! just for the name. rustc gives symbols no versions, so each export is a few bytes of assembly: a
-//! label that jumps to the Rust function, and a `.symver` directive that gives the label its name
-//! and version. The nodes come from the version script that `build.rs` writes. Facts: rdma-core,
-//! `libibverbs/libibverbs.map.in`, `librdmacm/librdmacm.map`.
+//! A program that was linked against Debian's libraries needs `ibv_open_device@IBVERBS_1.1`, that
+//! is, the name with its version. rustc gives symbols no versions. Each export is therefore a few
+//! bytes of assembly: a label that jumps to the Rust function, and a `.symver` directive with the
+//! name and the version. The version script that `build.rs` writes defines the nodes. Sources:
+//! rdma-core, `libibverbs/libibverbs.map.in`, `librdmacm/librdmacm.map`.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `verbs` | libibverbs |
-//! | `private` | what rdma-core's own programs and providers import from libibverbs |
+//! | `private` | symbols of libibverbs that rdma-core's own programs and providers import |
 //! | `rdmacm` | librdmacm |
 
 mod private;
@@ -30,8 +30,8 @@ macro_rules! jump {
 }
 use jump;
 
-/// Exports functions: `tag "@@NODE" { symbol => function, … }`. `tag` keeps the labels of one
-/// symbol's versions apart; `@@` makes the version the one that new programs are linked against.
+/// Exports functions: `tag "@@NODE" { symbol => function, … }`. `tag` keeps the labels of several
+/// versions of a symbol apart. `@@` marks the version for newly linked programs.
 macro_rules! export {
     ($($tag:ident $version:literal { $($symbol:ident => $function:path,)* })*) => {$($(
         std::arch::global_asm!(
@@ -63,11 +63,11 @@ macro_rules! export_alike {
 }
 use export_alike;
 
-/// The functions of verbs that are not offered. Each fails with EOPNOTSUPP, in the form that
-/// callers of the verb expect.
+/// Functions for unsupported verbs. Each fails with EOPNOTSUPP in the form that callers of the verb
+/// expect.
 ///
-/// The functions take no arguments: in the C calling conventions of the machines that this library
-/// is built for, a function may ignore arguments that the caller passed.
+/// The functions take no arguments, because in the C calling conventions of the supported machines
+/// a function may ignore arguments that the caller passed.
 mod unsupported {
     use std::ffi::{c_int, c_void};
 
@@ -92,12 +92,12 @@ mod unsupported {
     /// For verbs that return nothing.
     pub extern "C" fn nothing() {}
 
-    /// For verbs whose 0 says that nothing needs to be done.
+    /// For verbs that return 0 if no work is needed.
     pub extern "C" fn zero() -> c_int {
         0
     }
 
-    /// `ibv_is_fork_initialized`: `IBV_FORK_UNNEEDED`, since no hardware keeps physical pages.
+    /// `ibv_is_fork_initialized`: `IBV_FORK_UNNEEDED`, because no hardware keeps physical pages.
     pub extern "C" fn fork_unneeded() -> c_int {
         2
     }

@@ -1,14 +1,15 @@
-//! What rdma-core's own programs and providers import from libibverbs. Their node is renamed
-//! whenever one of them changes.
+//! Symbols of libibverbs that rdma-core's own programs and providers import. rdma-core renames
+//! their node whenever one of them changes.
 //!
-//! Programs (`ibv_devinfo`, pyverbs) need [`gid::query_gid_type`]. The providers libmlx5 and
-//! libefa, which perftest and others are linked against, call `verbs_register_driver_*` when they
-//! are loaded, for devices that do not exist here; the rest they import and never call.
+//! Programs (`ibv_devinfo`, pyverbs) need [`gid::query_gid_type`]. perftest and other programs are
+//! linked against the providers libmlx5 and libefa. When the loader loads these, they call
+//! `verbs_register_driver_*` for hardware that does not exist here. They import the other symbols
+//! and never call them.
 
 use super::{export_alike, unsupported};
 use crate::{enums, gid};
 
-/// Exports each symbol in every node: the first is the one that new programs are linked against.
+/// Exports each symbol in every node; newly linked programs use the first node.
 macro_rules! private {
     ($($symbols:tt)*) => {
         export_alike! {
@@ -73,7 +74,7 @@ export_alike! {
     p65 "@@IBVERBS_PRIVATE_65" { unsupported::nothing { verbs_register_driver_65 } }
 }
 
-/// A byte that is 0, which providers look at before they destroy objects of a device that is gone.
+/// Exports a zero byte. Providers read it before they destroy objects of a removed device.
 macro_rules! flag {
     ($tag:literal $version:literal) => {
         std::arch::global_asm!(

@@ -135,8 +135,8 @@ export_alike! {
     }
 }
 
-// What libibverbs 1.0 of 2006 had under the same names and with other structures. A program of that
-// age is told that there are no devices, and does not get further.
+// libibverbs 1.0 of 2006 had functions of the same names with other structures. For programs of
+// that age, the device list is empty, so they do not call further functions.
 export_alike! {
     compat "@IBVERBS_1.0" {
         unsupported::nothing { ibv_ack_async_event, ibv_ack_cq_events, ibv_free_device_list }

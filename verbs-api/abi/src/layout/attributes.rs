@@ -1,4 +1,4 @@
-//! What verbs are told and tell.
+//! Structures of attributes that verbs take and return.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -7,9 +7,9 @@ use super::{Slot, ibv_comp_channel, ibv_cq, ibv_pd, ibv_srq, ibv_td, ibv_xrcd};
 #[repr(C)]
 pub struct ibv_device_attr {
     pub fw_ver: [c_char; 64],
-    /// In network order.
+    /// In network byte order.
     pub node_guid: [u8; 8],
-    /// In network order.
+    /// In network byte order.
     pub sys_image_guid: [u8; 8],
     pub max_mr_size: u64,
     pub page_size_cap: u64,
@@ -88,7 +88,7 @@ pub struct ibv_device_attr_ex {
     pub phys_port_cnt_ex: u32,
 }
 
-/// `struct _compat_ibv_port_attr` is this one up to `flags`, without it.
+/// `struct _compat_ibv_port_attr` is this structure without `flags` and the fields behind it.
 #[repr(C)]
 pub struct ibv_port_attr {
     pub state: u32,
@@ -128,7 +128,7 @@ pub struct ibv_gid_entry {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_global_route {
-    /// `union ibv_gid`, which is aligned to eight bytes.
+    /// `union ibv_gid`, aligned to eight bytes.
     pub dgid: [u64; 2],
     pub flow_label: u32,
     pub sgid_index: u8,

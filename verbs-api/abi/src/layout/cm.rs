@@ -1,5 +1,5 @@
-//! The structures of `rdma/rdma_cma.h`, and the path record of `infiniband/sa.h` that a route
-//! points to.
+//! The structures of `rdma/rdma_cma.h`, and the path record of `infiniband/sa.h` to which a route
+//! points.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -15,7 +15,7 @@ pub struct rdma_event_channel {
 pub struct rdma_ib_addr {
     pub sgid: [u64; 2],
     pub dgid: [u64; 2],
-    /// In network order.
+    /// In network byte order.
     pub pkey: u16,
 }
 
@@ -120,7 +120,7 @@ pub struct rdma_cm_join_mc_attr_ex {
     pub addr: *mut libc::sockaddr,
 }
 
-/// LIDs, flow label and P_Key are in network order.
+/// LIDs, flow label and P_Key are in network byte order.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_sa_path_rec {

@@ -1,4 +1,4 @@
-//! Devices and contexts: `ibv_device`, `ibv_context`, and `verbs_context` around it.
+//! Devices and contexts: `ibv_device`, `ibv_context`, and `verbs_context`, which contains it.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -26,8 +26,8 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; PATH_MAX],
 }
 
-/// What libmlx5 and libefa take an `ibv_device` for: they compare `ops`, behind it, with their own
-/// (`libibverbs/driver.h`).
+/// The structure that libmlx5 and libefa expect around an `ibv_device`: they compare `ops` with
+/// their own tables (`libibverbs/driver.h`).
 #[repr(C)]
 pub struct verbs_device {
     pub device: ibv_device,
@@ -91,9 +91,9 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-/// The extended context. New fields come in front, so a program asks for one by its distance from
-/// `context`, and `sz` says how far the fields reach. An empty one means that the verb is not
-/// there: the inline functions then say EOPNOTSUPP.
+/// The extended context. New fields are prepended: a program finds a field by its distance from
+/// `context`, and `sz` is the size of the structure. A null function pointer means that the verb is
+/// not supported, and the inline functions return EOPNOTSUPP.
 #[repr(C)]
 pub struct verbs_context {
     pub query_port:

@@ -1,4 +1,4 @@
-//! Queue pairs and completion queues whose operations are functions in a table.
+//! Queue pairs and completion queues with tables of operations.
 
 use std::ffi::{c_int, c_void};
 
@@ -34,7 +34,7 @@ pub struct ibv_qp_ex {
     pub wr_complete: Option<unsafe extern "C" fn(Qpx) -> c_int>,
     pub wr_abort: Option<unsafe extern "C" fn(Qpx)>,
     pub wr_atomic_write: Option<unsafe extern "C" fn(Qpx, u32, u64, *const c_void)>,
-    /// Of rdma-core 45 and later.
+    /// From rdma-core 45 on.
     pub wr_flush: Option<unsafe extern "C" fn(Qpx, u32, u64, usize, u8, u8)>,
 }
 

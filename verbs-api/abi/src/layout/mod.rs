@@ -1,10 +1,9 @@
-//! The structures that a C program and this library share, as rdma-core 44 lays them out (later
-//! releases append).
+//! The structures that a C program and this library share, with the layout of rdma-core 44. Later
+//! releases append fields.
 //!
-//! Names and fields are those of `infiniband/verbs.h` and `rdma/rdma_cma.h`, so that a C programmer
-//! finds them. Enumerations are plain integers: a C program may write any value into them. `check`
-//! asserts sizes and offsets when the crate is compiled; a test compares them with what a C
-//! compiler makes of the headers.
+//! Names and fields are those of `infiniband/verbs.h` and `rdma/rdma_cma.h`. Enumerations are plain
+//! integers, because a C program may store any value. `check` asserts sizes and offsets at compile
+//! time, and a test compares them with a C compiler's layout of the headers.
 #![allow(non_camel_case_types, reason = "the names of the C header")]
 
 mod attributes;
@@ -22,7 +21,7 @@ pub use extended::*;
 pub use objects::*;
 pub use work::*;
 
-/// Fills in functions of a table by their own names.
+/// Sets functions of a table by their own names.
 macro_rules! set_functions {
     ($table:expr; $($module:ident::{$($function:ident),*}),* $(,)?) => {
         $($($table.$function = Some($module::$function);)*)*
@@ -33,7 +32,7 @@ macro_rules! set_functions {
 }
 pub(crate) use set_functions;
 
-/// Sets fields to those of the same names, converted.
+/// Sets fields from converted fields of the same names.
 macro_rules! set_fields {
     ($to:expr, $from:expr; $($field:ident),* $(,)?) => {
         $($to.$field = $from.$field;)*
@@ -44,7 +43,7 @@ macro_rules! set_fields {
 }
 pub(crate) use set_fields;
 
-/// A function pointer of a table that this library leaves empty or never calls through.
+/// A function pointer that this library leaves NULL or never calls.
 pub type Slot = Option<unsafe extern "C" fn()>;
 
 #[cfg(test)]

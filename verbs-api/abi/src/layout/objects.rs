@@ -1,4 +1,4 @@
-//! What verbs make: protection domains, regions, queues.
+//! Structures of objects that verbs create: protection domains, regions, queues.
 
 use std::ffi::{c_int, c_void};
 
@@ -104,7 +104,7 @@ pub struct ibv_srq {
     pub events_completed: u32,
 }
 
-/// What happened, and to what: a pointer to the object or a port number, by `event_type`.
+/// An asynchronous event. `event_type` selects the field: a pointer to the object or a port number.
 #[repr(C)]
 pub struct ibv_async_event {
     pub element: *mut c_void,

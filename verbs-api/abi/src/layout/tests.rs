@@ -1,5 +1,5 @@
-//! The structures as a C compiler makes them of the installed headers (Debian's `libibverbs-dev`),
-//! against ours.
+//! Compares the structures with a C compiler's layout of the installed headers (Debian's
+//! `libibverbs-dev`).
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::check::CHECKED;
 
-/// What the header calls a field that is named otherwise here.
+/// Returns the header's name of a field that has another name here.
 fn c_name(structure: &str, field: &str) -> String {
     match (structure, field) {
         ("ibv_odp_caps", _) | (_, "rx_hash_conf") => field.to_owned(),
@@ -15,10 +15,11 @@ fn c_name(structure: &str, field: &str) -> String {
     }
 }
 
-/// A program that prints a line for each structure and each field.
+/// Returns a C program that prints a line for each structure and each field.
 fn program() -> String {
     let mut text = String::from(
-        "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\nint main(void) {\n",
+        "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n\
+         #include <rdma/rdma_cma.h>\nint main(void) {\n",
     );
     for (structure, _, fields) in CHECKED {
         writeln!(text, "printf(\"{structure} %zu\\n\", sizeof(struct {structure}));").unwrap();
@@ -47,7 +48,7 @@ fn a_c_compiler_lays_them_out_alike() {
     let said = String::from_utf8(output.stdout).unwrap();
     let mut lines = said.lines();
     for (structure, size, fields) in CHECKED {
-        // Appended since: rdma-core 45 added a function to queue pairs.
+        // rdma-core 45 appended a function to queue pairs.
         let size =
             if *structure == "ibv_qp_ex" && said.contains("ibv_qp_ex 352\n") { 352 } else { *size };
         assert_eq!(lines.next(), Some(format!("{structure} {size}").as_str()));

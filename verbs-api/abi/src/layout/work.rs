@@ -43,7 +43,7 @@ pub struct UdPart {
     pub remote_qkey: u32,
 }
 
-/// The union `wr`: which part is valid says the opcode, or the queue pair's type.
+/// The union `wr`. The opcode or the queue pair type says which part is valid.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union WrPart {
@@ -84,7 +84,7 @@ pub struct ibv_send_wr {
     pub num_sge: c_int,
     pub opcode: u32,
     pub send_flags: u32,
-    /// Immediate data in network order, or the key to invalidate.
+    /// Immediate data in network byte order, or the key to invalidate.
     pub imm_or_rkey: u32,
     pub wr: WrPart,
     pub remote_srqn: u32,
@@ -107,7 +107,7 @@ pub struct ibv_wc {
     pub opcode: u32,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// Immediate data in network order, or the key that was invalidated.
+    /// Immediate data in network byte order, or the invalidated key.
     pub imm_or_rkey: u32,
     pub qp_num: u32,
     pub src_qp: u32,

@@ -1,4 +1,4 @@
-//! What goes through sockets, and mapped memory.
+//! Data transfer through rsockets, and mapped memory.
 
 use std::ffi::{c_int, c_void};
 use std::slice;
@@ -10,13 +10,13 @@ use urxe_stack::memory::Memory;
 
 use super::{address_from_c, return_value, return_zero, to_ssize, write_address};
 
-/// Pieces of a message at most, as everywhere (`IOV_MAX`).
+/// Maximum number of pieces of a message (`IOV_MAX`).
 const MOST_PIECES: usize = 1024;
 
-/// A program's pieces.
+/// Returns the pieces of a program's message.
 ///
 /// # Safety
-/// The ABI's contract: each names memory that is the program's during the call.
+/// The ABI's contract: each piece names memory of the program that stays valid during the call.
 unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<Vec<&'a [u8]>> {
     // SAFETY: the caller's.
     let each = unsafe { vectors(iov, count) }?.iter();
@@ -24,10 +24,10 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<Vec<&'a [u8]>> {
     Ok(each.map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) }).collect())
 }
 
-/// Where a program wants what it receives.
+/// Returns the program's buffers for received data.
 ///
 /// # Safety
-/// As [`pieces`]; nobody else uses the memory during the call.
+/// As [`pieces`]; no other thread uses the memory during the call.
 unsafe fn places<'a>(iov: *const iovec, count: usize) -> Result<ScatterList<'a>> {
     // SAFETY: the caller's.
     let each = unsafe { vectors(iov, count) }?.iter();
@@ -35,8 +35,10 @@ unsafe fn places<'a>(iov: *const iovec, count: usize) -> Result<ScatterList<'a>>
     Ok(ScatterList::new(each.map(|place| unsafe { room(place.iov_base, place.iov_len) }).collect()))
 }
 
+/// Returns an array of `iovec`.
+///
 /// # Safety
-/// The ABI's contract: so many are there.
+/// The ABI's contract: `count` entries are at `iov`.
 unsafe fn vectors<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec]> {
     if count > MOST_PIECES {
         return Err(Errno::INVAL);

@@ -1,4 +1,4 @@
-//! The C functions of rsockets: they convert arguments and results, and call [`urxe_rsocket`].
+//! The C functions of rsockets. They convert arguments and results, and call [`urxe_rsocket`].
 
 mod data;
 mod sockets;
@@ -27,7 +27,7 @@ pub use self::waiting::{epoll_create, epoll_ctl, epoll_wait, poll, select};
 use crate::cm::process;
 use crate::ffi::{catch_panic, set_errno};
 
-/// This process, whose rsockets use the connections and the devices of librdmacm.
+/// The process behind rsockets, which use the connections and the devices of librdmacm.
 #[derive(Debug)]
 struct Process;
 
@@ -45,7 +45,7 @@ impl urxe_rsocket::Process for Process {
     }
 }
 
-/// The address that a program gives; `len` bytes of it are there.
+/// Converts an address of `len` bytes from C.
 ///
 /// # Safety
 /// The ABI's contract.
@@ -58,10 +58,11 @@ unsafe fn address_from_c(addr: *const sockaddr, len: socklen_t) -> Result<Socket
     RawAddress::parse(bytes).ok_or(Errno::INVAL)
 }
 
-/// Writes an address where a program wants it, as much as there is room for, and how long it is.
+/// Stores an address, truncated to the room that `len` states, and stores the address length in
+/// `len`.
 ///
 /// # Safety
-/// The ABI's contract: `len` is NULL, or says how many bytes there are at `addr`.
+/// The ABI's contract: `len` is NULL, or holds the number of bytes at `addr`.
 unsafe fn write_address(address: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) {
     let raw = RawAddress::new(address);
     let bytes = raw.as_bytes();
@@ -81,7 +82,7 @@ unsafe fn write_address(address: SocketAddr, addr: *mut sockaddr, len: *mut sock
     }
 }
 
-/// A type of C's results, of which one value says that `errno` was set.
+/// A C result type with one value that means that `errno` was set.
 trait CResult: Copy {
     const FAILED: Self;
 }
@@ -102,7 +103,7 @@ impl CResult for usize {
     const FAILED: Self = Self::MAX;
 }
 
-/// Runs a call. That it would block is no reason to tell, so nothing is logged above `debug`.
+/// Runs a call. Errors are logged at `debug`, because a call that would block is no fault.
 fn return_value<T: CResult>(call: &'static str, run: impl FnOnce() -> Result<T>) -> T {
     catch_panic(T::FAILED, || match run() {
         Ok(value) => value,
@@ -114,12 +115,12 @@ fn return_value<T: CResult>(call: &'static str, run: impl FnOnce() -> Result<T>)
     })
 }
 
-/// Runs a call that answers 0.
+/// Runs a call whose C result is 0.
 fn return_zero(call: &'static str, run: impl FnOnce() -> Result<()>) -> c_int {
     return_value(call, || run().map(|()| 0))
 }
 
-/// Returns a length for C; more than it can say cannot be in memory.
+/// Converts a length to C; no buffer in memory is longer than the maximum.
 fn to_ssize(bytes: usize) -> isize {
     isize::try_from(bytes).unwrap_or(isize::MAX)
 }

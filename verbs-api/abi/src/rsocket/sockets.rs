@@ -1,4 +1,4 @@
-//! Sockets from their making to their end, their names, options and flags.
+//! Creation, addresses, options, flags and closing of rsockets.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::net::Shutdown;
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut s
     })
 }
 
-/// Whether the system answers for an option, by the UDP socket of a SOCK_DGRAM.
+/// Returns whether the system handles an option, on the UDP socket of a SOCK_DGRAM.
 fn is_of_system(fd: c_int, level: c_int) -> Result<bool> {
     Ok(urxe_rsocket::is_datagram(fd)? && level != SOL_RDMA)
 }
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn getsockopt(
     })
 }
 
-/// `rfcntl`, whose third argument is there for the commands that have one.
+/// `rfcntl`. Only commands that take an argument read `argument`.
 pub extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     return_value("rfcntl", || urxe_rsocket::fcntl(fd, command, argument))
 }

@@ -1,4 +1,4 @@
-//! Waiting for several sockets.
+//! Waiting for several rsockets.
 
 use std::ffi::c_int;
 use std::slice;
@@ -17,8 +17,8 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
         let fds = match count {
             0 => &mut [],
             _ if fds.is_null() => return Err(Errno::FAULT),
-            // SAFETY: the ABI's contract: so many are there, and nobody else uses them during the
-            // call.
+            // SAFETY: the ABI's contract: `count` entries are there, and no other thread uses them
+            // during the call.
             _ => unsafe { slice::from_raw_parts_mut(fds, count as usize) },
         };
         Ok(urxe_rsocket::poll(fds, timeout)? as c_int)
@@ -74,12 +74,12 @@ pub unsafe extern "C" fn select(
     })
 }
 
-/// `repoll_create`; of its flags none changes what it does.
+/// `repoll_create`; the flags have no effect.
 pub extern "C" fn epoll_create(_flags: c_int) -> c_int {
     return_value("repoll_create", urxe_rsocket::epoll_create)
 }
 
-/// `repoll_ctl`: 0 or the error number, as the original.
+/// `repoll_ctl`: returns 0 or the error number, as the original does.
 pub unsafe extern "C" fn epoll_ctl(
     set: c_int,
     op: c_int,
@@ -94,8 +94,8 @@ pub unsafe extern "C" fn epoll_ctl(
     })
 }
 
-/// `repoll_wait`: how many; -1 with `errno`, where the original's error number cannot be told from
-/// a number of events.
+/// `repoll_wait`: returns the number of events, or -1 with `errno` set. The original returns the
+/// error number, which callers cannot distinguish from a number of events.
 pub unsafe extern "C" fn epoll_wait(
     set: c_int,
     events: *mut libc::epoll_event,
