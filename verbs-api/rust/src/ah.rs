@@ -1,5 +1,8 @@
-//! Where datagrams go: made by [`ProtectionDomain::address_handle`] or from a completion, named by
-//! each request ([`SendRequest::to`](crate::SendRequest::to)).
+//! Address handles, the destinations of datagrams.
+//!
+//! [`ProtectionDomain::address_handle`] makes a handle from a GID, [`ProtectionDomain::answer_to`]
+//! from a received datagram. Each send request names its handle
+//! ([`SendRequest::to`](crate::SendRequest::to)).
 
 use std::fmt;
 
@@ -12,39 +15,57 @@ use crate::Completion;
 use crate::device::Device;
 use crate::pd::ProtectionDomain;
 
-/// Bytes in front of every datagram in its receive buffer: the header that it came with. A receive
-/// for messages of up to n bytes has n + 40.
+/// The number of bytes in front of every datagram in its receive buffer: the network header of the
+/// datagram. A receive for messages of up to n bytes needs n + 40 bytes.
 pub const GRH_LEN: usize = urxe_wire::Grh::LEN;
 
 urxe_stack::errors! {
-    /// Why there is no way to answer a datagram.
+    /// The reason why a datagram cannot be answered.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AnswerError {
-        /// The completion or the 40 bytes say nothing about the sender.
+        /// The completion or the network header does not identify the sender.
         #[error(transparent)] Source(#[from] AhFromWcError),
-        /// The handle was not made.
+        /// The device refuses to create the handle.
         #[error(transparent)] Create(#[from] CreateAhError),
     }
 }
 
-/// An address handle (`struct ibv_ah`): the way to a host or a multicast group. Dropping it
-/// destroys it; a message that waits to be sent to it then fails with `LocQpOpErr`.
+/// An address handle (`struct ibv_ah`): the path to a host or a multicast group.
+///
+/// Dropping the handle destroys it. Messages that are still queued for it then fail with
+/// `LocQpOpErr`.
+///
+/// ```
+/// use urxe::{AddressVector, Gid, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let fabric = Fabric::new(1);
+/// let pd = fabric.device([10, 0, 0, 1])?.alloc_pd()?;
+/// let peer = Gid::from_ip([10, 0, 0, 2].into());
+/// let ah = pd.address_handle(peer)?;
+/// assert_eq!(ah.query().hop_limit, 64);
+/// // The same with all attributes.
+/// let attr = AddressVector { traffic_class: 8, ..ah.query() };
+/// assert_eq!(pd.address_handle_with(&attr)?.query().dgid, peer);
+/// # Ok(())
+/// # }
+/// ```
 pub struct AddressHandle {
     pd: ProtectionDomain,
     handle: AhHandle,
 }
 
 impl AddressHandle {
-    /// Its protection domain.
+    /// Returns the protection domain of the handle.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// What it was made from (`ibv_query_ah` of the kernel).
+    /// Returns the attributes of the handle (`rdma_query_ah` of the kernel).
     #[must_use]
     pub fn query(&self) -> AddressVector {
-        // It lives as long as this value, so there is always an answer.
+        // The handle exists as long as this value, so the query cannot fail.
         self.pd.device().core().query_ah(self.handle).unwrap_or_default()
     }
 
@@ -71,11 +92,11 @@ impl fmt::Debug for AddressHandle {
 }
 
 impl ProtectionDomain {
-    /// Makes an address handle for the host or multicast group with this GID, from the device's
-    /// default address. What is sent to a group crosses up to 64 routers.
+    /// Creates an address handle for the host or multicast group with this GID. The source is the
+    /// device's default GID, the hop limit 64.
     ///
     /// # Errors
-    /// [`CreateAhError`].
+    /// Fails with [`CreateAhError`] if the device cannot reach the GID.
     pub fn address_handle(&self, dgid: Gid) -> Result<AddressHandle, CreateAhError> {
         self.address_handle_with(&AddressVector {
             dgid,
@@ -87,10 +108,10 @@ impl ProtectionDomain {
         })
     }
 
-    /// Makes an address handle from all its attributes (`ibv_create_ah`).
+    /// Creates an address handle from all its attributes (`ibv_create_ah`).
     ///
     /// # Errors
-    /// [`CreateAhError`].
+    /// Fails with [`CreateAhError`], which names the attribute and the values that are allowed.
     pub fn address_handle_with(
         &self,
         attr: &AddressVector,
@@ -99,12 +120,13 @@ impl ProtectionDomain {
         Ok(AddressHandle { pd: self.clone(), handle })
     }
 
-    /// Makes an address handle for the sender of a datagram (`ibv_create_ah_from_wc`). `grh` is
-    /// what its receive buffer begins with, [`GRH_LEN`] bytes; the sender's queue pair is in the
-    /// completion ([`Completion::src_qp`]).
+    /// Creates an address handle for the sender of a datagram (`ibv_create_ah_from_wc`).
+    ///
+    /// `grh` is the first [`GRH_LEN`] bytes of the receive buffer. The sender's queue pair number
+    /// is in the completion ([`Completion::src_qp`]).
     ///
     /// # Errors
-    /// [`AnswerError`].
+    /// Fails with [`AnswerError`] if the completion and the header do not identify a sender.
     pub fn answer_to(
         &self,
         completion: &Completion,

@@ -1,7 +1,7 @@
-//! What a device stands on: sockets with a thread, or a node of a simulated network.
+//! The backend of a device: UDP sockets with a background thread, or a node of a simulated network.
 //!
-//! Everything above is the same for both. The choice is one branch a call, which costs nothing
-//! beside the call.
+//! All other modules are the same for both backends. Selecting the backend costs one branch for
+//! each call.
 
 use std::os::fd::BorrowedFd;
 
@@ -21,15 +21,15 @@ use urxe_wire::Gid;
 
 use crate::sim::{Advance, SimNode};
 
-/// A device and what moves it.
+/// A device and the engine that drives it.
 #[allow(
     clippy::large_enum_variant,
     reason = "one a device, behind an Arc; a box would cost each call an indirection"
 )]
 pub(crate) enum Backend {
-    /// ServiceDevices UDP.
+    /// UDP sockets.
     Udp(Engine),
-    /// In a simulated network. What is posted leaves with the next step of virtual time.
+    /// A node of a simulated network. Posted work is sent in the next step of virtual time.
     Simulated(SimNode),
 }
 
@@ -48,9 +48,10 @@ impl Backend {
         }
     }
 
-    /// Whether this process is a child that inherited the device by `fork`. It has none of the
-    /// device's threads, and what those held stays held for ever: nothing may be waited for, and
-    /// nothing taken down.
+    /// Returns whether this process is a child that inherited the device by `fork`.
+    ///
+    /// The child has none of the device's threads, and locks that they held stay locked. The child
+    /// must therefore neither wait for the device nor destroy its objects.
     pub(crate) fn is_inherited(&self) -> bool {
         match self {
             Self::Udp(engine) => engine.is_inherited(),
@@ -58,7 +59,7 @@ impl Backend {
         }
     }
 
-    /// The GID table as it is now.
+    /// Returns the current GID table.
     pub(crate) fn gids(&self) -> Vec<GidEntry> {
         match self {
             Self::Udp(engine) => engine.gids(),
@@ -81,15 +82,16 @@ impl Backend {
         }
     }
 
-    /// Sends what a queue pair has ready, an acknowledgement that waits for a reply included, since
-    /// it goes.
+    /// Sends all packets that a queue pair has ready, including delayed acknowledgements, because
+    /// the queue pair is about to be destroyed.
     pub(crate) fn flush_acks(&self, qp: QpHandle) {
         if let Self::Udp(engine) = self {
             engine.flush_acks(qp);
         }
     }
 
-    /// Sends requests that wait for others, since the program may sleep next.
+    /// Sends requests that were deferred to share a system call, because the program may block
+    /// next.
     pub(crate) fn flush_deferred(&self) {
         if let Self::Udp(engine) = self {
             engine.flush_deferred();
@@ -125,8 +127,8 @@ impl Backend {
         }
     }
 
-    /// Receives and sends what there is, on this thread, once; in a simulated network, the next
-    /// thing happens.
+    /// Receives and sends pending packets once, on this thread. In a simulated network, runs one
+    /// step.
     pub(crate) fn progress(&self) {
         match self {
             Self::Udp(engine) => engine.progress(),
@@ -134,8 +136,8 @@ impl Backend {
         }
     }
 
-    /// Sleeps until `is_done` or `descriptor` is readable, receiving meanwhile, or until a signal
-    /// comes; `false` if `deadline`, by the system's clock, came first.
+    /// Blocks until `is_done` returns true, `descriptor` is readable or a signal arrives. Receives
+    /// packets meanwhile. Returns `false` if `deadline`, in system time, passed first.
     pub(crate) fn wait(
         &self,
         descriptor: BorrowedFd<'_>,
@@ -145,13 +147,13 @@ impl Backend {
         let slept = match self {
             Self::Udp(engine) => engine.wait(descriptor, deadline, is_done),
             Self::Simulated(_) if is_done() => Ok(true),
-            // Another thread moves the network.
+            // Another thread runs the simulated network.
             Self::Simulated(_) => sleep(descriptor, deadline),
         };
         if slept == Err(Errno::INTR) { Ok(true) } else { slept }
     }
 
-    /// Readable while asynchronous events wait.
+    /// Returns a descriptor that is readable while asynchronous events are pending.
     pub(crate) fn event_descriptor(&self) -> &EventFd {
         match self {
             Self::Udp(engine) => engine.event_descriptor(),
@@ -159,7 +161,7 @@ impl Backend {
         }
     }
 
-    /// Lets the next thing happen in virtual time, if it comes no later than `limit`.
+    /// Runs the next step of virtual time, unless the step comes after `limit`.
     pub(crate) fn advance(&self, limit: Time) -> Result<Advance, Stalled> {
         match self {
             Self::Udp(_) => Ok(Advance::Real),

@@ -1,5 +1,7 @@
-//! Waiting in a thread, in real or virtual time: the thread sleeps until a waker is called, and
-//! receives for its device meanwhile.
+//! Blocking waits, in real or virtual time.
+//!
+//! A blocked thread sleeps until its waker is called. Meanwhile the thread may receive packets for
+//! its device.
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
@@ -22,12 +24,12 @@ use crate::device::Device;
 use crate::sim::Advance;
 use crate::waker_list::{WakerList, WakerSlot};
 
-/// One wait with its deadline.
+/// A wait of one thread, with a deadline.
 pub(crate) struct BlockingWait<'a> {
     device: &'a Device,
-    /// By the device's clock, which is virtual in a simulated network.
+    /// The deadline by the clock of the device, which is virtual in a simulated network.
     limit: Time,
-    /// By the system's.
+    /// The deadline by the clock of the system.
     deadline: Time,
 }
 
@@ -40,8 +42,10 @@ impl<'a> BlockingWait<'a> {
         }
     }
 
-    /// Waits until `take` finds something. `arm`, called when this thread stands among the
-    /// `wakers`, asks for the next wake-up and says whether something came before that.
+    /// Blocks until `take` returns a value.
+    ///
+    /// After this thread has registered its waker in `wakers`, `until` calls `arm`. It must request
+    /// the next wake-up and return whether an event arrived before that.
     pub(crate) fn until<T>(
         &self,
         wakers: &WakerList,
@@ -63,14 +67,14 @@ impl<'a> BlockingWait<'a> {
                 return parker.sleep(backend, deadline);
             }
             slot.register(waker);
-            // What came before that is found by looking once more.
+            // If an event arrived before arming, the loop calls `take` again.
             is_armed = !arm();
             Ok(true)
         })
     }
 
-    /// Waits until `take` finds something. In between, `sleep` waits for a reason to look again;
-    /// `false` if its deadline came first.
+    /// Blocks until `take` returns a value. Between two calls of `take`, `sleep` blocks until there
+    /// is a reason to call `take` again. `sleep` returns `false` if its deadline passed first.
     pub(crate) fn until_with<T>(
         &self,
         mut take: impl FnMut() -> Result<Option<T>, WaitError>,
@@ -83,15 +87,15 @@ impl<'a> BlockingWait<'a> {
             }
             match backend.advance(self.limit)? {
                 Advance::Moved => continue,
-                // What needs no packet (a bind, a request that fails at once) is done when others
-                // look for packets to send.
+                // Work that needs no packet, such as a bind or a request that fails at once,
+                // completes when another thread collects packets to send.
                 Advance::Limit => return take()?.ok_or(WaitError::TimedOut),
                 Advance::Quiet => return take()?.ok_or(WaitError::Quiet),
                 Advance::Real => {}
             }
             let woken = sleep(backend, self.deadline);
             if !woken.map_err(|errno| WaitError::Descriptor { errno })? {
-                // It may have come at the last moment.
+                // The event may have arrived just before the deadline.
                 return take()?.ok_or(WaitError::TimedOut);
             }
         }
@@ -99,12 +103,12 @@ impl<'a> BlockingWait<'a> {
 }
 
 thread_local! {
-    /// Those that this thread does not use now: making one takes a system call. More than one is
-    /// needed only where a waker that runs while this thread waits makes it wait again.
+    /// Unused unparkers of this thread, kept because creating one takes a system call. A thread
+    /// needs more than one only if a waker that runs inside a wait starts another wait.
     static SPARE_UNPARKERS: RefCell<Vec<Arc<Unparker>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What wakes a thread.
+/// The notification flag and the descriptor that wake one thread.
 #[derive(Debug)]
 pub(crate) struct Unparker {
     thread: ThreadId,
@@ -112,17 +116,17 @@ pub(crate) struct Unparker {
     waker: ThreadWaker<EventFd>,
 }
 
-/// The calling thread's unparker for one wait.
+/// An unparker of the calling thread, reserved for one wait.
 #[derive(Debug)]
 pub(crate) struct Parker {
     unparker: Arc<Unparker>,
 }
 
 impl Parker {
-    /// One for the calling thread.
+    /// Returns a parker for the calling thread.
     ///
     /// # Errors
-    /// The system's: no descriptor is left.
+    /// Fails with the error of the system if no descriptor is available.
     pub(crate) fn new() -> Result<Self, Errno> {
         let spare = SPARE_UNPARKERS.with_borrow_mut(Vec::pop);
         let unparker = match spare {
@@ -137,15 +141,16 @@ impl Parker {
         Ok(Self { unparker })
     }
 
-    /// What to ring.
+    /// Returns the handle that wakes this parker.
     pub(crate) fn unparker(&self) -> Arc<Unparker> {
         Arc::clone(&self.unparker)
     }
 
-    /// Sleeps until the unparker was is_notified or `deadline` has come; says whether it was is_notified.
+    /// Blocks until the unparker is notified or `deadline` passes. Returns `false` if `deadline`
+    /// passed first.
     ///
     /// # Errors
-    /// The system's.
+    /// Fails with the error of the system.
     pub(crate) fn sleep(&self, backend: &Backend, deadline: Time) -> Result<bool, Errno> {
         let Unparker { is_notified, waker, .. } = &*self.unparker;
         let mut slept = Ok(false);
@@ -156,8 +161,8 @@ impl Parker {
         };
         waker.sleep(|| (), wait);
         while waker.descriptor().try_take()? {}
-        // Before the caller looks at what it waits for, so that what comes after that look rings
-        // anew.
+        // The flag is cleared before the caller calls `take`, so an event after that call sets the
+        // flag again.
         is_notified.store(false, Ordering::Relaxed);
         slept
     }
@@ -166,7 +171,7 @@ impl Parker {
 impl Drop for Parker {
     fn drop(&mut self) {
         let unparker = Arc::clone(&self.unparker);
-        // At the end of the thread there is no slot for it any more.
+        // This fails while the thread exits, when its thread-local storage is already destroyed.
         let _ = SPARE_UNPARKERS.try_with(|spare| spare.borrow_mut().push(unparker));
     }
 }
@@ -174,7 +179,7 @@ impl Drop for Parker {
 impl std::task::Wake for Unparker {
     fn wake(self: Arc<Self>) {
         self.is_notified.store(true, Ordering::Release);
-        // The thread itself looks before it sleeps again.
+        // The thread itself checks the flag before it sleeps.
         if self.thread != std::thread::current().id() {
             self.waker.wake();
         }

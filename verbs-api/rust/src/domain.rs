@@ -1,8 +1,8 @@
-//! Thread domains, parent domains, and finding protection domains and regions by their numbers.
+//! Thread domains, parent domains, and importing protection domains and regions by number.
 //!
-//! A library that is handed numbers rather than values (`ibv_import_pd`, `ibv_import_mr`) finds
-//! what they name as long as it is there, through any clone of the [`Device`]: clones are what
-//! libibverbs calls contexts of one device (`ibv_import_device`).
+//! A library may receive numbers instead of values (`ibv_import_pd`, `ibv_import_mr`). Every clone
+//! of the [`Device`] finds the objects by these numbers while the objects exist. A clone of the
+//! device corresponds to a second context of libibverbs (`ibv_import_device`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,16 +17,16 @@ use crate::memory::region;
 use crate::pd::{Inner as PdInner, ProtectionDomain};
 use crate::waker_list::lock;
 
-/// Why there is no more thread domain.
+/// All thread domains of the device are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device has {allowed} thread domains and all are in use")]
 pub struct AllocTdError {
-    /// How many there are.
+    /// The number of thread domains that the device supports.
     pub allowed: u32,
 }
 
 impl AllocTdError {
-    /// The errno that `ibv_alloc_td` sets.
+    /// Returns the errno that `ibv_alloc_td` sets.
     #[must_use]
     pub const fn errno(self) -> i32 {
         libc::ENOMEM
@@ -34,21 +34,23 @@ impl AllocTdError {
 }
 
 urxe_stack::errors! {
-    /// Why nothing was imported.
+    /// The reason why a protection domain or a region was not imported.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum ImportError {
-        #[error("the device has no protection domain {given}: it is gone, or was never there")]
+        #[error("the device has no protection domain {given}: it was dropped or never existed")]
         NoPd { given: u32 } = ENOENT,
-        #[error("the device has no region {given:#010x}: it is gone, or was never there")]
+        #[error("the device has no region {given:#010x}: it was dropped or never existed")]
         NoRegion { given: u32 } = ENOENT,
-        #[error("region {given:#010x} is in another protection domain")]
+        #[error("region {given:#010x} belongs to another protection domain")]
         OtherPd { given: u32 } = ENOENT,
     }
 }
 
-/// A thread domain (`struct ibv_td`): a promise that one thread at a time uses what is made with a
-/// parent domain that has it. Cheap to clone. A provider may leave out locks for it; here they
-/// stay, so breaking the promise costs nothing but waiting.
+/// A thread domain (`struct ibv_td`): a promise that only one thread at a time uses the objects of
+/// a parent domain.
+///
+/// Cloning is cheap. A provider may omit locks for such objects. This crate keeps its locks, so
+/// breaking the promise only costs waiting time.
 #[derive(Clone)]
 pub struct ThreadDomain {
     inner: Arc<TdInner>,
@@ -72,47 +74,51 @@ impl fmt::Debug for ThreadDomain {
 }
 
 impl Device {
-    /// Makes a thread domain (`ibv_alloc_td`).
+    /// Allocates a thread domain (`ibv_alloc_td`).
     ///
     /// # Errors
-    /// [`AllocTdError`]: the device has no more.
+    /// Fails with [`AllocTdError`] if the device has no free thread domain.
     pub fn alloc_thread_domain(&self) -> Result<ThreadDomain, AllocTdError> {
         let id =
             self.core().alloc_td().ok_or(AllocTdError { allowed: self.core().limits().max_pd })?;
         Ok(ThreadDomain { inner: Arc::new(TdInner { device: self.clone(), id }) })
     }
 
-    /// The protection domain of that [number](ProtectionDomain::handle) (`ibv_import_pd`), which
-    /// lives as long as any of its handles. Dropping this one takes nothing from the others
-    /// (`ibv_unimport_pd`).
+    /// Returns the protection domain with this [number](ProtectionDomain::handle)
+    /// (`ibv_import_pd`).
+    ///
+    /// The domain exists as long as any of its handles. Dropping the imported handle does not
+    /// affect the others (`ibv_unimport_pd`).
     ///
     /// ```
-    /// use urxe::{Access, sim::Fabric};
+    /// use urxe::{Access, ImportError, sim::Fabric};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
     /// let pd = device.alloc_pd()?;
     /// let region = pd.allocate(4096, Access::LOCAL_WRITE)?;
     /// let numbers = (pd.handle(), region.handle());
     ///
-    /// // Elsewhere in the process, where nothing but the numbers is known.
+    /// // Another part of the process knows the device and the numbers only.
     /// let same = device.import_pd(numbers.0)?;
     /// assert_eq!(same.import_region(numbers.1)?.len(), 4096);
-    /// assert!(device.import_pd(numbers.0 ^ 1).is_err());
+    /// let unknown = numbers.0 ^ 1;
+    /// assert_eq!(device.import_pd(unknown).unwrap_err(), ImportError::NoPd { given: unknown });
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`ImportError::NoPd`].
+    /// Fails with [`ImportError::NoPd`] if the device has no such domain.
     pub fn import_pd(&self, handle: u32) -> Result<ProtectionDomain, ImportError> {
         self.inner.domains.get(PdId(handle)).ok_or(ImportError::NoPd { given: handle })
     }
 }
 
 impl ProtectionDomain {
-    /// Makes a parent domain of this protection domain (`ibv_alloc_parent_domain`), with a thread
-    /// domain or without. It is used like a protection domain, and what is made with it belongs to
-    /// this one: regions of either serve the queue pairs of both.
+    /// Allocates a parent domain of this protection domain (`ibv_alloc_parent_domain`).
+    ///
+    /// A parent domain is used like a protection domain. Its regions belong to this domain: regions
+    /// of either domain serve the queue pairs of both.
     ///
     /// ```
     /// # use urxe::sim::Fabric;
@@ -128,10 +134,11 @@ impl ProtectionDomain {
     /// ```
     ///
     /// # Errors
-    /// [`AllocParentDomainError`]: the device has no more, the thread domain is of another device.
+    /// Fails with [`AllocParentDomainError`] if the device has no free domain, or if the thread
+    /// domain belongs to another device.
     pub fn parent_domain(&self, td: Option<&ThreadDomain>) -> Result<Self, AllocParentDomainError> {
         let device = self.device();
-        // Another device does not know it, whatever has the same number there.
+        // The same number may denote another thread domain on another device.
         if td.is_some_and(|td| !td.inner.device.is_same(device)) {
             return Err(AllocParentDomainError::NoTd);
         }
@@ -139,32 +146,34 @@ impl ProtectionDomain {
         Ok(Self::with(device, id, Some((self.base().clone(), td.cloned()))))
     }
 
-    /// Whether it is a parent domain.
+    /// Returns whether this is a parent domain.
     #[must_use]
     pub fn is_parent_domain(&self) -> bool {
         self.parent().is_some()
     }
 
-    /// A parent domain's thread domain.
+    /// Returns the thread domain of a parent domain.
     #[must_use]
     pub fn thread_domain(&self) -> Option<&ThreadDomain> {
         self.parent()?.1.as_ref()
     }
 
-    /// Its number within its device, by which [`Device::import_pd`] finds it (`pd->handle`).
+    /// Returns the number of the domain in its device, for [`Device::import_pd`] (`pd->handle`).
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.id().0
     }
 
-    /// The region of that [number](crate::MemoryRegion::handle) in this protection domain
+    /// Returns the region with this [number](crate::MemoryRegion::handle) in this protection domain
     /// (`ibv_import_mr`).
     ///
     /// # Errors
-    /// [`ImportError`]: there is none, or it is in another protection domain.
+    /// Fails with [`ImportError`] if there is no such region, or if it is in another protection
+    /// domain.
     pub fn import_region(&self, handle: u32) -> Result<ImportedRegion, ImportError> {
         let found = self.device().core().memory().query(Lkey(handle));
-        // Whoever names parts of the whole address space has promises to make, and the number none.
+        // Slices of the whole address space are unsafe, so a number alone must not give access to
+        // that region.
         let found = found.filter(|mr| mr.len != usize::MAX);
         let mr = found.ok_or(ImportError::NoRegion { given: handle })?;
         if mr.pd != self.memory_id() {
@@ -174,10 +183,12 @@ impl ProtectionDomain {
     }
 }
 
-/// A region that somebody else registered, made by [`ProtectionDomain::import_region`]: its keys
-/// and its length as they were then, without its memory. Dropping it deregisters nothing
-/// (`ibv_unimport_mr`), and it keeps nothing alive: a work request with it ends with a protection
-/// error when the region is gone or has changed.
+/// A handle of a region that another part of the process registered, made by
+/// [`ProtectionDomain::import_region`].
+///
+/// The handle has the keys and the length of the region at the time of the import, but not its
+/// memory. Dropping the handle deregisters nothing (`ibv_unimport_mr`). It keeps nothing alive: a
+/// work request that names a region which is gone or changed fails with a protection error.
 pub struct ImportedRegion {
     pd: ProtectionDomain,
     mr: Mr,
@@ -185,7 +196,7 @@ pub struct ImportedRegion {
 
 region!(ImportedRegion);
 
-/// The protection domains of a device by their numbers. Keeps none of them alive.
+/// The protection domains of a device by number. The registry does not keep them alive.
 #[derive(Debug, Default)]
 pub(crate) struct DomainRegistry(Mutex<HashMap<PdId, Weak<PdInner>>>);
 
@@ -199,7 +210,8 @@ impl DomainRegistry {
     }
 
     fn get(&self, id: PdId) -> Option<ProtectionDomain> {
-        // Out of the lock before a value can be dropped, which takes it.
+        // The lock is released before a domain can be dropped, because dropping a domain takes the
+        // lock.
         let found = lock(&self.0).get(&id).and_then(Weak::upgrade);
         found.map(ProtectionDomain::of)
     }

@@ -1,23 +1,37 @@
-//! What two queue pairs tell each other to connect, and reading the texts that programs exchange.
-//! Numbers in them are stricter than the standard library's, which take a sign.
+//! The endpoint of a queue pair, and the parser for the texts that programs exchange.
+//!
+//! Numbers in these texts have a stricter form than in the standard library, whose parsers accept a
+//! sign.
 
 use std::fmt;
 use std::str::FromStr;
 
 use urxe_wire::{Gid, Psn, Qpn};
 
-/// One end of a connection: what the peer needs to connect to it. How it gets there (a TCP
-/// connection, a file, an argument) is the program's choice.
+/// One end of a connection: the values that the peer needs to connect to a queue pair.
 ///
-/// As text, `gid=0000:0000:0000:0000:0000:ffff:7f00:0001,qpn=0x000011,psn=0x00abcd`: `Display`
-/// writes it, `FromStr` reads it, with the GID in any form of an address.
+/// The program transfers the endpoint in its own way, for example over TCP, in a file or as an
+/// argument. `Display` and `FromStr` convert it to and from the text form
+/// `gid=0000:0000:0000:0000:0000:ffff:7f00:0001,qpn=0x000011,psn=0x00abcd`. `FromStr` accepts the
+/// GID in every form of an IP address.
+///
+/// ```
+/// use urxe::QpEndpoint;
+///
+/// # fn main() -> Result<(), urxe::EndpointParseError> {
+/// let endpoint: QpEndpoint = "gid=10.0.0.1,qpn=0x000011,psn=0x00abcd".parse()?;
+/// assert_eq!(endpoint.qpn.value(), 0x11);
+/// assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QpEndpoint {
-    /// The GID of the end's port.
+    /// The GID of the port that the queue pair sends from.
     pub gid: Gid,
-    /// The queue pair's number.
+    /// The queue pair number.
     pub qpn: Qpn,
-    /// The PSN of the first packet that it will send.
+    /// The PSN of the first packet that the queue pair sends.
     pub psn: Psn,
 }
 
@@ -27,20 +41,20 @@ impl fmt::Display for QpEndpoint {
     }
 }
 
-/// Why a text names no endpoint.
+/// The reason why a text is not an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointParseError {
-    /// Not three fields.
-    #[error("not an endpoint: it reads gid=::ffff:127.0.0.1,qpn=0x000011,psn=0x00abcd")]
+    /// The text does not have the three fields `gid`, `qpn` and `psn` in this order.
+    #[error("not an endpoint; expected gid=::ffff:127.0.0.1,qpn=0x000011,psn=0x00abcd")]
     Shape,
-    /// The GID.
+    /// The GID is invalid.
     #[error("gid: {0}")]
     Gid(#[from] urxe_wire::GidParseError),
-    /// The number.
-    #[error("qpn is not 0x and a number of 24 bits in hexadecimal digits")]
+    /// The queue pair number is invalid.
+    #[error("qpn is not 0x followed by a hexadecimal number of at most 24 bits")]
     Qpn,
-    /// The PSN.
-    #[error("psn is not 0x and a number of 24 bits in hexadecimal digits")]
+    /// The PSN is invalid.
+    #[error("psn is not 0x followed by a hexadecimal number of at most 24 bits")]
     Psn,
 }
 
@@ -59,7 +73,8 @@ impl FromStr for QpEndpoint {
     }
 }
 
-/// The values of a text `NAME=VALUE,NAME=VALUE,…` with these names in this order.
+/// Splits a text `NAME=VALUE,NAME=VALUE,…` into its values. Returns `None` unless the text has
+/// exactly these names in this order.
 pub(crate) fn fields<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[&'a str; N]> {
     let mut fields = text.trim().split(',');
     let mut values = [""; N];
@@ -70,7 +85,7 @@ pub(crate) fn fields<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Opt
     fields.next().is_none().then_some(values)
 }
 
-/// `0x` and one to sixteen hexadecimal digits.
+/// Parses `0x` followed by one to sixteen hexadecimal digits.
 pub(crate) fn hex(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x")?;
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -79,7 +94,7 @@ pub(crate) fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Decimal digits.
+/// Parses a number of decimal digits.
 pub(crate) fn decimal(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -87,7 +102,7 @@ pub(crate) fn decimal(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// Makes a type whose text is its value one of serde's strings.
+/// Implements the traits of serde for a type by its text form.
 macro_rules! serde_as_text {
     ($type:ty) => {
         #[cfg(feature = "serde")]

@@ -1,5 +1,4 @@
-//! Asynchronous events: what happens to queue pairs, completion queues and the port beside
-//! completions.
+//! Asynchronous events of queue pairs, completion queues, shared receive queues and the port.
 
 use std::fmt;
 use std::future::Future;
@@ -15,16 +14,17 @@ use crate::cq::WaitError;
 use crate::device::Device;
 use crate::waker_list::{WakerList, WakerSlot, poll_next};
 
-/// The asynchronous events of a device (`ibv_get_async_event`), in the order in which they came;
-/// made by [`Device::events`]. They need not be acknowledged. Events about an object go away with
-/// it.
+/// The asynchronous events of a device (`ibv_get_async_event`), in the order of their arrival.
+///
+/// Made by [`Device::events`]. The program need not acknowledge events. Pending events about an
+/// object are removed when the object is destroyed.
 #[derive(Clone, Copy)]
 pub struct DeviceEvents<'a> {
     device: &'a Device,
 }
 
 impl Device {
-    /// Its asynchronous events.
+    /// Returns the queue of asynchronous events.
     ///
     /// ```
     /// use urxe::{AsyncEvent, PortEventType, sim::Fabric};
@@ -49,7 +49,7 @@ impl Device {
 }
 
 impl<'a> DeviceEvents<'a> {
-    /// Takes the oldest event, if there is one.
+    /// Takes the oldest event. Returns `None` if no event is pending.
     pub fn try_next(&self) -> Option<AsyncEvent> {
         let events = self.device.core().events();
         let event = events.next_event()?;
@@ -57,31 +57,45 @@ impl<'a> DeviceEvents<'a> {
         Some(event)
     }
 
-    /// Sleeps until there is an event, and takes it. `None` waits for ever.
+    /// Blocks until an event arrives, and takes it. With `None` the wait has no time limit.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and in a simulated network [`WaitError::Quiet`].
+    /// Fails with [`WaitError::TimedOut`], and in a simulated network with [`WaitError::Quiet`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<AsyncEvent, WaitError> {
         let wait = BlockingWait::new(self.device, timeout);
         wait.until(&self.device.inner.events, || Ok(self.try_next()), || false)
     }
 
-    /// Waits in a task until there is an event, and takes it. Needs no runtime.
+    /// Returns a future that waits for an event and takes it. The future needs no runtime.
+    ///
+    /// ```
+    /// use urxe::{AsyncEventType, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fabric = Fabric::new(1);
+    /// let device = fabric.device([10, 0, 0, 1])?;
+    /// fabric.set_port_active(&device, false)?;
+    /// let event = pollster::block_on(device.events().next())?;
+    /// assert_eq!(event.event_type(), AsyncEventType::PortErr);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// The output's: [`WaitError`], in a simulated network only.
+    /// The future fails with [`WaitError`] only in a simulated network.
     pub fn next(&self) -> NextEvent<'a> {
         NextEvent { events: *self, slot: None }
     }
 
-    /// How many events were lost because the program took none for too long.
+    /// Returns the number of events that were discarded because the program did not take events for
+    /// too long.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.device.core().events().lost()
     }
 }
 
-/// Readable while an event waits. Do not read from it: [`DeviceEvents::try_next`] does.
+/// Readable while an event is pending. Do not read from the descriptor: [`DeviceEvents::try_next`]
+/// does.
 impl AsFd for DeviceEvents<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.inner.backend.event_descriptor().as_fd()
@@ -94,7 +108,7 @@ impl fmt::Debug for DeviceEvents<'_> {
     }
 }
 
-/// Future of [`DeviceEvents::next`].
+/// The future of [`DeviceEvents::next`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct NextEvent<'a> {

@@ -1,5 +1,5 @@
-//! Protection domains: which queue pairs may use which memory. Parent domains are protection
-//! domains of their kind ([`crate::domain`]).
+//! Protection domains, which decide which queue pairs may use which memory. Parent domains are
+//! protection domains, too ([`crate::domain`]).
 
 use std::sync::{Arc, Mutex};
 
@@ -12,24 +12,42 @@ use crate::waker_list::lock;
 
 const KEPT: &str = "a region keeps its key until it is deregistered";
 
-/// Why there is no more protection domain.
+/// All protection domains of the device are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device has {allowed} protection domains and all are in use")]
 pub struct AllocPdError {
-    /// How many there are.
+    /// The number of protection domains that the device supports.
     pub allowed: u32,
 }
 
 impl AllocPdError {
-    /// The errno that `ibv_alloc_pd` sets.
+    /// Returns the errno that `ibv_alloc_pd` sets.
     #[must_use]
     pub const fn errno(self) -> i32 {
         libc::ENOMEM
     }
 }
 
-/// A protection domain (`struct ibv_pd`). Cheap to clone; it ends when the last clone and the last
-/// region and queue pair in it are gone.
+/// A protection domain (`struct ibv_pd`).
+///
+/// Regions, windows, queue pairs and address handles belong to a protection domain. A queue pair
+/// uses only memory of its own domain. Cloning is cheap. The domain is deallocated when the last
+/// clone and the last object in it are dropped.
+///
+/// ```
+/// use urxe::{Access, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+/// let pd = device.alloc_pd()?;
+/// let region = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// // The region keeps its domain alive.
+/// drop(pd);
+/// region.write(0, b"still registered")?;
+/// assert_eq!(region.pd().device().name(), "sim0");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     inner: Arc<Inner>,
@@ -39,16 +57,16 @@ pub struct ProtectionDomain {
 pub(crate) struct Inner {
     device: Device,
     id: PdId,
-    /// What a parent domain is of, and its thread domain.
+    /// For a parent domain: the protection domain that it extends, and its thread domain.
     parent: Option<(ProtectionDomain, Option<ThreadDomain>)>,
-    /// Regions without a handle that windows are still bound to.
+    /// Regions whose handles are dropped while windows are still bound to them.
     orphaned_regions: Mutex<Vec<Lkey>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.device.destroy("regions and queue pairs keep their protection domain", |core| {
-            // Windows and queue pairs keep their protection domain, so none is bound any more.
+            // Windows and queue pairs keep their domain alive, so no window is bound any more.
             self.deregister_orphans();
             self.device.inner.domains.remove(self.id);
             core.dealloc_pd(self.id)
@@ -57,7 +75,7 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// Deregisters what lingers and has no windows any more.
+    /// Deregisters the orphaned regions that have no bound window any more.
     fn deregister_orphans(&self) {
         let memory = self.device.core().memory();
         lock(&self.orphaned_regions)
@@ -66,10 +84,10 @@ impl Inner {
 }
 
 impl Device {
-    /// Makes a protection domain (`ibv_alloc_pd`).
+    /// Allocates a protection domain (`ibv_alloc_pd`).
     ///
     /// # Errors
-    /// [`AllocPdError`]: the device has no more.
+    /// Fails with [`AllocPdError`] if the device has no free protection domain.
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, AllocPdError> {
         let (core, max) = (self.core(), self.core().limits().max_pd);
         let id = core.alloc_pd().ok_or(AllocPdError { allowed: max })?;
@@ -97,30 +115,30 @@ impl ProtectionDomain {
         Self { inner }
     }
 
-    /// What a parent domain is of, and its thread domain.
+    /// Returns the protection domain that a parent domain extends, and its thread domain.
     pub(crate) fn parent(&self) -> Option<&(Self, Option<ThreadDomain>)> {
         self.inner.parent.as_ref()
     }
 
-    /// The protection domain that a parent domain is of; another is its own.
+    /// Returns the domain that a parent domain extends, or the domain itself if it is none.
     pub(crate) fn base(&self) -> &Self {
         self.parent().map_or(self, |(of, _)| of)
     }
 
-    /// Its device.
+    /// Returns the device of the domain.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// Deregisters a region whose handle is going, at once or when no window is bound to it any
-    /// more. Waits for copies in progress, but not in a forked child, where those of the parent's
-    /// other threads never end.
+    /// Deregisters a region whose handle is dropped: at once, or when the last window that is bound
+    /// to the region is gone. Waits for copies in progress, except in a forked child, where the
+    /// threads of the parent never finish their copies.
     pub(crate) fn deregister(&self, lkey: Lkey) {
         self.device().destroy(KEPT, |core| match core.memory().deregister(lkey) {
             Err(DeregMrError::Busy { .. }) => {
                 lock(&self.base().inner.orphaned_regions).push(lkey);
-                // The last window may have gone in between.
+                // The last window may have been unbound in between.
                 self.deregister_orphans();
                 Ok(())
             }
@@ -128,23 +146,23 @@ impl ProtectionDomain {
         });
     }
 
-    /// Deregisters a region whose handle is going, at once, and takes the bindings of windows to it
-    /// away. Waits as [`deregister`](Self::deregister) does.
+    /// Deregisters a region whose handle is dropped, at once, and unbinds all windows of the
+    /// region. Waits for copies as [`deregister`](Self::deregister) does.
     pub(crate) fn revoke(&self, lkey: Lkey) {
         self.device().destroy(KEPT, |core| core.memory().revoke(lkey));
     }
 
-    /// Deregisters the regions without a handle that no window is bound to any more.
+    /// Deregisters the regions without a handle that have no bound window any more.
     pub(crate) fn deregister_orphans(&self) {
         self.base().inner.deregister_orphans();
     }
 
-    /// What queue pairs, shared receive queues and address handles are made with.
+    /// Returns the identifier for queue pairs, shared receive queues and address handles.
     pub(crate) fn id(&self) -> PdId {
         self.inner.id
     }
 
-    /// What regions and windows are in.
+    /// Returns the identifier for regions and windows, which belong to the base domain.
     pub(crate) fn memory_id(&self) -> PdId {
         self.base().inner.id
     }

@@ -1,4 +1,4 @@
-//! Shared receive queues: receives that the messages of many queue pairs take from.
+//! Shared receive queues, which supply receives for the messages of many queue pairs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +14,15 @@ use crate::qp::{BatchError, RecvRequest, post_recv_batch};
 use crate::xrc::XrcDomain;
 
 /// A shared receive queue (`struct ibv_srq`), made by [`ProtectionDomain::shared_receive_queue`].
-/// Cheap to clone; it ends when the last clone and the last queue pair that takes from it are gone.
 ///
-/// A message takes the oldest receive, whichever queue pair it comes through; the completion is in
-/// that queue pair's completion queue, with its number in [`qp_num`](crate::Completion::qp_num) and
-/// the receive's `wr_id`, by which the program knows the buffer. When a message finds none, a
-/// reliable peer waits as it does without a receive of the queue pair's own.
+/// A message takes the oldest receive, whichever queue pair it arrives at. Its completion is in the
+/// completion queue of that queue pair. The completion has the queue pair's number in
+/// [`qp_num`](crate::Completion::qp_num) and the `wr_id` of the receive, which identifies the
+/// buffer. If the queue is empty, a reliable peer waits and retries, as it does with a queue pair's
+/// own receive queue.
+///
+/// Cloning is cheap. The queue is destroyed when the last clone and the last queue pair that uses
+/// it are dropped.
 ///
 /// ```
 /// use urxe::sim::Fabric;
@@ -61,7 +64,7 @@ pub struct SharedReceiveQueue {
 struct Inner {
     pd: ProtectionDomain,
     srq: Arc<Srq>,
-    /// Where receives complete, and the domain: of XRC only.
+    /// Of an XRC shared receive queue: its domain, and the completion queue of its receives.
     xrc: Option<(XrcDomain, CompletionQueue)>,
 }
 
@@ -73,7 +76,19 @@ impl Drop for Inner {
     }
 }
 
-/// What a shared receive queue shall be; made by [`ProtectionDomain::shared_receive_queue`].
+/// The options of a new shared receive queue, made by [`ProtectionDomain::shared_receive_queue`].
+///
+/// ```
+/// use urxe::{AsyncEventType, SrqAttr, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+/// let pd = device.alloc_pd()?;
+/// let srq = pd.shared_receive_queue(64).max_sge(2).limit(8).create()?;
+/// assert_eq!(srq.query(), SrqAttr { max_wr: 64, max_sge: 2, srq_limit: 8 });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SrqBuilder {
     pd: ProtectionDomain,
@@ -82,8 +97,9 @@ pub struct SrqBuilder {
 }
 
 impl ProtectionDomain {
-    /// Begins a shared receive queue for `max_wr` receives of up to 4 pieces each. Their memory is
-    /// of this protection domain, whichever the queue pairs' is.
+    /// Returns the builder of a shared receive queue for `max_wr` receives of up to 4
+    /// scatter-gather entries each. The memory of the receives must belong to this protection
+    /// domain. The queue pairs may belong to others.
     #[must_use]
     pub fn shared_receive_queue(&self, max_wr: u32) -> SrqBuilder {
         SrqBuilder {
@@ -95,34 +111,35 @@ impl ProtectionDomain {
 }
 
 impl SrqBuilder {
-    /// Scatter-gather entries of a receive. By default 4.
+    /// Sets the number of scatter-gather entries of a receive. The default is 4.
     #[must_use]
     pub fn max_sge(mut self, entries: u32) -> Self {
         self.attr.max_sge = entries;
         self
     }
 
-    /// Below so many receives an event tells it, once; see [`SharedReceiveQueue::arm_limit`]. By
-    /// default never.
+    /// Sets the limit: when fewer receives are left, the device reports an event once. See
+    /// [`SharedReceiveQueue::arm_limit`]. The default, 0, reports none.
     #[must_use]
     pub fn limit(mut self, receives: u32) -> Self {
         self.attr.srq_limit = receives;
         self
     }
 
-    /// Makes it one of an XRC domain, for messages that come through the domain's
-    /// [targets](crate::XrcTarget); they complete in `cq`. Peers name it by its
-    /// [`id`](SharedReceiveQueue::id).
+    /// Makes the queue part of an XRC domain, for messages that arrive at a
+    /// [target](crate::XrcTarget) of the domain. Their completions are in `cq`. Peers name the
+    /// queue by its [`id`](SharedReceiveQueue::id).
     #[must_use]
     pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> Self {
         self.xrc = Some((domain.clone(), cq.clone()));
         self
     }
 
-    /// Makes it (`ibv_create_srq`, `ibv_create_srq_ex`).
+    /// Creates the queue (`ibv_create_srq`, `ibv_create_srq_ex`).
     ///
     /// # Errors
-    /// [`CreateSrqError`]: what was asked for and what the device allows.
+    /// Fails with [`CreateSrqError`], which names the given value and the values that the device
+    /// allows.
     pub fn create(self) -> Result<SharedReceiveQueue, CreateSrqError> {
         let device = self.pd.device();
         if let Some((_, cq)) = self.xrc.as_ref().filter(|(_, cq)| !cq.device().is_same(device)) {
@@ -147,76 +164,77 @@ impl SharedReceiveQueue {
         &self.inner.srq
     }
 
-    /// Its protection domain.
+    /// Returns the protection domain of the queue.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.inner.pd
     }
 
-    /// Its number within its device, by which events name it, and peers if it is of an XRC domain
-    /// (`ibv_get_srq_num`).
+    /// Returns the number of the queue in its device (`ibv_get_srq_num`). Events name the queue by
+    /// this number, and so do peers if the queue belongs to an XRC domain.
     #[must_use]
     pub fn id(&self) -> SrqId {
         self.inner.srq.id()
     }
 
-    /// Its XRC domain, if it is of one.
+    /// Returns the XRC domain of the queue, if it has one.
     #[must_use]
     pub fn domain(&self) -> Option<&XrcDomain> {
         self.inner.xrc.as_ref().map(|(domain, _)| domain)
     }
 
-    /// Its sizes, and the limit that is armed now (`ibv_query_srq`).
+    /// Returns the capacities and the armed limit (`ibv_query_srq`).
     #[must_use]
     pub fn query(&self) -> SrqAttr {
         self.inner.srq.query()
     }
 
-    /// How many receives are posted and not taken.
+    /// Returns the number of receives in the queue.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.inner.srq.len()
     }
 
-    /// Whether no receive is left to take.
+    /// Returns whether the queue has no receive.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.srq.is_empty()
     }
 
-    /// Posts one receive (`ibv_post_srq_recv`). From any thread.
+    /// Posts one receive (`ibv_post_srq_recv`).
     ///
     /// # Errors
-    /// [`PostError`]: nothing was posted.
+    /// Fails with [`PostError`]. The request is not posted then.
     pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         self.inner.srq.post(&[request.as_core()]).map_err(|(_, error)| error)
     }
 
-    /// Posts several, in order.
+    /// Posts several receives, in order.
     ///
     /// # Errors
-    /// [`BatchError`]: those before the one it names were posted.
+    /// Fails with [`BatchError`], which names the first refused request. All earlier requests were
+    /// posted.
     pub fn post_recv_batch(&self, requests: &[RecvRequest<'_>]) -> Result<(), BatchError> {
         post_recv_batch(requests, |requests| self.inner.srq.post(requests))
     }
 
-    /// Arms the limit: when a message leaves fewer than `limit` receives, the device reports
-    /// [`SrqLimitReached`](crate::AsyncEventType::SrqLimitReached) once, and the limit is 0 again.
-    /// 0 disarms it.
+    /// Arms the limit. When a message leaves fewer than `limit` receives, the device reports
+    /// [`SrqLimitReached`](crate::AsyncEventType::SrqLimitReached) once and sets the limit to 0. A
+    /// limit of 0 disarms it.
     ///
     /// # Errors
-    /// [`ModifySrqError`]: more than the queue has room for.
+    /// Fails with [`ModifySrqError`] if the limit exceeds the capacity of the queue.
     pub fn arm_limit(&self, limit: u32) -> Result<(), ModifySrqError> {
         self.inner
             .srq
             .modify(&SrqAttr { srq_limit: limit, ..SrqAttr::default() }, SrqAttrMask::LIMIT)
     }
 
-    /// Gives it room for `max_wr` receives. What it holds stays.
+    /// Changes the capacity to `max_wr` receives. The posted receives stay in the queue.
     ///
     /// # Errors
-    /// [`ModifySrqError`]: 0, more than the device allows, less than it holds or than the limit. It
-    /// is then as before.
+    /// Fails with [`ModifySrqError`] if the capacity is 0, exceeds the limit of the device, or is
+    /// less than the number of posted receives or the armed limit. The queue is unchanged then.
     pub fn resize(&self, max_wr: u32) -> Result<(), ModifySrqError> {
         self.inner.srq.modify(&SrqAttr { max_wr, ..SrqAttr::default() }, SrqAttrMask::MAX_WR)
     }

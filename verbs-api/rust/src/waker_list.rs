@@ -1,15 +1,17 @@
-//! Who waits for something, and calling them at the right moment.
+//! Lists of wakers, and calling wakers without holding a lock.
 //!
-//! The core wakes under its locks, where nothing may call back into it. A [`Waker`] may do
-//! anything: poll the task at once, or drop the last handle of a queue. So the core's wake-up only
-//! moves the wakers of a [`WakerList`] to their device's [`ReadyWakers`], and those are called when
-//! the thread that did it holds no lock any more: after each call of this API, and by the
-//! background thread after each round.
+//! The core signals events while it holds locks, and its callbacks must not call back into the
+//! core. A [`Waker`] may do anything: poll its task at once, or drop the last handle of a queue.
+//! Therefore a signal of the core only moves the wakers of a [`WakerList`] to the [`ReadyWakers`]
+//! of the device. These are called when the signalling thread holds no lock: after each call of
+//! this API, and by the background thread after each round.
 //!
 //! ```text
 //!   future, thread --register--> WakerList --wake (under locks)--> ReadyWakers --run (no locks)--> Waker
 //! ```
-//! No wake-up is lost: whoever waits registers, then arms, then looks once more.
+//!
+//! No wake-up is lost, because a waiter registers its waker, then arms the event source, then
+//! checks for an event again.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -26,7 +28,7 @@ use crate::cq::WaitError;
 use crate::device::Device;
 use crate::sim::Advance;
 
-/// Wakers to be called as soon as no lock is held.
+/// Wakers to call as soon as the current thread holds no lock.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyWakers {
     any: AtomicBool,
@@ -34,15 +36,14 @@ pub(crate) struct ReadyWakers {
 }
 
 impl ReadyWakers {
-    /// Has one called as soon as no lock is held.
+    /// Queues a waker.
     pub(crate) fn push(&self, waker: Waker) {
         let mut wakers = lock(&self.wakers);
         wakers.push_back(waker);
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Calls them, one after the other: what one does, or that it panics, takes nothing from the
-    /// others.
+    /// Calls all queued wakers, one after the other. If one panics, the others stay queued.
     pub(crate) fn run(&self) {
         while self.any.load(Ordering::Relaxed) {
             let next = {
@@ -62,7 +63,7 @@ impl AfterProgress for ReadyWakers {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Calls them on a thread that must outlive a waker's panic.
+    /// Calls all queued wakers on a thread that must survive a panic of a waker.
     fn act(&self) {
         while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
             tracing::error!("a waker panicked");
@@ -70,7 +71,7 @@ impl AfterProgress for ReadyWakers {
     }
 }
 
-/// Who waits for one thing.
+/// The wakers of all threads and tasks that wait for one event source.
 #[derive(Debug)]
 pub(crate) struct WakerList {
     ready: Arc<ReadyWakers>,
@@ -83,7 +84,7 @@ struct State {
     wakers: Vec<(u64, Waker)>,
 }
 
-/// Names one waiter's slot.
+/// Identifies a registered waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotId(u64);
 
@@ -92,9 +93,9 @@ impl WakerList {
         Self { ready, state: Mutex::default() }
     }
 
-    /// Puts `waker` in the slot of `id`, or in a new one.
+    /// Stores `waker` under `id`, or under a new identifier.
     pub(crate) fn register(&self, id: Option<SlotId>, waker: &Waker) -> SlotId {
-        // Cloned and dropped outside the lock: both run the executor's code.
+        // Wakers are cloned and dropped outside the lock, because both run code of the executor.
         let waker = waker.clone();
         let mut state = lock(&self.state);
         if let Some(SlotId(number)) = id
@@ -111,7 +112,7 @@ impl WakerList {
         SlotId(number)
     }
 
-    /// Gives a slot back.
+    /// Removes the waker of `id`.
     pub(crate) fn remove(&self, id: SlotId) {
         let mut state = lock(&self.state);
         let slot = state.wakers.iter().position(|(number, _)| *number == id.0);
@@ -133,7 +134,7 @@ impl Wake for WakerList {
     }
 }
 
-/// A slot that is given back when its owner goes.
+/// A registration in a waker list, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct WakerSlot<W: Deref<Target = WakerList>> {
     list: W,
@@ -153,8 +154,8 @@ impl<W: Deref<Target = WakerList>> WakerSlot<W> {
         self.id = Some(self.list.register(self.id, waker));
     }
 
-    /// What a future that waits here comes to: what `take` gives, or a wake-up when it may give
-    /// something. Registered before looking, so that nothing comes in between.
+    /// Polls a future that waits in this list: registers its waker, then calls `take`. The order
+    /// ensures that no event is missed between the two.
     pub(crate) fn poll<T>(
         &mut self,
         cx: &Context<'_>,
@@ -173,8 +174,9 @@ impl<W: Deref<Target = WakerList>> Drop for WakerSlot<W> {
     }
 }
 
-/// What a future that waits among `wakers` comes to, in real or virtual time: what `take` finds,
-/// or a wake-up when it may find something. `arm` as in [`BlockingWait::until`].
+/// Polls a future that waits in `wakers`, in real or virtual time. Returns the value of `take`, or
+/// registers the waker and returns `Pending`. `arm` is called as in
+/// [`BlockingWait::until`](crate::blocking_wait::BlockingWait::until).
 pub(crate) fn poll_next<'a, T>(
     device: &Device,
     wakers: &'a WakerList,
@@ -198,14 +200,15 @@ pub(crate) fn poll_next<'a, T>(
             return Poll::Ready(ready);
         }
         if advanced? == Advance::Moved {
-            // Other tasks' turn, then the next step.
+            // Other tasks run first, then this task runs the next step of virtual time.
             cx.waker().wake_by_ref();
         }
         return Poll::Pending;
     }
 }
 
-/// Locks; a panic under the lock left nothing half done.
+/// Locks `mutex` and ignores poisoning, because code under these locks leaves no partial changes
+/// when it panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,8 +2,8 @@
 //! domain.
 //!
 //! The sending end is a [`QueuePair`](crate::QueuePair) of type
-//! [`XrcSend`](crate::QpType::XrcSend), each of whose requests says [which
-//! queue](crate::SendRequest::to_srq) it is for. The receiving end is an [`XrcTarget`] of an
+//! [`XrcSend`](crate::QpType::XrcSend). Each of its requests names [a shared receive
+//! queue](crate::SendRequest::to_srq) of the peer. The receiving end is an [`XrcTarget`] of an
 //! [`XrcDomain`].
 
 use std::fmt;
@@ -22,9 +22,11 @@ use crate::device::Device;
 use crate::endpoint::QpEndpoint;
 use crate::qp::{ConnectOptions, End, end_calls};
 
-/// An XRC domain (`struct ibv_xrcd`): which targets reach which shared receive queues. Cheap to
-/// clone; it is closed when the last clone and the last target and shared receive queue made with
-/// it are gone.
+/// An XRC domain (`struct ibv_xrcd`), which groups targets and shared receive queues.
+///
+/// A message that arrives at a target of the domain may use every shared receive queue of the
+/// domain. Cloning is cheap. The domain is closed when the last clone, target and shared receive
+/// queue of it are dropped.
 ///
 /// ```
 /// use urxe::sim::Fabric;
@@ -76,20 +78,37 @@ impl Drop for Inner {
 }
 
 impl Device {
-    /// Makes an XRC domain that nobody else can open (`ibv_open_xrcd` without a file).
+    /// Creates an XRC domain that no other handle can open (`ibv_open_xrcd` without a file).
     ///
     /// # Errors
-    /// [`OpenXrcdError::NoneLeft`].
+    /// Fails with [`OpenXrcdError::NoneLeft`] if the device has no free XRC domain.
     pub fn new_xrc_domain(&self) -> Result<XrcDomain, OpenXrcdError> {
         self.open_xrcd(None, XrcdFlags::CREATE)
     }
 
-    /// Opens the XRC domain of a file, which all of this process that open it on this device share
-    /// (`ibv_open_xrcd`). The file's contents are not looked at, and it may be closed at once.
+    /// Opens the XRC domain of a file (`ibv_open_xrcd`).
+    ///
+    /// All callers in this process that open the same file on this device share one domain. The
+    /// file's contents are not read, and the file may be closed at once.
+    ///
+    /// ```
+    /// use urxe::{XrcdFlags, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// let file = std::fs::File::open(std::env::current_exe()?)?;
+    /// let domain = device.open_xrc_domain(&file, XrcdFlags::CREATE)?;
+    /// let again = device.open_xrc_domain(&file, XrcdFlags::empty())?;
+    /// assert!(domain.is_same(&again));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`OpenXrcdError`]: the file has none and it was not to be made, or has one and a new one was
-    /// asked for, or only another process has it.
+    /// Fails with [`OpenXrcdError`] in these cases:
+    /// * The file has no domain, and `flags` lacks [`XrcdFlags::CREATE`].
+    /// * The file has a domain, and `flags` has [`XrcdFlags::EXCLUSIVE`].
+    /// * Another process has opened the domain.
     pub fn open_xrc_domain(
         &self,
         file: impl AsFd,
@@ -115,33 +134,33 @@ impl XrcDomain {
         &self.inner.xrcd
     }
 
-    /// Its device.
+    /// Returns the device of the domain.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// Whether both are the same domain, however they were opened.
+    /// Returns whether both handles denote the same domain.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner.xrcd, &other.inner.xrcd)
     }
 
-    /// Makes the receiving end of a connection, in RESET (`ibv_create_qp_ex` with
+    /// Creates the receiving end of a connection, in RESET (`ibv_create_qp_ex` with
     /// `IBV_QPT_XRC_RECV`).
     ///
     /// # Errors
-    /// [`CreateQpError::NoneLeft`].
+    /// Fails with [`CreateQpError::NoneLeft`] if the device has no free queue pair.
     pub fn target(&self) -> Result<XrcTarget, CreateQpError> {
         let handle = self.device().core().create_xrc_target(&self.inner.xrcd)?;
         Ok(XrcTarget::new(self, handle))
     }
 
-    /// Opens a receiving end that somebody else of this domain made (`ibv_open_qp`). It lives as
-    /// long as one of them has it.
+    /// Opens a receiving end that was created through another handle of this domain
+    /// (`ibv_open_qp`). The receiving end is destroyed when its last handle is dropped.
     ///
     /// # Errors
-    /// [`OpenQpError`].
+    /// Fails with [`OpenQpError`] if the domain has no such receiving end.
     pub fn open_target(&self, qpn: Qpn) -> Result<XrcTarget, OpenQpError> {
         let handle = self.device().core().open_xrc_target(&self.inner.xrcd, qpn)?;
         Ok(XrcTarget::new(self, handle))
@@ -154,9 +173,11 @@ impl fmt::Debug for XrcDomain {
     }
 }
 
-/// The receiving end of an XRC connection. It has no queue of its own: messages go to the shared
-/// receive queues of its domain. Dropping it destroys it, unless it is
-/// [open](XrcDomain::open_target) elsewhere.
+/// The receiving end of an XRC connection.
+///
+/// The target has no receive queue of its own: messages use the shared receive queues of its
+/// domain. Dropping the target destroys it, unless it is [opened](XrcDomain::open_target)
+/// elsewhere.
 pub struct XrcTarget {
     domain: XrcDomain,
     handle: QpHandle,
@@ -174,16 +195,16 @@ impl XrcTarget {
         End { device, handle: self.handle, qp_type: QpType::XrcRecv, psn: self.psn, sgid_index }
     }
 
-    /// Its domain.
+    /// Returns the domain of the target.
     #[must_use]
     pub fn domain(&self) -> &XrcDomain {
         &self.domain
     }
 
-    /// Connects to `peer`, whose type is [`XrcSend`](QpType::XrcSend).
+    /// Connects to `peer`, a queue pair of type [`XrcSend`](QpType::XrcSend).
     ///
     /// # Errors
-    /// As [`QueuePair::connect`](crate::QueuePair::connect).
+    /// Fails as [`QueuePair::connect`](crate::QueuePair::connect) does.
     pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
         self.end().connect(peer, options)
     }

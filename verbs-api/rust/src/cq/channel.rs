@@ -1,4 +1,4 @@
-//! Completion channels: one descriptor that tells of events of several completion queues.
+//! Completion channels: one descriptor for the events of several completion queues.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,35 +14,60 @@ use super::{CompletionQueue, EventTarget, WaitError};
 use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
 
-/// No channel was made: no descriptor is left.
+/// No completion channel was created, because no descriptor is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot make an event descriptor: {errno}; raise the limit of open files (ulimit -n)")]
+#[error("cannot create an event descriptor: {errno}; raise the limit of open files (ulimit -n)")]
 pub struct ChannelError {
-    /// The system's reason.
+    /// The error of the system.
     pub errno: Errno,
 }
 
 impl ChannelError {
-    /// The errno that `ibv_create_comp_channel` sets.
+    /// Returns the errno that `ibv_create_comp_channel` sets.
     #[must_use]
     pub fn errno(self) -> i32 {
         self.errno.raw_os_error()
     }
 }
 
-/// An event of a completion queue: it was armed, and a completion came.
+/// An event of a completion queue, which was armed and received a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqEvent {
-    /// Which queue; see [`CompletionQueue::id`].
+    /// The completion queue; see [`CompletionQueue::id`].
     pub cq: CqId,
 }
 
-/// A completion channel (`struct ibv_comp_channel`), for programs that wait for many things at once
-/// by `poll` or `epoll`: its descriptor is readable while an event waits. Cheap to clone.
+/// A completion channel (`struct ibv_comp_channel`), for programs that use `poll` or `epoll`.
+///
+/// The descriptor of the channel is readable while an event is pending. Cloning is cheap.
 ///
 /// ```text
-///   loop: cq.arm(kind)?  ── completions there already ──> poll them
-///         └─ sleep until the descriptor is readable; channel.try_next(); poll the queue
+///   loop: cq.arm(kind)?  ── completions present ──> poll them
+///         └─ wait until the descriptor is readable; channel.try_next(); poll the queue
+/// ```
+///
+/// ```
+/// use urxe::{ArmKind, ConnectOptions, CqEvent, Data, RecvRequest, SendRequest, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let (pd, peer_pd, peer_cq) = (a.alloc_pd()?, b.alloc_pd()?, b.create_cq(16)?);
+/// let channel = a.create_channel()?;
+/// let cq = channel.create_cq(16)?;
+/// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// qp.post_recv(&RecvRequest::new(urxe::Gather::EMPTY))?;
+/// peer.post_send(&SendRequest::send(Data::EMPTY))?;
+/// // `arm` returns true if completions are present, which create no event.
+/// if !cq.arm(ArmKind::Next) {
+///     let CqEvent { cq: armed } = channel.wait(None)?;
+///     assert_eq!(armed, cq.id());
+/// }
+/// assert!(cq.poll_one()?.is_some());
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct CompletionChannel {
@@ -52,10 +77,10 @@ pub struct CompletionChannel {
 }
 
 impl Device {
-    /// Makes a completion channel (`ibv_create_comp_channel`).
+    /// Creates a completion channel (`ibv_create_comp_channel`).
     ///
     /// # Errors
-    /// [`ChannelError`].
+    /// Fails with [`ChannelError`] if no descriptor is available.
     pub fn create_channel(&self) -> Result<CompletionChannel, ChannelError> {
         let descriptor = Arc::new(EventFd::new().map_err(|errno| ChannelError { errno })?);
         let core = Arc::new(CoreChannel::new(Box::new(Arc::clone(&descriptor))));
@@ -64,10 +89,10 @@ impl Device {
 }
 
 impl CompletionChannel {
-    /// Makes a completion queue whose events come here.
+    /// Creates a completion queue that reports its events to this channel.
     ///
     /// # Errors
-    /// As [`Device::create_cq`].
+    /// Fails as [`Device::create_cq`] does.
     pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CreateCqError> {
         CompletionQueue::new(
             &self.device,
@@ -77,16 +102,17 @@ impl CompletionChannel {
         )
     }
 
-    /// Takes the event that has waited longest, if there is one. It need not be acknowledged.
+    /// Takes the oldest event. Returns `None` if no event is pending. The program need not
+    /// acknowledge events.
     pub fn try_next(&self) -> Option<CqEvent> {
         self.core.next_event().map(|event| CqEvent { cq: event.cq })
     }
 
-    /// Sleeps until there is an event, and takes it. `None` waits for ever.
+    /// Blocks until an event arrives, and takes it. With `None` the wait has no time limit.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::Descriptor`], and in a simulated network
-    /// [`WaitError::Quiet`].
+    /// Fails with [`WaitError::TimedOut`], [`WaitError::Descriptor`], and in a simulated network
+    /// with [`WaitError::Quiet`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<CqEvent, WaitError> {
         BlockingWait::new(&self.device, timeout).until_with(
             || Ok(self.try_next()),
@@ -97,7 +123,8 @@ impl CompletionChannel {
     }
 }
 
-/// Readable while an event waits. Do not read from it: [`CompletionChannel::try_next`] does.
+/// Readable while an event is pending. Do not read from the descriptor:
+/// [`CompletionChannel::try_next`] does.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()

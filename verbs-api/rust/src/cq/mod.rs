@@ -1,12 +1,12 @@
-//! Completion queues: polling, waiting in a thread, waiting in a task.
+//! Completion queues.
 //!
-//! | how | what it costs |
+//! | method | cost |
 //! |---|---|
-//! | [`poll`](CompletionQueue::poll) in a loop | a processor; the polling thread receives by itself, which is fastest |
-//! | [`start_poll`](CompletionQueue::start_poll) | the same, one completion in hand at a time |
-//! | [`wait`](CompletionQueue::wait) | sleeps; the device's background thread receives and wakes |
-//! | [`next`](CompletionQueue::next) | the same in a task of any executor |
-//! | [`CompletionChannel`] | sleeps in the program's own `poll` or `epoll`, on a descriptor |
+//! | [`poll`](CompletionQueue::poll) in a loop | one processor; this thread receives packets itself, which is the fastest way |
+//! | [`start_poll`](CompletionQueue::start_poll) | the same, with access to one completion at a time |
+//! | [`wait`](CompletionQueue::wait) | blocks the thread |
+//! | [`next`](CompletionQueue::next) | suspends a task of any executor |
+//! | [`CompletionChannel`] | blocks in the program's own `poll` or `epoll`, on a descriptor |
 
 mod channel;
 mod poller;
@@ -32,40 +32,81 @@ use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
 use crate::waker_list::{WakerList, WakerSlot, poll_next};
 
-/// Completions taken at a time by [`CompletionQueue::drain`].
+/// The number of completions that [`Drain`] takes at a time.
 const DRAIN: usize = 16;
 
 urxe_stack::errors! {
-    /// Why waiting for a completion ended without one.
+    /// The reason why a wait ended without a completion or an event.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use urxe::{WaitError, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cq = Fabric::new(1).device([10, 0, 0, 1])?.create_cq(16)?;
+    /// // An hour of virtual time.
+    /// assert_eq!(cq.wait_one(Some(Duration::from_secs(3600))), Err(WaitError::TimedOut));
+    /// assert_eq!(cq.wait_one(None), Err(WaitError::Quiet));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum WaitError {
-        #[error("no completion within the time given")]
+        #[error("the wait timed out")]
         TimedOut = ETIMEDOUT,
-        /// The queue overran.
+        /// The completion queue overran.
         #[error(transparent)] Cq(#[from] CqError),
-        #[error("this completion queue reports to a completion channel: arm it and wait there")]
+        #[error("the completion queue reports to a completion channel: arm the queue and wait there")]
         HasChannel = EINVAL,
-        #[error("cannot wait for the channel's descriptor: {errno}")]
+        #[error("cannot wait for an event descriptor: {errno}")]
         Descriptor { errno: Errno } = errno.raw_os_error(),
-        /// Nothing is under way in the simulated network, so that nothing can ever come.
-        #[error("the simulated network is quiet: no packet is on its way, no timer runs, nothing \
-                 will ever complete")]
+        /// No event can follow: the simulated network has no packet in flight and no running timer.
+        #[error("the simulated network is quiet: no packet is in flight and no timer is running, \
+                 so nothing can complete")]
         Quiet = EDEADLK,
-        /// The simulated network makes no progress.
+        /// Virtual time does not advance.
         #[error(transparent)] Stalled(#[from] Stalled) = EDEADLK,
     }
 }
 
-/// Where the events of an armed queue go.
+/// The receiver of the events of an armed completion queue.
 pub(crate) enum EventTarget {
-    /// To the queue's own wakers.
+    /// The wakers of the queue itself.
     Waiters(Arc<WakerList>),
-    /// To a channel of the program.
+    /// A completion channel of the program.
     Channel(CompletionChannel),
 }
 
-/// A completion queue (`struct ibv_cq`). Cheap to clone; it ends when the last clone and the last
-/// queue pair that reports to it are gone.
+/// A completion queue (`struct ibv_cq`).
+///
+/// Cloning is cheap. The queue is destroyed when the last clone and the last queue pair that uses
+/// it are dropped.
+///
+/// ```
+/// use urxe::{Completion, ConnectOptions, Data, SendRequest, WcOpcode, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
+/// # let pd = device.alloc_pd()?;
+/// let cq = device.create_cq(64)?;
+/// # let qp = pd.queue_pair(&cq).create()?;
+/// # qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// # let region = pd.allocate(64, urxe::Access::LOCAL_WRITE | urxe::Access::REMOTE_WRITE)?;
+/// let write = SendRequest::write(Data::inline(b"text"), region.remote()).signaled();
+/// for _ in 0..3 {
+///     qp.post_send(&write)?;
+/// }
+/// // Blocks for the first completion, and takes as many as fit.
+/// let mut completions = [Completion::default(); 16];
+/// let mut count = cq.wait(&mut completions, None)?;
+/// // Polls the others.
+/// while count < 3 {
+///     count += cq.poll(&mut completions[count..])?;
+/// }
+/// assert!(completions[..3].iter().all(|done| done.opcode == WcOpcode::RdmaWrite));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct CompletionQueue {
     inner: Arc<Inner>,
@@ -78,11 +119,13 @@ struct Inner {
 }
 
 impl Device {
-    /// Makes a completion queue of `capacity` entries (`ibv_create_cq`). Its own
-    /// [`wait`](CompletionQueue::wait) and [`next`](CompletionQueue::next) wait for completions.
+    /// Creates a completion queue of `capacity` entries (`ibv_create_cq`), for
+    /// [`poll`](CompletionQueue::poll), [`wait`](CompletionQueue::wait) and
+    /// [`next`](CompletionQueue::next).
     ///
     /// # Errors
-    /// [`CreateCqError`]: the capacity is 0 or more than the device allows, or there is no memory.
+    /// Fails with [`CreateCqError`] if the capacity is 0 or exceeds the limit of the device, or if
+    /// no memory is available.
     pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CreateCqError> {
         let wakers = Arc::new(WakerList::new(Arc::clone(&self.inner.ready)));
         let channel = Arc::new(CoreChannel::new(Box::new(Arc::clone(&wakers))));
@@ -105,19 +148,19 @@ impl CompletionQueue {
         &self.inner.cq
     }
 
-    /// Its device.
+    /// Returns the device of the queue.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// Its number within its device, by which events name it.
+    /// Returns the number of the queue in its device. Events name the queue by this number.
     #[must_use]
     pub fn id(&self) -> CqId {
         self.inner.cq.id()
     }
 
-    /// Its channel, if it was made for one.
+    /// Returns the completion channel of the queue, if it was created by one.
     #[must_use]
     pub fn channel(&self) -> Option<&CompletionChannel> {
         match &self.inner.event_target {
@@ -126,30 +169,30 @@ impl CompletionQueue {
         }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.inner.cq.capacity()
     }
 
-    /// Number of completions inside.
+    /// Returns the number of completions in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.cq.len()
     }
 
-    /// Whether there is nothing to poll.
+    /// Returns whether the queue has no completion.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.cq.is_empty()
     }
 
-    /// Takes completions, the oldest first, as many as fit; returns their number (`ibv_poll_cq`).
-    /// Never sleeps. When there are none, this thread receives what the network has and looks
-    /// again.
+    /// Takes completions, the oldest first, and returns their number (`ibv_poll_cq`). Never blocks.
+    ///
+    /// If the queue is empty, this thread receives pending packets and polls the queue once more.
     ///
     /// # Errors
-    /// [`CqError::Overrun`] once the queue overran and all that it held was taken.
+    /// Fails with [`CqError::Overrun`] after the queue overran and all its completions were taken.
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         let device = &self.inner.device;
         let taken = device.inner.backend.poll(&self.inner.cq, out);
@@ -157,26 +200,37 @@ impl CompletionQueue {
         taken
     }
 
-    /// Takes one completion, if there is one; as [`poll`](Self::poll).
+    /// Takes one completion, as [`poll`](Self::poll) does. Returns `None` if the queue is empty.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll).
+    /// Fails as [`poll`](Self::poll) does.
     pub fn poll_one(&self) -> Result<Option<Completion>, CqError> {
         let mut out = [Completion::default()];
         Ok((self.poll(&mut out)? == 1).then_some(out[0]))
     }
 
-    /// Takes what there is, one after the other; as [`poll`](Self::poll) repeated until it finds
-    /// nothing.
+    /// Returns an iterator that polls the queue until it is empty.
+    ///
+    /// ```
+    /// use urxe::sim::Fabric;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cq = Fabric::new(1).device([10, 0, 0, 1])?.create_cq(16)?;
+    /// for completion in cq.drain() {
+    ///     println!("{}", completion?.status);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn drain(&self) -> Drain<'_> {
         Drain { cq: self, taken: [Completion::default(); DRAIN], next: 0, count: 0 }
     }
 
-    /// Sleeps until there are completions and takes as many as fit; returns their number, at least
-    /// 1 (0 if `out` is empty). `None` waits for ever.
+    /// Blocks until there is a completion, and takes as many as fit. Returns their number, which is
+    /// at least 1, or 0 if `out` is empty. With `None` the wait has no time limit.
     ///
     /// # Errors
-    /// [`WaitError`].
+    /// Fails with [`WaitError`].
     pub fn wait(
         &self,
         out: &mut [Completion],
@@ -194,29 +248,48 @@ impl CompletionQueue {
         wait.until(wakers, take, || self.arm_for_waiters())
     }
 
-    /// Sleeps until there is a completion and takes it. `None` waits for ever.
+    /// Blocks until there is a completion, and takes it. With `None` the wait has no time limit.
     ///
     /// # Errors
-    /// [`WaitError`].
+    /// Fails with [`WaitError`].
     pub fn wait_one(&self, timeout: Option<Duration>) -> Result<Completion, WaitError> {
         let mut out = [Completion::default()];
         self.wait(&mut out, timeout)?;
         Ok(out[0])
     }
 
-    /// Waits in a task until there is a completion, and takes it. Needs no runtime: the future's
-    /// waker is called when a completion comes. Dropping the future loses nothing. Several tasks
-    /// may wait; each completion goes to one.
+    /// Returns a future that waits for a completion and takes it.
+    ///
+    /// The future needs no runtime: a completion calls its waker. Dropping the future loses no
+    /// completion. Several tasks may wait; each completion goes to one of them.
+    ///
+    /// ```
+    /// use urxe::{ConnectOptions, Data, SendRequest, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+    /// # let qp = pd.queue_pair(&cq).create()?;
+    /// # qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// # let region = pd.allocate(64, urxe::Access::LOCAL_WRITE | urxe::Access::REMOTE_WRITE)?;
+    /// qp.post_send(&SendRequest::write(Data::inline(b"text"), region.remote()).signaled())?;
+    /// let completion = pollster::block_on(cq.next())?;
+    /// assert!(completion.status.is_success());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// The output's: [`WaitError`], never [`WaitError::TimedOut`].
+    /// The future fails with [`WaitError`], but never with [`WaitError::TimedOut`].
     pub fn next(&self) -> Next<'_> {
         Next { cq: self, slot: None }
     }
 
-    /// Asks for one event on the queue's channel (`ibv_req_notify_cq`). Returns whether completions
-    /// are in the queue already: they make no event, so poll again before waiting. Has no effect on
-    /// a queue without a channel.
+    /// Requests one event on the completion channel of the queue (`ibv_req_notify_cq`).
+    ///
+    /// Returns whether the queue already has completions. These create no event, so poll the queue
+    /// before waiting. On a queue without a channel, this method only returns whether there are
+    /// completions.
     #[must_use = "completions that are there already make no event"]
     pub fn arm(&self, kind: ArmKind) -> bool {
         self.inner.device.inner.backend.flush_deferred();
@@ -226,10 +299,11 @@ impl CompletionQueue {
         }
     }
 
-    /// Holds the queue's events back until several completions have come or a time has passed
-    /// (`ibv_modify_cq`), so that a busy program wakes less often. It is about whoever sleeps (on a
-    /// channel, in [`wait`](Self::wait), in a task): completions are there to be polled at once,
-    /// and one in error is told at once.
+    /// Delays the events of the queue until several completions are present or a period has passed
+    /// (`ibv_modify_cq`), so that a busy program wakes less often.
+    ///
+    /// Moderation affects waits on a channel, in [`wait`](Self::wait) and in tasks. Completions can
+    /// be polled at once. A failed completion creates an event at once.
     ///
     /// ```
     /// use urxe::{ConnectOptions, Data, Gather, Moderation, RecvRequest, SendRequest, sim::Fabric};
@@ -259,26 +333,27 @@ impl CompletionQueue {
         self.inner.device.run_ready_wakers();
     }
 
-    /// How the queue's events are held back.
+    /// Returns the moderation of the events of the queue.
     #[must_use]
     pub fn moderation(&self) -> Moderation {
         self.inner.cq.moderation()
     }
 
-    /// Gives the queue `capacity` entries (`ibv_resize_cq`). What it holds stays.
+    /// Changes the number of entries (`ibv_resize_cq`). The completions stay in the queue.
     ///
     /// # Errors
-    /// [`CqError`]: more is inside than would fit, 0, more than the device allows, or no memory.
-    /// The queue is then as before.
+    /// Fails with [`CqError`] in these cases, and leaves the queue unchanged:
+    /// * The capacity is 0, exceeds the limit of the device, or is less than the number of
+    ///   completions.
+    /// * No memory is available.
     pub fn resize(&self, capacity: u32) -> Result<(), CqError> {
         self.inner.cq.resize(capacity).map(|_| ())
     }
 
-    /// Arms the queue for its own wakers, which have registered before. Whether something came in
-    /// the meantime.
+    /// Arms the queue for its own wakers, which must be registered before. Returns whether a
+    /// completion arrived in between.
     fn arm_for_waiters(&self) -> bool {
-        // Events of earlier arms are worth nothing any more: whoever waits looks into the queue
-        // itself.
+        // Events of earlier calls are obsolete, because each waiter polls the queue itself.
         if let Some(channel) = self.inner.cq.channel() {
             while channel.next_event().is_some() {
                 self.inner.cq.ack_events(1);
@@ -295,8 +370,8 @@ impl fmt::Debug for CompletionQueue {
     }
 }
 
-/// Iterator of [`CompletionQueue::drain`]. Completions that it took and did not hand out are lost
-/// with it.
+/// The iterator of [`CompletionQueue::drain`]. Dropping the iterator loses completions that the
+/// iterator took from the queue and did not return.
 #[derive(Debug)]
 pub struct Drain<'a> {
     cq: &'a CompletionQueue,
@@ -322,7 +397,7 @@ impl Iterator for Drain<'_> {
     }
 }
 
-/// Future of [`CompletionQueue::next`].
+/// The future of [`CompletionQueue::next`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Next<'a> {

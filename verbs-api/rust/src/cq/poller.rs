@@ -1,4 +1,4 @@
-//! Polling one completion at a time (`struct ibv_cq_ex`).
+//! Polling with access to one completion at a time (`struct ibv_cq_ex`).
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,17 +7,21 @@ use urxe_stack::cq::{Completion, CqError, Poller as CorePoller};
 
 use super::CompletionQueue;
 
-/// A thread's turn at a completion queue, with one completion in hand, whose fields it derefs to;
-/// made by [`CompletionQueue::start_poll`]. Dropping it ends the turn (`ibv_end_poll`).
+/// An exclusive poll of a completion queue with a current completion, made by
+/// [`CompletionQueue::start_poll`].
+///
+/// The poller dereferences to its current completion. Dropping the poller ends the poll
+/// (`ibv_end_poll`).
 pub struct Poller<'a> {
     core: CorePoller<'a>,
 }
 
 impl CompletionQueue {
-    /// Begins to take completions one by one (`ibv_start_poll`), with the oldest in hand; `None` if
-    /// there is none (ENOENT). When there is none, this thread first receives what the network has,
-    /// as with [`poll`](Self::poll). Other threads that call this wait until the turn ends; posting
-    /// and [`poll`](Self::poll) do not.
+    /// Starts an exclusive poll (`ibv_start_poll`) whose current completion is the oldest.
+    ///
+    /// Returns `None` if the queue is empty (ENOENT). Before that, this thread receives pending
+    /// packets, as in [`poll`](Self::poll). Other threads that call `start_poll` block until the
+    /// poll ends. Posting requests and [`poll`](Self::poll) do not block.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,8 +54,8 @@ impl CompletionQueue {
     /// ```
     ///
     /// # Errors
-    /// [`CqError::Polling`] if this thread has a turn at this queue already, [`CqError::Overrun`]
-    /// as [`poll`](Self::poll).
+    /// Fails with [`CqError::Polling`] if this thread already polls the queue exclusively, and with
+    /// [`CqError::Overrun`] as [`poll`](Self::poll) does.
     pub fn start_poll(&self) -> Result<Option<Poller<'_>>, CqError> {
         if let Some(core) = self.core().start_poll()? {
             return Ok(Some(Poller { core }));
@@ -64,11 +68,11 @@ impl CompletionQueue {
 }
 
 impl Poller<'_> {
-    /// Takes the next completion in hand (`ibv_next_poll`); false if there is none (ENOENT), and
-    /// then the last one stays.
+    /// Moves to the next completion (`ibv_next_poll`). Returns false if there is none (ENOENT); the
+    /// current completion stays then.
     ///
     /// # Errors
-    /// [`CqError::Overrun`] as [`CompletionQueue::poll`].
+    /// Fails with [`CqError::Overrun`] as [`CompletionQueue::poll`] does.
     pub fn advance(&mut self) -> Result<bool, CqError> {
         self.core.advance()
     }

@@ -1,4 +1,4 @@
-//! Reregistering: another place, protection domain or access for a region that keeps its keys
+//! Reregistration: new memory, a new protection domain or new access rights for a region
 //! (`ibv_rereg_mr`).
 
 use std::io;
@@ -9,7 +9,7 @@ use urxe_stack::memory::{Access, Buffer, ReregMrError};
 use super::MemoryRegion;
 use crate::pd::ProtectionDomain;
 
-/// What of a region changes (`enum ibv_rereg_mr_flags`): any of the three, at least one.
+/// The changes to a region (`enum ibv_rereg_mr_flags`). At least one of the three must be set.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use = "a change does nothing until a region takes it"]
 pub struct RegionChange<'a> {
@@ -19,7 +19,7 @@ pub struct RegionChange<'a> {
 }
 
 urxe_stack::errors! {
-    /// Why a region was not changed.
+    /// The reason why a region was not changed.
     #[derive(Debug, thiserror::Error)]
     pub enum ChangeRegionError {
         #[error("cannot allocate {len} bytes: {error}")]
@@ -27,33 +27,33 @@ urxe_stack::errors! {
             len: usize,
             #[source] error: io::Error,
         } = error.raw_os_error().unwrap_or(ENOMEM),
-        #[error("the protection domain is of another device than the region")]
+        #[error("the protection domain and the region belong to different devices")]
         OtherDevice = EINVAL,
-        /// It cannot be reregistered so.
+        /// The region refuses the change.
         #[error(transparent)] Reregister(#[from] ReregMrError),
     }
 }
 
 impl<'a> RegionChange<'a> {
-    /// Nothing yet.
+    /// Returns a change without any new property.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Other memory (`IBV_REREG_MR_CHANGE_TRANSLATION`): `len` zeroed bytes, which peers name by
-    /// addresses from `iova` on, a multiple of the page size. The former memory goes.
+    /// Sets new memory (`IBV_REREG_MR_CHANGE_TRANSLATION`): `len` zeroed bytes, whose addresses
+    /// start at `iova`, a multiple of the page size. The former memory is unmapped.
     pub fn memory(mut self, len: usize, iova: u64) -> Self {
         self.memory = Some((len, iova));
         self
     }
 
-    /// Another protection domain of the same device (`IBV_REREG_MR_CHANGE_PD`).
+    /// Sets a new protection domain of the same device (`IBV_REREG_MR_CHANGE_PD`).
     pub fn pd(mut self, pd: &'a ProtectionDomain) -> Self {
         self.pd = Some(pd);
         self
     }
 
-    /// Other rights (`IBV_REREG_MR_CHANGE_ACCESS`).
+    /// Sets new access rights (`IBV_REREG_MR_CHANGE_ACCESS`).
     pub fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
         self
@@ -61,9 +61,10 @@ impl<'a> RegionChange<'a> {
 }
 
 impl MemoryRegion {
-    /// Changes the region (`ibv_rereg_mr`); its keys stay. Accesses meanwhile find the region as it
-    /// was, as it will be, or, for a moment, no such key. When this returns, none is under way by
-    /// the old terms.
+    /// Changes the region (`ibv_rereg_mr`). The keys stay the same.
+    ///
+    /// A concurrent access finds the former region, the new region, or for a short time no region.
+    /// When this call returns, no access to the former region is in progress.
     ///
     /// ```
     /// use urxe::{Access, RegionChange, sim::Fabric};
@@ -81,8 +82,10 @@ impl MemoryRegion {
     /// ```
     ///
     /// # Errors
-    /// [`ChangeRegionError`]: no memory, rights that do not go together, windows that are bound to
-    /// it. It is then as it was.
+    /// Fails with [`ChangeRegionError`] in these cases, and leaves the region unchanged:
+    /// * No memory is available.
+    /// * The access rights are inconsistent.
+    /// * A window is bound to the region.
     pub fn change(&mut self, change: &RegionChange<'_>) -> Result<(), ChangeRegionError> {
         if change.pd.is_some_and(|pd| !pd.device().is_same(self.pd().device())) {
             return Err(ChangeRegionError::OtherDevice);
@@ -95,8 +98,8 @@ impl MemoryRegion {
         Ok(self.change_to(place, change.pd, change.access)?)
     }
 
-    /// Gives it another place, domain or access, each if given. The former memory goes if nobody
-    /// else has it.
+    /// Sets the properties that are given. The former memory is unmapped unless it has another
+    /// user.
     pub(super) fn change_to(
         &mut self,
         place: Option<(Buffer, u64)>,

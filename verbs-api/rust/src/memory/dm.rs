@@ -1,5 +1,4 @@
-//! Device memory: memory of the device's own, which programs reach by copies and peers through
-//! regions of it.
+//! Device memory, which programs access by copies and peers through regions.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,8 +10,25 @@ use super::region;
 use crate::device::Device;
 use crate::pd::ProtectionDomain;
 
-/// Device memory (`struct ibv_dm`). Cheap to clone; it is freed when the last clone and the last
-/// region of it are gone.
+/// Device memory (`struct ibv_dm`), made by [`Device::alloc_device_memory`].
+///
+/// Cloning is cheap. The memory is freed when the last clone and the last region of it are dropped.
+///
+/// ```
+/// use urxe::{Access, DeviceMemory, DeviceMemoryRegion, DmError, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+/// let pd = device.alloc_pd()?;
+/// let memory: DeviceMemory = device.alloc_device_memory(4096, 6)?;
+/// memory.write(0, b"data")?;
+/// let region: DeviceMemoryRegion = pd.register_device_memory(&memory, 0..4096, Access::REMOTE_READ)?;
+/// assert_eq!((region.memory().len(), region.remote().addr), (4096, 0));
+/// // Copies consist of words of four bytes.
+/// assert!(matches!(memory.write(2, b"data"), Err(DmError::Unaligned { .. })));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct DeviceMemory {
     inner: Arc<Inner>,
@@ -26,8 +42,8 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Regions keep their memory, and none lingers for windows: they are zero-based, to which no
-        // window is bound.
+        // Regions keep their memory alive. No region outlives its handle because of a window,
+        // because no window can be bound to a zero-based region.
         self.device.destroy("only its handle frees it", |core| core.memory().free_dm(self.id));
     }
 }
@@ -37,7 +53,8 @@ impl Device {
     /// (`ibv_alloc_dm`).
     ///
     /// # Errors
-    /// [`DmError`]: none or more than is left, an alignment that is not offered.
+    /// Fails with [`DmError`] if `len` is 0 or exceeds the free device memory, or if the device
+    /// does not support the alignment.
     pub fn alloc_device_memory(&self, len: usize, log_align: u32) -> Result<DeviceMemory, DmError> {
         let id = self.core().memory().alloc_dm(len, log_align)?;
         Ok(DeviceMemory { inner: Arc::new(Inner { device: self.clone(), id, len }) })
@@ -45,26 +62,26 @@ impl Device {
 }
 
 impl DeviceMemory {
-    /// Length in bytes, at least 1.
+    /// Returns the length in bytes, which is at least 1.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "none is empty")]
     pub fn len(&self) -> usize {
         self.inner.len
     }
 
-    /// Copies `src`, whole words of four bytes, to `offset` (`ibv_memcpy_to_dm`).
+    /// Copies `src` to `offset` (`ibv_memcpy_to_dm`). Both are multiples of four bytes.
     ///
     /// # Errors
-    /// [`DmError::OutOfBounds`], [`DmError::Unaligned`].
+    /// Fails with [`DmError::OutOfBounds`] or [`DmError::Unaligned`].
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), DmError> {
         self.inner.device.core().memory().copy_to_dm(self.inner.id, offset, src)
     }
 
-    /// Copies `dst.len()` bytes, whole words of four, from `offset` on into `dst`
-    /// (`ibv_memcpy_from_dm`).
+    /// Copies `dst.len()` bytes at `offset` into `dst` (`ibv_memcpy_from_dm`). Both are multiples
+    /// of four bytes.
     ///
     /// # Errors
-    /// [`DmError::OutOfBounds`], [`DmError::Unaligned`].
+    /// Fails with [`DmError::OutOfBounds`] or [`DmError::Unaligned`].
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), DmError> {
         self.inner.device.core().memory().copy_from_dm(self.inner.id, offset, dst)
     }
@@ -76,18 +93,18 @@ impl fmt::Debug for DeviceMemory {
     }
 }
 
-/// A region of device memory (`ibv_reg_dm_mr`), whose bytes work requests and peers name by
-/// addresses from 0 on. Dropping it deregisters.
+/// A region of device memory (`ibv_reg_dm_mr`). Its addresses start at 0. Dropping the region
+/// deregisters it.
 pub struct DeviceMemoryRegion {
     pd: ProtectionDomain,
     mr: Mr,
-    // Freed after the deregistration.
+    // This field is dropped after the region is deregistered.
     memory: DeviceMemory,
 }
 
 impl ProtectionDomain {
-    /// Registers bytes `range` of device memory (`ibv_reg_dm_mr`), which peers name by addresses
-    /// from 0 on.
+    /// Registers the bytes `range` of device memory (`ibv_reg_dm_mr`). The addresses of the region
+    /// start at 0.
     ///
     /// ```
     /// # use urxe::{Access, sim::Fabric};
@@ -103,14 +120,15 @@ impl ProtectionDomain {
     /// ```
     ///
     /// # Errors
-    /// [`DmError`]: a range that is not inside, memory of another device, and those of registering.
+    /// Fails with [`DmError`] if the range exceeds the device memory, if the memory belongs to
+    /// another device, or if the device refuses the registration.
     pub fn register_device_memory(
         &self,
         memory: &DeviceMemory,
         range: Range<usize>,
         access: Access,
     ) -> Result<DeviceMemoryRegion, DmError> {
-        // Another device does not know it, whatever has the same number there.
+        // The same number may denote other memory on another device.
         if !self.device().is_same(&memory.inner.device) {
             return Err(DmError::Unknown);
         }
@@ -121,7 +139,7 @@ impl ProtectionDomain {
 }
 
 impl DeviceMemoryRegion {
-    /// The device memory.
+    /// Returns the device memory of the region.
     #[must_use]
     pub fn memory(&self) -> &DeviceMemory {
         &self.memory

@@ -1,5 +1,4 @@
-//! Fast registration: regions that a work request makes valid, and another, or the peer, makes free
-//! again.
+//! Fast registration: regions that work requests register and invalidate.
 
 use std::fmt;
 use std::ops::{Range, RangeBounds};
@@ -10,18 +9,19 @@ use urxe_wire::{Lkey, Rkey};
 use super::{MemoryRegion, RegionSlice, RemoteRegion, SliceError};
 use crate::pd::ProtectionDomain;
 
-/// What is mapped in a fast-registration region has pages of this size, in bytes.
+/// The page size of fast-registration regions, in bytes.
 const PAGE: usize = 4096;
 
-/// A fast-registration region (`ib_alloc_mr`): a key without memory. [`map`](Self::map) gives it
-/// some, a [`SendRequest::register`](crate::SendRequest::register) makes it valid, and a
-/// [`SendRequest::invalidate`](crate::SendRequest::invalidate), or a peer's SEND with invalidate,
-/// makes it free again. So a peer's access can be granted and taken back for each transfer, at the
-/// cost of a work request.
+/// A fast-registration region (`ib_alloc_mr`): a key that work requests register and invalidate.
 ///
-/// The mapped memory stays mapped as long as the region may use it, whether or not the
-/// [`MemoryRegion`] that it was taken from is still there. Dropping the region takes its key away
-/// and waits for accesses in progress.
+/// 1. [`map`](Self::map) selects the memory of the region.
+/// 2. [`SendRequest::register`](crate::SendRequest::register) makes the memory accessible.
+/// 3. [`SendRequest::invalidate`](crate::SendRequest::invalidate), or a SEND with invalidate of
+///    the peer, ends the access.
+///
+/// A program can thus grant access for a single transfer, at the cost of a work request. The memory
+/// stays mapped while the region may use it, even if its [`MemoryRegion`] is dropped. Dropping the
+/// fast-registration region invalidates its key and waits for accesses in progress.
 ///
 /// ```
 /// # use urxe::{Access, ConnectOptions, SendRequest, WcStatus, sim::Fabric};
@@ -63,7 +63,8 @@ impl ProtectionDomain {
     /// Allocates a fast-registration region of up to `max_pages` pages of 4 KiB (`ib_alloc_mr`).
     ///
     /// # Errors
-    /// [`AllocMrError`]: no pages or more than the device allows, too many regions.
+    /// Fails with [`AllocMrError`] if `max_pages` is 0 or exceeds the limit of the device, or if
+    /// the device has no free region.
     pub fn alloc_fast_region(&self, max_pages: u32) -> Result<FastRegion, AllocMrError> {
         let key = self.device().core().memory().alloc_fast(self.memory_id(), max_pages)?;
         Ok(FastRegion { pd: self.clone(), key, start: 0, len: 0 })
@@ -71,15 +72,17 @@ impl ProtectionDomain {
 }
 
 impl FastRegion {
-    /// Maps bytes `range` of a region's memory (`ib_map_mr_sg`), in pages of 4 KiB. Peers will name
-    /// them by addresses from `iova` on, which has the offset in a page that `range` starts at.
-    /// What is registered now stays so: the mapping counts from the next registration on, which
-    /// gets the next key.
+    /// Maps the bytes `range` of a region's memory (`ib_map_mr_sg`), in pages of 4 KiB.
+    ///
+    /// The addresses of the mapping start at `iova`, whose offset in its page must equal that of
+    /// the first byte. A current registration stays valid: the mapping applies to the next
+    /// registration, which has the next key.
     ///
     /// # Errors
-    /// [`MapError`]: more pages than the region was made for, a range that is not inside or empty,
-    /// an `iova` with another offset in its page, memory of a file that may shrink. The former
-    /// mapping stays.
+    /// Fails with [`MapError`] in these cases, and keeps the former mapping:
+    /// * The range needs more pages than the region has, is empty, or exceeds the memory.
+    /// * `iova` has another offset in its page than the first byte.
+    /// * The memory is that of a file that may shrink.
     pub fn map(
         &mut self,
         from: &MemoryRegion,
@@ -89,11 +92,11 @@ impl FastRegion {
         self.map_parts(&[(from, range)], iova)
     }
 
-    /// Maps parts of several regions' memory, one after the other: every one but the first begins,
-    /// and every one but the last ends, where a page of 4 KiB does.
+    /// Maps parts of the memory of several regions, in this order. Every part except the first
+    /// starts at a page of 4 KiB, and every part except the last ends at one.
     ///
     /// # Errors
-    /// As [`map`](Self::map), and parts with a gap between them.
+    /// Fails as [`map`](Self::map) does, and if there is a gap between two parts.
     pub fn map_parts(
         &mut self,
         parts: &[(&MemoryRegion, Range<usize>)],
@@ -107,7 +110,8 @@ impl FastRegion {
         })
     }
 
-    /// Takes over what `map` maps to the key with pages of a size: `len` bytes from `iova` on.
+    /// Calls `map` with the key and the page size, then records the mapping of `len` bytes at
+    /// `iova`.
     pub(super) fn map_with(
         &mut self,
         iova: u64,
@@ -120,58 +124,59 @@ impl FastRegion {
         Ok(())
     }
 
-    /// Lets the next registration have another key, for the same memory: what a peer still knows of
-    /// the former one is worth nothing then.
+    /// Changes the key of the next registration, for the same memory. A peer cannot use the former
+    /// key for the new registration.
     pub fn renew_key(&mut self) {
         self.key = inc_rkey(self.key);
     }
 
-    /// Its protection domain.
+    /// Returns the protection domain of the region.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The key that the next registration gives it, or the last one gave it.
+    /// Returns the key of the next registration, or of the last one if no mapping followed it.
     #[must_use]
     pub fn rkey(&self) -> Rkey {
         self.key
     }
 
-    /// The same key for the owner: own work requests take bytes from what is registered, and with
-    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) place bytes there.
+    /// Returns the same key for requests of the owner. They read the registered memory, and write
+    /// it if [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) is granted.
     #[must_use]
     pub fn lkey(&self) -> Lkey {
         Lkey(self.key.0)
     }
 
-    /// A part of what was mapped last, for a work request behind the one that registers it. `range`
-    /// counts bytes from 0.
+    /// Returns a slice of the last mapping, for a work request that follows the registration.
+    /// `range` counts bytes from 0.
     ///
     /// # Errors
-    /// [`SliceError`] if it is not inside, or longer than a message can be (2^32 - 1 bytes).
+    /// Fails with [`SliceError`] if the range exceeds the mapping, or if the slice is longer than
+    /// 2^32 - 1 bytes.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice<'_>, SliceError> {
         RegionSlice::inside(self.start, self.len, self.lkey(), range)
     }
 
-    /// How many pages can be mapped.
+    /// Returns the number of pages that can be mapped.
     #[must_use]
     pub fn max_pages(&self) -> u32 {
         self.query().0
     }
 
-    /// Whether it is valid now: registered, and not invalidated since.
+    /// Returns whether the region is registered and not invalidated since.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.query().1
     }
 
     fn query(&self) -> (u32, bool) {
-        // It lives as long as this handle, so there is always an answer.
+        // The region exists as long as its handle, so the query cannot fail.
         self.pd.device().core().memory().query_fast(self.key).unwrap_or_default()
     }
 
-    /// What a peer needs to reach the mapped memory, once it is registered: address, length, key.
+    /// Returns the address, length and key that a peer needs after the registration.
     #[must_use]
     pub fn remote(&self) -> RemoteRegion {
         RemoteRegion { addr: self.start, len: self.len as u64, rkey: self.key }

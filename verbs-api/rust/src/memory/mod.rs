@@ -1,15 +1,15 @@
-//! Registered memory that safe code can use. Why that is sound: [`MemoryRegion`].
+//! Registered memory for safe code. [`MemoryRegion`] explains why this is sound.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `change` | reregistering: other memory, domain or access |
-//! | `region` | what all kinds of regions tell about themselves |
-//! | `registration` | registering with the core, also the whole address space: the only `unsafe` of this crate |
+//! | `change` | reregistration: new memory, domain or access rights |
+//! | `region` | the methods that all kinds of regions share |
+//! | `registration` | memory of the program and the whole address space: the only `unsafe` code of this crate |
 //! | `fast` | fast-registration regions |
 //! | `window` | memory windows |
 //! | `dm` | device memory |
-//! | `slice` | parts of regions, for work requests |
-//! | `remote` | a peer's region, as a text and in work requests |
+//! | `slice` | slices of regions, for work requests |
+//! | `remote` | regions of a peer, as text and in work requests |
 
 mod change;
 mod dm;
@@ -40,7 +40,7 @@ pub(crate) use self::region::region;
 use crate::pd::ProtectionDomain;
 
 urxe_stack::errors! {
-    /// Why a region was not allocated.
+    /// The reason why a region was not allocated.
     #[derive(Debug, thiserror::Error)]
     pub enum AllocateError {
         #[error("cannot allocate {len} bytes: {error}")]
@@ -48,69 +48,85 @@ urxe_stack::errors! {
             len: usize,
             #[source] error: io::Error,
         } = error.raw_os_error().unwrap_or(ENOMEM),
-        /// It cannot be registered.
+        /// The device refuses to register the memory.
         #[error(transparent)] Register(#[from] RegMrError),
     }
 
-    /// Why a file was not registered.
+    /// The reason why a file was not registered.
     #[derive(Debug, thiserror::Error)]
     pub enum MapFileError {
-        /// It cannot be mapped.
+        /// The system cannot map the file.
         #[error(transparent)] Map(#[from] FileError),
-        /// It cannot be registered.
+        /// The device refuses to register the memory.
         #[error(transparent)] Register(#[from] RegMrError),
     }
 }
 
-/// A memory region (`struct ibv_mr`) with the memory it registers.
+/// A memory region (`struct ibv_mr`) and its memory.
 ///
-/// Not `Clone`: wrap it in an [`Arc`] to share it. Dropping it deregisters and
-/// unmaps.
+/// Threads can share a region in an [`Arc`]. Dropping the region deregisters and unmaps its memory.
+///
+/// ```
+/// use urxe::{Access, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+/// let region = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+/// region.write(0, b"hello")?;
+/// assert_eq!(region.read_vec(0, 5)?, b"hello");
+/// region.store_u64(8, 40)?;
+/// assert_eq!((region.fetch_add_u64(8, 2)?, region.load_u64(8)?), (40, 42));
+/// // A peer reaches the region by this address, length and key.
+/// println!("{}", region.remote());
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Why this is sound
-/// Peers and work requests write a region's bytes at any time, from other threads, without any
-/// lock. So:
-/// * A region owns its bytes, in a mapping of their own where no Rust object lives, and never lends
-///   them: no `&[u8]`, no `&mut [u8]`, no pointer. [`read`](Self::read) and [`write`](Self::write)
-///   copy, through routines that race with peers' accesses in a defined way (`urxe_stack::memory`
-///   argues that); eight aligned bytes can be used atomically. What is read while a peer writes may
-///   be a mixture of old and new bytes; it is never undefined.
-/// * Bytes move only under a pin of the region's key, which lasts no longer than the handling of a
-///   run of packets. Dropping a region takes the key away first, then waits for the pins, and only
-///   then unmaps. So no work request keeps a region alive, and none needs to: one, local or a
-///   peer's, that still names a dropped region finds no such key and ends with a protection or
-///   access error. [Windows](MemoryWindow) that are bound to it do: it stays, with its memory,
-///   until the last of them is unbound.
-/// * A region that is leaked ([`std::mem::forget`]) stays mapped as well as registered.
+/// Peers and work requests may write the memory of a region at any time, from other threads and
+/// without a lock. Therefore:
+/// * A region owns its memory, in a mapping without any Rust object, and never lends it as
+///   `&[u8]`, `&mut [u8]` or a pointer. [`read`](Self::read) and [`write`](Self::write) copy by
+///   routines whose races with peers are defined, as `urxe_stack::memory` explains. Eight aligned
+///   bytes can be accessed atomically. A read during a write of a peer may return a mixture of old
+///   and new bytes, but is never undefined behaviour.
+/// * The device accesses the memory only under a pin of the region's key, which lasts at most for
+///   one run of packets. Dropping a region first invalidates the key, then waits for the pins, then
+///   unmaps the memory. Work requests need not keep the region alive: a request that names a
+///   dropped region finds no such key and fails with a protection or access error. Bound
+///   [windows](MemoryWindow) keep the region and its memory until the last window is unbound.
+/// * A leaked region ([`std::mem::forget`]) stays mapped and registered.
 ///
-/// So a posted work request borrows nothing. The [`RegionSlice`] that describes it does: posting
-/// part of a region that is gone is a mistake that the compiler finds.
+/// A posted work request therefore borrows nothing. The [`RegionSlice`] that describes its memory
+/// borrows the region, so the compiler rejects a program that posts part of a dropped region.
 ///
-/// Memory that somebody else owns can be registered by [`ProtectionDomain::register`], which is
-/// `unsafe`.
+/// [`ProtectionDomain::register`] registers memory with another owner and is `unsafe`.
 pub struct MemoryRegion {
     pd: ProtectionDomain,
     mr: Mr,
-    /// Kept mapped until the deregistration returned.
+    /// The memory stays mapped until the deregistration is complete.
     buffer: Arc<Buffer>,
 }
 
 impl ProtectionDomain {
-    /// Allocates `len` zeroed bytes and registers them (`ibv_reg_mr`). Peers name them by addresses
-    /// from 0 on.
+    /// Allocates `len` zeroed bytes and registers them (`ibv_reg_mr`). The addresses of the region
+    /// start at 0.
     ///
     /// # Errors
-    /// [`AllocateError`]: no memory, a length of 0, rights that do not go together, too many
-    /// regions.
+    /// Fails with [`AllocateError`] in these cases:
+    /// * `len` is 0, or no memory is available.
+    /// * The access rights are inconsistent.
+    /// * The device has no free region.
     pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, AllocateError> {
         self.allocate_at(len, 0, access)
     }
 
-    /// The same; peers name the bytes by addresses from `iova` on, which is a multiple of the page
-    /// size (`ibv_reg_mr_iova`).
+    /// Allocates and registers memory whose addresses start at `iova` (`ibv_reg_mr_iova`), a
+    /// multiple of the page size.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate), and an `iova` that is no such multiple or leaves 64 bits.
+    /// Fails as [`allocate`](Self::allocate) does, and if `iova` is not a multiple of the page size
+    /// or the addresses exceed 64 bits.
     pub fn allocate_at(
         &self,
         len: usize,
@@ -121,13 +137,16 @@ impl ProtectionDomain {
         Ok(MemoryRegion::new(self, buffer, iova, access)?)
     }
 
-    /// Registers `len` bytes at `offset` of a file or memfd that is open for reading and writing,
-    /// and shares them with it: what peers write stands in the file. `offset` is a multiple of the
-    /// page size. Peers name the bytes by addresses from 0 on.
+    /// Registers `len` bytes at `offset` of a file or memfd.
     ///
-    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work
-    /// requests. A memfd that is sealed against shrinking is used faster, atomic operations above
-    /// all: while their page may go, a helper process carries them out.
+    /// The file must be open for reading and writing. The region shares its memory with the file,
+    /// so the file has the data that peers write. `offset` is a multiple of the page size. The
+    /// addresses of the region start at 0.
+    ///
+    /// If the file is shortened, accesses to the missing bytes fail. This applies to
+    /// [`MemoryRegion::read`] and to work requests. A memfd that is sealed against shrinking is
+    /// faster: for other files a helper process performs atomic operations, because their pages may
+    /// vanish.
     ///
     /// ```
     /// # use std::io::Read;
@@ -148,8 +167,10 @@ impl ProtectionDomain {
     /// ```
     ///
     /// # Errors
-    /// [`MapFileError`]: an offset that is no such multiple, a range that is not inside the file, a
-    /// file that cannot be mapped, and those of registering.
+    /// Fails with [`MapFileError`] in these cases:
+    /// * `offset` is not a multiple of the page size, or the range exceeds the file.
+    /// * The system cannot map the file.
+    /// * The device refuses the registration.
     pub fn map_file(
         &self,
         file: impl AsFd,
@@ -174,26 +195,28 @@ impl MemoryRegion {
         Ok(Self { pd: pd.clone(), mr, buffer })
     }
 
-    /// Changes what it grants (`ibv_rereg_mr`), as [`change`](Self::change) does for more; its keys
-    /// stay. Accesses meanwhile find the old rights, the new ones, or, for a moment, no such key.
-    /// When this returns, none is under way by the old ones.
+    /// Changes the access rights of the region (`ibv_rereg_mr`). The keys stay the same.
+    /// [`change`](Self::change) can change other properties, too.
+    ///
+    /// A concurrent access finds the former rights, the new rights, or for a short time no region.
+    /// When this call returns, no access under the former rights is in progress.
     ///
     /// # Errors
-    /// [`ReregMrError`]: rights that do not go together, windows that are bound to it. It is then
-    /// as it was.
+    /// Fails with [`ReregMrError`] if the access rights are inconsistent or a window is bound to
+    /// the region. The region is unchanged then.
     pub fn reregister(&mut self, access: Access) -> Result<(), ReregMrError> {
         self.change_to(None, None, Some(access))
     }
 
-    /// Its number within its device, by which [`ProtectionDomain::import_region`] finds it
+    /// Returns the number of the region in its device, for [`ProtectionDomain::import_region`]
     /// (`mr->handle`).
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.lkey().0
     }
 
-    /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), so that the first accesses are
-    /// as fast as later ones. Only for a region with [`Access::ON_DEMAND`].
+    /// Faults in `len` bytes at `offset` (`ibv_advise_mr`), so that the first accesses are as fast
+    /// as later ones. The region must have [`Access::ON_DEMAND`].
     ///
     /// ```
     /// # use urxe::{Access, sim::Fabric};
@@ -206,23 +229,23 @@ impl MemoryRegion {
     /// ```
     ///
     /// # Errors
-    /// [`AdviseError`].
+    /// Fails with [`AdviseError`].
     pub fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
         registration::prefetch(&self.pd, &self.mr, offset, len)
     }
 
-    /// Copies `dst.len()` bytes from `offset` on into `dst`.
+    /// Copies `dst.len()` bytes at `offset` into `dst`.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`].
+    /// Fails with [`BufferError::OutOfBounds`].
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), BufferError> {
         self.buffer.read(offset, dst)
     }
 
-    /// Copies `len` bytes from `offset` on into a new vector.
+    /// Copies `len` bytes at `offset` into a new vector.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`].
+    /// Fails with [`BufferError::OutOfBounds`].
     pub fn read_vec(&self, offset: usize, len: usize) -> Result<Vec<u8>, BufferError> {
         if offset.checked_add(len).is_none_or(|end| end > self.len()) {
             return Err(BufferError::OutOfBounds { offset, len, buffer_len: self.len() });
@@ -232,53 +255,54 @@ impl MemoryRegion {
         Ok(bytes)
     }
 
-    /// Copies `src` to `offset`, the last byte last: who sees it sees the others.
+    /// Copies `src` to `offset`. The last byte is written last: a thread that reads the new last
+    /// byte also reads the other new bytes.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`].
+    /// Fails with [`BufferError::OutOfBounds`].
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), BufferError> {
         self.buffer.write(offset, src)
     }
 
-    /// Reads one byte, as a program that waits for a peer's write polls it: whoever sees the last
-    /// byte of a write sees the bytes before it.
+    /// Reads one byte. A program may poll the last byte of a peer's WRITE this way: after reading
+    /// the new last byte, it also reads the other new bytes.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`].
+    /// Fails with [`BufferError::OutOfBounds`].
     pub fn load_u8(&self, offset: usize) -> Result<u8, BufferError> {
         self.buffer.load_u8(offset)
     }
 
-    /// Reads the 8 bytes at `offset` at once, in the host's byte order.
+    /// Reads 8 bytes at `offset` atomically, in the byte order of this host.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
+    /// Fails with [`BufferError::OutOfBounds`] or [`BufferError::Misaligned`].
     pub fn load_u64(&self, offset: usize) -> Result<u64, BufferError> {
         self.buffer.load_u64(offset)
     }
 
-    /// Writes the 8 bytes at `offset` at once, in the host's byte order.
+    /// Writes 8 bytes at `offset` atomically, in the byte order of this host.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
+    /// Fails with [`BufferError::OutOfBounds`] or [`BufferError::Misaligned`].
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), BufferError> {
         self.buffer.store_u64(offset, value)
     }
 
-    /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations
-    /// as well; returns what was there.
+    /// Adds `add` to the 8 bytes at `offset` and wraps. Returns the former value. The operation is
+    /// atomic with respect to atomic operations of peers.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
+    /// Fails with [`BufferError::OutOfBounds`] or [`BufferError::Misaligned`].
     pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, BufferError> {
         self.buffer.fetch_add_u64(offset, add)
     }
 
-    /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers'
-    /// atomic operations as well; returns what was there.
+    /// Stores `swap` in the 8 bytes at `offset` if they equal `compare`. Returns the former value.
+    /// The operation is atomic with respect to atomic operations of peers.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
+    /// Fails with [`BufferError::OutOfBounds`] or [`BufferError::Misaligned`].
     pub fn compare_swap_u64(
         &self,
         offset: usize,
@@ -293,7 +317,7 @@ region!(MemoryRegion);
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // Waits for copies in progress.
+        // This waits for copies in progress.
         self.pd.deregister(self.mr.lkey);
     }
 }

@@ -1,58 +1,58 @@
-//! What all kinds of regions tell about themselves.
+//! The methods that all kinds of regions share.
 
-/// Makes the functions that every region has, from its fields `pd` and `mr`.
+/// Defines these methods for a region type with the fields `pd` and `mr`.
 macro_rules! region {
     ($region:ident) => {
         impl $region {
-            /// Its protection domain.
+            /// Returns the protection domain of the region.
             #[must_use]
             pub fn pd(&self) -> &$crate::ProtectionDomain {
                 &self.pd
             }
 
-            /// Length in bytes, at least 1.
+            /// Returns the length in bytes, which is at least 1.
             #[must_use]
             #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
             pub fn len(&self) -> usize {
                 self.mr.len
             }
 
-            /// The address of its first byte, as work requests and peers name it.
+            /// Returns the address of the first byte in work requests.
             #[must_use]
             pub fn iova(&self) -> u64 {
                 self.mr.iova
             }
 
-            /// What it grants.
+            /// Returns the access rights.
             #[must_use]
             pub fn access(&self) -> urxe_stack::memory::Access {
                 self.mr.access
             }
 
-            /// The owner's key.
+            /// Returns the local key.
             #[must_use]
             pub fn lkey(&self) -> urxe_wire::Lkey {
                 self.mr.lkey
             }
 
-            /// The peers' key.
+            /// Returns the remote key.
             #[must_use]
             pub fn rkey(&self) -> urxe_wire::Rkey {
                 self.mr.rkey
             }
 
-            /// What a peer needs to reach it: address, length, key.
+            /// Returns the address, length and key that a peer needs.
             #[must_use]
             pub fn remote(&self) -> $crate::memory::RemoteRegion {
                 let mr = &self.mr;
                 $crate::memory::RemoteRegion { addr: mr.iova, len: mr.len as u64, rkey: mr.rkey }
             }
 
-            /// A part of it, for a work request. `range` counts bytes from 0.
+            /// Returns a slice for a work request. `range` counts bytes from 0.
             ///
             /// # Errors
-            /// [`SliceError`](crate::SliceError) if it is not inside, or longer than a message can
-            /// be (2^32 - 1 bytes).
+            /// Fails with [`SliceError`](crate::SliceError) if the range exceeds the region, or if
+            /// the slice is longer than 2^32 - 1 bytes.
             pub fn slice(
                 &self,
                 range: impl std::ops::RangeBounds<usize>,

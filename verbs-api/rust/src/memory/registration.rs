@@ -1,6 +1,7 @@
-//! Registering memory with the core. The one place of this crate with `unsafe`, and its folder, are
-//! the functions that register or map memory of somebody else, whose caller has to promise what the
-//! core asks for.
+//! Registration of memory with another owner.
+//!
+//! This file and its folder have the only `unsafe` code of this crate. Their functions register or
+//! map memory of the program, whose caller must keep the promises that the core requires.
 #![allow(unsafe_code)]
 
 mod address_space;
@@ -16,7 +17,7 @@ pub use self::address_space::AddressSpace;
 use super::{FastRegion, region};
 use crate::pd::ProtectionDomain;
 
-/// Makes `len` bytes from `offset` of a region on present.
+/// Faults in `len` bytes at `offset` of a region.
 pub(super) fn prefetch(
     pd: &ProtectionDomain,
     mr: &Mr,
@@ -30,23 +31,24 @@ pub(super) fn prefetch(
     pd.device().core().memory().advise(pd.memory_id(), advice, &[range])
 }
 
-/// A registration of memory that the program owns, made by [`ProtectionDomain::register`]. Dropping
-/// it takes the bindings of [windows](crate::MemoryWindow) to it away and deregisters, after which
-/// no byte of the memory moves any more.
+/// A registration of memory that the program owns, made by [`ProtectionDomain::register`].
+///
+/// Dropping the region unbinds all [windows](crate::MemoryWindow) of it and deregisters it. After
+/// that, the device does not access the memory any more.
 pub struct ForeignRegion {
     pd: ProtectionDomain,
     mr: Mr,
-    /// Where it is in this process: exposed, and no pointer, for which threads would have to be
-    /// answered for.
+    /// The address in this process. Its provenance is exposed. An integer keeps the type `Send` and
+    /// `Sync`.
     addr: usize,
 }
 
 impl ProtectionDomain {
-    /// Registers `len` bytes at `addr` that somebody else owns (`ibv_reg_mr`). Peers and work
-    /// requests name them by addresses from `iova` on, which has the same offset in a page as
-    /// `addr`; `addr` itself is the usual choice.
+    /// Registers `len` bytes at `addr`, which have another owner (`ibv_reg_mr`).
     ///
-    /// Prefer [`allocate`](Self::allocate), which is safe.
+    /// The addresses of the region start at `iova`, whose offset in its page must equal that of
+    /// `addr`. The usual value is `addr` itself. Prefer [`allocate`](Self::allocate), which is
+    /// safe.
     ///
     /// ```
     /// # use std::ptr::NonNull;
@@ -67,21 +69,22 @@ impl ProtectionDomain {
     /// ```
     ///
     /// # Errors
-    /// [`RegMrError`]: what was wrong, what was given, what is allowed.
+    /// Fails with [`RegMrError`], which names the given value and the values that are allowed.
     ///
     /// # Safety
-    /// From this call until the returned value was dropped (for ever if it is leaked):
-    /// * `[addr, addr + len)` stays mapped, readable, and with [`Access::LOCAL_WRITE`] writable.
-    ///   With [`Access::ON_DEMAND`] pages may come and go. Where the system allows no helper
-    ///   process for atomic operations (a filter of system calls, valgrind), those and ATOMIC
-    ///   WRITEs are instructions on a page that was just found there: if it goes between the two,
-    ///   the process ends by SIGSEGV or SIGBUS.
-    /// * What is there may be read by anyone who has the key, and with `LOCAL_WRITE` be overwritten
-    ///   at any time, with any bytes, by another thread: no value lives there for which some bytes
-    ///   are invalid.
-    /// * No `&mut` to any of it is used, and with `LOCAL_WRITE` no `&` either, except to atomics or
-    ///   inside an `UnsafeCell` whose users expect it. The program reads and writes it by atomic or
-    ///   volatile accesses, or when it knows that no peer and no work request can touch it.
+    /// The caller promises the following, from this call until the returned value is dropped, or
+    /// forever if the value is leaked:
+    /// * `[addr, addr + len)` stays mapped and readable, and with [`Access::LOCAL_WRITE`]
+    ///   writable. With [`Access::ON_DEMAND`], pages may come and go. If the system allows no
+    ///   helper process for atomic operations (a filter of system calls, valgrind), an atomic
+    ///   operation or ATOMIC WRITE first checks its page. If the page vanishes right after the
+    ///   check, SIGSEGV or SIGBUS ends the process.
+    /// * Any holder of the key may read the memory. With `LOCAL_WRITE`, another thread may
+    ///   overwrite the memory at any time with any bytes. The memory therefore holds no value for
+    ///   which some bytes are invalid.
+    /// * No `&mut` to the memory is used, and with `LOCAL_WRITE` no `&` either, except to atomics
+    ///   or inside an `UnsafeCell` whose users expect this. The program accesses the memory by
+    ///   atomic or volatile operations, or while no peer and no work request can access it.
     pub unsafe fn register(
         &self,
         addr: NonNull<u8>,
@@ -90,20 +93,20 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<ForeignRegion, RegMrError> {
         let memory = self.device().core().memory();
-        // SAFETY: the caller's promise is what is asked for here: the region is registered until
-        // `ForeignRegion::drop`.
+        // SAFETY: the caller makes the promises that `Memory::register` requires. The region is
+        // registered until `ForeignRegion::drop`.
         let mr = unsafe { memory.register(self.memory_id(), addr.as_ptr(), len, iova, access) }?;
         Ok(ForeignRegion { pd: self.clone(), mr, addr: addr.as_ptr().expose_provenance() })
     }
 }
 
 impl ForeignRegion {
-    /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), as
-    /// [`MemoryRegion::prefetch`](super::MemoryRegion::prefetch) does. Only for a region with
+    /// Faults in `len` bytes at `offset` (`ibv_advise_mr`), as
+    /// [`MemoryRegion::prefetch`](super::MemoryRegion::prefetch) does. The region must have
     /// [`Access::ON_DEMAND`].
     ///
     /// # Errors
-    /// [`AdviseError`]; EFAULT where nothing is mapped.
+    /// Fails with [`AdviseError`], and with EFAULT if part of the memory is not mapped.
     pub fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
         prefetch(&self.pd, &self.mr, offset, len)
     }
@@ -113,24 +116,26 @@ region!(ForeignRegion);
 
 impl Drop for ForeignRegion {
     fn drop(&mut self) {
-        // The program may free the memory next, so unlike a region of its own it cannot stay until
-        // its windows are gone.
+        // The program may free the memory after this call, so the region cannot outlive its handle
+        // until its windows are unbound, as a [`MemoryRegion`](super::MemoryRegion) does.
         self.pd.revoke(self.mr.lkey);
     }
 }
 
 impl FastRegion {
-    /// Maps parts of memory that somebody else owns, one after the other, as
-    /// [`map_parts`](Self::map_parts) does with memory of regions. Faults it in. Peers can be let
-    /// write if all of the regions have [`Access::LOCAL_WRITE`].
+    /// Maps parts of memory with another owner, in this order, as [`map_parts`](Self::map_parts)
+    /// does. The call faults in the pages. Peers can get write access if all regions have
+    /// [`Access::LOCAL_WRITE`].
     ///
     /// # Errors
-    /// As [`map`](Self::map), and memory that is not there; the former mapping stays.
+    /// Fails as [`map`](Self::map) does, and if part of the memory is not mapped. The former
+    /// mapping stays then.
     ///
     /// # Safety
-    /// What [`register`](ProtectionDomain::register) asks for holds of every part until this region
-    /// was dropped, or was mapped and registered anew: also when the [`ForeignRegion`] is dropped
-    /// before, and of its pages also if it is on demand.
+    /// The promises of [`register`](ProtectionDomain::register) must hold for every part until this
+    /// region is dropped, or is mapped and registered again. They must hold even if the
+    /// [`ForeignRegion`] is dropped before. All pages must stay mapped, even if the region is on
+    /// demand.
     pub unsafe fn map_foreign(
         &mut self,
         parts: &[(&ForeignRegion, Range<usize>)],
@@ -148,7 +153,7 @@ impl FastRegion {
         let writable =
             parts.iter().all(|(region, _)| region.access().contains(Access::LOCAL_WRITE));
         self.map_with(iova, pieces.iter().map(|piece| piece.len).sum(), |memory, key, page| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller makes the promises that `Memory::map_fast` requires.
             unsafe { memory.map_fast(key, &pieces, page, iova, writable) }
         })
     }

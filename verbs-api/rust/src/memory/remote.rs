@@ -1,4 +1,4 @@
-//! A peer's memory: what one side tells the other so that it can read and write there.
+//! Regions of a peer, as text and in work requests.
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -10,38 +10,50 @@ use urxe_wire::Rkey;
 use super::slice::resolve_range;
 use crate::endpoint::{decimal, fields, hex, serde_as_text};
 
-/// A region of a peer: address, length and key, told by the peer's
+/// A region of a peer, as returned by the peer's
 /// [`MemoryRegion::remote`](crate::MemoryRegion::remote).
 ///
-/// As text, `addr=0x0000000000001000,len=4096,rkey=0x00012345`: `Display` writes it, `FromStr`
-/// reads it.
+/// `Display` and `FromStr` convert it to and from the text form
+/// `addr=0x0000000000001000,len=4096,rkey=0x00012345`.
+///
+/// ```
+/// use urxe::{RemoteRegion, Rkey};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let region: RemoteRegion = "addr=0x1000,len=4096,rkey=0x00012345".parse()?;
+/// let second = region.slice(2048..)?;
+/// assert_eq!((second.addr, second.len, second.rkey), (0x1800, 2048, Rkey(0x12345)));
+/// assert!(region.slice(..5000).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteRegion {
-    /// Address of the first byte, in the peer region's address space.
+    /// The address of the first byte, in the address space of the region.
     pub addr: u64,
-    /// Length in bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// The key.
+    /// The remote key.
     pub rkey: Rkey,
 }
 
-/// Why there is no such part of a peer's region.
+/// The range exceeds the region of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bytes {start}..{end} are not inside the peer's region of {region_len} bytes")]
+#[error("bytes {start}..{end} exceed the peer's region of {region_len} bytes")]
 pub struct RemoteSliceError {
-    /// First byte.
+    /// The first byte of the range.
     pub start: u64,
-    /// First byte behind it.
+    /// The first byte after the range.
     pub end: u64,
-    /// The region's length.
+    /// The length of the region in bytes.
     pub region_len: u64,
 }
 
 impl RemoteRegion {
-    /// A part of it. `range` counts bytes from 0.
+    /// Returns a part of the region. `range` counts bytes from 0.
     ///
     /// # Errors
-    /// [`RemoteSliceError`] if it is not inside.
+    /// Fails with [`RemoteSliceError`] if the range exceeds the region.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RemoteSliceError> {
         let (start, end) = resolve_range(&range, 0..self.len, |byte| byte.saturating_add(1));
         if start > end || end > self.len {
@@ -63,20 +75,20 @@ impl fmt::Display for RemoteRegion {
     }
 }
 
-/// Why a text names no peer's region.
+/// The reason why a text is not a region of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemoteParseError {
-    /// Not three fields.
-    #[error("not a remote region: it reads addr=0x1000,len=4096,rkey=0x00012345")]
+    /// The text does not have the three fields `addr`, `len` and `rkey` in this order.
+    #[error("not a remote region; expected addr=0x1000,len=4096,rkey=0x00012345")]
     Shape,
-    /// The address.
-    #[error("addr is not 0x and up to 16 hexadecimal digits")]
+    /// The address is invalid.
+    #[error("addr is not 0x followed by up to 16 hexadecimal digits")]
     Addr,
-    /// The length.
-    #[error("len is not a number of bytes")]
+    /// The length is invalid.
+    #[error("len is not a decimal number of bytes")]
     Len,
-    /// The key.
-    #[error("rkey is not 0x and up to 8 hexadecimal digits")]
+    /// The key is invalid.
+    #[error("rkey is not 0x followed by up to 8 hexadecimal digits")]
     Rkey,
 }
 

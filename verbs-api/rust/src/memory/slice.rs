@@ -1,4 +1,4 @@
-//! Parts of regions, as work requests name them.
+//! Slices of regions, for work requests.
 
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
@@ -7,19 +7,19 @@ use urxe_stack::memory::Mr;
 use urxe_stack::qp::work_request::Sge;
 use urxe_wire::Lkey;
 
-/// Why there is no such part of a region.
+/// The reason why a region has no such slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages name the fields
 pub enum SliceError {
-    /// It is not wholly inside.
-    #[error("bytes {start}..{end} are not inside a region of {region_len} bytes")]
+    /// The range exceeds the region.
+    #[error("bytes {start}..{end} exceed the region of {region_len} bytes")]
     OutOfBounds { start: usize, end: usize, region_len: usize },
-    /// It is longer than a scatter-gather entry can say.
-    #[error("{len} bytes; a scatter-gather entry has at most {}", u32::MAX)]
+    /// The range exceeds the length of a scatter-gather entry.
+    #[error("a slice of {len} bytes exceeds the {} bytes of a scatter-gather entry", u32::MAX)]
     TooLong { len: usize },
 }
 
-/// Where `range` starts and ends, of `whole` if it does not say.
+/// Returns the start and end of `range`. An open end is that of `whole`.
 pub(super) fn resolve_range<T: Copy>(
     range: &impl RangeBounds<T>,
     whole: Range<T>,
@@ -38,8 +38,23 @@ pub(super) fn resolve_range<T: Copy>(
     (start, end)
 }
 
-/// Part of a region: one scatter-gather entry (`struct ibv_sge`). It borrows the region, so that
-/// none is posted that is gone.
+/// A slice of a region: one scatter-gather entry (`struct ibv_sge`).
+///
+/// The slice borrows its region, so safe code cannot post a slice of a dropped region.
+///
+/// ```
+/// use urxe::{Access, RegionSlice, SliceError, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+/// let region = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// let slice: RegionSlice<'_> = region.slice(64..128)?;
+/// assert_eq!((slice.len(), slice.sge().addr), (64, 64));
+/// let error = region.slice(4000..5000).unwrap_err();
+/// assert_eq!(error, SliceError::OutOfBounds { start: 4000, end: 5000, region_len: 4096 });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSlice<'a> {
     pub(crate) sge: Sge,
@@ -51,12 +66,12 @@ impl<'a> RegionSlice<'a> {
         Self::inside(mr.iova, mr.len, mr.lkey, range)
     }
 
-    /// Of whatever the caller borrows for `'a`, what this entry names.
+    /// Returns a slice from an entry of memory that the caller borrows for `'a`.
     pub(crate) const fn of(sge: Sge) -> Self {
         Self { sge, region: PhantomData }
     }
 
-    /// The same, of `region_len` bytes from `iova` on.
+    /// Returns a slice of the `region_len` bytes at address `iova`.
     pub(crate) fn inside(
         iova: u64,
         region_len: usize,
@@ -72,19 +87,19 @@ impl<'a> RegionSlice<'a> {
         Ok(Self::of(Sge { addr: iova + start as u64, length, lkey }))
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.sge.length as usize
     }
 
-    /// Whether the length is 0.
+    /// Returns whether the length is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.sge.length == 0
     }
 
-    /// Address, length and key, as `struct ibv_sge` has them.
+    /// Returns the address, length and key as in `struct ibv_sge`.
     #[must_use]
     pub const fn sge(&self) -> Sge {
         self.sge

@@ -1,4 +1,4 @@
-//! Memory windows: keys for a part of a region that come and go by work requests.
+//! Memory windows: keys for parts of regions, bound and unbound by work requests.
 
 use std::fmt;
 
@@ -9,20 +9,21 @@ use urxe_wire::Rkey;
 use super::{RegionSlice, RemoteRegion};
 use crate::pd::ProtectionDomain;
 
-/// A memory window (`struct ibv_mw`): bound to part of a region by
-/// [`SendRequest::bind`](crate::SendRequest::bind), it has a key of its own.
+/// A memory window (`struct ibv_mw`): a key of its own for part of a region.
 ///
-/// * Of type 2 ([`alloc_window`](ProtectionDomain::alloc_window)), only the peer of the queue pair
-///   that bound it can use the key. A [`SendRequest::invalidate`](crate::SendRequest::invalidate)
-///   on that queue pair, or the peer's SEND with invalidate, takes the binding away; then it can be
-///   bound anew.
-/// * Of type 1 ([`alloc_window_of_type`](ProtectionDomain::alloc_window_of_type)), peers of all
-///   queue pairs in the protection domain can. It can be bound anew at any time, on any of them,
-///   which ends the former binding, as does [`SendRequest::unbind`](crate::SendRequest::unbind).
+/// [`SendRequest::bind`](crate::SendRequest::bind) binds the window. There are two types:
+/// * Type 2 ([`alloc_window`](ProtectionDomain::alloc_window)): only the peer of the queue pair
+///   that bound the window can use the key. A
+///   [`SendRequest::invalidate`](crate::SendRequest::invalidate) on this queue pair, or a SEND with
+///   invalidate of the peer, unbinds the window. Then it can be bound again.
+/// * Type 1 ([`alloc_window_of_type`](ProtectionDomain::alloc_window_of_type)): the peers of all
+///   queue pairs in the protection domain can use the key. Another bind on any of these queue pairs
+///   replaces the binding. [`SendRequest::unbind`](crate::SendRequest::unbind) ends it.
 ///
-/// A region that is dropped while windows are bound to it stays registered, with its memory, until
-/// the last of them is unbound and dropped, or the protection domain ends. Dropping the window, or
-/// the queue pair that bound it, takes the binding away and waits for accesses in progress.
+/// A region that is dropped while windows are bound to it stays registered, with its memory. The
+/// device deregisters the region when the last window is unbound or dropped, or the protection
+/// domain ends. Dropping the window, or the queue pair that bound it, unbinds the window and waits
+/// for accesses in progress.
 ///
 /// ```
 /// # use urxe::{Access, ConnectOptions, SendRequest, WcStatus, sim::Fabric};
@@ -64,7 +65,7 @@ impl ProtectionDomain {
     /// Allocates a type 2 memory window (`ibv_alloc_mw`).
     ///
     /// # Errors
-    /// [`AllocMwError`]: the device has no more.
+    /// Fails with [`AllocMwError`] if the device has no free window.
     pub fn alloc_window(&self) -> Result<MemoryWindow, AllocMwError> {
         self.alloc_window_of_type(MwType::Type2)
     }
@@ -72,7 +73,7 @@ impl ProtectionDomain {
     /// Allocates a memory window of either type (`ibv_alloc_mw`).
     ///
     /// # Errors
-    /// [`AllocMwError`]: the device has no more.
+    /// Fails with [`AllocMwError`] if the device has no free window.
     pub fn alloc_window_of_type(&self, kind: MwType) -> Result<MemoryWindow, AllocMwError> {
         let key = self.device().core().memory().alloc_mw_by_handle(self.memory_id(), kind)?;
         Ok(MemoryWindow { pd: self.clone(), kind, key, bound: None })
@@ -80,9 +81,9 @@ impl ProtectionDomain {
 }
 
 impl MemoryWindow {
-    /// The bind of a request, which gives the window its next key if it succeeds. If it is not
-    /// posted, or fails, the key after it is as good: the core takes this window's binds whichever
-    /// key it has.
+    /// Returns the bind of a request and changes the window's key to the next one. If the request
+    /// fails or is not posted, the key after that is valid for the next bind: the core accepts
+    /// binds of this window under each of its keys.
     pub(crate) fn bind(&mut self, part: &RegionSlice<'_>, access: Access) -> Bind {
         let (window, new_rkey) = (self.key, inc_rkey(self.key));
         let Sge { addr, length, lkey } = part.sge();
@@ -93,7 +94,7 @@ impl MemoryWindow {
         Bind { window, new_rkey, region: lkey, addr, length, access }
     }
 
-    /// The bind of no bytes, which takes a type 1 window's binding away.
+    /// Returns the bind of no bytes, which unbinds a type 1 window.
     pub(crate) fn unbind(&mut self) -> Bind {
         let (window, new_rkey) = (self.key, inc_rkey(self.key));
         self.key = new_rkey;
@@ -101,26 +102,27 @@ impl MemoryWindow {
         Bind { window, new_rkey, ..Bind::default() }
     }
 
-    /// Its type.
+    /// Returns the type of the window.
     #[must_use]
     pub fn kind(&self) -> MwType {
         self.kind
     }
 
-    /// Its protection domain.
+    /// Returns the protection domain of the window.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The key that its last bind gave it, or would have.
+    /// Returns the key of the last bind request, whether or not that request succeeded.
     #[must_use]
     pub fn rkey(&self) -> Rkey {
         self.key
     }
 
-    /// What a peer needs to reach what it was bound to last: address, length, key. `None` if it
-    /// never was. Worth nothing if that bind failed or was not posted.
+    /// Returns the address, length and key that a peer needs to reach the memory of the last bind
+    /// request. Returns `None` before the first bind and after an unbind. If the last bind failed
+    /// or was not posted, the key gives no access.
     #[must_use]
     pub fn remote(&self) -> Option<RemoteRegion> {
         self.bound.map(|(addr, len)| RemoteRegion { addr, len, rkey: self.key })

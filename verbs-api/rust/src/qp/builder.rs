@@ -1,4 +1,4 @@
-//! Making a queue pair.
+//! The builder of queue pairs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::cq::CompletionQueue;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 
-/// The sizes that a queue pair has unless others are asked for.
+/// The capacities of a queue pair, unless the program sets others.
 pub(crate) const DEFAULT_CAP: QpCap = QpCap {
     max_send_wr: 128,
     max_recv_wr: 128,
@@ -20,9 +20,31 @@ pub(crate) const DEFAULT_CAP: QpCap = QpCap {
     max_inline_data: 64,
 };
 
-/// What a queue pair shall be; made by [`ProtectionDomain::queue_pair`]. Without further ado: a
-/// reliable connection with 128 sends, 128 receives, 4 scatter-gather entries each, 64 bytes of
-/// inline data, one completion queue.
+/// The options of a new queue pair, made by [`ProtectionDomain::queue_pair`].
+///
+/// By default, the queue pair is a reliable connection with one completion queue, 128 sends and 128
+/// receives of 4 scatter-gather entries each, and 64 bytes of inline data.
+///
+/// ```
+/// use urxe::{QpCap, QpType, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+/// let pd = device.alloc_pd()?;
+/// let (send_cq, recv_cq) = (device.create_cq(512)?, device.create_cq(64)?);
+/// let qp = pd
+///     .queue_pair(&send_cq)
+///     .recv_cq(&recv_cq)
+///     .qp_type(QpType::Uc)
+///     .max_send_wr(512)
+///     .signal_all(true)
+///     .create()?;
+/// let cap: QpCap = qp.query().cap;
+/// assert!(cap.max_send_wr >= 512);
+/// assert_eq!(qp.recv_cq().id(), recv_cq.id());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct QueuePairBuilder {
     pd: ProtectionDomain,
@@ -36,7 +58,7 @@ pub struct QueuePairBuilder {
 }
 
 impl ProtectionDomain {
-    /// Begins a queue pair whose sends and receives complete in `cq`.
+    /// Returns the builder of a queue pair whose sends and receives complete in `cq`.
     #[must_use]
     pub fn queue_pair(&self, cq: &CompletionQueue) -> QueuePairBuilder {
         QueuePairBuilder {
@@ -53,82 +75,86 @@ impl ProtectionDomain {
 }
 
 impl QueuePairBuilder {
-    /// Its service. A connection, reliable ([`QpType::Rc`], the default) or not ([`QpType::Uc`]),
-    /// is joined by [`QueuePair::connect`]; a datagram queue pair ([`QpType::Ud`]) begins with
-    /// [`QueuePair::start_datagrams`]. The receiving end of an XRC connection is an
-    /// [`XrcTarget`](crate::XrcTarget). Queue pair 1 ([`QpType::Gsi`]) is the system's, and
-    /// [`cm`](crate::cm) shares it.
+    /// Sets the transport service.
+    ///
+    /// * [`QpType::Rc`], the default, and [`QpType::Uc`] are connections: see
+    ///   [`QueuePair::connect`].
+    /// * [`QpType::Ud`] sends datagrams: see [`QueuePair::start_datagrams`].
+    /// * [`QpType::XrcSend`] is the sending end of an XRC connection. The receiving end is an
+    ///   [`XrcTarget`](crate::XrcTarget).
+    /// * [`QpType::Gsi`] is queue pair 1, which is reserved for [`cm`](crate::cm).
     #[must_use]
     pub fn qp_type(mut self, qp_type: QpType) -> Self {
         self.qp_type = qp_type;
         self
     }
 
-    /// Another completion queue for receives.
+    /// Sets the completion queue of receives.
     #[must_use]
     pub fn recv_cq(mut self, cq: &CompletionQueue) -> Self {
         self.recv_cq = cq.clone();
         self
     }
 
-    /// Its messages take their receives from `srq`, not from a queue of its own, whose sizes are
-    /// then 0.
+    /// Takes the receives from `srq` instead of a receive queue of its own. The capacities of the
+    /// own receive queue are then 0.
     #[must_use]
     pub fn shared_receive_queue(mut self, srq: &SharedReceiveQueue) -> Self {
         self.srq = Some(srq.clone());
         self
     }
 
-    /// Sends that may be outstanding.
+    /// Sets the number of outstanding sends.
     #[must_use]
     pub fn max_send_wr(mut self, requests: u32) -> Self {
         self.cap.max_send_wr = requests;
         self
     }
 
-    /// Receives that may be outstanding.
+    /// Sets the number of outstanding receives.
     #[must_use]
     pub fn max_recv_wr(mut self, requests: u32) -> Self {
         self.cap.max_recv_wr = requests;
         self
     }
 
-    /// Scatter-gather entries of a send.
+    /// Sets the number of scatter-gather entries of a send.
     #[must_use]
     pub fn max_send_sge(mut self, entries: u32) -> Self {
         self.cap.max_send_sge = entries;
         self
     }
 
-    /// Scatter-gather entries of a receive.
+    /// Sets the number of scatter-gather entries of a receive.
     #[must_use]
     pub fn max_recv_sge(mut self, entries: u32) -> Self {
         self.cap.max_recv_sge = entries;
         self
     }
 
-    /// Bytes of inline data of a send.
+    /// Sets the number of bytes of inline data of a send.
     #[must_use]
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.cap.max_inline_data = bytes;
         self
     }
 
-    /// All sizes at once.
+    /// Sets all capacities at once.
     #[must_use]
     pub fn cap(mut self, cap: QpCap) -> Self {
         self.cap = cap;
         self
     }
 
-    /// Whether every send makes a completion, signaled or not (`sq_sig_all`). By default no.
+    /// Sets whether every send creates a completion, signaled or not (`sq_sig_all`). The default is
+    /// `false`.
     #[must_use]
     pub fn signal_all(mut self, all: bool) -> Self {
         self.sq_sig_all = all;
         self
     }
 
-    /// Which of the port's GIDs it sends from. By default
+    /// Sets the index of the GID that the queue pair sends from. The default is
     /// [`Device::default_gid_index`](crate::Device::default_gid_index).
     #[must_use]
     pub fn sgid_index(mut self, index: u8) -> Self {
@@ -136,13 +162,15 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Makes it, in RESET (`ibv_create_qp`).
+    /// Creates the queue pair, in RESET (`ibv_create_qp`).
     ///
     /// # Errors
-    /// [`CreateQpError`]: what was asked for and what the device allows.
+    /// Fails with [`CreateQpError`], which names the given value and the values that the device
+    /// allows.
     pub fn create(self) -> Result<QueuePair, CreateQpError> {
         if self.qp_type == QpType::Gsi {
-            // The device would hand it every management datagram, and rdma_cm would hear none.
+            // The device would deliver all management datagrams to this queue pair and none to
+            // rdma_cm.
             return Err(CreateQpError::GsiReserved);
         }
         let device = self.pd.device();

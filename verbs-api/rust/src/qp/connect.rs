@@ -1,4 +1,4 @@
-//! Connecting: RESET, INIT, RTR, RTS with good values.
+//! Connecting queue pairs: the transitions from RESET through INIT and RTR to RTS.
 
 use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::memory::Access;
@@ -10,37 +10,60 @@ use super::QueuePair;
 use crate::device::Device;
 use crate::endpoint::QpEndpoint;
 
-/// How to connect. The default suits most; the values and their units are those of `struct
-/// ibv_qp_attr`.
+/// The options of a connection. The values and their units are those of `struct ibv_qp_attr`.
+///
+/// ```
+/// use urxe::{ConnectOptions, PathMtu, QpState, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
+/// # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+/// # let qp = pd.queue_pair(&cq).create()?;
+/// # let peer = qp.endpoint();
+/// let options = ConnectOptions {
+///     path_mtu: Some(PathMtu::Mtu1024),
+///     timeout: 18,
+///     ..ConnectOptions::default()
+/// };
+/// qp.connect(&peer, &options)?;
+/// assert_eq!((qp.state(), qp.query().timeout), (QpState::Rts, 18));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Payload of a packet. Both ends must say the same. `None` takes the largest that fits this
-    /// end's link, which is right if both ends' links have the same MTU. By default `None`.
+    /// The payload of a packet. Both ends must use the same value. `None`, the default, takes the
+    /// largest value that fits the link of this end. `None` is correct if the links of both ends
+    /// have the same MTU.
     pub path_mtu: Option<PathMtu>,
-    /// How long to wait for an answer before sending again: 4.096 µs · 2^timeout, 0 = for ever. By
-    /// default 14: 67 ms.
+    /// The time after which an unacknowledged packet is sent again: 4.096 µs · 2^timeout. 0 means
+    /// never. The default is 14, which is 67 ms.
     pub timeout: u8,
-    /// How often to send again without an answer before giving up: 0 to 7. By default 7.
+    /// The number of retransmissions without an acknowledgement before the connection fails: 0 to
+    /// 7. The default is 7.
     pub retry_cnt: u8,
-    /// How often to send again when the peer has no receive posted: 0 to 6, 7 = for ever. By
-    /// default 7.
+    /// The number of retransmissions when the peer has no receive posted: 0 to 6, or 7 for no
+    /// limit. The default is 7.
     pub rnr_retry: u8,
-    /// How long the peer shall wait when this end has no receive posted, coded as in IBTA vol. 1,
-    /// table 45: 1 = 10 µs, 12 = 640 µs, 0 = 655 ms. By default 12.
+    /// The time that the peer waits before it retransmits when this end has no receive posted. The
+    /// code is that of IBTA vol. 1, table 45: 1 is 10 µs, 12 is 640 µs, 0 is 655 ms. The default is
+    /// 12.
     pub min_rnr_timer: u8,
-    /// READs, atomics, ATOMIC WRITEs and FLUSHes that this end may have outstanding. At most the
-    /// peer's [`max_dest_rd_atomic`](Self::max_dest_rd_atomic). By default 16.
+    /// The number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of this end. It must be
+    /// at most [`max_dest_rd_atomic`](Self::max_dest_rd_atomic) of the peer. The default is 16.
     pub max_rd_atomic: u8,
-    /// The same that the peer may have outstanding here. By default 16.
+    /// The number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of the peer at this end.
+    /// The default is 16.
     pub max_dest_rd_atomic: u8,
-    /// What the peer may do to this end's regions in the same protection domain, as far as each
-    /// region grants it. By default read, write, atomics and both kinds of flush.
+    /// The operations that the peer may perform on regions of the same protection domain. Each
+    /// region must grant the operation, too. The default is READ, WRITE, atomics and both kinds of
+    /// FLUSH.
     pub access: Access,
-    /// Which of the port's GIDs to send from; `None` = the queue pair's.
+    /// The index of the GID to send from. `None`, the default, takes the GID of the queue pair.
     pub sgid_index: Option<u8>,
-    /// DSCP and ECN bits of the packets. By default 0.
+    /// The DSCP and ECN bits of the packets. The default is 0.
     pub traffic_class: u8,
-    /// Hop limit of the packets. By default 64.
+    /// The hop limit of the packets. The default is 64.
     pub hop_limit: u8,
 }
 
@@ -67,33 +90,41 @@ impl Default for ConnectOptions {
 }
 
 impl QueuePair {
-    /// Connects to `peer`: from RESET by INIT and RTR to RTS. No packet is exchanged: both ends do
-    /// this, in any order, and what one sends before the other is ready is sent again.
+    /// Connects to `peer`: moves the queue pair from RESET or INIT through RTR to RTS.
     ///
-    /// Receives that must be there for the peer's first message are posted between
-    /// [`init`](Self::init) and [`connect`](Self::connect), or right after connecting (then
-    /// `rnr_retry` covers the time between).
+    /// The queue pairs exchange no packet. Both ends must call `connect`, in any order. Packets
+    /// that arrive before the other end is ready are sent again.
+    ///
+    /// A receive for the first message of the peer can be posted between [`init`](Self::init) and
+    /// `connect`. It can also be posted right after `connect`; until then the peer retries as often
+    /// as its `rnr_retry` allows.
     ///
     /// # Errors
-    /// [`ModifyError`]: the state is neither RESET nor INIT, a value is out of its range, the
-    /// peer's address does not suit. The queue pair is then in RESET, INIT or RTR;
-    /// [`reset`](Self::reset) begins anew.
+    /// Fails with [`ModifyError`] in these cases:
+    /// * The state is neither RESET nor INIT.
+    /// * A value is out of its range.
+    /// * The peer's address has no route, or another IP version than the GID of this end.
+    ///
+    /// The queue pair is then in RESET, INIT or RTR. Call [`reset`](Self::reset) before another
+    /// attempt.
     pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
         self.end().connect(peer, options)
     }
 
-    /// Takes the first step alone: RESET to INIT, where receives can be posted.
+    /// Performs the first step of [`connect`](Self::connect): RESET to INIT, where receives can be
+    /// posted.
     ///
     /// # Errors
-    /// [`ModifyError`].
+    /// Fails with [`ModifyError`] if the state is not RESET, or if a value is out of its range.
     pub fn init(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
         self.end().init(options)
     }
 
-    /// Takes the second step alone: INIT to RTR, where the peer's requests are served.
+    /// Performs the second step of [`connect`](Self::connect): INIT to RTR, where the queue pair
+    /// serves requests of the peer.
     ///
     /// # Errors
-    /// [`ModifyError`].
+    /// Fails with [`ModifyError`] if the state is not INIT, or if a value is out of its range.
     pub fn ready_to_receive(
         &self,
         peer: &QpEndpoint,
@@ -102,16 +133,17 @@ impl QueuePair {
         self.end().ready_to_receive(peer, options)
     }
 
-    /// Takes the third step alone: RTR to RTS, where this end sends.
+    /// Performs the third step of [`connect`](Self::connect): RTR to RTS, where the queue pair
+    /// sends.
     ///
     /// # Errors
-    /// [`ModifyError`].
+    /// Fails with [`ModifyError`] if the state is not RTR, or if a value is out of its range.
     pub fn ready_to_send(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
         self.end().ready_to_send(options)
     }
 }
 
-/// One end of a connection that is being made: a queue pair of any connected service.
+/// The view of a [`QueuePair`] or an [`XrcTarget`](crate::XrcTarget) that both share.
 pub(crate) struct End<'a> {
     pub device: &'a Device,
     pub handle: QpHandle,
@@ -120,40 +152,41 @@ pub(crate) struct End<'a> {
     pub sgid_index: u8,
 }
 
-/// Defines the calls that both kinds of ends have, from `end(&self) -> End<'_>` of each.
+/// Defines the methods that both kinds of ends have. Each type provides `end(&self) -> End<'_>`.
 macro_rules! end_calls {
     ($end:ident) => {
         impl $end {
-            /// Its number.
+            /// Returns the queue pair number.
             #[must_use]
             pub fn qpn(&self) -> urxe_wire::Qpn {
                 self.handle.qpn()
             }
 
-            /// What the peer needs to connect to it.
+            /// Returns the endpoint that the peer needs to connect.
             #[must_use]
             pub fn endpoint(&self) -> $crate::QpEndpoint {
                 self.end().endpoint()
             }
 
-            /// All its attributes as they are (`ibv_query_qp`).
+            /// Returns all attributes (`ibv_query_qp`).
             #[must_use]
             pub fn query(&self) -> $crate::QpAttr {
                 self.end().query()
             }
 
-            /// Its state.
+            /// Returns the current state.
             #[must_use]
             pub fn state(&self) -> $crate::QpState {
                 self.query().qp_state
             }
 
-            /// Changes the attributes of `mask` (`ibv_modify_qp`); [`connect`](Self::connect) does
-            /// it for the usual case.
+            /// Changes the attributes in `mask` (`ibv_modify_qp`). [`connect`](Self::connect) does
+            /// this for the usual case.
             ///
             /// # Errors
-            /// [`ModifyError`](crate::ModifyError): the present state, the next, and the bits that
-            /// are missing or not allowed, or the value and its range. Nothing was changed then.
+            /// Fails with [`ModifyError`](crate::ModifyError), which names the present and the next
+            /// state with the missing or forbidden attributes, or the value and its range. No
+            /// attribute is changed then.
             pub fn modify(
                 &self,
                 attr: &$crate::QpAttr,
@@ -182,7 +215,7 @@ impl End<'_> {
     }
 
     pub fn query(&self) -> QpAttr {
-        // It lives as long as its handle, so there is always an answer.
+        // The queue pair exists as long as its handle, so the query cannot fail.
         self.device.core().query_qp(self.handle).unwrap_or_default()
     }
 
@@ -208,7 +241,7 @@ impl End<'_> {
         self.ready_to_send(options)
     }
 
-    /// Goes on with the attributes of `mask` that the service has.
+    /// Performs a transition with those attributes of `mask` that the transport service has.
     fn step(&self, from: QpState, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
         let known = transition::attributes(from, attr.qp_state, self.qp_type);
         let known = known.map_or(mask, |attributes| attributes.allowed());

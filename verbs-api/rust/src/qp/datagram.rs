@@ -1,4 +1,4 @@
-//! Datagram queue pairs: starting one, and its multicast groups.
+//! Datagram queue pairs and their multicast groups.
 
 use urxe_stack::device::ModifyError;
 use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
@@ -8,23 +8,37 @@ use urxe_wire::{Gid, QKey};
 use super::QueuePair;
 
 impl QueuePair {
-    /// Brings a datagram queue pair from RESET to RTS: it receives what comes with `qkey`, and
-    /// sends to whom each request says.
+    /// Brings a datagram queue pair from RESET to RTS.
+    ///
+    /// The queue pair receives datagrams with the Q_Key `qkey`. Each send request names its
+    /// destination.
     ///
     /// # Errors
-    /// [`ModifyError`]: the queue pair is not in RESET, or of another service, or the Q_Key is
-    /// privileged (its highest bit is set).
+    /// Fails with [`ModifyError`] in these cases:
+    /// * The queue pair is not in RESET, or has another transport service.
+    /// * The Q_Key is privileged: its highest bit is set.
     ///
     /// ```
-    /// use urxe::{Device, QKey, QpType};
+    /// use urxe::{Access, Data, GRH_LEN, QKey, QpType, RecvRequest, SendRequest, sim::Fabric};
+    ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let device = Device::open_address("127.49.9.1".parse::<std::net::Ipv4Addr>()?)?;
-    /// let pd = device.alloc_pd()?;
-    /// let cq = device.create_cq(16)?;
+    /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+    /// let qkey = QKey(0x1111_1111);
     /// let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create()?;
-    /// qp.start_datagrams(QKey(0x1111_1111))?;
-    /// let there = pd.address_handle(qp.endpoint().gid)?;
-    /// # let _ = there;
+    /// qp.start_datagrams(qkey)?;
+    /// // A receive has room for the network header.
+    /// let inbox = pd.allocate(GRH_LEN + 64, Access::LOCAL_WRITE)?;
+    /// qp.post_recv(&RecvRequest::new(inbox.slice(..)?).wr_id(1))?;
+    /// // This queue pair sends to itself.
+    /// let ah = pd.address_handle(qp.endpoint().gid)?;
+    /// qp.post_send(&SendRequest::send(Data::inline(b"hello")).to(&ah, qp.qpn(), qkey))?;
+    /// let received = cq.wait_one(None)?;
+    /// assert_eq!((received.wr_id, received.byte_len as usize), (1, GRH_LEN + 5));
+    /// assert_eq!(inbox.read_vec(GRH_LEN, 5)?, b"hello");
+    /// // The header identifies the sender.
+    /// let sender = pd.answer_to(&received, &inbox.read_vec(0, GRH_LEN)?)?;
+    /// assert_eq!(sender.query().dgid, qp.endpoint().gid);
     /// # Ok(())
     /// # }
     /// ```
@@ -40,26 +54,50 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Attaches a datagram queue pair to a multicast group (`ibv_attach_mcast`), in any state: it
-    /// gets a copy of what is sent there with its Q_Key, its own messages included. An IP address
-    /// is a group's GID: `Gid::from_ip("239.1.2.3".parse()?)`. Once more is the same as once.
+    /// Attaches a datagram queue pair to a multicast group (`ibv_attach_mcast`), in any state.
     ///
-    /// The device joins the group on its interface (IGMP, MLD) with the first queue pair that is
-    /// attached, and leaves after the last. [`detach_mcast`](Self::detach_mcast) ends it, and so
-    /// does dropping the queue pair.
+    /// The queue pair receives a copy of each datagram to the group with its Q_Key, including its
+    /// own. The GID of a group follows from its IP address: `Gid::from_ip("239.1.2.3".parse()?)`.
+    /// Attaching twice has no further effect.
+    ///
+    /// The device joins the group on its interface (IGMP, MLD) with the first attached queue pair.
+    /// It leaves the group after the last queue pair is [detached](Self::detach_mcast) or dropped.
+    ///
+    /// ```
+    /// use urxe::{Access, Data, Gid, QKey, QpType, RecvRequest, SendRequest, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+    /// let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create()?;
+    /// qp.start_datagrams(QKey(7))?;
+    /// let group: Gid = Gid::from_ip("239.1.2.3".parse()?);
+    /// qp.attach_mcast(group)?;
+    /// let inbox = pd.allocate(1024, Access::LOCAL_WRITE)?;
+    /// qp.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
+    /// let everyone = pd.address_handle(group)?;
+    /// qp.post_send(&SendRequest::send(Data::inline(b"hello")).to_group(&everyone, QKey(7)))?;
+    /// assert!(cq.wait_one(None)?.status.is_success());
+    /// qp.detach_mcast(group)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`AttachMcastError`]: not a group, not a datagram queue pair, more than the device's limits,
-    /// or the system refuses to join.
+    /// Fails with [`AttachMcastError`] in these cases:
+    /// * The GID is not that of a multicast group.
+    /// * The queue pair is not a datagram queue pair.
+    /// * The device has reached its limits.
+    /// * The system refuses to join the group.
     pub fn attach_mcast(&self, group: Gid) -> Result<(), AttachMcastError> {
         self.pd.device().core().attach_mcast(self.handle, group)
     }
 
-    /// Detaches it from a multicast group (`ibv_detach_mcast`). What arrived before may still
-    /// complete a receive.
+    /// Detaches the queue pair from a multicast group (`ibv_detach_mcast`). Datagrams that arrived
+    /// before may still complete receives.
     ///
     /// # Errors
-    /// [`DetachMcastError`]: it is not attached to the group.
+    /// Fails with [`DetachMcastError`] if the queue pair is not attached to the group.
     pub fn detach_mcast(&self, group: Gid) -> Result<(), DetachMcastError> {
         self.pd.device().core().detach_mcast(self.handle, group)
     }

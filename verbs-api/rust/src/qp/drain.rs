@@ -1,14 +1,14 @@
-//! Stopping a send queue and letting it go on: SQD (send queue drain), and the way back from it and
-//! from SQE (send queue error).
+//! Stopping and resuming a send queue: SQD (send queue drain) and SQE (send queue error).
 //!
 //! ```text
-//!        drain_send_queue            what was begun is complete
+//!        drain_send_queue            the started sends are complete
 //!   RTS ─────────────────> SQD ───────────────────────────────> SQD, drained (event SqDrained)
 //!    ^                      └─────────────┬──────────────────────┘
 //!    └──────── resume_send_queue ─────────┤
-//!                          SQE ───────────┘   (UC and UD: a send failed, those behind it are flushed)
+//!                          SQE ───────────┘   (UC and UD: a send failed, later sends are flushed)
 //! ```
-//! Receiving goes on in all of these states. IBTA vol. 1, 10.3.1.5 and 10.3.1.6.
+//!
+//! Receiving continues in all of these states. Source: IBTA vol. 1, 10.3.1.5 and 10.3.1.6.
 
 use urxe_stack::device::ModifyError;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
@@ -16,11 +16,13 @@ use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use super::QueuePair;
 
 impl QueuePair {
-    /// Stops sending (RTS to SQD): what was begun is finished, what is behind it or posted from now
-    /// on waits for [`resume_send_queue`](Self::resume_send_queue). Once all that was begun is
-    /// complete the device tells it ([`QpEventType::SqDrained`](crate::QpEventType)), and
-    /// [`is_drained`](Self::is_drained) says so; then attributes can be [changed](Self::modify)
-    /// that must not change under what is on its way.
+    /// Stops the send queue (RTS to SQD).
+    ///
+    /// The queue pair completes the sends that it has started. Later sends wait for
+    /// [`resume_send_queue`](Self::resume_send_queue). When all started sends are complete, the
+    /// device reports [`QpEventType::SqDrained`](crate::QpEventType), and
+    /// [`is_drained`](Self::is_drained) returns true. The program may then [change](Self::modify)
+    /// attributes that must not change while sends are in progress.
     ///
     /// ```
     /// use urxe::{AsyncEventType, ConnectOptions, Data, QpAttr, QpAttrMask, QpState, SendRequest, sim::Fabric};
@@ -50,23 +52,25 @@ impl QueuePair {
     /// ```
     ///
     /// # Errors
-    /// [`ModifyError`]: the state is not RTS.
+    /// Fails with [`ModifyError`] if the state is not RTS.
     pub fn drain_send_queue(&self) -> Result<(), ModifyError> {
         let attr =
             QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
         self.modify(&attr, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY)
     }
 
-    /// Whether its send queue was stopped and all that was begun is complete.
+    /// Returns whether the send queue is stopped and all started sends are complete.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let QpAttr { qp_state, sq_draining, .. } = self.query();
         qp_state == QpState::Sqd && !sq_draining
     }
 
-    /// Sends on (to RTS): after [`drain_send_queue`](Self::drain_send_queue), or when a send of an
-    /// unreliable connection or of datagrams failed and the queue pair is in SQE, where what is
-    /// posted is flushed.
+    /// Resumes the send queue (to RTS).
+    ///
+    /// The queue pair must be in SQD after [`drain_send_queue`](Self::drain_send_queue), or in SQE.
+    /// An unreliable connection or a datagram queue pair enters SQE when a send fails; later sends
+    /// are flushed until it is resumed.
     ///
     /// ```
     /// use urxe::{Data, QKey, QpState, QpType, SendRequest, WcStatus, sim::Fabric};
@@ -90,8 +94,8 @@ impl QueuePair {
     /// ```
     ///
     /// # Errors
-    /// [`ModifyError`]: the state is none of RTS, SQD and SQE. In the error state only
-    /// [`reset`](Self::reset) helps.
+    /// Fails with [`ModifyError`] if the state is none of RTS, SQD and SQE. In the error state,
+    /// call [`reset`](Self::reset) instead.
     pub fn resume_send_queue(&self) -> Result<(), ModifyError> {
         self.modify(&QpAttr { qp_state: QpState::Rts, ..QpAttr::default() }, QpAttrMask::STATE)
     }

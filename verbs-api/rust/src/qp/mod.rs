@@ -1,9 +1,12 @@
-//! Queue pairs: made by [`ProtectionDomain::queue_pair`](crate::ProtectionDomain::queue_pair),
-//! connected by [`QueuePair::connect`], then posted to.
+//! Queue pairs.
 //!
-//! A queue pair's state is looked at when a call is made, not kept in its type: a peer's packet, or
-//! its silence, may put it into ERR at any time, so a type could not tell the truth. A call that
-//! the state does not allow says which state it is in and which it needs.
+//! [`ProtectionDomain::queue_pair`](crate::ProtectionDomain::queue_pair) makes a queue pair,
+//! [`QueuePair::connect`] connects it, and work requests are then posted to it.
+//!
+//! The state of a queue pair is checked by each call and not part of its type. A packet of the
+//! peer, or missing packets, may move the queue pair to ERR at any time, so a type could not
+//! represent the state. A call that fails because of the state reports the present and the required
+//! state.
 
 mod builder;
 mod connect;
@@ -26,31 +29,59 @@ use crate::cq::CompletionQueue;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 
-/// Requests of a batch that are handed to the device in one call.
+/// The number of work requests of a batch that are passed to the device in one call.
 const BATCH: usize = 16;
 
-/// Why a batch of work requests was not taken whole.
+/// The reason why the device did not accept all work requests of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("work request {index}: {error}")]
 pub struct BatchError {
-    /// The first request that was refused, counted from 0; those before it were posted.
+    /// The index of the first refused request, counted from 0. All earlier requests were posted.
     pub index: usize,
-    /// Why.
+    /// The reason for the refusal.
     #[source]
     pub error: PostError,
 }
 
 impl BatchError {
-    /// The errno that `ibv_post_send` and `ibv_post_recv` return.
+    /// Returns the errno that `ibv_post_send` and `ibv_post_recv` return.
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.error.errno()
     }
 }
 
-/// A queue pair (`struct ibv_qp`). Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it;
-/// all calls take `&self`. Dropping it destroys it: its outstanding work completes nowhere, what
-/// has completed stays in the completion queues, and it leaves its multicast groups.
+/// A queue pair (`struct ibv_qp`).
+///
+/// All methods take `&self`, so threads can share a queue pair in an [`Arc`](std::sync::Arc).
+/// Dropping the queue pair destroys it: outstanding work creates no completions, existing
+/// completions stay in the completion queues, and the queue pair leaves its multicast groups.
+///
+/// ```
+/// use urxe::{ConnectOptions, Data, QpState, RecvRequest, SendRequest, WcStatus};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = urxe::sim::Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+/// # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+/// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// let inbox = peer_pd.allocate(64, urxe::Access::LOCAL_WRITE)?;
+/// peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
+/// qp.post_send(&SendRequest::send(Data::inline(b"hello")).signaled())?;
+/// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+/// assert_eq!(peer_cq.wait_one(None)?.byte_len, 5);
+/// // In the error state, outstanding receives are flushed.
+/// peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
+/// peer.set_error()?;
+/// assert_eq!(peer_cq.wait_one(None)?.status, WcStatus::WrFlushErr);
+/// peer.reset()?;
+/// assert_eq!(peer.state(), QpState::Reset);
+/// # Ok(())
+/// # }
+/// ```
 pub struct QueuePair {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
@@ -63,25 +94,25 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// Its protection domain.
+    /// Returns the protection domain of the queue pair.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// Where its sends complete.
+    /// Returns the completion queue of sends.
     #[must_use]
     pub fn send_cq(&self) -> &CompletionQueue {
         &self.send_cq
     }
 
-    /// Where its receives complete.
+    /// Returns the completion queue of receives.
     #[must_use]
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.recv_cq
     }
 
-    /// Its service.
+    /// Returns the transport service.
     #[must_use]
     pub fn qp_type(&self) -> QpType {
         self.qp_type
@@ -92,13 +123,14 @@ impl QueuePair {
         End { device: self.pd.device(), handle, qp_type, psn, sgid_index }
     }
 
-    /// The shared receive queue that its messages take from, if it was made with one.
+    /// Returns the shared receive queue, if the queue pair was created with one.
     #[must_use]
     pub fn shared_receive_queue(&self) -> Option<&SharedReceiveQueue> {
         self.srq.as_ref()
     }
 
-    /// The same, without calling whom that woke.
+    /// Changes attributes like [`modify`](Self::modify), but does not call the wakers that became
+    /// ready.
     pub(crate) fn modify_without_wake(
         &self,
         attr: &QpAttr,
@@ -107,30 +139,31 @@ impl QueuePair {
         self.pd.device().inner.backend.modify_qp(self.handle, attr, mask)
     }
 
-    /// Puts it into the error state: all outstanding work completes with `WrFlushErr`.
+    /// Moves the queue pair to the error state. All outstanding work completes with `WrFlushErr`.
     ///
     /// # Errors
-    /// [`ModifyError`]: from RESET there is no way to ERR.
+    /// Fails with [`ModifyError`] if the state is RESET.
     pub fn set_error(&self) -> Result<(), ModifyError> {
         self.modify(&QpAttr { qp_state: QpState::Err, ..QpAttr::default() }, QpAttrMask::STATE)
     }
 
-    /// Puts it back into RESET, from where it can be connected anew. Outstanding work completes
-    /// nowhere.
+    /// Moves the queue pair back to RESET, from where it can be connected again. Outstanding work
+    /// creates no completions.
     ///
     /// # Errors
-    /// [`ModifyError`].
+    /// Fails with [`ModifyError`] if the device cannot change the queue pair.
     pub fn reset(&self) -> Result<(), ModifyError> {
         self.modify(&QpAttr { qp_state: QpState::Reset, ..QpAttr::default() }, QpAttrMask::STATE)
     }
 
-    /// Posts one send work request, and sends on this thread what can be sent (`ibv_post_send`).
+    /// Posts one send work request (`ibv_post_send`). This thread also sends the packets that the
+    /// congestion window allows.
     ///
-    /// What becomes of it tells its completion, if it is [signaled](SendRequest::signaled), or the
-    /// queue pair was made with [`signal_all`](QueuePairBuilder::signal_all), or it fails.
+    /// The request creates a completion if it is [signaled](SendRequest::signaled), if the queue
+    /// pair was created with [`signal_all`](QueuePairBuilder::signal_all), or if the request fails.
     ///
     /// # Errors
-    /// [`PostError`]: nothing was posted.
+    /// Fails with [`PostError`]. The request is not posted then.
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
         request.check_device(device)?;
@@ -139,10 +172,28 @@ impl QueuePair {
         result.map_err(|(_, error)| error)
     }
 
-    /// Posts several, in order; cheaper than one by one, since their packets share system calls.
+    /// Posts several send work requests, in order. A batch is cheaper than single posts, because
+    /// its packets share system calls.
+    ///
+    /// ```
+    /// use urxe::{BatchError, Data, PostError, SendRequest, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+    /// let qp = pd.queue_pair(&cq).create()?;
+    /// // The queue pair is not connected yet.
+    /// let requests = [SendRequest::send(Data::EMPTY), SendRequest::send(Data::EMPTY)];
+    /// let refused: BatchError = qp.post_send_batch(&requests).unwrap_err();
+    /// assert_eq!(refused.index, 0);
+    /// assert!(matches!(refused.error, PostError::State { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`BatchError`]: those before the one it names were posted.
+    /// Fails with [`BatchError`], which names the first refused request. All earlier requests were
+    /// posted.
     pub fn post_send_batch(&self, requests: &[SendRequest<'_>]) -> Result<(), BatchError> {
         let device = self.pd.device();
         let empty = SendRequest::EMPTY;
@@ -170,7 +221,7 @@ impl QueuePair {
     /// Posts one receive work request (`ibv_post_recv`).
     ///
     /// # Errors
-    /// [`PostError`]: nothing was posted.
+    /// Fails with [`PostError`]. The request is not posted then.
     pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
         let result = device.inner.backend.post_recv(self.handle, &[request.as_core()]);
@@ -178,10 +229,11 @@ impl QueuePair {
         result.map_err(|(_, error)| error)
     }
 
-    /// Posts several, in order.
+    /// Posts several receive work requests, in order.
     ///
     /// # Errors
-    /// [`BatchError`]: those before the one it names were posted.
+    /// Fails with [`BatchError`], which names the first refused request. All earlier requests were
+    /// posted.
     pub fn post_recv_batch(&self, requests: &[RecvRequest<'_>]) -> Result<(), BatchError> {
         let device = self.pd.device();
         let result = post_recv_batch(requests, |requests| {
@@ -192,7 +244,7 @@ impl QueuePair {
     }
 }
 
-/// Hands `requests` to `post` in parts, in order.
+/// Passes `requests` to `post` in chunks of [`BATCH`], in order.
 pub(crate) fn post_recv_batch(
     requests: &[RecvRequest<'_>],
     post: impl Fn(&[CoreRecv<'_>]) -> Result<(), (usize, PostError)>,
@@ -211,7 +263,7 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         self.end().destroy("only its handle destroys it");
         if !self.pd.device().inner.backend.is_inherited() {
-            // Its windows are unbound.
+            // The device unbound the windows of the queue pair.
             self.pd.deregister_orphans();
         }
     }

@@ -1,7 +1,7 @@
-//! Work requests, as they are posted.
+//! Work requests.
 //!
-//! A request borrows the regions and the inline data that it names until it is posted; nothing is
-//! borrowed afterwards. Up to four pieces of memory need no allocation.
+//! A request borrows its regions and its inline data until it is posted. Up to four scatter-gather
+//! entries need no allocation.
 
 use std::marker::PhantomData;
 
@@ -17,17 +17,43 @@ use crate::ah::AddressHandle;
 use crate::device::{Device, DeviceIdentity};
 use crate::memory::{FastRegion, MemoryWindow, RegionSlice};
 
-/// Pieces that are kept without an allocation.
+/// The number of scatter-gather entries that are stored without an allocation.
 const INLINE_SGES: usize = 4;
 
-/// Pieces of registered memory: where data is gathered from or scattered to. Made from one
-/// [`RegionSlice`], an array or a slice of them, or nothing ([`Gather::EMPTY`]: a message of no
-/// bytes).
+/// A list of slices of registered memory, for gathering or scattering data.
+///
+/// The list is made from one [`RegionSlice`], or from an array or a slice of them.
+/// [`Gather::EMPTY`] is the list of a message without data.
+///
+/// ```
+/// use urxe::{Access, ConnectOptions, Gather, RecvRequest, SendRequest};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = urxe::sim::Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+/// # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+/// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// let source = pd.allocate(4096, Access::empty())?;
+/// source.write(0, b"header")?;
+/// source.write(1024, b"payload")?;
+/// let target = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
+/// peer.post_recv(&RecvRequest::new(target.slice(..)?))?;
+/// // One message from two places.
+/// let pieces = Gather::from([source.slice(..6)?, source.slice(1024..1031)?]);
+/// qp.post_send(&SendRequest::send(pieces))?;
+/// peer_cq.wait_one(None)?;
+/// assert_eq!(target.read_vec(0, 13)?, b"headerpayload");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Gather<'a> {
     inline: [Sge; INLINE_SGES],
     count: usize,
-    /// All of them, if they are not inline.
+    /// All entries, if there are more than [`INLINE_SGES`].
     heap: Vec<Sge>,
     regions: PhantomData<RegionSlice<'a>>,
 }
@@ -35,7 +61,7 @@ pub struct Gather<'a> {
 const NO_SGE: Sge = Sge { addr: 0, length: 0, lkey: urxe_wire::Lkey(0) };
 
 impl Gather<'_> {
-    /// No piece.
+    /// The empty list.
     pub const EMPTY: Gather<'static> =
         Gather { inline: [NO_SGE; INLINE_SGES], count: 0, heap: Vec::new(), regions: PhantomData };
 
@@ -76,22 +102,35 @@ impl<'a, const N: usize> From<[RegionSlice<'a>; N]> for Gather<'a> {
     }
 }
 
-/// What a SEND or WRITE carries: registered memory, or bytes that are copied when the request is
+/// The data of a SEND or WRITE: registered memory, or bytes that are copied when the request is
 /// posted.
+///
+/// ```
+/// use urxe::{Access, Data, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+/// let region = pd.allocate(4096, Access::empty())?;
+/// assert!(matches!(Data::from(region.slice(..)?), Data::Registered(_)));
+/// assert!(matches!(Data::inline(b"copied"), Data::Inline(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub enum Data<'a> {
-    /// Pieces of regions, read when packets are made: keep them as they are until the request has
-    /// completed.
+    /// Slices of regions. The device reads them when it builds packets, so the program must not
+    /// change them until the request has completed.
     Registered(Gather<'a>),
-    /// Bytes that need no registration (`IBV_SEND_INLINE`); as many as the queue pair was made for.
+    /// Bytes that need no registration (`IBV_SEND_INLINE`), up to the limit of the queue pair
+    /// ([`QueuePairBuilder::max_inline_data`](crate::QueuePairBuilder::max_inline_data)).
     Inline([&'a [u8]; 1]),
 }
 
 impl<'a> Data<'a> {
-    /// A message of no bytes.
+    /// The data of a message without bytes.
     pub const EMPTY: Data<'static> = Data::Registered(Gather::EMPTY);
 
-    /// Bytes that are copied when the request is posted.
+    /// Returns data that is copied when the request is posted.
     #[must_use]
     pub const fn inline(bytes: &'a [u8]) -> Self {
         Self::Inline([bytes])
@@ -104,13 +143,38 @@ impl<'a, T: Into<Gather<'a>>> From<T> for Data<'a> {
     }
 }
 
-/// A send work request (`struct ibv_send_wr`): what to do, with which data, and how.
+/// A send work request (`struct ibv_send_wr`): an operation, its data and its flags.
 ///
-/// ```no_run
-/// # fn example(qp: urxe::QueuePair, region: urxe::MemoryRegion, there: urxe::RemoteRegion) -> Result<(), Box<dyn std::error::Error>> {
-/// use urxe::SendRequest;
+/// ```
+/// use urxe::{Access, ConnectOptions, SendRequest, WcOpcode};
 ///
-/// qp.post_send(&SendRequest::write(region.slice(..4096)?, there).wr_id(7).signaled())?;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = urxe::sim::Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+/// # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+/// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// let source = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+/// let rights = Access::LOCAL_WRITE | remote;
+/// let target = peer_pd.allocate(4096, rights)?;
+/// let there = target.remote();
+/// source.write(0, b"request")?;
+/// // WRITE, then READ after the WRITE, then an atomic operation.
+/// qp.post_send(&SendRequest::write(source.slice(..7)?, there).wr_id(1).signaled())?;
+/// qp.post_send(&SendRequest::read(source.slice(8..15)?, there).wr_id(2).signaled())?;
+/// let counter = there.slice(64..72)?;
+/// let old = source.slice(16..24)?;
+/// qp.post_send(&SendRequest::fetch_add(old, counter, 5).wr_id(3).fenced().signaled())?;
+/// for (wr_id, opcode) in [(1, WcOpcode::RdmaWrite), (2, WcOpcode::RdmaRead), (3, WcOpcode::FetchAdd)] {
+///     let completion = cq.wait_one(None)?;
+///     assert_eq!((completion.wr_id, completion.opcode), (wr_id, opcode));
+///     assert!(completion.status.is_success());
+/// }
+/// assert_eq!(source.read_vec(8, 7)?, b"request");
+/// assert_eq!(target.load_u64(64)?, 5);
 /// # Ok(())
 /// # }
 /// ```
@@ -120,15 +184,15 @@ pub struct SendRequest<'a> {
     wr_id: u64,
     op: SendOp,
     to: Destination,
-    /// The device of the address handle that `to` names; such a name means another peer on another
-    /// device.
+    /// The device of the address handle in `to`. The same handle number may denote another peer on
+    /// another device.
     ah_device: Option<DeviceIdentity>,
     flags: SendFlags,
     data: Data<'a>,
 }
 
 impl<'a> SendRequest<'a> {
-    /// A SEND of nothing.
+    /// A SEND without data.
     pub(super) const EMPTY: SendRequest<'static> = SendRequest {
         wr_id: 0,
         op: SendOp::Send,
@@ -142,38 +206,41 @@ impl<'a> SendRequest<'a> {
         Self { op, data: data.into(), ..SendRequest::EMPTY }
     }
 
-    /// A message into the peer's next receive.
+    /// Returns a SEND, which fills the next receive of the peer.
     pub fn send(data: impl Into<Data<'a>>) -> Self {
         Self::new(SendOp::Send, data)
     }
 
-    /// A message with four bytes of immediate data, which the peer's completion shows.
+    /// Returns a SEND with four bytes of immediate data, which appear in the completion of the
+    /// peer.
     pub fn send_imm(data: impl Into<Data<'a>>, imm: u32) -> Self {
         Self::new(SendOp::SendImm { imm }, data)
     }
 
-    /// A message that also invalidates one of the peer's keys.
+    /// Returns a SEND that also invalidates one key of the peer.
     pub fn send_invalidate(data: impl Into<Data<'a>>, rkey: Rkey) -> Self {
         Self::new(SendOp::SendInvalidate { rkey }, data)
     }
 
-    /// A write into the peer's memory.
+    /// Returns a WRITE into memory of the peer.
     pub fn write(data: impl Into<Data<'a>>, remote: impl Into<Remote>) -> Self {
         Self::new(SendOp::Write { remote: remote.into() }, data)
     }
 
-    /// A write that then completes one of the peer's receives, with immediate data.
+    /// Returns a WRITE that also completes one receive of the peer, with four bytes of immediate
+    /// data.
     pub fn write_imm(data: impl Into<Data<'a>>, remote: impl Into<Remote>, imm: u32) -> Self {
         Self::new(SendOp::WriteImm { remote: remote.into(), imm }, data)
     }
 
-    /// A read of the peer's memory, as many bytes as `into` has.
+    /// Returns a READ of memory of the peer. Its length is the length of `into`.
     pub fn read(into: impl Into<Gather<'a>>, remote: impl Into<Remote>) -> Self {
         Self::new(SendOp::Read { remote: remote.into() }, into)
     }
 
-    /// If the peer's 8 bytes are `compare`, `swap` takes their place. What was there arrives in
-    /// `old`, 8 bytes, in the host's byte order.
+    /// Returns an atomic COMPARE AND SWAP of 8 bytes of the peer: if they equal `compare`, they
+    /// become `swap`. The former value is stored in the 8 bytes of `old`, in the byte order of this
+    /// host.
     pub fn compare_swap(
         old: impl Into<Gather<'a>>,
         remote: impl Into<Remote>,
@@ -183,68 +250,79 @@ impl<'a> SendRequest<'a> {
         Self::new(SendOp::CompareSwap { remote: remote.into(), compare, swap }, old)
     }
 
-    /// Adds `add` to the peer's 8 bytes, wrapping. What was there arrives in `old`, 8 bytes, in the
-    /// host's byte order.
+    /// Returns an atomic FETCH AND ADD, which adds `add` to 8 bytes of the peer and wraps. The
+    /// former value is stored in the 8 bytes of `old`, in the byte order of this host.
     pub fn fetch_add(old: impl Into<Gather<'a>>, remote: impl Into<Remote>, add: u64) -> Self {
         Self::new(SendOp::FetchAdd { remote: remote.into(), add }, old)
     }
 
-    /// Sends it as a datagram: to this host, this queue pair there, with its Q_Key. For SENDs of a
-    /// datagram queue pair ([`QpType::Ud`](crate::QpType::Ud)), which have no peer of their own. A
-    /// Q_Key with the highest bit set stands for the sending queue pair's own. The handle is of the
-    /// queue pair's protection domain, or the request is refused.
+    /// Sets the destination of a datagram: a host, a queue pair there and its Q_Key.
+    ///
+    /// Every SEND of a datagram queue pair ([`QpType::Ud`](crate::QpType::Ud)) needs a destination.
+    /// A Q_Key whose highest bit is set stands for the Q_Key of the sending queue pair. The handle
+    /// must belong to the protection domain of the queue pair, otherwise posting fails.
     pub fn to(mut self, ah: &AddressHandle, qpn: Qpn, qkey: QKey) -> Self {
         self.to = Destination::Datagram { ah: ah.core(), qpn, qkey };
         self.ah_device = Some(ah.device().identity());
         self
     }
 
-    /// Sends it as a datagram to a multicast group: to every queue pair that is attached
-    /// ([`attach_mcast`](crate::QueuePair::attach_mcast)) and has this Q_Key.
+    /// Sets the destination of a datagram to a multicast group: all queue pairs that are attached
+    /// ([`attach_mcast`](crate::QueuePair::attach_mcast)) and have this Q_Key.
     pub fn to_group(self, ah: &AddressHandle, qkey: QKey) -> Self {
         self.to(ah, Qpn::MULTICAST, qkey)
     }
 
-    /// Binds a window to part of a region, which was registered with [`Access::MW_BIND`]: of type 2
-    /// for this queue pair's peer, of type 1 for those of all queue pairs in the domain. Nothing is
-    /// sent; requests behind it may tell the peer its [`remote`](MemoryWindow::remote) at once.
+    /// Returns a request that binds a window to part of a region (`IBV_WR_BIND_MW`). The region
+    /// needs [`Access::MW_BIND`].
     ///
-    /// The window's [`rkey`](MemoryWindow::rkey) is the next one from now on, which is nobody's if
-    /// this request fails or is not posted. Another bind can follow all the same.
+    /// A window of type 2 grants access to the peer of this queue pair. A window of type 1 grants
+    /// access to the peers of all queue pairs in the protection domain. The request sends no
+    /// packet. Later requests may send the [`remote`](MemoryWindow::remote) region to the peer at
+    /// once.
+    ///
+    /// The call changes the window's [`rkey`](MemoryWindow::rkey). If the request fails or is not
+    /// posted, the new key gives no access, and the window can be bound again.
     pub fn bind(window: &mut MemoryWindow, part: RegionSlice<'a>, access: Access) -> Self {
         Self::new(SendOp::BindMw(window.bind(&part, access)), Data::EMPTY)
     }
 
-    /// Takes the binding of a type 1 window away, by binding no bytes. One of type 2 refuses that
-    /// with `MwBindErr`: it is [invalidated](Self::invalidate).
+    /// Returns a request that unbinds a type 1 window by binding no bytes. A type 2 window refuses
+    /// this with `MwBindErr` and must be [invalidated](Self::invalidate) instead.
     pub fn unbind(window: &mut MemoryWindow) -> Self {
         Self::new(SendOp::BindMw(window.unbind()), Data::EMPTY)
     }
 
-    /// Makes a fast-registration region valid for what was mapped to it last, under its
-    /// [`rkey`](FastRegion::rkey). Nothing is sent; requests behind it may tell the peer its
-    /// [`remote`](FastRegion::remote) at once.
+    /// Returns a request that registers a fast-registration region (`IB_WR_REG_MR`).
+    ///
+    /// The request makes the memory that was mapped last accessible under the region's
+    /// [`rkey`](FastRegion::rkey). It sends no packet. Later requests may send the
+    /// [`remote`](FastRegion::remote) region to the peer at once.
     pub fn register(region: &FastRegion, access: Access) -> Self {
         Self::new(SendOp::RegMr { key: region.rkey(), access }, Data::EMPTY)
     }
 
-    /// Takes the key of a window or of a fast-registration region away (`IBV_WR_LOCAL_INV`), once
-    /// everything before has completed. Nothing is sent. When it has completed, nothing goes
-    /// through the key any more.
+    /// Returns a request that invalidates the key of a window or a fast-registration region
+    /// (`IBV_WR_LOCAL_INV`).
+    ///
+    /// The request starts when all earlier requests have completed and sends no packet. After its
+    /// completion the key gives no access.
     pub fn invalidate(rkey: Rkey) -> Self {
         Self::new(SendOp::LocalInv { rkey }, Data::EMPTY)
     }
 
-    /// Writes 8 bytes as one (ATOMIC WRITE): who looks at the peer's memory sees all of them or
-    /// none, after everything that was written before. The address is a multiple of 8, and the
-    /// right is that to write.
+    /// Returns an ATOMIC WRITE of 8 bytes. A reader of the peer's memory sees all 8 bytes or none,
+    /// and sees them after all earlier writes. The address must be a multiple of 8, and the region
+    /// must grant [`Access::REMOTE_WRITE`].
     pub fn atomic_write(data: impl Into<Data<'a>>, remote: impl Into<Remote>) -> Self {
         Self::new(SendOp::AtomicWrite { remote: remote.into() }, data)
     }
 
-    /// Completes when everything that was written before to the first `len` bytes there has got as
-    /// far as asked (FLUSH): all of the peer's processors see it, or it survives a power failure.
-    /// Queue pair and region must grant the same by
+    /// Returns a FLUSH, which completes when earlier writes to `len` bytes have reached the given
+    /// placement.
+    ///
+    /// The placement is visibility for all processors of the peer, or persistence over a power
+    /// failure. The queue pair and the region must grant it by
     /// [`Access::FLUSH_GLOBAL`](crate::Access::FLUSH_GLOBAL) or
     /// [`Access::FLUSH_PERSISTENT`](crate::Access::FLUSH_PERSISTENT).
     ///
@@ -276,47 +354,51 @@ impl<'a> SendRequest<'a> {
         Self::new(SendOp::Flush { remote: remote.into(), placement, range }, Data::EMPTY)
     }
 
-    /// The same, of all of the peer's region.
+    /// Returns a FLUSH of the whole region of the peer.
     pub fn flush_region(remote: impl Into<Remote>, placement: PlacementType) -> Self {
         let range = FlushRange::Region;
         Self::new(SendOp::Flush { remote: remote.into(), placement, range }, Data::EMPTY)
     }
 
-    /// What its completion shows. 0 if not given.
+    /// Sets the identifier that the completion returns. The default is 0.
     pub const fn wr_id(mut self, wr_id: u64) -> Self {
         self.wr_id = wr_id;
         self
     }
 
-    /// For this shared receive queue of the peer's XRC domain, by its number there; on an
-    /// [`XrcSend`](crate::QpType::XrcSend) queue pair only, and there always.
+    /// Sets the shared receive queue of the peer's XRC domain, by its number at the peer. Every
+    /// request of an [`XrcSend`](crate::QpType::XrcSend) queue pair needs it; other queue pairs
+    /// refuse it.
     pub const fn to_srq(mut self, srq: SrqId) -> Self {
         self.to = Destination::XrcSrq { srq };
         self.ah_device = None;
         self
     }
 
-    /// Makes a completion when it is done. Without, only a failure makes one. At least one request
-    /// of each full queue must be signaled, or its places are never known to be free.
+    /// Requests a completion. Without this flag, only a failed request creates one.
+    ///
+    /// A program must signal at least one request for each queue length, because only a completion
+    /// frees the entries of earlier requests.
     pub fn signaled(mut self) -> Self {
         self.flags |= SendFlags::SIGNALED;
         self
     }
 
-    /// Wakes a peer that armed its completion queue for solicited completions.
+    /// Sets the solicited flag, which wakes a peer that armed its queue with
+    /// [`ArmKind::Solicited`](crate::ArmKind::Solicited).
     pub fn solicited(mut self) -> Self {
         self.flags |= SendFlags::SOLICITED;
         self
     }
 
-    /// Starts only when all earlier READs, atomics, ATOMIC WRITEs and FLUSHes of this queue pair
-    /// have completed.
+    /// Starts the request only when all earlier READs, atomics, ATOMIC WRITEs and FLUSHes of this
+    /// queue pair have completed (`IBV_SEND_FENCE`).
     pub fn fenced(mut self) -> Self {
         self.flags |= SendFlags::FENCE;
         self
     }
 
-    /// Refuses a message over an address handle of another device than the queue pair's.
+    /// Fails if the address handle of the request belongs to another device.
     pub(super) fn check_device(&self, device: &Device) -> Result<(), PostError> {
         match self.ah_device.is_none_or(|of| of == device.identity()) {
             true => Ok(()),
@@ -341,7 +423,24 @@ impl<'a> SendRequest<'a> {
     }
 }
 
-/// A receive work request (`struct ibv_recv_wr`): where a message goes.
+/// A receive work request (`struct ibv_recv_wr`): the memory for one message.
+///
+/// ```
+/// use urxe::{Access, RecvRequest, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+/// let pd = device.alloc_pd()?;
+/// let srq = pd.shared_receive_queue(8).create()?;
+/// let buffers = pd.allocate(4 * 1024, Access::LOCAL_WRITE)?;
+/// for nr in 0..4 {
+///     let buffer = buffers.slice(nr * 1024..(nr + 1) * 1024)?;
+///     srq.post_recv(&RecvRequest::new(buffer).wr_id(nr as u64))?;
+/// }
+/// assert_eq!(srq.len(), 4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is posted"]
 pub struct RecvRequest<'a> {
@@ -350,12 +449,12 @@ pub struct RecvRequest<'a> {
 }
 
 impl<'a> RecvRequest<'a> {
-    /// A receive into these pieces, which need `LOCAL_WRITE`.
+    /// Returns a receive into these slices, whose regions need `LOCAL_WRITE`.
     pub fn new(into: impl Into<Gather<'a>>) -> Self {
         Self { wr_id: 0, into: into.into() }
     }
 
-    /// What its completion shows. 0 if not given.
+    /// Sets the identifier that the completion returns. The default is 0.
     pub const fn wr_id(mut self, wr_id: u64) -> Self {
         self.wr_id = wr_id;
         self

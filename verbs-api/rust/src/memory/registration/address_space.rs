@@ -1,11 +1,12 @@
-//! The whole address space as one region: an implicit on-demand region (`ibv_reg_mr` of address 0
-//! and length `SIZE_MAX`), and, without rights for peers, what a kernel module knows as
-//! `pd->local_dma_lkey`.
+//! The whole address space as one region.
 //!
-//! The key alone reaches nothing: a part of it is named by [`AddressSpace::slice`], whose caller
-//! answers for the bytes. That is why the key without rights for peers can be had safely, and why
-//! [`import_region`](ProtectionDomain::import_region), whose regions have safe slices, does not
-//! find it.
+//! With access rights for peers, this is an implicit on-demand region (`ibv_reg_mr` of address 0
+//! and length `SIZE_MAX`). Without such rights, it is the `pd->local_dma_lkey` of kernel modules.
+//!
+//! The key alone gives no access to memory. A work request names memory by [`AddressSpace::slice`],
+//! whose caller makes the safety promises. Therefore a key without rights for peers is safe to
+//! create. For the same reason [`import_region`](ProtectionDomain::import_region), whose regions
+//! have safe slices, does not return this region.
 
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
@@ -17,13 +18,14 @@ use urxe_wire::{Lkey, Rkey};
 use super::super::{RegionSlice, RemoteRegion};
 use crate::pd::ProtectionDomain;
 
-/// The whole address space of the process under one key, made by
-/// [`ProtectionDomain::local_dma_key`] or
-/// [`register_everything`](ProtectionDomain::register_everything). Dropping it takes the key away
-/// and waits for accesses in progress.
+/// The whole address space of the process under one key.
 ///
-/// Its pages need not be there ([`Access::ON_DEMAND`]): bytes move by system calls, at more than a
-/// microsecond each, and what is not mapped is a protection error.
+/// Made by [`ProtectionDomain::local_dma_key`] or
+/// [`register_everything`](ProtectionDomain::register_everything). Dropping the value invalidates
+/// the key and waits for accesses in progress.
+///
+/// Pages need not be mapped ([`Access::ON_DEMAND`]): the device copies by system calls, which take
+/// more than a microsecond each. An access to an unmapped page fails with a protection error.
 ///
 /// ```
 /// # use std::cell::UnsafeCell;
@@ -57,89 +59,115 @@ pub struct AddressSpace {
 }
 
 impl ProtectionDomain {
-    /// A key for everything that this process has, for the own work requests alone
-    /// (`local_dma_lkey` of a kernel's `struct ib_pd`): messages go from and to memory that was
-    /// never registered.
+    /// Returns a key for the whole address space of the process, for requests of the owner only
+    /// (`local_dma_lkey` of `struct ib_pd` in the kernel). Messages can then use memory without a
+    /// registration of its own.
     ///
     /// # Errors
-    /// [`RegMrError::TooMany`].
+    /// Fails with [`RegMrError::TooMany`] if the device has no free region.
     pub fn local_dma_key(&self) -> Result<AddressSpace, RegMrError> {
-        // SAFETY: no peer can use it, and own work requests name parts of it only as
-        // `AddressSpace::slice` lets them, whose callers promise of each part what is asked for
-        // here of all.
+        // SAFETY: no peer can use the key. Requests of the owner name memory only by
+        // `AddressSpace::slice`, whose caller makes the required promises for each slice.
         unsafe { AddressSpace::new(self, Access::LOCAL_WRITE) }
     }
 
-    /// Registers everything that this process has, whatever is mapped when it is used (an implicit
-    /// on-demand region). Peers name it by the process's own addresses. [`Access::ON_DEMAND`] goes
-    /// without saying.
+    /// Registers the whole address space of the process: all memory that is mapped when it is
+    /// accessed (an implicit on-demand region). Peers use the addresses of this process.
+    /// [`Access::ON_DEMAND`] is implied.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use urxe::{Access, ConnectOptions, SendRequest};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fabric = urxe::sim::Fabric::new(1);
+    /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+    /// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+    /// # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+    /// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+    /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+    /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// let message = Box::new(*b"hello");
+    /// // SAFETY: the only peer reads the message, which stays allocated and unchanged.
+    /// let all = unsafe { peer_pd.register_everything(Access::REMOTE_READ) }?;
+    /// let there = all.remote(NonNull::from(message.as_ref()).cast(), 5);
+    /// let copy = pd.allocate(64, Access::LOCAL_WRITE)?;
+    /// qp.post_send(&SendRequest::read(copy.slice(..5)?, there).signaled())?;
+    /// assert!(cq.wait_one(None)?.status.is_success());
+    /// assert_eq!(copy.read_vec(0, 5)?, b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`RegMrError`]: rights that do not go together, or that a whole address space cannot have;
-    /// too many regions.
+    /// Fails with [`RegMrError`] in these cases:
+    /// * The access rights are inconsistent, or a whole address space cannot have them.
+    /// * The device has no free region.
     ///
     /// # Safety
-    /// With a right for peers, whoever has the key can read any byte of the process, or overwrite
-    /// any, at any time until the returned value was dropped (for ever if it is leaked): the caller
-    /// answers for it that they touch only what [`register`](Self::register) asks for.
+    /// With a right for peers, each holder of the key can read or overwrite any byte of the
+    /// process, until the returned value is dropped, or forever if the value is leaked. The caller
+    /// promises that they access only memory for which the promises of [`register`](Self::register)
+    /// hold.
     pub unsafe fn register_everything(&self, access: Access) -> Result<AddressSpace, RegMrError> {
-        // SAFETY: the caller's promise, and those of `AddressSpace::slice`.
+        // SAFETY: the caller makes the required promises, and so do the callers of
+        // `AddressSpace::slice`.
         unsafe { AddressSpace::new(self, access) }
     }
 }
 
 impl AddressSpace {
     /// # Safety
-    /// Nothing reaches what the key stands for but as [`ProtectionDomain::register`] asks for.
+    /// Each access through the key must respect the promises of [`ProtectionDomain::register`].
     unsafe fn new(pd: &ProtectionDomain, access: Access) -> Result<Self, RegMrError> {
         let (memory, access) = (pd.device().core().memory(), access | Access::ON_DEMAND);
-        // SAFETY: the caller's promise. Pages may be missing, as on-demand regions' may.
+        // SAFETY: the caller makes the required promises. Pages may be missing, because the region
+        // is on demand.
         let mr = unsafe { memory.register(pd.memory_id(), null_mut(), usize::MAX, 0, access) }?;
         Ok(Self { pd: pd.clone(), mr })
     }
 
-    /// Its protection domain.
+    /// Returns the protection domain of the key.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// What it grants.
+    /// Returns the access rights.
     #[must_use]
     pub fn access(&self) -> Access {
         self.mr.access
     }
 
-    /// The owner's key.
+    /// Returns the local key.
     #[must_use]
     pub fn lkey(&self) -> Lkey {
         self.mr.lkey
     }
 
-    /// The peers' key.
+    /// Returns the remote key.
     #[must_use]
     pub fn rkey(&self) -> Rkey {
         self.mr.rkey
     }
 
-    /// What a peer needs to reach `len` bytes at an address of this process: it, the length, the
-    /// key.
+    /// Returns the address, length and key that a peer needs to reach `len` bytes at `addr`.
     #[must_use]
     pub fn remote(&self, addr: NonNull<u8>, len: u64) -> RemoteRegion {
         RemoteRegion { addr: addr.as_ptr().expose_provenance() as u64, len, rkey: self.mr.rkey }
     }
 
-    /// `len` bytes at `addr`, for a work request.
+    /// Returns a slice of `len` bytes at `addr`, for a work request.
     ///
     /// # Safety
-    /// From when a request with it is posted until that has completed, or its queue pair or this
-    /// value was dropped:
-    /// * What is at `[addr, addr + len)`, if anything is mapped there, is not freed, and is nobody
-    ///   else's memory by then.
-    /// * A request that takes bytes from there (SEND, WRITE): no `&mut` to any of them is used.
-    /// * One that places bytes there (a receive, a READ, an atomic operation's result): neither
-    ///   `&mut` nor `&` is, except to atomics or inside an `UnsafeCell` whose users expect it; and
-    ///   no value lives there for which some bytes are invalid.
+    /// The caller promises the following, from the posting of a request with the slice until the
+    /// request has completed, or its queue pair or this value is dropped:
+    /// * The memory at `[addr, addr + len)`, if it is mapped, is not freed and has no new owner.
+    /// * For a request that reads the memory (SEND, WRITE): no `&mut` to the memory is used.
+    /// * For a request that writes the memory (a receive, a READ, the result of an atomic
+    ///   operation): neither `&mut` nor `&` to the memory is used, except to atomics or inside an
+    ///   `UnsafeCell` whose users expect this. The memory holds no value for which some bytes are
+    ///   invalid.
     #[must_use]
     pub unsafe fn slice(&self, addr: NonNull<u8>, len: u32) -> RegionSlice<'_> {
         let addr = addr.as_ptr().expose_provenance() as u64;
