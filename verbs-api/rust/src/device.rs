@@ -1,4 +1,4 @@
-//! Devices: which there are, opening one, what it can do.
+//! Devices: the configured devices, opening a device, its attributes and counters.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -28,16 +28,17 @@ use crate::domain::DomainRegistry;
 use crate::waker_list::{ReadyWakers, WakerList};
 
 urxe_stack::errors! {
-    /// Why a device was not opened.
+    /// The reason why a device was not opened.
     #[derive(Debug, thiserror::Error)]
     pub enum OpenError {
         #[error("not a device name: {0}")]
         Name(#[source] ParseError) = EINVAL,
-        /// The list of devices, or the name is not in it.
+        /// The list of devices cannot be read, has no device of this name, or names a missing
+        /// interface.
         #[error(transparent)] Link(#[from] LinkError),
-        /// Its sockets, its thread.
+        /// The sockets or the background thread cannot be created.
         #[error(transparent)] Engine(#[from] OpenEngineError),
-        #[error("cannot make the capture {}: {error}", path.display())]
+        #[error("cannot create the capture {}: {error}", path.display())]
         Capture {
             path: PathBuf,
             #[source] error: std::io::Error,
@@ -45,20 +46,37 @@ urxe_stack::errors! {
     }
 }
 
-/// One device that could be opened: an entry of [`devices`].
+/// A configured device: an entry of [`devices`].
+///
+/// ```
+/// use urxe::{DeviceInfo, ResolvedLink, Source};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// for listed in urxe::devices()? {
+///     let listed: DeviceInfo = listed;
+///     match listed.source() {
+///         Source::Address(address) => println!("{}: address {address}", listed.name()),
+///         Source::Interface(interface) => println!("{}: interface {interface}", listed.name()),
+///     }
+///     let link: ResolvedLink = listed.resolve()?;
+///     println!("path MTU {}, GIDs {:?}", link.path_mtu, link.gids);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     spec: LinkSpec,
 }
 
 impl DeviceInfo {
-    /// Its name, as `rxe0`.
+    /// Returns the name of the device, for example `rxe0`.
     #[must_use]
     pub fn name(&self) -> &str {
         self.spec.name.as_str()
     }
 
-    /// What it is made from: an address or a network interface.
+    /// Returns the address or network interface of the device.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.spec.source
@@ -68,18 +86,18 @@ impl DeviceInfo {
         &self.spec
     }
 
-    /// Its addresses, GIDs and MTU on this machine now.
+    /// Returns the current addresses, GIDs and MTU of the device.
     ///
     /// # Errors
-    /// [`LinkError`] if the machine has no such address or interface.
+    /// Fails with [`LinkError`] if the machine has no such address or interface.
     pub fn resolve(&self) -> Result<ResolvedLink, LinkError> {
         link::resolve(&self.spec)
     }
 
-    /// Opens it.
+    /// Opens the device with default options.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// Fails with [`OpenError`].
     pub fn open(&self) -> Result<Device, OpenError> {
         Device::builder().open_link(&self.spec)
     }
@@ -91,17 +109,37 @@ impl fmt::Display for DeviceInfo {
     }
 }
 
-/// The devices of this process (`ibv_get_device_list`): from the environment variable
-/// `URXE_DEVICES` (`rxe0=10.0.0.1,rxe1=eth0`), else from the user's list (`urxe link`), else one,
-/// `rxe0` on 127.0.0.1.
+/// Returns the configured devices (`ibv_get_device_list`).
+///
+/// The first of these sources is used:
+/// 1. the environment variable `URXE_DEVICES`, for example `rxe0=10.0.0.1,rxe1=eth0`;
+/// 2. the list of the user (`urxe link`);
+/// 3. one device, `rxe0` on 127.0.0.1.
 ///
 /// # Errors
-/// [`LinkError`] if the list cannot be read or has a mistake.
+/// Fails with [`LinkError`] if the list cannot be read or has a syntax error.
 pub fn devices() -> Result<Vec<DeviceInfo>, LinkError> {
     Ok(link::configured()?.links.into_iter().map(|spec| DeviceInfo { spec }).collect())
 }
 
-/// Options of a device over UDP; made by [`Device::builder`].
+/// The options of a device over UDP, made by [`Device::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// use urxe::{Counter, Device, IcrcPolicy, Limits};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::builder()
+///     .limits(Limits { max_qp: 1000, ..Limits::default() })
+///     .icrc_policy(IcrcPolicy::Strict)
+///     .early_timeout_min(Duration::from_millis(100))
+///     .gso(false)
+///     .open_address([127, 49, 10, 20])?;
+/// assert_eq!(device.query().limits.max_qp, 1000);
+/// assert_eq!(device.counter(Counter::DropSimulated), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct DeviceBuilder {
     config: EngineConfig,
@@ -110,121 +148,133 @@ pub struct DeviceBuilder {
 }
 
 impl DeviceBuilder {
-    /// Bytes of receive buffer to ask the system for. By default as much as is useful and granted.
+    /// Sets the number of bytes of receive buffer to request from the system. By default the
+    /// builder requests a useful size and accepts the size that the system grants.
     #[must_use]
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.config.receive_buffer = Some(bytes);
         self
     }
 
-    /// How received ICRCs are checked. By default [`IcrcPolicy::Solve`].
+    /// Sets how received ICRCs are checked. The default is [`IcrcPolicy::Solve`].
     #[must_use]
     pub fn icrc_policy(mut self, policy: IcrcPolicy) -> Self {
         self.config.icrc_policy = policy;
         self
     }
 
-    /// Whether to send several packets in one call where the kernel can (UDP GSO). By default yes.
+    /// Sets whether several packets are sent by one system call if the kernel can (UDP GSO). The
+    /// default is `true`.
     #[must_use]
     pub fn gso(mut self, on: bool) -> Self {
         self.config.gso = on;
         self
     }
 
-    /// Whether to receive merged datagrams where the kernel can (UDP GRO). By default yes.
+    /// Sets whether merged datagrams are received if the kernel can (UDP GRO). The default is
+    /// `true`.
     #[must_use]
     pub fn gro(mut self, on: bool) -> Self {
         self.config.gro = on;
         self
     }
 
-    /// Where keys, queue pair numbers and first PSNs come from. By default of the operating system,
-    /// so that nobody can guess them; with a known seed, anybody who reaches the port can.
+    /// Sets the seed of keys, queue pair numbers and first PSNs. By default they follow from random
+    /// numbers of the operating system and cannot be guessed. If the seed is known, every host that
+    /// reaches the port can guess them.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = Some(seed);
         self
     }
 
-    /// What the device shall be able to do. By default what `rdma_rxe` can.
+    /// Sets the limits of the device. The defaults are those of `rdma_rxe`.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.config.limits = limits;
         self
     }
 
-    /// How likely it is that a packet which has arrived is lost before the device sees it: a bad
-    /// link, simulated over real sockets. What was lost counts as [`Counter::DropSimulated`]; which
-    /// packets those are follows from the [`seed`](Self::seed). By default none is. More faults:
-    /// [`faults`](Self::faults); better simulations: [`sim`](crate::sim).
+    /// Sets the probability that the device loses a received packet, to simulate a bad link over
+    /// real sockets. The default is 0.
+    ///
+    /// [`Counter::DropSimulated`] counts the lost packets. The [`seed`](Self::seed) determines
+    /// which packets are lost. See [`faults`](Self::faults) for other faults and
+    /// [`sim`](crate::sim) for whole simulated networks.
     #[must_use]
     pub fn loss(mut self, chance: Probability) -> Self {
         self.config.faults.link.loss = chance;
         self
     }
 
-    /// What happens to packets that have arrived before the device sees them: a bad network,
-    /// simulated over real sockets.
+    /// Sets the faults of received packets, to simulate a bad network over real sockets.
     ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let faults = "loss=1%,reorder=0.5%,late=200us,duplicate=0.1%,delay=50us,seed=7".parse()?;
-    /// let device = urxe::Device::builder().faults(faults).open("rxe0")?;
-    /// # Ok(()) }
     /// ```
-    /// The decisions follow from the faults' seed, else from the device's, and from a packet's
-    /// number since the device was opened.
+    /// use urxe::{Device, FaultError, FaultSpec};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = "loss=1%,reorder=0.5%,late=200us,duplicate=0.1%,delay=50us,seed=7";
+    /// let faults: FaultSpec = text.parse()?;
+    /// let device = Device::builder().faults(faults).open_address([127, 49, 10, 21])?;
+    /// assert!(matches!("loss=1".parse::<FaultSpec>(), Err(FaultError::Value { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The decisions follow from the seed of the faults, or else of the device, and from the number
+    /// of packets since the device was opened.
     #[must_use]
     pub fn faults(mut self, faults: FaultSpec) -> Self {
         self.config.faults = faults;
         self
     }
 
-    /// No packet is sent again earlier than this while its acknowledgement may still come, whatever
-    /// round trips were measured; the queue pair's own timeout
-    /// ([`ConnectOptions::timeout`](crate::ConnectOptions::timeout)) stands beside it. By default
-    /// 40 ms. More suits a peer that may stall: an emulated machine, a process in a debugger.
+    /// Sets the minimum of the early timeout, which retransmits a packet after an estimated
+    /// round-trip time. The timeout of the queue pair
+    /// ([`ConnectOptions::timeout`](crate::ConnectOptions::timeout)) applies in addition. The
+    /// default is 40 ms. A higher value suits a peer that may stall, such as an emulated machine or
+    /// a process in a debugger.
     #[must_use]
     pub fn early_timeout_min(mut self, least: Duration) -> Self {
         self.config.early_timeout_min = least;
         self
     }
 
-    /// Whether packets of reliable connections say that their sender heeds congestion (ECT(0) in
-    /// the IP header), so that routers mark them before they drop any. By default they do; a
-    /// network that cannot stand it is rare. Marks that come anyhow are told to the peer, and what
-    /// peers tell is obeyed, in any case.
+    /// Sets whether packets of reliable connections are ECN-capable (ECT(0) in the IP header), so
+    /// that routers mark them instead of dropping them. The default is `true`. Disable ECN only for
+    /// a network that drops such packets. The device always reports received marks to the peer and
+    /// always reacts to reports of the peer.
     #[must_use]
     pub fn ecn(mut self, ecn: bool) -> Self {
         self.config.ecn = ecn;
         self
     }
 
-    /// Whether packets to devices of this process that were opened with it as well (and to itself)
-    /// go to them directly, over no socket: some times as fast. By default they do. Captures,
-    /// counters and what the verbs tell are the same; but tcpdump, netem or a firewall on the
-    /// interface meet such packets only if this is off.
+    /// Sets whether packets to other devices of this process bypass the sockets, which is several
+    /// times faster. Both devices must have this option, and a device also sends to itself this
+    /// way. The default is `true`. Captures and counters are the same. Tools such as tcpdump, netem
+    /// and firewalls see these packets only if the option is off.
     #[must_use]
     pub fn direct(mut self, on: bool) -> Self {
         self.config.direct = on;
         self
     }
 
-    /// Whether bytes of registered memory move by system calls instead of instructions, for a
-    /// microsecond and a half more each: what a program has unmapped while it was registered is
-    /// then a protection error of whoever reaches for it, and not the end of the process. By
-    /// default only [on-demand](crate::Access::ON_DEMAND) regions and files that may shrink are
-    /// treated so. Helps to find such mistakes in programs that register memory of their own
-    /// ([`ProtectionDomain::register`](crate::ProtectionDomain::register)); atomic operations stay
-    /// instructions.
+    /// Sets whether the device copies registered memory by system calls, which takes about 1.5 µs
+    /// more for each copy.
+    ///
+    /// An access to memory that the program unmapped then fails with a protection error instead of
+    /// ending the process. This helps to find such errors in programs that register their own
+    /// memory ([`ProtectionDomain::register`](crate::ProtectionDomain::register)). By default only
+    /// [on-demand](crate::Access::ON_DEMAND) regions and files that may shrink are copied this way.
+    /// Atomic operations remain instructions.
     #[must_use]
     pub fn checked_copies(mut self, on: bool) -> Self {
         self.config.copies = if on { CopyMode::Checked } else { CopyMode::Direct };
         self
     }
 
-    /// Records every packet in this file (feature `capture`), as pcapng with whole frames; replaces
-    /// what the file held.
+    /// Captures all packets in a pcapng file (feature `capture`). An existing file is overwritten.
     #[cfg(feature = "capture")]
     #[must_use]
     pub fn capture(mut self, path: impl AsRef<Path>) -> Self {
@@ -232,7 +282,21 @@ impl DeviceBuilder {
         self
     }
 
-    /// Records every packet in a tap (feature `capture`), which other devices may share.
+    /// Captures all packets by a tap (feature `capture`), which several devices may share.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use urxe::{Device, Tap};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // A real program passes a file, or calls `Tap::create`.
+    /// let tap = Arc::new(Tap::new(std::io::sink()));
+    /// let device = Device::builder().tap(Arc::clone(&tap)).open_address([127, 49, 10, 22])?;
+    /// # drop(device);
+    /// println!("{} packets", tap.packets());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "capture")]
     #[must_use]
     pub fn tap(mut self, tap: Arc<Tap>) -> Self {
@@ -240,10 +304,10 @@ impl DeviceBuilder {
         self
     }
 
-    /// Opens the device of that name among [`devices`].
+    /// Opens the configured device with this name; see [`devices`].
     ///
     /// # Errors
-    /// [`OpenError`]; it names what there is.
+    /// Fails with [`OpenError`], which lists the configured devices.
     pub fn open(self, name: &str) -> Result<Device, OpenError> {
         let name: LinkName = name.parse().map_err(OpenError::Name)?;
         let configured = link::configured()?;
@@ -251,20 +315,21 @@ impl DeviceBuilder {
         self.open_link(&spec)
     }
 
-    /// Opens a device of its own, in no list, on one address of this machine. Every address of
-    /// 127/8 is one.
+    /// Opens a device that is not in the list of configured devices, on one address of this
+    /// machine. All addresses in 127/8 belong to the machine.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// Fails with [`OpenError`].
     pub fn open_address(self, address: impl Into<IpAddr>) -> Result<Device, OpenError> {
         let name = LinkSpec::built_in().name;
         self.open_link(&LinkSpec { name, source: Source::Address(address.into()) })
     }
 
-    /// Opens a device of its own, in no list, with all addresses of a network interface.
+    /// Opens a device that is not in the list of configured devices, with all addresses of a
+    /// network interface.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// Fails with [`OpenError`].
     pub fn open_interface(self, interface: &str) -> Result<Device, OpenError> {
         let name = LinkSpec::built_in().name;
         self.open_link(&LinkSpec { name, source: Source::Interface(interface.to_owned()) })
@@ -272,13 +337,25 @@ impl DeviceBuilder {
 
     /// Opens the device of a link.
     ///
+    /// ```
+    /// use urxe::{Device, LinkSpec, Source};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let spec: LinkSpec = "rxe7=127.49.10.23".parse()?;
+    /// assert_eq!(spec.source, Source::Address([127, 49, 10, 23].into()));
+    /// let device = Device::builder().open_link(&spec)?;
+    /// assert_eq!(device.name(), "rxe7");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`OpenError`].
+    /// Fails with [`OpenError`].
     pub fn open_link(self, spec: &LinkSpec) -> Result<Device, OpenError> {
         self.open_within(spec, Service::new())
     }
 
-    /// Opens the device of a link, whose connections are those of `service`.
+    /// Opens the device of a link, with `service` as its connection service.
     pub(crate) fn open_within(
         mut self,
         spec: &LinkSpec,
@@ -319,7 +396,7 @@ impl DeviceBuilder {
     }
 }
 
-/// What a device is, apart from what it does.
+/// The name and the link of a device.
 #[derive(Debug)]
 pub(crate) struct DeviceDescription {
     pub name: String,
@@ -327,38 +404,57 @@ pub(crate) struct DeviceDescription {
     pub link: Option<ResolvedLink>,
 }
 
-/// An open device (`struct ibv_context`). Cheap to clone; it closes when the last clone and the
-/// last object made from it are gone, in whatever order.
+/// An open device (`struct ibv_context`).
 ///
-/// ServiceDevices UDP it has one socket for each of its addresses and one background thread, which serves
-/// peers' one-sided operations while the program does something else.
+/// Cloning is cheap. The device is closed when the last clone and the last object of it are
+/// dropped, in any order. A device over UDP has one socket for each of its addresses. Its
+/// background thread serves one-sided operations of peers while the program is busy.
+///
+/// ```
+/// use urxe::{Device, DeviceAttr, Gid, GidEntry, Guid, PathMtu, PortAttr};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::open_address([127, 49, 10, 24])?;
+/// let DeviceAttr { node_guid, limits, port_count } = device.query();
+/// let guid: Guid = node_guid;
+/// println!("{guid}: {port_count} port, up to {} queue pairs", limits.max_qp);
+/// let port: PortAttr = device.query_port();
+/// assert!(port.is_active && port.active_mtu <= PathMtu::Mtu4096);
+/// let GidEntry { gid, .. } = port.gids[usize::from(device.default_gid_index())];
+/// assert_eq!(gid, Gid::from_ip([127, 49, 10, 24].into()));
+/// for (counter, value) in device.counters().filter(|(_, value)| *value > 0) {
+///     println!("{}: {value}", counter.name());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// See [`Device::identity`].
+/// Distinguishes the open devices of this process; see [`Device::identity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceIdentity(usize);
 
 pub(crate) struct Inner {
     pub backend: Backend,
     pub description: DeviceDescription,
-    /// Wakers to be called once no lock is held.
+    /// Wakers to call when the current thread holds no lock.
     pub ready: Arc<ReadyWakers>,
-    /// Who waits for asynchronous events.
+    /// The wakers of threads and tasks that wait for asynchronous events.
     pub events: Arc<WakerList>,
     /// The protection domains that can be imported.
     pub domains: DomainRegistry,
-    /// The connections it is part of; none in a simulated network.
+    /// The connection service, except in a simulated network.
     pub service: Option<Arc<Service>>,
 }
 
 impl Device {
-    /// Opens the device of that name among [`devices`].
+    /// Opens the configured device with this name; see [`devices`].
     ///
     /// # Errors
-    /// [`OpenError`]; it names what there is.
+    /// Fails with [`OpenError`], which lists the configured devices.
     pub fn open(name: &str) -> Result<Self, OpenError> {
         Self::builder().open(name)
     }
@@ -366,24 +462,24 @@ impl Device {
     /// Opens a device on one address of this machine, with default options.
     ///
     /// # Errors
-    /// [`OpenError`]; an address in use is reported with a free one.
+    /// Fails with [`OpenError`]. If the address is in use, the message suggests a free one.
     pub fn open_address(address: impl Into<IpAddr>) -> Result<Self, OpenError> {
         Self::builder().open_address(address)
     }
 
-    /// Options, and then opening.
+    /// Returns the builder of a device.
     #[must_use]
     pub fn builder() -> DeviceBuilder {
         DeviceBuilder::default()
     }
 
-    /// Its name, as `rxe0`.
+    /// Returns the name of the device, for example `rxe0`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.description.name
     }
 
-    /// What it can do and what it is (`ibv_query_device`).
+    /// Returns the attributes of the device (`ibv_query_device`).
     #[must_use]
     pub fn query(&self) -> DeviceAttr {
         DeviceAttr {
@@ -393,17 +489,17 @@ impl Device {
         }
     }
 
-    /// The device's clock, in nanoseconds (`ibv_query_rt_values_ex`): what completions are stamped
-    /// with. ServiceDevices UDP it is the system's monotonic clock, in a simulated network the virtual one.
+    /// Returns the time of the device's clock, in nanoseconds (`ibv_query_rt_values_ex`).
+    /// Completions have timestamps of this clock. It is the monotonic clock of the system, or the
+    /// virtual clock of a simulated network.
     #[must_use]
     pub fn clock_ns(&self) -> u64 {
         self.inner.backend.now().as_ns()
     }
 
-    /// The time of day of a stamp of the device's clock, in nanoseconds since 1970
-    /// (`ibv_wc_read_completion_wallclock_ns`); `None` in a simulated network, whose time is not
-    /// the world's. As exact as the clocks are set: a step of the wall clock since then shifts the
-    /// answer.
+    /// Converts a timestamp of the device's clock to the time of day, in nanoseconds since 1970
+    /// (`ibv_wc_read_completion_wallclock_ns`). Returns `None` in a simulated network. If the time
+    /// of day was set after the timestamp, the result is wrong by the same amount.
     #[must_use]
     pub fn wallclock_ns(&self, timestamp_ns: u64) -> Option<u64> {
         let Backend::Udp(_) = &self.inner.backend else { return None };
@@ -411,7 +507,7 @@ impl Device {
         Some(urxe_stack::sys::clock::wall_ns().saturating_sub(age_ns))
     }
 
-    /// Its one port (`ibv_query_port`, `ibv_query_gid_table`).
+    /// Returns the attributes of the port (`ibv_query_port`, `ibv_query_gid_table`).
     #[must_use]
     pub fn query_port(&self) -> PortAttr {
         PortAttr {
@@ -423,20 +519,21 @@ impl Device {
         }
     }
 
-    /// The link that it was opened for, as it was then; `None` in a simulated network.
+    /// Returns the link of the device as it was when the device was opened. Returns `None` in a
+    /// simulated network.
     #[must_use]
     pub fn link(&self) -> Option<&ResolvedLink> {
         self.inner.description.link.as_ref()
     }
 
-    /// The GID at `index` of the port's table (`ibv_query_gid`), which is zero if its address went.
+    /// Returns the GID at `index` of the port's table (`ibv_query_gid`). The GID of a removed
+    /// address is zero.
     #[must_use]
     pub fn gid(&self, index: u8) -> Option<Gid> {
         self.core().gids().get(usize::from(index)).copied()
     }
 
-    /// The index of the GID that suits most: the first that peers can reach, an IPv4 one if there
-    /// is any.
+    /// Returns the index of the first GID that peers can reach. IPv4 GIDs are preferred.
     #[must_use]
     pub fn default_gid_index(&self) -> u8 {
         let gids = self.inner.backend.gids();
@@ -445,13 +542,13 @@ impl Device {
         u8::try_from(index).unwrap_or(0)
     }
 
-    /// Every counter with its value now: the fifteen of `rdma_rxe` first, then one for each reason
-    /// to drop a packet.
+    /// Returns all counters with their current values: the fifteen counters of `rdma_rxe`, then one
+    /// counter for each reason to drop a packet, and others.
     pub fn counters(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         self.core().counters().snapshot()
     }
 
-    /// One counter's value now.
+    /// Returns the current value of a counter.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.core().counters().value(counter)
@@ -461,8 +558,8 @@ impl Device {
         self.inner.backend.core()
     }
 
-    /// Destroys an object whose last handle goes, which `kept` says cannot fail. Leaves alone what
-    /// a child inherited by `fork`.
+    /// Destroys an object whose last handle is dropped. `kept` is the reason why this cannot fail.
+    /// In a forked child, this function does nothing.
     pub(crate) fn destroy<E: fmt::Debug + PartialEq>(
         &self,
         kept: &str,
@@ -474,7 +571,8 @@ impl Device {
         }
     }
 
-    /// Calls whom the last call woke. Not under any lock: a waker may do anything.
+    /// Calls the wakers that became ready. The caller must hold no lock, because a waker may do
+    /// anything.
     pub(crate) fn run_ready_wakers(&self) {
         self.inner.ready.run();
     }
@@ -483,7 +581,7 @@ impl Device {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// What tells it from the other open devices of this process.
+    /// Returns a value that distinguishes this device from the other open devices of the process.
     pub(crate) fn identity(&self) -> DeviceIdentity {
         DeviceIdentity(Arc::as_ptr(&self.inner).addr())
     }
@@ -498,29 +596,29 @@ impl fmt::Debug for Device {
     }
 }
 
-/// What a device is and can do (`struct ibv_device_attr`).
+/// The attributes of a device (`struct ibv_device_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
-    /// Its globally unique identifier.
+    /// The globally unique identifier of the device.
     pub node_guid: Guid,
-    /// What it can do.
+    /// The limits of the device.
     pub limits: Limits,
-    /// Number of ports, which are counted from 1.
+    /// The number of ports. Port numbers start at 1.
     pub port_count: u8,
 }
 
-/// A port (`struct ibv_port_attr`) with its GID table.
+/// The attributes of a port (`struct ibv_port_attr`), with its GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortAttr {
-    /// Whether the interface is up, with a carrier. [`Device::events`] tell when that changes.
+    /// Whether the interface is up and has a carrier. [`Device::events`] report changes.
     pub is_active: bool,
-    /// The largest path MTU of any port.
+    /// The largest path MTU of all ports.
     pub max_mtu: PathMtu,
     /// The largest path MTU that fits the link.
     pub active_mtu: PathMtu,
-    /// The longest message in bytes.
+    /// The length of the longest message, in bytes.
     pub max_msg_sz: u64,
-    /// The GID table. A place whose address went has the zero GID. [`Device::events`] tell of
+    /// The GID table. The entry of a removed address is the zero GID. [`Device::events`] report
     /// changes.
     pub gids: Vec<GidEntry>,
 }

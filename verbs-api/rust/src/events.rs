@@ -33,9 +33,11 @@ impl Device {
     /// # let device = fabric.device([10, 0, 0, 1])?;
     /// # fabric.set_port_active(&device, false)?;
     /// match device.events().wait(None)? {
-    ///     AsyncEvent::Port(PortEventType::PortErr, _) => println!("the link is down: wait, or give up"),
+    ///     AsyncEvent::Port(PortEventType::PortErr, _) => println!("the link is down"),
     ///     AsyncEvent::Port(PortEventType::PortActive, _) => println!("the link is up again"),
-    ///     AsyncEvent::Port(PortEventType::GidChange, _) => println!("addresses: {:?}", device.query_port().gids),
+    ///     AsyncEvent::Port(PortEventType::GidChange, _) => {
+    ///         println!("addresses: {:?}", device.query_port().gids);
+    ///     }
     ///     other => println!("{other}"),
     /// }
     /// assert!(!device.query_port().is_active);

@@ -1,36 +1,45 @@
 //! RDMA in userspace: RoCEv2 over plain UDP, without root and without a kernel module.
 //!
-//! Programs of this crate talk to each other, to hosts with the kernel's `rdma_rxe` and to RDMA
-//! hardware that speaks RoCEv2. The vocabulary is that of libibverbs, the shape is Rust's: every
-//! object keeps what it needs alive, so they may be dropped in any order, and safe code can neither
-//! race with a peer's access to memory nor leave a peer a region that is gone.
+//! Programs of this crate communicate with each other, with hosts that use the kernel's `rdma_rxe`,
+//! and with RDMA hardware that supports RoCEv2. Names follow libibverbs, so a reader of its manual
+//! finds the same objects and operations here. Three properties are different:
 //!
-//! # A write into a peer's memory
+//! * Every object keeps the objects it needs alive. A program may drop them in any order.
+//! * Safe code cannot race with a peer's access to memory, and cannot leave a peer access to memory
+//!   that is freed.
+//! * Waits block a thread or suspend a task. Tasks need no particular runtime.
+//!
+//! # A first program
+//! This program writes into the memory of a peer. Both ends run in one process, each on an address
+//! of its own.
+//!
 //! ```
-//! use urxe::{Access, ConnectOptions, Device, SendRequest};
+//! use urxe::{Access, ConnectOptions, Device, RemoteRegion, SendRequest};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Two ends; here in one process, each on an address of its own. Without configuration, `Device::open("rxe0")` is 127.0.0.1.
+//! // Two devices. `Device::open("rxe0")` opens a configured device.
 //! let here = Device::open_address([127, 49, 10, 1])?;
 //! let there = Device::open_address([127, 49, 10, 2])?;
 //!
-//! // Each has a protection domain, a completion queue and a queue pair.
+//! // Each end has a protection domain, a completion queue and a queue pair.
 //! let (pd, peer_pd) = (here.alloc_pd()?, there.alloc_pd()?);
 //! let (cq, peer_cq) = (here.create_cq(16)?, there.create_cq(16)?);
 //! let qp = pd.queue_pair(&cq).create()?;
 //! let peer_qp = peer_pd.queue_pair(&peer_cq).create()?;
 //!
-//! // What must be told to the other end are endpoints and regions. Both have a text: send it as you like.
+//! // The ends exchange their endpoints, here as text, and connect.
 //! let endpoint = peer_qp.endpoint().to_string();
 //! qp.connect(&endpoint.parse()?, &ConnectOptions::default())?;
 //! peer_qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+//!
+//! // The peer allocates memory and sends the address, length and key.
 //! let target = peer_pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //! let target_text = target.remote().to_string();
 //!
-//! // Fill a region, write it, wait.
+//! // This end fills a region, writes it to the peer, and waits.
 //! let source = pd.allocate(4096, Access::empty())?;
 //! source.write(0, b"hello")?;
-//! let remote: urxe::RemoteRegion = target_text.parse()?;
+//! let remote: RemoteRegion = target_text.parse()?;
 //! qp.post_send(&SendRequest::write(source.slice(..5)?, remote).wr_id(1).signaled())?;
 //! let completion = cq.wait_one(None)?;
 //! assert!(completion.status.is_success());
@@ -39,42 +48,204 @@
 //! # }
 //! ```
 //!
-//! # Where what is
-//! | wanted | see |
-//! |---|---|
-//! | which devices there are, options, limits, counters | [`devices`], [`Device`], [`DeviceBuilder`] |
-//! | memory | [`ProtectionDomain::allocate`], [`MemoryRegion`], [`RemoteRegion`] |
-//! | one protection domain in several places of a program | [`ProtectionDomain::parent_domain`], [`Device::import_pd`] |
-//! | memory of files, of the device | [`ProtectionDomain::map_file`], [`DeviceMemory`] |
-//! | memory of somebody else, or all of it | [`ForeignRegion`], [`ProtectionDomain::local_dma_key`] |
-//! | keys for a while | [`FastRegion`], [`MemoryWindow`], [`SendRequest::invalidate`] |
-//! | connecting by addresses and ports (`rdma_cm`) | [`cm::connect`], [`cm::Listener`], [`cm::Options`] |
-//! | connecting by exchanging endpoints | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
-//! | SEND, WRITE, READ, atomics, ATOMIC WRITE, FLUSH, inline data, fences | [`SendRequest`], [`QueuePair::post_send`] |
-//! | datagrams, multicast | [`QueuePair::start_datagrams`], [`AddressHandle`], [`QueuePair::attach_mcast`], [`SendRequest::to_group`] |
-//! | receives | [`RecvRequest`], [`QueuePair::post_recv`] |
-//! | receives that many queue pairs share | [`SharedReceiveQueue`] |
-//! | one connection to many shared receive queues (XRC) | [`XrcDomain`], [`XrcTarget`], [`SendRequest::to_srq`] |
-//! | completions: polling, sleeping, `async` | [`CompletionQueue`], [`Completion`] |
-//! | fewer wake-ups | [`CompletionQueue::moderate`] |
-//! | waiting in one's own `poll` or `epoll` | [`CompletionChannel`], [`DeviceEvents`] |
-//! | what else happens, to queue pairs and to the port | [`Device::events`], [`AsyncEvent`] |
-//! | tests over bad networks, in virtual time | [`sim`] |
+//! The folder `examples` of the repository has larger programs.
 //!
-//! # Waiting
-//! `async` needs no runtime: the futures' wakers are called when something comes, under no lock of
-//! this crate, so they may poll at once or drop anything, the device included. Sleeping and `async`
-//! leave the receiving to the device's background thread; a thread that polls in a loop receives by
-//! itself, which is faster and takes a processor. Who changes from polling to sleeping waits up to
-//! a millisecond once.
+//! # Devices
+//! [`devices`] lists the configured devices, and [`Device::open`] opens one by name. A program can
+//! also open a device on an address or an interface of its own choice. [`DeviceBuilder`] has the
+//! options. [`Device::query`], [`Device::query_port`] and [`Device::counters`] describe the device.
+//!
+//! ```
+//! use urxe::{Counter, Device};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! for device in urxe::devices()? {
+//!     println!("{device}");
+//! }
+//! // A packet loss of 1 %, to test a program.
+//! let device = Device::builder().faults("loss=1%".parse()?).open_address([127, 49, 10, 30])?;
+//! println!("path MTU {}", device.query_port().active_mtu);
+//! assert_eq!(device.counter(Counter::DropSimulated), 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Memory
+//! Work requests use memory that is registered in a [`ProtectionDomain`]. A [`RegionSlice`] names
+//! the memory of one request, and a [`RemoteRegion`] names memory of a peer.
+//!
+//! | memory | type or method |
+//! |---|---|
+//! | new memory | [`ProtectionDomain::allocate`], [`MemoryRegion`] |
+//! | a file or memfd | [`ProtectionDomain::map_file`] |
+//! | memory of the device | [`DeviceMemory`], [`DeviceMemoryRegion`] |
+//! | memory with another owner | [`ProtectionDomain::register`], [`ForeignRegion`] |
+//! | the whole address space | [`AddressSpace`], [`ProtectionDomain::local_dma_key`] |
+//! | a key for a single transfer | [`FastRegion`], [`SendRequest::register`] |
+//! | a key for part of a region | [`MemoryWindow`], [`SendRequest::bind`] |
+//! | other memory, domain or rights for a region | [`MemoryRegion::change`], [`RegionChange`] |
+//! | a region of another part of the process | [`ImportedRegion`], [`Device::import_pd`] |
+//!
+//! # Connections
+//! There are two ways to connect:
+//!
+//! * [`cm`] connects by IP address and port, as `rdma_cm` does. Use [`cm::connect`] and
+//!   [`cm::Listener`].
+//! * [`QueuePair::connect`] connects two [`QpEndpoint`]s that the program exchanged itself.
+//!   [`QueuePairBuilder`] has the options of the queue pair, [`ConnectOptions`] those of the
+//!   connection.
+//!
+//! An [`XrcDomain`] and its [`XrcTarget`] let one connection reach many shared receive queues.
+//!
+//! # Work requests
+//! A [`SendRequest`] is a SEND, WRITE, READ, atomic operation, ATOMIC WRITE or FLUSH. A
+//! [`RecvRequest`] supplies the memory for a message. [`QueuePair::post_send`] and
+//! [`QueuePair::post_recv`] post them. A [`SharedReceiveQueue`] supplies receives for many queue
+//! pairs.
+//!
+//! ```
+//! use urxe::{Access, Data, RecvRequest, SendRequest, WcFlags, WcOpcode};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let fabric = urxe::sim::Fabric::new(1);
+//! # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+//! # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+//! # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+//! # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+//! # qp.connect(&peer.endpoint(), &Default::default())?;
+//! # peer.connect(&qp.endpoint(), &Default::default())?;
+//! let inbox = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
+//! peer.post_recv(&RecvRequest::new(inbox.slice(..)?).wr_id(7))?;
+//! // Inline data needs no registration.
+//! qp.post_send(&SendRequest::send_imm(Data::inline(b"hello"), 42).signaled())?;
+//! assert_eq!(cq.wait_one(None)?.opcode, WcOpcode::Send);
+//! let received = peer_cq.wait_one(None)?;
+//! assert_eq!((received.wr_id, received.byte_len, received.imm_data()), (7, 5, Some(42)));
+//! assert!(received.flags().contains(WcFlags::WITH_IMM));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Datagrams
+//! A queue pair of type [`QpType::Ud`] sends messages to any host:
+//! [`QueuePair::start_datagrams`] starts it, and [`SendRequest::to`] names the [`AddressHandle`],
+//! the queue pair number and the Q_Key of the destination. [`QueuePair::attach_mcast`] joins a
+//! multicast group, and [`SendRequest::to_group`] sends to a group.
+//!
+//! # Completions
+//! A [`CompletionQueue`] receives a [`Completion`] for each signaled request and for each failed
+//! one. A program has these ways to wait:
+//!
+//! | method | cost |
+//! |---|---|
+//! | [`poll`](CompletionQueue::poll) in a loop | one processor; this thread receives packets itself, which is the fastest way |
+//! | [`start_poll`](CompletionQueue::start_poll) | the same, with access to one completion at a time |
+//! | [`wait`](CompletionQueue::wait) | blocks the thread |
+//! | [`next`](CompletionQueue::next) | suspends a task of any executor |
+//! | [`CompletionChannel`] | blocks in the program's own `poll` or `epoll`, on a descriptor |
+//!
+//! The first blocking wait after polling can be delayed by up to 1 ms. A busy program wakes less
+//! often with [`CompletionQueue::moderate`].
+//!
+//! A completion or an event calls the waker of a task when the calling thread holds no lock of this
+//! crate. The waker may poll the task at once, or drop any object, including the device.
+//!
+//! # Asynchronous events
+//! [`Device::events`] reports changes of queue pairs, completion queues, shared receive queues and
+//! the port, each as an [`AsyncEvent`]:
+//!
+//! ```
+//! use urxe::{AsyncEvent, CqEventType, QpEventType, SrqEventType};
+//!
+//! fn log(event: &AsyncEvent) {
+//!     match event {
+//!         AsyncEvent::Qp(QpEventType::QpFatal, qpn) => println!("queue pair {qpn} failed"),
+//!         AsyncEvent::Cq(CqEventType::CqErr, cq) => println!("completion queue {cq:?} overran"),
+//!         AsyncEvent::Srq(SrqEventType::SrqLimitReached, srq) => println!("{srq:?} is low"),
+//!         other => println!("{other}"),
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let fabric = urxe::sim::Fabric::new(1);
+//! # let device = fabric.device([10, 0, 0, 1])?;
+//! # fabric.set_port_active(&device, false)?;
+//! while let Some(event) = device.events().try_next() {
+//!     log(&event);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Tests
+//! The module [`sim`] has a simulated network in virtual time, with faults that a seed determines.
+//! Its devices have the same types, so a program can be tested without changes.
+//! [`DeviceBuilder::faults`] adds faults to real sockets.
+//!
+//! # Logging
+//! This crate emits events by [`tracing`](https://docs.rs/tracing). A program sees them by
+//! installing a subscriber. Without one, an event costs a load and a branch.
+//!
+//! | level | events |
+//! |---|---|
+//! | error | a background thread or a socket failed |
+//! | warn | a feature is missing, so the device is slower or a peer cannot be reached |
+//! | info | the port or its addresses changed; a peer does not answer |
+//! | debug | the reason for each dropped packet, refused request and failed completion |
+//!
+//! The target of an event is the path of its module. The targets start with `urxe` for all crates
+//! of the stack, for example `urxe_device` and `urxe_io`, so one filter selects them:
+//!
+//! ```
+//! use tracing_subscriber::EnvFilter;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let filter = EnvFilter::try_new("warn,urxe_device=debug,urxe_io=debug")?;
+//! tracing_subscriber::fmt().with_env_filter(filter).init();
+//! let device = urxe::Device::open_address([127, 49, 10, 31])?;
+//! # let _ = device;
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Errors
-//! One `enum` a call, each variant with what was given and what is allowed, and `errno()` for what
-//! libibverbs would say. What goes wrong after posting is no error of a call but the
-//! [`status`](Completion::status) of a completion.
+//! Each operation has an error type of its own, whose variants have the given value and the values
+//! that are allowed. The method `errno` returns the number that libibverbs returns.
+//!
+//! ```
+//! use urxe::{Access, AllocateError, CreateQpError, PostError, QpState, RegMrError, SendRequest};
+//! # use urxe::{CreateCqError, Data, ModifyError, sim::Fabric};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Fabric::new(1).device([10, 0, 0, 1])?;
+//! let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+//! let error: CreateQpError = pd.queue_pair(&cq).max_send_sge(33).create().unwrap_err();
+//! assert_eq!(error.to_string(), "max_send_sge is 33; the device allows 32");
+//! let error: AllocateError = pd.allocate(4096, Access::REMOTE_WRITE).unwrap_err();
+//! assert!(matches!(error, AllocateError::Register(RegMrError::NeedsLocalWrite { .. })));
+//! let qp = pd.queue_pair(&cq).create()?;
+//! let error: PostError = qp.post_send(&SendRequest::send(Data::EMPTY)).unwrap_err();
+//! assert_eq!(error, PostError::State { state: QpState::Reset });
+//! # let _: CreateCqError = device.create_cq(0).unwrap_err();
+//! # let _: ModifyError = qp.set_error().unwrap_err();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A request that fails after posting is not an error of a call. The [`status`](Completion::status)
+//! of its completion has the reason.
+//!
+//! # Threads and processes
+//! All types can be sent to and shared by threads, except a [`Poller`]. A child of `fork` must not
+//! use the devices of its parent: it opens its own.
+//!
+//! Handles can cross the boundary of a library by number: [`ProtectionDomain::handle`] and
+//! [`Device::import_pd`]. [`ProtectionDomain::parent_domain`] creates a second handle of a domain
+//! with a [`ThreadDomain`].
 //!
 //! # Features
-//! `serde`: [`QpEndpoint`] and [`RemoteRegion`] are serde values, namely their texts.
+//! * `capture`, on by default: `DeviceBuilder::capture` and `Tap` write packets to a pcapng file.
+//! * `serde`: [`QpEndpoint`] and [`RemoteRegion`] implement the traits of serde by their text form.
 #![deny(unsafe_code)]
 
 mod ah;

@@ -36,7 +36,8 @@ use crate::qp::{ConnectOptions, End, end_calls};
 /// let fabric = Fabric::new(1);
 /// let (here, there) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
 ///
-/// // The receiving side: a domain, a target, and two queues with protection domains and completion queues of their own.
+/// // The receiving side: a domain, a target and two shared receive queues. Each has its own
+/// // protection domain and completion queue.
 /// let domain = there.new_xrc_domain()?;
 /// let target = domain.target()?;
 /// let mut queues = Vec::new();
@@ -48,7 +49,7 @@ use crate::qp::{ConnectOptions, End, end_calls};
 ///     queues.push((srq, cq, region));
 /// }
 ///
-/// // The sending side: one connection reaches both.
+/// // The sending side: one connection reaches both queues.
 /// let (pd, cq) = (here.alloc_pd()?, here.create_cq(8)?);
 /// let qp = pd.queue_pair(&cq).qp_type(QpType::XrcSend).create()?;
 /// qp.connect(&target.endpoint(), &ConnectOptions::default())?;

@@ -1,4 +1,4 @@
-//! Connections.
+//! Established connections.
 
 use std::fmt;
 use std::future::Future;
@@ -15,16 +15,16 @@ use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
 use crate::waker_list::{WakerList, WakerSlot};
 
-/// What happened to a connection (`enum rdma_cm_event_type`).
+/// An event of a connection (`enum rdma_cm_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// One side has ended it, or the peer is gone and did not answer when this side ended it. The
-    /// queue pair is in the error state: what was outstanding has completed with `WrFlushErr`.
+    /// One end has disconnected, or the peer did not answer when this end disconnected. The queue
+    /// pair is in the error state: outstanding work has completed with `WrFlushErr`.
     Disconnected,
-    /// The device was taken away.
+    /// The device was removed.
     DeviceRemoved,
-    /// No packet of the connection can be on its way any more.
+    /// No packet of the connection can be in the network any more.
     TimewaitExit,
 }
 
@@ -38,10 +38,30 @@ impl fmt::Display for ConnectionEvent {
     }
 }
 
-/// A connection with its queue pair; all calls take `&self`. When the peer ends it, the queue pair
-/// goes into the error state by itself, so who waits for completions gets `WrFlushErr`. Dropping
-/// the connection ends it without waiting for anything that was posted: wait for the completions of
-/// your last sends first.
+/// An established connection and its queue pair.
+///
+/// When the peer disconnects, the queue pair enters the error state, so a wait for completions
+/// returns `WrFlushErr`. Dropping the connection disconnects without waiting for posted work. Wait
+/// for the completions of the last sends before.
+///
+/// ```
+/// use urxe::cm::{self, Connection, ConnectionEvent};
+/// # use urxe::Device;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let here = Device::open_address([127, 49, 11, 7])?;
+/// # let there = Device::open_address([127, 49, 11, 8])?;
+/// # let listener = cm::Listener::builder().device(&here).bind("127.49.11.7:0")?;
+/// # let to = listener.local_addr();
+/// # let server = std::thread::spawn(move || listener.wait(None).unwrap().accept().unwrap());
+/// # let pending = cm::prepare(to, &cm::Options::new().device(&there))?;
+/// let connection: Connection = pending.establish()?;
+/// println!("{} is connected to {}", connection.local_addr(), connection.peer_addr());
+/// # let accepted = server.join().unwrap();
+/// connection.disconnect();
+/// assert_eq!(connection.events().wait(None)?, ConnectionEvent::Disconnected);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Connection {
     connection: Arc<ConnectionState>,
     peer: ConnEvent,
@@ -52,40 +72,39 @@ impl Connection {
     pub(super) fn new(connection: Arc<ConnectionState>) -> Self {
         let peer = connection.peer();
         let (local, _) = connection.id.addresses();
-        // It was bound before it connected.
+        // The identifier was bound to an address before it connected.
         let local_addr = local.unwrap_or_else(|| SocketAddr::new([0, 0, 0, 0].into(), 0));
         Self { connection, peer, local_addr }
     }
 
-    /// This end's address and port.
+    /// Returns the address and port of this end.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// What the peer's program said with its request, or when it accepted, with the zeros behind
-    /// that fill the message.
+    /// Returns the private data of the peer, padded with zeros to the length of the message.
     #[must_use]
     pub fn peer_private_data(&self) -> &[u8] {
         &self.peer.private_data
     }
 
-    /// What else the peer said of the connection: READs and atomics at a time, retries, its queue
-    /// pair.
+    /// Returns the parameters of the peer: its numbers of READs and atomics, its retry counts and
+    /// its queue pair number.
     #[must_use]
     pub fn peer_parameters(&self) -> &ConnEvent {
         &self.peer
     }
 
-    /// Ends the connection (`rdma_disconnect`): the queue pair goes into the error state, what is
-    /// outstanding completes with `WrFlushErr`, the peer is told. Does not wait for its answer;
-    /// [`ConnectionEvent::Disconnected`] tells of that.
+    /// Disconnects (`rdma_disconnect`). The queue pair enters the error state, outstanding work
+    /// completes with `WrFlushErr`, and the peer is notified. The call does not wait for the peer's
+    /// answer, which creates [`ConnectionEvent::Disconnected`].
     pub fn disconnect(&self) {
         self.connection.end();
         self.connection.id.service.run_ready_wakers();
     }
 
-    /// Its events.
+    /// Returns the queue of events.
     #[must_use]
     pub fn events(&self) -> ConnectionEvents<'_> {
         ConnectionEvents { connection: &self.connection }
@@ -113,36 +132,36 @@ impl fmt::Debug for ConnectionState {
     }
 }
 
-/// The events of a connection, in the order in which they came; made by [`Connection::events`].
-/// Each goes to one who asks.
+/// The events of a connection, in the order of their arrival, made by [`Connection::events`]. If
+/// several threads or tasks wait, each event goes to one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionEvents<'a> {
     connection: &'a ConnectionState,
 }
 
 impl<'a> ConnectionEvents<'a> {
-    /// Takes the oldest event, if there is one.
+    /// Takes the oldest event. Returns `None` if no event is pending.
     pub fn try_next(&self) -> Option<ConnectionEvent> {
         self.connection.next_event()
     }
 
-    /// Sleeps until there is an event, and takes it. `None` waits for ever.
+    /// Blocks until an event arrives, and takes it. With `None` the wait has no time limit.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`].
+    /// Fails with [`WaitError::TimedOut`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<ConnectionEvent, WaitError> {
         let wait = BlockingWait::new(self.connection.qp.pd().device(), timeout);
         wait.until(&self.connection.wakers, || Ok(self.try_next()), || false)
     }
 
-    /// Waits in a task until there is an event, and takes it. Needs no runtime.
+    /// Returns a future that waits for an event and takes it. The future needs no runtime.
     pub fn next(&self) -> NextConnectionEvent<'a> {
         let Self { connection } = *self;
         NextConnectionEvent { connection, slot: WakerSlot::new(&connection.wakers) }
     }
 }
 
-/// Future of [`ConnectionEvents::next`].
+/// The future of [`ConnectionEvents::next`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct NextConnectionEvent<'a> {

@@ -1,13 +1,16 @@
-//! A connection in all its phases, and what is done about what the connection manager tells of it.
+//! The state of a connection in all its phases, and the reactions to events of the connection
+//! manager.
 //!
 //! ```text
-//!   a MAD, a timeout ──> event in the identifier's channel ──> EventHandler::wake (under locks) ──> ReadyWakers
-//!                                                                                                │ under none
-//!                 program <── wakers <── phase, events <── ConnectionState::handle_events  <──────────────┘
+//!   a MAD, a timeout ──> event in the channel ──> EventHandler::wake (under locks)
+//!                                                            │
+//!                       ReadyWakers (under no lock)  <───────┘
+//!                            └──> ConnectionState::handle_events ──> phase, events, wakers
 //! ```
-//! What librdmacm does when a program takes an event is done here by whichever thread received the
-//! MAD: a queue pair whose peer has accepted goes to RTS, one whose peer has ended the connection
-//! into the error state, so that whoever waits for completions learns of it.
+//!
+//! With librdmacm, the program changes the queue pair when it takes an event. Here the thread that
+//! received the MAD does this: when the peer accepts, it moves the queue pair to RTS. When the peer
+//! disconnects, it moves the queue pair to the error state, so waits for completions return.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,7 +30,7 @@ use super::service::CmId;
 use crate::qp::QueuePair;
 use crate::waker_list::{ReadyWakers, WakerList, lock};
 
-/// Serves the events of one identifier as soon as no lock is held.
+/// Handles the events of one identifier as soon as the current thread holds no lock.
 pub(super) struct EventHandler {
     ready: Arc<ReadyWakers>,
     me: Weak<Self>,
@@ -54,68 +57,70 @@ impl Wake for EventHandler {
 
 impl std::task::Wake for EventHandler {
     fn wake(self: Arc<Self>) {
-        // Events that come before are found by who makes the connection.
+        // The creator of the connection handles all events that arrive before this pointer is set.
         if let Some(connection) = self.connection.get().and_then(Weak::upgrade) {
             connection.handle_events();
         }
     }
 }
 
-/// READs and atomics at a time, where this end has its own mind of what was agreed on.
+/// The numbers of READs and atomics of this end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depths {
     pub initiator: u8,
     pub responder: u8,
 }
 
-/// See the module.
+/// The state of one connection.
 pub(super) struct ConnectionState {
-    // Goes first: the peer is told by the device that the queue pair may be the last to keep.
+    // This field is dropped first: the device sends the notification of the peer, and the queue
+    // pair may be the last to keep the device open.
     pub id: CmId,
     pub qp: QueuePair,
     pub peer_addr: SocketAddr,
     pub wakers: Arc<WakerList>,
     pub min_rnr_timer: u8,
     progress: Mutex<Progress>,
-    /// Events are acted upon in their order.
+    /// Locked while events are handled, so that events are handled in their order.
     handling: Mutex<()>,
 }
 
-/// What a connection and one that is about to be made push_event of the same things.
+/// Defines the methods that an established and a pending connection share.
 macro_rules! accessors {
     ($of:ty) => {
         impl $of {
-            /// Its queue pair: in INIT, and so taking receives, until the connection is made.
+            /// Returns the queue pair. Until the connection is established, the queue pair is in
+            /// INIT and accepts receives.
             #[must_use]
             pub fn qp(&self) -> &$crate::QueuePair {
                 &self.connection.qp
             }
 
-            /// The protection domain of the queue pair.
+            /// Returns the protection domain of the queue pair.
             #[must_use]
             pub fn pd(&self) -> &$crate::ProtectionDomain {
                 self.qp().pd()
             }
 
-            /// The device.
+            /// Returns the device.
             #[must_use]
             pub fn device(&self) -> &$crate::Device {
                 self.pd().device()
             }
 
-            /// Where its sends complete.
+            /// Returns the completion queue of sends.
             #[must_use]
             pub fn send_cq(&self) -> &$crate::CompletionQueue {
                 self.qp().send_cq()
             }
 
-            /// Where its receives complete.
+            /// Returns the completion queue of receives.
             #[must_use]
             pub fn recv_cq(&self) -> &$crate::CompletionQueue {
                 self.qp().recv_cq()
             }
 
-            /// The peer's address and port.
+            /// Returns the address and port of the peer.
             #[must_use]
             pub fn peer_addr(&self) -> std::net::SocketAddr {
                 self.connection.peer_addr
@@ -127,7 +132,7 @@ pub(super) use accessors;
 
 struct Progress {
     phase: Phase,
-    /// What the peer said.
+    /// The parameters of the peer.
     peer: ConnEvent,
     events: VecDeque<ConnectionEvent>,
 }
@@ -136,12 +141,12 @@ enum Phase {
     Connecting,
     Established,
     Failed(ConnectError),
-    /// The failure was told.
+    /// The failure was returned to the program.
     Reported,
 }
 
 impl ConnectionState {
-    /// With a queue pair in RESET.
+    /// Returns the state of a new connection. The queue pair must be in RESET.
     pub fn new(
         qp: QueuePair,
         id: CmId,
@@ -156,12 +161,12 @@ impl ConnectionState {
         let handling = Mutex::default();
         let made = Arc::new(Self { qp, id, peer_addr, wakers, min_rnr_timer, progress, handling });
         made.to_state(QpState::Init, None)?;
-        // An handler connection one connection.
+        // This cannot fail: each handler belongs to one connection.
         let _ = handler.connection.set(Arc::downgrade(&made));
         Ok(made)
     }
 
-    /// Takes events and does what they ask for.
+    /// Takes and handles all pending events.
     pub fn handle_events(&self) {
         let in_order = lock(&self.handling);
         let mut any = false;
@@ -198,7 +203,7 @@ impl ConnectionState {
                 self.finish(Err(ConnectError::Unreachable { peer }))
             }
             On::Disconnected => {
-                // The peer may have sent and gone before its last word of the handshake came.
+                // The peer may disconnect before the last message of the handshake arrives.
                 self.finish(Ok(()));
                 self.end();
                 self.push_event(ConnectionEvent::Disconnected);
@@ -216,7 +221,7 @@ impl ConnectionState {
         lock(&self.progress).events.push_back(event);
     }
 
-    /// The connection is made, or will not be.
+    /// Records whether the connection is established.
     fn finish(&self, outcome: Result<(), ConnectError>) {
         let mut progress = lock(&self.progress);
         if !matches!(progress.phase, Phase::Connecting) {
@@ -233,7 +238,8 @@ impl ConnectionState {
         }
     }
 
-    /// What became of making it, once that is known.
+    /// Returns the result of establishing the connection. Returns `None` while the handshake is in
+    /// progress.
     pub fn outcome(&self) -> Option<Result<(), ConnectError>> {
         let mut progress = lock(&self.progress);
         match std::mem::replace(&mut progress.phase, Phase::Reported) {
@@ -258,7 +264,7 @@ impl ConnectionState {
         lock(&self.progress).events.pop_front()
     }
 
-    /// To RTS, as the connection is.
+    /// Moves the queue pair to RTS with the negotiated attributes.
     pub fn to_rts(&self, depths: Option<Depths>) -> Result<(), ConnectError> {
         [QpState::Init, QpState::Rtr, QpState::Rts]
             .into_iter()
@@ -268,7 +274,7 @@ impl ConnectionState {
     fn to_state(&self, to: QpState, depths: Option<Depths>) -> Result<(), ConnectError> {
         let (mut attr, mask) = self.id.call(|cma, _, id| cma.qp_attr(id, to))?;
         match to {
-            // What a kernel that knows FLUSH allows beside.
+            // A kernel that supports FLUSH grants these rights, too.
             QpState::Init => attr.access_flags |= Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT,
             QpState::Rtr => {
                 attr.min_rnr_timer = self.min_rnr_timer;
@@ -277,7 +283,7 @@ impl ConnectionState {
             }
             _ => attr.max_rd_atomic = depths.map_or(attr.max_rd_atomic, |depths| depths.initiator),
         }
-        // Whom that wakes is called by who called this: it may be one of them itself.
+        // The caller runs the wakers that became ready, because the caller may be one of them.
         Ok(self.qp.modify_without_wake(&attr, mask)?)
     }
 
@@ -285,17 +291,17 @@ impl ConnectionState {
         self.id.call(|cma, now, id| cma.establish(now, id))
     }
 
-    /// All work of the queue pair ends.
+    /// Moves the queue pair to the error state, which flushes its work.
     fn to_error(&self) {
         let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
-        // From RESET there is no way and no need.
+        // This fails in RESET, where the queue pair has no work.
         let _ = self.qp.modify_without_wake(&attr, QpAttrMask::STATE);
     }
 
-    /// Ends the connection, or agrees to its end.
+    /// Disconnects, or confirms that the peer disconnected.
     pub fn end(&self) {
         self.to_error();
-        // Where there is nothing to end, nothing is done.
+        // This fails if the connection is not established.
         let _ = self.id.call(|cma, now, id| cma.disconnect(now, id));
     }
 }
@@ -303,14 +309,14 @@ impl ConnectionState {
 impl Drop for ConnectionState {
     fn drop(&mut self) {
         if !self.id.service.is_inherited() {
-            // What the peer waits for an acknowledgement of is acknowledged before it hears of the
-            // end.
+            // The error state sends the outstanding acknowledgements, so the peer receives them
+            // before the notification that this end disconnected.
             self.to_error();
         }
     }
 }
 
-/// What the system said when an address was looked for.
+/// Returns the error for the status of an address resolution.
 pub(super) fn resolve_error(status: i32, peer: SocketAddr) -> ConnectError {
     match status.saturating_neg() {
         libc::ENODEV => ConnectError::NoDevice { peer },

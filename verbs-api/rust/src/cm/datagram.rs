@@ -1,4 +1,4 @@
-//! Datagram services: asking which queue pair serves a port (SIDR), and answering.
+//! Datagram services: resolving a port to a queue pair (SIDR), and answering such requests.
 
 use std::fmt;
 use std::future::Future;
@@ -25,30 +25,30 @@ use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
 use crate::waker_list::{WakerList, WakerSlot};
 
-/// The Q_Key of datagram services (`RDMA_UDP_QKEY`): what their queue pairs begin with
-/// ([`QueuePair::start_datagrams`]).
+/// The Q_Key of datagram services (`RDMA_UDP_QKEY`), for [`QueuePair::start_datagrams`].
 pub const DATAGRAM_QKEY: QKey = PortSpace::UDP_QKEY;
 
-/// A datagram service that was found: what a datagram to it needs
-/// ([`SendRequest::to`](crate::SendRequest::to)).
+/// The destination of a datagram service, for [`SendRequest::to`](crate::SendRequest::to). The
+/// result of [`resolve`].
 #[derive(Debug)]
 pub struct DatagramService {
-    /// The way there.
+    /// The address handle of the host.
     pub ah: AddressHandle,
-    /// The queue pair there.
+    /// The number of the queue pair.
     pub qpn: Qpn,
-    /// Its key.
+    /// The Q_Key of the queue pair.
     pub qkey: QKey,
-    /// What its program says, with the zeros behind that fill the message.
+    /// The private data of the peer, padded with zeros to the length of the message.
     pub private_data: Vec<u8>,
 }
 
-/// Asks which queue pair serves datagrams at an address and port of port space UDP. Of the options
-/// count the device, the protection domain, which the way there is made in, the source, private
-/// data (up to 180 bytes) and the timeout.
+/// Resolves an address and port of port space UDP to the queue pair that serves it.
+///
+/// These options apply: the device, the protection domain of the address handle, the source, up to
+/// 180 bytes of private data, and the timeout.
 ///
 /// # Errors
-/// [`ResolveError`].
+/// Fails with [`ResolveError`].
 pub fn resolve(addr: impl ToSocketAddrs, options: &Options) -> Result<Resolving, ResolveError> {
     let no_address = |error| ConnectError::Address(error).into();
     super::try_each_address(addr, no_address, |addr| send_request(addr, options))
@@ -69,7 +69,7 @@ fn send_request(peer: SocketAddr, options: &Options) -> Result<Resolving, Resolv
     Ok(Resolving { id, slot: WakerSlot::new(wakers), pd, peer, timeout: options.timeout })
 }
 
-/// A datagram service that is being looked for: [`wait`](Self::wait), or await it.
+/// A pending resolution of a datagram service. Call [`wait`](Self::wait), or await the value.
 #[must_use = "the answer is wanted"]
 pub struct Resolving {
     id: CmId,
@@ -80,10 +80,10 @@ pub struct Resolving {
 }
 
 impl Resolving {
-    /// Sleeps until the answer is there.
+    /// Blocks until the peer answers.
     ///
     /// # Errors
-    /// [`ResolveError`].
+    /// Fails with [`ResolveError`].
     pub fn wait(self) -> Result<DatagramService, ResolveError> {
         let wait = BlockingWait::new(self.pd.device(), self.timeout);
         let event = wait.until(self.slot.list(), || Ok(self.id.next_event()), || false);
@@ -119,26 +119,48 @@ impl fmt::Debug for Resolving {
     }
 }
 
-/// Takes the questions which queue pair serves datagrams at a port, of port space UDP.
+/// A listener for requests that resolve a port of port space UDP.
+///
+/// ```
+/// use urxe::cm::{self, DatagramListener, DatagramRequest, DatagramService};
+/// use urxe::{Device, QpType};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let here = Device::open_address([127, 49, 11, 9])?;
+/// # let there = Device::open_address([127, 49, 11, 10])?;
+/// let (pd, cq) = (here.alloc_pd()?, here.create_cq(16)?);
+/// let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create()?;
+/// qp.start_datagrams(cm::DATAGRAM_QKEY)?;
+/// let options = cm::Listener::builder().device(&here);
+/// let listener = DatagramListener::bind_with(options, "127.49.11.9:0")?;
+/// let to = listener.local_addr();
+/// # let options = cm::Options::new().device(&there);
+/// let client = std::thread::spawn(move || cm::resolve(to, &options).unwrap().wait().unwrap());
+/// let request: DatagramRequest = listener.wait(None)?;
+/// request.accept(&qp, b"")?;
+/// let service: DatagramService = client.join().unwrap();
+/// assert_eq!(service.qpn, qp.qpn());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DatagramListener {
     listener: Listener,
 }
 
 impl DatagramListener {
-    /// Listens on an address and port of the configured devices; on all of them with `0.0.0.0` or
-    /// `[::]`.
+    /// Listens on an address and port of the configured devices, or on all of them with `0.0.0.0`
+    /// or `[::]`.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// Fails with [`ListenError`].
     pub fn bind(addr: impl ToSocketAddrs) -> Result<Self, ListenError> {
         Self::bind_with(Listener::builder(), addr)
     }
 
-    /// The same with options.
+    /// Listens with these options.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// Fails with [`ListenError`].
     pub fn bind_with(
         options: ListenerBuilder,
         addr: impl ToSocketAddrs,
@@ -146,13 +168,13 @@ impl DatagramListener {
         Ok(Self { listener: options.bind_space(addr, PortSpace::UDP, QpType::Ud)? })
     }
 
-    /// What it listens on, with the port that was chosen.
+    /// Returns the address and port of the listener.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// Takes the oldest question, if one waits.
+    /// Takes the oldest request. Returns `None` if no request is pending.
     pub fn try_next(&self) -> Option<DatagramRequest> {
         self.listener.take().and_then(|(incoming, param)| match param {
             EventParam::Ud(UdEvent { private_data, .. }) => {
@@ -162,22 +184,22 @@ impl DatagramListener {
         })
     }
 
-    /// Sleeps until a question comes, and takes it. `None` waits for ever.
+    /// Blocks until a request arrives, and takes it. With `None` the wait has no time limit.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`].
+    /// Fails with [`WaitError::TimedOut`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<DatagramRequest, WaitError> {
         self.listener.wait_for(timeout, || self.try_next())
     }
 
-    /// Waits in a task until a question comes, and takes it.
+    /// Waits for a request, and takes it.
     pub async fn next(&self) -> DatagramRequest {
         let mut slot = self.listener.slot();
         std::future::poll_fn(|cx| slot.poll(cx, || self.try_next())).await
     }
 }
 
-/// Somebody asks which queue pair serves. Dropping it says that none does.
+/// A request for the queue pair of a datagram service. Dropping the request rejects it.
 #[must_use = "dropping it refuses it"]
 pub struct DatagramRequest {
     incoming: IncomingRequest,
@@ -187,17 +209,17 @@ pub struct DatagramRequest {
 request_accessors!(DatagramRequest);
 
 impl DatagramRequest {
-    /// What the peer's program says, with the zeros behind that fill the message.
+    /// Returns the private data of the peer, padded with zeros to the length of the message.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Answers that `qp` serves, a datagram queue pair of the device that was begun with
-    /// [`DATAGRAM_QKEY`]; with up to 136 bytes for the peer's program.
+    /// Answers that `qp` serves the port. The queue pair must be a datagram queue pair of the same
+    /// device with [`DATAGRAM_QKEY`]. The answer has up to 136 bytes of private data.
     ///
     /// # Errors
-    /// [`ConnectError`]; the question is refused then.
+    /// Fails with [`ConnectError`]. The request is rejected then.
     pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<(), ConnectError> {
         let IncomingRequest { id, device, peer, .. } = self.incoming;
         if !qp.pd().device().is_same(&device) {
@@ -207,10 +229,11 @@ impl DatagramRequest {
         id.call(|cma, now, id| cma.accept(now, id, &param))
     }
 
-    /// Answers that no queue pair serves, with up to 136 bytes for the peer's program.
+    /// Answers that no queue pair serves the port, with up to 136 bytes of private data.
     ///
     /// # Errors
-    /// [`ConnectError::Cm`]: more private data than that; it is refused without any then.
+    /// Fails with [`ConnectError::Cm`] if there is more private data. The request is rejected
+    /// without private data then.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         self.incoming.reject(private_data)
     }

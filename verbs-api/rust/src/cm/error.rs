@@ -1,4 +1,4 @@
-//! Why there is no connection, or nothing to listen with.
+//! Errors of connecting and listening.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,32 +17,32 @@ use crate::pd::AllocPdError;
 use crate::{CreateAhError, DeviceInfo};
 
 urxe_stack::errors! {
-    /// Why there is no device to connect or listen with.
+    /// The reason why no device can connect or listen.
     #[derive(Debug, thiserror::Error)]
     pub enum NoServiceError {
-        /// The list of devices, or the last of those that could not be opened.
+        /// The list of devices cannot be read, or none of the devices can be opened.
         #[error(transparent)] Open(#[from] OpenError),
-        #[error("no device is configured: `urxe link add rxe0 INTERFACE` makes one, or name one \
+        #[error("no device is configured: run `urxe link add rxe0 INTERFACE`, or select a device \
                  with `device`")]
         NothingConfigured = ENODEV,
-        #[error("the device is of a simulated network, which has no connection manager: use \
+        #[error("a device of a simulated network has no connection manager: use \
                  `QueuePair::connect`")]
         Simulated = EOPNOTSUPP,
     }
 
-    /// Why nothing listens.
+    /// The reason why a listener was not created.
     #[derive(Debug, thiserror::Error)]
     pub enum ListenError {
         #[error("the address to listen on: {0}")]
         Address(#[source] io::Error) => |error| error.raw_os_error().unwrap_or(EINVAL),
-        /// No device.
+        /// No device can listen.
         #[error(transparent)] Service(#[from] NoServiceError),
         #[error("port {} is in use: {reason}; choose another, or 0 for any", addr.port())]
         InUse { addr: SocketAddr, reason: CmaError } = EADDRINUSE,
-        /// The address is not of this host, or of none of its devices.
-        #[error("{reason}{}", devices_there_are())]
+        /// The address does not belong to this host, or to none of its devices.
+        #[error("{reason}{}", configured_devices())]
         NoDevice { addr: SocketAddr, reason: CmaError } = reason.errno(),
-        /// Anything else that the connection manager refuses.
+        /// The connection manager refuses for another reason.
         #[error(transparent)] Cm(CmaError),
     }
 }
@@ -62,8 +62,8 @@ impl ListenError {
     }
 }
 
-/// For who has no device where one is needed.
-fn devices_there_are() -> String {
+/// Returns a hint with the configured devices.
+fn configured_devices() -> String {
     let names = |devices: Vec<DeviceInfo>| {
         devices.iter().map(DeviceInfo::to_string).collect::<Vec<_>>().join(", ")
     };
@@ -76,62 +76,63 @@ fn devices_there_are() -> String {
 }
 
 urxe_stack::errors! {
-    /// Why there is no connection.
+    /// The reason why a connection was not established.
     #[derive(Debug, thiserror::Error)]
     #[non_exhaustive]
     pub enum ConnectError {
         #[error("the address to connect to: {0}")]
         Address(#[source] io::Error) => |error| error.raw_os_error().unwrap_or(EINVAL),
-        /// No device.
+        /// No device can connect.
         #[error(transparent)] Service(#[from] NoServiceError),
-        #[error("no way leads to {}: {errno}", peer.ip())]
+        #[error("no route to {}: {errno}", peer.ip())]
         NoRoute { peer: SocketAddr, errno: Errno } = errno.raw_os_error(),
-        /// There is a way, but it begins at no device.
-        #[error("the way to {} begins at no RDMA device{}", peer.ip(), devices_there_are())]
+        /// The route exists, but its interface belongs to no device.
+        #[error("the route to {} starts at no RDMA device{}", peer.ip(), configured_devices())]
         NoDevice { peer: SocketAddr } = ENODEV,
         #[error("{option} is {given}, at most {max} is allowed")]
         Option { option: &'static str, given: u32, max: u32 } = EINVAL,
-        #[error("the {object} is of another device than the one towards {peer}")]
+        #[error("the {object} and the route to {peer} belong to different devices")]
         OtherDevice { object: &'static str, peer: IpAddr } = EINVAL,
-        /// No protection domain.
+        /// The protection domain cannot be allocated.
         #[error(transparent)] Pd(#[from] AllocPdError),
-        /// No completion queue.
+        /// The completion queue cannot be created.
         #[error(transparent)] Cq(#[from] CreateCqError),
-        /// No queue pair.
+        /// The queue pair cannot be created.
         #[error(transparent)] Qp(#[from] CreateQpError),
-        /// No memory for messages.
+        /// The memory for messages cannot be allocated.
         #[error(transparent)] Memory(#[from] AllocateError),
-        /// A receive was not taken.
+        /// A receive cannot be posted.
         #[error(transparent)] Post(#[from] PostError),
-        /// The queue pair did not go into the state that the connection needs.
+        /// The queue pair cannot change to the required state.
         #[error("the queue pair: {0}")]
         Modify(#[from] ModifyError),
-        /// `reason`: its reason; a program's own refusal is [`RejReason::CONSUMER_DEFINED`].
+        /// `reason`: the reason of the peer. [`RejReason::CONSUMER_DEFINED`] means that the program
+        /// rejected the request.
         ///
-        /// `private_data`: what its program says about it, with the zeros behind that fill the
+        /// `private_data`: the private data of the program, padded with zeros to the length of the
         /// message.
         #[error("{peer} refused the connection: {reason}{}", hint(*peer, *reason))]
         Rejected { peer: SocketAddr, reason: RejReason, private_data: Vec<u8> } = ECONNREFUSED,
         #[error("{peer} does not answer: is an RDMA device on that address, and does UDP port 4791 \
                  pass both ways?")]
         Unreachable { peer: SocketAddr } = ETIMEDOUT,
-        /// It took longer than [`Options::timeout`](super::Options::timeout) allows.
+        /// The time limit of [`Options::timeout`](super::Options::timeout) has passed.
         #[error("{peer} has not answered within {after:?}")]
         TimedOut { peer: SocketAddr, after: Duration } = ETIMEDOUT,
-        /// The request that was to be accepted is gone: its peer has given up.
-        #[error("{peer} has taken its request back")]
+        /// The peer gave up before its request was accepted.
+        #[error("{peer} has withdrawn its request")]
         Withdrawn { peer: SocketAddr } = ECONNABORTED,
-        #[error("the device of the connection is gone")]
+        #[error("the device of the connection was removed")]
         DeviceRemoved = ENODEV,
-        /// Anything else that the connection manager refuses.
+        /// The connection manager refuses for another reason.
         #[error(transparent)] Cm(CmaError),
-        /// The thread could not wait.
+        /// The thread cannot wait.
         #[error(transparent)] Wait(WaitError),
     }
 }
 
 impl ConnectError {
-    /// Why waiting for `peer` ended, for which there was `timeout`.
+    /// Returns the error of a failed wait for `peer` with this time limit.
     pub(super) fn of_wait(error: WaitError, peer: SocketAddr, timeout: Option<Duration>) -> Self {
         match (error, timeout) {
             (WaitError::TimedOut, Some(after)) => Self::TimedOut { peer, after },
@@ -142,33 +143,35 @@ impl ConnectError {
 
 fn hint(peer: SocketAddr, reason: RejReason) -> String {
     match reason {
-        RejReason::INVALID_SERVICE_ID => format!("; nobody listens on port {} there", peer.port()),
+        RejReason::INVALID_SERVICE_ID => {
+            format!("; no program listens on port {} there", peer.port())
+        }
         RejReason::STALE_CONN => {
-            "; it still has a former connection of this queue pair: try again".into()
+            "; the peer still has a former connection of this queue pair: try again".into()
         }
         _ => String::new(),
     }
 }
 
 urxe_stack::errors! {
-    /// Why there is no way to a datagram service.
+    /// The reason why a datagram service was not resolved.
     #[derive(Debug, thiserror::Error)]
     #[non_exhaustive]
     pub enum ResolveError {
-        /// As when connecting: addresses, devices, time.
+        /// The same reasons as for a connection: addresses, devices, time limits.
         #[error(transparent)] Connect(#[from] ConnectError),
-        /// `private_data`: what its program says about it, with the zeros behind that fill the
+        /// `private_data`: the private data of the program, padded with zeros to the length of the
         /// message.
         #[error("{peer} offers no datagram service: {status}{}", no_service(*peer, *status))]
         Refused { peer: SocketAddr, status: SidrStatus, private_data: Vec<u8> } = ECONNREFUSED,
-        /// The way there is none.
+        /// The address handle of the service cannot be created.
         #[error(transparent)] Ah(#[from] CreateAhError),
     }
 }
 
 fn no_service(peer: SocketAddr, status: SidrStatus) -> String {
     match status {
-        SidrStatus::UNSUPPORTED => format!("; nobody listens on port {} there", peer.port()),
+        SidrStatus::UNSUPPORTED => format!("; no program listens on port {} there", peer.port()),
         _ => String::new(),
     }
 }

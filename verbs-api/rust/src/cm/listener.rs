@@ -1,4 +1,4 @@
-//! Listening for connections.
+//! Listeners for connection requests.
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::cq::WaitError;
 use crate::device::Device;
 use crate::waker_list::{WakerList, WakerSlot};
 
-/// How to listen; made by [`Listener::builder`].
+/// The options of a new listener, made by [`Listener::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct ListenerBuilder {
@@ -34,43 +34,43 @@ pub struct ListenerBuilder {
 }
 
 impl ListenerBuilder {
-    /// Listens on this device alone. By default on all configured devices that have the address, or
-    /// on all of them with a wildcard.
+    /// Listens on this device only. By default the listener uses all configured devices that have
+    /// the address, or all configured devices with a wildcard address.
     pub fn device(mut self, device: &Device) -> Self {
         self.device = Some(device.clone());
         self
     }
 
-    /// How many requests may wait to be taken, up to 16,384, which is the default. Peers whose
-    /// requests find no room ask again.
+    /// Sets the number of requests that may wait to be taken. The default and the maximum are
+    /// 16,384. A peer repeats a request that exceeds the backlog.
     pub fn backlog(mut self, requests: u16) -> Self {
         self.backlog = Some(requests);
         self
     }
 
-    /// With the IPv6 wildcard: not on IPv4 addresses, too (`RDMA_OPTION_ID_AFONLY`).
+    /// Excludes IPv4 addresses from an IPv6 wildcard (`RDMA_OPTION_ID_AFONLY`).
     pub fn only_own_family(mut self) -> Self {
         self.id.af_only = Some(true);
         self
     }
 
-    /// The type of service of the connections' packets (`RDMA_OPTION_ID_TOS`).
+    /// Sets the type of service of the packets of all connections (`RDMA_OPTION_ID_TOS`).
     pub fn type_of_service(mut self, tos: u8) -> Self {
         self.id.tos = tos;
         self
     }
 
-    /// As [`Options::ack_timeout`], for the connections that come of it.
+    /// Sets the acknowledgement timeout of all connections, as [`Options::ack_timeout`] does.
     pub fn ack_timeout(mut self, timeout: u8) -> Self {
         self.id.ack_timeout = (timeout != 0).then_some(timeout.min(31));
         self
     }
 
-    /// Listens on the first of the addresses that can be had; port 0 takes any, which
-    /// [`Listener::local_addr`] tells.
+    /// Listens on the first address that is available. Port 0 selects a free port; see
+    /// [`Listener::local_addr`].
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// Fails with [`ListenError`], for the last address.
     pub fn bind(self, addr: impl ToSocketAddrs) -> Result<Listener, ListenError> {
         self.bind_space(addr, PortSpace::TCP, QpType::Rc)
     }
@@ -103,14 +103,14 @@ impl ListenerBuilder {
         });
         bound.map_err(|error| ListenError::new(addr, error))?;
         let local_addr = id.addresses().0.unwrap_or(addr);
-        // One that is bound to an address needs its device only.
+        // A listener with an address needs only the device of this address.
         let devices = id.device().map_or(devices, |device| vec![device]);
         Ok(Listener { id, wakers, devices, local_addr })
     }
 }
 
-/// Takes requests for connections to a port, of port space TCP. Dropping it refuses those that
-/// wait.
+/// A listener for connection requests to a port of port space TCP. Dropping the listener rejects
+/// all waiting requests.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -131,7 +131,8 @@ impl ListenerBuilder {
 /// # }
 /// ```
 pub struct Listener {
-    // Before the devices, which it may be the last to use.
+    // This field is dropped before the devices, because the identifier may be the last user of a
+    // device.
     id: CmId,
     wakers: Arc<WakerList>,
     devices: Vec<Device>,
@@ -139,33 +140,33 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on an address and port of the configured devices; on all of them with `0.0.0.0` or
-    /// `[::]`.
+    /// Listens on an address and port of the configured devices, or on all of them with `0.0.0.0`
+    /// or `[::]`.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// Fails with [`ListenError`].
     pub fn bind(addr: impl ToSocketAddrs) -> Result<Self, ListenError> {
         Self::builder().bind(addr)
     }
 
-    /// Options, and then listening.
+    /// Returns the builder of a listener.
     pub fn builder() -> ListenerBuilder {
         ListenerBuilder::default()
     }
 
-    /// What it listens on, with the port that was chosen.
+    /// Returns the address and port of the listener.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// The devices that it listens on.
+    /// Returns the devices of the listener.
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// Takes the oldest request, if one waits.
+    /// Takes the oldest request. Returns `None` if no request is pending.
     pub fn try_next(&self) -> Option<ConnectRequest> {
         self.take().and_then(|(incoming, param)| match param {
             EventParam::Conn(param) => Some(ConnectRequest { incoming, param }),
@@ -173,10 +174,10 @@ impl Listener {
         })
     }
 
-    /// Sleeps until a request comes, and takes it. `None` waits for ever.
+    /// Blocks until a request arrives, and takes it. With `None` the wait has no time limit.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`].
+    /// Fails with [`WaitError::TimedOut`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<ConnectRequest, WaitError> {
         self.wait_for(timeout, || self.try_next())
     }
@@ -186,18 +187,19 @@ impl Listener {
         timeout: Option<Duration>,
         take: impl Fn() -> Option<T>,
     ) -> Result<T, WaitError> {
-        // There is at least one: which does not matter, the others' threads receive for them.
+        // A listener has at least one device. Any of them will do, because the background threads
+        // of the others receive their requests.
         let Some(device) = self.devices.first() else { return Err(WaitError::Quiet) };
         BlockingWait::new(device, timeout).until(&self.wakers, || Ok(take()), || false)
     }
 
-    /// Waits in a task until a request comes, and takes it. Needs no runtime. Several tasks may
-    /// wait; each request goes to one.
+    /// Returns a future that waits for a request and takes it. The future needs no runtime. If
+    /// several tasks wait, each request goes to one of them.
     pub fn next(&self) -> NextRequest<'_> {
         NextRequest { listener: self, slot: self.slot() }
     }
 
-    /// The requests, one after the other, for ever.
+    /// Returns an iterator over all requests, which blocks and never ends.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -206,7 +208,7 @@ impl Listener {
         WakerSlot::new(&self.wakers)
     }
 
-    /// Takes the next request whose device is still there.
+    /// Takes the next request whose device is still open.
     pub(super) fn take(&self) -> Option<(IncomingRequest, EventParam)> {
         let service = &self.id.service;
         loop {
@@ -215,8 +217,8 @@ impl Listener {
                 let (event, made) =
                     std::iter::from_fn(|| cma.next_event(self.id.channel(), |_, _| 0))
                         .find_map(|event| event.new_id.map(|made| (event, made)))?;
-                // In one step with taking it, so that what else happens to it comes to its own
-                // channel.
+                // The new identifier gets its own channel in the same step, so all later events of
+                // the identifier arrive there.
                 Some((CmId::adopt(service, cma, made, Arc::clone(&handler) as _), event.param))
             })?;
             let (Some(device), (Some(local), Some(peer))) = (id.device(), id.addresses()) else {
@@ -233,7 +235,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Who asks.
+/// The identifier, the device and the addresses of a request.
 pub(super) struct IncomingRequest {
     pub id: CmId,
     pub handler: Arc<EventHandler>,
@@ -243,7 +245,7 @@ pub(super) struct IncomingRequest {
 }
 
 impl IncomingRequest {
-    /// Refuses what it asks for.
+    /// Rejects the request.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), ConnectError> {
         let refused = self
             .id
@@ -253,23 +255,23 @@ impl IncomingRequest {
     }
 }
 
-/// What requests for connections and questions for datagram services tell of who asks.
+/// Defines the methods that connection requests and datagram requests share.
 macro_rules! request_accessors {
     ($of:ident) => {
         impl $of {
-            /// The address and port of who asks.
+            /// Returns the address and port of the peer.
             #[must_use]
             pub fn peer_addr(&self) -> std::net::SocketAddr {
                 self.incoming.peer
             }
 
-            /// The address and port that were asked.
+            /// Returns the address and port that the peer asked for.
             #[must_use]
             pub fn local_addr(&self) -> std::net::SocketAddr {
                 self.incoming.local
             }
 
-            /// The device it came to, which must have the queue pair.
+            /// Returns the device of the request. The queue pair must belong to this device.
             #[must_use]
             pub fn device(&self) -> &$crate::Device {
                 &self.incoming.device
@@ -288,7 +290,7 @@ macro_rules! request_accessors {
 }
 pub(super) use request_accessors;
 
-/// Future of [`Listener::next`].
+/// The future of [`Listener::next`].
 #[must_use = "a future does nothing unless it is awaited"]
 #[derive(Debug)]
 pub struct NextRequest<'a> {
@@ -305,7 +307,7 @@ impl Future for NextRequest<'_> {
     }
 }
 
-/// Iterator of [`Listener::incoming`], which never ends.
+/// The iterator of [`Listener::incoming`].
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a Listener,
@@ -319,7 +321,30 @@ impl Iterator for Incoming<'_> {
     }
 }
 
-/// A request for a connection. Dropping it refuses it.
+/// A request for a connection. Dropping the request rejects it.
+///
+/// ```
+/// use urxe::cm::{self, ConnectError, RejReason};
+/// # use urxe::Device;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let here = Device::open_address([127, 49, 11, 11])?;
+/// # let there = Device::open_address([127, 49, 11, 12])?;
+/// let listener = cm::Listener::builder().device(&here).bind("127.49.11.11:0")?;
+/// let to = listener.local_addr();
+/// # let options = cm::Options::new().device(&there);
+/// let client = std::thread::spawn(move || cm::prepare(to, &options).unwrap().establish());
+/// let request = listener.wait(None)?;
+/// println!("{} asks for a connection", request.peer_addr());
+/// request.reject(b"not today")?;
+/// match client.join().unwrap().unwrap_err() {
+///     ConnectError::Rejected { reason: RejReason::CONSUMER_DEFINED, private_data, .. } => {
+///         assert!(private_data.starts_with(b"not today"));
+///     }
+///     other => panic!("{other}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping it refuses it"]
 pub struct ConnectRequest {
     incoming: IncomingRequest,
@@ -329,30 +354,32 @@ pub struct ConnectRequest {
 request_accessors!(ConnectRequest);
 
 impl ConnectRequest {
-    /// What the peer's program says, with the zeros behind that fill the message.
+    /// Returns the private data of the peer, padded with zeros to the length of the message.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.param.private_data
     }
 
-    /// What else the peer says: READs and atomics at a time, retries, its queue pair.
+    /// Returns the parameters of the peer: its numbers of READs and atomics, its retry counts and
+    /// its queue pair number.
     #[must_use]
     pub fn parameters(&self) -> &ConnEvent {
         &self.param
     }
 
-    /// Accepts with the default [`Options`] and sleeps until the connection is made.
+    /// Accepts with the default [`Options`] and blocks until the connection is established.
     ///
     /// # Errors
-    /// [`ConnectError`].
+    /// Fails with [`ConnectError`].
     pub fn accept(self) -> Result<Connection, ConnectError> {
         self.prepare(&Options::new())?.establish()
     }
 
-    /// Makes what accepting needs: a queue pair that takes receives.
+    /// Creates the queue pair of the connection, which accepts receives at once. The peer receives
+    /// no answer yet.
     ///
     /// # Errors
-    /// [`ConnectError`]; the request is refused then.
+    /// Fails with [`ConnectError`]. The request is rejected then.
     pub fn prepare(self, options: &Options) -> Result<Pending, ConnectError> {
         let Self { incoming, param } = self;
         Pending::accepting(
@@ -365,11 +392,12 @@ impl ConnectRequest {
         )
     }
 
-    /// Refuses, with up to [`REJECT_DATA_MAX`](super::REJECT_DATA_MAX) bytes for the peer's
-    /// program.
+    /// Rejects the request with up to [`REJECT_DATA_MAX`](super::REJECT_DATA_MAX) bytes of private
+    /// data.
     ///
     /// # Errors
-    /// [`ConnectError::Cm`]: more private data than that; it is refused without any then.
+    /// Fails with [`ConnectError::Cm`] if there is more private data. The request is rejected
+    /// without private data then.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         self.incoming.reject(private_data)
     }

@@ -1,49 +1,101 @@
-//! Connecting by addresses and ports, as `rdma_cm` does it: with peers of this crate, with C
-//! programs over librdmacm, with kernels.
+//! Connections by IP address and port, as in `rdma_cm`.
+//!
+//! Peers may be programs of this crate, C programs with librdmacm, and kernels.
 //!
 //! ```text
 //!   connect(addr) ──────── request ───────> Listener ──> ConnectRequest
-//!        │        <── accepted, refused ──     accept, reject ──┘
+//!        │        <─ accepted, rejected ──     accept, reject ──┘
 //!   Connection    ───── queue pairs ──────  Connection
 //! ```
-//! # A few lines
-//! ```
-//! use urxe::{Access, Data, Device, RecvRequest, SendRequest, cm};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let here = Device::open_address([127, 49, 11, 5])?;
-//! # let on_here = cm::Listener::builder().device(&here);
-//! // One end listens. Without `builder().device(…)`, on the configured devices: cm::Listener::bind("0.0.0.0:7471").
-//! let listener = on_here.bind("0.0.0.0:0")?;
-//! let port = listener.local_addr().port();
-//! let server = std::thread::spawn(move || -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
-//!     let pending = listener.wait(None)?.prepare(&cm::Options::new())?;
+//! # A client and a server
+//! ```
+//! use urxe::cm::{self, Connection, Listener, Options, Pending};
+//! use urxe::{Access, Data, Device, RecvRequest, SendRequest};
+//!
+//! type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+//!
+//! fn serve(listener: &Listener) -> Result<Vec<u8>> {
+//!     // The queue pair accepts receives before the connection is established.
+//!     let pending: Pending = listener.wait(None)?.prepare(&Options::new())?;
 //!     let inbox = pending.pd().allocate(4096, Access::LOCAL_WRITE)?;
 //!     pending.qp().post_recv(&RecvRequest::new(inbox.slice(..)?))?;
-//!     let connection = pending.establish()?;
+//!     let connection: Connection = pending.establish()?;
 //!     let message = connection.recv_cq().wait_one(None)?;
 //!     Ok(inbox.read_vec(0, message.byte_len as usize)?)
-//! });
+//! }
 //!
-//! // The other connects; without options by cm::connect("127.49.11.5:7471").
-//! # let there = Device::open_address([127, 49, 11, 6])?;
-//! let connection = cm::prepare(("127.49.11.5", port), &cm::Options::new().device(&there))?.establish()?;
+//! # fn main() -> Result<()> {
+//! // Two devices of this process. With configured devices, `Listener::bind("0.0.0.0:7471")` and
+//! // `cm::connect("10.0.0.1:7471")` are enough.
+//! let here = Device::open_address([127, 49, 11, 5])?;
+//! let there = Device::open_address([127, 49, 11, 6])?;
+//! let listener = Listener::builder().device(&here).bind("127.49.11.5:0")?;
+//! let port = listener.local_addr().port();
+//! let server = std::thread::spawn(move || serve(&listener));
+//!
+//! let options = Options::new().device(&there);
+//! let connection = cm::prepare(("127.49.11.5", port), &options)?.establish()?;
 //! connection.qp().post_send(&SendRequest::send(Data::inline(b"hello")).signaled())?;
 //! assert!(connection.send_cq().wait_one(None)?.status.is_success());
-//! assert_eq!(server.join().unwrap().unwrap(), b"hello");
+//! assert_eq!(server.join().unwrap()?, b"hello");
 //! # Ok(())
 //! # }
 //! ```
+//!
 //! # Devices
-//! Without further ado the configured devices ([`devices`](crate::devices)) connect and listen; the
-//! first call opens them, and they stay open. A device that the program opened itself is named by
-//! [`Options::device`] and [`ListenerBuilder::device`]. Ports are shared with all processes of an
-//! address, C programs among them.
+//! By default, connections and listeners use the configured devices ([`devices`](crate::devices)).
+//! The first call opens them, and they stay open. [`Options::device`] and
+//! [`ListenerBuilder::device`] select a device that the program opened itself. All processes that
+//! use an address share its ports, including C programs.
 //!
 //! # Waiting
-//! As everywhere in this crate: [`establish`](Pending::establish), [`Listener::wait`] and
-//! [`ConnectionEvents::wait`] sleep; `.await` of a [`Pending`], [`Listener::next`] and
-//! [`ConnectionEvents::next`] wait in a task of any executor.
+//! [`establish`](Pending::establish), [`Listener::wait`] and [`ConnectionEvents::wait`] block the
+//! thread. A task of any executor awaits a [`Pending`], [`Listener::next`] or
+//! [`ConnectionEvents::next`]:
+//!
+//! ```
+//! use urxe::cm::{self, ConnectError, Connection, ConnectionEvent, Establishing, Options};
+//! # use urxe::Device;
+//!
+//! async fn accept(listener: &cm::Listener) -> Result<Connection, ConnectError> {
+//!     let establishing: Establishing = listener.next().await.prepare(&Options::new())?.start()?;
+//!     establishing.await
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let here = Device::open_address([127, 49, 11, 13])?;
+//! # let there = Device::open_address([127, 49, 11, 14])?;
+//! # let listener = cm::Listener::builder().device(&here).bind("127.49.11.13:0")?;
+//! # let options = Options::new().device(&there);
+//! let client = cm::prepare(listener.local_addr(), &options)?.start()?;
+//! let accepted = pollster::block_on(accept(&listener))?;
+//! let connected = pollster::block_on(client)?;
+//! drop(connected);
+//! let event = pollster::block_on(accepted.events().next());
+//! assert_eq!(event, ConnectionEvent::Disconnected);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//! Each operation has an error type of its own: [`ConnectError`], [`ListenError`] and
+//! [`ResolveError`]. [`NoServiceError`] is the reason of all three when no device is available. The
+//! message says what to do:
+//!
+//! ```
+//! use urxe::cm::{self, ConnectError, Listener, NoServiceError, Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = urxe::sim::Fabric::new(1).device([10, 0, 0, 1])?;
+//! let error = cm::prepare("10.0.0.2:7471", &Options::new().device(&device)).unwrap_err();
+//! assert!(matches!(error, ConnectError::Service(NoServiceError::Simulated)));
+//! println!("{error}");
+//! let error = Listener::builder().device(&device).bind("10.0.0.1:7471").unwrap_err();
+//! println!("{error} (errno {})", error.errno());
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! Sources: IBTA annex A11; the kernel's `drivers/infiniband/core/cma.c`; librdmacm's manual pages.
 
@@ -72,26 +124,31 @@ pub(crate) use self::service::Service;
 pub use urxe_stack::cma::{CmaError, ConnEvent as PeerParameters};
 pub use urxe_wire::mad::{RejReason, SidrStatus};
 
-/// Connects with the default [`Options`]: sleeps until the peer has accepted.
+/// Connects with the default [`Options`] and blocks until the peer accepts.
 ///
 /// # Errors
-/// [`ConnectError`]; of several addresses that a name has, the last one's.
+/// Fails with [`ConnectError`]. For a name with several addresses, the error is that of the last
+/// address.
 pub fn connect(addr: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
     let attempt = |addr| pending::prepare(addr, &Options::new())?.establish();
     try_each_address(addr, ConnectError::Address, attempt)
 }
 
-/// Looks for the way to `addr`, and makes what a connection needs: a queue pair that takes
-/// receives. Of several addresses that a name has, the first that there is a way to. Says nothing
-/// to the peer yet; [`Pending::establish`] does, and awaiting it.
+/// Resolves the route to `addr` and creates the queue pair of a connection, which accepts receives
+/// at once.
+///
+/// For a name with several addresses, the call uses the first address with a route. The peer
+/// receives no message until the [`Pending`] connection is [established](Pending::establish) or
+/// awaited.
 ///
 /// # Errors
-/// [`ConnectError`].
+/// Fails with [`ConnectError`]. For a name with several addresses, the error is that of the last
+/// address.
 pub fn prepare(addr: impl ToSocketAddrs, options: &Options) -> Result<Pending, ConnectError> {
     try_each_address(addr, ConnectError::Address, |addr| pending::prepare(addr, options))
 }
 
-/// What `attempt` makes of the first address with which it succeeds, or says of the last.
+/// Calls `attempt` with each address until one succeeds. Returns the error of the last address.
 fn try_each_address<T, E>(
     addr: impl ToSocketAddrs,
     no_address: impl Fn(io::Error) -> E,

@@ -1,4 +1,4 @@
-//! How a connection shall be: what to say to the peer, and which objects to make it with.
+//! The options of a connection: its objects, its private data and its parameters.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,31 +13,38 @@ use crate::pd::ProtectionDomain;
 use crate::qp::{DEFAULT_CAP, QueuePair};
 use crate::srq::SharedReceiveQueue;
 
-/// Bytes of private data that go with [`prepare`](super::prepare) and [`connect`](super::connect).
+/// The maximum number of bytes of private data of [`prepare`](super::prepare).
 pub const CONNECT_DATA_MAX: usize = 56;
-/// Bytes that go with accepting.
+/// The maximum number of bytes of private data of an accepted request.
 pub const ACCEPT_DATA_MAX: usize = 196;
-/// Bytes that go with refusing.
+/// The maximum number of bytes of private data of a rejected request.
 pub const REJECT_DATA_MAX: usize = 148;
 
-/// A packet's time to the peer and back, as requests reckon it (cma.c, `CMA_IBOE_PACKET_LIFETIME`).
+/// The round-trip time that connection requests assume, in nanoseconds (cma.c,
+/// `CMA_IBOE_PACKET_LIFETIME`).
 const ROUND_TRIP_NS: u64 = 2 * (4096 << 16);
 const UNIT_NS: u64 = 4096;
 
-/// How a connection shall be, for both who connects and who accepts. Without further ado: a
-/// protection domain, a queue pair and two completion queues of its own, with room for 128 sends
-/// and 128 receives of 4 scatter-gather entries and 64 bytes of inline data; as many READs and
-/// atomics at a time as both ends can; no private data.
+/// The options of a connection, for the end that connects and the end that accepts.
+///
+/// By default, a connection has a protection domain, a queue pair and two completion queues of its
+/// own. The queue pair has room for 128 sends and 128 receives of 4 scatter-gather entries each and
+/// for 64 bytes of inline data. It allows as many READs and atomics at a time as both devices do.
 ///
 /// ```
+/// use std::time::Duration;
+/// use urxe::cm::Options;
+///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = urxe::Device::open_address([127, 49, 11, 1])?;
-/// let options = urxe::cm::Options::new()
+/// let options = Options::new()
 ///     .pd(&device.alloc_pd()?)
 ///     .private_data(b"version 3")
 ///     .max_recv_wr(16)
-///     .timeout(std::time::Duration::from_secs(5));
-/// # let _ = options;
+///     .timeout(Duration::from_secs(5));
+/// // The route starts at the device of the protection domain. No peer is asked yet.
+/// let pending = urxe::cm::prepare("127.49.11.2:7471", &options)?;
+/// assert!(pending.qp().query().cap.max_recv_wr >= 16);
 /// # Ok(())
 /// # }
 /// ```
@@ -88,161 +95,162 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The device to connect with. By default that of [`pd`](Self::pd) or of a queue, else
-    /// whichever of the configured devices ([`devices`](crate::devices)) the way to the peer begins
-    /// at; those are opened by the first connection that needs them, and stay so. Who accepts has
-    /// the device that the request came to.
+    /// Sets the device that connects. The default is the device of [`pd`](Self::pd) or of a queue.
+    /// Without these, the route to the peer selects one of the configured devices
+    /// ([`devices`](crate::devices)). The first connection opens the configured devices, and they
+    /// stay open. The end that accepts always uses the device of the request.
     pub fn device(mut self, device: &Device) -> Self {
         self.device = Some(device.clone());
         self
     }
 
-    /// The protection domain of the queue pair. By default one of its own.
+    /// Sets the protection domain of the queue pair. The default is a new one.
     pub fn pd(mut self, pd: &ProtectionDomain) -> Self {
         self.pd = Some(pd.clone());
         self
     }
 
-    /// One completion queue for everything. By default two of its own, of as many entries as the
-    /// queue pair has requests.
+    /// Sets one completion queue for sends and receives. The default is two new queues with as many
+    /// entries as the queue pair has requests.
     pub fn cq(self, cq: &CompletionQueue) -> Self {
         self.send_cq(cq).recv_cq(cq)
     }
 
-    /// The completion queue of its sends.
+    /// Sets the completion queue of sends.
     pub fn send_cq(mut self, cq: &CompletionQueue) -> Self {
         self.send_cq = Some(cq.clone());
         self
     }
 
-    /// The completion queue of its receives.
+    /// Sets the completion queue of receives.
     pub fn recv_cq(mut self, cq: &CompletionQueue) -> Self {
         self.recv_cq = Some(cq.clone());
         self
     }
 
-    /// Its messages take their receives from `srq`.
+    /// Takes the receives from `srq` instead of a receive queue of the queue pair.
     pub fn shared_receive_queue(mut self, srq: &SharedReceiveQueue) -> Self {
         self.srq = Some(srq.clone());
         self
     }
 
-    /// All sizes of the queue pair.
+    /// Sets all capacities of the queue pair.
     pub fn cap(mut self, cap: QpCap) -> Self {
         self.cap = cap;
         self
     }
 
-    /// Sends that may be outstanding.
+    /// Sets the number of outstanding sends.
     pub fn max_send_wr(mut self, requests: u32) -> Self {
         self.cap.max_send_wr = requests;
         self
     }
 
-    /// Receives that may be outstanding.
+    /// Sets the number of outstanding receives.
     pub fn max_recv_wr(mut self, requests: u32) -> Self {
         self.cap.max_recv_wr = requests;
         self
     }
 
-    /// Bytes of inline data of a send.
+    /// Sets the number of bytes of inline data of a send.
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.cap.max_inline_data = bytes;
         self
     }
 
-    /// Whether every send makes a completion, signaled or not.
+    /// Sets whether every send creates a completion, signaled or not. The default is `false`.
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
         self
     }
 
-    /// The own address, which chooses the device, and the own port, or 0 for any. Not used when
-    /// accepting.
+    /// Sets the source address, which selects the device, and the source port, or 0 for any. This
+    /// option does not apply when accepting.
     pub fn source(mut self, addr: impl Into<SocketAddr>) -> Self {
         self.source = Some(addr.into());
         self
     }
 
-    /// As [`source`](Self::source), of any port.
+    /// Sets the source address, as [`source`](Self::source) does, with any port.
     pub fn source_ip(self, ip: impl Into<IpAddr>) -> Self {
         self.source((ip.into(), 0))
     }
 
-    /// What to tell the peer's program: up to [`CONNECT_DATA_MAX`] bytes with a request,
-    /// [`ACCEPT_DATA_MAX`] when accepting. The peer sees them with zeros behind, which fill the
-    /// message.
+    /// Sets the private data for the program of the peer: up to [`CONNECT_DATA_MAX`] bytes when
+    /// connecting and [`ACCEPT_DATA_MAX`] when accepting. The peer receives them padded with zeros
+    /// to the length of the message.
     pub fn private_data(mut self, data: &[u8]) -> Self {
         self.private_data = data.to_vec();
         self
     }
 
-    /// READs, atomics, ATOMIC WRITEs and FLUSHes of the peer that are answered at a time. By
-    /// default as many as the device can; when accepting, and the peer asks for. With 0 the peer
-    /// may do none.
+    /// Sets the number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of the peer. By
+    /// default this is the limit of the device, and when accepting at most the number that the peer
+    /// asks for. With 0 the peer cannot perform these operations.
     pub fn responder_resources(mut self, operations: u8) -> Self {
         self.responder_resources = Some(operations);
         self
     }
 
-    /// The same of this end that may be outstanding. By default as many as the device can; when
-    /// accepting, and the peer answers.
+    /// Sets the number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of this end. By
+    /// default this is the limit of the device, and when accepting at most the number that the peer
+    /// serves.
     pub fn initiator_depth(mut self, operations: u8) -> Self {
         self.initiator_depth = Some(operations);
         self
     }
 
-    /// How often packets are sent again without an answer before the connection breaks: 0 to 7, by
-    /// default 7. Who connects says it for both ends.
+    /// Sets the number of retransmissions without an acknowledgement before the connection fails: 0
+    /// to 7. The default is 7. The end that connects decides for both ends.
     pub fn retry_count(mut self, times: u8) -> Self {
         self.retry_count = times;
         self
     }
 
-    /// How often the peer shall send again when this end has no receive posted: 0 to 6, 7 = for
-    /// ever, which is the default.
+    /// Sets the number of retransmissions of the peer when this end has no receive posted: 0 to 6,
+    /// or 7 for no limit. The default is 7.
     pub fn rnr_retry_count(mut self, times: u8) -> Self {
         self.rnr_retry_count = times;
         self
     }
 
-    /// How long the peer shall wait when this end has no receive posted, coded as in IBTA vol. 1,
-    /// table 45. By default 12: 640 µs.
+    /// Sets the time that the peer waits before it retransmits when this end has no receive posted.
+    /// The code is that of IBTA vol. 1, table 45. The default is 12, which is 640 µs.
     pub fn min_rnr_timer(mut self, code: u8) -> Self {
         self.min_rnr_timer = code;
         self
     }
 
-    /// The type of service of the connection's packets (`RDMA_OPTION_ID_TOS`). By default 0. Not
-    /// used when accepting, where it is the listener's.
+    /// Sets the type of service of the packets (`RDMA_OPTION_ID_TOS`). The default is 0. This
+    /// option does not apply when accepting, where the listener's type of service is used.
     pub fn type_of_service(mut self, tos: u8) -> Self {
         self.type_of_service = tos;
         self
     }
 
-    /// How long the queue pair waits for an answer before it sends again
-    /// (`RDMA_OPTION_ID_ACK_TIMEOUT`): 4.096 µs · 2^timeout, 1 to 31. By default derived from what
-    /// packets may take, as the kernel does it: 0.5 s. Not used when accepting, where it is the
-    /// listener's.
+    /// Sets the time after which an unacknowledged packet is sent again
+    /// (`RDMA_OPTION_ID_ACK_TIMEOUT`): 4.096 µs · 2^timeout, with a timeout of 1 to 31. By default
+    /// the time follows from the assumed packet lifetime, as in the kernel, and is 0.5 s. This
+    /// option does not apply when accepting, where the listener's timeout is used.
     pub fn ack_timeout(mut self, timeout: u8) -> Self {
         self.ack_timeout = timeout;
         self
     }
 
-    /// How long connecting and accepting may take. By default a peer that does not answer is asked
-    /// sixteen times in 77 s, as the kernel does it. Who connects asks no longer than this, or
-    /// little more, whether a thread or a task waits; a thread's waiting ends then in any case.
+    /// Sets the time limit of connecting and accepting. By default the request is sent sixteen
+    /// times in 77 s, as in the kernel. With a limit, this end sends the request for at least this
+    /// time and at most about twice as long. A blocked thread returns when the limit has passed.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The device that the options speak of.
+    /// Returns the device that the options select, if they select one.
     pub(super) fn selected_device(&self) -> Option<&Device> {
         let of_queues =
             || self.send_cq.as_ref().or(self.recv_cq.as_ref()).map(CompletionQueue::device);
@@ -251,7 +259,7 @@ impl Options {
         self.device.as_ref().or_else(of_pd).or_else(of_queues).or_else(of_srq)
     }
 
-    /// What the identifier is told.
+    /// Returns the options of the identifier.
     pub(super) fn for_id(&self) -> IdOptions {
         IdOptions {
             tos: self.type_of_service,
@@ -261,7 +269,7 @@ impl Options {
         }
     }
 
-    /// Checks what has few bits in the messages.
+    /// Checks the options that have few bits in the messages.
     pub(super) fn check(&self) -> Result<(), ConnectError> {
         let numbers = [
             ("retry_count", self.retry_count, 7),
@@ -272,7 +280,7 @@ impl Options {
         check(numbers)
     }
 
-    /// The protection domain, on `device`.
+    /// Returns the protection domain, which must belong to `device`.
     pub(super) fn pd_on(
         &self,
         device: &Device,
@@ -287,7 +295,7 @@ impl Options {
         }
     }
 
-    /// Makes the queue pair, on `device`.
+    /// Creates the queue pair on `device`.
     pub(super) fn make_qp(
         &self,
         device: &Device,
@@ -322,7 +330,7 @@ impl Options {
     }
 }
 
-/// Checks options with their values and the most that is allowed.
+/// Checks that no option exceeds its maximum. Each row has the name, the value and the maximum.
 pub(super) fn check<const N: usize>(
     numbers: [(&'static str, u8, u8); N],
 ) -> Result<(), ConnectError> {
@@ -334,7 +342,7 @@ pub(super) fn check<const N: usize>(
     }
 }
 
-/// The exponent and the number of repetitions that take about `time`, no less.
+/// Returns the retry policy whose total time is at least `time`, and at most about twice as long.
 fn retry_policy(time: Duration) -> RetryPolicy {
     let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let tries = time_ns.div_ceil(2 * ROUND_TRIP_NS).clamp(1, 16);

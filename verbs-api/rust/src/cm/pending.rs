@@ -1,5 +1,5 @@
-//! Connections that are about to be made: the queue pair is there, and receives can be posted,
-//! before the peer can send anything.
+//! Pending connections. The queue pair exists and accepts receives before the peer can send a
+//! message.
 
 use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
@@ -23,19 +23,29 @@ use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
 use crate::waker_list::{WakerList, WakerSlot};
 
-/// A connection that is about to be made, by [`prepare`](super::prepare) or
-/// [`ConnectRequest::prepare`](super::ConnectRequest::prepare): with its queue pair, which takes
-/// receives now, and its protection domain. [`establish`](Self::establish), or awaiting it, goes
-/// on. Dropped instead, it takes a request of the peer's as refused.
+/// A connection that is not established yet, made by [`prepare`](super::prepare) or
+/// [`ConnectRequest::prepare`](super::ConnectRequest::prepare).
 ///
-/// ```no_run
+/// The queue pair accepts receives already. [`establish`](Self::establish), or awaiting the value,
+/// performs the handshake. Dropping a pending connection from a request rejects the request.
+///
+/// ```
+/// use urxe::cm::{self, Listener, Options};
+/// use urxe::{Access, Data, Device, RecvRequest, SendRequest};
+///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use urxe::{Access, RecvRequest, cm};
-/// let pending = cm::prepare("10.0.0.1:7471", &cm::Options::new())?;
+/// # let here = Device::open_address([127, 49, 11, 15])?;
+/// # let there = Device::open_address([127, 49, 11, 16])?;
+/// # let listener = Listener::builder().device(&here).bind("127.49.11.15:0")?;
+/// # let to = listener.local_addr();
+/// let pending = cm::prepare(to, &Options::new().device(&there))?;
 /// let inbox = pending.pd().allocate(4096, Access::LOCAL_WRITE)?;
 /// pending.qp().post_recv(&RecvRequest::new(inbox.slice(..)?))?;
+/// # let server = std::thread::spawn(move || listener.wait(None).unwrap().accept().unwrap());
 /// let connection = pending.establish()?;
-/// # let _ = connection;
+/// # let accepted = server.join().unwrap();
+/// # accepted.qp().post_send(&SendRequest::send(Data::inline(b"first")))?;
+/// assert_eq!(connection.recv_cq().wait_one(None)?.byte_len, 5);
 /// # Ok(())
 /// # }
 /// ```
@@ -57,8 +67,8 @@ enum Side {
     Passive,
 }
 
-/// Resolves the address of `peer` and makes what a connection to it needs, of reliable service and
-/// port space TCP. Nothing is sent yet.
+/// Resolves the address of `peer` and creates the objects of a connection, of reliable service and
+/// port space TCP. Sends no message.
 pub(super) fn prepare(peer: SocketAddr, options: &Options) -> Result<Pending, ConnectError> {
     options.check()?;
     let selection = DeviceSelection::new(options)?;
@@ -73,10 +83,10 @@ pub(super) fn prepare(peer: SocketAddr, options: &Options) -> Result<Pending, Co
     Pending::new(id, &handler, &device, ConnEvent::default(), peer, Side::Active, options)
 }
 
-/// The devices that options leave to choose from.
+/// The devices that the options allow.
 pub(super) struct DeviceSelection {
     pub service: Arc<Service>,
-    /// Open as long as one is chosen.
+    /// Keeps the devices open until one is selected.
     _devices: Vec<Device>,
 }
 
@@ -86,7 +96,7 @@ impl DeviceSelection {
         Ok(Self { service, _devices: devices })
     }
 
-    /// An identifier that knows its way to `peer`.
+    /// Returns an identifier with a resolved route to `peer`.
     pub fn resolve(
         &self,
         peer: SocketAddr,
@@ -104,7 +114,8 @@ impl DeviceSelection {
             CmaError::NoRoute { errno, .. } => ConnectError::NoRoute { peer, errno },
             error => ConnectError::Cm(error),
         })?;
-        // It is told at once, as everything is that needs no answer.
+        // The event is already in the channel, because the resolution needs no answer of the
+        // network.
         while let Some(event) = id.next_event() {
             if event.event_type == CmaEventType::AddrError {
                 return Err(resolve_error(event.status, peer));
@@ -172,15 +183,15 @@ impl Pending {
     ) -> Result<Self, ConnectError> {
         options.check()?;
         let pending = Self::new(id, handler, device, request, peer_addr, Side::Passive, options)?;
-        // What came before anybody served it.
+        // This handles events that arrived before the handler knew its connection.
         pending.connection.handle_events();
         Ok(pending)
     }
 
-    /// Asks the peer, or accepts its request, and sleeps until the connection is made.
+    /// Sends the request, or accepts it, and blocks until the connection is established.
     ///
     /// # Errors
-    /// [`ConnectError`].
+    /// Fails with [`ConnectError`].
     pub fn establish(self) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
         let establishing = self.start()?;
@@ -191,11 +202,11 @@ impl Pending {
         Ok(Connection::new(Arc::clone(connection)))
     }
 
-    /// Asks the peer, or accepts its request; the future is ready when the connection is made.
-    /// Needs no runtime. Dropping the future gives the attempt up.
+    /// Sends the request, or accepts it, and returns a future for the connection. The future needs
+    /// no runtime. Dropping the future cancels the connection.
     ///
     /// # Errors
-    /// [`ConnectError`], here and as the future's output.
+    /// Fails with [`ConnectError`], and so does the future.
     pub fn start(self) -> Result<Establishing, ConnectError> {
         let started = match self.side {
             Side::Active => self.send_request(),
@@ -255,7 +266,7 @@ impl IntoFuture for Pending {
     }
 }
 
-/// Future of an awaited [`Pending`].
+/// The future of an awaited [`Pending`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Establish(Option<Result<Establishing, ConnectError>>);
@@ -268,14 +279,14 @@ impl Future for Establish {
             Some(Ok(establishing)) => Pin::new(establishing).poll(cx),
             _ => match self.0.take() {
                 Some(Err(error)) => Poll::Ready(Err(error)),
-                // Polled once more after it was ready.
+                // The future was polled again after it had returned its result.
                 _ => Poll::Pending,
             },
         }
     }
 }
 
-/// Future of [`Pending::start`]: a connection that is being made.
+/// The future of [`Pending::start`].
 #[derive(Debug)]
 #[must_use = "dropping it gives the connection up"]
 pub struct Establishing {

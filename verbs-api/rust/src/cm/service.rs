@@ -1,5 +1,4 @@
-//! What the connections of one device, or of the configured devices together, have in common; and
-//! identifiers of it.
+//! The connection service of one device or of all configured devices, and its identifiers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -17,24 +16,24 @@ use super::error::{ConnectError, NoServiceError};
 use crate::device::{Device, Inner, OpenError, devices};
 use crate::waker_list::{ReadyWakers, lock};
 
-/// The RDMA IP CM service over one device or several.
+/// The RDMA IP CM service of one or more devices.
 pub(crate) struct Service {
     connections: Arc<Connections>,
-    /// Wakers of all its devices: what one thread receives may be for who waits at another device.
+    /// The wakers of all devices. One thread may receive a message for a waiter at another device.
     ready: Arc<ReadyWakers>,
     devices: Mutex<Vec<(DeviceKey, Weak<Inner>)>>,
     process: ProcessId,
 }
 
-/// A service, and the devices that it is over.
+/// A service and its devices.
 pub(super) type ServiceDevices = (Arc<Service>, Vec<Device>);
 
-/// The configured devices, once a connection needed them.
+/// The configured devices, from the first connection that needs them.
 static CONFIGURED: PerProcess<Mutex<Option<ServiceDevices>>> = PerProcess::new(Mutex::default);
 
 impl Service {
     pub(crate) fn new() -> Arc<Self> {
-        // The hasher's keys are the operating system's random numbers.
+        // The keys of the hasher are random numbers of the operating system.
         let seed = RandomState::new().build_hasher().finish();
         Arc::new(Self {
             connections: Arc::new(Connections::new(seed)),
@@ -44,7 +43,7 @@ impl Service {
         })
     }
 
-    /// A device that was opened for it.
+    /// Adds a device that was opened for this service.
     pub(crate) fn register_device(&self, key: DeviceKey, device: &Device) {
         lock(&self.devices).push((key, Arc::downgrade(&device.inner)));
     }
@@ -57,12 +56,13 @@ impl Service {
         &self.ready
     }
 
-    /// Calls the core. Whom that woke is called by [`Service::run_ready_wakers`].
+    /// Calls the core. The caller runs the ready wakers afterwards by
+    /// [`Service::run_ready_wakers`].
     pub fn call<T>(&self, call: impl FnOnce(&mut Cma, Time) -> T) -> T {
         self.connections.call(call)
     }
 
-    /// Calls whom the last call woke.
+    /// Runs the wakers that the last call made ready.
     pub fn run_ready_wakers(&self) {
         self.ready.run();
     }
@@ -73,13 +73,13 @@ impl Service {
         Some(Device { inner: inner.upgrade()? })
     }
 
-    /// Whether this process is a fork of the one that made it, and has none of its threads.
+    /// Returns whether this process is a forked child and has none of the service's threads.
     pub fn is_inherited(&self) -> bool {
         self.process.is_other()
     }
 }
 
-/// The service of `device`, or else of the configured devices, with the devices that it is over.
+/// Returns the service of `device`, or that of the configured devices, with its devices.
 pub(super) fn of_device(device: Option<&Device>) -> Result<ServiceDevices, NoServiceError> {
     match device {
         Some(device) => {
@@ -90,8 +90,8 @@ pub(super) fn of_device(device: Option<&Device>) -> Result<ServiceDevices, NoSer
     }
 }
 
-/// Opens the configured devices, unless that was done; those that cannot be opened are left out as
-/// long as one can.
+/// Opens the configured devices at the first call. Devices that cannot be opened are omitted,
+/// unless none can be opened.
 fn configured() -> Result<ServiceDevices, NoServiceError> {
     let mut slot = lock(CONFIGURED.get());
     if let Some((service, devices)) = &*slot {
@@ -103,7 +103,7 @@ fn configured() -> Result<ServiceDevices, NoServiceError> {
         match Device::builder().open_within(listed.spec(), Arc::clone(&service)) {
             Ok(device) => open.push(device),
             Err(error) => {
-                tracing::warn!(device = %listed, %error, "connections do without a device");
+                tracing::warn!(device = %listed, %error, "a configured device is not available for connections");
                 failed = Some(error);
             }
         }
@@ -117,8 +117,8 @@ fn configured() -> Result<ServiceDevices, NoServiceError> {
     Ok((service, open))
 }
 
-/// An identifier with a channel of its own. Dropping it destroys both, and tells the peer what it
-/// needs to know.
+/// An identifier with a channel of its own. Dropping it destroys both and notifies the peer if the
+/// protocol requires this.
 pub(super) struct CmId {
     pub service: Arc<Service>,
     pub core: CmaId,
@@ -139,10 +139,10 @@ impl CmId {
         Ok(Self { service: Arc::clone(service), core, channel })
     }
 
-    /// Takes over the identifier that a request made.
+    /// Takes ownership of the identifier of a request.
     pub fn adopt(service: &Arc<Service>, cma: &mut Cma, core: CmaId, wake: Arc<dyn Wake>) -> Self {
         let channel = cma.create_channel(wake);
-        // Both are there: the request's event has just been taken.
+        // Both exist, because the event of the request was just taken.
         let moved = cma.migrate(core, channel);
         debug_assert_eq!(moved, Ok(()));
         Self { service: Arc::clone(service), core, channel }
@@ -156,7 +156,7 @@ impl CmId {
         self.service.call(|cma, _| cma.next_event(self.channel, |_, _| 0))
     }
 
-    /// Calls the core about this identifier.
+    /// Calls the core with this identifier.
     pub fn call<T>(
         &self,
         call: impl FnOnce(&mut Cma, Time, CmaId) -> Result<T, CmaError>,
@@ -164,14 +164,14 @@ impl CmId {
         self.service.call(|cma, now| call(cma, now, self.core)).map_err(ConnectError::Cm)
     }
 
-    /// The device it is bound to, if that is still open.
+    /// Returns the device of the identifier, if the device is still open.
     pub fn device(&self) -> Option<Device> {
         self.service
             .call(|cma, _| cma.device_of(self.core))
             .and_then(|key| self.service.device(key))
     }
 
-    /// Its own address and the peer's.
+    /// Returns the local address and the address of the peer.
     pub fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         self.service.call(|cma, _| cma.addresses(self.core)).unwrap_or_default()
     }

@@ -22,7 +22,8 @@ use crate::pd::ProtectionDomain;
 /// let pd = device.alloc_pd()?;
 /// let memory: DeviceMemory = device.alloc_device_memory(4096, 6)?;
 /// memory.write(0, b"data")?;
-/// let region: DeviceMemoryRegion = pd.register_device_memory(&memory, 0..4096, Access::REMOTE_READ)?;
+/// let region: DeviceMemoryRegion =
+///     pd.register_device_memory(&memory, 0..4096, Access::REMOTE_READ)?;
 /// assert_eq!((region.memory().len(), region.remote().addr), (4096, 0));
 /// // Copies consist of words of four bytes.
 /// assert!(matches!(memory.write(2, b"data"), Err(DmError::Unaligned { .. })));
@@ -113,7 +114,8 @@ impl ProtectionDomain {
     /// # let pd = device.alloc_pd()?;
     /// let memory = device.alloc_device_memory(4096, 0)?;
     /// memory.write(64, &7u32.to_ne_bytes())?;
-    /// let region = pd.register_device_memory(&memory, 64..128, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+    /// let rights = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    /// let region = pd.register_device_memory(&memory, 64..128, rights)?;
     /// assert_eq!(region.remote().len, 64);
     /// # Ok(())
     /// # }

@@ -39,16 +39,17 @@ use crate::pd::ProtectionDomain;
 /// let region = pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
 /// region.write(1024, b"for you")?;
 /// let mut window = pd.alloc_window()?;
-/// qp.post_send(&SendRequest::bind(&mut window, region.slice(1024..1088)?, Access::REMOTE_READ).signaled())?;
+/// let part = region.slice(1024..1088)?;
+/// qp.post_send(&SendRequest::bind(&mut window, part, Access::REMOTE_READ).signaled())?;
 /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
 ///
-/// // The peer reads what the window shows, and nothing else of the region.
+/// // The peer can read this part of the region only.
 /// let there = window.remote().expect("it is bound");
 /// peer.post_send(&SendRequest::read(copy.slice(..)?, there).signaled())?;
 /// assert_eq!(peer_cq.wait_one(None)?.status, WcStatus::Success);
 /// assert_eq!(copy.read_vec(0, 7)?, b"for you");
 ///
-/// // Its key is taken away; the region stays.
+/// // The key is invalidated; the region stays.
 /// qp.post_send(&SendRequest::invalidate(there.rkey).signaled())?;
 /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
 /// # Ok(())

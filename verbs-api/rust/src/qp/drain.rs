@@ -25,7 +25,8 @@ impl QueuePair {
     /// attributes that must not change while sends are in progress.
     ///
     /// ```
-    /// use urxe::{AsyncEventType, ConnectOptions, Data, QpAttr, QpAttrMask, QpState, SendRequest, sim::Fabric};
+    /// use urxe::{AsyncEventType, Data, QpAttr, QpAttrMask, SendRequest};
+    /// # use urxe::{ConnectOptions, QpState, sim::Fabric};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let fabric = Fabric::new(1);
     /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
@@ -40,7 +41,7 @@ impl QueuePair {
     /// while a.events().wait(None)?.event_type() != AsyncEventType::SqDrained {}
     /// assert!(qp.is_drained());
     ///
-    /// // Nothing is on its way: wait longer for the peer from now on.
+    /// // No send is in progress: use a longer timeout from now on.
     /// qp.modify(&QpAttr { timeout: 18, ..QpAttr::default() }, QpAttrMask::TIMEOUT)?;
     /// qp.post_send(&SendRequest::write(Data::inline(b"later"), there).signaled())?;
     /// assert_eq!(cq.len(), 0);

@@ -168,9 +168,9 @@ impl<'a, T: Into<Gather<'a>>> From<T> for Data<'a> {
 /// let counter = there.slice(64..72)?;
 /// let old = source.slice(16..24)?;
 /// qp.post_send(&SendRequest::fetch_add(old, counter, 5).wr_id(3).fenced().signaled())?;
-/// for (wr_id, opcode) in [(1, WcOpcode::RdmaWrite), (2, WcOpcode::RdmaRead), (3, WcOpcode::FetchAdd)] {
+/// for opcode in [WcOpcode::RdmaWrite, WcOpcode::RdmaRead, WcOpcode::FetchAdd] {
 ///     let completion = cq.wait_one(None)?;
-///     assert_eq!((completion.wr_id, completion.opcode), (wr_id, opcode));
+///     assert_eq!(completion.opcode, opcode);
 ///     assert!(completion.status.is_success());
 /// }
 /// assert_eq!(source.read_vec(8, 7)?, b"request");
@@ -337,9 +337,10 @@ impl<'a> SendRequest<'a> {
     /// # let peer_qp = peer_pd.queue_pair(&peer_cq).create()?;
     /// # qp.connect(&peer_qp.endpoint(), &ConnectOptions::default())?;
     /// # peer_qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
-    /// let log = peer_pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::FLUSH_GLOBAL)?;
+    /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::FLUSH_GLOBAL;
+    /// let log = peer_pd.allocate(4096, rights)?;
     /// let there = log.remote();
-    /// // The record, then, once every processor can see it, its commit mark.
+    /// // The commit mark is written when every processor of the peer can see the record.
     /// qp.post_send(&SendRequest::write(Data::inline(b"record"), there))?;
     /// qp.post_send(&SendRequest::flush(there, 6, PlacementType::GLOBAL_VISIBILITY))?;
     /// let mark = there.slice(64..72)?;

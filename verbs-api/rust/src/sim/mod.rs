@@ -1,25 +1,9 @@
-//! A simulated network for tests: devices of the same types, in virtual time, with faults, the same
-//! on every run.
+//! A simulated network for tests, in virtual time, with faults, and with the same result on every
+//! run.
 //!
-//! A [`Fabric`] makes [`Device`]s. What is made from them (domains, regions, queues, queue pairs)
-//! is what is made from devices over UDP, so the code under test is the code that runs in earnest.
-//! Packets go through links that lose, repeat, reorder, damage and delay them ([`LinkFaults`]), and
-//! everything random follows from one seed.
-//!
-//! # Who moves the time
-//! Virtual time passes only when somebody asks for something to happen, and then jumps from event
-//! to event, however long that would be.
-//! * In a fabric from [`Fabric::new`], whoever would wait:
-//!   [`CompletionQueue::poll`](crate::CompletionQueue::poll) on an empty queue takes one step (as
-//!   over UDP it receives), and [`wait`](crate::CompletionQueue::wait),
-//!   [`next`](crate::CompletionQueue::next) and their like for asynchronous events take as many as
-//!   they need. Their timeouts are virtual. A program of one thread, or of tasks in one thread,
-//!   then runs unchanged and the same way every time. A wait that nothing can ever end is reported
-//!   ([`WaitError::Quiet`](crate::WaitError::Quiet)) rather than slept through.
-//! * In a fabric from [`Fabric::manual`], only the `run_` functions of the fabric: polls just look.
-//!   Waiting sleeps in real time until another thread runs the fabric.
-//!
-//! A step does not happen inside posting: what is posted leaves with the next step.
+//! A [`Fabric`] creates [`Device`]s. Their protection domains, regions, queues and queue pairs are
+//! those of devices over UDP, so a test runs the same code as production. Links lose, duplicate,
+//! reorder, corrupt and delay packets ([`LinkFaults`]). All random decisions follow from one seed.
 //!
 //! ```
 //! use urxe::sim::{Probability, Fabric, LinkFaults};
@@ -42,6 +26,61 @@
 //! assert_eq!(cq_a.wait_one(None)?.status, WcStatus::Success);
 //! assert_eq!(to.read_vec(0, 1 << 20)?, [7; 1 << 20]);
 //! assert!(fabric.counters().lost > 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Virtual time
+//! Virtual time advances in steps, from one event to the next, without delay in real time. A posted
+//! request is sent in the next step.
+//!
+//! * In a fabric of [`Fabric::new`], calls that wait advance the time.
+//!   [`CompletionQueue::poll`](crate::CompletionQueue::poll) on an empty queue performs one step.
+//!   [`wait`](crate::CompletionQueue::wait), [`next`](crate::CompletionQueue::next) and the waits
+//!   for asynchronous events perform as many steps as they need. Time limits are virtual. A program
+//!   of one thread, or of tasks in one thread, runs unchanged and always in the same order. A wait
+//!   that cannot end fails with [`WaitError::Quiet`](crate::WaitError::Quiet).
+//! * In a fabric of [`Fabric::manual`], only the `run_` methods of the fabric advance the time. A
+//!   wait blocks in real time until another thread runs the fabric.
+//!
+//! ```
+//! use std::time::Duration;
+//! use urxe::sim::{DeviceOptions, Fabric, NodeConfig, PausedPackets, Probability, SimCounters, Time};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fabric = Fabric::manual(7);
+//! // A device whose socket reads 20 µs after a packet arrives, and merges packets.
+//! let merge = Probability::from_percent(50);
+//! let node = NodeConfig { read_delay_ns: 20_000, merge, ..NodeConfig::default() };
+//! let options = DeviceOptions { node, ..DeviceOptions::default() };
+//! let device = fabric.device_with(&[[10, 0, 0, 1].into()], options)?;
+//! // A cable that is unplugged for a second.
+//! fabric.pause(&device, PausedPackets::Drop, Duration::from_secs(1))?;
+//! fabric.run_for(Duration::from_secs(2))?;
+//! assert_eq!(fabric.now(), Time::ZERO + Duration::from_secs(2));
+//! let counters: SimCounters = fabric.counters();
+//! assert_eq!(counters.sent, 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Replaying a run
+//! [`Fabric::trace_hash`] is equal for two runs with the same seed. A random test prints its seed,
+//! and the seed replays the failure. [`Rng`] supplies random numbers that depend on a seed only:
+//!
+//! ```
+//! use urxe::sim::{AddDeviceError, AddNodeError, Fabric, NotInFabric, Rng};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (seed, mut rng) = (42, Rng::new(42));
+//! let (fabric, again) = (Fabric::new(seed), Fabric::new(seed));
+//! let device = fabric.device([10, 0, 0, 1 + rng.below(9) as u8])?;
+//! // Two devices cannot have one address, and a device belongs to one fabric.
+//! let address = device.gid(0).unwrap().to_ip();
+//! let taken = fabric.device(address).unwrap_err();
+//! assert!(matches!(taken, AddDeviceError::Address(AddNodeError::AddressTaken(_))));
+//! assert_eq!(again.set_port_active(&device, false), Err(NotInFabric));
+//! assert_eq!(fabric.trace_hash(), again.trace_hash());
 //! # Ok(())
 //! # }
 //! ```
@@ -77,38 +116,38 @@ use crate::{IcrcPolicy, Limits, PathMtu};
 
 use urxe_stack::port::sim::{Pause, PauseScope};
 
-/// Where a device without an address would be, if there could be one.
+/// The address for group membership of a device without addresses, which cannot be added.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-/// Tells the generators of devices from those of links and nodes.
+/// Separates the random numbers of devices from those of links and nodes.
 const DEVICE_STREAM: u64 = 0xdef1 << 48;
 
-/// Why the fabric has no such device.
+/// The reason why a device was not added to the fabric.
 #[derive(Debug, thiserror::Error)]
 pub enum AddDeviceError {
-    /// Its addresses.
+    /// The addresses are invalid.
     #[error(transparent)]
     Address(#[from] AddNodeError),
-    /// No descriptor for its asynchronous events is left.
-    #[error("cannot make an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
+    /// No descriptor is available for the asynchronous events of the device.
+    #[error("cannot create an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
     EventFd(rustix::io::Errno),
 }
 
-/// The device is over UDP, or of another fabric.
+/// The device is a device over UDP, or belongs to another fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the device is not of this simulated network")]
+#[error("the device does not belong to this simulated network")]
 pub struct NotInFabric;
 
-/// What a simulated device can do.
+/// The options of a simulated device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// The largest path MTU that the device offers. Links carry IP packets up to their own
-    /// [`mtu`](LinkFaults::mtu), which has to leave room for 88 bytes of headers. By default 4096.
+    /// The largest path MTU that the device offers. The [`mtu`](LinkFaults::mtu) of a link must
+    /// leave 88 bytes for headers. The default is 4096.
     pub active_mtu: PathMtu,
     /// How received ICRCs are checked.
     pub icrc_policy: IcrcPolicy,
-    /// The device's limits.
+    /// The limits of the device.
     pub limits: Limits,
-    /// How the device's socket behaves.
+    /// The behaviour of the device's receiving socket.
     pub node: NodeConfig,
 }
 
@@ -123,7 +162,7 @@ impl Default for DeviceOptions {
     }
 }
 
-/// A simulated network; see the [module](self). Clones are handles of the same one.
+/// A simulated network; see the [module](self). Clones are handles of the same network.
 #[derive(Clone, Debug)]
 pub struct Fabric {
     shared: Arc<Shared>,
@@ -131,14 +170,14 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// A network without devices. Everything random in it follows from `seed`. Whoever waits moves
-    /// the time.
+    /// Returns a network without devices, whose time advances when a call waits. All random
+    /// decisions follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::with(seed, false)
     }
 
-    /// The same, whose time is moved by its `run_` functions only.
+    /// Returns a network without devices, whose time only its `run_` methods advance.
     #[must_use]
     pub fn manual(seed: u64) -> Self {
         Self::with(seed, true)
@@ -157,15 +196,15 @@ impl Fabric {
     /// Adds a device with one address.
     ///
     /// # Errors
-    /// [`AddDeviceError`]: another device has the address.
+    /// Fails with [`AddDeviceError`] if another device has the address.
     pub fn device(&self, address: impl Into<IpAddr>) -> Result<Device, AddDeviceError> {
         self.device_with(&[address.into()], DeviceOptions::default())
     }
 
-    /// Adds a device with these addresses, in the order of its GID table.
+    /// Adds a device with these addresses. The GID table has the same order.
     ///
     /// # Errors
-    /// [`AddDeviceError`]: there is no address, or another device has one of them.
+    /// Fails with [`AddDeviceError`] if there is no address, or if another device has one of them.
     pub fn device_with(
         &self,
         addresses: &[IpAddr],
@@ -207,16 +246,16 @@ impl Fabric {
         })
     }
 
-    /// Sets how all links behave that have no faults of their own. Packets on the way are not
+    /// Sets the behaviour of all links without settings of their own. Packets in flight are not
     /// affected.
     pub fn set_faults(&self, faults: LinkFaults) {
         self.network().set_default_faults(faults);
     }
 
-    /// Sets how the one direction behaves that leads from `from` to `to`.
+    /// Sets the behaviour of the link from `from` to `to`, in this direction only.
     ///
     /// # Errors
-    /// [`NotInFabric`].
+    /// Fails with [`NotInFabric`].
     pub fn set_faults_between(
         &self,
         from: &Device,
@@ -227,21 +266,20 @@ impl Fabric {
         Ok(())
     }
 
-    /// Sets how a device's socket behaves.
+    /// Sets the behaviour of a device's receiving socket.
     ///
     /// # Errors
-    /// [`NotInFabric`].
+    /// Fails with [`NotInFabric`].
     pub fn set_node_config(&self, device: &Device, config: NodeConfig) -> Result<(), NotInFabric> {
         self.network().set_node_config(self.node_of(device)?, config);
         Ok(())
     }
 
-    /// Stops a device from now on for `duration`. [`PausedPackets::Hold`]: like a process that is
-    /// stopped.
-    /// [`PausedPackets::Drop`]: like a cable that is pulled.
+    /// Stops a device for `duration`. [`PausedPackets::Hold`] models a stopped process,
+    /// [`PausedPackets::Drop`] an unplugged cable.
     ///
     /// # Errors
-    /// [`NotInFabric`].
+    /// Fails with [`NotInFabric`].
     pub fn pause(
         &self,
         device: &Device,
@@ -253,11 +291,12 @@ impl Fabric {
         Ok(())
     }
 
-    /// Takes a device's port down or up, as its interface would: its events tell it, and
-    /// [`Device::query_port`] shows it. Packets go on: use [`pause`](Self::pause) to stop them.
+    /// Sets the state of a device's port, as an interface does that goes down or up. The device
+    /// reports an event, and [`Device::query_port`] returns the state. Packets are not affected;
+    /// see [`pause`](Self::pause).
     ///
     /// # Errors
-    /// [`NotInFabric`].
+    /// Fails with [`NotInFabric`].
     pub fn set_port_active(&self, device: &Device, active: bool) -> Result<(), NotInFabric> {
         self.node_of(device)?;
         device.core().set_port_active(active);
@@ -265,10 +304,9 @@ impl Fabric {
         Ok(())
     }
 
-    /// Gives a device's port another GID table, as addresses of its interface that come and go
-    /// would: its events tell of the change and that what was made known under former addresses is
-    /// to be made known anew, and [`Device::query_port`] shows the table. Packets go to the
-    /// addresses that the device was made with.
+    /// Sets the GID table of a device's port, as an interface does whose addresses change. The
+    /// device reports the change and asks clients to register again, and [`Device::query_port`]
+    /// returns the table. Packets still use the addresses that the device was created with.
     ///
     /// ```
     /// use urxe::{AsyncEvent, Gid, PortEventType, sim::Fabric};
@@ -286,7 +324,7 @@ impl Fabric {
     /// ```
     ///
     /// # Errors
-    /// [`NotInFabric`].
+    /// Fails with [`NotInFabric`].
     pub fn set_gids(&self, device: &Device, gids: &[Gid]) -> Result<(), NotInFabric> {
         self.node_of(device)?;
         device.core().set_gids(gids.to_vec());
@@ -294,11 +332,11 @@ impl Fabric {
         Ok(())
     }
 
-    /// Cuts all links between the devices of `left` and those of `right`, both ways, from now on
-    /// for `duration`.
+    /// Cuts all links between the devices of `left` and `right`, in both directions, for
+    /// `duration`.
     ///
     /// # Errors
-    /// [`NotInFabric`]; then nothing is cut.
+    /// Fails with [`NotInFabric`]. No link is cut then.
     pub fn partition(
         &self,
         left: &[&Device],
@@ -319,36 +357,35 @@ impl Fabric {
         self.network().heal();
     }
 
-    /// The present virtual time, which begins at 0.
+    /// Returns the virtual time, which starts at 0.
     #[must_use]
     pub fn now(&self) -> Time {
         self.network().now()
     }
 
-    /// Lets happen what happens in the next `duration`; the time is that much later afterwards.
+    /// Runs for `duration`. The time advances by `duration`.
     ///
     /// # Errors
-    /// [`Stalled`]: the time stands still, which is a mistake in this library.
+    /// Fails with [`Stalled`] if the time does not advance, which is a bug of this library.
     pub fn run_for(&self, duration: Duration) -> Result<(), Stalled> {
         self.run_until(self.now() + duration)
     }
 
-    /// Lets happen what happens up to and including `to`; the time is `to` afterwards, unless it is
-    /// later already.
+    /// Runs all events up to and including `to`. The time is then `to`, unless it is later already.
     ///
     /// # Errors
-    /// [`Stalled`].
+    /// Fails with [`Stalled`] if the time does not advance.
     pub fn run_until(&self, to: Time) -> Result<(), Stalled> {
         while self.shared.step(to)? {}
         self.network().advance(to);
         Ok(())
     }
 
-    /// Runs while `go_on` says so, asked before each step, and something happens in the next
-    /// `limit`. Whether `go_on` ended it. `go_on` may use devices and everything made from them.
+    /// Runs while `go_on` returns true and events occur within `limit`. Returns whether `go_on`
+    /// returned false. `go_on` is called before each step and may use devices and their objects.
     ///
     /// # Errors
-    /// [`Stalled`].
+    /// Fails with [`Stalled`] if the time does not advance.
     pub fn run_while(
         &self,
         limit: Duration,
@@ -365,14 +402,14 @@ impl Fabric {
         }
     }
 
-    /// What became of the packets up to now.
+    /// Returns the counters of packets.
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         self.network().counters()
     }
 
-    /// A hash of all that happened up to now, times and bytes included. Two runs of one program
-    /// with one seed have the same.
+    /// Returns a hash of all events so far, including times and bytes. Two runs of one program with
+    /// the same seed have the same hash.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         self.network().trace_hash()

@@ -1,4 +1,4 @@
-//! One device of a simulated network, and the steps of virtual time.
+//! A device of a simulated network, and the steps of virtual time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -11,19 +11,18 @@ use urxe_stack::time::Time;
 
 use crate::waker_list::{ReadyWakers, lock};
 
-/// What the fabric's devices share.
+/// The state that all devices of a fabric share.
 pub(super) struct Shared {
-    /// Locked for each step. Nothing that runs under it calls the program.
+    /// Locked during each step. A step does not call the program.
     pub(super) fabric: Mutex<CoreFabric<DeviceHost>>,
     pub(super) network: SimNetwork,
-    /// A step of one device may wake who waits on another, so they have one list.
+    /// All devices share one list, because a step of one device may wake a waiter of another.
     pub(super) ready: Arc<ReadyWakers>,
     pub(super) manual: bool,
 }
 
 impl Shared {
-    /// Moves to the next event if it comes no later than `limit`, and lets it happen. Whether there
-    /// was one.
+    /// Runs the next event, unless it comes after `limit`. Returns whether there was one.
     pub(super) fn step(&self, limit: Time) -> Result<bool, Stalled> {
         let stepped = lock(&self.fabric).step(limit);
         self.ready.run();
@@ -40,20 +39,20 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// What became of waiting.
+/// The result of advancing virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advance {
-    /// Something happened.
+    /// An event was run.
     Moved,
-    /// Nothing will happen up to the limit, which it is now.
+    /// No event is due before the limit, to which the time was set.
     Limit,
-    /// Nothing will ever happen.
+    /// No event is pending.
     Quiet,
-    /// Time passes by itself.
+    /// Time advances without the caller, in real time or by another thread.
     Real,
 }
 
-/// A device of the fabric.
+/// The backend of a simulated device.
 pub(crate) struct SimNode {
     pub(super) id: NodeId,
     pub(super) shared: Arc<Shared>,
@@ -66,7 +65,7 @@ impl SimNode {
         self.shared.network.now()
     }
 
-    /// Lets the next thing happen, if it comes no later than `limit`.
+    /// Runs the next event, unless it comes after `limit`.
     pub(crate) fn advance(&self, limit: Time) -> Result<Advance, Stalled> {
         if self.shared.manual {
             return Ok(Advance::Real);
@@ -81,7 +80,7 @@ impl SimNode {
         Ok(Advance::Limit)
     }
 
-    /// Takes completions; when there are none, lets one thing happen and looks again.
+    /// Takes completions. If there are none, runs one event and polls again.
     pub(crate) fn poll(&self, cq: &Cq, out: &mut [Completion]) -> Result<usize, CqError> {
         let taken = cq.poll(out)?;
         if taken > 0 || out.is_empty() {
@@ -93,7 +92,7 @@ impl SimNode {
 
     pub(crate) fn progress(&self) {
         if let Err(stalled) = self.advance(Time::NEVER) {
-            tracing::error!(%stalled, "a poll moves no time");
+            tracing::error!(%stalled, "virtual time does not advance");
         }
     }
 }

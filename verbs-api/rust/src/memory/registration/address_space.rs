@@ -42,10 +42,11 @@ use crate::pd::ProtectionDomain;
 /// # let inbox = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
 /// # peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
 /// let everything = pd.local_dma_key()?;
-/// // Memory that no call has registered.
+/// // Memory without a registration of its own.
 /// let message = Box::new(*b"for you");
-/// // SAFETY: the box stays, and nobody changes it, until the request has completed.
-/// let bytes = unsafe { everything.slice(NonNull::from(message.as_ref()).cast(), message.len() as u32) };
+/// let addr = NonNull::from(message.as_ref()).cast();
+/// // SAFETY: the box stays allocated and unchanged until the request has completed.
+/// let bytes = unsafe { everything.slice(addr, message.len() as u32) };
 /// qp.post_send(&SendRequest::send(bytes).signaled())?;
 /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
 /// # peer_cq.wait_one(None)?;

@@ -19,7 +19,7 @@ fn nobody_listens() {
     assert_eq!(error.errno(), libc::ECONNREFUSED);
     assert_eq!(
         error.to_string(),
-        "127.50.20.1:9 refused the connection: invalid service id; nobody listens on port 9 there"
+        "127.50.20.1:9 refused the connection: invalid service id; no program listens on port 9 there"
     );
 }
 
@@ -137,7 +137,7 @@ fn options_out_of_range_are_named() {
     let other = device(28, 3).alloc_pd().unwrap();
     assert_eq!(
         of(options.pd(&other)),
-        "the protection domain is of another device than the one towards 127.50.28.1"
+        "the protection domain and the route to 127.50.28.1 belong to different devices"
     );
 }
 
