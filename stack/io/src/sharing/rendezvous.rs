@@ -42,6 +42,9 @@ const MAX_LISTING: usize = 1 << 28;
 const MAX_CONNECTIONS: usize = 16;
 /// The most messages of one connection.
 const MAX_MESSAGES: usize = 256;
+/// The most packets forwarded on one connection. Half of [`MAX_MESSAGES`], because a wait of the
+/// server counts as a message. The server would close the connection with the other packets unread.
+const MAX_FORWARDED: usize = MAX_MESSAGES / 2;
 /// How long the server waits for the request of a connection. A process sends its request right
 /// after connecting.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(2);
@@ -292,7 +295,10 @@ pub(super) fn forward_packets<'a>(
         is_own_user.then_some(connection).ok_or(Errno::ACCESS)
     };
     let mut connection = connect()?;
-    for datagrams in packets {
+    for (index, datagrams) in packets.enumerate() {
+        if index > 0 && index.is_multiple_of(MAX_FORWARDED) {
+            connection = connect()?;
+        }
         let header = forward::header(&datagrams);
         let message = [&header[..], datagrams.bytes];
         match unix::send(&*connection, &message, &[]) {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use super::*;
 use crate::udp::ReceiveBuffers;
 use crate::udp::tests::run_between;
-use urxe_types::port::{Run, Transmit};
+use urxe_types::port::{Run, StoredPacket, Transmit};
 use urxe_types::rng::Rng;
 
 /// Returns an address that no other test uses.
@@ -184,20 +184,19 @@ fn a_device_with_several_addresses_has_the_same_slot_on_all() {
     assert_eq!(joined(b).slot, 1);
 }
 
+fn to_forward(to: IpAddr, bytes: &[u8]) -> Datagrams<'_> {
+    let from = "127.0.0.9".parse().unwrap();
+    let (from_port, traffic_class, hop_limit) = (0xc000, 2, 64);
+    let segment_size = bytes.len();
+    Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit }
+}
+
 #[test]
-fn a_packet_in_the_wrong_process_is_handed_in_at_the_right_desk() {
+fn a_packet_in_the_wrong_process_is_forwarded_to_the_right_one() {
     let at = address(7);
     let (here, there) = (joined(at), joined(at));
     let bytes = packet(qpn_of(there.slot), 9);
-    let datagrams = Datagrams {
-        from: "127.0.0.9".parse().unwrap(),
-        from_port: 0xc000,
-        to: at,
-        bytes: &bytes,
-        segment_size: bytes.len(),
-        traffic_class: 2,
-        hop_limit: 64,
-    };
+    let datagrams = to_forward(at, &bytes);
     let serving = std::thread::spawn(move || {
         let mut taken = Vec::new();
         while taken.len() < 2 {
@@ -212,8 +211,33 @@ fn a_packet_in_the_wrong_process_is_handed_in_at_the_right_desk() {
     assert_eq!(
         here.members[0].forward_packets(1, std::iter::once(datagrams)),
         0,
-        "nobody has the slot any more"
+        "no device has the slot any more"
     );
+}
+
+#[test]
+fn all_packets_that_a_process_took_arrive_there() {
+    let at = address(14);
+    let (here, there) = (joined(at), joined(at));
+    let bytes = packet(qpn_of(there.slot), 9);
+    let packets = std::iter::repeat_n(to_forward(at, &bytes), 2000);
+    let forwarding = std::thread::spawn({
+        let packets: Vec<_> =
+            packets.map(|packet| StoredPacket::new(&packet, bytes.clone().into())).collect();
+        move || here.members[0].forward_packets(1, packets.iter().map(StoredPacket::datagrams))
+    });
+    let mut arrived = 0;
+    let deadline = crate::sys::clock::now() + Duration::from_secs(20);
+    let mut serve = || there.members[0].serve(&mut Vec::new(), |_| arrived += 1, Vec::new);
+    while !forwarding.is_finished() {
+        assert!(crate::sys::clock::now() < deadline, "the sender waits");
+        serve();
+    }
+    // The last connections.
+    (0..200).for_each(|_| serve());
+    let taken = forwarding.join().unwrap();
+    assert!(taken > 0);
+    assert_eq!(arrived, taken);
 }
 
 #[test]

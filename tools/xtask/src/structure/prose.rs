@@ -30,7 +30,6 @@ mod tests;
 const PENDING: &[&str] = &[
     "fuzz",
     "stack/device",
-    "stack/io",
     "stack/memory",
     "stack/sim",
     "tests",

@@ -29,8 +29,7 @@ use crate::sync::atomic::Ordering;
 use crate::sys::clock;
 use crate::time::Time;
 
-/// Deferred MADs forwarded to one process at a retry. The rendezvous server reads 256 packets of a
-/// connection (`MAX_MESSAGES`) before closing.
+/// The most deferred MADs forwarded to one process at a retry.
 const MAX_FORWARDED: usize = 128;
 
 /// MADs for ended processes that get a reply at a time; the senders repeat the rest.
