@@ -195,7 +195,7 @@ fn the_tap_records_the_headers_that_are_on_the_wire() {
 
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
-fn what_exceeds_the_mtu_is_refused_and_the_mtu_told() {
+fn a_packet_over_the_mtu_is_refused_and_the_mtu_is_reported() {
     const MTU: u32 = 1500;
     let loopback = Loopback::new(MTU);
     let check = |from: IpAddr, to: IpAddr, headers: usize| {
@@ -274,7 +274,7 @@ impl Drop for Veth {
 /// network. The loopback interface allows no IPv6 groups.
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
-fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
+fn multicast_leaves_with_its_hop_limit_and_reaches_the_members() {
     let pair = Veth::new();
     let interface = pair.interface();
     for (from, group) in [

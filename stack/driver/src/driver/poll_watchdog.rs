@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_puts_it_off_when_little_is_left() {
+    fn a_poll_extends_the_timer_when_little_is_left() {
         let watchdog = PollWatchdog::new().unwrap();
         watchdog.extend(at(0), true, || unreachable!("no thread sleeps"));
         watchdog.arm(at(0), Time::NEVER);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_kept_while_somebody_polls() {
+    fn a_deadline_is_kept_while_a_thread_polls() {
         let watchdog = PollWatchdog::new().unwrap();
         watchdog.arm(at(0), at(700));
         assert_eq!(until(&watchdog), at(700));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_comes_for_who_sleeps() {
+    fn the_timer_expires_for_a_sleeping_thread() {
         let watchdog = PollWatchdog::new().unwrap();
         let begin = clock::now();
         watchdog.arm(begin, Time::NEVER);

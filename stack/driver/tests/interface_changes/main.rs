@@ -81,7 +81,7 @@ fn the_gid_table_follows_the_addresses() {
 
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
-fn a_device_of_one_address_is_told_of_that_one_only() {
+fn a_device_of_one_address_reports_changes_of_that_address_only() {
     let _cable = Veth::new();
     let engine = open(&FIRST.to_string());
     del(SECOND);

@@ -72,8 +72,8 @@ pub struct Sharer {
 pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
     let address = SharedAddress::new(address, scope_id);
     let at = |slot: u8| {
-        let desk = unix::connect_to(&address.rendezvous_name(slot)).ok()?;
-        let process = owner_of(unix::peer(&desk).ok()?);
+        let server = unix::connect_to(&address.rendezvous_name(slot)).ok()?;
+        let process = owner_of(unix::peer(&server).ok()?);
         Some(Sharer { slot, process })
     };
     (0..MAX_PROCESS_SLOTS).filter_map(at).collect()

@@ -69,7 +69,7 @@ fn devices_on_one_address_get_slots_and_each_its_own_packets() {
 }
 
 #[test]
-fn a_slot_keeps_its_socket_whoever_leaves_before_and_is_used_again_empty() {
+fn a_slot_keeps_its_socket_when_lower_slots_are_released_and_is_reused_empty() {
     let at = address(1);
     let mut devices: Vec<Option<PortSet>> = (0..4).map(|_| Some(joined(at))).collect();
     // In this order a group of plain sockets would be renumbered twice.
@@ -114,8 +114,8 @@ fn a_receiver_is_congested_before_anything_is_lost_and_no_longer_when_it_has_rea
     assert_eq!(lost(), 0);
     marks(&there.ports[0]);
     assert!(!is_receiver_congested());
-    assert!(!here.members[0].is_receiver_congested(here.slot), "nobody looks at itself");
-    assert!(!here.members[0].is_receiver_congested(63), "nobody has ever had that slot");
+    assert!(!here.members[0].is_receiver_congested(here.slot), "no process checks itself");
+    assert!(!here.members[0].is_receiver_congested(63), "no process has ever had that slot");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn the_address_is_free_again_when_the_last_one_leaves() {
 }
 
 #[test]
-fn whoever_holds_the_port_for_itself_is_named() {
+fn the_holder_of_an_unshared_port_is_named() {
     let at = address(3);
     let holder = UdpPort::open(UdpConfig::new(at)).unwrap();
     let error = join(&[UdpConfig::new(at)], || 1).unwrap_err();
@@ -241,11 +241,11 @@ fn all_packets_that_a_process_took_arrive_there() {
 }
 
 #[test]
-fn who_looks_is_told_what_a_process_has() {
+fn a_process_sends_its_listing_to_a_tool() {
     let at = address(10);
     let there = joined(at);
     let slot = there.slot;
-    assert_eq!(listing_of(at, 0, slot), Err(Errno::TIMEDOUT), "nobody serves the desk");
+    assert_eq!(listing_of(at, 0, slot), Err(Errno::TIMEDOUT), "no thread serves the requests");
     assert_eq!(listing_of(at, 0, slot + 1), Err(Errno::CONNREFUSED));
     // Longer than any message.
     for text in [Vec::new(), b"connections".repeat(100_000)] {
@@ -265,15 +265,15 @@ fn who_looks_is_told_what_a_process_has() {
 }
 
 #[test]
-fn who_was_held_up_before_asking_asks_again() {
+fn a_request_that_was_too_late_is_sent_again() {
     let at = address(11);
     let there = joined(at);
-    let desk = there.members[0].rendezvous().unwrap();
+    let listener = there.members[0].rendezvous().unwrap();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| listing_of(at, 0, there.slot));
         // Three times, the server's timeout passes before it reads the request.
         for _ in 0..3 {
-            while !asking.is_finished() && rustix::net::accept(desk).is_err() {
+            while !asking.is_finished() && rustix::net::accept(listener).is_err() {
                 std::thread::yield_now();
             }
         }

@@ -287,7 +287,7 @@ impl Write for FullDisk {
 }
 
 #[test]
-fn a_write_error_ends_the_capture_and_is_told() {
+fn a_write_error_ends_the_capture_and_is_reported() {
     let tap = Tap::new(FullDisk(1000));
     let bytes = packets(A, 4791, B, &[600], |_| 0);
     let run = run_between(A, B, &bytes, 604);

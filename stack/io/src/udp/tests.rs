@@ -342,7 +342,7 @@ fn a_packet_larger_than_the_path_is_counted_and_reported() {
 fn a_closed_port_is_reported_with_the_peers_address() {
     let (a, other) = (open(), open());
     let gone = open().address();
-    assert_eq!(a.transmit(&run(&a, gone, b"nobody there", 64)), SendOutcome::Sent);
+    assert_eq!(a.transmit(&run(&a, gone, b"closed port", 64)), SendOutcome::Sent);
     let errors = path_errors(&a);
     let expected =
         PathError { peer: gone, reporter: Some(gone), reason: PathErrorReason::PortUnreachable };
@@ -351,9 +351,9 @@ fn a_closed_port_is_reported_with_the_peers_address() {
 
     // The error of a packet to one peer fails neither sends to another nor receives.
     for n in 0..10_u8 {
-        assert_eq!(a.transmit(&run(&a, gone, b"nobody there", 64)), SendOutcome::Sent);
+        assert_eq!(a.transmit(&run(&a, gone, b"closed port", 64)), SendOutcome::Sent);
         assert_eq!(a.transmit(&run(&a, other.address(), &[n; 30], 64)), SendOutcome::Sent);
-        assert_eq!(a.transmit(&run(&a, gone, b"nobody there", 64)), SendOutcome::Sent);
+        assert_eq!(a.transmit(&run(&a, gone, b"closed port", 64)), SendOutcome::Sent);
         assert_eq!(a.receive(&mut ReceiveBuffers::new(1)).unwrap(), 0);
         assert!(a.errors_pending());
     }

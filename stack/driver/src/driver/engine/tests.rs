@@ -154,7 +154,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_large_write_and_a_read_arrive_while_nobody_polls_the_target() {
+fn a_large_write_and_a_read_complete_without_a_poll_of_the_target() {
     let (a, b) = pair(1, &over_sockets());
     let data = pattern(SIZE, 3);
     a.fill(&data);

@@ -39,7 +39,7 @@ fn an_interface_begins_with_the_link_local_gid() {
 }
 
 #[test]
-fn a_link_local_gid_nobody_has_is_marked() {
+fn a_link_local_gid_without_its_address_is_not_assigned() {
     let table = table_of_interface(Some(MAC), &[ip("fe80::1")]);
     let expected = [("fe80::5054:ff:fe12:3456", false), ("fe80::1", true)];
     assert_eq!(shown(&table), expected.map(|(gid, assigned)| (gid.to_owned(), assigned)));

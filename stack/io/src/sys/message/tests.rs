@@ -41,7 +41,7 @@ fn cut_off_payload_is_noticed() {
 }
 
 #[test]
-fn error_queue_tells_the_closed_port() {
+fn the_error_queue_reports_the_closed_port() {
     let (a, b) = pair();
     set_int(&a, IP_RECVERR, 1).unwrap();
     let closed: SocketAddr = b.local_addr().unwrap();

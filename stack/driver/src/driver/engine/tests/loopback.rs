@@ -174,7 +174,7 @@ fn threads_at_both_ends_and_a_sleeper_get_along() {
 }
 
 #[test]
-fn a_message_that_nobody_has_room_for_waits_for_the_receive() {
+fn a_message_without_a_posted_receive_waits_for_one() {
     let (a, b) = direct_pair(35);
     a.post(SendOp::Send, 64);
     thread::sleep(Duration::from_millis(5));
@@ -217,7 +217,7 @@ fn without_leave_of_either_side_or_behind_a_bad_link_packets_go_over_the_socket(
 }
 
 #[test]
-fn a_peer_that_goes_in_the_middle_is_told_by_retries() {
+fn a_send_to_a_peer_that_was_dropped_exceeds_its_retries() {
     let (a, b) = direct_pair(40);
     b.recv(64);
     a.post(SendOp::Send, 64);

@@ -183,7 +183,7 @@ fn a_member_that_never_polls_is_served() {
 }
 
 #[test]
-fn groups_are_apart_and_who_left_hears_nothing() {
+fn groups_are_separate_and_a_member_that_left_receives_nothing() {
     let groups = [group(3), group(4), group(5)];
     let (a, b) = (Member::new(1), Member::new(1));
     for group in groups {

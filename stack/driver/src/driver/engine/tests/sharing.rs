@@ -193,10 +193,10 @@ fn a_packet_to_a_group_is_no_packet_for_another_process() {
 }
 
 #[test]
-fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
+fn a_packet_for_a_free_slot_is_dropped_without_a_reply() {
     let (at, ends, outside) = sharing(8, 2);
     for n in 0..10 {
-        send_packet(&outside, at, Opcode::RcSendOnly, Ext::None, 50 << 18 | n, b"to nobody");
+        send_packet(&outside, at, Opcode::RcSendOnly, Ext::None, 50 << 18 | n, b"to no process");
     }
     wait_until("ten are dropped", || total(&ends, Counter::DropOtherProcess) == 10);
     assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::SentPkts)), (0, 0));
