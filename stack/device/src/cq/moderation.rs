@@ -113,7 +113,7 @@ impl Coalescing {
     /// sent.
     pub(super) fn on_timer(&mut self, entry: Time, now: Time) -> bool {
         if entry != self.timer_at {
-            return false; // an entry that an earlier one replaced
+            return false; // an earlier timer replaced this one
         }
         self.timer_at = Time::NEVER;
         self.deadline() <= now

@@ -124,7 +124,7 @@ struct Ring {
 
 impl Ring {
     fn held(&self) -> u32 {
-        u32::try_from(self.entries.len()).expect("at most MAX_CAPACITY completions are held")
+        u32::try_from(self.entries.len()).expect("at most MAX_CAPACITY completions are stored")
     }
 
     fn summary(&self) -> u32 {

@@ -31,7 +31,7 @@ type XrcRecv = Service<Absent, rc::Responder>;
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
-    reason = "the largest, a reliable connection's, is the one that most are"
+    reason = "most queue pairs have the largest variant, that of reliable connections"
 )]
 pub(super) enum AnyService {
     Rc,

@@ -70,7 +70,7 @@ impl<'a> BatchedCqLock<'a> {
 
     /// Adds a completion to `cq` and keeps the queue locked. Returns `None` if `cq` cannot be
     /// batched.
-    #[inline(always)] // called in one place, as is `extend`
+    #[inline(always)] // one caller, as `extend`
     fn push(&self, cq: &CqRef, completion: Completion) -> Option<Result<(), CqError>> {
         let queues = self.queues?;
         let mut locked = self.locked.borrow_mut();

@@ -113,7 +113,7 @@ impl QpContext<'_> {
     }
 
     /// Commits the credit to the window of the path, and adds the counts of WRITEs to the counters.
-    #[inline(always)] // in place, as most often there are none
+    #[inline(always)] // usually there is nothing to commit
     pub fn commit(&mut self) {
         self.credit.commit(&self.path.window, self.now);
         let writes = [

@@ -62,7 +62,7 @@ impl Message {
 
     /// Copies the payload of a SEND to the receive at the head of `queue`. Returns the number of
     /// bytes of the message that have arrived.
-    #[inline(always)] // called in two places, for each packet
+    #[inline(always)] // one caller in each service
     pub fn place_send(
         &mut self,
         queue: &mut RecvQueue,
@@ -92,7 +92,7 @@ impl Message {
 
     /// Copies the payload of a WRITE to the memory that its first packet named. Returns the length
     /// of the message in bytes.
-    #[inline(always)] // in one place a service
+    #[inline(always)] // one caller in each service
     pub fn place_write(
         &mut self,
         queue: &mut RecvQueue,

@@ -95,7 +95,7 @@ pub struct QpInit {
 
 /// A queue pair.
 #[derive(Debug)]
-#[repr(C)] // what each packet looks at stands together
+#[repr(C)] // the fields that each packet reads are adjacent
 pub(crate) struct Qp {
     /// The earliest entry of this queue pair in the device's timers.
     pub timer_at: Time,

@@ -10,7 +10,7 @@
 //!   is decided here
 //!   --------------------------------  ----------------------------------------------------------
 //!   opcode, bth                       the headers of a packet of this type of queue pair
-//!   timeout_ns                        the time after which a packet without an ACK counts as lost
+//!   timeout_ns                        the local ACK timeout of the attributes
 //!   complete_recv                     which completion queue gets a receive
 //!
 //!   goes out                          to                            by

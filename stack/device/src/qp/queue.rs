@@ -74,7 +74,7 @@ impl SendWqe {
 
 /// The send queue.
 #[derive(Debug)]
-#[repr(C)] // what each packet looks at stands together
+#[repr(C)] // the fields that each packet reads are adjacent
 pub(crate) struct SendQueue {
     head: u64,
     tail: u64,

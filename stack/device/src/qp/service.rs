@@ -218,7 +218,7 @@ pub(super) trait TransportService {
 
 /// A service of the halves `S` and `R`.
 #[derive(Debug)]
-#[repr(C)] // what packets look at stands together: the receiving half ends with its receive queue
+#[repr(C)] // packets read adjacent fields: the receive queue is the last
 pub(super) struct Service<S, R> {
     send: S,
     receive: R,

@@ -269,7 +269,7 @@ pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<
     let pkeys = (0, u32::from(limits.pkeys).saturating_sub(1));
     let gids = |ah: &AddressVector| match ah.is_global {
         true => (0, u32::from(limits.gids).saturating_sub(1)),
-        false => (0, u32::MAX), // not read
+        false => (0, u32::MAX), // ignored
     };
     let reads = (0, u32::from(limits.max_rd_atomic));
     let dest_reads = (0, u32::from(limits.max_dest_rd_atomic));

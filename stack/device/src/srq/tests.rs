@@ -1,3 +1,5 @@
+//! Tests of order, limit, resizing and destruction.
+
 use super::error::*;
 use super::*;
 use crate::cq::NoWake;

@@ -81,13 +81,13 @@ impl CqWriter<'_> {
     }
 
     pub(super) fn ring(&mut self) -> &mut Ring {
-        self.ring.as_mut().expect("a writer holds the lock until it is dropped")
+        self.ring.as_mut().expect("a writer holds the lock until its drop")
     }
 
     /// Returns the number of completions that still fit.
     #[must_use]
     pub fn room(&self) -> u32 {
-        let ring = self.ring.as_ref().expect("a writer holds the lock until it is dropped");
+        let ring = self.ring.as_ref().expect("a writer holds the lock until its drop");
         if ring.overrun { 0 } else { ring.capacity - ring.held() }
     }
 }

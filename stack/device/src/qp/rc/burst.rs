@@ -25,7 +25,7 @@ const ACK_EVERY: u32 = 32;
 
 /// The burst that is being sent.
 #[derive(Debug, Default)]
-#[repr(C)] // `left`, which each packet looks at, stands first
+#[repr(C)] // `left`, which each packet reads, is first
 pub(super) struct Burst {
     /// The number of packets still to be sent; 0 if there is no burst.
     pub left: u32,

@@ -58,7 +58,7 @@ pub(super) struct Outstanding {
 
 /// The requester of a reliable connection.
 #[derive(Debug)]
-#[repr(C)] // what each packet looks at stands together
+#[repr(C)] // the fields that each packet reads are adjacent
 pub(in crate::qp) struct Requester {
     /// The position of the entry that is sent next.
     pub(super) cursor: u64,
@@ -283,7 +283,7 @@ impl Requester {
 
     /// Appends a packet with `payload_len` bytes of the message at the cursor, from byte `offset`
     /// on. If the payload cannot be read, fails the message and returns `false`.
-    #[inline(always)] // called in two places, once a packet
+    #[inline(always)] // two callers, one call a packet
     fn append(
         &mut self,
         packet: PacketRepr,
@@ -405,7 +405,7 @@ impl Requester {
     }
 
     /// Removes the oldest entry and returns its completion, if there is one.
-    #[inline(always)] // made in its place
+    #[inline(always)] // returns a completion without copying
     pub(super) fn retire_head(&mut self, qpn: Qpn, status: WcStatus) -> Option<Completion> {
         let position = self.queue.head();
         let wqe = self.queue.wqe(position);

@@ -46,7 +46,7 @@ enum Handled {
 
 /// The responder of a reliable connection.
 #[derive(Debug)]
-#[repr(C)] // what each packet looks at stands together
+#[repr(C)] // the fields that each packet reads are adjacent
 pub(in crate::qp) struct Responder {
     pub(super) expected_psn: Psn,
     pub(super) msn: Msn,

@@ -95,7 +95,7 @@ pub(super) enum Replay {
 
 /// The responses of one responder.
 #[derive(Debug, Default)]
-#[repr(C)] // what each packet looks at stands together
+#[repr(C)] // the fields that each packet reads are adjacent
 pub(super) struct Responses {
     /// The PSN and MSN of the ACK behind all pending responses. Usually there is no other response.
     /// With a thousand active queue pairs no list is in the cache, so the ACK is stored here.
