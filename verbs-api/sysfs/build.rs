@@ -1,4 +1,4 @@
-//! Names the library.
+//! Sets the name of the library.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! The functions on descriptors. Each says EBADF of a descriptor that is no rsocket's.
+//! The functions on descriptors. Each fails with EBADF for a descriptor that is not an rsocket.
 
 use std::ffi::{c_int, c_long};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
@@ -22,13 +22,13 @@ use crate::process::Process;
 use crate::stream::Stream;
 use crate::stream::iomap::MapRequest;
 
-/// Flags that a type may carry.
+/// Flags that a socket type may include.
 const TYPE_FLAGS: c_int = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
 
 /// Makes a socket (`rsocket`).
 ///
 /// # Errors
-/// EOPNOTSUPP for other families and types, or the system's.
+/// EOPNOTSUPP for other families and types, or an error of the system.
 pub fn socket(
     process: &'static dyn Process,
     domain: c_int,
@@ -61,7 +61,8 @@ fn stream(fd: RawFd) -> Result<Arc<Stream>> {
     }
 }
 
-/// Returns whether the socket is a SOCK_DGRAM, whose descriptor is that of a UDP socket.
+/// Returns whether the socket is a SOCK_DGRAM. The descriptor of a SOCK_DGRAM is that of a UDP
+/// socket.
 ///
 /// # Errors
 /// EBADF.
@@ -111,7 +112,7 @@ pub fn connect(fd: RawFd, to: SocketAddr) -> Result<()> {
     }
 }
 
-/// Ends a direction, or both (`rshutdown`).
+/// Shuts down one direction or both (`rshutdown`).
 ///
 /// # Errors
 /// As shutdown(2).
@@ -122,7 +123,7 @@ pub fn shutdown(fd: RawFd, how: Shutdown) -> Result<()> {
     }
 }
 
-/// Closes a socket, or an empty set of them (`rclose`).
+/// Closes a socket or an epoll set (`rclose`).
 ///
 /// # Errors
 /// EBADF, or EBUSY for a set that has members.
@@ -169,7 +170,7 @@ pub fn local_address(fd: RawFd) -> Result<SocketAddr> {
     }
 }
 
-/// Receives (`rrecvfrom`), and returns the number of bytes and the sender's address.
+/// Receives data (`rrecvfrom`). Returns the number of bytes and the sender's address.
 ///
 /// # Errors
 /// As recvfrom(2).
@@ -194,7 +195,7 @@ pub fn receive(
     }
 }
 
-/// Sends (`rsendto`), and returns the number of bytes.
+/// Sends data (`rsendto`). Returns the number of bytes.
 ///
 /// # Errors
 /// As sendto(2).
@@ -210,11 +211,11 @@ pub fn send(fd: RawFd, pieces: &[&[u8]], flags: c_int, to: Option<SocketAddr>) -
     }
 }
 
-/// Maps memory for the peer (`riomap`), and returns the offset by which the peer names it.
-/// `register` registers the memory with these rights.
+/// Maps memory for the peer (`riomap`). Returns the offset that the peer uses for the memory.
+/// `register` registers the memory with the given access flags.
 ///
 /// # Errors
-/// EINVAL for another protection, ENOMEM if the peer has no room for it, or those of `register`.
+/// EINVAL for another protection, ENOMEM if the peer's list has no room, or an error of `register`.
 pub fn map(
     fd: RawFd,
     request: &MapRequest,
@@ -230,12 +231,12 @@ pub fn map(
 /// Unmaps memory (`riounmap`).
 ///
 /// # Errors
-/// EINVAL if it is not mapped.
+/// EINVAL if the memory is not mapped.
 pub fn unmap(fd: RawFd, addr: u64, len: usize) -> Result<()> {
     stream(fd)?.connected(Wait::Never)?.unmap(addr, len)
 }
 
-/// Writes memory that the peer has mapped (`riowrite`), and returns the number of bytes.
+/// Writes memory that the peer has mapped (`riowrite`). Returns the number of bytes.
 ///
 /// # Errors
 /// As send(2).
@@ -245,8 +246,8 @@ pub fn write_mapped(fd: RawFd, piece: &[u8], offset: u64, flags: c_int) -> Resul
     stream.connected(wait)?.write_mapped(&GatherList::new(&[piece]), offset, wait)
 }
 
-/// Sets an option (`rsetsockopt`). Those of a datagram socket that are not of level
-/// [`SOL_RDMA`](super::SOL_RDMA) are also the caller's to set of its descriptor.
+/// Sets an option (`rsetsockopt`). For a datagram socket, the caller must also set options of
+/// levels other than [`SOL_RDMA`](super::SOL_RDMA) on the descriptor.
 ///
 /// # Errors
 /// As setsockopt(2).
@@ -261,8 +262,8 @@ pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<
     }
 }
 
-/// Returns an option (`rgetsockopt`). Those of a datagram socket that are not of level
-/// [`SOL_RDMA`](super::SOL_RDMA) are its descriptor's.
+/// Returns an option (`rgetsockopt`). For a datagram socket, the descriptor has the options of
+/// levels other than [`SOL_RDMA`](super::SOL_RDMA).
 ///
 /// # Errors
 /// As getsockopt(2).
@@ -292,10 +293,10 @@ pub fn fcntl(fd: RawFd, command: c_int, argument: c_long) -> Result<c_int> {
     Ok(0)
 }
 
-/// Makes a set of descriptors (`repoll_create`).
+/// Makes an epoll set (`repoll_create`).
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn epoll_create() -> Result<RawFd> {
     let set = Epoll::new()?;
     let fd = set.fd();
@@ -322,7 +323,7 @@ pub fn epoll_control(set: RawFd, op: c_int, fd: RawFd, event: Option<epoll_event
     }
 }
 
-/// Waits for members of a set (`repoll_wait`), and returns at max_events `max_events` events.
+/// Waits for members of a set (`repoll_wait`). Returns at most `max_events` events.
 ///
 /// # Errors
 /// As epoll_wait(2).

@@ -1,5 +1,5 @@
-//! Defaults, which an administrator may change by files of one number each (`/etc/rdma/rsocket`,
-//! rsocket(7)).
+//! Defaults of rsockets. An administrator may change them by files with one number each
+//! (`/etc/rdma/rsocket`, rsocket(7)).
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,13 +11,13 @@ use crate::protocol::stream::Sizes;
 
 const FOLDER: &str = "/etc/rdma/rsocket";
 
-/// What a new rsocket begins with.
+/// The defaults of a new rsocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     pub sizes: Sizes,
     /// How long a call polls before it sleeps.
     pub polling_time: Duration,
-    /// How long rpoll sleeps at most before it looks again.
+    /// Maximum time that rpoll sleeps before it polls again.
     pub wake_up_interval: Duration,
 }
 
@@ -35,13 +35,13 @@ impl Config {
         wake_up_interval: Duration::from_millis(500),
     };
 
-    /// This machine's, read once.
+    /// Returns the defaults of this machine, read once.
     pub fn get() -> &'static Self {
         static CONFIG: OnceLock<Config> = OnceLock::new();
         CONFIG.get_or_init(|| Self::read(Path::new(FOLDER)))
     }
 
-    /// What a folder says; a file that is not there, or says no number, changes nothing.
+    /// Reads the files of a directory. A missing file, or one without a number, changes nothing.
     fn read(folder: &Path) -> Self {
         let number = |name: &str| {
             let text = std::fs::read_to_string(folder.join(name)).ok()?;

@@ -1,4 +1,4 @@
-//! A program's bytes, in one piece or in many.
+//! Scatter and gather lists of a program.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use urxe_stack::memory::Buffer;
 
 use crate::error::Result;
 
-/// What a program sends.
+/// The bytes that a program sends.
 pub struct GatherList<'a> {
     pieces: &'a [&'a [u8]],
     len: usize,
@@ -22,7 +22,7 @@ impl<'a> GatherList<'a> {
         self.len
     }
 
-    /// Hands out `len` bytes from `from` on, piece by piece.
+    /// Passes `len` bytes from `from` on to the closure, piece by piece.
     pub fn each(
         &self,
         from: usize,
@@ -46,7 +46,7 @@ impl<'a> GatherList<'a> {
         Ok(())
     }
 
-    /// Copies from `from` on as much as there is room for.
+    /// Copies bytes from `from` on until `to` is full.
     pub fn copy_to(&self, from: usize, to: &mut [u8]) {
         let mut at = 0;
         let len = to.len();
@@ -59,14 +59,14 @@ impl<'a> GatherList<'a> {
     }
 }
 
-/// Where a program wants what it receives.
+/// The buffers of a program for received bytes.
 pub struct ScatterList<'a> {
     places: Vec<&'a mut [u8]>,
     len: usize,
 }
 
 impl<'a> ScatterList<'a> {
-    /// Makes a list of places.
+    /// Makes a list of buffers.
     #[must_use]
     pub fn new(places: Vec<&'a mut [u8]>) -> Self {
         let len = places.iter().map(|place| place.len()).sum();
@@ -77,7 +77,7 @@ impl<'a> ScatterList<'a> {
         self.len
     }
 
-    /// Copies that part of a buffer to `to` in the places, where there is room for it.
+    /// Copies a range of `from` to position `to` of the list, as far as there is room.
     pub(crate) fn fill(&mut self, from: &Buffer, part: Range<usize>, to: usize) -> Result<()> {
         let mut at = part.start;
         self.each(to, part.len(), |place| {
@@ -87,7 +87,7 @@ impl<'a> ScatterList<'a> {
         })
     }
 
-    /// Copies bytes to the first places; how many had room.
+    /// Copies bytes to the start of the list. Returns the number of bytes stored.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len);
         let mut at = 0;

@@ -1,45 +1,46 @@
-//! rsockets: librdmacm's sockets over queue pairs, SOCK_STREAM over a reliable connection and
-//! SOCK_DGRAM over datagrams.
+//! rsockets: the sockets of librdmacm over queue pairs. A SOCK_STREAM uses a reliable connection, a
+//! SOCK_DGRAM uses datagrams.
 //!
-//! The original is a layer over librdmacm's and libibverbs' C calls. This crate is the same layer
-//! over the stack: its connection manager ([`urxe_stack::cma`]) and its engine. The C ABI converts
-//! a program's arguments, calls the functions of this crate, and provides the process's
-//! connections and devices ([`Process`]). Facts: rdma-core, `librdmacm/rsocket.c`,
+//! The original is a layer over the C calls of librdmacm and libibverbs. This crate is the same
+//! layer over the stack: the connection manager ([`urxe_stack::cma`]) and the engine. The C ABI
+//! converts a program's arguments, calls the functions of this crate, and provides the connections
+//! and devices of the process ([`Process`]). Sources: rdma-core, `librdmacm/rsocket.c`,
 //! `librdmacm/man/rsocket.7`.
 //!
 //! ```text
 //!   C ABI --> calls --> descriptors --> stream ----> stream_io --> protocol::stream
 //!                                  |       `-> connect           work requests, completions
-//!                                  `--> datagram                 moved by the service's thread
+//!                                  `--> datagram                 run by the service thread
 //! ```
 //! | file | subject |
 //! |---|---|
-//! | `protocol` | the messages of two ends, without I/O |
+//! | `protocol` | the messages between two peers, without I/O |
 //! | `calls` | the functions on descriptors |
-//! | `descriptors` | descriptors and their sockets; rpoll, rselect and repoll |
-//! | `stream` | a SOCK_STREAM: its connection, bytes in and out, riomap and riowrite |
-//! | `datagram` | a SOCK_DGRAM, and the way to its peers |
+//! | `descriptors` | the table of rsockets; rpoll, rselect and repoll |
+//! | `stream` | SOCK_STREAM: connections, data transfer, riomap and riowrite |
+//! | `datagram` | SOCK_DGRAM: datagrams and the addresses of peers |
 //! | `transport` | identifiers, queue pairs and registered memory |
-//! | `service` | the thread that moves connections and sends keepalives |
+//! | `service` | the thread that advances connections and sends keepalives |
 //! | `poll_waiters` | threads that sleep in rpoll |
 //! | `options`, `config` | socket options, `/etc/rdma/rsocket` |
-//! | `iovec` | a program's bytes |
-//! | `process` | what the process provides |
-//! | `error` | how an error of the stack becomes an error number |
+//! | `iovec` | scatter and gather lists of a program |
+//! | `process` | the services that the process provides |
+//! | `error` | conversion of errors of the stack to error numbers |
 //!
 //! # Differences from the original
-//! - A connection is accepted only when it is established, so a blocking `rrecv` after `raccept`
-//!   waits, where the original may say EAGAIN.
-//! - `rrecvmsg` and `rreadv` fill all pieces, not only the first.
-//! - rpoll says POLLHUP when the last data was taken, not when the peer's end came in.
-//! - A peer that breaks the protocol ends its connection; the original trusts it.
+//! - `raccept` returns only established connections, so a blocking `rrecv` after `raccept` waits.
+//!   The original may return EAGAIN.
+//! - `rrecvmsg` and `rreadv` fill all buffers, not only the first.
+//! - rpoll reports POLLHUP after the program has taken the last data, not when the disconnect
+//!   arrives.
+//! - A peer that violates the protocol loses its connection; the original does not check.
 //! - A disconnect event of the connection manager also wakes threads that sleep in `rrecv` and
 //!   `rsend`.
-//! - A forked child has no rsockets: each call says EBADF there. In the original they are no use to
-//!   it either, since its queue pairs stay the parent's; the preload library's way of serving
-//!   children (`RDMAV_FORK_SAFE`) connects them anew, and works.
-//! - AF_IB is refused (there are IP addresses only), and so is what iWARP needs, since no device
-//!   here speaks it.
+//! - A forked child has no rsockets: each call fails with EBADF. In the original, the child cannot
+//!   use inherited rsockets either, because their queue pairs stay with the parent. The preload
+//!   library's support of children (`RDMAV_FORK_SAFE`) connects again, and works.
+//! - AF_IB is refused, because the stack has only IP addresses. Options for iWARP are refused,
+//!   because no device supports iWARP.
 #![forbid(unsafe_code)]
 
 mod calls;

@@ -1,5 +1,4 @@
-//! Socket options that need nothing but their place: those of both kinds of sockets, and
-//! SOL_RDMA's.
+//! Socket options that are only stored: the options of both socket types, and those of SOL_RDMA.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,7 +10,7 @@ use crate::protocol::connect::{decode_iomaps, encode_iomaps};
 use crate::protocol::sender::LOW_WATER;
 use crate::protocol::stream::Sizes;
 
-/// The most work requests of a queue that the protocol can count (`RS_QP_MAX_SIZE`).
+/// Maximum number of work requests of a queue that the protocol can count (`RS_QP_MAX_SIZE`).
 pub const MAX_QUEUE: u16 = 0xfffe;
 /// The level of options that only rsockets have.
 pub const SOL_RDMA: c_int = 0x10000;
@@ -20,7 +19,7 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 pub const RDMA_ROUTE: c_int = 4;
-/// `TCP_MAXSEG` of who has no route yet.
+/// `TCP_MAXSEG` of a socket without a route.
 const NO_ROUTE_SEGMENT: c_int = 2048;
 /// Whether a call may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,8 @@ pub enum Wait {
     Here,
 }
 
-/// `O_NONBLOCK` and its like, and `FD_CLOEXEC`, as the program set them.
+/// The status flags (such as `O_NONBLOCK`) and descriptor flags (`FD_CLOEXEC`) that the program
+/// set.
 #[derive(Debug, Default)]
 pub struct Flags {
     pub status: AtomicI32,
@@ -37,7 +37,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Whether a call with `flags` of its own may sleep.
+    /// Returns whether a call with the message flags `flags` may sleep.
     pub fn wait(&self, flags: c_int) -> Wait {
         let nonblocking = self.status.load(Ordering::Relaxed) & libc::O_NONBLOCK;
         if nonblocking != 0 || flags & libc::MSG_DONTWAIT != 0 { Wait::Never } else { Wait::Here }
@@ -50,7 +50,7 @@ impl Flags {
     }
 }
 
-/// What is set of a socket.
+/// The options of a socket.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub sizes: Sizes,
@@ -81,8 +81,8 @@ impl Options {
         }
     }
 
-    /// Options that need nothing but their place; whether this is one. `is_fixed`: buffers are made
-    /// already.
+    /// Sets an option that is only stored, and returns whether it is one. `is_fixed`: the buffers
+    /// exist, so that their sizes cannot change.
     pub fn set_stored(
         &mut self,
         level: c_int,
@@ -103,7 +103,7 @@ impl Options {
             (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => {}
             (libc::SOL_SOCKET, libc::SO_LINGER) => self.lingers_off = number()? == 0,
             (libc::SOL_SOCKET, libc::SO_OOBINLINE) => self.out_of_band_inline = number()? != 0,
-            // The connection is a reliable one: these have nothing to say.
+            // A reliable connection always has these properties, so the values are ignored.
             (
                 libc::IPPROTO_TCP,
                 libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG | libc::TCP_CONGESTION,
@@ -122,7 +122,7 @@ impl Options {
         Ok(true)
     }
 
-    /// What such an option stands at.
+    /// Returns the value of an option that is only stored.
     pub fn get_stored(&self, level: c_int, name: c_int) -> Option<Vec<u8>> {
         let sizes = &self.sizes;
         let is = |on: bool| c_int::from(on);
@@ -156,7 +156,7 @@ impl Options {
     }
 }
 
-/// An option's number; a program may also give one byte.
+/// Returns the number in the value of an option; a program may also pass one byte.
 pub fn number(value: &[u8]) -> Result<c_int> {
     match (value.first_chunk(), value.first()) {
         (Some(bytes), _) => Ok(c_int::from_ne_bytes(*bytes)),
@@ -165,7 +165,7 @@ pub fn number(value: &[u8]) -> Result<c_int> {
     }
 }
 
-/// Buffers are as large as twice what was asked for, as a socket's.
+/// Returns twice the requested size, as the system does for sockets.
 fn doubled(size: c_int) -> u32 {
     size.cast_unsigned().saturating_mul(2).clamp(2, 1 << 30)
 }

@@ -1,9 +1,10 @@
-//! Who sleeps in rpoll, and is told when an rsocket changed.
+//! Threads that sleep in rpoll, and their wake-ups when an rsocket changes.
 //!
-//! A waiter waits for descriptors. But another thread may take the event that a descriptor tells
-//! of, and the waiter would sleep on; so who takes one wakes all waiters, which look again at
-//! what they sleep for.
+//! A waiter sleeps on descriptors. Another thread may take the event behind a descriptor, and the
+//! waiter would sleep on. Every thread that takes an event therefore wakes all waiters, which then
+//! poll their rsockets again.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,7 @@ use crate::error::Result;
 
 #[derive(Default)]
 struct Waiters {
-    /// How many there are, so that who has nobody to wake takes no lock.
+    /// The number of waiters. If there is none, a wake-up takes no lock.
     count: AtomicUsize,
     all: Mutex<Vec<Arc<EventFd>>>,
 }
@@ -25,12 +26,12 @@ struct Waiters {
 static WAITERS: PerProcess<Waiters> = PerProcess::new(Waiters::default);
 
 thread_local! {
-    /// A thread's descriptor, made when it first sleeps; with the process, since a forked child's
-    /// is another.
-    static OWN: std::cell::RefCell<Option<(u32, Arc<EventFd>)>> = const { std::cell::RefCell::new(None) };
+    /// The descriptor of a thread, made when the thread first sleeps. The process number is kept
+    /// because a forked child needs its own descriptor.
+    static OWN: RefCell<Option<(u32, Arc<EventFd>)>> = const { RefCell::new(None) };
 }
 
-/// A thread that is about to sleep. From its making on it hears of every change.
+/// A thread that is about to sleep. Every change after its creation wakes the thread.
 pub struct PollWaiter(Arc<EventFd>);
 
 impl PollWaiter {
@@ -42,7 +43,7 @@ impl PollWaiter {
         Ok(Self(own))
     }
 
-    /// Forgets what was told until now.
+    /// Clears earlier wake-ups.
     pub fn clear(&self) {
         while let Ok(true) = self.0.try_take() {}
     }
@@ -81,7 +82,7 @@ fn thread_descriptor() -> Result<Arc<EventFd>> {
     })
 }
 
-/// Something changed that a waiter may wait for.
+/// Wakes all waiters after a change of an rsocket.
 pub fn wake_all() {
     let waiters = WAITERS.get();
     if waiters.count.load(Ordering::SeqCst) == 0 {

@@ -1,5 +1,5 @@
-//! The thread that moves connections on, answers requests, hears of queue pairs for datagrams, and
-//! sends keepalives. It runs while there is something to watch.
+//! The service thread: it advances connections, answers requests, handles events of datagram queue
+//! pairs, and sends keepalives. The thread runs while it watches a socket.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -18,14 +18,14 @@ use urxe_stack::sys::thread::spawn_without_signals;
 
 use crate::error::Result;
 
-/// Events taken at a time.
+/// Number of events taken at a time.
 const BATCH: usize = 16;
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = u64::MAX;
 
-/// A socket of the service.
+/// A socket that the service watches.
 pub trait Watched: AsFd + Send + Sync {
-    /// Something came by its descriptor.
+    /// Handles an event of its descriptor.
     fn on_readable(self: Arc<Self>);
 
     /// Sends a keepalive.
@@ -56,11 +56,11 @@ struct Descriptors {
     wake: EventFd,
 }
 
-/// What the thread works on. One a process.
+/// The state of the thread; one for each process.
 pub struct Service {
     descriptors: Result<Descriptors>,
     state: Mutex<State>,
-    /// Held while the thread works on a socket: who closes one waits for it.
+    /// Held while the thread works on a socket, so that a thread that closes the socket can wait.
     working: Mutex<()>,
 }
 
@@ -107,7 +107,7 @@ impl Service {
         self.ensure_running(&mut state)
     }
 
-    /// Sends keepalives, one each `period`.
+    /// Sends a keepalive in each `period`.
     pub fn start_keepalive<T: Watched + 'static>(
         &'static self,
         socket: &Arc<T>,
@@ -124,12 +124,12 @@ impl Service {
         Ok(())
     }
 
-    /// Sends no keepalives any more.
+    /// Stops keepalives.
     pub fn stop_keepalive(&self, fd: RawFd) {
         lock(&self.state).keepalives.remove(&fd);
     }
 
-    /// Watches a socket no more; the thread does not work on it when this returns.
+    /// Stops watching a socket. On return, the thread does not work on the socket.
     pub fn unwatch(&self, descriptor: BorrowedFd<'_>) {
         let fd = descriptor.as_raw_fd();
         let Ok(descriptors) = self.descriptors() else { return };
@@ -161,7 +161,7 @@ impl Service {
         let Ok(descriptors) = self.descriptors() else { return };
         loop {
             let mut events = Vec::with_capacity(BATCH);
-            // A time beyond the system's is no limit.
+            // A time beyond the system's range is no timeout.
             let wait = self.time_to_keepalive().and_then(|wait| Timespec::try_from(wait).ok());
             let spare = rustix::buffer::spare_capacity(&mut events);
             let waited = epoll::wait(&descriptors.epoll, spare, wait.as_ref());
@@ -186,18 +186,18 @@ impl Service {
         }
     }
 
-    /// Something came for the socket of that number.
+    /// Handles an event of a descriptor.
     fn handle_ready(&self, fd: RawFd) {
         let _turn = lock(&self.working);
         let Some(socket) = lock(&self.state).watched.get(&fd).and_then(Weak::upgrade) else {
             return;
         };
-        // A fault of this library must not end the thread that all rsockets need. What a panic left
-        // half done is behind locks that recover.
+        // All rsockets need this thread, so a fault of this library must not end it. Locks that
+        // recover protect the data that a panic left incomplete.
         if catch_unwind(AssertUnwindSafe(|| socket.on_readable())).is_err() {
             tracing::error!("rsocket {fd}: an event is lost");
         }
-        // A connection that never stood may have gone with this.
+        // The event may have removed a connection that was never established.
         let mut state = lock(&self.state);
         if state.watched.get(&fd).is_some_and(|socket| socket.strong_count() == 0) {
             state.watched.remove(&fd);

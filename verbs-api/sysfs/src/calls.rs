@@ -1,8 +1,8 @@
-//! The C library's functions that take a path, with another path.
+//! Replacements of the C library's functions that take a path; they pass another path on.
 //!
-//! Functions with a variable number of arguments (`open`) are written with all that they can have:
-//! on the processors that Linux runs this on (x86-64, AArch64), such arguments are passed like
-//! others, and what the caller did not pass is not looked at.
+//! Functions with a variable number of arguments (`open`) are written with all possible arguments.
+//! On the processors that Linux supports here (x86-64, AArch64), variable arguments are passed like
+//! others, and arguments that the caller did not pass are ignored.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute_copy;
@@ -14,7 +14,7 @@ use libc::{DIR, FILE, mode_t, size_t, ssize_t};
 use crate::counters;
 use crate::path::{Place, leads_to_devices, replaced, root};
 
-/// A function of the libraries behind this one, looked up when it is first needed.
+/// A function of the next library, looked up on first use.
 struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -25,8 +25,8 @@ impl Next {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The function; `None` if the C library has none of this name, which then nobody can have
-    /// called.
+    /// Returns the function, and `None` if the C library has no function of this name. No program
+    /// can then have called it.
     ///
     /// # Safety
     /// `F` is the type of a pointer to the function of this name.
@@ -34,18 +34,17 @@ impl Next {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let mut found = self.found.load(Ordering::Acquire);
         if found.is_null() {
-            // SAFETY: the name ends with zero; RTLD_NEXT is what libraries that are preloaded may
-            // ask for.
+            // SAFETY: the name ends with a zero, and preloaded libraries may use RTLD_NEXT.
             found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
             self.found.store(found, Ordering::Release);
         }
-        // SAFETY: not NULL, so it is the function, whose pointer type `F` is by the caller's word;
-        // sizes are compared above.
+        // SAFETY: the pointer is not NULL, so it is the function. The caller states that `F` is its
+        // pointer type, and the sizes are compared above.
         (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
     }
 }
 
-/// What a function returns when it fails.
+/// A result type of functions, with the value for a failure.
 trait Failed {
     const FAILED: Self;
 }
@@ -62,9 +61,9 @@ impl<T> Failed for *mut T {
     const FAILED: Self = ptr::null_mut();
 }
 
-/// What a function that opens returns.
+/// A result type of functions that open files.
 trait Opened: Copy {
-    /// The descriptor, if it is one and not a failure.
+    /// Returns the descriptor, and `None` for a failure.
     fn descriptor(self) -> Option<c_int>;
 }
 
@@ -75,15 +74,18 @@ impl Opened for c_int {
 }
 
 impl Opened for *mut FILE {
-    /// The C library reads and rewinds it by functions of its own, which nothing stands before.
+    /// The C library reads and rewinds a stream by internal functions, which this library cannot
+    /// replace.
     fn descriptor(self) -> Option<c_int> {
         None
     }
 }
 
-/// Opens files: counters are made for the occasion.
+/// Replaces functions that open files: counter files are created during the call.
 macro_rules! opening {
-    ($($name:ident($($before:ident: $before_type:ty,)* [path] $(, $after:ident: $after_type:ty)*) -> $result:ty;)*) => {$(
+    ($($name:ident(
+        $($before:ident: $before_type:ty,)* [path] $(, $after:ident: $after_type:ty)*
+    ) -> $result:ty;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
@@ -92,23 +94,29 @@ macro_rules! opening {
             // SAFETY: the function's own contract.
             match unsafe { counters::Live::open(path, &mut place) } {
                 Some((live, path)) => {
-                    let opened = next!($name($($before: $before_type,)* path: *const c_char $(, $after: $after_type)*) -> $result);
+                    let opened = next!($name(
+                        $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
+                    ) -> $result);
                     live.opened(opened.descriptor());
                     opened
                 }
                 None => {
                     // SAFETY: the function's own contract.
                     let path = unsafe { replaced(path, &mut place) };
-                    next!($name($($before: $before_type,)* path: *const c_char $(, $after: $after_type)*) -> $result)
+                    next!($name(
+                        $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
+                    ) -> $result)
                 }
             }
         }
     )*};
 }
 
-/// All others.
+/// Replaces the other functions with a path.
 macro_rules! looking {
-    ($($name:ident($($before:ident: $before_type:ty,)* [path] $(, $after:ident: $after_type:ty)*) -> $result:ty;)*) => {$(
+    ($($name:ident(
+        $($before:ident: $before_type:ty,)* [path] $(, $after:ident: $after_type:ty)*
+    ) -> $result:ty;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
@@ -116,21 +124,25 @@ macro_rules! looking {
             let mut place = Place::new();
             // SAFETY: the function's own contract.
             let path = unsafe { replaced(path, &mut place) };
-            next!($name($($before: $before_type,)* path: *const c_char $(, $after: $after_type)*) -> $result)
+            next!($name(
+                $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
+            ) -> $result)
         }
     )*};
 }
 
-/// Calls the function behind this one, by the arguments that stand there.
+/// Calls the function of the next library with the given arguments.
 macro_rules! next {
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty) => {{
         type Call = unsafe extern "C" fn($($type),*) -> $result;
         static NEXT: Next = Next::new(
-            // SAFETY: the only zero is the one at the end: a name has none.
-            unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
+            // SAFETY: a name contains no zero, so the only zero is at the end.
+            unsafe {
+                CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
+            },
         );
-        // SAFETY: the type is the C library's of this name, and the arguments are the caller's but
-        // for a path that was replaced, which ends with zero.
+        // SAFETY: the C library's function of this name has the type. The arguments are the
+        // caller's, except for a replaced path, which ends with a zero.
         match unsafe { NEXT.get::<Call>() } {
             // SAFETY: as above.
             Some(call) => unsafe { call($($argument),*) },
@@ -152,9 +164,11 @@ opening! {
     fopen64([path], mode: *const c_char) -> *mut FILE;
 }
 
-/// Reads again from the beginning: counters are brought up to date.
+/// Replaces functions that read from the beginning again: counter files are updated first.
 macro_rules! rewinding {
-    ($($name:ident($fd:ident $(, $after:ident: $after_type:ty)*; if $condition:expr) -> $result:ty;)*) => {$(
+    ($($name:ident(
+        $fd:ident $(, $after:ident: $after_type:ty)*; if $condition:expr
+    ) -> $result:ty;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($fd: c_int $(, $after: $after_type)*) -> $result {
             if $condition {
@@ -171,7 +185,7 @@ rewinding! {
     pread64(fd, bytes: *mut c_void, size: size_t, offset: i64; if offset == 0) -> ssize_t;
 }
 
-// What the pointers after the path point to is passed on and not looked at.
+// The pointers after the path are passed on and never dereferenced.
 looking! {
     opendir([path]) -> *mut DIR;
     scandir([path], list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int;
@@ -204,23 +218,24 @@ looking! {
     __readlinkat_chk(dir: c_int, [path], text: *mut c_char, size: size_t, room: size_t) -> ssize_t;
 }
 
-/// Takes away the folder in which the replaced ones stand.
+/// Removes the replacement directory from the beginning of a path.
 ///
 /// # Safety
-/// `text` is NULL or ends with zero, and may be written.
+/// `text` is NULL or a writable string that ends with a zero.
 unsafe fn put_back(text: *mut c_char) -> *mut c_char {
     let Some(root) = root().filter(|_| !text.is_null()) else { return text };
     // SAFETY: the caller's word.
     let found = unsafe { CStr::from_ptr(text) }.to_bytes();
     if let Some(rest) = found.strip_prefix(root).filter(|rest| leads_to_devices(rest)) {
         let (from, len) = (rest.as_ptr(), rest.len() + 1);
-        // SAFETY: the rest with its zero moves to the front of the text that it ends.
+        // SAFETY: the rest of the string, with its zero, moves to the front of the same string.
         unsafe { ptr::copy(from, text.cast::<u8>(), len) };
     }
     text
 }
 
-/// Looks up the path of a path, in which the folder does not appear.
+/// Replaces functions that return the canonical path of a path; the result must not name the
+/// replacement directory.
 macro_rules! resolving {
     ($($name:ident([path] $(, $after:ident: $after_type:ty)*);)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,10 +1,11 @@
-//! Counters that move: files that are brought up to date when they are opened, and when they are
-//! read anew from the beginning.
+//! Live counters: files that are updated when a program opens them, and when it reads them again
+//! from the beginning.
 //!
-//! The folder's own files hold zeros. Opening one opens a file in memory instead, with the value of
-//! that moment; reading it again, as perftest does, is a `read` at its beginning or a `pread`
-//! there, which look into a short list of such files. Values come from `liburxe.so` in the same
-//! process, once it has said how to read them ([`urxe_sysfs_offer`]); until then they are zero.
+//! The files in the replacement directory contain zeros. When a program opens one, the library
+//! opens a file in memory with the current value instead. perftest reads the file again by a `read`
+//! at its beginning or by a `pread`, and these functions check a short list of such files. The
+//! values come from `liburxe.so` in the same process, after that library has registered its read
+//! function ([`urxe_sysfs_offer`]). Before, the values are zero.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
@@ -19,19 +20,19 @@ use rustix::io::pwrite;
 
 use crate::path::{Place, bytes};
 
-/// How `liburxe.so` tells a counter: the device's name and the counter's, both with their lengths;
-/// 0 if there is the value.
+/// The function by which `liburxe.so` returns a counter: pointer and length of the device name, of
+/// the counter name, and the place for the value. Returns 0 if the counter exists.
 pub type Read = unsafe extern "C" fn(*const u8, usize, *const u8, usize, *mut u64) -> c_int;
 
 static READ: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Called by `liburxe.so` when it opens its first device.
+/// Registers the read function. `liburxe.so` calls this function when it opens its first device.
 #[unsafe(no_mangle)]
 pub extern "C" fn urxe_sysfs_offer(read: Read) {
     READ.store(read as *mut (), Ordering::Release);
 }
 
-/// What a counter stands at; zero if nobody can tell.
+/// Returns the value of a counter, or zero if the counter is unknown.
 fn value(device: &[u8], counter: &[u8]) -> u64 {
     let read = READ.load(Ordering::Acquire);
     if read.is_null() {
@@ -46,7 +47,7 @@ fn value(device: &[u8], counter: &[u8]) -> u64 {
     if failed == 0 { value } else { 0 }
 }
 
-/// The device and the counter that a path names.
+/// Returns the device and the counter of a path.
 fn names(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let inside = [b"/sys/class/infiniband/".as_slice(), b"/sys/devices/virtual/infiniband/"]
         .iter()
@@ -67,14 +68,14 @@ fn identity(file: impl AsFd) -> Option<Identity> {
     fstat(file).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// A counter's file in memory.
+/// The memory file of a counter.
 pub struct Live {
     file: OwnedFd,
     device: Box<[u8]>,
     counter: Box<[u8]>,
 }
 
-/// One that the program has open.
+/// A memory file that the program has open.
 struct Open {
     descriptor: c_int,
     identity: Identity,
@@ -82,18 +83,19 @@ struct Open {
     counter: Box<[u8]>,
 }
 
-/// More than a program reads; the oldest are forgotten, and keep their values.
+/// Maximum number of open counter files. Beyond this number, the oldest files are forgotten and
+/// keep their values.
 const OPEN_MAX: usize = 256;
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
-/// Whether there is any, so that others pay nothing.
+/// Whether a counter file is open; if not, reads cost nothing.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 impl Live {
-    /// A file for the counter that `path` names, if it names one that there is, and a path to the
-    /// file in `place`.
+    /// Makes a memory file for the counter of `path`, and stores the path to the file in `place`.
+    /// Returns `None` if `path` is not the path of an existing counter.
     ///
     /// # Safety
-    /// `path` is NULL or a text that ends with zero.
+    /// `path` is NULL or a string that ends with a zero.
     pub unsafe fn open(path: *const c_char, place: &mut Place) -> Option<(Self, *const c_char)> {
         // SAFETY: the caller's word.
         let (device, counter) = unsafe { bytes(path) }.and_then(names)?;
@@ -111,7 +113,7 @@ impl Live {
         Some((Self { file, device: device.into(), counter: counter.into() }, path))
     }
 
-    /// The program has opened it once more, as `descriptor`.
+    /// Notes the descriptor by which the program opened the file.
     pub fn opened(self, descriptor: Option<c_int>) {
         let (Some(descriptor), Some(identity)) = (descriptor, identity(&self.file)) else { return };
         let Self { device, counter, .. } = self;
@@ -125,21 +127,22 @@ impl Live {
     }
 }
 
-/// Writes the value as it is now, if the descriptor is a counter's that is about to be read from
-/// its beginning.
+/// Writes the current value, if the descriptor is a counter file that is about to be read from its
+/// beginning.
 pub fn refresh(descriptor: c_int) {
     if !ANY.load(Ordering::Relaxed) || descriptor < 0 {
         return;
     }
-    // A thread that is at it, or one that a fork did not copy: the value is a little older.
+    // Another thread holds the lock, or a fork copied a held lock. The value then stays a little
+    // older.
     let Ok(open) = OPEN.try_lock() else { return };
     let Some(counter) = open.iter().find(|open| open.descriptor == descriptor) else { return };
-    // SAFETY: the program asks to read from it; if it is not open, all calls fail.
+    // SAFETY: the program passed the descriptor to read from it; if it is closed, all calls fail.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
     if identity(file) != Some(counter.identity) || tell(file) != Ok(0) {
         return;
     }
-    // It is open for reading alone.
+    // The program's descriptor is read-only.
     let mut name = Text::default();
     if write!(name, "/proc/self/fd/{descriptor}").is_ok()
         && let Ok(file) =
@@ -149,14 +152,14 @@ pub fn refresh(descriptor: c_int) {
     }
 }
 
-/// A counter never falls, so that its text never becomes shorter.
+/// Writes the value. Counters never decrease, so the text never becomes shorter.
 fn write(file: impl AsFd, value: u64) -> Option<()> {
     let mut text = Text::default();
     writeln!(text, "{value}").ok()?;
     pwrite(file, text.bytes(), 0).ok().map(|_| ())
 }
 
-/// Text of a few letters, without memory of its own.
+/// A short string without heap memory.
 #[derive(Default)]
 struct Text {
     bytes: [u8; 32],

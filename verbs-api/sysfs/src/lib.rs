@@ -1,27 +1,29 @@
-//! `liburxe_sysfs.so`: a view of urxe's devices in `/sys/class/infiniband`, for programs that look
-//! there themselves.
+//! `liburxe_sysfs.so`: the urxe devices in `/sys/class/infiniband`, for programs that read sysfs
+//! themselves.
 //!
-//! `urxe run --sysfs` writes a folder with the files that the kernel would show, names it in
-//! `URXE_SYSFS` and preloads this library (`LD_PRELOAD`) into the program and all that it starts.
-//! It stands before the C library's functions that take a path and replaces the beginning of those
-//! that lead to the devices; everything else passes untouched.
+//! `urxe run --sysfs` writes a directory with the files that the kernel would show, stores its name
+//! in `URXE_SYSFS` and preloads this library (`LD_PRELOAD`) into the program and all its children.
+//! The library replaces the C library's functions that take a path. Paths to the devices get
+//! another beginning; all other paths pass unchanged.
 //!
 //! ```text
-//!   program ── open("/sys/class/infiniband/rxe0/node_guid") ──> calls ──> path ── "$URXE_SYSFS/sys/class/infiniband/rxe0/node_guid" ──> libc
-//!   liburxe.so ── urxe_sysfs_offer(read) ──> counters ── what the counters of a device that is open stand at
+//!   program ── open("/sys/class/infiniband/rxe0/node_guid") ──> calls ──> path ──
+//!       "$URXE_SYSFS/sys/class/infiniband/rxe0/node_guid" ──> libc
+//!   liburxe.so ── urxe_sysfs_offer(read) ──> counters ── values of the counters of an open device
 //! ```
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`calls`] | the functions that it stands before |
-//! | [`path`] | which paths are replaced, and by what |
+//! | [`calls`] | the replaced functions |
+//! | [`path`] | the replaced paths and their replacements |
 //! | [`counters`] | files whose contents are made when they are opened |
 //!
 //! # Rules
-//! It is in every program of the session, in handlers of signals and between `vfork` and `exec`:
-//! what does not lead to the devices costs a comparison, and replacing takes neither locks nor
-//! memory. A program that calls the system without the C library (Go's, static ones) or walks there
-//! by functions that look up paths inside it (`glob`, `nftw`) sees the kernel's own.
+//! The library is in every program of the session, also in signal handlers and between `vfork` and
+//! `exec`. A path that does not lead to the devices costs one comparison. Replacing a path takes no
+//! lock and allocates no memory. Some programs see the kernel's files: programs that call the
+//! system without the C library (Go programs, static programs), and programs that use C functions
+//! with internal path lookups (`glob`, `nftw`).
 
 mod calls;
 mod counters;

@@ -1,4 +1,4 @@
-//! Which paths lead to the devices, and where they lead instead.
+//! Paths that lead to the devices, and their replacements.
 
 use std::env;
 use std::ffi::{CStr, c_char};
@@ -6,10 +6,10 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
-/// Names the folder in which the replaced ones stand under their own paths.
+/// Names the replacement directory, which holds the replaced directories under their own paths.
 const VARIABLE: &str = "URXE_SYSFS";
-/// The folders that are replaced, with all that is in them. The last is for programs that look
-/// whether a device's file is there (UCX).
+/// The replaced directories, with all their contents. The last one is for programs that check
+/// whether the file of a device exists (UCX).
 const REPLACED: [&[u8]; 5] = [
     b"/sys/class/infiniband",
     b"/sys/class/infiniband_verbs",
@@ -17,10 +17,10 @@ const REPLACED: [&[u8]; 5] = [
     b"/sys/devices/virtual/infiniband_verbs",
     b"/dev/infiniband",
 ];
-/// With the terminating zero.
+/// Includes the terminating zero.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
 
-/// The folder, without a slash at its end.
+/// Returns the replacement directory without a trailing slash.
 pub fn root() -> Option<&'static [u8]> {
     static ROOT: OnceLock<Option<Box<[u8]>>> = OnceLock::new();
     let root = ROOT.get_or_init(|| {
@@ -32,7 +32,7 @@ pub fn root() -> Option<&'static [u8]> {
     root.as_deref()
 }
 
-/// Whether a path leads into a folder that is replaced.
+/// Returns whether a path leads into a replaced directory.
 pub fn leads_to_devices(path: &[u8]) -> bool {
     let leads_into = |folder: &&[u8]| {
         path.strip_prefix(*folder).is_some_and(|inside| matches!(inside.first(), None | Some(b'/')))
@@ -48,7 +48,8 @@ impl Place {
         Self(MaybeUninit::uninit())
     }
 
-    /// The parts one after the other, ended by a zero; `None` if they are too long.
+    /// Stores the parts one after another and a terminating zero. Returns `None` if they are too
+    /// long.
     pub fn join(&mut self, parts: &[&[u8]]) -> Option<*const c_char> {
         let start = self.0.as_mut_ptr().cast::<u8>();
         let mut len = 0;
@@ -67,10 +68,10 @@ impl Place {
     }
 }
 
-/// The bytes of a path that a program handed in.
+/// Returns the bytes of a program's path.
 ///
 /// # Safety
-/// `path` is NULL or a text that ends with zero and stays as it is while the result is used.
+/// `path` is NULL or a string that ends with a zero and does not change while the result is used.
 pub unsafe fn bytes<'a>(path: *const c_char) -> Option<&'a [u8]> {
     if path.is_null() {
         return None;
@@ -79,7 +80,7 @@ pub unsafe fn bytes<'a>(path: *const c_char) -> Option<&'a [u8]> {
     Some(unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
-/// `path`, or what stands for it, which is in `place`.
+/// Returns `path`, or its replacement in `place`.
 ///
 /// # Safety
 /// As [`bytes`].
@@ -129,7 +130,7 @@ mod tests {
         let mut place = Place::new();
         let long = vec![b'a'; PATH_MAX - 2];
         let joined = place.join(&[b"/", &long]).unwrap();
-        // SAFETY: the place holds it, with its zero.
+        // SAFETY: the place holds the path with its zero.
         assert_eq!(unsafe { CStr::from_ptr(joined) }.to_bytes().len(), PATH_MAX - 1);
         assert!(place.join(&[b"/b", &long]).is_none());
     }

@@ -34,9 +34,7 @@ const PENDING: &[&str] = &[
     "tests",
     "tests/support",
     "verbs-api/compile-fail",
-    "verbs-api/rsocket",
     "verbs-api/rust",
-    "verbs-api/sysfs",
 ];
 
 /// Words that an area needs to be measured.

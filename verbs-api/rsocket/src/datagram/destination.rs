@@ -1,4 +1,4 @@
-//! Queue pairs of a SOCK_DGRAM: one for each own address that its peers are reached from.
+//! Queue pairs of a SOCK_DGRAM: one for each local address from which the socket reaches peers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -21,58 +21,59 @@ use crate::protocol::stream::Sizes;
 use crate::transport::id::CmId;
 use crate::transport::queues::{Queues, Region};
 
-/// Bytes of a datagram with its header at most (`RS_SNDLOWAT`).
+/// Maximum size of a datagram with its header (`RS_SNDLOWAT`).
 pub const SLOT: usize = 2048;
 /// The Q_Key of `RDMA_PS_UDP`.
 const QKEY: QKey = QKey(0x0123_4567);
-/// Which completions are receives.
+/// Marks the work request identifiers of receives.
 const RECEIVE: u64 = 1 << 63;
 const BATCH: usize = 32;
 const HOP_LIMIT: u8 = 64;
-/// As much of a datagram as its header may be.
+/// Maximum size of the header of a datagram.
 const LONGEST_HEADER: usize = 24;
 
-/// A peer's queue pair, and the way there.
+/// The address handle and the queue pair of a peer.
 #[derive(Clone, Copy)]
 pub struct Peer {
     pub ah: AhHandle,
     pub qpn: u32,
 }
 
-/// A datagram that has come.
+/// A received datagram.
 pub struct Arrived {
     pub from: SocketAddr,
-    /// Where the receive began, and where its data lies in the receive buffer.
+    /// The offset of the receive, and the range of the data in the receive buffer.
     pub slot: usize,
     pub data: Range<usize>,
 }
 
-/// A queue pair for datagrams from one own address.
+/// A queue pair for datagrams from one local address.
 pub struct DatagramQp {
     pub local: SocketAddr,
     pub queues: Queues,
     pub qpn: u32,
     send: Region,
     pub recv: Region,
-    /// LocalMemory in the send buffer that no request is under way with.
+    /// Offsets in the send buffer that no pending request uses.
     free: Vec<usize>,
     slots: usize,
     inline: usize,
     header: Vec<u8>,
     pub is_armed: bool,
-    /// Last: queues go before their identifier.
+    /// The last field, because the queues must be dropped before their identifier.
     _id: CmId,
 }
 
 impl DatagramQp {
-    /// Made at an own address and port, which the connection manager counts as taken from then on.
+    /// Makes a queue pair for a local address and port. The connection manager reserves the port
+    /// from then on.
     pub fn new(process: &'static dyn Process, local: SocketAddr, mut sizes: Sizes) -> Result<Self> {
         let id = CmId::new(process, PortSpace::UDP, QpType::Ud)?;
         id.bind(local)?;
         let slots = |queue: u16, buffer: u32| queue.min((buffer as usize / SLOT) as u16).max(1);
         sizes.send_queue = slots(sizes.send_queue, sizes.send_buffer);
         sizes.recv_queue = slots(sizes.recv_queue, sizes.recv_buffer);
-        // Bound to no device's address, the identifier has none.
+        // Without a device address, the identifier has no device, and this call fails.
         let device = id.device()?;
         sizes.inline = sizes.inline.min(device.engine.device().limits().max_inline_data);
         let queues = Queues::new(&id, QpType::Ud, &mut sizes, [1, 2])?;
@@ -102,7 +103,7 @@ impl DatagramQp {
         self.queues.device
     }
 
-    /// Posts the receive of a slot. The GRH goes behind all slots.
+    /// Posts the receive of a slot. The GRH is stored behind all slots.
     pub fn post_receive(&self, slot: usize) -> Result<()> {
         let (addr, lkey) = (self.recv.address(), self.recv.mr().lkey);
         let behind = self.recv.buffer.len() - Grh::LEN;
@@ -118,12 +119,12 @@ impl DatagramQp {
         !self.free.is_empty()
     }
 
-    /// Whether no request is under way.
+    /// Returns whether no request is pending.
     pub fn is_idle(&self) -> bool {
         self.free.len() == self.slots
     }
 
-    /// The way to an address.
+    /// Creates an address handle.
     pub fn create_ah(&self, to: IpAddr) -> Result<AhHandle> {
         let own = Gid::from_ip(self.local.ip());
         let gids = self.device().engine.gids();
@@ -144,7 +145,7 @@ impl DatagramQp {
         let _ = self.device().engine.device().destroy_ah(ah);
     }
 
-    /// Sends a datagram; there must be room.
+    /// Sends a datagram. The caller has checked that there is room.
     pub fn send(&mut self, to: Peer, pieces: &GatherList<'_>) -> Result<()> {
         let len = self.header.len() + pieces.len();
         if len > SLOT {
@@ -177,7 +178,7 @@ impl DatagramQp {
         self.queues.post_send(request).inspect_err(|_| self.free.push(slot))
     }
 
-    /// Takes what has completed; hands out what has come.
+    /// Takes completions, and passes received datagrams to `arrive`.
     pub fn progress(&mut self, mut arrive: impl FnMut(Arrived)) -> Result<()> {
         let mut batch = [Completion::default(); BATCH];
         loop {
@@ -187,7 +188,7 @@ impl DatagramQp {
                 if completion.wr_id & RECEIVE == 0 {
                     self.free.push(slot);
                 } else if !completion.status.is_success() {
-                    // The queue pair ends.
+                    // A receive that failed is not posted again, because the queue pair ends.
                 } else if let Some(arrived) = self.read(slot, completion.byte_len as usize) {
                     arrive(arrived);
                 } else {
@@ -202,7 +203,7 @@ impl DatagramQp {
         Ok(())
     }
 
-    /// Whose a datagram is that lies in a slot, if it says so.
+    /// Parses the header of the datagram in a slot.
     fn read(&self, slot: usize, received: usize) -> Option<Arrived> {
         let len = received.checked_sub(Grh::LEN)?.min(SLOT);
         let mut start = [0; LONGEST_HEADER];
@@ -212,7 +213,7 @@ impl DatagramQp {
         Some(Arrived { from, slot, data: slot + used..slot + len })
     }
 
-    /// Asks for an event.
+    /// Arms the completion queue.
     pub fn arm(&mut self) {
         if !self.is_armed {
             self.queues.arm();
@@ -220,7 +221,7 @@ impl DatagramQp {
         }
     }
 
-    /// Takes the event that was asked for, if it has come.
+    /// Takes the event of the completion queue, if there is one.
     pub fn take_event(&mut self) -> Result<()> {
         if self.queues.try_take_event()? {
             self.is_armed = false;

@@ -1,9 +1,10 @@
-//! A SOCK_DGRAM.
+//! SOCK_DGRAM sockets.
 //!
-//! It is a UDP socket, by which queue pairs find each other, and a queue pair for each own address
-//! that it sends from. The first datagram to a peer goes over UDP, with the number of the own queue
-//! pair; the peer answers with its own, and later ones go from queue pair to queue pair. Each names
-//! its sender's address in a header, since a queue pair's number says nothing to a program.
+//! A SOCK_DGRAM is a UDP socket with one queue pair for each local address from which it sends. The
+//! first datagram to a peer goes over UDP and carries the number of the local queue pair. The peer
+//! answers with its own number, and later datagrams go from queue pair to queue pair. Each datagram
+//! names the sender's address in a header, because programs need the address and not the number of
+//! a queue pair.
 
 mod destination;
 
@@ -34,14 +35,15 @@ use crate::process::Process;
 use crate::protocol::datagram::{UdpHeader, UdpOp};
 use crate::service::{Service, Watched};
 
-/// Datagrams that may wait for the program.
+/// Maximum number of datagrams that wait for the program.
 const MAX_PENDING: usize = 1024;
 
 /// A datagram socket.
 pub struct Datagram {
     process: &'static dyn Process,
     udp: OwnedFd,
-    /// Readable when a queue pair has an event, or a datagram came over UDP.
+    /// An epoll descriptor. It becomes readable on an event of a queue pair and on a datagram over
+    /// UDP.
     ready: OwnedFd,
     udp_ready: EventFd,
     state: Mutex<State>,
@@ -51,19 +53,20 @@ pub struct Datagram {
 
 #[derive(Default)]
 struct State {
-    /// It has an address, or has sent.
+    /// The socket has an address, or has sent a datagram.
     is_started: bool,
     peer: Option<SocketAddr>,
     qps: Vec<DatagramQp>,
-    /// Which queue pair a peer is reached by, and the way there once it is known.
+    /// For each peer the index of the queue pair, and the address handle once the peer has
+    /// answered.
     peers: HashMap<SocketAddr, (usize, Option<Peer>)>,
     pending: VecDeque<PendingDatagram>,
 }
 
 enum PendingDatagram {
-    /// In a receive buffer.
+    /// The data is in a receive buffer.
     Received(usize, Arrived),
-    /// It came over UDP.
+    /// The datagram came over UDP.
     Copied(SocketAddr, Vec<u8>),
 }
 
@@ -90,7 +93,7 @@ impl Datagram {
         self.udp.as_raw_fd()
     }
 
-    /// What becomes readable when it may have something.
+    /// Returns a descriptor that becomes readable when the socket may have a datagram or room.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -99,7 +102,7 @@ impl Datagram {
         lock(&self.state)
     }
 
-    /// Whether its buffers are made.
+    /// Returns whether the buffers exist.
     pub fn is_started(&self) -> bool {
         self.state().is_started
     }
@@ -109,7 +112,7 @@ impl Datagram {
         rustix::net::bind(&self.udp, &address)
     }
 
-    /// From now on peers are heard.
+    /// Begins to receive from peers.
     pub fn start(self: &Arc<Self>) -> Result<()> {
         if std::mem::replace(&mut self.state().is_started, true) {
             return Ok(());
@@ -117,7 +120,7 @@ impl Datagram {
         Service::get().watch(self)
     }
 
-    /// The one peer from now on.
+    /// Sets the only peer of the socket.
     pub fn connect(self: &Arc<Self>, to: SocketAddr) -> Result<()> {
         self.start()?;
         let mut state = self.state();
@@ -126,8 +129,8 @@ impl Datagram {
         Ok(())
     }
 
-    /// Own address and peer's. The UDP socket has no peer, since answers may come from another
-    /// address than was asked.
+    /// Returns the local address and the peer's address. The UDP socket itself is not connected,
+    /// because answers may come from another address than the destination.
     pub fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>)> {
         let state = self.state();
         let by = state
@@ -138,7 +141,7 @@ impl Datagram {
         Ok((own, state.peer))
     }
 
-    /// By which queue pair an address is reached; makes what is not there yet.
+    /// Returns the queue pair for a destination, and makes it if needed.
     fn find_peer(&self, state: &mut State, to: SocketAddr) -> Result<(usize, Option<Peer>)> {
         if let Some(known) = state.peers.get(&to) {
             return Ok(*known);
@@ -148,7 +151,8 @@ impl Datagram {
             Some(place) => place,
             None => {
                 let made = DatagramQp::new(self.process, local, lock(&self.options).sizes)?;
-                // Asked for already, so that who sleeps for the socket hears of the first datagram.
+                // The queue is armed before the first datagram, so that a thread that sleeps on the
+                // socket wakes up for it.
                 let token = epoll::EventData::new_u64(state.qps.len() as u64 + 1);
                 epoll::add(&self.ready, &made.queues, token, epoll::EventFlags::IN)?;
                 state.qps.push(made);
@@ -162,11 +166,11 @@ impl Datagram {
         Ok((place, None))
     }
 
-    /// The own address that an address is reached from, with the socket's port.
+    /// Returns the local address for a destination, with the port of the socket.
     fn local_for(&self, to: SocketAddr) -> Result<SocketAddr> {
         let own = address(rustix::net::getsockname(&self.udp)?)?;
         if own.port() == 0 {
-            // Without a port nobody could answer: the system gives it one.
+            // A peer can answer only to a bound port, so the system assigns one.
             rustix::net::bind(&self.udp, &SocketAddr::new(own.ip(), 0))?;
         }
         let own = address(rustix::net::getsockname(&self.udp)?)?;
@@ -179,14 +183,15 @@ impl Datagram {
         rustix::net::connect(&probe, &to)?;
         let mut found = address(rustix::net::getsockname(&probe)?)?;
         if !self.is_of_device(found.ip())? && self.is_of_device(to.ip())? {
-            // On loopback the system sends from 127.0.0.1 whichever of its addresses a device has.
+            // On loopback the system sends from 127.0.0.1, whichever of its addresses the device
+            // has.
             found = to;
         }
         found.set_port(own.port());
         Ok(found)
     }
 
-    /// Whether a device has the address.
+    /// Returns whether a device has the address.
     fn is_of_device(&self, ip: IpAddr) -> Result<bool> {
         let gid = Gid::from_ip(ip);
         let devices = self.process.devices()?;
@@ -243,7 +248,7 @@ impl Datagram {
         Ok(())
     }
 
-    /// Receives a datagram: how much of it there was room for, and whose it was.
+    /// Receives a datagram. Returns the number of bytes stored and the sender's address.
     pub fn receive(
         &self,
         places: &mut ScatterList<'_>,
@@ -292,7 +297,7 @@ impl Datagram {
         }
     }
 
-    /// Waits until something happens, if it may: first by looking again and again, then asleep.
+    /// Waits for an event if `wait` allows it: first by polling, then asleep.
     fn wait_for_event(&self, wait: Wait, started: Instant) -> Result<()> {
         if wait == Wait::Never {
             return Err(Errno::AGAIN);
@@ -317,10 +322,10 @@ impl Datagram {
         Ok(())
     }
 
-    /// Whether it has a datagram, and room for one.
+    /// Returns whether the socket has a datagram, and whether it has room to send one.
     pub fn readiness(&self) -> [bool; 2] {
         let mut state = self.state();
-        // Queue pairs that fail have nothing.
+        // A queue pair that failed has no datagrams.
         let _ = self.progress(&mut state);
         let has_room = state.is_started && state.qps.iter().all(DatagramQp::has_room);
         [!state.pending.is_empty(), has_room]
@@ -341,7 +346,7 @@ impl Datagram {
         Ok(())
     }
 
-    /// Takes what came by UDP.
+    /// Receives datagrams over UDP.
     fn receive_udp(&self) {
         let mut bytes = [0; SLOT];
         loop {
@@ -361,7 +366,7 @@ impl Datagram {
         }
         let mut from = from;
         if from.ip().is_loopback() && header.from.is_loopback() {
-            // As in `local_for`: its device may have another address than the system sent from.
+            // As in `local_for`, the device may have another address than the source address.
             from.set_ip(header.from);
         }
         let mut state = self.state();
@@ -389,7 +394,7 @@ impl Datagram {
         Ok(())
     }
 
-    /// The program closes it: what is under way is sent.
+    /// Closes the socket after the pending datagrams are sent.
     pub fn close(&self) {
         Service::get().unwatch(self.as_fd());
         let started = Instant::now();
@@ -425,7 +430,7 @@ impl AsFd for Datagram {
     }
 }
 
-/// An address of the system's.
+/// Converts an address of the system.
 fn address(any: rustix::net::SocketAddrAny) -> Result<SocketAddr> {
     SocketAddr::try_from(any).map_err(|_| Errno::AFNOSUPPORT)
 }

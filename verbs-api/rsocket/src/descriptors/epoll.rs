@@ -1,8 +1,7 @@
-//! repoll: a set of rsockets and plain descriptors to wait for again and again, level-triggered
-//! (rdma-core 65).
+//! repoll: a level-triggered set of rsockets and plain descriptors (rdma-core 65).
 //!
-//! The set is kept here, and each wait is an rpoll of it; the original runs a thread for each set
-//! to the same end.
+//! The members are kept here, and each wait is an rpoll of all members. The original runs a thread
+//! for each set instead.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -22,13 +21,13 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::poll_waiters::{self, PollWaiter};
 
-/// What stands for what, in poll's and epoll's words.
+/// Flags of poll with the equal flags of epoll.
 const EVENT_PAIRS: [(i16, c_int); 4] =
     [(POLLIN, EPOLLIN), (POLLOUT, EPOLLOUT), (POLLERR, EPOLLERR), (POLLHUP, EPOLLHUP)];
 
-/// A set.
+/// An epoll set.
 pub struct Epoll {
-    /// Only its number is used.
+    /// Only the number of this descriptor is used.
     descriptor: EventFd,
     members: Mutex<BTreeMap<RawFd, Member>>,
 }
@@ -77,7 +76,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits until members have something; what each has, as many as fit.
+    /// Waits for members with events. Returns at most `max_events` events.
     pub fn wait(&self, max_events: usize, timeout: Option<Duration>) -> Result<Vec<epoll_event>> {
         if max_events == 0 {
             return Err(Errno::INVAL);

@@ -1,5 +1,5 @@
-//! Descriptors and what they stand for. An rsocket's number is that of a real descriptor, so no
-//! other file has it.
+//! The table of rsockets by descriptor. An rsocket occupies a real descriptor, so no other file
+//! gets the same number.
 
 pub mod epoll;
 pub mod poll;
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::options::Flags;
 use crate::stream::Stream;
 
-/// What a number stands for.
+/// The object of a descriptor.
 #[derive(Clone)]
 pub enum Entry {
     Socket(Socket),
@@ -32,7 +32,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// The flags that the program set.
+    /// Returns the flags that the program set.
     pub fn flags(&self) -> &Flags {
         match self {
             Self::Stream(stream) => &stream.flags,
@@ -44,7 +44,8 @@ impl Socket {
 static TABLE: PerProcess<RwLock<HashMap<RawFd, Entry>>> = PerProcess::new(RwLock::default);
 
 pub fn insert(fd: RawFd, entry: Entry) {
-    // Of a number that the program closed by itself, the old one goes, outside the lock.
+    // If the program closed a descriptor by close(2), the old entry is dropped here, outside the
+    // lock.
     let old = TABLE.get().write().unwrap_or_else(PoisonError::into_inner).insert(fd, entry);
     drop(old);
 }
@@ -57,7 +58,7 @@ pub fn entry(fd: RawFd) -> Option<Entry> {
     TABLE.get().read().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned()
 }
 
-/// The socket of that number, if it is one.
+/// Returns the socket of a descriptor, if it is an rsocket.
 pub fn find(fd: RawFd) -> Option<Socket> {
     match entry(fd)? {
         Entry::Socket(socket) => Some(socket),
@@ -65,7 +66,7 @@ pub fn find(fd: RawFd) -> Option<Socket> {
     }
 }
 
-/// The socket of that number; EBADF if it is none.
+/// Returns the socket of a descriptor. Fails with EBADF if the descriptor is not an rsocket.
 pub fn socket(fd: RawFd) -> Result<Socket> {
     find(fd).ok_or(Errno::BADF)
 }

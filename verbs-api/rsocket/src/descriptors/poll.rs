@@ -17,10 +17,10 @@ use crate::protocol::stream::ConnState;
 use crate::stream::Stream;
 use crate::stream::connect::Phase;
 
-/// What stands behind each number: an rsocket, or a plain descriptor.
+/// The object of each descriptor: an rsocket, or a plain descriptor.
 pub struct Poller {
     sockets: Vec<Option<Socket>>,
-    /// What the system is asked for; one more, for the waiter.
+    /// The descriptors passed to poll(2), with one more for the waiter.
     asked: Vec<pollfd>,
 }
 
@@ -34,7 +34,7 @@ impl Poller {
         self.sockets.iter().any(Option::is_some)
     }
 
-    /// Looks once, without sleeping; how many have something.
+    /// Polls once, without sleeping. Returns the number of descriptors with events.
     pub fn poll_once(&mut self, fds: &mut [pollfd]) -> Result<usize> {
         let plain = |(fd, socket): (&pollfd, &Option<Socket>)| pollfd {
             fd: if socket.is_some() { -1 } else { fd.fd },
@@ -52,8 +52,8 @@ impl Poller {
         Ok(count(fds))
     }
 
-    /// Sleeps until one may have something, or somebody else changed one, or so long; then looks.
-    /// How many have something.
+    /// Sleeps until a descriptor may have an event, another thread changes an rsocket, or the
+    /// timeout ends. Then polls, and returns the number of descriptors with events.
     pub fn sleep(
         &mut self,
         fds: &mut [pollfd],
@@ -96,7 +96,7 @@ fn count(fds: &[pollfd]) -> usize {
     fds.iter().filter(|fd| fd.revents != 0).count()
 }
 
-/// Waits until one has something, as poll(2) does.
+/// Waits for events, as poll(2) does.
 pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
     let mut poller = Poller::new(fds);
     if !poller.has_rsockets() {
@@ -152,8 +152,8 @@ fn stream_events(stream: &Arc<Stream>, events: c_short) -> c_short {
     let protocol = &inner.protocol;
     let mut ready = match protocol.state() {
         ConnState::Open { .. } => 0,
-        // The end often comes together with the last data, which programs would leave behind that
-        // look for POLLHUP first.
+        // The disconnect often arrives together with the last data. A program that checks POLLHUP
+        // first would then lose the data.
         ConnState::Disconnected if protocol.receiver.has_data() => 0,
         ConnState::Disconnected => POLLHUP,
         ConnState::Failed => POLLERR,
@@ -179,7 +179,7 @@ fn datagram_events(datagram: &Datagram, events: c_short) -> c_short {
     ready
 }
 
-/// Asks for an event; the descriptor that tells of it.
+/// Arms an rsocket, and returns the descriptor that becomes readable.
 fn arm(socket: &Socket) -> Result<Option<RawFd>> {
     match socket {
         Socket::Stream(stream) => {
@@ -192,7 +192,7 @@ fn arm(socket: &Socket) -> Result<Option<RawFd>> {
                     io.arm()?;
                     Ok(Some(io.descriptor().as_raw_fd()))
                 }
-                // Changes of the phase are told to all waiters.
+                // A change of the phase wakes all waiters.
                 _ => Ok(None),
             }
         }

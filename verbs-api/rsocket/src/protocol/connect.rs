@@ -1,29 +1,29 @@
-//! Private data of a connection, the same in REQ and REP (`struct rs_conn_data`).
+//! Private data of a connection, equal in REQ and REP (`struct rs_conn_data`).
 
 use super::segment::{Segment, array};
 
-/// What is spoken here.
+/// The protocol version.
 pub const VERSION: u8 = 1;
-/// Numbers in this side's memory are in network order.
+/// Numbers in the memory of this side are in network byte order.
 const NETWORK_ORDER: u8 = 1;
-/// The list of iomappings stands behind the targets.
+/// The list of iomappings follows the targets.
 const IOMAP: u8 = 1 << 1;
-/// Numbers above this are told coarsely.
+/// Larger numbers of iomappings are encoded with a lower resolution.
 const EXACT: u32 = 128;
 
-/// How a side introduces itself.
+/// The private data of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnData {
     pub version: u8,
     pub network_order: bool,
     pub has_iomaps: bool,
-    /// Messages that may come before a grant.
+    /// Number of messages that the peer may send before the first grant.
     pub credits: u16,
-    /// Iomappings that the peer may make, as they are told: see [`encode_iomaps`].
+    /// Number of iomappings that the peer may make, encoded by [`encode_iomaps`].
     pub iomaps: u8,
-    /// Where the peer writes what it lends; the length counts entries.
+    /// The list into which the peer writes its targets; the length counts entries.
     pub targets: Segment,
-    /// Where the peer's first data goes.
+    /// The memory for the peer's first data.
     pub first_target: Segment,
 }
 
@@ -42,7 +42,8 @@ impl ConnData {
         bytes
     }
 
-    /// What a peer says; behind it may be more. `None`: too short, or of another version.
+    /// Parses the private data of a peer, which may have more bytes behind. Returns `None` for data
+    /// that is too short or of another version.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.first_chunk()?;
         let segment = |at| Segment::from_network(&array(bytes, at));
@@ -58,14 +59,14 @@ impl ConnData {
     }
 }
 
-/// A number of iomappings in the eight bits that tell it: exact up to 128, above that a multiple
-/// of 256.
+/// Encodes a number of iomappings in eight bits: exact up to 128, rounded down to a multiple of 256
+/// above.
 pub fn encode_iomaps(iomaps: u32) -> u8 {
     let bits = if iomaps <= EXACT { iomaps } else { EXACT | iomaps >> 8 };
     bits as u8
 }
 
-/// The number that is told so.
+/// Decodes a number of iomappings.
 pub fn decode_iomaps(encoded: u8) -> u32 {
     let encoded = u32::from(encoded);
     if encoded <= EXACT { encoded } else { (encoded & !EXACT) << 8 }

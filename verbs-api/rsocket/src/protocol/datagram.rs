@@ -1,15 +1,16 @@
-//! SOCK_DGRAM: queue pairs find each other by UDP, and each datagram names its sender's address.
+//! SOCK_DGRAM: the UDP messages by which queue pairs find each other, and the header of each
+//! datagram with the sender's address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// What a message over UDP begins with.
+/// The first word of a UDP message.
 const TAG: u32 = 0x5555_5555;
 const UDP_V4: usize = 16;
 const UDP_V6: usize = 28;
 const V4: usize = 8;
 const V6: usize = 24;
 
-/// In front of each datagram (`struct ds_header`): whose it is.
+/// Returns the header of a datagram (`struct ds_header`) with the sender's address.
 pub fn header(from: SocketAddr) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(V6);
     match from {
@@ -28,7 +29,7 @@ pub fn header(from: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// Whose a datagram is, and where its data begins.
+/// Returns the sender's address, and the offset of the data.
 pub fn parse_header(bytes: &[u8]) -> Option<(SocketAddr, usize)> {
     let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
     match *bytes.first_chunk()? {
@@ -45,16 +46,16 @@ pub fn parse_header(bytes: &[u8]) -> Option<(SocketAddr, usize)> {
     }
 }
 
-/// What a message over UDP is for.
+/// The purpose of a UDP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpOp {
-    /// A datagram to a queue pair that is not known yet goes along.
+    /// The message carries a datagram, because the peer's queue pair is unknown.
     Data,
-    /// An answer, which only tells the queue pair.
+    /// The message answers with the number of the queue pair.
     Control,
 }
 
-/// A message over UDP (`struct ds_udp_header`) without its data.
+/// A UDP message (`struct ds_udp_header`) without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpHeader {
     pub op: UdpOp,
@@ -82,7 +83,8 @@ impl UdpHeader {
         bytes
     }
 
-    /// A message and where its data begins. Any operation but data only tells the queue pair.
+    /// Parses a message. Returns the message and the offset of its data. Operations other than data
+    /// carry only the queue pair number.
     pub fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         let tag = u32::from_be_bytes(*bytes.first_chunk()?);
         let [version, op, length, _] = *bytes.get(4..)?.first_chunk()?;

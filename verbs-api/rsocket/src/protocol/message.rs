@@ -1,36 +1,37 @@
-//! Immediate data: three bits that say what a message is, and a number. The same word names this
+//! Immediate data: three bits for the message type, and a number. The same word identifies this
 //! side's own work requests.
 
-/// The three bits.
+/// Position of the message type.
 const OP_SHIFT: u32 = 29;
 const VALUE: u32 = (1 << OP_SHIFT) - 1;
-/// Which of a program's work requests are receives.
+/// Marks the work request identifiers of receives.
 const RECEIVE: u64 = 1 << 63;
 
-/// What a message says.
+/// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// So many bytes of the stream are written.
+    /// The number of stream bytes that were written.
     Data(u32),
-    /// riowrite's; never on the wire, since such a WRITE has no immediate data.
+    /// The bytes of a riowrite. This value is never on the wire, because such a WRITE has no
+    /// immediate data.
     Write(u32),
-    /// Messages up to this number may come; maybe the next target is written.
+    /// The peer may send messages up to this number; the next target may be written, too.
     Grant(u16),
-    /// This entry of the list of iomappings is written.
+    /// The entry of the list of iomappings that was written.
     Iomap(u16),
     Control(Control),
-    /// What no version of the protocol uses.
+    /// A type that no version of the protocol uses.
     Reserved(u32),
 }
 
-/// How a side tells of its state.
+/// A control message about the state of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     Disconnect,
     /// Never on the wire: a WRITE without data and immediate data, which the peer's queue pair
-    /// answers.
+    /// acknowledges.
     Keepalive,
-    /// No more data comes from here.
+    /// The sender sends no more data.
     Shutdown,
     Unknown(u32),
 }
@@ -48,7 +49,8 @@ impl Message {
         op << OP_SHIFT | value & VALUE
     }
 
-    /// Of a number that has no room for more, the lower half counts, as in the original.
+    /// Decodes immediate data. For numbers with fewer bits, only the lower half counts, as in the
+    /// original.
     pub const fn from_bits(bits: u32) -> Self {
         let value = bits & VALUE;
         match bits >> OP_SHIFT {
@@ -61,7 +63,7 @@ impl Message {
         }
     }
 
-    /// The name of a work request that sends this.
+    /// Returns the identifier of a work request that sends the message.
     pub const fn work_id(self) -> u64 {
         self.to_bits() as u64
     }
@@ -87,7 +89,7 @@ impl Control {
     }
 }
 
-/// Whose completion it is.
+/// The origin of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     Receive,
@@ -95,7 +97,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// The name of a receive.
+    /// The identifier of a receive.
     pub const RECEIVE_ID: u64 = RECEIVE;
 
     pub const fn of_id(id: u64) -> Self {

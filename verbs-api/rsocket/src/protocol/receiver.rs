@@ -1,4 +1,4 @@
-//! What arrives: messages in the receive buffer, and what is lent to the peer.
+//! The receiving direction: messages in the receive buffer, and memory lent to the peer.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -6,26 +6,26 @@ use std::ops::Range;
 /// The receiving direction of a stream.
 #[derive(Debug)]
 pub struct Receiver {
-    /// Bytes of the buffer, an even number.
+    /// Size of the buffer in bytes, an even number.
     size: u32,
-    /// Messages that may be there at a time.
+    /// Maximum number of messages at a time.
     queue_size: u16,
-    /// Bytes of each message that the program has not consumed.
+    /// For each message, the number of bytes that the program has not consumed.
     queue: VecDeque<u32>,
     queued_bytes: u32,
-    /// Where the next byte for the program lies.
+    /// Offset of the next byte for the program.
     offset: u32,
-    /// Bytes that are neither lent nor waiting for the program.
+    /// Number of bytes that are neither lent nor waiting for the program.
     free: u32,
-    /// Where they begin.
+    /// Offset of the free bytes.
     free_offset: u32,
-    /// Messages that the program has taken whole.
+    /// Number of messages that the program has consumed completely.
     consumed: u16,
-    /// At that many, credits are due.
+    /// Number of consumed messages at which a grant is due.
     grant_due_at: u16,
 }
 
-/// A peer wrote more than was lent, or sent more messages than it was given credits for.
+/// The peer wrote more bytes than were lent, or sent more messages than it had credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
@@ -38,7 +38,7 @@ impl Receiver {
             queue: VecDeque::with_capacity(queue_size.into()),
             queued_bytes: 0,
             offset: 0,
-            // The first half is lent by the private data.
+            // The private data lends the first half.
             free: half,
             free_offset: half,
             consumed: 0,
@@ -54,7 +54,7 @@ impl Receiver {
         !self.queue.is_empty()
     }
 
-    /// A message came.
+    /// Adds a message.
     pub fn push(&mut self, bytes: u32) -> Result<(), Overrun> {
         let lent = self.size - self.free - self.queued_bytes;
         if bytes > lent || self.queue.len() >= usize::from(self.queue_size) {
@@ -65,7 +65,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Where up to `wanted` bytes for the program lie: two places, since the buffer is a ring.
+    /// Returns the ranges of up to `wanted` bytes for the program: two ranges, because the buffer
+    /// is a ring.
     pub fn readable(&self, wanted: usize) -> [Range<usize>; 2] {
         let len = wanted.min(self.queued_bytes as usize);
         let offset = self.offset as usize;
@@ -73,7 +74,7 @@ impl Receiver {
         [offset..offset + first, 0..len - first]
     }
 
-    /// The program has taken so many of them.
+    /// Removes bytes that the program has taken.
     pub fn consume(&mut self, bytes: usize) {
         let mut left = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.queued_bytes);
         self.queued_bytes -= left;
@@ -93,7 +94,7 @@ impl Receiver {
         }
     }
 
-    /// Whether the peer should hear that it may send more.
+    /// Returns whether the peer should get a grant.
     pub const fn is_grant_due(&self) -> bool {
         self.has_free_half() || self.consumed.wrapping_sub(self.grant_due_at).cast_signed() >= 0
     }
@@ -102,8 +103,8 @@ impl Receiver {
         self.half() > 0 && self.free >= self.half()
     }
 
-    /// The number of the last message that may come now, and where a half begins that is lent with
-    /// it.
+    /// Returns the number of the last message that the peer may send, and the offset of a half that
+    /// is lent with the grant.
     pub fn grant(&mut self) -> (u16, Option<u32>) {
         self.grant_due_at = self.consumed.wrapping_add(self.queue_size / 2);
         let credits = self.consumed.wrapping_add(self.queue_size);

@@ -1,24 +1,24 @@
-//! LocalMemory in memory, as they are written into a peer's memory: in the writer's byte order, unless
-//! the peer has the other one.
+//! Memory segments in the form in which they are written into a peer's memory: in the writer's byte
+//! order, unless the peer has the other one.
 
-/// A piece of memory (`struct rs_sge`).
+/// A memory segment (`struct rs_sge`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     pub addr: u64,
     pub key: u32,
-    /// In bytes; in private data, that of a list is the number of its entries.
+    /// Length in bytes; for a list in private data, the number of entries.
     pub length: u32,
 }
 
-/// Memory that a peer may write by riowrite, and the offset by which its program names it (`struct
-/// rs_iomap`).
+/// Memory that a peer may write by riowrite, and the offset by which the peer's program names the
+/// memory (`struct rs_iomap`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Iomap {
     pub offset: u64,
     pub memory: Segment,
 }
 
-/// Which way round numbers stand in a peer's memory.
+/// Byte order of numbers in a peer's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByteOrder {
     #[default]
@@ -45,7 +45,7 @@ impl ByteOrder {
 impl Segment {
     pub const LEN: usize = 16;
 
-    /// What is written for a peer that reads in `order`.
+    /// Encodes the segment for a peer that reads in `order`.
     pub fn to_bytes(self, order: ByteOrder) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&order.u64(self.addr).to_ne_bytes());
@@ -54,7 +54,7 @@ impl Segment {
         bytes
     }
 
-    /// What a peer wrote here, in this machine's order.
+    /// Decodes a segment that a peer wrote in this machine's byte order.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         Self {
             addr: u64::from_ne_bytes(array(bytes, 0)),
@@ -63,7 +63,7 @@ impl Segment {
         }
     }
 
-    /// In network order, as private data has it.
+    /// Encodes the segment in network byte order, as in private data.
     pub fn to_network(self) -> [u8; Self::LEN] {
         Self { addr: self.addr.to_be(), key: self.key.to_be(), length: self.length.to_be() }
             .to_bytes(ByteOrder::Native)
@@ -94,7 +94,7 @@ impl Iomap {
         Self { offset: u64::from_ne_bytes(array(bytes, 0)), memory }
     }
 
-    /// Where `offset` lies in the peer's memory, and how many bytes of it are behind.
+    /// Returns the peer's address of `offset`, and the number of mapped bytes from there on.
     pub fn locate(&self, offset: u64) -> Option<(u64, u64)> {
         let inside = offset.checked_sub(self.offset)?;
         let left = u64::from(self.memory.length).checked_sub(inside).filter(|left| *left > 0)?;
@@ -102,7 +102,7 @@ impl Iomap {
     }
 }
 
-/// The `N` bytes at `at`.
+/// Returns the `N` bytes at `at`.
 pub fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|index| bytes[at + index])
 }

@@ -1,12 +1,13 @@
-//! What leaves: the send buffer as a ring, the peer's credits, and what it lends.
+//! The sending direction: the send buffer as a ring, the peer's credits, and the memory that the
+//! peer lends.
 
 use std::ops::Range;
 
 use super::segment::Segment;
 
-/// Entries of the list of targets.
+/// Number of entries of the list of targets.
 pub const TARGETS: usize = 2;
-/// Who has less room in the send buffer than this waits (`RS_SNDLOWAT`).
+/// A sender waits until the send buffer has this much room (`RS_SNDLOWAT`).
 pub const LOW_WATER: u32 = 2048;
 
 /// The sending direction of a stream.
@@ -14,24 +15,24 @@ pub const LOW_WATER: u32 = 2048;
 pub struct Sender {
     size: u32,
     inline: u32,
-    /// Where the next byte goes.
+    /// Offset of the next byte.
     offset: u32,
-    /// Bytes that no request is under way with.
+    /// Number of bytes that no pending request uses.
     room: u32,
-    /// Work requests that may be posted.
+    /// Number of work requests that may be posted.
     requests: u32,
-    /// Messages sent, and up to which number they may be.
+    /// Number of messages sent, and the number up to which the peer accepts messages.
     sent: u16,
     credits: u16,
     targets: [Segment; TARGETS],
     target: usize,
 }
 
-/// A message's bytes and their way.
+/// The bytes of a message, with their source and destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
     pub len: u32,
-    /// Where they are put in the send buffer. `None`: so few that they go with the request.
+    /// Ranges of the send buffer for the bytes. `None`: the request carries the bytes inline.
     pub ring: Option<[Range<usize>; 2]>,
     pub addr: u64,
     pub key: u32,
@@ -49,7 +50,7 @@ impl Sender {
         Self { size, inline, offset: 0, room: size, requests, sent: 0, credits, targets, target: 0 }
     }
 
-    /// Whether data can go now.
+    /// Returns whether data can be sent now.
     pub fn is_ready(&self) -> bool {
         self.can_post() && self.targets[self.target].length != 0
     }
@@ -58,7 +59,7 @@ impl Sender {
         self.requests > 0 && self.room >= LOW_WATER && self.sent != self.credits
     }
 
-    /// The next message of at most `wanted` bytes of the stream; only when it is ready.
+    /// Returns the next message of at most `wanted` bytes. The sender must be ready.
     pub fn next_message(&mut self, wanted: u32) -> Transfer {
         let target = &mut self.targets[self.target];
         let len = wanted.min(self.room).min(target.length);
@@ -72,8 +73,9 @@ impl Sender {
         self.take(len, addr, key)
     }
 
-    /// The same for memory that the peer has iomapped, of which `left` bytes are at `addr`: no
-    /// message, so it needs no credit, but the original waits for one all the same.
+    /// Returns the next WRITE into iomapped memory, of which `left` bytes are at `addr`. Such a
+    /// WRITE is no message and needs no credit, but the original also waits for one. The sender
+    /// must be ready.
     pub fn next_iomapped(&mut self, wanted: u32, addr: u64, left: u64, key: u32) -> Transfer {
         let len = wanted.min(self.room).min(u32::try_from(left).unwrap_or(u32::MAX));
         self.take(len, addr, key)
@@ -91,14 +93,14 @@ impl Sender {
         Transfer { len, ring, addr, key }
     }
 
-    /// A message that tells of an iomapping; only when it is ready.
+    /// Accounts for a message about an iomapping. The sender must be ready.
     pub fn send_iomap(&mut self, bytes: u32) {
         self.sent = self.sent.wrapping_add(1);
         self.requests -= 1;
         self.room -= bytes;
     }
 
-    /// A request with so many bytes of the buffer is done.
+    /// Accounts for a completed request with so many bytes of the buffer.
     pub fn complete(&mut self, bytes: u32) {
         self.requests += 1;
         self.room = self.room.saturating_add(bytes).min(self.size);
@@ -108,7 +110,7 @@ impl Sender {
         self.credits = credits;
     }
 
-    /// The list as the peer has written it: what is lent anew is taken. Says which entries were.
+    /// Takes new entries from the list that the peer writes. Returns which entries were taken.
     pub fn update_targets(&mut self, list: [Segment; TARGETS]) -> [bool; TARGETS] {
         let mut taken = [false; TARGETS];
         for ((own, written), taken) in self.targets.iter_mut().zip(list).zip(&mut taken) {
@@ -120,7 +122,7 @@ impl Sender {
         taken
     }
 
-    /// Work requests that may be posted.
+    /// Returns the number of work requests that may be posted.
     pub const fn requests(&self) -> u32 {
         self.requests
     }

@@ -1,8 +1,8 @@
 //! The state machine of a connection.
 //!
-//! Completions and the program's wishes go in; work requests ([`Post`]) come out, and two requests
-//! to look at registered memory ([`ListRead`]), which this module never touches. All of it is under one
-//! lock of the caller's.
+//! Inputs are completions and the requests of the program. Outputs are work requests ([`Post`]) and
+//! requests to read registered memory ([`ListRead`]), because this module never accesses memory.
+//! The caller holds one lock for all calls.
 
 use std::net::Shutdown;
 
@@ -12,40 +12,40 @@ use super::receiver::Receiver;
 use super::segment::{ByteOrder, Iomap, Segment};
 use super::sender::{Sender, TARGETS, Transfer};
 
-/// Work requests that are kept for grants and controls (`RS_QP_CTRL_SIZE`).
+/// Number of work requests that are reserved for grants and controls (`RS_QP_CTRL_SIZE`).
 pub const CONTROLS: u32 = 4;
 
-/// How large things are.
+/// The sizes of queues and buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Work requests.
+    /// Numbers of work requests.
     pub send_queue: u16,
     pub recv_queue: u16,
-    /// Bytes that go with a request, and bytes of each buffer.
+    /// Maximum number of inline bytes, and sizes of the buffers in bytes.
     pub inline: u32,
     pub send_buffer: u32,
     pub recv_buffer: u32,
-    /// Iomappings that the peer may make.
+    /// Number of iomappings that the peer may make.
     pub iomaps: u32,
 }
 
 impl Sizes {
-    /// Bytes of the memory in which the peer writes: targets, then iomappings.
+    /// Returns the size of the memory that the peer writes: targets, then iomappings.
     pub const fn list_len(&self) -> usize {
         TARGETS * Segment::LEN + self.iomaps as usize * Iomap::LEN
     }
 }
 
-/// This side's memory as the peer knows it.
+/// The addresses and keys of this side's memory for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalMemory {
-    /// The list that the peer writes: address and key.
+    /// Address and key of the list that the peer writes.
     pub list: (u64, u32),
-    /// The receive buffer.
+    /// Address and key of the receive buffer.
     pub recv_buffer: (u64, u32),
 }
 
-/// How a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnState {
     Open {
@@ -53,33 +53,33 @@ pub enum ConnState {
         writable: bool,
     },
     Disconnected,
-    /// The queue pair failed, or the peer broke the protocol.
+    /// The queue pair failed, or the peer violated the protocol.
     Failed,
 }
 
 /// A work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// Its name, which is also its immediate data.
+    /// The identifier, which is also the immediate data.
     pub message: Message,
-    /// Whether the peer hears of it.
+    /// Whether the request carries immediate data.
     pub has_imm: bool,
-    /// Where the bytes go: address and key.
+    /// Address and key of the destination.
     pub to: (u64, u32),
     pub bytes: Bytes,
 }
 
-/// Bytes of a work request.
+/// The bytes of a work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bytes {
     None,
-    /// Of the program.
+    /// Bytes of the program.
     Stream(Transfer),
     Segment([u8; Segment::LEN]),
     Iomap([u8; Iomap::LEN]),
 }
 
-/// Registered memory that is to be read because of a completion.
+/// Registered memory that must be read after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListRead {
     None,
@@ -98,21 +98,21 @@ pub struct Stream {
     state: ConnState,
     pub receiver: Receiver,
     pub sender: Sender,
-    /// Grants and controls posted, and how many may be.
+    /// Number of posted grants and controls, and their maximum.
     controls: u32,
     max_controls: u32,
-    /// The peer's list of targets, and the next entry of it.
+    /// The peer's list of targets, and the index of its next entry.
     remote_list: Segment,
     remote_target: u32,
     /// The peer's list of iomappings.
     remote_iomaps: Segment,
     iomaps: Vec<Iomap>,
-    /// Receives that completed and are to be posted anew.
+    /// Number of completed receives that must be posted again.
     completed_receives: u32,
 }
 
 impl Stream {
-    /// How this side introduces itself.
+    /// Returns the private data of this side.
     pub fn conn_data(sizes: &Sizes, memory: &LocalMemory) -> ConnData {
         let half = Receiver::new(sizes.recv_buffer, sizes.recv_queue).half();
         let segment = |(addr, key): (u64, u32), length| Segment { addr, key, length };
@@ -127,7 +127,7 @@ impl Stream {
         }
     }
 
-    /// A connection to who introduced itself so.
+    /// Makes a connection from the private data of the peer.
     pub fn new(sizes: Sizes, memory: LocalMemory, peer: &ConnData) -> Self {
         let requests = u32::from(sizes.send_queue).saturating_sub(CONTROLS);
         let own = cfg!(target_endian = "big");
@@ -157,7 +157,7 @@ impl Stream {
             controls: 0,
             max_controls: CONTROLS,
             remote_list: peer.targets,
-            // The first was in the private data.
+            // The private data has the first target.
             remote_target: 1,
             remote_iomaps,
             iomaps: vec![Iomap::default(); sizes.iomaps as usize],
@@ -181,7 +181,7 @@ impl Stream {
         matches!(self.state, ConnState::Open { writable: true, .. })
     }
 
-    /// The peer, or the connection manager, says that it is over.
+    /// Ends the connection after the peer or the connection manager has disconnected.
     pub fn disconnect(&mut self) {
         if self.is_open() {
             self.state = ConnState::Disconnected;
@@ -194,7 +194,7 @@ impl Stream {
         }
     }
 
-    /// A receive completed: well, with this immediate data, or not.
+    /// Handles a completed receive. `imm` is the immediate data; `None` if the receive failed.
     pub fn received(&mut self, imm: Option<u32>) -> ListRead {
         let Some(imm) = imm else { return ListRead::None };
         self.completed_receives += 1;
@@ -219,14 +219,14 @@ impl Stream {
                 ConnState::Open { .. } => self.state = ConnState::Disconnected,
                 _ => {}
             },
-            // Of memory that this side did not offer, its key refused the write.
+            // The key of memory that this side did not offer refuses the write.
             Message::Control(_) | Message::Iomap(_) | Message::Write(_) => {}
             Message::Reserved(_) => self.fail(),
         }
         ListRead::None
     }
 
-    /// A work request completed.
+    /// Handles a completed work request.
     pub fn sent(&mut self, message: Message, well: bool) {
         match message {
             Message::Grant(_) => self.max_controls = self.max_controls.wrapping_add(1),
@@ -245,7 +245,7 @@ impl Stream {
         }
     }
 
-    /// A completion, whosever it is.
+    /// Handles a completion.
     pub fn complete(&mut self, id: u64, imm: Option<u32>, well: bool) -> ListRead {
         match Work::of_id(id) {
             Work::Receive => self.received(imm.filter(|_| well)),
@@ -256,20 +256,20 @@ impl Stream {
         }
     }
 
-    /// The list as the peer has written it; says which entries were taken, whose lengths are now to
-    /// be written 0, so that the same entry written once more is seen.
+    /// Takes new entries from the list that the peer writes. Returns which entries were taken. The
+    /// caller must set their lengths to 0, so that a later write of the same entry is recognized.
     pub fn update_targets(&mut self, list: [Segment; TARGETS]) -> [bool; TARGETS] {
         self.sender.update_targets(list)
     }
 
-    /// An iomapping that the peer has written.
+    /// Stores an iomapping that the peer has written.
     pub fn set_iomap(&mut self, index: u16, iomap: Iomap) {
         if let Some(place) = self.iomaps.get_mut(usize::from(index)) {
             *place = iomap;
         }
     }
 
-    /// Receives to be posted anew.
+    /// Returns the number of receives to post again, and resets it.
     pub fn take_completed_receives(&mut self) -> u32 {
         if self.is_open() { std::mem::take(&mut self.completed_receives) } else { 0 }
     }
@@ -278,12 +278,12 @@ impl Stream {
         self.controls != self.max_controls
     }
 
-    /// Whether a control can go, or never will.
+    /// Returns whether a control can be sent now, or can never be sent.
     pub const fn can_send_control(&self) -> bool {
         self.can_control() || !self.is_open()
     }
 
-    /// The peer hears that it may send more, if it should and can.
+    /// Returns a grant for the peer, if one is due and can be sent.
     pub fn grant(&mut self) -> Option<Post> {
         if !self.is_open() || !self.can_control() || !self.receiver.is_grant_due() {
             return None;
@@ -305,7 +305,7 @@ impl Stream {
         Some(Post { message, has_imm: true, to, bytes: Bytes::Segment(half.to_bytes(self.order)) })
     }
 
-    /// The next message of at most `wanted` bytes of the program; only when the sender is ready.
+    /// Returns the next message of at most `wanted` bytes. The sender must be ready.
     pub fn send(&mut self, wanted: u32) -> Post {
         let transfer = self.sender.next_message(wanted);
         Post {
@@ -316,7 +316,8 @@ impl Stream {
         }
     }
 
-    /// The same into memory that the peer has iomapped at `offset`; `None` if it has none there.
+    /// Returns a WRITE into memory that the peer has iomapped at `offset`, and `None` if there is
+    /// none. The sender must be ready.
     pub fn send_to(&mut self, wanted: u32, offset: u64) -> Option<Post> {
         let found = self
             .iomaps
@@ -332,18 +333,18 @@ impl Stream {
         })
     }
 
-    /// Whether the peer has iomapped something at `offset`.
+    /// Returns whether the peer has iomapped memory at `offset`.
     pub fn has_mapped(&self, offset: u64) -> bool {
         self.iomaps.iter().any(|iomap| iomap.locate(offset).is_some())
     }
 
-    /// How many iomappings the peer takes.
+    /// Returns the number of iomappings that the peer accepts.
     pub const fn remote_iomaps(&self) -> u32 {
         self.remote_iomaps.length
     }
 
-    /// Tells the peer of memory that it may write; only when the sender is ready, and for an index
-    /// below [`remote_iomaps`](Self::remote_iomaps).
+    /// Returns a message about memory that the peer may write. The sender must be ready, and
+    /// `index` must be below [`remote_iomaps`](Self::remote_iomaps).
     pub fn map(&mut self, index: u16, iomap: Iomap) -> Post {
         self.sender.send_iomap(Iomap::LEN as u32);
         let place = u64::from(index) * Iomap::LEN as u64;
@@ -352,7 +353,7 @@ impl Stream {
         Post { message: Message::Iomap(index), has_imm: true, to, bytes }
     }
 
-    /// Shuts a direction, or both; what the peer is to hear of it.
+    /// Shuts down one direction or both. Returns the control message for the peer.
     pub fn shutdown(&mut self, how: Shutdown) -> Option<Control> {
         let ConnState::Open { readable, writable } = &mut self.state else { return None };
         match how {
@@ -371,7 +372,7 @@ impl Stream {
         }
     }
 
-    /// The peer hears of it, if that can go now.
+    /// Returns the request that sends a control message, if it can be sent now.
     pub fn control(&mut self, control: Control) -> Option<Post> {
         if !self.is_open() || !self.can_control() {
             return None;
@@ -381,7 +382,7 @@ impl Stream {
         Some(Post { message: Message::Control(control), has_imm, to: (0, 0), bytes: Bytes::None })
     }
 
-    /// Whether nothing is under way, or never will arrive.
+    /// Returns whether no request is pending, or pending requests can never complete.
     pub const fn is_idle(&self) -> bool {
         let controls = self.max_controls.wrapping_sub(self.controls);
         controls + self.sender.requests() == self.sizes.send_queue as u32 || !self.is_open()

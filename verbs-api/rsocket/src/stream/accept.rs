@@ -1,4 +1,4 @@
-//! Listeners: requests that come, and connections that wait to be accepted.
+//! Listeners: connection requests, and connections that wait to be accepted.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -23,13 +23,13 @@ use crate::service::Service;
 use crate::stream::Stream;
 use crate::transport::id::{CmId, conn_event};
 
-/// Connections that stand and wait to be accepted.
+/// Established connections that wait to be accepted.
 pub struct AcceptQueue {
-    /// One count for each, and one more when the listener is closed.
+    /// Counts the connections, and one more when the listener closes.
     ready: EventFd,
     waiting: Mutex<VecDeque<Arc<Stream>>>,
     is_closed: AtomicBool,
-    /// Those that do not stand yet; their descriptors are the service's to watch.
+    /// Connections that are not established yet; the service watches their descriptors.
     opening: Mutex<Vec<Arc<Stream>>>,
 }
 
@@ -43,7 +43,7 @@ impl AcceptQueue {
         })
     }
 
-    /// A connection stands.
+    /// Adds an established connection.
     pub fn push(&self, stream: Arc<Stream>) {
         self.remove_opening(&stream);
         lock(&self.waiting).push_back(stream);
@@ -51,12 +51,12 @@ impl AcceptQueue {
         poll_waiters::wake_all();
     }
 
-    /// A connection will not stand.
+    /// Removes a connection that failed.
     pub fn remove_opening(&self, stream: &Arc<Stream>) {
         lock(&self.opening).retain(|other| !Arc::ptr_eq(other, stream));
     }
 
-    /// The connection that has waited longest.
+    /// Returns the oldest connection.
     pub fn pop(&self, wait: Wait) -> Result<Arc<Stream>> {
         loop {
             match wait {
@@ -68,19 +68,19 @@ impl AcceptQueue {
                 return Ok(stream);
             }
             if self.is_closed.load(Ordering::Acquire) {
-                // For the next one who waits.
+                // Wakes the next waiting thread.
                 self.ready.wake();
                 return Err(Errno::BADF);
             }
         }
     }
 
-    /// Whether one waits.
+    /// Returns whether a connection waits.
     pub fn is_ready(&self) -> bool {
         !lock(&self.waiting).is_empty()
     }
 
-    /// Wakes who waits; what nobody accepted is closed.
+    /// Wakes waiting threads, and closes the connections that were not accepted.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.ready.wake();
@@ -99,7 +99,7 @@ impl AsFd for AcceptQueue {
 }
 
 impl Stream {
-    /// Answers all requests that have come.
+    /// Answers all pending requests.
     pub fn answer_requests(self: &Arc<Self>) {
         loop {
             match self.id.next_request() {
@@ -140,7 +140,7 @@ impl Stream {
             .inspect_err(|_| queue.remove_opening(self))
     }
 
-    /// Accepts a connection, and returns it with its number.
+    /// Accepts a connection. Returns the connection and its descriptor.
     pub fn accept(&self, wait: Wait) -> Result<(Arc<Stream>, RawFd)> {
         if !matches!(*self.phase(), Phase::Listening) {
             return Err(Errno::INVAL);

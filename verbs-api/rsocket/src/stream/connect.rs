@@ -1,5 +1,5 @@
-//! How a stream gets its connection, step by step. The service's thread makes all steps after the
-//! first; nobody sleeps under the lock.
+//! The steps by which a stream gets its connection. The service thread makes all steps after the
+//! first. No thread sleeps while it holds the lock.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -19,16 +19,16 @@ use crate::service::Service;
 use crate::stream::Stream;
 use crate::transport::id::conn_event;
 
-/// Where a stream stands on its way to a connection.
+/// The phase of a stream on the way to a connection.
 pub enum Phase {
     Unbound,
     Bound,
     Listening,
     ResolvingAddress,
     ResolvingRoute,
-    /// The request is under way.
+    /// The request is sent.
     Connecting(Box<Endpoint>),
-    /// The answer is; a listener waits for the connection.
+    /// The reply is sent; the listener waits for the connection.
     Accepting(Weak<Stream>),
     Connected,
     Failed,
@@ -48,7 +48,7 @@ impl Phase {
 }
 
 impl Stream {
-    /// Begins to connect; waits for the outcome if it may.
+    /// Begins to connect. Waits for the outcome if `wait` allows it.
     pub fn connect(self: &Arc<Self>, to: SocketAddr, wait: Wait) -> Result<()> {
         {
             let mut phase = self.phase();
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// Takes the event that came by its channel.
+    /// Takes an event from the channel of the identifier.
     pub(super) fn handle_event(self: &Arc<Self>) {
         let mut phase = self.phase();
         if phase.is_opening() {
@@ -88,7 +88,7 @@ impl Stream {
                 _ => None,
             };
             let stepped = self.id.next_event().and_then(|event| match event {
-                // Of a connection that is being made, nothing else is expected.
+                // While the connection is being made, every event advances the phase.
                 Some(event) => self.advance(&mut phase, &event),
                 None => Ok(()),
             });
@@ -121,7 +121,7 @@ impl Stream {
         }
     }
 
-    /// Takes the step that follows an event.
+    /// Makes the step that follows an event.
     fn advance(self: &Arc<Self>, phase: &mut Phase, event: &CmaEvent) -> Result<()> {
         match std::mem::replace(phase, Phase::Failed) {
             Phase::ResolvingAddress => {
@@ -159,10 +159,10 @@ impl Stream {
         Ok(())
     }
 
-    /// The connection manager says that the peer is gone.
+    /// Handles a disconnect event of the connection manager.
     fn disconnected(&self) {
         if let Some(io) = self.io.get() {
-            // The program may still take what the peer sent before.
+            // The program may still take data that the peer sent before.
             let _ = io.progress();
             io.inner().protocol.disconnect();
             self.end_queue_pair();

@@ -1,4 +1,5 @@
-//! The queue pair and the buffers of a connection, made before it is established.
+//! The queue pair and the buffers of a connection, which are made before the connection is
+//! established.
 
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpType;
@@ -11,9 +12,9 @@ use crate::protocol::stream::{LocalMemory, Sizes};
 use crate::transport::id::CmId;
 use crate::transport::queues::{Queues, Region};
 
-/// The fewest work requests of a queue (`RS_QP_MIN_SIZE`).
+/// Minimum number of work requests of a queue (`RS_QP_MIN_SIZE`).
 const MIN_QUEUE: u16 = 16;
-/// Receives posted at a time.
+/// Number of receives posted at a time.
 const BATCH: usize = 64;
 
 /// The queue pair and the buffers of a connection.
@@ -21,13 +22,13 @@ pub struct Endpoint {
     pub queues: Queues,
     pub send: Region,
     pub recv: Region,
-    /// The list of the memory that the peer lends, which the peer writes.
+    /// The list of lent memory, which the peer writes.
     pub list: Region,
     pub sizes: Sizes,
 }
 
 impl Endpoint {
-    /// Makes them for an identifier that is bound to a device.
+    /// Makes the endpoint of an identifier that is bound to a device.
     pub fn new(id: &CmId, mut sizes: Sizes) -> Result<Self> {
         let device = id.device()?;
         let limits = device.engine.device().limits();
@@ -48,13 +49,13 @@ impl Endpoint {
         Ok(made)
     }
 
-    /// Returns where the peer finds this side's memory.
+    /// Returns the addresses and keys of this side's memory for the peer.
     pub fn local_memory(&self) -> LocalMemory {
         let place = |region: &Region| (region.address(), region.mr().rkey.value());
         LocalMemory { list: place(&self.list), recv_buffer: place(&self.recv) }
     }
 
-    /// Posts so many receives, which need no memory: data comes by WRITE.
+    /// Posts receives. They need no memory, because data arrives by WRITE.
     pub fn post_receives(&self, count: u32) -> Result<()> {
         let receives = [RecvRequest { wr_id: Work::RECEIVE_ID, sges: &[] }; BATCH];
         let mut left = count as usize;

@@ -14,23 +14,23 @@ use crate::protocol::segment::{Iomap, Segment};
 use crate::protocol::stream::Stream as Protocol;
 use crate::transport::queues::Registration;
 
-/// Memory that is mapped.
+/// Mapped memory.
 struct Mapping {
     addr: u64,
     len: usize,
     offset: u64,
     registration: Registration,
-    /// Its entry in the peer's list; local mappings have none.
+    /// The index in the peer's list; local mappings have none.
     index: Option<u16>,
     is_sent: bool,
 }
 
-/// A connection's mappings. The peer's list has room for a number of them.
+/// The mappings of a connection, whose number the peer's list limits.
 #[derive(Default)]
 pub struct Iomaps {
     mappings: Vec<Mapping>,
     room: u32,
-    /// Some are not told yet.
+    /// The peer has not received some of the mappings.
     is_pending: bool,
 }
 
@@ -41,9 +41,9 @@ pub struct MapRequest {
     pub addr: u64,
     /// The length in bytes.
     pub len: usize,
-    /// `PROT_NONE`, or `PROT_WRITE` if the peer may write it.
+    /// `PROT_NONE`, or `PROT_WRITE` if the peer may write the memory.
     pub prot: c_int,
-    /// The offset by which the peer names it; `None`: the address.
+    /// The offset by which the peer names the memory; `None` selects the address.
     pub offset: Option<u64>,
 }
 
@@ -59,8 +59,8 @@ impl Iomaps {
 }
 
 impl StreamIo {
-    /// Registers memory, and notes that the peer is to hear of it with the next data; the offset by
-    /// which it names it.
+    /// Registers memory, and schedules a message to the peer, which is sent before the next data.
+    /// Returns the offset by which the peer names the memory.
     pub fn map(
         &self,
         wanted: &MapRequest,
@@ -84,7 +84,7 @@ impl StreamIo {
         Ok(offset)
     }
 
-    /// Takes memory back; the peer does not hear of it, and its writes fail.
+    /// Unmaps memory. The peer gets no message, and its later writes fail.
     pub fn unmap(&self, addr: u64, len: usize) -> Result<()> {
         let mut iomaps = lock(&self.sending);
         let found =
@@ -93,7 +93,7 @@ impl StreamIo {
         Ok(())
     }
 
-    /// Tells the peer of what was mapped since it heard last.
+    /// Sends messages about all mappings that the peer has not received.
     pub fn send_pending_iomaps(&self, iomaps: &mut Iomaps, wait: Wait) -> Result<()> {
         if !iomaps.is_pending {
             return Ok(());
@@ -110,13 +110,13 @@ impl StreamIo {
         Ok(())
     }
 
-    /// Writes into memory that the peer has mapped from `offset` on; how much of `pieces`, which is
-    /// less where a mapping ends.
+    /// Writes into memory that the peer has mapped from `offset` on. Returns the number of bytes,
+    /// which is lower if the mapping ends before.
     pub fn write_mapped(&self, pieces: &GatherList<'_>, offset: u64, wait: Wait) -> Result<usize> {
         let mut turn = lock(&self.sending);
         self.send_pending_iomaps(&mut turn, wait)?;
         if !self.inner().protocol.has_mapped(offset) {
-            // It may have been told meanwhile.
+            // The peer's message about the mapping may have arrived in the meantime.
             self.progress()?;
         }
         if !self.inner().protocol.has_mapped(offset) {

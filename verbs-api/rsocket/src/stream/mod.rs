@@ -1,4 +1,4 @@
-//! A SOCK_STREAM.
+//! SOCK_STREAM sockets.
 
 pub mod accept;
 pub mod connect;
@@ -32,21 +32,21 @@ use crate::transport::id::CmId;
 
 /// A stream socket.
 pub struct Stream {
-    /// The descriptor of its identifier's event channel, which is also its number, unless it was
-    /// accepted.
+    /// The descriptor of the identifier's event channel. It is also the descriptor of the socket,
+    /// unless the socket was accepted.
     pub fd: RawFd,
-    /// The number of one that was accepted: made only then, since librspreload finds an rsocket in
-    /// a set of `select` only if its number is above that by which the program knows it.
+    /// The descriptor of an accepted socket, made by the accept call. librspreload finds an rsocket
+    /// in a set of `select` only if its descriptor is above the one that the program uses.
     number: OnceLock<OwnedFd>,
     pub family: i32,
     phase: Mutex<Phase>,
-    /// Told when the phase changes.
+    /// Notified when the phase changes.
     changed: Condvar,
     /// The connection, once it is established or being accepted.
     pub io: OnceLock<StreamIo>,
-    /// Dropped after the queue pairs that `phase` and `io` have.
+    /// Dropped after the queue pairs of `phase` and `io`.
     pub id: CmId,
-    /// Of a listener: the connections that may be accepted.
+    /// For a listener: the connections that may be accepted.
     pub queue: OnceLock<AcceptQueue>,
     pub options: Mutex<Options>,
     pub flags: Flags,
@@ -55,13 +55,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Makes a socket without address.
+    /// Makes a socket without an address.
     pub fn new(process: &'static dyn Process, family: i32) -> Result<Arc<Self>> {
         let id = CmId::new(process, PortSpace::TCP, QpType::Rc)?;
         Ok(Self::of_id(id, family, Config::get().sizes))
     }
 
-    /// Makes a socket of an identifier.
+    /// Makes a socket from an identifier.
     pub fn of_id(id: CmId, family: i32, sizes: Sizes) -> Arc<Self> {
         Arc::new(Self {
             fd: id.as_fd().as_raw_fd(),
@@ -78,7 +78,7 @@ impl Stream {
         })
     }
 
-    /// Gives one that is being accepted its number.
+    /// Makes the descriptor of a socket that is being accepted.
     pub fn allocate_number(&self) -> Result<RawFd> {
         let made = rustix::io::fcntl_dupfd_cloexec(&self.id, 0)?;
         Ok(self.number.get_or_init(|| made).as_raw_fd())
@@ -88,13 +88,13 @@ impl Stream {
         lock(&self.phase)
     }
 
-    /// Tells who waits for the phase.
+    /// Wakes threads that wait for the phase.
     pub fn notify_waiters(&self) {
         self.changed.notify_all();
         poll_waiters::wake_all();
     }
 
-    /// Waits until it is connected, or will not be.
+    /// Waits until the socket is connected, or connecting has failed.
     pub fn wait_connected(&self, wait: Wait) -> Result<()> {
         let mut phase = self.phase();
         loop {
@@ -107,7 +107,7 @@ impl Stream {
         }
     }
 
-    /// The connection, for sending and receiving.
+    /// Returns the connection for sending and receiving.
     pub fn connected(&self, wait: Wait) -> Result<&StreamIo> {
         let is_connected = matches!(*self.phase(), Phase::Connected);
         if !is_connected {
@@ -142,7 +142,7 @@ impl Stream {
         Service::get().watch(self)
     }
 
-    /// Ends a direction, or both.
+    /// Shuts down one direction or both.
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
         let Some(io) = self.io.get().filter(|_| matches!(*self.phase(), Phase::Connected)) else {
             return Ok(());
@@ -157,14 +157,14 @@ impl Stream {
         done
     }
 
-    /// Ends all work of its queue pair; a thread that sleeps for a completion gets one.
+    /// Moves the queue pair to the error state; a thread that sleeps for a completion gets one.
     pub fn end_queue_pair(&self) {
         if let Some(io) = self.io.get() {
             io.endpoint.queues.to_error();
         }
     }
 
-    /// The program closes it: what it still sends is sent.
+    /// Closes the socket after pending data is sent.
     pub fn close(&self) {
         if let Some(io) = self.io.get()
             && matches!(io.state(), ConnState::Open { .. })
@@ -172,7 +172,7 @@ impl Stream {
             let _ = self.shutdown(Shutdown::Both);
         }
         Service::get().unwatch(self.as_fd());
-        // Dropped without the lock: a queue pair may go with it.
+        // Dropped outside the lock, because a queue pair may be dropped with it.
         let before = std::mem::replace(&mut *self.phase(), Phase::Closed);
         drop(before);
         self.notify_waiters();

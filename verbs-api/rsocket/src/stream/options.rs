@@ -18,16 +18,16 @@ use crate::protocol::stream::ConnState;
 use crate::service::Service;
 use crate::transport::id::CmId;
 
-/// `struct ibv_path_data`, of which a route is made.
+/// Size of `struct ibv_path_data`, which describes a route.
 const PATH_DATA: usize = 72;
-/// Said of a value that is exact (`IBV_PATH_RECORD`).
+/// The selector of an exact value (`IBV_PATH_RECORD`).
 const EXACT: u8 = 2 << 6;
-/// `IBV_RATE_2_5_GBPS`, the least, which any link has.
+/// `IBV_RATE_2_5_GBPS`, the lowest rate, which every link supports.
 const RATE: u8 = 2;
 const HOP_LIMIT: u8 = 64;
-/// Seconds between keepalives where the system says nothing.
+/// Seconds between keepalives, if the system states no time.
 const KEEPALIVE_TIME: u32 = 7200;
-/// `TCP_ESTABLISHED`, `TCP_CLOSE` of `struct tcp_info`, and where `tcpi_snd_cwnd` lies in it.
+/// `TCP_ESTABLISHED` and `TCP_CLOSE` of `struct tcp_info`, and the offset of `tcpi_snd_cwnd`.
 const TCP_ESTABLISHED: u8 = 1;
 const TCP_CLOSE: u8 = 7;
 const SND_CWND: usize = 80;
@@ -44,7 +44,7 @@ impl Stream {
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
                 let set = self.id.call(|cma, _, id| cma.set_reuse_addr(id, on));
-                // Too late is no error, as in the original.
+                // A late change is no error, as in the original.
                 if !is_fixed {
                     set?;
                 }
@@ -117,7 +117,7 @@ impl Stream {
         lock(&self.options).get_stored(level, name).ok_or(Errno::OPNOTSUPP)
     }
 
-    /// Returns the path that its address resolved to.
+    /// Returns the path to which the address resolved.
     fn route(&self) -> Option<Route> {
         let phase = self.phase();
         let is_resolved =
@@ -125,8 +125,8 @@ impl Stream {
         is_resolved.then(|| Route::of(&self.id).ok()).flatten()
     }
 
-    /// State and window, as far as there are such here. It takes no lock that it has to wait for:
-    /// iperf3 asks out of signal handlers.
+    /// Returns the state and the window, as far as they exist here. The function never waits for a
+    /// lock, because iperf3 calls it in signal handlers.
     fn tcp_info(&self) -> Vec<u8> {
         let mut info = vec![0; TCP_INFO_LEN];
         info[0] = TCP_CLOSE;
@@ -167,7 +167,7 @@ impl Route {
         })
     }
 
-    /// Returns the path as `struct ibv_path_data` has it, numbers in network order.
+    /// Returns the path as a `struct ibv_path_data`, with numbers in network byte order.
     fn path_data(&self) -> [u8; PATH_DATA] {
         let mut data = [0; PATH_DATA];
         let mut put = |at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);

@@ -1,8 +1,8 @@
-//! Bytes in and out of an established connection.
+//! Data transfer of an established connection.
 //!
-//! One lock ([`StreamIo::inner`]) holds the protocol's state and is never held while a thread
-//! sleeps or copies. Sending threads take turns, and so do receiving threads. Both may sleep for
-//! the same completion queue, whose event one of them takes.
+//! One lock ([`StreamIo::inner`]) protects the protocol state. No thread holds the lock while it
+//! sleeps or copies. Sending threads take turns, and so do receiving threads. One sender and one
+//! receiver may sleep for the same completion queue; one of them takes its event.
 
 use std::net::Shutdown;
 use std::ops::Range;
@@ -32,28 +32,27 @@ use crate::protocol::segment::{Iomap, Segment};
 use crate::protocol::sender::TARGETS;
 use crate::protocol::stream::{Bytes, ConnState, ListRead, Post, Stream as Protocol};
 
-/// Completions taken at a time.
+/// Number of completions taken at a time.
 const BATCH: usize = 32;
-/// What a first message carries at most, and what each later one (`RS_OLAP_START_SIZE`,
-/// `RS_MAX_TRANSFER`): the peer's program can begin with the first bytes while the others are
+/// Maximum size of the first message and of each later message (`RS_OLAP_START_SIZE`,
+/// `RS_MAX_TRANSFER`). The peer's program can begin with the first bytes while the others are
 /// copied.
 const FIRST_MESSAGE: usize = 2048;
 const LONGEST_MESSAGE: usize = 65_536;
-/// No more goes with a work request.
+/// Maximum number of inline bytes of a work request.
 pub const MAX_INLINE: usize = 1024;
 
 /// A connection.
 pub struct StreamIo {
     pub endpoint: Endpoint,
     inner: Mutex<Inner>,
-    /// Who takes the completion queue's event.
+    /// Held by the thread that takes the event of the completion queue.
     waiting: Mutex<()>,
     pub sending: Mutex<Iomaps>,
     receiving: Mutex<()>,
 }
 
-/// The protocol's state, and whether the completion queue was asked for an event that nobody has
-/// taken.
+/// The protocol state, and whether the completion queue is armed and its event not yet taken.
 pub struct Inner {
     pub protocol: Protocol,
     is_armed: bool,
@@ -76,13 +75,12 @@ impl StreamIo {
         lock(&self.inner)
     }
 
-    /// Readable when the completion queue has an event.
+    /// Returns a descriptor that becomes readable when the completion queue has an event.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.endpoint.queues.as_fd()
     }
 
-    /// Posts a work request. What is to be sent of the program lies in the send buffer, or in
-    /// `inline`.
+    /// Posts a work request. The program's bytes are in the send buffer, or in `inline`.
     fn post(&self, post: &Post, inline: &[u8]) -> Result<()> {
         let remote = Remote { addr: post.to.0, rkey: Rkey(post.to.1) };
         let imm = post.message.to_bits();
@@ -131,7 +129,7 @@ impl StreamIo {
         self.endpoint.queues.post_send(request)
     }
 
-    /// Tells the peer that it may send more, if it should hear that.
+    /// Sends a grant to the peer, if one is due.
     fn grant(&self, inner: &mut Inner) {
         while let Some(post) = inner.protocol.grant() {
             if self.post(&post, &[]).is_err() {
@@ -140,7 +138,7 @@ impl StreamIo {
         }
     }
 
-    /// Takes what has completed.
+    /// Takes completions.
     fn take_completions(&self, inner: &mut Inner) -> Result<()> {
         let queues = &self.endpoint.queues;
         let mut batch = [Completion::default(); BATCH];
@@ -166,7 +164,7 @@ impl StreamIo {
         Ok(())
     }
 
-    /// Reads what the peer has lent, and notes in its list what was taken.
+    /// Reads the targets that the peer has lent, and marks the entries that were taken.
     fn read_targets(&self, inner: &mut Inner) -> Result<()> {
         let buffer = &self.endpoint.list.buffer;
         let mut list = [Segment::default(); TARGETS];
@@ -191,7 +189,7 @@ impl StreamIo {
         Ok(())
     }
 
-    /// Does what there is to do; does not sleep.
+    /// Handles all completions and pending messages; does not sleep.
     pub fn progress(&self) -> Result<()> {
         let mut inner = self.inner();
         self.progress_locked(&mut inner)
@@ -204,7 +202,7 @@ impl StreamIo {
         Ok(())
     }
 
-    /// Asks for an event, and does what there was before that.
+    /// Arms the completion queue, and then handles the completions from before.
     pub fn arm(&self) -> Result<()> {
         let mut inner = self.inner();
         if !inner.is_armed {
@@ -214,7 +212,7 @@ impl StreamIo {
         self.progress_locked(&mut inner)
     }
 
-    /// Takes the event that was asked for, if it has come.
+    /// Takes the event of the completion queue, if there is one.
     pub fn take_event(&self) -> Result<()> {
         let _turn = lock(&self.waiting);
         if self.endpoint.queues.try_take_event()? {
@@ -228,7 +226,7 @@ impl StreamIo {
         poll_waiters::wake_all();
     }
 
-    /// Sleeps for the event that was asked for, unless another thread has taken it.
+    /// Sleeps for the event of the completion queue, unless another thread has taken it.
     fn sleep(&self) -> Result<()> {
         let _turn = lock(&self.waiting);
         if self.inner().is_armed {
@@ -238,7 +236,7 @@ impl StreamIo {
         Ok(())
     }
 
-    /// Waits until `is_done` is true of the protocol's state, which stays locked.
+    /// Waits until `is_done` returns true for the protocol state. The state stays locked.
     pub fn wait_until(
         &self,
         wait: Wait,
@@ -259,20 +257,20 @@ impl StreamIo {
             }
             let was_armed = inner.is_armed;
             drop(inner);
-            // Whatever came before it was asked for makes no event.
+            // Completions from before the queue was armed cause no event.
             if was_armed { self.sleep()? } else { self.arm()? }
         }
     }
 
-    /// Sends what is in `pieces`; at least a part of it.
+    /// Sends at least a part of `pieces`.
     pub fn send(&self, pieces: &GatherList<'_>, wait: Wait) -> Result<usize> {
         let mut turn = lock(&self.sending);
         self.send_pending_iomaps(&mut turn, wait)?;
         self.send_each(pieces, wait, |protocol, wanted, _| Ok(Some(protocol.send(wanted))))
     }
 
-    /// Sends in messages that grow; `next` makes each, from the number of bytes wanted and those
-    /// sent before. `None`: no more can go.
+    /// Sends in messages of growing size. `next` makes each message from the number of bytes wanted
+    /// and the number sent before; `None` ends the loop.
     pub fn send_each(
         &self,
         pieces: &GatherList<'_>,
@@ -312,7 +310,7 @@ impl StreamIo {
         }
         let wanted = (pieces.len() - sent).min(longest) as u32;
         let Some(post) = next(&mut inner.protocol, wanted, sent)? else { return Ok(0) };
-        // The bytes are copied while others may take completions.
+        // Other threads may take completions while the bytes are copied.
         drop(inner);
         let Bytes::Stream(transfer) = &post.bytes else { return Ok(0) };
         let mut inline = [0; MAX_INLINE];
@@ -350,7 +348,7 @@ impl StreamIo {
         Ok(())
     }
 
-    /// Sends a message about memory that the peer may write; the caller has the sender's turn.
+    /// Sends a message about memory that the peer may write. The caller has the turn of the sender.
     pub fn send_iomap(&self, wait: Wait, index: u16, iomap: Iomap) -> Result<()> {
         let mut inner = self
             .wait_until(wait, |protocol| protocol.sender.is_ready() || !protocol.is_writable())?;
@@ -361,8 +359,8 @@ impl StreamIo {
         self.post(&post, &[])
     }
 
-    /// Receives into `places`: something, unless the peer sends no more; all that there is room for
-    /// if `fills`.
+    /// Receives into `places` at least one byte, unless the peer has ended; fills them all if
+    /// `fills`.
     pub fn receive(
         &self,
         places: &mut ScatterList<'_>,
@@ -388,7 +386,8 @@ impl StreamIo {
             }
             let ranges = inner.protocol.receiver.readable(wanted - got);
             let is_readable = inner.protocol.is_readable();
-            // Only who has the receiver's turn takes bytes, so these stay where they are.
+            // Only the thread with the turn of the receiver takes bytes, so these bytes stay in
+            // place.
             drop(inner);
             let before = got;
             for range in ranges {
@@ -401,7 +400,7 @@ impl StreamIo {
             }
             let mut inner = self.inner();
             inner.protocol.receiver.consume(got - before);
-            // What was taken may be lent again.
+            // The bytes that were taken may be lent again.
             self.grant(&mut inner);
             if got == wanted || !fills || !is_readable {
                 return Ok(got);
@@ -409,7 +408,8 @@ impl StreamIo {
         }
     }
 
-    /// Ends a direction, or both: tells the peer, and waits until everything is sent.
+    /// Shuts down one direction or both: sends a control message, and waits until everything is
+    /// sent.
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
         let control = self.inner().protocol.shutdown(how);
         if let Some(control) = control {
@@ -424,7 +424,7 @@ impl StreamIo {
         Ok(())
     }
 
-    /// Makes the peer's queue pair answer, so that this one hears if it is gone.
+    /// Makes the peer's queue pair acknowledge a message, so that a lost peer is detected.
     pub fn send_keepalive(&self) {
         let mut inner = self.inner();
         if let Some(post) = inner.protocol.control(Control::Keepalive)
@@ -434,7 +434,7 @@ impl StreamIo {
         }
     }
 
-    /// The same for who must not wait; `None`: somebody is at it.
+    /// Returns the state, and `None` if another thread holds the lock.
     pub fn try_state(&self) -> Option<ConnState> {
         self.inner.try_lock().ok().map(|inner| inner.protocol.state())
     }

@@ -1,4 +1,4 @@
-//! Identifiers of the connection manager, each with an event channel of its own.
+//! Identifiers of the connection manager, each with its own event channel.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,8 +18,7 @@ use super::queues::{Depths, Queues};
 use crate::error::{Result, errno};
 use crate::process::{Device, Process};
 
-/// The number of retries without end, of a message that the peer does not answer and of one that
-/// it has no receive for.
+/// The value for retries without limit, for unacknowledged messages and for receiver-not-ready.
 const RETRIES: u8 = 7;
 
 /// An identifier. Dropping it ends its connection.
@@ -51,7 +50,7 @@ impl CmId {
         self.connections.call(|cma, now| call(cma, now, self.core)).map_err(errno)
     }
 
-    /// Reads what the connection manager knows of this identifier.
+    /// Reads the connection manager's state of this identifier.
     pub fn inspect<T>(
         &self,
         inspect: impl FnOnce(&Cma, CmaId) -> std::result::Result<T, CmaError>,
@@ -59,13 +58,13 @@ impl CmId {
         self.connections.inspect(|cma| inspect(cma, self.core)).map_err(errno)
     }
 
-    /// Returns the device that it is bound to.
+    /// Returns the device to which the identifier is bound.
     pub fn device(&self) -> Result<Device> {
         let key = self.connections.inspect(|cma| cma.device_of(self.core)).ok_or(Errno::INVAL)?;
         Device::find(self.process, key)
     }
 
-    /// Returns its own address and the peer's.
+    /// Returns the local address and the peer's address.
     pub fn addresses(&self) -> Result<(Option<SocketAddr>, Option<SocketAddr>)> {
         self.inspect(Cma::addresses)
     }
@@ -80,13 +79,13 @@ impl CmId {
         self.call(|cma, _, id| cma.listen(id, backlog, &Host))
     }
 
-    /// Begins to resolve the peer's address; an event tells the outcome.
+    /// Begins to resolve the peer's address; an event reports the outcome.
     pub fn resolve_address(&self, peer: SocketAddr) -> Result<()> {
         self.process.devices()?;
         self.call(|cma, _, id| cma.resolve_addr(id, None, peer, &Host))
     }
 
-    /// Sends the request for a connection.
+    /// Sends a connection request.
     pub fn connect(&self, queues: &Queues, private_data: &[u8]) -> Result<()> {
         let param = ConnParam {
             private_data,
@@ -99,7 +98,7 @@ impl CmId {
         self.call(|cma, now, id| cma.connect(now, id, &param))
     }
 
-    /// Moves the queue pair as the peer accepted, and confirms that.
+    /// Moves the queue pair to RTS with the accepted attributes, and sends the confirmation.
     pub fn confirm(&self, queues: &Queues) -> Result<()> {
         queues
             .to_rts(self, None)
@@ -107,7 +106,7 @@ impl CmId {
             .inspect_err(|_| queues.to_error())
     }
 
-    /// Accepts the request that this identifier is of, on the peer's terms.
+    /// Accepts the connection request of this identifier with the peer's attributes.
     pub fn accept(
         &self,
         queues: &Queues,
@@ -129,7 +128,7 @@ impl CmId {
             retry_count: request.retry_count,
             rnr_retry_count: request.rnr_retry_count,
             qpn: queues.qp.qpn(),
-            // The vendor is the peer's, as it was received.
+            // The vendor is the one that the peer sent.
             ece: (ece_vendor, 0),
             ..ConnParam::default()
         };
@@ -137,13 +136,13 @@ impl CmId {
         accepted.inspect_err(|_| queues.to_error())
     }
 
-    /// Refuses the request that this identifier is of.
+    /// Rejects the connection request of this identifier.
     pub fn reject(&self) {
-        // It may be answered already.
+        // The request may be answered already.
         let _ = self.call(|cma, now, id| cma.reject(now, id, RejReason::CONSUMER_DEFINED, &[]));
     }
 
-    /// Takes the next event, if one has come; one of a failure is that error.
+    /// Takes the next event, if there is one. Fails for an event that reports a failure.
     pub fn next_event(&self) -> Result<Option<CmaEvent>> {
         while self.events.fd().try_take()? {
             let event = self.connections.call(|cma, _| cma.next_event(self.channel, |_, _| 0));
@@ -154,7 +153,7 @@ impl CmId {
         Ok(None)
     }
 
-    /// Takes the next request to a listening identifier, with an identifier for its connection.
+    /// Takes the next request of a listening identifier, with an identifier for its connection.
     pub fn next_request(&self) -> Result<Option<(Self, CmaEvent)>> {
         while self.events.fd().try_take()? {
             let events = Arc::new(DeferredEventFd::new()?);
@@ -162,7 +161,7 @@ impl CmId {
                 let event = cma.next_event(self.channel, |_, _| 0)?;
                 let new = event.new_id.map(|core| {
                     let channel = cma.create_channel(Arc::clone(&events) as _);
-                    // Both are there: the request's event has just been taken.
+                    // Both exist, because the event of the request was just taken.
                     let moved = cma.migrate(core, channel);
                     debug_assert_eq!(moved, Ok(()));
                     (core, channel)
@@ -196,7 +195,7 @@ impl Drop for CmId {
     }
 }
 
-/// Returns what an event says of the call that it is the outcome of.
+/// Returns the outcome of the call that an event reports.
 fn outcome(event: &CmaEvent) -> Result<()> {
     match event.status {
         0 => Ok(()),
@@ -205,7 +204,7 @@ fn outcome(event: &CmaEvent) -> Result<()> {
     }
 }
 
-/// Returns what the peer of a connection said in an event.
+/// Returns the connection data of an event.
 pub const fn conn_event(event: &CmaEvent) -> Option<&ConnEvent> {
     match &event.param {
         EventParam::Conn(conn) => Some(conn),

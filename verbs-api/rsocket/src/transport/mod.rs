@@ -1,4 +1,4 @@
-//! What both kinds of sockets stand on: identifiers of the connection manager, queue pairs,
+//! The transport of both socket types: identifiers of the connection manager, queue pairs,
 //! registered memory.
 
 pub mod id;

@@ -19,7 +19,7 @@ use crate::process::Device;
 use crate::protocol::segment::Iomap;
 use crate::protocol::stream::Sizes;
 
-/// A memory region, deregistered when it is dropped.
+/// A memory region that is deregistered on drop.
 pub struct Registration {
     pub mr: Mr,
     pub device: Device,
@@ -27,7 +27,7 @@ pub struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // A device that is gone took its regions along.
+        // A removed device has removed its regions already.
         let _ = self.device.engine.device().memory().deregister(self.mr.lkey);
     }
 }
@@ -58,7 +58,7 @@ impl Region {
     }
 }
 
-/// A completion queue with a channel of its own.
+/// A completion queue with its own channel.
 struct CompletionQueue {
     cq: Arc<Cq>,
     channel: Arc<CompletionChannel>,
@@ -82,7 +82,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// READs and atomics at a time.
+/// Numbers of READs and atomics at a time.
 #[derive(Clone, Copy)]
 pub struct Depths {
     pub initiator: u8,
@@ -97,7 +97,8 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Makes a queue pair, in INIT or, for datagrams, in RTS. The identifier is bound to a device.
+    /// Makes a queue pair in INIT, or in RTS for datagrams. The identifier must be bound to a
+    /// device.
     pub fn new(
         id: &CmId,
         qp_type: QpType,
@@ -110,7 +111,7 @@ impl Queues {
             max_recv_wr: sizes.recv_queue.into(),
             max_send_sge,
             max_recv_sge,
-            // A message about mapped memory always goes inline.
+            // A message about an iomapping is always inline.
             max_inline_data: sizes.inline.max(Iomap::LEN as u32),
         };
         let completions = CompletionQueue::new(device, cap.max_send_wr + cap.max_recv_wr)?;
@@ -146,10 +147,10 @@ impl Queues {
         modified.map_err(errno)
     }
 
-    /// Moves the queue pair to RTS as its connection is, with `depths` where they are not those
-    /// that both sides agreed on.
+    /// Moves the queue pair to RTS with the attributes of its connection. `depths` replaces the
+    /// numbers that both sides agreed on.
     pub fn to_rts(&self, id: &CmId, depths: Option<Depths>) -> Result<()> {
-        // The rights of the peer are known since the identifier has a connection.
+        // The access rights of the peer were set when the queue pair was made.
         let states = [QpState::Init, QpState::Rtr, QpState::Rts];
         let all = id.inspect(|cma, core| {
             let [init, rtr, rts] = states.map(|state| cma.qp_attr(core, state));
@@ -168,12 +169,12 @@ impl Queues {
         Ok(())
     }
 
-    /// Ends all work; a thread that sleeps for a completion gets one.
+    /// Moves the queue pair to the error state; a thread that sleeps for a completion gets one.
     pub fn to_error(&self) {
-        // Sends acknowledgements that wait for a reply: the peer would ask for them in vain.
+        // Sends acknowledgements that wait for a reply; otherwise the peer would wait for them.
         let _nothing_to_refuse = self.device.engine.post_send(self.qp, &[]);
         let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
-        // A failure is logged, and leaves nothing to do.
+        // A failure is logged and needs no further action.
         let _ = self.modify(&attr, QpAttrMask::STATE);
     }
 
@@ -188,18 +189,18 @@ impl Queues {
         posted.map_err(|(_, error)| errno(error))
     }
 
-    /// Takes completions; the caller settles the device after the last.
+    /// Takes completions. After the last call, the caller must deliver the events of the device.
     pub fn poll(&self, batch: &mut [Completion]) -> Result<usize> {
         self.device.engine.poll(&self.completions.cq, batch).map_err(errno)
     }
 
-    /// Asks for an event of the completion queue.
+    /// Arms the completion queue.
     pub fn arm(&self) {
         self.device.engine.flush_deferred();
         self.completions.cq.arm(ArmKind::Next);
     }
 
-    /// Takes an event if one has come; says whether.
+    /// Takes an event, if there is one. Returns whether there was one.
     pub fn try_take_event(&self) -> Result<bool> {
         let CompletionQueue { cq, channel, descriptor } = &self.completions;
         while descriptor.try_take()? {
@@ -211,7 +212,7 @@ impl Queues {
         Ok(false)
     }
 
-    /// Sleeps for an event, and takes it; receives meanwhile.
+    /// Sleeps for an event and takes it. The device receives packets in the meantime.
     pub fn take_event(&self) -> Result<()> {
         let CompletionQueue { channel, descriptor, .. } = &self.completions;
         while !self.try_take_event()? {
@@ -222,7 +223,7 @@ impl Queues {
 }
 
 impl AsFd for Queues {
-    /// Readable while the completion queue has an event.
+    /// Returns a descriptor that is readable while the completion queue has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.completions.descriptor.as_fd()
     }

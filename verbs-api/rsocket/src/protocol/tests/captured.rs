@@ -1,5 +1,5 @@
-//! `rstream` of rdma-core over two kernels: what its ends say of themselves, and every message,
-//! come out of the state machine byte for byte.
+//! `rstream` of rdma-core between two kernels: the state machine produces the private data and
+//! every message of the capture byte for byte.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Shutdown};
@@ -15,8 +15,8 @@ use crate::protocol::message::{Control, Message};
 use crate::protocol::segment::Segment;
 use crate::protocol::stream::{Bytes, ListRead, LocalMemory, Post, Sizes, Stream};
 
-/// rdma-core's defaults, but for the buffers: rstream request for 512 KiB, and an rsocket takes twice
-/// that.
+/// The defaults of rdma-core, except for the buffers: rstream requests 512 KiB, and an rsocket
+/// doubles the size.
 const SIZES: Sizes = Sizes {
     send_queue: 384,
     recv_queue: 384,
@@ -25,7 +25,7 @@ const SIZES: Sizes = Sizes {
     recv_buffer: 1 << 20,
     iomaps: 0,
 };
-/// The header of the connection manager's own in front of the program's private data of a request.
+/// Length of the connection manager's header in front of the program's private data.
 const CMA_HEADER: usize = 36;
 
 struct Sent {
@@ -36,7 +36,7 @@ struct Sent {
     payload: Vec<u8>,
 }
 
-/// Request and answer with their private data, and all messages of the stream.
+/// Request and reply with their private data, and all messages of the stream.
 struct Capture {
     request: (IpAddr, Vec<u8>),
     reply: Vec<u8>,
@@ -85,12 +85,12 @@ fn places(own: &ConnData) -> LocalMemory {
     LocalMemory { list: place(own.targets), recv_buffer: place(own.first_target) }
 }
 
-/// One end, with the memory that its peer writes.
+/// One side, with the memory that its peer writes.
 struct End {
     stream: Stream,
     places: LocalMemory,
     list: [u8; 2 * Segment::LEN],
-    /// Grants that are on their way as soon as they are due.
+    /// Grants, which are posted as soon as they are due.
     grants: VecDeque<Post>,
 }
 
@@ -155,8 +155,7 @@ fn every_message_comes_out_as_it_was_captured() {
         assert!(post.has_imm);
         assert_eq!(post.message.to_bits(), message.imm);
         match &post {
-            // The original leaves whatever stood on its stack in the address of a message without
-            // data.
+            // The original leaves an uninitialized address in messages without data.
             Post { bytes: Bytes::None, .. } => assert!(message.payload.is_empty()),
             Post { bytes: Bytes::Segment(bytes), to, .. } => {
                 assert_eq!(

@@ -1,4 +1,4 @@
-//! Headers and words, there and back.
+//! Encoding and decoding of headers and words.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ fn words_are_those_of_the_original() {
 }
 
 #[test]
-fn numbers_of_iomappings_are_told_exactly_or_rounded_down() {
+fn numbers_of_iomappings_are_encoded_exactly_or_rounded_down() {
     for exact in [0, 1, 100, 128] {
         assert_eq!(decode_iomaps(encode_iomaps(exact)), exact);
     }

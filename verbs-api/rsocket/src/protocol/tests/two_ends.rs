@@ -1,4 +1,4 @@
-//! Two ends over memory of their own, and what a broken peer may do.
+//! Two peers with their own memory, and the effects of a faulty peer.
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
@@ -11,7 +11,7 @@ use crate::protocol::segment::{Iomap, Segment, array};
 use crate::protocol::sender::{LOW_WATER, TARGETS};
 use crate::protocol::stream::{Bytes, ConnState, ListRead, LocalMemory, Post, Sizes, Stream};
 
-/// Where each end's list and receive buffer are, in every end's own numbers.
+/// Addresses and keys of each peer's list and receive buffer.
 const MEMORY: LocalMemory = LocalMemory { list: (0x1000, 7), recv_buffer: (0x10_0000, 8) };
 
 const SMALL: Sizes = Sizes {
@@ -29,9 +29,9 @@ struct End {
     list: Vec<u8>,
     recv: Vec<u8>,
     ring: Vec<u8>,
-    /// Work requests under way, with what was sent inline.
+    /// Pending work requests, with their inline bytes.
     in_flight: VecDeque<(Post, Vec<u8>)>,
-    /// The stream as it was sent, and as it came.
+    /// The sent bytes of the stream, and the received ones.
     sent_bytes: Vec<u8>,
     received_bytes: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl End {
         }
     }
 
-    /// Sends up to so many bytes, if that can be now.
+    /// Sends up to `wanted` bytes, if that is possible now.
     fn send(&mut self, wanted: u32) {
         if !self.stream.sender.is_ready() {
             return;
@@ -87,7 +87,7 @@ impl End {
         self.in_flight.push_back((post, inline));
     }
 
-    /// The network carries one message to the peer.
+    /// Delivers one message to the peer.
     fn deliver(&mut self, peer: &mut Self) {
         let Some((post, inline)) = self.in_flight.pop_front() else { return };
         let payload = match &post.bytes {
@@ -131,7 +131,7 @@ impl End {
         self.stream.set_iomap(index, Iomap::from_bytes(&array(&self.list, at)));
     }
 
-    /// The program takes up to so many bytes.
+    /// Takes up to `wanted` bytes for the program.
     fn take(&mut self, wanted: usize) {
         let ranges = self.stream.receiver.readable(wanted);
         let mut taken = 0;
@@ -143,7 +143,7 @@ impl End {
     }
 }
 
-/// An end looks at the list that its peer writes, and notes there what it took.
+/// Reads the list that the peer writes, and marks the entries that were taken.
 pub(super) fn read_targets(stream: &mut Stream, list: &mut [u8]) {
     let taken =
         stream.update_targets([0, Segment::LEN].map(|at| Segment::from_bytes(&array(list, at))));
@@ -173,8 +173,8 @@ fn step() -> impl Strategy<Value = (bool, Step)> {
 }
 
 proptest! {
-    /// Whatever happens in whichever order, each end hears what the other sent_bytes, and everything
-    /// moves on in the end.
+    /// For any order of operations, each peer receives the bytes that the other sent, and both can
+    /// proceed at the end.
     #[test]
     fn what_is_said_is_heard(
         steps in prop::collection::vec(step(), 0..600),
@@ -197,7 +197,7 @@ proptest! {
             }
             prop_assert!(own.stream.is_open() && peer.stream.is_open());
         }
-        // Nothing may be stuck: after all is delivered and taken, both can send, and hear it.
+        // After all messages are delivered and taken, both sides can send and receive.
         for _ in 0..4 {
             let [first, second] = &mut ends;
             for _ in 0..100 {
@@ -218,10 +218,11 @@ proptest! {
         second.deliver(&mut first);
         first.take(usize::MAX);
         second.take(usize::MAX);
-        prop_assert!(first.sent_bytes == second.received_bytes && second.sent_bytes == first.received_bytes);
+        prop_assert_eq!(&first.sent_bytes, &second.received_bytes);
+        prop_assert_eq!(&second.sent_bytes, &first.received_bytes);
     }
 
-    /// A peer may say anything: it never gets further than its connection.
+    /// A peer may send any message: only its own connection is affected.
     #[test]
     fn a_peer_may_say_anything(words in prop::collection::vec(any::<u32>(), 0..100), targets: u32) {
         let mut peer = Stream::conn_data(&SMALL, &MEMORY);
@@ -265,7 +266,7 @@ fn a_sender_waits_for_room_credits_and_targets() {
     assert!(!first.stream.sender.is_ready(), "less than the low water mark is left");
     first.deliver(&mut second);
     assert!(first.stream.sender.is_ready());
-    // The first half is used up by that and this; the second is not lent yet.
+    // The two sends use up the first half; the second is not lent yet.
     first.send(LOW_WATER);
     first.deliver(&mut second);
     assert!(!first.stream.sender.is_ready());
@@ -320,7 +321,7 @@ fn a_keepalive_is_a_write_of_nothing() {
         let post = end.stream.control(Control::Keepalive).unwrap();
         assert_eq!((post.has_imm, post.bytes), (false, Bytes::None));
     }
-    // No more than may be under way; each that is done makes room.
+    // Further controls must wait; each completion makes room.
     assert_eq!(end.stream.control(Control::Keepalive), None);
     end.stream.sent(Message::Control(Control::Keepalive), true);
     assert!(end.stream.control(Control::Keepalive).is_some());
