@@ -61,7 +61,7 @@ pub fn run(bytes: &[u8]) {
         ..CmConfig::new(5, 1, Guid(7))
     };
     let mut cm = ConnectionManager::new(config);
-    cm.listen(SERVICE, None, BACKLOG).expect("nobody else listens");
+    cm.listen(SERVICE, None, BACKLOG).expect("the service has no other listener");
     let mut scenario = Scenario { cm, now: Time::ZERO, ids: Vec::new() };
     while let Ok(step) = Step::arbitrary(&mut input) {
         scenario.play(&step);
@@ -194,14 +194,17 @@ impl Scenario {
         let mut sent = 0;
         while let Some(transmit) = self.cm.poll_transmit() {
             sent += 1;
-            Mad::parse(&transmit.mad).expect("what is sent parses");
+            Mad::parse(&transmit.mad).expect("a sent MAD parses");
             MadIds::parse(&transmit.mad).expect("so do its ids");
             if let Step::Mad { from, .. } | Step::Bytes { from, .. } = step {
-                assert_eq!(transmit.path, path(*from), "answers go to who has asked");
+                assert_eq!(transmit.path, path(*from), "answers go to the sender of the request");
             }
         }
         if matches!(step, Step::Mad { .. } | Step::Bytes { .. }) {
-            assert!(sent <= 2, "{sent} MADs for one: an answer, and a DREQ for what is stale");
+            assert!(
+                sent <= 2,
+                "{sent} MADs for one: at most an answer, and a DREQ for a stale connection"
+            );
         }
         assert!(self.cm.connection_count() <= 40);
     }
@@ -218,7 +221,7 @@ impl Scenario {
             self.cm.handle_timeout(deadline);
             self.drain(&Step::Timeout);
         }
-        assert!(self.ids.is_empty(), "nothing is told of what was let go of");
+        assert!(self.ids.is_empty(), "a destroyed identifier gets no event");
         assert!(self.cm.is_idle(), "{:?}", self.cm);
     }
 }

@@ -33,11 +33,12 @@ fn packet(bytes: &[u8]) {
     assert!(!urxe_wire::display::fields(&view).is_empty());
     assert_eq!(view.bytes(), bytes);
     let mut again = [0xa5; MAX_PACKET_LEN];
-    let end = view.to_repr().emit(view.payload(), &mut again).expect("what parses can be emitted");
+    let end =
+        view.to_repr().emit(view.payload(), &mut again).expect("a parsed packet can be emitted");
     assert_eq!(end + ICRC_LEN, bytes.len());
     again[end..end + ICRC_LEN].copy_from_slice(&view.icrc().to_le_bytes());
     // Reserved bits and the pad are not kept, so the parsed values are compared.
-    let second = PacketView::parse(&again[..end + ICRC_LEN]).expect("what is emitted parses");
+    let second = PacketView::parse(&again[..end + ICRC_LEN]).expect("an emitted packet parses");
     assert_eq!(second.to_repr(), view.to_repr());
     assert_eq!(second.payload(), view.payload());
     if !view.info().has(HeaderSet::FETH) {

@@ -61,10 +61,10 @@ fn check(input: &Input) {
     let payload: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31) ^ input.fill).collect();
 
     let mut buf = [0xa5; MAX_PACKET_LEN + 4];
-    let end = repr.emit(&payload, &mut buf).expect("what can be constructed can be emitted");
+    let end = repr.emit(&payload, &mut buf).expect("every header value can be emitted");
     assert_eq!(end + ICRC_LEN, packet_len(repr.headers_len(), len));
     assert!(buf[end..].iter().all(|b| *b == 0xa5), "written behind the pad");
-    let view = PacketView::parse(&buf[..end + ICRC_LEN]).expect("what is emitted parses");
+    let view = PacketView::parse(&buf[..end + ICRC_LEN]).expect("an emitted packet parses");
     let mut want = repr;
     want.bth.pad_count = pad_count(len);
     assert_eq!(view.to_repr(), want);

@@ -62,24 +62,24 @@ impl Pair {
     pub fn check(&self, server: &str, client: &str) -> Result<(), String> {
         let both = [("server", server), ("client", client)];
         let each = |what: &str, fine: &dyn Fn(&str) -> bool| {
-            both.iter().find(|(_, said)| !fine(said)).map_or(Ok(()), |(end, said)| {
-                Err(format!("{self}: the {end} did not say {what}, but\n{said}"))
+            both.iter().find(|(_, output)| !fine(output)).map_or(Ok(()), |(end, output)| {
+                Err(format!("{self}: the {end} did not print {what}:\n{output}"))
             })
         };
         match &self.expects {
-            Expects::Figures => each("how long all took, and nothing of invalid data", &|said| {
-                said.contains("bytes in")
-                    && said.contains("usec/iter")
-                    && !said.contains("invalid data")
+            Expects::Figures => each("a duration without invalid data", &|output| {
+                output.contains("bytes in")
+                    && output.contains("usec/iter")
+                    && !output.contains("invalid data")
             }),
-            Expects::Line(due) => each(due, &|said| said.lines().any(|line| line == *due)),
+            Expects::Line(text) => each(text, &|output| output.lines().any(|line| line == *text)),
             Expects::Rows { sizes, messages } => {
                 let wanted: Vec<[u64; 2]> = sizes.iter().map(|size| [*size, *messages]).collect();
                 let rows: Vec<[u64; 2]> = client.lines().filter_map(row).collect();
                 if rows == wanted {
                     return Ok(());
                 }
-                Err(format!("{self}: rows {wanted:?} were due, not {rows:?}\n{client}"))
+                Err(format!("{self}: rows are {rows:?}, expected {wanted:?}\n{client}"))
             }
         }
     }
@@ -142,7 +142,7 @@ pub fn wait_listening(port: u16, mut server_ended: impl FnMut() -> bool) -> Resu
         }
         thread::sleep(Duration::from_millis(5));
     }
-    Err(format!("nobody listens on TCP port {port}"))
+    Err(format!("no process listens on TCP port {port}"))
 }
 
 /// Returns bytes and messages of a row of perftest, whose other columns are figures.

@@ -223,7 +223,7 @@ fn replay(
             assert!(wc.status.is_success(), "{name}: {wc:?}");
             assert_eq!(wc.opcode, WcOpcode::Recv, "{name}: {wc:?}");
             let by = end.stands.iter().find(|(_, stand)| stand.qp.qpn() == wc.qp_num);
-            let (number, _) = by.unwrap_or_else(|| panic!("{name}: {wc:?} is nobody's"));
+            let (number, _) = by.unwrap_or_else(|| panic!("{name}: {wc:?} belongs to no request"));
             received.push((*number, end.host.bytes(0, wc.byte_len as usize)));
         }
     }

@@ -33,8 +33,8 @@ impl Process {
     fn listener(host: u8, queue_pairs: u32) -> Self {
         let mut process = Self::start(host, &["-l", "-q", &queue_pairs.to_string()]);
         let mut line = String::new();
-        let mut said = BufReader::with_capacity(1, process.0.stdout.as_mut().unwrap());
-        said.read_line(&mut line).unwrap();
+        let mut output = BufReader::with_capacity(1, process.0.stdout.as_mut().unwrap());
+        output.read_line(&mut line).unwrap();
         if line != "joined\n" {
             panic!("{line:?}, {:?}", process.end());
         }
@@ -67,8 +67,8 @@ fn every_process_gets_its_own_copy_whatever_address_it_shares() {
     assert!(sent, "{out}{err}");
     assert_eq!(counter(&err, "rcvd_pkts"), 0, "the sender's process has not joined");
     for (queue_pairs, listener) in listeners {
-        let (heard, out, err) = listener.end();
-        assert!(heard, "{out}{err}");
+        let (succeeded, out, err) = listener.end();
+        assert!(succeeded, "{out}{err}");
         assert_eq!(out, format!("OK {} from {}\n", MESSAGES * queue_pairs, place(1).0));
         assert_eq!(counter(&err, "rcvd_pkts"), u64::from(MESSAGES));
         for astray in

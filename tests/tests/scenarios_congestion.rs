@@ -18,7 +18,7 @@ fn cnp() -> Packet {
 }
 
 /// Returns the number of notifications that the device has sent since the last call.
-fn told(lab: &Lab) -> usize {
+fn cnps_sent(lab: &Lab) -> usize {
     let (cnps, _): (Vec<_>, Vec<_>) =
         lab.sent().into_iter().partition(|packet| packet.opcode == Opcode::Cnp);
     assert!(cnps.iter().all(|packet| *packet == cnp()), "{cnps:?}");
@@ -41,14 +41,14 @@ fn marked_data_causes_one_cnp_in_fifty_microseconds() {
     for psn in 100..110 {
         lab.deliver_marked(write_only(psn, TARGET, rkey, b"marked"));
     }
-    assert_eq!(told(&lab), 1);
+    assert_eq!(cnps_sent(&lab), 1);
     assert_eq!(lab.memory(TARGET, 6), b"marked", "the data is as good as any");
     lab.wait(PAUSE - 1);
     lab.deliver_marked(write_only(110, TARGET, rkey, b"marked"));
-    assert_eq!(told(&lab), 0);
+    assert_eq!(cnps_sent(&lab), 0);
     lab.wait(1);
     lab.deliver_marked(write_only(111, TARGET, rkey, b"marked"));
-    assert_eq!(told(&lab), 1);
+    assert_eq!(cnps_sent(&lab), 1);
     assert_eq!((lab.counter(Counter::EcnMarked), lab.counter(Counter::CnpSent)), (12, 2));
 }
 
@@ -63,14 +63,14 @@ fn unmarked_empty_and_damaged_packets_cause_no_cnp() {
     lab.deliver_marked(ack(500));
     lab.expect_sends([(1, Success)]);
     lab.deliver_damaged(&write_only(102, TARGET, rkey, b"damaged!"), ICRC_LEN + 5);
-    assert_eq!(told(&lab), 0);
+    assert_eq!(cnps_sent(&lab), 0);
     assert_eq!(lab.counter(Counter::EcnMarked), 0);
 }
 
 /// READ responses are the congested packets, and the requester controls their number.
 #[test]
 fn marked_read_responses_cause_cnps_and_reduce_outstanding_reads() {
-    let asked = |mark: bool| {
+    let requested = |mark: bool| {
         let lab = lab();
         for nr in 0..64 {
             lab.post_read(nr, MTU);
@@ -94,7 +94,7 @@ fn marked_read_responses_cause_cnps_and_reduce_outstanding_reads() {
             |packet: &Packet| if let Ext::Reth(reth) = packet.ext { reth.dma_len } else { 0 };
         lab.sent().iter().map(length).sum::<u32>()
     };
-    let (plain, marked) = (asked(false), asked(true));
+    let (plain, marked) = (requested(false), requested(true));
     assert!(marked <= plain / 4, "{marked} of {plain} bytes");
 }
 

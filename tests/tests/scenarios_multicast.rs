@@ -118,8 +118,8 @@ fn each_member_has_its_own_reasons_to_drop_and_the_others_get_theirs() {
     let net = DatagramNet::new(2);
     let host = &net.hosts[1];
     let gid = Gid::from_ip(group(1));
-    let [wrong_key, dry, short, idle] = [(); 4].map(|()| another(host, QpType::Ud));
-    for qp in [wrong_key, dry, short, idle, host.qp] {
+    let [wrong_key, empty, short, idle] = [(); 4].map(|()| another(host, QpType::Ud));
+    for qp in [wrong_key, empty, short, idle, host.qp] {
         host.device.attach_mcast(qp, gid).unwrap();
     }
     host.post_recv_on(short, 1, &[host.sge(0, 44)]);

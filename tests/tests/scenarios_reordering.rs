@@ -55,7 +55,7 @@ fn a_swapped_pair_is_executed_in_order_and_acknowledged_once() {
     assert_eq!(counters(&lab), [1, 1, 1, 0]);
     lab.wait(100 * MILLISECOND);
     lab.expect([]);
-    assert_eq!(lab.device.next_deadline(), None, "what it was kept in is gone");
+    assert_eq!(lab.device.next_deadline(), None, "the reorder buffer is released");
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn responses_of_a_read_that_were_swapped_complete_it() {
     assert_eq!(lab.device.bytes_in_flight(), (0, 0));
     lab.wait(100 * MILLISECOND);
     lab.expect([]);
-    assert_eq!(lab.device.next_deadline(), None, "what they were kept in is gone");
+    assert_eq!(lab.device.next_deadline(), None, "the reorder buffer is released");
 }
 
 #[test]

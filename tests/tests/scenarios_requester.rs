@@ -79,13 +79,13 @@ fn a_ghost_ack_does_nothing() {
     let lab = lab();
     lab.post_send(1, 8);
     lab.expect_sent([(RcSendOnly, 500)]);
-    for ghost in [501, 600, 499, 0xff_ffff, 0x80_01f4] {
-        lab.deliver(ack(ghost));
-        lab.deliver(nak(ghost, NakCode::InvalidRequest));
-        lab.deliver(nak(ghost, NakCode::PsnSequence));
-        lab.deliver(rnr_nak(ghost, 1));
-        lab.deliver(read_response(RcReadResponseOnly, ghost, 0, &[1; 8]));
-        lab.deliver(atomic_response(ghost, 0, 1));
+    for psn in [501, 600, 499, 0xff_ffff, 0x80_01f4] {
+        lab.deliver(ack(psn));
+        lab.deliver(nak(psn, NakCode::InvalidRequest));
+        lab.deliver(nak(psn, NakCode::PsnSequence));
+        lab.deliver(rnr_nak(psn, 1));
+        lab.deliver(read_response(RcReadResponseOnly, psn, 0, &[1; 8]));
+        lab.deliver(atomic_response(psn, 0, 1));
     }
     lab.expect([]);
     lab.expect_sends([]);
@@ -93,7 +93,7 @@ fn a_ghost_ack_does_nothing() {
     assert!(lab.counter(Counter::DropGhostAck) > 0);
     lab.deliver(ack(500));
     lab.expect_sends([(1, Success)]);
-    // The same acknowledgement is now a ghost ACK, too.
+    // The same acknowledgement is now stale, too.
     lab.deliver(ack(500));
     lab.expect_sends([]);
 }

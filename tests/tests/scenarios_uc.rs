@@ -249,8 +249,8 @@ fn lengths_that_contradict_each_other_drop_the_message() {
     for (name, packet) in [
         ("FIRST shorter than the path MTU", part(UcSendFirst, 100, &[1; MTU - 4])),
         ("ONLY longer than it", part(UcSendOnly, 101, &[1; MTU + 4])),
-        ("WRITE longer than it says", write(UcWriteOnly, 102, reth(TARGET, rkey, 4), &[1; 8])),
-        ("WRITE shorter than it says", write(UcWriteOnly, 103, reth(TARGET, rkey, 12), &[1; 8])),
+        ("WRITE longer than its RETH", write(UcWriteOnly, 102, reth(TARGET, rkey, 4), &[1; 8])),
+        ("WRITE shorter than its RETH", write(UcWriteOnly, 103, reth(TARGET, rkey, 12), &[1; 8])),
     ] {
         let before = lab.counter(Counter::DropBadLength);
         lab.deliver(packet);
@@ -354,7 +354,7 @@ fn keys_come_and_go_in_the_order_of_the_send_queue() {
     lab.post_send(1, 4);
     lab.post_sges(2, SendOp::LocalInv { rkey: key }, &[]);
     lab.post_send(3, 4);
-    assert_eq!(lab.sent().len(), 2, "the invalidation sends nothing and stops nobody");
+    assert_eq!(lab.sent().len(), 2, "the invalidation sends no packet and stops no request");
     // A free region stays free without an error.
     lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
     // A request that cannot be executed stops the send queue only.

@@ -136,7 +136,7 @@ fn a_wrong_q_key_is_dropped_and_counted() {
 #[test]
 fn a_datagram_that_does_not_fit_or_finds_no_receive_is_dropped() {
     let net = DatagramNet::new(2);
-    net.send(0, 1, b"nobody waits");
+    net.send(0, 1, b"no receive");
     net.run();
     assert_eq!(net.counter(1, Counter::DropNoReceive), 1);
     net.post_recv(1, 7, 40 + 4);

@@ -46,10 +46,10 @@ impl Member {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut child = KillOnDrop(child);
         let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (tell, answers) = channel();
+        let (sender, answers) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
@@ -65,7 +65,7 @@ impl Member {
 
     /// Reads the next reply, which must begin with `word`. Returns the rest.
     fn read_reply(&self, word: &str) -> String {
-        let line = self.answers.recv_timeout(TIMEOUT).expect("the member says nothing");
+        let line = self.answers.recv_timeout(TIMEOUT).expect("the member does not answer");
         let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("{line:?} instead of {word}"));
         rest.trim_start().to_owned()
     }
@@ -169,11 +169,11 @@ impl Processes {
             .partition(|((a, b), _)| *a == index || *b == index);
         self.pairs = rest;
         let ends = gone.into_iter().flat_map(|((a, b), name)| [(a, name), (b, name)]);
-        let alive: Vec<_> = ends.filter(|(end, _)| self.members[*end].is_some()).collect();
-        for (end, name) in &alive {
+        let running: Vec<_> = ends.filter(|(end, _)| self.members[*end].is_some()).collect();
+        for (end, name) in &running {
             self.member(*end).send(&format!("drop {name}"));
         }
-        alive.iter().for_each(|(end, _)| drop(self.member(*end).read_reply("ok")));
+        running.iter().for_each(|(end, _)| drop(self.member(*end).read_reply("ok")));
     }
 
     /// Waits until every pair has exchanged more messages, each verified by its receiver.
@@ -199,7 +199,7 @@ impl Processes {
         };
         let (before, start) = (messages(self), Instant::now());
         while messages(self).iter().any(|(end, messages)| *messages < before[end] + 4) {
-            assert!(start.elapsed() < TIMEOUT, "{what}: a pair stands still");
+            assert!(start.elapsed() < TIMEOUT, "{what}: a pair makes no progress");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -458,7 +458,7 @@ fn cost_of_joining_and_leaving_for_other_processes() {
     let mut processes = Processes::new(address(7), 2);
     let here = processes.address;
     let plans = [
-        ("nobody comes", None),
+        ("no process joins", None),
         ("others come and go elsewhere", Some(address(18))),
         ("here", Some(here)),
     ];

@@ -18,8 +18,8 @@ use urxe::*;
 use urxe_stack::qp::ud::network_header::NetworkHeader;
 use urxe_stack::rng::Rng;
 use urxe_test_support::simulation::{
-    Scenario, Seeds, address, assert_bug_is_found, assert_runs_follow_seeds, device, faults,
-    percent, say,
+    Scenario, Seeds, address, assert_bug_is_found, assert_runs_follow_seeds, device, error_text,
+    faults, percent,
 };
 use urxe_test_support::tally;
 
@@ -127,11 +127,11 @@ impl Scenario for Multicast {
                     self.send(nr, group)?;
                 }
             }
-            say(self.fabric.run_for(STEP))?;
+            error_text(self.fabric.run_for(STEP))?;
             self.check()?;
         }
         self.fabric.set_faults(LinkFaults::default());
-        say(self.fabric.run_for(STEP * 100))?;
+        error_text(self.fabric.run_for(STEP * 100))?;
         self.check()?;
         self.tally.missed = self.sent.iter().filter(|sent| sent.came_to.is_empty()).count();
         for _ in 0..LAST {
@@ -141,7 +141,7 @@ impl Scenario for Multicast {
             for nr in 0..self.ends.len() {
                 (0..GROUPS).try_for_each(|group| self.send(nr, group))?;
             }
-            say(self.fabric.run_for(STEP * 100))?;
+            error_text(self.fabric.run_for(STEP * 100))?;
             self.check()?;
             self.each_has_each(first)?;
         }
@@ -163,8 +163,8 @@ impl Multicast {
         for end in &mut self.ends {
             while !end.free.is_empty() && (everything || percent(&mut self.rng, 60)) {
                 let buffer = end.free.swap_remove(self.rng.index(end.free.len()));
-                let place = say(end.landing.slice(buffer * SLOT..(buffer + 1) * SLOT))?;
-                say(end.qp.post_recv(&RecvRequest::new(place).wr_id(buffer as u64)))?;
+                let place = error_text(end.landing.slice(buffer * SLOT..(buffer + 1) * SLOT))?;
+                error_text(end.qp.post_recv(&RecvRequest::new(place).wr_id(buffer as u64)))?;
                 end.posted.push_back(buffer);
             }
         }
@@ -178,9 +178,9 @@ impl Multicast {
         let end = &mut self.ends[end_nr];
         let gid = Gid::from_ip(self.groups[group]);
         if end.groups.remove(&group) {
-            say(end.qp.detach_mcast(gid))?;
+            error_text(end.qp.detach_mcast(gid))?;
         } else {
-            say(end.qp.attach_mcast(gid))?;
+            error_text(end.qp.attach_mcast(gid))?;
             end.groups.insert(group);
         }
         self.tally.changes += 1;
@@ -194,11 +194,11 @@ impl Multicast {
         let end = &self.ends[by];
         // The message leaves with the next step, before its memory is written again.
         let start = group * LONGEST;
-        say(end.source.write(start, &bytes))?;
-        let data = say(end.source.slice(start..start + bytes.len()))?;
-        say(end
-            .qp
-            .post_send(&SendRequest::send_imm(data, number).to_group(&end.ways[group], QKEY)))?;
+        error_text(end.source.write(start, &bytes))?;
+        let data = error_text(end.source.slice(start..start + bytes.len()))?;
+        error_text(
+            end.qp.post_send(&SendRequest::send_imm(data, number).to_group(&end.ways[group], QKEY)),
+        )?;
         let joined = self
             .ends
             .iter()
@@ -211,7 +211,7 @@ impl Multicast {
 
     fn check(&mut self) -> Result<(), String> {
         for nr in 0..self.ends.len() {
-            while let Some(wc) = say(self.ends[nr].cq.poll_one())? {
+            while let Some(wc) = error_text(self.ends[nr].cq.poll_one())? {
                 self.received(nr, &wc).map_err(|what| format!("end {nr}: {what}: {wc:?}"))?;
             }
         }
@@ -222,14 +222,14 @@ impl Multicast {
         let end = &mut self.ends[nr];
         let buffer = end.posted.pop_front().ok_or("nothing is posted")?;
         if (wc.wr_id, wc.status, wc.opcode) != (buffer as u64, WcStatus::Success, WcOpcode::Recv) {
-            return Err(format!("receive {buffer} was due"));
+            return Err(format!("expected receive {buffer}"));
         }
         end.free.push(buffer);
-        let mut bytes = say(end.landing.read_vec(buffer * SLOT, wc.byte_len as usize))?;
+        let mut bytes = error_text(end.landing.read_vec(buffer * SLOT, wc.byte_len as usize))?;
         if self.bug.is_some() && self.tally.came == 10 {
             bytes.push(0);
         }
-        let header = say(NetworkHeader::parse(&bytes))?;
+        let header = error_text(NetworkHeader::parse(&bytes))?;
         let number = wc.imm_data().ok_or("no number")? as usize;
         let Some(sent) = self.sent.get_mut(number) else { return Err("never sent".into()) };
         let sender = &self.ends[sent.by];

@@ -17,8 +17,8 @@ use urxe::sim::{DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
 use urxe_test_support::simulation::{
-    Scenario, Seeds, address, assert_bug_is_found, assert_runs_follow_seeds, device, faults,
-    percent, say,
+    Scenario, Seeds, address, assert_bug_is_found, assert_runs_follow_seeds, device, error_text,
+    faults, percent,
 };
 use urxe_test_support::tally;
 
@@ -156,18 +156,18 @@ impl Scenario for Unreliable {
                     self.send(nr, false)?;
                 }
             }
-            say(self.fabric.run_for(STEP))?;
+            error_text(self.fabric.run_for(STEP))?;
             self.check()?;
         }
         // In a good network, delayed packets arrive first. Afterwards every new message must
         // arrive.
         self.fabric.set_faults(LinkFaults::default());
-        say(self.fabric.run_for(STEP * 100))?;
+        error_text(self.fabric.run_for(STEP * 100))?;
         self.check()?;
         for _ in 0..LAST {
             self.post_receives(true)?;
             (0..self.ends.len()).try_for_each(|nr| self.send(nr, true))?;
-            say(self.fabric.run_for(STEP * 100))?;
+            error_text(self.fabric.run_for(STEP * 100))?;
             self.check()?;
         }
         self.conclude()
@@ -190,13 +190,13 @@ impl Unreliable {
                 let buffer = end.free.swap_remove(self.rng.index(end.free.len()));
                 let (start, cut) = (buffer * STRIDE, self.rng.index(PART));
                 let pieces = [
-                    say(end.landing.slice(start..start + cut))?,
-                    say(end.landing.slice(start + cut..start + PART))?,
+                    error_text(end.landing.slice(start..start + cut))?,
+                    error_text(end.landing.slice(start + cut..start + PART))?,
                 ];
                 let request = RecvRequest::new(pieces).wr_id(end.next_recv);
                 match &end.srq {
-                    None => say(end.qp.post_recv(&request))?,
-                    Some(srq) => say(srq.post_recv(&request))?,
+                    None => error_text(end.qp.post_recv(&request))?,
+                    Some(srq) => error_text(srq.post_recv(&request))?,
                 }
                 end.posted.push_back((end.next_recv, buffer));
                 end.next_recv += 1;
@@ -234,9 +234,10 @@ impl Unreliable {
         let imm = has_imm.then_some(number as u32);
         let end = &self.ends[from];
         let start = number * STRIDE;
-        say(end.source.write(start, &bytes))?;
-        let data = say(end.source.slice(start..start + len))?;
-        let remote = say(self.ends[to].target.remote().slice(start as u64..(start + len) as u64))?;
+        error_text(end.source.write(start, &bytes))?;
+        let data = error_text(end.source.slice(start..start + len))?;
+        let remote =
+            error_text(self.ends[to].target.remote().slice(start as u64..(start + len) as u64))?;
         let request = match (is_write, imm) {
             (false, None) => SendRequest::send(data),
             (false, Some(imm)) => SendRequest::send_imm(data, imm),
@@ -250,7 +251,7 @@ impl Unreliable {
             }
             _ => request,
         };
-        say(end.qp.post_send(&request.wr_id(number as u64)))?;
+        error_text(end.qp.post_send(&request.wr_id(number as u64)))?;
         self.tally.foreign += u32::from(is_foreign);
         self.ends[from].sent.push(Sent { bytes, imm, is_write, to, is_foreign, came: 0 });
         Ok(())
@@ -258,7 +259,7 @@ impl Unreliable {
 
     fn check(&mut self) -> Result<(), String> {
         for nr in 0..self.ends.len() {
-            while let Some(wc) = say(self.ends[nr].cq.poll_one())? {
+            while let Some(wc) = error_text(self.ends[nr].cq.poll_one())? {
                 let verdict = if wc.opcode.is_receive() {
                     self.received(nr, &wc)
                 } else {
@@ -275,7 +276,7 @@ impl Unreliable {
     fn left(&mut self, nr: usize, wc: &Completion) -> Result<(), String> {
         let end = &mut self.ends[nr];
         if wc.wr_id != end.done as u64 || end.done >= end.sent.len() || !wc.status.is_success() {
-            return Err(format!("send {} was due", end.done));
+            return Err(format!("expected send {}", end.done));
         }
         end.done += 1;
         Ok(())
@@ -288,13 +289,13 @@ impl Unreliable {
             return Err("nothing is posted".into());
         };
         if wr_id != wc.wr_id || !wc.status.is_success() {
-            return Err(format!("receive {wr_id} was due"));
+            return Err(format!("expected receive {wr_id}"));
         }
         end.free.push(buffer);
         let len = (wc.byte_len as usize).checked_sub(header).ok_or("shorter than a header")?;
         let is_write = wc.opcode == WcOpcode::RecvRdmaWithImm;
         let start = buffer * STRIDE;
-        let grh = say(end.landing.read_vec(start, header))?;
+        let grh = error_text(end.landing.read_vec(start, header))?;
         let (local, next_due) = (end.address, end.next_due);
         let from = match self.transport {
             QpType::Uc => PEERS[nr],
@@ -302,7 +303,7 @@ impl Unreliable {
                 .ends
                 .iter()
                 .position(|e| e.qp.qpn() == wc.src_qp)
-                .ok_or("nobody has sent it")?,
+                .ok_or("no end sent this message")?,
         };
         if header > 0 && !header_is(&grh, self.ends[from].address, local) {
             return Err(format!("the header {grh:02x?} is wrong"));
@@ -312,13 +313,13 @@ impl Unreliable {
             Some(imm) => imm as usize,
             None if len < 4 => return Err("a message without a number".into()),
             None => {
-                let first = say(end.landing.read_vec(start + header, 4))?;
+                let first = error_text(end.landing.read_vec(start + header, 4))?;
                 u32::from_le_bytes([first[0], first[1], first[2], first[3]]) as usize
             }
         };
         let mut bytes = match is_write {
-            true => say(end.target.read_vec(number * STRIDE, len))?,
-            false => say(end.landing.read_vec(start + header, len))?,
+            true => error_text(end.target.read_vec(number * STRIDE, len))?,
+            false => error_text(end.landing.read_vec(start + header, len))?,
         };
         if self.bug.is_some() && self.tally.arrived == 10 {
             bytes.push(0);
@@ -365,7 +366,7 @@ impl Unreliable {
             self.tally.lost += lost.count() as u32;
             // Each byte of a target must be unchanged or a byte of the peer's WRITE to that place.
             let writer = PEERS[nr];
-            let target = say(end.target.read_vec(0, end.target.len()))?;
+            let target = error_text(end.target.read_vec(0, end.target.len()))?;
             for (at, byte) in target.iter().enumerate() {
                 let written = self.ends[writer].sent.get(at / STRIDE).filter(|sent| sent.is_write);
                 let written = written.and_then(|sent| sent.bytes.get(at % STRIDE));
@@ -373,7 +374,7 @@ impl Unreliable {
                     return Err(format!("end {nr}: byte {at} of the target is {byte:#x}"));
                 }
             }
-            let landing = say(end.landing.read_vec(0, end.landing.len()))?;
+            let landing = error_text(end.landing.read_vec(0, end.landing.len()))?;
             if landing.chunks(STRIDE).any(|part| part[PART..].iter().any(|byte| *byte != UNTOUCHED))
             {
                 return Err(format!("end {nr}: something was written behind a receive"));

@@ -198,16 +198,16 @@ pub fn acknowledgement(scenario: &Scenario, request: &Request, syndrome: u8) -> 
 /// Checks a packet that the device sent, and records the values for responses and further requests.
 pub fn note_sent(scenario: &mut Scenario, to: IpAddr, packet: &[u8], identification: u16) {
     let seed = IcrcSeed::new(scenario.address(), ROCE_PORT, to, ROCE_PORT).expect("one family");
-    let view = PacketView::parse(packet).expect("what is sent parses");
+    let view = PacketView::parse(packet).expect("a sent packet parses");
     let icrc = seed.icrc(identification, true, view.without_icrc());
-    assert_eq!(icrc, view.icrc(), "the ICRC of what is sent");
+    assert_eq!(icrc, view.icrc(), "the ICRC of a sent packet");
     // A datagram is limited by the device's path MTU only.
     let mtu = if view.info().service == Service::Ud { MAX_PAYLOAD } else { scenario.mtu };
     assert!(view.payload_len() <= mtu, "no packet is longer than the MTU");
     assert_eq!(
         to.is_multicast(),
         view.dest_qp() == Qpn::MULTICAST,
-        "what goes to a group, and only that, says so"
+        "the multicast QPN and a multicast address belong together"
     );
     if to.is_multicast() {
         return;

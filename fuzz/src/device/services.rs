@@ -125,7 +125,7 @@ impl Shared {
     pub fn end(self, device: &Device) {
         let Self { xrcd, srqs, ahs } = self;
         ahs.iter().for_each(|ah| device.destroy_ah(*ah).expect("it exists"));
-        srqs.iter().for_each(|srq| device.destroy_srq(srq).expect("nobody takes from it"));
+        srqs.iter().for_each(|srq| device.destroy_srq(srq).expect("no queue pair uses the queue"));
         drop(srqs);
         device.close_xrcd(&xrcd).expect("nothing is in it");
     }

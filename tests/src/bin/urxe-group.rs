@@ -145,7 +145,7 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             == (WcStatus::Success, WcOpcode::Recv, u64::from(message), flags)
             && completion.byte_len as usize == slot;
         if !as_due {
-            return Err(format!("{completion:?} where message {message} was due").into());
+            return Err(format!("{completion:?}, expected message {message}").into());
         }
         let bytes = resources.region.read_vec(message as usize * slot, slot)?;
         let header = urxe_stack::qp::ud::network_header::NetworkHeader::parse(&bytes)?;
@@ -162,9 +162,7 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         } else if completion.imm_data() != Some(message)
             || bytes[GRH_LEN..] != content(message, arguments.size)
         {
-            return Err(
-                format!("message {:?} where {message} was due", completion.imm_data()).into()
-            );
+            return Err(format!("message {:?}, expected {message}", completion.imm_data()).into());
         }
     }
     let from = from.map(|from| from.to_string()).unwrap_or_default();
@@ -172,7 +170,7 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     eprintln!("counters: {}", resources.counters());
     match resources.device.counter(Counter::DropNoGroup) {
         0 => Ok(()),
-        stray => Err(format!("{stray} packets to groups that nobody joined").into()),
+        stray => Err(format!("{stray} packets to groups without a member").into()),
     }
 }
 

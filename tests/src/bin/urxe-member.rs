@@ -241,10 +241,10 @@ impl End {
 }
 
 fn run() -> Result<()> {
-    let (tell, commands) = channel();
+    let (sender, commands) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(std::io::Result::ok) {
-            if tell.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
@@ -254,7 +254,7 @@ fn run() -> Result<()> {
     let mut member = Member::open(address)?;
     // The slot is part of every queue pair number.
     let probe = member.pd.queue_pair(&member.cq).create()?;
-    say(&format!("slot {}", probe.qpn().value() >> 18))?;
+    print_line(&format!("slot {}", probe.qpn().value() >> 18))?;
     drop(probe);
     serve(&mut member, &commands)
 }
@@ -263,10 +263,10 @@ fn serve(member: &mut Member, commands: &Receiver<String>) -> Result<()> {
     loop {
         loop {
             match commands.try_recv() {
-                Ok(line) if line == "end" => return say("ok"),
+                Ok(line) if line == "end" => return print_line("ok"),
                 Ok(line) => {
                     let answer = member.command(&line)?;
-                    say(&answer)?;
+                    print_line(&answer)?;
                 }
                 Err(TryRecvError::Empty) => break,
                 // The parent process has ended.
@@ -280,7 +280,7 @@ fn serve(member: &mut Member, commands: &Receiver<String>) -> Result<()> {
     }
 }
 
-fn say(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -292,7 +292,7 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("urxe-member: {error}");
             // The parent process waits for a reply.
-            let _ = say(&format!("error {error}"));
+            let _ = print_line(&format!("error {error}"));
             ExitCode::FAILURE
         }
     }

@@ -7,7 +7,7 @@ use super::Error;
 
 /// Counters that move only when a packet was lost, late, duplicated or damaged. All counters of
 /// urxe that begin with [`DROPPED`] belong to them.
-const OF_TROUBLE: [&str; 9] = [
+const FAULT_COUNTERS: [&str; 9] = [
     "duplicate_request",
     "out_of_seq_request",
     "rcvd_rnr_err",
@@ -64,7 +64,7 @@ impl Counters {
 
     /// Creates counters from names and values. Returns `None` if a required counter is missing.
     pub fn new(counters: BTreeMap<String, u64>) -> Option<Self> {
-        let mut needed = OF_TROUBLE.iter().chain(&[SENT, RECEIVED]);
+        let mut needed = FAULT_COUNTERS.iter().chain(&[SENT, RECEIVED]);
         needed.all(|name| counters.contains_key(*name)).then_some(Self(counters))
     }
 
@@ -92,9 +92,9 @@ impl Counters {
     }
 
     /// Returns the counters that moved although a clean link loses, duplicates and damages nothing.
-    pub fn trouble(&self) -> Self {
-        let tells = |name: &str| OF_TROUBLE.contains(&name) || name.starts_with(DROPPED);
-        let moved = self.0.iter().filter(|(name, value)| tells(name) && **value > 0);
+    pub fn faults(&self) -> Self {
+        let is_fault = |name: &str| FAULT_COUNTERS.contains(&name) || name.starts_with(DROPPED);
+        let moved = self.0.iter().filter(|(name, value)| is_fault(name) && **value > 0);
         Self(moved.map(|(name, value)| (name.clone(), *value)).collect())
     }
 
@@ -126,7 +126,7 @@ mod tests {
         let before = Counters::parse(QUIET).unwrap();
         let after = Counters::parse(&QUIET.replace("sent_pkts:10", "sent_pkts:25")).unwrap();
         assert_eq!(after.since(&before).value("sent_pkts"), 15);
-        assert!(after.since(&before).trouble().is_empty());
+        assert!(after.since(&before).faults().is_empty());
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         let after =
             Counters::parse(&QUIET.replace("completer_retry_err:0", "completer_retry_err:2"))
                 .unwrap();
-        assert_eq!(after.since(&before).trouble().to_string(), "completer_retry_err 2");
+        assert_eq!(after.since(&before).faults().to_string(), "completer_retry_err 2");
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         let output = format!("OK SEND 1 20\n{line} drop_icrc 1 icrc_exact 3\n");
         let counters = Counters::of_urxe_peer(&output).unwrap();
         assert_eq!((counters.sent(), counters.received()), (10, 4));
-        assert_eq!(counters.trouble().to_string(), "drop_icrc 1");
+        assert_eq!(counters.faults().to_string(), "drop_icrc 1");
         assert!(Counters::of_urxe_peer("OK SEND 1 20\n").is_err());
     }
 

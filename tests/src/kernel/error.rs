@@ -8,7 +8,8 @@ use std::{io, time::Duration};
 #[allow(missing_docs)] // the messages name the fields
 pub enum Error {
     /// The machine lacks a requirement; `remedy` is the command that installs it.
-    #[error("kernel peers need what this machine lacks:\n{}\nremedy: {remedy}", list(.what))]
+    #[error("this machine lacks requirements of the kernel peers:\n{}\nremedy: {remedy}",
+        list(.what))]
     Missing { what: Vec<String>, remedy: String },
     /// A system call failed.
     #[error("{action}: {source}")]
@@ -17,10 +18,10 @@ pub enum Error {
     #[error("`{command}` ended with status {status}:\n{output}")]
     Status { command: String, status: i32, output: String },
     /// A command was abandoned because the guest that it talks to has died.
-    #[error("`{command}`: given up, since a guest has died; it said\n{output}")]
+    #[error("`{command}`: abandoned because a guest died; output:\n{output}")]
     Abandoned { command: String, output: String },
     /// A command did not end, or did not print an expected text, in time.
-    #[error("`{command}`: {waited_for} not within {limit:?}; so far:\n{output}")]
+    #[error("`{command}`: {waited_for} not within {limit:?}; output so far:\n{output}")]
     Timeout { command: String, waited_for: String, limit: Duration, output: String },
     /// A guest did not start, or died.
     #[error("guest {guest}: {reason}; its console:\n{console}")]

@@ -165,9 +165,11 @@ impl Job {
     /// # Errors
     /// [`Error::Timeout`] after the limit; [`Error::Status`] if the command ended without the text.
     pub fn wait_for(&mut self, text: &str, limit: Duration) -> Result<(), Error> {
-        let said = |progress: &Progress| String::from_utf8_lossy(&progress.output).contains(text);
-        let closed = self.wait_until(|progress| said(progress) || progress.closed, text, limit)?;
-        if closed && !said(&self.state.lock()) {
+        let is_printed =
+            |progress: &Progress| String::from_utf8_lossy(&progress.output).contains(text);
+        let closed =
+            self.wait_until(|progress| is_printed(progress) || progress.closed, text, limit)?;
+        if closed && !is_printed(&self.state.lock()) {
             let status = self.status();
             return Err(Error::Status {
                 command: self.command.clone(),

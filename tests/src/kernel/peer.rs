@@ -101,10 +101,10 @@ pub enum PeerError {
     /// The control connection failed.
     #[error("control connection: {0}")]
     Control(#[from] io::Error),
-    /// The other end closed the connection (`said` is empty), or sent a line that the protocol does
-    /// not allow there.
-    #[error("the other end said {said:?} where {wanted} was due")]
-    Protocol { said: String, wanted: &'static str },
+    /// The other end closed the connection (`received` is empty), or sent a line that the protocol
+    /// does not allow there.
+    #[error("the peer sent {received:?}, expected {wanted}")]
+    Protocol { received: String, wanted: &'static str },
     /// The device did not open.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -154,7 +154,7 @@ pub enum Mismatch {
     #[error("wc status {} ({status}) at message {message}", status.number())]
     Status { status: WcStatus, message: u64 },
     /// A completion does not belong to the next message.
-    #[error("completions out of order: {found} where {wanted} was due")]
+    #[error("completions out of order: {found}, expected {wanted}")]
     Order { found: u64, wanted: u32 },
     /// A field of a completion is wrong: opcode, length, immediate data or invalidated key.
     #[error("{field} of completion {message}")]
@@ -166,13 +166,13 @@ pub enum Mismatch {
     #[error("message {message}, byte {byte}")]
     Byte { message: u32, byte: usize },
     /// A byte changed that no operation may write.
-    #[error("written outside the slots, at {offset} from the region's start")]
+    #[error("written outside the slots, at {offset} bytes from the start of the region")]
     Outside { offset: i64 },
     /// An atomic operation found another value.
-    #[error("atomic {message} found {found:#x}, not {wanted:#x}")]
+    #[error("atomic {message} found {found:#x}, expected {wanted:#x}")]
     Atomic { message: u32, found: u64, wanted: u64 },
     /// The counter has another final value.
-    #[error("the counter is {found:#x}, not {wanted:#x}")]
+    #[error("the counter is {found:#x}, expected {wanted:#x}")]
     Counter { found: u64, wanted: u64 },
     /// The other end reported a fault.
     #[error("{0}")]

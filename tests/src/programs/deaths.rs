@@ -56,19 +56,20 @@ impl State {
     ///
     /// # Errors
     /// The actual and the expected steps.
-    pub fn check(&self, left: Remaining, said: &str) -> Result<(), String> {
+    pub fn check(&self, left: Remaining, output: &str) -> Result<(), String> {
         let steps = match left {
             Remaining::Kernel => self.steps[0],
             Remaining::NoProcess => self.steps[1],
             Remaining::Process => self.steps[2],
         };
-        let due: Vec<&str> = steps.split("; ").collect();
-        let heard: Vec<&str> = said.lines().filter(|line| line.contains('\t')).collect();
-        if due.len() == heard.len() && due.iter().zip(&heard).all(|(due, heard)| is_as(due, heard))
+        let expected: Vec<&str> = steps.split("; ").collect();
+        let lines: Vec<&str> = output.lines().filter(|line| line.contains('\t')).collect();
+        if expected.len() == lines.len()
+            && expected.iter().zip(&lines).all(|(step, line)| is_as(step, line))
         {
             return Ok(());
         }
-        Err(format!("{}, {left:?} left: due {steps}\nbut\n{said}", self.name))
+        Err(format!("{}, {left:?} left: expected {steps}, got\n{output}", self.name))
     }
 }
 
@@ -81,14 +82,14 @@ fn is_as(step: &str, line: &str) -> bool {
     let Some((least, most)) = seconds else { return false };
     let mut columns = line.split('\t');
     let mut next = || columns.next().unwrap_or_default();
-    let (said, ms) = (format!("{} {}", next(), next()), next().parse::<u64>());
-    said == what && ms.is_ok_and(|ms| (1_000 * least..=1_000 * most).contains(&ms))
+    let (printed, ms) = (format!("{} {}", next(), next()), next().parse::<u64>());
+    printed == what && ms.is_ok_and(|ms| (1_000 * least..=1_000 * most).contains(&ms))
 }
 
 /// Returns the process id from the line with which a process reports its state.
 #[must_use]
-pub fn process_of(said: &str) -> Option<i32> {
-    said.lines().find_map(|line| line.strip_prefix("here, process ")?.parse().ok())
+pub fn process_of(output: &str) -> Option<i32> {
+    output.lines().find_map(|line| line.strip_prefix("here, process ")?.parse().ok())
 }
 
 #[cfg(test)]
@@ -98,17 +99,17 @@ mod tests {
     #[test]
     fn another_answer_or_time_is_found() {
         let state = states().find(|state| state.name == "p-dreq-received").unwrap();
-        let said = |status: i32, ms: u32| {
+        let line = |status: i32, ms: u32| {
             format!("here, process 7\nhears\tRDMA_CM_EVENT_DISCONNECTED {status}\t{ms}\n")
         };
-        assert_eq!(state.check(Remaining::Kernel, &said(0, 0)), Ok(()));
-        assert_eq!(state.check(Remaining::NoProcess, &said(-110, 77_000)), Ok(()));
+        assert_eq!(state.check(Remaining::Kernel, &line(0, 0)), Ok(()));
+        assert_eq!(state.check(Remaining::NoProcess, &line(-110, 77_000)), Ok(()));
         for (status, ms) in [(-110, 0), (-110, 20_000), (-110, 200_000), (0, 77_000)] {
-            assert!(state.check(Remaining::NoProcess, &said(status, ms)).is_err(), "{status} {ms}");
+            assert!(state.check(Remaining::NoProcess, &line(status, ms)).is_err(), "{status} {ms}");
         }
         assert!(state.check(Remaining::Kernel, "").is_err());
-        assert!(state.check(Remaining::Kernel, &format!("{0}{0}", said(0, 0))).is_err());
-        assert_eq!(process_of(&said(0, 0)), Some(7));
+        assert!(state.check(Remaining::Kernel, &format!("{0}{0}", line(0, 0))).is_err());
+        assert_eq!(process_of(&line(0, 0)), Some(7));
     }
 
     #[test]

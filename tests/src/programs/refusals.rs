@@ -24,33 +24,37 @@ fn expected() -> impl Iterator<Item = Case<'static>> {
 ///
 /// # Errors
 /// The cases with another answer, missing and unexpected cases.
-pub fn check_urxe(said: &str) -> Result<(), String> {
-    check(said, expected().map(|case| (case.name, case.urxe)))
+pub fn check_urxe(output: &str) -> Result<(), String> {
+    check(output, expected().map(|case| (case.name, case.urxe)))
 }
 
 /// Checks the output of the program over a kernel's device.
 ///
 /// # Errors
 /// As [`check_urxe`].
-pub fn check_original(said: &str) -> Result<(), String> {
-    check(said, expected().map(|case| (case.name, case.original)))
+pub fn check_original(output: &str) -> Result<(), String> {
+    check(output, expected().map(|case| (case.name, case.original)))
 }
 
-fn check<'a>(said: &str, expected: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
-    let said: Vec<(&str, &str)> = said.lines().filter_map(|line| line.split_once('\t')).collect();
+fn check<'a>(
+    output: &str,
+    expected: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<(), String> {
+    let answers: Vec<(&str, &str)> =
+        output.lines().filter_map(|line| line.split_once('\t')).collect();
     let expected: Vec<(&str, &str)> = expected.collect();
     let mut wrong = String::new();
-    for (name, answer) in &said {
+    for (name, answer) in &answers {
         match expected.iter().find(|(other, _)| other == name) {
             Some((_, due)) if due.split(" | ").any(|due| due == *answer) => {}
-            Some((_, due)) => wrong += &format!("{name}: {answer}, not {due}\n"),
-            None => wrong += &format!("{name}: {answer}, which nobody expected\n"),
+            Some((_, wanted)) => wrong += &format!("{name}: {answer}, expected {wanted}\n"),
+            None => wrong += &format!("{name}: {answer}, which refusals.tsv does not list\n"),
         }
     }
     for (name, _) in
-        expected.iter().filter(|(name, _)| !said.iter().any(|(other, _)| other == name))
+        expected.iter().filter(|(name, _)| !answers.iter().any(|(other, _)| other == name))
     {
-        wrong += &format!("{name}: nothing was said\n");
+        wrong += &format!("{name}: no answer\n");
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }

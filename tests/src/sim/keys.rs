@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use urxe_stack::device::Device;
 use urxe_stack::memory::{Access, AccessError, Accessor, Bind, Buffer, Mr, MwType, PdId, inc_rkey};
-use urxe_test_support::simulation::say;
+use urxe_test_support::simulation::error_text;
 use urxe_wire::{Lkey, Rkey};
 
 use super::host::{Host, HostQp, access};
@@ -151,8 +151,8 @@ impl Host {
         }
         let next = inc_rkey(rkey);
         let now = match self.windows.get(&index) {
-            Some(window) => say(memory.bind(&window.bind(rkey, next, mr.len), by))?,
-            None => say(memory.register_fast(next, mr.access, mr.pd)).map(|()| next)?,
+            Some(window) => error_text(memory.bind(&window.bind(rkey, next, mr.len), by))?,
+            None => error_text(memory.register_fast(next, mr.access, mr.pd)).map(|()| next)?,
         };
         let renewed = Renewed { by, mr, now, rebound: false };
         self.check(&renewed)?;
@@ -171,7 +171,7 @@ impl Host {
         let window = self.windows.get(&region).ok_or("a region without a window")?;
         let next = if self.keeps_keys() { mr.rkey } else { inc_rkey(mr.rkey) };
         let bind = window.bind(mr.rkey, next, mr.len);
-        let now = say(self.device().memory().bind(&bind, by))?;
+        let now = error_text(self.device().memory().bind(&bind, by))?;
         let renewed = Renewed { by, mr, now, rebound: true };
         self.check(&renewed)?;
         Ok(renewed)

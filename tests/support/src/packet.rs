@@ -98,7 +98,7 @@ impl Packet {
             let identification = index as u16;
             let verdict = seed.verify(&mut IcrcSolver::new(), bytes, identification);
             assert_eq!(verdict, IcrcVerdict::Exact { identification });
-            let packet = PacketView::parse(bytes).expect("what the device sends parses");
+            let packet = PacketView::parse(bytes).expect("the device sends valid packets");
             let repr = packet.to_repr();
             let sent = Self {
                 opcode: packet.opcode(),

@@ -12,13 +12,13 @@ pub enum Failure {
     #[error(transparent)]
     Harness(#[from] Error),
     /// Counters moved although nothing was lost.
-    #[error("trouble on a clean link: {counters}")]
-    Trouble { counters: String },
+    #[error("faults on a link without faults: {counters}")]
+    Faults { counters: String },
     /// Packets did not arrive, or arrived with a wrong ICRC.
     #[error("{sent} packets sent, {received} received ({counts})")]
     Lost { sent: u64, received: u64, counts: String },
     /// An output lacks the expected text.
-    #[error("`{command}` said\n{output}\nbut not: {wanted}")]
+    #[error("`{command}` did not print {wanted}; output:\n{output}")]
     MissingOutput { command: String, output: String, wanted: String },
     /// A pair of programs failed.
     #[error("{0}")]

@@ -21,17 +21,17 @@ pub fn on_clean_link(
     body: impl Fn() -> Result<Vec<Counters>, Failure>,
 ) -> Result<(), Failure> {
     let ends = counters_during(testbed, body)?;
-    let trouble = ends.iter().map(|(end, counters)| (end, counters.trouble()));
-    let trouble: Vec<_> = trouble
+    let faults = ends.iter().map(|(end, counters)| (end, counters.faults()));
+    let faults: Vec<_> = faults
         .filter(|(_, counters)| !counters.is_empty())
         .map(|(end, counters)| format!("{end}: {counters}"))
         .collect();
     let all_received = check_all_received(&ends);
-    if trouble.is_empty() {
+    if faults.is_empty() {
         return all_received;
     }
     let lost = all_received.err().map(|lost| format!("; {lost}")).unwrap_or_default();
-    Err(Failure::Trouble { counters: trouble.join("; ") + &lost })
+    Err(Failure::Faults { counters: faults.join("; ") + &lost })
 }
 
 /// Returns the counters that each end has moved during a run of `body`.

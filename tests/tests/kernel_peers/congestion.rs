@@ -35,21 +35,24 @@ fn notifications(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let client = format!("ucmatose {ECT_0} {MESSAGES} -s {HOST_V4}");
     let ends = [guest.start(&client)?.finish(LIMIT)?.ok()?, server.finish(LIMIT)?.ok()?];
     let file = capture.keep();
-    let told = count(&file, &format!("dst host {} and udp[8] = 0x81", guest.v4()));
+    let notified = count(&file, &format!("dst host {} and udp[8] = 0x81", guest.v4()));
     let capable = count(&file, &format!("src host {} and ip[1] & 3 = 2", guest.v4()));
     // The capture served only for these counts.
     let _ = std::fs::remove_file(file);
-    if capable == 0 || told == 0 || ends.iter().any(|output| !output.contains("return status 0")) {
+    if capable == 0
+        || notified == 0
+        || ends.iter().any(|output| !output.contains("return status 0"))
+    {
         let ends = ends.join("\n");
         return Err(Failure::Program(format!(
-            "{told} notifications for {capable} packets\n{ends}"
+            "{notified} notifications for {capable} packets\n{ends}"
         )));
     }
     let moved = guest.counters()?.since(&before);
     // Duplicates are not checked, because urxe probes an emulated kernel that is late.
     match moved.value("completer_retry_err") + moved.value("out_of_seq_request") {
         0 => Ok(()),
-        _ => Err(Failure::Trouble { counters: moved.trouble().to_string() }),
+        _ => Err(Failure::Faults { counters: moved.faults().to_string() }),
     }
 }
 

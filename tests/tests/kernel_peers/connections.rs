@@ -26,7 +26,7 @@ pub struct Pair {
     /// The client's command, to which the server's address is appended.
     pub client: &'static str,
     /// The text that both ends print at the end; only the client, if the server does not end.
-    pub says: &'static str,
+    pub prints: &'static str,
     /// Whether urxe's side runs the subcommand of this name instead of the program over `urxe run`.
     pub is_subcommand: bool,
     /// Whether the server runs until it is killed.
@@ -34,8 +34,8 @@ pub struct Pair {
 }
 
 /// Returns a pair of the program over `urxe run`, and over the kernel.
-pub const fn pair(server: &'static str, client: &'static str, says: &'static str) -> Pair {
-    Pair { server, client, says, is_subcommand: false, is_endless: false }
+pub const fn pair(server: &'static str, client: &'static str, prints: &'static str) -> Pair {
+    Pair { server, client, prints, is_subcommand: false, is_endless: false }
 }
 
 const PAIRS: [Pair; 8] = [
@@ -169,16 +169,16 @@ pub fn run_pair(
         let finished =
             start(pair.is_subcommand, pair.client, family, client, host)?.finish(END_LIMIT)?;
         if is_early(&finished.output) {
-            last = format!("nobody listened: {}\n{}", finished.output, serving.stop());
+            last = format!("no server listened: {}\n{}", finished.output, serving.stop());
             continue;
         }
         let client = finished.ok()?;
         if pair.is_endless {
             serving.stop();
         } else {
-            must_contain(pair.server, &serving.finish(END_LIMIT)?.ok()?, pair.says)?;
+            must_contain(pair.server, &serving.finish(END_LIMIT)?.ok()?, pair.prints)?;
         }
-        return must_contain(pair.client, &client, pair.says);
+        return must_contain(pair.client, &client, pair.prints);
     }
     Err(Failure::Program(last))
 }

@@ -17,7 +17,7 @@ use crate::nodes::{Family, Node};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a killed process may take to disappear, and the kernel's messages on its behalf to
 /// arrive. The other side continues afterwards.
-const DYING: Duration = Duration::from_secs(1);
+const KILL_DURATION: Duration = Duration::from_secs(1);
 /// Longer than all repetitions of a REQ: 16 times, 4.8 s apart, and with 6.1 6.4 s apart.
 const END_LIMIT: Duration = Duration::from_secs(240);
 
@@ -55,13 +55,13 @@ struct Pair {
     stays: Job,
 }
 
-/// Runs all pairs at once, because some of them wait for minutes. All processes of the dying side
+/// Runs all pairs at once, because some of them wait for minutes. All processes of the killed side
 /// are killed at once, so that no process of urxe remains there.
-fn all(dying: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failure> {
-    let mut first = start_first(staying, dying)?;
+fn all(killed: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failure> {
+    let mut first = start_first(staying, killed)?;
     let mut pairs = Vec::new();
     for (state, port) in states().zip(18_700..) {
-        pairs.push(open(state, port, dying, staying)?);
+        pairs.push(open(state, port, killed, staying)?);
     }
     for Pair { dies, stays, .. } in &mut pairs {
         for end in [dies, stays] {
@@ -72,20 +72,20 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failur
         |of: fn(&Pair) -> &Job| pairs.iter().filter_map(move |pair| process_of(&of(pair).output()));
     drop(first.take());
     // The whole host dies: no RoCE packet enters or leaves any more.
-    let silence = match dying {
+    let silence = match killed {
         Node::Kernel(guest) if left == Remaining::NoProcess => Some(guest.impair(SILENCE)?),
         _ => None,
     };
-    signal(dying, "KILL", pids(|pair| &pair.dies))?;
-    sleep(DYING);
+    signal(killed, "KILL", pids(|pair| &pair.dies))?;
+    sleep(KILL_DURATION);
     signal(staying, "USR1", pids(|pair| &pair.stays))?;
     let mut failed = Vec::new();
     let of = pairs.len();
     for Pair { state, stays, .. } in pairs {
-        let said = stays
+        let output = stays
             .finish(END_LIMIT)
             .map_or_else(|error| error.to_string(), |finished| finished.output);
-        failed.extend(state.check(left, &said).err());
+        failed.extend(state.check(left, &output).err());
     }
     if let Some(silence) = silence {
         silence.remove()?;
@@ -96,17 +96,17 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failur
 /// Starts a process on the address of the surviving side over urxe, which takes the lowest slot,
 /// and is killed with the others. Packets without an identifier of a process, such as a REJ of a
 /// peer that never received a reply, arrive at its socket.
-fn start_first(staying: Node<'_>, dying: Node<'_>) -> Result<Option<Job>, Failure> {
+fn start_first(staying: Node<'_>, killed: Node<'_>) -> Result<Option<Job>, Failure> {
     let Node::Urxe(_) = staying else { return Ok(None) };
-    let words = format!("cm_deaths dies a-address {} 18699", dying.address(Family::V4));
+    let words = format!("cm_deaths dies a-address {} 18699", killed.address(Family::V4));
     let mut first = start(false, &words, Family::V4, staying, None)?;
     first.wait_for("here, process", START_LIMIT)?;
     Ok(Some(first))
 }
 
 /// Starts the passive end, and the active end when the passive one listens.
-fn open(state: State, port: u16, dying: Node<'_>, staying: Node<'_>) -> Result<Pair, Failure> {
-    let passive = if state.is_passive() { dying } else { staying };
+fn open(state: State, port: u16, killed: Node<'_>, staying: Node<'_>) -> Result<Pair, Failure> {
+    let passive = if state.is_passive() { killed } else { staying };
     let begin = |role: &str, node| {
         let words =
             format!("cm_deaths {role} {} {} {port}", state.name, passive.address(Family::V4));
@@ -114,11 +114,11 @@ fn open(state: State, port: u16, dying: Node<'_>, staying: Node<'_>) -> Result<P
     };
     let listens = |mut job: Job| job.wait_for("listens", START_LIMIT).map(|()| job);
     if state.is_passive() {
-        let dies = listens(begin("dies", dying)?)?;
+        let dies = listens(begin("dies", killed)?)?;
         Ok(Pair { state, dies, stays: begin("stays", staying)? })
     } else {
         let stays = listens(begin("stays", staying)?)?;
-        Ok(Pair { state, dies: begin("dies", dying)?, stays })
+        Ok(Pair { state, dies: begin("dies", killed)?, stays })
     }
 }
 

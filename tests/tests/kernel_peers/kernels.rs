@@ -96,8 +96,8 @@ fn operations(testbed: &Testbed, server: Node<'_>, client: Node<'_>) -> Result<(
 
 /// Checks the errors of the original, with which urxe's are compared.
 fn refusals(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
-    let said = guest.run("refusals")?.ok()?;
-    check_original(&said).map_err(Failure::Program)
+    let output = guest.run("refusals")?.ok()?;
+    check_original(&output).map_err(Failure::Program)
 }
 
 /// Checks a kernel's events when an interface and its addresses change, with which urxe's `events`
@@ -122,10 +122,10 @@ fn events(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let mut script =
         format!("{DEVICE}; : > /tmp/events; ibv_asyncwatch -d rxe1 >> /tmp/events & sleep 0.5; ");
     let mut due = String::new();
-    for (change, told) in CHANGES {
+    for (change, expected) in CHANGES {
         script += &format!("echo '{change}' >> /tmp/events; $ip {change}; sleep 0.5; ");
         due += &format!("{change}\n");
-        for event in told {
+        for event in expected {
             due += &format!("  event_type IBV_EVENT_{event}, port 1\n");
         }
     }

@@ -237,7 +237,7 @@ pub struct Ended {
     /// The counters of urxe's devices.
     pub counters: Vec<Counters>,
     /// The outputs of urxe's ends.
-    pub said: String,
+    pub output: String,
 }
 
 impl Running<'_> {
@@ -247,10 +247,10 @@ impl Running<'_> {
         let outcome = playing.finish(END_LIMIT)?.ok();
         // If the client failed, its server waits; dropping the job kills the server.
         let outputs = [(client, outcome?), (server, serving.finish(END_LIMIT)?.ok()?)];
-        let mut ended = Ended { counters: Vec::new(), said: String::new() };
+        let mut ended = Ended { counters: Vec::new(), output: String::new() };
         for (node, output) in outputs {
             if matches!(node, Node::Urxe(_)) {
-                ended.said.push_str(&output);
+                ended.output.push_str(&output);
             }
             ended.counters.extend(run.check(node, output)?);
         }

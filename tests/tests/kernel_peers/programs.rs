@@ -95,7 +95,7 @@ fn run_pair(
     let client = start(pair, client, port, Some(server.address(Family::V4)))?
         .finish_while(END_LIMIT, is_alive);
     let client = match client.and_then(Finished::ok) {
-        Ok(said) => said,
+        Ok(output) => output,
         // The server still waits for its client.
         Err(error) => return Err(Failure::Program(format!("{error}\nserver: {}", serving.stop()))),
     };

@@ -61,7 +61,7 @@ fn carry(server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
         }
         early = finished.output;
     }
-    Err(Failure::Program(format!("nobody listened: {early}")))
+    Err(Failure::Program(format!("no server listened: {early}")))
 }
 
 /// Runs a shell command in the folder of an end's programs. Returns the output.

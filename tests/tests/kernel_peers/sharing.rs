@@ -65,7 +65,8 @@ fn at_once(
 
 /// Returns the slot of urxe's queue pair, from the printed number.
 fn slot(ended: &Ended) -> Result<u32, Failure> {
-    let line = ended.said.lines().find_map(|line| line.trim_start().strip_prefix("local address:"));
+    let line =
+        ended.output.lines().find_map(|line| line.trim_start().strip_prefix("local address:"));
     let number = line
         .and_then(|line| line.split_once("QPN 0x")?.1.split_once(','))
         .map(|(number, _)| number);
@@ -75,5 +76,5 @@ fn slot(ended: &Ended) -> Result<u32, Failure> {
 }
 
 fn missing_output(ended: &Ended, wanted: &str) -> Failure {
-    Failure::missing_output("urxe pingpong", &ended.said, wanted)
+    Failure::missing_output("urxe pingpong", &ended.output, wanted)
 }

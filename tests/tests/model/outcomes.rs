@@ -10,7 +10,7 @@ pub const OUTCOMES: &[&str] = &[
     "a WRITE with immediate received",
     "compared and swapped",
     "no receive",
-    "a shared queue was dry",
+    "a shared queue was empty",
     "a receive that is too short",
     "a receive that cannot be used",
     "the queue pair grants no such thing",

@@ -64,13 +64,17 @@ pub struct Scenario {
     members: Vec<Member>,
 }
 
-fn say<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
+fn error_context<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error:?}"))
 }
 
 /// Fails if the implementation's value differs from the model's.
 fn expect_equal<T: Debug + PartialEq>(what: &str, actual: T, expected: T) -> Result<(), String> {
-    if actual == expected { Ok(()) } else { Err(format!("{what}: {actual:?}, not {expected:?}")) }
+    if actual == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}: {actual:?}, expected {expected:?}"))
+    }
 }
 
 fn errno(number: i32) -> Errno {
@@ -160,7 +164,7 @@ impl Scenario {
     pub fn step(&mut self, operation: &Operation) -> Result<(), String> {
         self.act(operation)?;
         let until = self.fabric.now().plus_ns(SETTLED_NS);
-        say(self.fabric.run_until(until), "the network")?;
+        error_context(self.fabric.run_until(until), "the network")?;
         self.compare()
     }
 
@@ -276,7 +280,7 @@ impl Scenario {
     fn go(&self, qp: usize, to: QpState) -> Result<(), String> {
         let (now, handle) = (self.fabric.now(), self.qps[qp]);
         let changed = self.device_of(qp).modify_qp(now, handle, &qp::state(to), QpAttrMask::STATE);
-        say(changed, to.as_str())
+        error_context(changed, to.as_str())
     }
 
     /// Brings a queue pair and its peer from any state to RTS.
@@ -314,7 +318,10 @@ impl Scenario {
     }
 
     fn qp_of(&self, qpn: Qpn) -> Result<usize, String> {
-        self.qps.iter().position(|qp| qp.qpn() == qpn).ok_or_else(|| format!("{qpn} is nobody's"))
+        self.qps
+            .iter()
+            .position(|qp| qp.qpn() == qpn)
+            .ok_or_else(|| format!("no queue pair has the number {qpn}"))
     }
 
     fn compare(&mut self) -> Result<(), String> {
@@ -353,7 +360,7 @@ impl Scenario {
                         let mut queues = self.srqs.iter().zip(&SRQS);
                         let nr =
                             queues.position(|(srq, plan)| srq.id() == id && plan.device == device);
-                        Event::Limit(nr.ok_or("a limit of nobody")?)
+                        Event::Limit(nr.ok_or("a limit event of an unknown queue")?)
                     }
                     other => return Err(format!("unexpected: {other:?}")),
                 });
@@ -366,18 +373,18 @@ impl Scenario {
     fn compare_memory(&mut self) -> Result<(), String> {
         for (device, range) in std::mem::take(&mut self.model.open) {
             let mut bytes = vec![0; range.len()];
-            say(self.hosts[device].buffer.read(range.start, &mut bytes), "reading")?;
+            error_context(self.hosts[device].buffer.read(range.start, &mut bytes), "reading")?;
             self.model.memory[device][range].copy_from_slice(&bytes);
         }
         let mut bytes = vec![0; MEMORY];
         for (device, host) in self.hosts.iter().enumerate() {
-            say(host.buffer.read(0, &mut bytes), "reading")?;
+            error_context(host.buffer.read(0, &mut bytes), "reading")?;
             let expected = &self.model.memory[device];
             if bytes != *expected {
                 let wrong: Vec<usize> =
                     (0..MEMORY).filter(|at| bytes[*at] != expected[*at]).collect();
                 return Err(format!(
-                    "device {device}: {} bytes of {:?}..={:?} are not what they should be",
+                    "device {device}: {} bytes of {:?}..={:?} differ from the model",
                     wrong.len(),
                     wrong.first(),
                     wrong.last()

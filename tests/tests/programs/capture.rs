@@ -102,8 +102,8 @@ fn a_capture_that_cannot_be_written_is_reported_and_the_device_does_not_open() {
         ("/tmp", "cannot write /tmp: Is a directory"),
     ] {
         let output = install().run(&format!("--capture {file} -- ibv_devinfo")).output().unwrap();
-        let told = text_of(&output);
-        assert_ne!(output.status.code(), Some(0), "{told}");
-        assert!(told.contains("URXE_CAPTURE: cannot write /") && told.contains(why), "{told}");
+        let text = text_of(&output);
+        assert_ne!(output.status.code(), Some(0), "{text}");
+        assert!(text.contains("URXE_CAPTURE: cannot write /") && text.contains(why), "{text}");
     }
 }

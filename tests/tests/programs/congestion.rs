@@ -52,10 +52,10 @@ fn watch(file: &Path) -> KillOnDrop {
     tcpdump.args(["-Z", "root", "-i", "lo", "--immediate-mode", "-U", "-w"]).arg(file);
     tcpdump.arg("udp port 4791 and udp[8] = 0x81").stdin(Stdio::null()).stderr(Stdio::piped());
     let mut child = KillOnDrop(tcpdump.spawn().unwrap());
-    let mut told = String::new();
+    let mut text = String::new();
     let mut lines = BufReader::new(child.stderr.as_mut().unwrap());
-    while !told.contains("listening on") {
-        assert!(lines.read_line(&mut told).unwrap() > 0, "tcpdump: {told}");
+    while !text.contains("listening on") {
+        assert!(lines.read_line(&mut text).unwrap() > 0, "tcpdump: {text}");
     }
     child
 }
@@ -88,15 +88,18 @@ fn the_receiver_reports_marked_packets_and_the_sender_slows_down() {
     let file = install().path("notifications.pcap");
     let (watch, marks) = (watch(&file), Marks::set());
     let both = write();
-    assert!(marks.count() > 0, "the sender's packets do not say that it heeds marks");
+    assert!(marks.count() > 0, "the sender's packets do not announce ECN");
     drop((watch, marks));
 
-    let [marked, told, _, _] = counters(&both.server);
+    let [marked, notified, _, _] = counters(&both.server);
     let [_, _, obeyed, ignored] = counters(&both.client);
-    assert!(marked > 0 && told > 0 && told <= marked, "{told} notifications for {marked} marks");
     assert!(
-        obeyed > 0 && obeyed <= told && ignored == 0,
-        "{obeyed} of {told} obeyed, {ignored} ignored"
+        marked > 0 && notified > 0 && notified <= marked,
+        "{notified} notifications for {marked} marks"
+    );
+    assert!(
+        obeyed > 0 && obeyed <= notified && ignored == 0,
+        "{obeyed} of {notified} obeyed, {ignored} ignored"
     );
 
     let fields = ["ip.src", "ip.dst", "infiniband.bth.opcode", "infiniband.bth.psn", "udp.payload"];
@@ -106,7 +109,7 @@ fn the_receiver_reports_marked_packets_and_the_sender_slows_down() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let notifications: Vec<&str> = text.lines().collect();
     assert!(
-        !notifications.is_empty() && notifications.len() as u64 <= told,
+        !notifications.is_empty() && notifications.len() as u64 <= notified,
         "{}",
         text_of(&output)
     );

@@ -65,7 +65,7 @@ fn run_commands(server: impl Fn() -> Command, client: impl Fn() -> Command) -> [
         );
         return [server_said, client_said];
     }
-    panic!("nobody listens\n{last}");
+    panic!("no server listens\n{last}");
 }
 
 /// Runs a client until a server that does not end listens.
@@ -80,7 +80,7 @@ pub fn client(words: &str) -> String {
         }
         thread::sleep(Duration::from_millis(start_delay));
     }
-    panic!("{words}: nobody listens");
+    panic!("{words}: no server listens");
 }
 
 /// Ends a server. Returns the output.

@@ -13,7 +13,7 @@ use crate::install::{compile, install};
 use crate::pair::exclusive;
 
 /// How long a killed process may take to disappear.
-const DYING: Duration = Duration::from_secs(1);
+const KILL_DURATION: Duration = Duration::from_secs(1);
 
 /// One side of a connection, which is killed when dropped.
 struct Side {
@@ -65,21 +65,21 @@ impl Drop for Side {
 
 /// Tests all states at once. The killed processes share one address, the surviving ones another.
 #[track_caller]
-fn all(dying: &str, staying: &str, left: Remaining) {
+fn all(killed: &str, staying: &str, left: Remaining) {
     let _exclusive = exclusive();
     compile("cm_deaths");
     let mut pairs = Vec::new();
     for (state, port) in states().zip(18_700..) {
-        let passive = if state.is_passive() { dying } else { staying };
+        let passive = if state.is_passive() { killed } else { staying };
         let [mut dies, mut stays];
         if state.is_passive() {
-            dies = Side::start("dies", state, dying, passive, port);
+            dies = Side::start("dies", state, killed, passive, port);
             dies.wait_for("listens");
             stays = Side::start("stays", state, staying, passive, port);
         } else {
             stays = Side::start("stays", state, staying, passive, port);
             stays.wait_for("listens");
-            dies = Side::start("dies", state, dying, passive, port);
+            dies = Side::start("dies", state, killed, passive, port);
         }
         pairs.push((state, dies, stays));
     }
@@ -88,19 +88,20 @@ fn all(dying: &str, staying: &str, left: Remaining) {
         stays.wait_for("here, process");
     }
     // This process only remains on the address.
-    let witness = (left == Remaining::Process).then(|| {
-        let mut witness = Side::start("dies", states().next().unwrap(), dying, staying, 18_700);
-        witness.wait_for("here, process");
-        witness
+    let second_process = (left == Remaining::Process).then(|| {
+        let mut second_process =
+            Side::start("dies", states().next().unwrap(), killed, staying, 18_700);
+        second_process.wait_for("here, process");
+        second_process
     });
     pairs.iter().for_each(|(_, dies, _)| dies.signal(Signal::KILL));
-    sleep(DYING);
+    sleep(KILL_DURATION);
     pairs.iter().for_each(|(_, _, stays)| stays.signal(Signal::USR1));
     let failed: Vec<String> = pairs
         .into_iter()
         .filter_map(|(state, _, stays)| state.check(left, &stays.rest()).err())
         .collect();
-    drop(witness);
+    drop(second_process);
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 

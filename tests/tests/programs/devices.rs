@@ -61,16 +61,16 @@ fn ibv_devinfo_agrees_with_urxe_devinfo() {
 #[test]
 fn a_mistake_in_the_list_is_reported() {
     let output = install().run("-- ibv_devices").env("URXE_DEVICES", "rxe0").output().unwrap();
-    let told = text_of(&output);
-    assert!(told.contains("URXE_DEVICES") && told.contains("column"), "{told}");
+    let text = text_of(&output);
+    assert!(text.contains("URXE_DEVICES") && text.contains("column"), "{text}");
 }
 
 #[test]
 fn a_missing_interface_is_reported_and_left_out() {
     let links = "--link rxe0=127.0.0.2 --link rxe1=nosuch0";
     let output = install().run(&format!("{links} -- ibv_devices")).output().unwrap();
-    let told = text_of(&output);
-    assert!(told.contains("no network interface nosuch0"), "{told}");
+    let text = text_of(&output);
+    assert!(text.contains("no network interface nosuch0"), "{text}");
     let listed = String::from_utf8(output.stdout).unwrap();
     assert!(listed.contains("rxe0") && !listed.contains("rxe1"), "{listed}");
 }

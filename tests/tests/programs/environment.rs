@@ -36,7 +36,7 @@ fn programs_of_a_shell_run_over_urxe() {
 
 #[test]
 fn all_options_reach_the_shell_whatever_characters_they_have() {
-    let told = ok(&mut shell(
+    let text = ok(&mut shell(
         "--link rxe0=127.79.1.2 --link rxe1=127.79.1.3 --sysfs --fault loss=1%,seed=7 --capture \"it's \\$HOME.pcapng\"",
         "echo \"devices $URXE_DEVICES\"; echo \"faults $URXE_FAULTS\"; echo \"capture $URXE_CAPTURE\"
         cat /sys/class/infiniband/rxe1/ports/1/state
@@ -50,7 +50,7 @@ fn all_options_reach_the_shell_whatever_characters_they_have() {
         &format!("capture {}/it's $HOME.pcapng", home.display()),
         "4: ACTIVE",
     ] {
-        assert!(told.lines().any(|text| text == line), "{line}\n{told}");
+        assert!(text.lines().any(|text| text == line), "{line}\n{text}");
     }
 }
 
@@ -58,15 +58,15 @@ fn all_options_reach_the_shell_whatever_characters_they_have() {
 fn earlier_loader_variables_are_kept() {
     let mut urxe = install().user(install().path("bin/urxe"));
     urxe.args(["env", "--sysfs"]).env("LD_LIBRARY_PATH", "/opt/a:/opt/b");
-    let told = ok(&mut urxe);
-    let path = told.lines().find(|line| line.starts_with("export LD_LIBRARY_PATH=")).unwrap();
-    assert!(path.ends_with(":/opt/a:/opt/b'"), "{told}");
-    assert!(told.contains("liburxe_sysfs.so'\n"), "{told}");
+    let text = ok(&mut urxe);
+    let path = text.lines().find(|line| line.starts_with("export LD_LIBRARY_PATH=")).unwrap();
+    assert!(path.ends_with(":/opt/a:/opt/b'"), "{text}");
+    assert!(text.contains("liburxe_sysfs.so'\n"), "{text}");
 }
 
 #[test]
 fn a_mistake_leaves_the_shell_as_it_is() {
     let output = shell("--link rxe0=", "echo \"path ${LD_LIBRARY_PATH-none}\"").output().unwrap();
-    let told = text_of(&output);
-    assert!(told.contains("path none") && told.contains("--link"), "{told}");
+    let text = text_of(&output);
+    assert!(text.contains("path none") && text.contains("--link"), "{text}");
 }

@@ -45,15 +45,15 @@ impl Watch {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => panic!("nothing was lines within {TIMEOUT:?}"),
             Err(RecvTimeoutError::Disconnected) => {
-                let mut told = String::new();
-                self.program.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-                panic!("it ended: {told}");
+                let mut text = String::new();
+                self.program.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+                panic!("the program ended: {text}");
             }
         }
     }
 
     #[track_caller]
-    fn says(&mut self, lines: &[String]) {
+    fn expect_lines(&mut self, lines: &[String]) {
         for line in lines {
             assert_eq!(self.line(), *line);
         }
@@ -61,7 +61,7 @@ impl Watch {
 
     /// Checks that no further event is printed, so each event is printed once.
     #[track_caller]
-    fn says_no_more(&self) {
+    fn expect_no_more(&self) {
         let more = self.lines.recv_timeout(Duration::from_millis(500));
         assert_eq!(more, Err(RecvTimeoutError::Timeout));
     }
@@ -90,12 +90,12 @@ fn ibv_asyncwatch_reports_events_of_port_and_gid_table() {
         // An interface that goes down loses its IPv6 addresses, but not its IPv4 addresses.
         ("link set here down", &down_and_gids),
     ];
-    for (change, told) in changes {
+    for (change, expected) in changes {
         veth.ip(change);
         println!("{change}");
-        watch.says(told);
+        watch.expect_lines(expected);
     }
-    watch.says_no_more();
+    watch.expect_no_more();
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn port_and_gids_are_updated_before_their_event() {
         |event: &str, port: &str, gids: &str| format!("{event}: {port}, GIDs {always}{gids}");
     let changed =
         |gids| ["GID table change", "client reregistration"].map(|event| line(event, up, gids));
-    watch.says(&[line("opened", up, "")]);
+    watch.expect_lines(&[line("opened", up, "")]);
     let port = |event, state| vec![line(event, state, "")];
     let changes = [
         ("link set there down", port("port error", polling)),
@@ -126,10 +126,10 @@ fn port_and_gids_are_updated_before_their_event() {
         ("address add 10.99.0.2/24 dev here", changed(" 2=::ffff:10.99.0.2 3=fd99::1").into()),
         ("address del fd99::1/64 dev here", changed(" 2=::ffff:10.99.0.2").into()),
     ];
-    for (change, told) in changes {
+    for (change, expected) in changes {
         veth.ip(change);
         println!("{change}");
-        watch.says(&told);
+        watch.expect_lines(&expected);
     }
-    watch.says_no_more();
+    watch.expect_no_more();
 }

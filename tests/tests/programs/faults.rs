@@ -34,10 +34,10 @@ fn a_ping_pong_arrives_whole_over_a_bad_network() {
 #[test]
 fn a_seed_is_chosen_and_logged() {
     let output = install().run("--fault delay=1us -- ibv_devices").output().unwrap();
-    let told = text_of(&output);
+    let text = text_of(&output);
     assert!(
-        output.status.success() && told.contains("packets that arrive suffer delay=1us,seed="),
-        "{told}"
+        output.status.success() && text.contains("packets that arrive suffer delay=1us,seed="),
+        "{text}"
     );
 }
 
@@ -61,10 +61,10 @@ fn mistakes_are_reported() {
         [("URXE_DIRECT", "no"), ("URXE_ECN", "1"), ("URXE_CHECKED_COPIES", "yes")]
     {
         let output = install().run("-- ibv_devinfo").env(variable, value).output().unwrap();
-        let told = text_of(&output);
+        let text = text_of(&output);
         assert!(
-            told.contains(&format!("{variable} is \"{value}\"; the allowed values are on and off")),
-            "{told}"
+            text.contains(&format!("{variable} is \"{value}\"; the allowed values are on and off")),
+            "{text}"
         );
     }
 }

@@ -58,9 +58,9 @@ fn two_copies_of_the_library_are_refused_at_loading() {
     let mut program = install().user("ib_write_bw");
     let output = program.env("LD_LIBRARY_PATH", &folder).arg("--version").output().unwrap();
     assert_eq!(output.status.code(), Some(127), "{}", text_of(&output));
-    let told = text_of(&output);
+    let text = text_of(&output);
     assert!(
-        told.contains("copies/libibverbs.so.1 and") && told.contains("are both loaded"),
-        "{told}"
+        text.contains("copies/libibverbs.so.1 and") && text.contains("are both loaded"),
+        "{text}"
     );
 }

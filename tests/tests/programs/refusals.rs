@@ -110,9 +110,9 @@ fn an_address_of_another_user_is_refused_with_a_remedy() {
     assert!(line.contains("async event FD"), "{line}");
     let output = install().run(&format!("{link} -- ibv_devinfo")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let told = text_of(&output);
+    let text = text_of(&output);
     for part in ["127.79.0.24", &format!("process {}", holder.id()), "user 65533", "127.0.0."] {
-        assert!(told.contains(part), "{part} is not in\n{told}");
+        assert!(text.contains(part), "{part} is not in\n{text}");
     }
     drop(holder);
     ok(&mut install().run(&format!("{link} -- ibv_devinfo")));

@@ -69,7 +69,7 @@ fn rcopy_copies_a_file() {
 fn wait_for_udp(port: &str) {
     let started = Instant::now();
     while !fs::read_to_string("/proc/net/udp").unwrap().contains(port) {
-        assert!(started.elapsed() < TIMEOUT, "nobody listens");
+        assert!(started.elapsed() < TIMEOUT, "no server listens");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -129,8 +129,8 @@ fn pythons_http_server_serves_clients() {
             client(&format!("{preload} /usr/bin/python3 {}", home.join("fetch.py").display()));
         assert!(text.contains(&page), "{} bytes, not {}", text.len(), page.len());
     }
-    let told = end(server);
-    assert_eq!(told.matches("\"GET /page.txt HTTP/1.1\" 200").count(), 3, "{told}");
+    let text = end(server);
+    assert_eq!(text.matches("\"GET /page.txt HTTP/1.1\" 200").count(), 3, "{text}");
 }
 
 /// netcat shuts its side down when its input ends, and continues to read.
@@ -153,7 +153,7 @@ fn netcat_copies_to_a_listening_netcat() {
         .success()
     {
         tries += 1;
-        assert!(tries < 20, "nobody listens");
+        assert!(tries < 20, "no server listens");
         thread::sleep(Duration::from_millis(200));
     }
     assert!(server.wait().unwrap().success());

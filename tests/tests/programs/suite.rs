@@ -55,7 +55,7 @@ fn the_tests_of_rdma_core_pass() {
 /// Checks that no test failed, that every expected test passed, and that every skip is explained.
 #[track_caller]
 pub fn check(output: &Output, passed_before: &str) {
-    let told = text_of(output);
+    let outputs = text_of(output);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let lines: Vec<[&str; 3]> = text
         .lines()
@@ -65,11 +65,14 @@ pub fn check(output: &Output, passed_before: &str) {
         lines.iter().filter(|line| line[0] == kind).map(|[_, name, why]| [*name, *why]).collect()
     };
 
-    assert!(output.status.success() && of("FAIL").is_empty() && of("ERROR").is_empty(), "{told}");
+    assert!(
+        output.status.success() && of("FAIL").is_empty() && of("ERROR").is_empty(),
+        "{outputs}"
+    );
     let passed: BTreeSet<&str> = of("ok").into_iter().map(|[name, _]| name).collect();
     let kept = expected(passed_before);
     let lost: Vec<&str> = kept.lines().filter(|name| !passed.contains(name)).collect();
-    assert!(lost.is_empty(), "no longer passed: {lost:#?}\n{told}");
+    assert!(lost.is_empty(), "no longer passed: {lost:#?}\n{outputs}");
     assert!(kept.lines().count() >= AT_LEAST, "{passed_before} names fewer than {AT_LEAST}");
     let explained = expected("skipped.tsv");
     let reasons: Vec<&str> =

@@ -143,7 +143,7 @@ impl SharedQueues {
             self.sent(wc).map_err(|what| format!("{what}: {wc:?}"))?;
         }
         while let Some(event) = self.server.events().try_next() {
-            self.tally.limits_told +=
+            self.tally.limit_events +=
                 u32::from(event.event_type() == AsyncEventType::SrqLimitReached);
         }
         (0..self.connections.len())
@@ -165,28 +165,28 @@ impl SharedQueues {
         if wc.status != WcStatus::Success {
             return Err("it failed".into());
         }
-        let message = connection.expected.pop_front().ok_or("nobody sent it")?;
+        let message = connection.expected.pop_front().ok_or("no end sent this message")?;
         let place = if message.is_write { connection.target() } else { buffer * PART };
         let mut bytes = pool.region.read_vec(place, message.bytes.len()).unwrap();
         if *bug == Some(InjectedBug::Byte) && tally.received == 20 {
             bytes.push(0);
         }
         tally.received += 1;
-        let told = (wc.byte_len as usize, wc.imm_data(), queue);
-        if told != (message.bytes.len(), message.imm, message.queue) || bytes != message.bytes {
+        let actual = (wc.byte_len as usize, wc.imm_data(), queue);
+        if actual != (message.bytes.len(), message.imm, message.queue) || bytes != message.bytes {
             return Err("it is not the next message of its connection".into());
         }
         if wc.invalidated_rkey() != message.invalidates {
-            return Err(format!("it should take away {:?}", message.invalidates));
+            return Err(format!("expected the invalidation of {:?}", message.invalidates));
         }
         if let Some((at, bytes)) = message.beside
             && pool.region.read_vec(at, bytes.len()).unwrap() != bytes
         {
-            return Err("what was written before it is not there".into());
+            return Err("the WRITE before this message is not in memory".into());
         }
         if message.invalidates.is_some() {
             connection.lent.state = State::Free;
-            tally.by_service[usize::from(connection.server.is_xrc())].taken_away += 1;
+            tally.by_service[usize::from(connection.server.is_xrc())].invalidated += 1;
         }
         Ok(())
     }
@@ -196,8 +196,8 @@ impl SharedQueues {
         let nr = (wc.wr_id & !LOCAL) as usize;
         let connection = self.connections.get_mut(nr).ok_or("of no connection")?;
         let (lent, is_ending) = (&mut connection.lent, connection.ending.is_some());
-        if lent.state != State::Asked {
-            return Err("nobody asked for it".into());
+        if lent.state != State::Posted {
+            return Err("this request was not posted".into());
         }
         if wc.status == WcStatus::Success && wc.opcode == lent.opcode() {
             lent.state = State::Valid;
@@ -211,9 +211,9 @@ impl SharedQueues {
         let Self { pools, connections, tally, bug, memory, .. } = self;
         let connection = connections.iter_mut().find(|c| c.client.qpn() == wc.qp_num);
         let connection = connection.ok_or("it names no queue pair")?;
-        let due = connection.due.pop_front().ok_or("nothing is due")?;
+        let due = connection.due.pop_front().ok_or("no completion was expected")?;
         if due.wr_id != wc.wr_id {
-            return Err(format!("{due:?} was next"));
+            return Err(format!("expected {due:?}"));
         }
         let done = &mut tally.by_service[usize::from(connection.server.is_xrc())];
         if matches!(due.check, Check::Refused) {
@@ -264,7 +264,7 @@ impl SharedQueues {
                 }
                 match pool.log.read_vec(record.place, record.bytes.len()).unwrap() == record.bytes {
                     true => Ok(()),
-                    false => Err("what it should have flushed is not there".into()),
+                    false => Err("the flushed bytes are not in memory".into()),
                 }
             }
         }
@@ -291,7 +291,10 @@ impl SharedQueues {
                     pool.log.write(record.place, &[!record.bytes[0]]).unwrap();
                 }
                 if pool.log.read_vec(record.place, record.bytes.len()).unwrap() != record.bytes {
-                    return Err("the mark is there, and what was flushed before it is not".into());
+                    return Err(
+                        "the atomic write is in memory, but the bytes flushed before it are not"
+                            .into(),
+                    );
                 }
             }
         }

@@ -24,7 +24,7 @@ pub enum State {
     /// Not valid.
     Free,
     /// The request that makes the key valid is posted.
-    Asked,
+    Posted,
     Valid,
     /// The SEND with invalidate is under way.
     Leaving,
@@ -65,9 +65,9 @@ impl LentPart {
         let remote = self.key.make_valid(by, region, range.clone(), LOCAL | nr as u64)?;
         let rkey = |remote: Option<RemoteRegion>| remote.map(|remote| remote.rkey);
         if rkey(remote) == rkey(self.remote) {
-            return Err(format!("the key is what it was before: {remote:?}"));
+            return Err(format!("the key did not change: {remote:?}"));
         }
-        (self.remote, self.range, self.state) = (remote, range, State::Asked);
+        (self.remote, self.range, self.state) = (remote, range, State::Posted);
         Ok(())
     }
 

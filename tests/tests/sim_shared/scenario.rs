@@ -8,7 +8,7 @@ use std::time::Duration;
 use urxe::sim::{DeviceOptions, Fabric, LinkFaults, Probability};
 use urxe::*;
 use urxe_stack::rng::Rng;
-use urxe_test_support::simulation::{Scenario, address, device, percent, say};
+use urxe_test_support::simulation::{Scenario, address, device, error_text, percent};
 use urxe_test_support::tally;
 
 use super::InjectedBug;
@@ -77,13 +77,13 @@ tally! {
         pub received: u32,
         /// Flushed receives.
         pub flushed: u32,
-        pub limits_told: u32,
+        pub limit_events: u32,
         /// Persistent logs.
         pub in_files: u32,
         /// The numbers over RC, and over XRC.
         pub by_service: [Done; 2],
         /// Messages that found an empty queue.
-        pub dry: u64,
+        pub srq_empty: u64,
         /// Duplicate requests.
         pub again: u64,
     }
@@ -101,7 +101,7 @@ tally! {
         /// Flushes for persistence.
         pub lasting: u32,
         /// Invalidated keys.
-        pub taken_away: u32,
+        pub invalidated: u32,
         /// Refused requests.
         pub refused: u32,
     }
@@ -172,7 +172,7 @@ impl Connection {
             ServerEnd::Rc(_) => self.client.post_send(&request),
             ServerEnd::Xrc(_) => self.client.post_send(&request.to_srq(pool.srq.id())),
         };
-        posted.map_err(|error| format!("{due:?} is not taken: {error}"))?;
+        posted.map_err(|error| format!("posting {due:?}: {error}"))?;
         self.due.push_back(Due { wr_id: self.posted, ..due });
         self.posted += 1;
         Ok(())
@@ -303,14 +303,14 @@ impl Scenario for SharedQueues {
             {
                 self.end_one()?;
             }
-            say(self.fabric.run_for(STEP))?;
+            error_text(self.fabric.run_for(STEP))?;
             self.check()?;
         }
         // Without faults, everything must end.
         self.fabric.set_faults(LinkFaults::default());
         for _ in 0..4000 {
             self.post_receives(true);
-            say(self.fabric.run_for(STEP * 10))?;
+            error_text(self.fabric.run_for(STEP * 10))?;
             self.check()?;
             if self.connections.iter().all(Connection::is_done) {
                 break;
@@ -322,7 +322,7 @@ impl Scenario for SharedQueues {
         self.check_memory()?;
         // Every receive without a completion must still be in its queue, and every limit must have
         // raised one event or still be armed.
-        let mut told = 0;
+        let mut expected = 0;
         for (nr, pool) in self.pools.iter().enumerate() {
             if pool.srq.len() as usize != pool.posted.len() {
                 let (left, posted) = (pool.srq.len(), pool.posted.len());
@@ -330,18 +330,18 @@ impl Scenario for SharedQueues {
                     "queue {nr} holds {left} receives, and {posted} did not complete"
                 ));
             }
-            told += pool.armed - u32::from(pool.srq.query().srq_limit != 0);
+            expected += pool.armed - u32::from(pool.srq.query().srq_limit != 0);
         }
-        if told != self.tally.limits_told {
-            return Err(format!("{} limits told, not {told}", self.tally.limits_told));
+        if expected != self.tally.limit_events {
+            return Err(format!("{} limit events, expected {expected}", self.tally.limit_events));
         }
         Ok(())
     }
 
     fn tally(&self) -> Tally {
-        let [dry, again] = [Counter::SrqEmpty, Counter::DuplicateRequest]
+        let [srq_empty, again] = [Counter::SrqEmpty, Counter::DuplicateRequest]
             .map(|counter| self.server.counter(counter));
-        Tally { dry, again, ..self.tally }
+        Tally { srq_empty, again, ..self.tally }
     }
 
     fn trace_hash(&self) -> u64 {

@@ -44,7 +44,7 @@ impl SharedQueues {
         let at = connection.target();
         let target = pool.region.remote().slice(at as u64..(at + len) as u64).unwrap();
         let imm = rng.next_u32();
-        let (request, opcode, told, is_write) = match rng.index(4) {
+        let (request, opcode, imm, is_write) = match rng.index(4) {
             0 => (SendRequest::send(data), WcOpcode::Send, None, false),
             1 => (SendRequest::send_imm(data, imm), WcOpcode::Send, Some(imm), false),
             2 => (SendRequest::write_imm(data, target, imm), WcOpcode::RdmaWrite, Some(imm), true),
@@ -64,7 +64,7 @@ impl SharedQueues {
             }
         };
         connection.post(pool, request, Due::new(opcode))?;
-        let message = Message { bytes, imm: told, queue, is_write, ..Message::default() };
+        let message = Message { bytes, imm, queue, is_write, ..Message::default() };
         connection.expected.push_back(message);
         Ok(())
     }
@@ -174,8 +174,8 @@ impl SharedQueues {
         memory.write(start, &bytes).unwrap();
         let write = SendRequest::write(memory.slice(start..start + bytes.len()).unwrap(), remote);
         connection.post(pool, write, Due::new(WcOpcode::RdmaWrite))?;
-        let said = bytes[..rng.index(bytes.len())].to_vec();
-        let data = memory.slice(start..start + said.len()).unwrap();
+        let sent = bytes[..rng.index(bytes.len())].to_vec();
+        let data = memory.slice(start..start + sent.len()).unwrap();
         let request = match *bug {
             Some(InjectedBug::KeyStays) => SendRequest::send(data),
             _ => SendRequest::send_invalidate(data, remote.rkey),
@@ -183,7 +183,7 @@ impl SharedQueues {
         connection.post(pool, request, Due::new(WcOpcode::Send))?;
         connection.lent.state = State::Leaving;
         let (beside, invalidates) = (Some((range.start, bytes)), Some(remote.rkey));
-        let message = Message { bytes: said, queue, beside, invalidates, ..Message::default() };
+        let message = Message { bytes: sent, queue, beside, invalidates, ..Message::default() };
         connection.expected.push_back(message);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use urxe::*;
-use urxe_test_support::simulation::{percent, say};
+use urxe_test_support::simulation::{error_text, percent};
 
 use super::InjectedBug;
 use super::keys::{Granted, PART, Revocation};
@@ -24,13 +24,13 @@ impl Windows {
             let is_write = self.service == Service::Uc || percent(&mut self.rng, 70);
             let offsets =
                 if is_write { place.clone() } else { half + place.start..half + place.end };
-            let there = say(remote.slice(offsets.start as u64..offsets.end as u64))?;
+            let there = error_text(remote.slice(offsets.start as u64..offsets.end as u64))?;
             let mut bytes = vec![0; place.len()];
             self.rng.fill(&mut bytes);
             let at = if is_write { place.start } else { PART + place.start };
-            let local = say(self.scratch.slice(at..at + place.len()))?;
+            let local = error_text(self.scratch.slice(at..at + place.len()))?;
             let request = if is_write {
-                say(self.scratch.write(at, &bytes))?;
+                error_text(self.scratch.write(at, &bytes))?;
                 SendRequest::write(local, there)
             } else {
                 SendRequest::read(local, there)
@@ -57,7 +57,7 @@ impl Windows {
         is_lossless: bool,
     ) -> Result<(), String> {
         if self.bug == Some(InjectedBug::Change) {
-            say(self.region.write(REGION / 2, &[!after[REGION / 2]]))?;
+            error_text(self.region.write(REGION / 2, &[!after[REGION / 2]]))?;
         }
         self.finish_requests(after)?;
         if self.is_connected() && percent(&mut self.rng, 60) {
@@ -66,10 +66,11 @@ impl Windows {
                 _ => granted,
             };
             let by_write = self.service == Service::Uc || percent(&mut self.rng, 50);
-            let (there, wr_id) = (say(granted.remote.slice(..1))?, self.requests.len() as u64);
+            let (there, wr_id) =
+                (error_text(granted.remote.slice(..1))?, self.requests.len() as u64);
             // A byte that differs from the current one.
-            say(self.scratch.write(0, &[!after[granted.part.start]]))?;
-            let local = say(self.scratch.slice(..1))?;
+            error_text(self.scratch.write(0, &[!after[granted.part.start]]))?;
+            let local = error_text(self.scratch.slice(..1))?;
             let request = if by_write {
                 SendRequest::write(local, there)
             } else {
@@ -85,7 +86,7 @@ impl Windows {
                 Service::Uc
                     if is_lossless && self.owner.counter(Counter::AccessStaleKey) == stale =>
                 {
-                    return Err("nobody refused an access by a key that is gone".into());
+                    return Err("an access by an invalidated key was not refused".into());
                 }
                 Service::Uc => {}
                 _ if matches!(state, Some(RequestState::Failed(_))) => {}
@@ -159,7 +160,7 @@ impl Windows {
                 }
             } else if is_done && !range.is_empty() {
                 let at = PART + range.start - part.start - part.len() / 2;
-                if say(self.scratch.read_vec(at, range.len()))? != before[range.clone()] {
+                if error_text(self.scratch.read_vec(at, range.len()))? != before[range.clone()] {
                     return Err(format!("request {nr}: the bytes read are wrong"));
                 }
             }
@@ -170,7 +171,7 @@ impl Windows {
                 .any(|request| request.bytes.is_some() && request.range.contains(&at))
         };
         if (0..REGION).any(|at| after[at] != before[at] && !is_written(at)) {
-            return Err("a byte changed that nobody wrote".into());
+            return Err("a byte changed that no operation wrote".into());
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use urxe::*;
-use urxe_test_support::simulation::{LentKey, percent, say};
+use urxe_test_support::simulation::{LentKey, error_text, percent};
 
 use super::InjectedBug;
 use super::scenario::{REGION, Service, Windows};
@@ -97,7 +97,7 @@ impl Windows {
         match (revocation, &mut carried_key.key) {
             (Revocation::Invalidated, _) => {
                 let request = SendRequest::invalidate(rkey).wr_id(wr_id).signaled();
-                say(self.owner_qp.post_send(&request))?;
+                error_text(self.owner_qp.post_send(&request))?;
             }
             (Revocation::ByPeer { is_fenced }, _) => {
                 self.post_recv(wr_id)?;
@@ -116,7 +116,7 @@ impl Windows {
             }
             (Revocation::Unbound, LentKey::Window(window)) => {
                 let request = SendRequest::unbind(window).wr_id(wr_id).signaled();
-                say(self.owner_qp.post_send(&request))?;
+                error_text(self.owner_qp.post_send(&request))?;
             }
             (Revocation::Unbound, LentKey::Fast(_)) => {
                 return Err("only windows are unbound".into());
@@ -167,11 +167,11 @@ impl Windows {
             Some(InjectedBug::ForeignGrants) => MwType::Type1,
             _ => MwType::Type2,
         };
-        let mut key = LentKey::Window(say(self.region.pd().alloc_window_of_type(kind))?);
+        let mut key = LentKey::Window(error_text(self.region.pd().alloc_window_of_type(kind))?);
         let granted = self.grant(&mut key, wr_id)?;
         let before = self.image()?;
-        let local = say(self.scratch.slice(..1))?;
-        let request = SendRequest::write(local, say(granted.remote.slice(..1))?);
+        let local = error_text(self.scratch.slice(..1))?;
+        let request = SendRequest::write(local, error_text(granted.remote.slice(..1))?);
         self.peer_posts(request.wr_id(0))?;
         let status = self.outcome()?;
         let is_refused = status == WcStatus::RemAccessErr || self.is_lost_refusal(status);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use urxe::sim::{DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
-use urxe_test_support::simulation::{Scenario, address, device, faults, percent, say};
+use urxe_test_support::simulation::{Scenario, address, device, error_text, faults, percent};
 use urxe_test_support::tally;
 
 use super::InjectedBug;
@@ -189,29 +189,29 @@ impl Windows {
         let peer = self.peer_qp.endpoint();
         let owner = match &self.target {
             Some(target) => {
-                say(target.qp.connect(&peer, &options))?;
+                error_text(target.qp.connect(&peer, &options))?;
                 target.qp.endpoint()
             }
             None => {
-                say(self.owner_qp.connect(&peer, &options))?;
+                error_text(self.owner_qp.connect(&peer, &options))?;
                 self.owner_qp.endpoint()
             }
         };
-        say(self.peer_qp.connect(&owner, &options))
+        error_text(self.peer_qp.connect(&owner, &options))
     }
 
     /// Reconnects a failed connection, when no packet of the old one is under way.
     fn reconnect(&mut self) -> Result<(), String> {
-        say(self.fabric.run_for(STEP * 1000))?;
+        error_text(self.fabric.run_for(STEP * 1000))?;
         self.poll()?;
         match &self.target {
             Some(target) => {
                 let reset = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
-                say(target.qp.modify(&reset, QpAttrMask::STATE))?;
+                error_text(target.qp.modify(&reset, QpAttrMask::STATE))?;
             }
-            None => say(self.owner_qp.reset())?,
+            None => error_text(self.owner_qp.reset())?,
         }
-        say(self.peer_qp.reset())?;
+        error_text(self.peer_qp.reset())?;
         self.owner_done.clear();
         self.is_invalidating = false;
         self.connect()
@@ -226,7 +226,7 @@ impl Windows {
     }
 
     pub fn peer_posts(&self, request: SendRequest<'_>) -> Result<(), String> {
-        say(match &self.target {
+        error_text(match &self.target {
             Some(target) => self.peer_qp.post_send(&request.to_srq(target.srq.id())),
             None => self.peer_qp.post_send(&request),
         })
@@ -236,7 +236,7 @@ impl Windows {
     pub fn outcome(&mut self) -> Result<WcStatus, String> {
         self.requests.clear();
         self.requests.push(Request { range: 0..0, bytes: None, state: RequestState::Open });
-        self.step_until("what the peer tried", Self::has_nothing_open)?;
+        self.step_until("the requests of the peer", Self::has_nothing_open)?;
         match self.requests.pop().map(|request| request.state) {
             Some(RequestState::Failed(status)) => Ok(status),
             _ => Ok(WcStatus::Success),
@@ -251,17 +251,17 @@ impl Windows {
 
     pub fn post_recv(&self, wr_id: u64) -> Result<(), String> {
         let request = RecvRequest::new(Gather::EMPTY).wr_id(wr_id);
-        say(match &self.target {
+        error_text(match &self.target {
             Some(target) => target.srq.post_recv(&request),
             None => self.owner_qp.post_recv(&request),
         })
     }
 
     fn poll(&mut self) -> Result<(), String> {
-        while let Some(wc) = say(self.owner_cq.poll_one())? {
+        while let Some(wc) = error_text(self.owner_cq.poll_one())? {
             self.owner_done.push(wc);
         }
-        while let Some(wc) = say(self.peer_cq.poll_one())? {
+        while let Some(wc) = error_text(self.peer_cq.poll_one())? {
             let is_refusal = self.is_lost_refusal(wc.status);
             let Some(request) = self.requests.get_mut(wc.wr_id as usize) else {
                 // The completion of the SEND with invalidate.
@@ -306,14 +306,14 @@ impl Windows {
             if is_done(self) {
                 return Ok(());
             }
-            say(self.fabric.run_for(STEP))?;
+            error_text(self.fabric.run_for(STEP))?;
         }
         Err(format!("never: {what}"))
     }
 
     /// Runs the network until no packet is under way.
     pub fn drain_network(&mut self) -> Result<(), String> {
-        say(self.fabric.run_for(STEP * SETTLED))?;
+        error_text(self.fabric.run_for(STEP * SETTLED))?;
         self.poll()
     }
 
@@ -327,7 +327,7 @@ impl Windows {
     }
 
     pub fn image(&self) -> Result<Vec<u8>, String> {
-        say(self.region.read_vec(0, REGION))
+        error_text(self.region.read_vec(0, REGION))
     }
 
     /// Runs one life cycle of a key.
@@ -353,7 +353,7 @@ impl Windows {
             self.step_until("requests by a valid key", Self::has_nothing_open)?;
             self.drain_network()?;
         } else if !by_peer {
-            say(self.fabric.run_for(STEP * self.rng.index(20) as u32))?;
+            error_text(self.fabric.run_for(STEP * self.rng.index(20) as u32))?;
             self.poll()?;
         }
         self.revoke(&mut carried_key, &granted, revocation, base + 1)?;

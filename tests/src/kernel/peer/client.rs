@@ -32,9 +32,10 @@ pub fn run_client(config: &PeerConfig, plan: &ClientConfig, host: &str) -> Resul
         "peer 1 {} mtu {mtu} rd_atomic {rd_atomic}",
         resources.endpoint()
     ))?;
-    let said = control.read_line()?;
-    let peer = said.strip_prefix("peer 1 ").and_then(|endpoint| endpoint.parse::<Endpoint>().ok());
-    let peer = peer.ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint>" })?;
+    let received = control.read_line()?;
+    let peer =
+        received.strip_prefix("peer 1 ").and_then(|endpoint| endpoint.parse::<Endpoint>().ok());
+    let peer = peer.ok_or(PeerError::Protocol { received, wanted: "peer 1 <endpoint>" })?;
     resources.connect(config, &peer, mtu, rd_atomic)?;
 
     let mut all_right = true;
@@ -63,12 +64,12 @@ fn request(
     operation: Operation,
 ) -> Result<Result<(), Mismatch>, PeerError> {
     control.write_line(format_args!("op {operation} {} {}", plan.size, plan.count))?;
-    let said = control.read_line()?;
-    if said.starts_with("refuse") {
-        return Ok(Err(Mismatch::Other(said)));
+    let received = control.read_line()?;
+    if received.starts_with("refuse") {
+        return Ok(Err(Mismatch::Other(received)));
     }
-    let region = parse_go(&said)
-        .ok_or(PeerError::Protocol { said, wanted: "go <addr> <length> <rkey>..." })?;
+    let region = parse_go(&received)
+        .ok_or(PeerError::Protocol { received, wanted: "go <addr> <length> <rkey>..." })?;
     match run(resources, plan, operation, &region)? {
         Err(wrong @ Mismatch::Status { status, .. }) => {
             control.write_line(format_args!("failed {}", status.number()))?;
@@ -153,9 +154,11 @@ fn write_by_stale_key(
     plan: &ClientConfig,
     region: &Region,
 ) -> Result<Result<(), Mismatch>, PeerError> {
-    let said = String::new();
-    let rkey =
-        *region.windows.first().ok_or(PeerError::Protocol { said, wanted: "a key a message" })?;
+    let received = String::new();
+    let rkey = *region
+        .windows
+        .first()
+        .ok_or(PeerError::Protocol { received, wanted: "a key a message" })?;
     let pieces = resources.pieces(0, plan.size)?;
     let write = SendRequest::write(&pieces[..], Remote { addr: region.addr, rkey });
     resources.post_send(plan.count, &write.wr_id(plan.count.into()))?;
@@ -220,11 +223,11 @@ fn post(
         resources.fill(offset, k, size)?;
     }
     let key = if operation.is_windowed() {
-        let said = String::new();
+        let received = String::new();
         *region
             .windows
             .get(k as usize)
-            .ok_or(PeerError::Protocol { said, wanted: "a key a message" })?
+            .ok_or(PeerError::Protocol { received, wanted: "a key a message" })?
     } else {
         region.rkey
     };

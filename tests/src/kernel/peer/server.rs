@@ -32,9 +32,9 @@ pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, config.port))?;
     println!("listening {}", config.port);
     let mut control = Control::new(listener.accept()?.0)?;
-    let said = control.read_line()?;
-    let (peer, mtu, rd_atomic) = parse_hello(&said)
-        .ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint> mtu rd_atomic" })?;
+    let received = control.read_line()?;
+    let (peer, mtu, rd_atomic) = parse_hello(&received)
+        .ok_or(PeerError::Protocol { received, wanted: "peer 1 <endpoint> mtu rd_atomic" })?;
     resources.connect(config, &peer, mtu, rd_atomic)?;
     control.write_line(format_args!("peer 1 {}", resources.endpoint()))?;
 
@@ -47,7 +47,7 @@ pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
         }
         let Some(serving) = parse_op(&line) else {
             if line.is_empty() {
-                return Err(PeerError::Protocol { said: line, wanted: "op or bye" });
+                return Err(PeerError::Protocol { received: line, wanted: "op or bye" });
             }
             control.write_line("refuse unknown operation, size or count")?;
             all_right = false;

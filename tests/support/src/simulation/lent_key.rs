@@ -7,7 +7,7 @@ use urxe::{
     WcOpcode,
 };
 
-use super::say;
+use super::error_text;
 
 /// The rights of a valid key.
 const GRANTED: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
@@ -35,16 +35,16 @@ impl LentKey {
     ) -> Result<Option<RemoteRegion>, String> {
         match self {
             Self::Window(window) => {
-                let slice = say(region.slice(part))?;
+                let slice = error_text(region.slice(part))?;
                 let request = SendRequest::bind(window, slice, GRANTED).wr_id(wr_id).signaled();
-                say(by.post_send(&request))?;
+                error_text(by.post_send(&request))?;
                 Ok(window.remote())
             }
             Self::Fast(fast) => {
                 let iova = region.iova() + part.start as u64;
-                say(fast.map(region, part, iova))?;
+                error_text(fast.map(region, part, iova))?;
                 let request = SendRequest::register(fast, GRANTED | Access::LOCAL_WRITE);
-                say(by.post_send(&request.wr_id(wr_id).signaled()))?;
+                error_text(by.post_send(&request.wr_id(wr_id).signaled()))?;
                 Ok(Some(fast.remote()))
             }
         }

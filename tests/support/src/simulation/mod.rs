@@ -53,6 +53,6 @@ pub fn percent(rng: &mut Rng, percent: u32) -> bool {
 ///
 /// # Errors
 /// The error of `result`, as a text.
-pub fn say<T, E: Display>(result: Result<T, E>) -> Result<T, String> {
+pub fn error_text<T, E: Display>(result: Result<T, E>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }

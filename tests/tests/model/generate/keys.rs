@@ -94,17 +94,17 @@ impl Generator {
             return Operation::AllocWindow { device, pd: 0, is_type_2: true };
         }
         let key = self.rng.pick(&any_of);
-        let said = if wrong { self.rng.index(8) } else { 1 + self.rng.index(7) };
+        let fields = if wrong { self.rng.index(8) } else { 1 + self.rng.index(7) };
         let mut change = Change::default();
-        if said & 1 != 0 {
+        if fields & 1 != 0 {
             let (range, page) = (self.part(), u64::from(self.rng.next_u32()) << 12);
             let start = page + range.start as u64 % (1 << 12);
             change.place = Some((range, start + if wrong { 8 } else { 0 }));
         }
-        if said & 2 != 0 {
+        if fields & 2 != 0 {
             change.pd = Some(usize::from(self.percent(25)));
         }
-        if said & 4 != 0 {
+        if fields & 4 != 0 {
             let access = self.access();
             change.access = Some(if wrong { access - Access::LOCAL_WRITE } else { access });
         }

@@ -50,7 +50,7 @@ impl Generator {
     pub(super) fn modify_srq(&mut self, model: &Model) -> Operation {
         let srq = self.rng.index(SRQS.len());
         let held = model.shared[srq].len() as u32;
-        let said = self.rng.index(4);
+        let fields = self.rng.index(4);
         let max_wr = match self.rng.index(8) {
             0 => self.rng.pick(&[0, MAX_SRQ_WR + 1, u32::MAX]),
             // About the number of queued receives.
@@ -63,7 +63,7 @@ impl Generator {
             1..4 => held.min(model.sizes[srq] as u32),
             _ => self.rng.below(5) as u32,
         };
-        let (max_wr, limit) = ((said & 1 != 0).then_some(max_wr), (said != 1).then_some(limit));
+        let (max_wr, limit) = ((fields & 1 != 0).then_some(max_wr), (fields != 1).then_some(limit));
         Operation::ModifySrq { srq, max_wr, limit }
     }
 

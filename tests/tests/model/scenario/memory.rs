@@ -3,7 +3,7 @@
 use urxe_stack::memory::{Access, Memory, Mr, MwType, PdId};
 use urxe_wire::{Lkey, Rkey};
 
-use super::{Scenario, errno, expect_equal, say};
+use super::{Scenario, errno, error_context, expect_equal};
 use crate::keys::{Change, Key, Kind};
 use crate::operation::Operation;
 
@@ -32,7 +32,7 @@ impl Scenario {
                 let start = start + ((host.buffer.addr().addr() + range.start) % PAGE) as u64;
                 let (memory, pd_id) = self.memory(device, pd);
                 let mr = memory.register_buffer(pd_id, &host.buffer, range.clone(), start, access);
-                let mr = say(mr, "registration")?;
+                let mr = error_context(mr, "registration")?;
                 let key = blank(device, pd, Kind::Region, mr.rkey.value());
                 let (base, len) = (range.start, range.len());
                 self.model.keys.0.push(Key { is_valid: true, start, base, len, access, ..key });
@@ -41,13 +41,13 @@ impl Scenario {
             Operation::AllocWindow { device, pd, is_type_2 } => {
                 let kind = if is_type_2 { MwType::Type2 } else { MwType::Type1 };
                 let (memory, pd_id) = self.memory(device, pd);
-                let key = say(memory.alloc_mw(pd_id, kind), "a window")?;
+                let key = error_context(memory.alloc_mw(pd_id, kind), "a window")?;
                 let kind = Kind::Window { is_type_2, bound_by: None };
                 self.model.keys.0.push(blank(device, pd, kind, key.value()));
             }
             Operation::AllocFast { device, pd } => {
                 let (memory, pd_id) = self.memory(device, pd);
-                let key = say(memory.alloc_fast(pd_id, 4), "a region")?;
+                let key = error_context(memory.alloc_fast(pd_id, 4), "a region")?;
                 self.model.keys.0.push(blank(device, pd, Kind::Fast { staged: None }, key.value()));
             }
             Operation::Map { key: nr, range } => {
@@ -56,13 +56,16 @@ impl Scenario {
                 let start = (host.buffer.addr().addr() + range.start) as u64;
                 let parts = [(&host.buffer, range.clone())];
                 let memory = host.device.memory();
-                say(memory.map_fast_buffers(Rkey(key.value), &parts, PAGE, start), "a mapping")?;
+                error_context(
+                    memory.map_fast_buffers(Rkey(key.value), &parts, PAGE, start),
+                    "a mapping",
+                )?;
                 key.kind = Kind::Fast { staged: Some((start, range.start, range.len())) };
             }
             Operation::DeallocWindow { key } => {
                 let Key { device, pd, value, .. } = self.model.keys.0[key];
                 let (memory, _) = self.memory(device, pd);
-                say(memory.dealloc_mw(Rkey(value)), "a window that goes")?;
+                error_context(memory.dealloc_mw(Rkey(value)), "a window that goes")?;
                 self.model.remove_key(key);
             }
             Operation::Deregister { key } => {

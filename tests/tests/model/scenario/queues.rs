@@ -5,7 +5,7 @@ use urxe_stack::cq::{Completion, WcOpcode};
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::srq::{SrqAttr, SrqAttrMask};
 
-use super::{CQ_DEPTH, Scenario, errno, expect_equal, say};
+use super::{CQ_DEPTH, Scenario, errno, error_context, expect_equal};
 use crate::operation::{Cq, QPS};
 use crate::specification::Done;
 
@@ -36,7 +36,7 @@ impl Scenario {
                 expect_equal(&format!("{name:?} holds"), cq.len(), held)?;
                 continue;
             }
-            let count = say(cq.poll(&mut out), "polling")?;
+            let count = error_context(cq.poll(&mut out), "polling")?;
             let actual =
                 out[..count].iter().map(|wc| self.done_of(wc)).collect::<Result<Vec<_>, _>>()?;
             let mut expected: Vec<Done> = self.model.done.remove(name).unwrap_or_default().into();

@@ -170,7 +170,7 @@ impl Model {
     ) -> Result<(), Refused> {
         let Some(front) = self.front(queue).cloned() else {
             self.count(if matches!(queue, Queue::Srq(_)) {
-                "a shared queue was dry"
+                "a shared queue was empty"
             } else {
                 "no receive"
             });
