@@ -93,7 +93,7 @@ fn a_ghost_ack_does_nothing() {
     assert!(lab.counter(Counter::DropGhostAck) > 0);
     lab.deliver(ack(500));
     lab.expect_sends([(1, Success)]);
-    // The same acknowledgement is now stale, too.
+    // The same acknowledgement is now a ghost ACK, too.
     lab.deliver(ack(500));
     lab.expect_sends([]);
 }
