@@ -12,7 +12,6 @@ mod rping;
 mod run;
 
 use std::io;
-use std::path::PathBuf;
 
 use clap::Subcommand;
 use urxe_stack::link::LinkError;
@@ -103,9 +102,9 @@ pub enum CmdError {
     #[error("{}", .0.reason)]
     Word(#[from] urxe_stack::link::ParseError),
     /// A capture file cannot be read.
-    #[error("{}: {error}", path.display())]
+    #[error("{file}: {error}")]
     Capture {
-        path: PathBuf,
+        file: String,
         #[source]
         error: CaptureError,
     },

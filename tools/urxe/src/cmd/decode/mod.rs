@@ -44,8 +44,8 @@ impl Args {
     /// Decodes the file up to its end, or up to the first damage.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let mut out = output::stdout();
-        let failed = |error| CmdError::Capture { path: self.file.clone(), error };
-        let result = open(&self.file).map_err(failed).and_then(|file| self.decode(file, &mut out));
+        let file = open(&self.file).map_err(|error| self.failed(error));
+        let result = file.and_then(|file| self.decode(file, &mut out));
         out.flush()?;
         let tally = result?;
         if !self.json {
@@ -56,7 +56,7 @@ impl Args {
 
     /// Decodes and prints the records. Packets before a damaged record are printed.
     fn decode(&self, file: impl Read, out: &mut dyn Write) -> Result<Tally, CmdError> {
-        let failed = |error| CmdError::Capture { path: self.file.clone(), error };
+        let failed = |error| self.failed(error);
         let mut reader = Reader::new(file).map_err(failed)?;
         let mut tally = Tally::default();
         let mut first_ns = None;
@@ -76,6 +76,12 @@ impl Args {
             }
         }
         Ok(tally)
+    }
+
+    fn failed(&self, error: CaptureError) -> CmdError {
+        let is_stdin = self.file == Path::new("-");
+        let name = if is_stdin { "standard input".into() } else { self.file.to_string_lossy() };
+        CmdError::Capture { file: name.into_owned(), error }
     }
 }
 
