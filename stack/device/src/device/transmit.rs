@@ -32,13 +32,14 @@
 //! | credit returns with | function |
 //! |---|---|
 //! | an acknowledgement, a READ response, a NAK | `Device::mark_received` (`receive.rs`) |
-//! | a timeout after which a queue pair gives up | `Device::on_timer_entry` (`timeouts.rs`) |
+//! | a timeout: a queue pair sends again or gives up | `Device::on_timer_entry` (`timeouts.rs`) |
 //! | a queue pair that fails while it sends | `Device::fill` |
 //! | a queue pair that leaves the path or fails by a verb | `Device::modify_qp` (`objects.rs`) |
 //! | a queue pair that is destroyed | `Device::remove_qp` (`objects.rs`) |
 //!
 //! Credit does return: a path with nothing in flight admits a burst of any length
-//! (`WindowCredit::has_room`). So while a queue pair is blocked, data of the path are in flight.
+//! (`WindowCredit::has_room`). So while a queue pair is blocked, requests or responses of the path
+//! are in flight.
 //!
 //! At its end, `drain` stores two flags in the path:
 //!
@@ -237,6 +238,7 @@ impl Device {
             self.append_control_packets(acks, cnps, run, &route, port);
         }
         self.send(run, &route, port);
+        // For threads that post, and for threads that receive: see the module.
         let has_window_waiters = !queues.admission(Credit::Send).is_empty();
         path.has_window_waiters.store(has_window_waiters, Ordering::Relaxed);
         path.has_blocked.store(queues.has_blocked(), Ordering::Release);

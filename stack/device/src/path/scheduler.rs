@@ -131,7 +131,8 @@ impl TurnQueues {
         &mut self.admission[credit as usize]
     }
 
-    /// Returns whether queue pairs wait for any credit.
+    /// Returns whether queue pairs wait for any credit. `Device::drain` stores the result in
+    /// `Path::has_blocked`, which `Device::mark_received` reads when credit returned.
     #[inline]
     pub fn has_blocked(&self) -> bool {
         self.admission.iter().any(|queue| !queue.is_empty())
