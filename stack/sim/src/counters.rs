@@ -1,60 +1,61 @@
-//! What became of every packet: counters, and a running hash of everything that happens in the
-//! network. Two runs of one seed have the same, or something outside the seed has had a say.
+//! Counters of packets, and a running hash of all events in the network. Two runs with the same
+//! seed have the same hash, unless something other than the seed influences the network.
 
 use urxe_types::time::Time;
 
-/// Packets by their fate; one to a multicast group counts once for each node that it goes to. After
-/// the last arrival [`accepted`](Self::accepted) = [`fates`](Self::fates).
+/// Counters of packets. A packet to a multicast group counts once for each node that receives it.
+/// When no packet is in flight, [`accepted`](Self::accepted) equals [`fates`](Self::fates).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimCounters {
-    /// Handed in by the nodes and not refused.
+    /// Packets that nodes sent and the network did not refuse.
     pub sent: u64,
-    /// Second copies that links made.
+    /// Second copies that links created.
     pub duplicated: u64,
-    /// Lost by chance.
+    /// Packets that links lost by chance.
     pub lost: u64,
-    /// Lost because the queue of a link of limited rate was full.
+    /// Packets that a link of limited rate lost because its queue was full.
     pub queue_overflow: u64,
-    /// Dropped by a pause.
+    /// Packets that a pause dropped.
     pub paused: u64,
-    /// To an address that no node has, or to a group that none joined.
+    /// Packets to an address without a node, or to a group without members.
     pub unroutable: u64,
-    /// Dropped because the receiver's buffer was full.
+    /// Packets that were dropped because the buffer of the receiver was full.
     pub buffer_overflow: u64,
-    /// Dropped because more packets were on the way than the network keeps.
+    /// Packets that were dropped because too many packets were in flight.
     pub overload: u64,
-    /// Read by the nodes.
+    /// Packets that nodes read.
     pub delivered: u64,
 
-    /// Refused to the sender because the link's MTU is smaller. Not in `sent`.
-    pub too_big: u64,
-    /// Refused to the sender because the run was empty, too long or had too many segments. Not in
+    /// Packets that were refused because they exceed the MTU of the link. They do not count in
     /// `sent`.
+    pub too_big: u64,
+    /// Runs that were refused because they were empty, too long or had too many segments. They do
+    /// not count in `sent`.
     pub bad_run: u64,
-    /// Copies that arrived with flipped bits. Also counted where they ended.
+    /// Copies with flipped bits. They also count at the end of their path.
     pub corrupted: u64,
-    /// Packets marked, as by a router whose queue grows. Also counted where their copies ended.
+    /// Packets with an ECN mark. They also count at the end of their path.
     pub marked: u64,
-    /// Copies made late on purpose. Also counted where they ended.
+    /// Copies that were delayed to reorder packets. They also count at the end of their path.
     pub reordered: u64,
-    /// Times that a copy waited for the end of a pause. Also counted where it ended.
+    /// The number of times that a copy waited for the end of a pause.
     pub held: u64,
-    /// Packets that were merged to the one before them. Also in `delivered`.
+    /// Packets that were merged with the packet before them. They also count in `delivered`.
     pub merged: u64,
-    /// Runs handed in and not refused.
+    /// Runs that nodes sent and the network did not refuse.
     pub runs: u64,
-    /// Reads: single packets or merged ones.
+    /// Reads of single or merged packets.
     pub reads: u64,
 }
 
 impl SimCounters {
-    /// Copies that came into being.
+    /// Returns the number of packets and copies that entered the network.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.sent + self.duplicated
     }
 
-    /// Copies whose way has ended.
+    /// Returns the number of packets and copies that left the network.
     #[must_use]
     pub fn fates(&self) -> u64 {
         self.lost
@@ -69,7 +70,7 @@ impl SimCounters {
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What happened.
+/// An event of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Event {
@@ -83,7 +84,7 @@ pub(super) enum Event {
     Read,
 }
 
-/// The hash up to now.
+/// The hash of all events so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trace(u64);
 

@@ -1,18 +1,18 @@
-//! Items that wait for their time.
+//! A queue of items that become due at a given time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use urxe_types::time::Time;
 
-/// Items by the time at which they are due. Those of one time keep their order.
+/// Items in the order of their due times. Items with the same time keep the order of insertion.
 #[derive(Debug)]
 pub(crate) struct DelayQueue<T> {
     heap: BinaryHeap<Delayed<T>>,
     next_serial: u64,
 }
 
-/// An item of a queue. The greatest is due first.
+/// An item of a queue. The greatest item is due first, because the heap is a max-heap.
 #[derive(Debug)]
 pub(crate) struct Delayed<T> {
     pub(crate) due: Time,
@@ -51,7 +51,7 @@ impl<T> DelayQueue<T> {
         self.heap.len()
     }
 
-    /// When the first item is due.
+    /// Returns the time at which the first item is due.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.heap.peek().map(|first| first.due)
     }
@@ -62,13 +62,13 @@ impl<T> DelayQueue<T> {
         self.heap.push(Delayed { due, serial, item });
     }
 
-    /// Takes the first item, if it is due by `now`.
+    /// Removes and returns the first item, if the item is due by `now`.
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<Delayed<T>> {
         if self.next_due()? <= now { self.heap.pop() } else { None }
     }
 
-    /// Puts an item back that was taken, with another time. It keeps its place among those of one
-    /// time.
+    /// Inserts a removed item again, with another time. The item keeps its place among items with
+    /// the same time.
     pub(crate) fn put_back(&mut self, delayed: Delayed<T>, due: Time) {
         self.heap.push(Delayed { due, ..delayed });
     }

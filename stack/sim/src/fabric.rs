@@ -1,11 +1,11 @@
-//! Devices, the network and time, tied together in one thread.
+//! The event loop, which drives hosts, the network and virtual time in one thread.
 //!
 //! ```text
 //!   loop: next of (packet arrival, read, device deadline) → receive → handle_timeouts → transmit_pending
 //! ```
 //!
-//! A host that a held pause stops neither reads nor runs its timers; what it owes it does when
-//! it resumes.
+//! A host that is stopped by a pause neither reads packets nor runs timers. When it resumes, the
+//! host handles the packets and timers that became due meanwhile.
 
 use std::net::IpAddr;
 
@@ -19,22 +19,22 @@ use urxe_types::port::Datagrams;
 use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
-/// Rounds at one instant after which the time is said to stand still.
+/// The number of steps at one time after which the time counts as stalled.
 const MAX_ROUNDS_AT_ONE_TIME: u32 = 100_000;
 
-/// What the fabric moves: packets and time in, packets and the next deadline out.
+/// A host in the fabric. Packets and the time go in; packets and the next deadline come out.
 pub trait SimHost {
-    /// Takes packets that arrived.
+    /// Handles received packets.
     fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>);
-    /// Does what is due at `now`.
+    /// Runs all timers that are due at `now`.
     fn handle_timeouts(&mut self, now: Time);
-    /// When [`handle_timeouts`](Self::handle_timeouts) is next due.
+    /// Returns the time of the next call of [`handle_timeouts`](Self::handle_timeouts).
     fn next_deadline(&self) -> Option<Time>;
-    /// Sends what can be sent at `now`.
+    /// Sends all packets that can be sent at `now`.
     fn transmit_pending(&mut self, now: Time, port: &SimPort);
 }
 
-/// A [`Device`] as a host: with what a receiving thread keeps between datagrams.
+/// A [`Device`] as a host, with the scratch state of a receiving thread.
 #[derive(Debug)]
 pub struct DeviceHost {
     device: Arc<Device>,
@@ -42,13 +42,13 @@ pub struct DeviceHost {
 }
 
 impl DeviceHost {
-    /// `device`, which others may use at the same time.
+    /// Returns a host for `device`. Other threads may use the device at the same time.
     #[must_use]
     pub fn new(device: Arc<Device>) -> Self {
         Self { device, scratch: ReceiveScratch::default() }
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
@@ -73,15 +73,15 @@ impl SimHost for DeviceHost {
     }
 }
 
-/// The time stood still: some host or link goes on for ever at one instant.
+/// The time does not advance: a host or link has an unlimited number of events at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("time stands still at {at}: {MAX_ROUNDS_AT_ONE_TIME} rounds without an end")]
+#[error("virtual time does not advance at {at}: {MAX_ROUNDS_AT_ONE_TIME} steps at one time")]
 pub struct Stalled {
-    /// The instant.
+    /// The time at which the fabric stalled.
     pub at: Time,
 }
 
-/// Hosts on a network. A node's host is found by its [`NodeId`].
+/// Hosts in a network. A [`NodeId`] identifies a host.
 #[derive(Debug)]
 pub struct Fabric<H> {
     network: SimNetwork,
@@ -96,16 +96,16 @@ struct Member<H> {
 }
 
 impl<H: SimHost> Fabric<H> {
-    /// A fabric without hosts; everything random in it follows from `seed`.
+    /// Returns a fabric without hosts. All random decisions follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { network: SimNetwork::new(seed), members: Vec::new(), rounds_at_now: 0 }
     }
 
-    /// Connects `host` with these addresses.
+    /// Adds a host with these addresses.
     ///
     /// # Errors
-    /// If there is no address, or another host has one of them.
+    /// Fails with [`AddNodeError`] if there is no address, or if another host has one of them.
     pub fn add(&mut self, host: H, addresses: &[IpAddr]) -> Result<NodeId, AddNodeError> {
         let port = self.network.add_node(addresses)?;
         let node = port.node();
@@ -113,43 +113,44 @@ impl<H: SimHost> Fabric<H> {
         Ok(node)
     }
 
-    /// The network, for its faults, pauses and counters. Only this fabric may add nodes and move
-    /// its time.
+    /// Returns the network, for its faults, pauses and counters. Only this fabric may add nodes and
+    /// advance the time.
     #[must_use]
     pub fn network(&self) -> &SimNetwork {
         &self.network
     }
 
-    /// What became of the packets up to now.
+    /// Returns the counters of packets.
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         self.network.counters()
     }
 
-    /// The present time.
+    /// Returns the virtual time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.network.now()
     }
 
-    /// The host of `node`, if `node` is of this fabric.
+    /// Returns the host of `node`, if the node belongs to this fabric.
     #[must_use]
     pub fn host(&self, node: NodeId) -> Option<&H> {
         self.members.get(node.index()).map(|member| &member.host)
     }
 
-    /// The host of `node`, to use it. What it has to send afterwards, it sends at the next step.
+    /// Returns the host of `node`, if the node belongs to this fabric. Its pending packets are sent
+    /// in the next step.
     pub fn host_mut(&mut self, node: NodeId) -> Option<&mut H> {
         self.members.get_mut(node.index()).map(|member| &mut member.host)
     }
 
-    /// All hosts, in the order of their nodes.
+    /// Returns an iterator over all hosts, in the order of their nodes.
     pub fn hosts(&self) -> impl ExactSizeIterator<Item = &H> {
         self.members.iter().map(|member| &member.host)
     }
 
-    /// When something next happens, if ever. What hosts can send at once they send with the next
-    /// step.
+    /// Returns the time of the next event. Packets that hosts can send at once do not count as
+    /// events; the next step sends them.
     #[must_use]
     pub fn next_event(&self) -> Option<Time> {
         let due = self.members.iter().filter_map(|member| {
@@ -162,11 +163,11 @@ impl<H: SimHost> Fabric<H> {
         due.chain(self.network.next_event()).min()
     }
 
-    /// Lets all hosts send, then moves to the next event if it comes no later than `limit` and
-    /// handles it. True if there was one; otherwise the time stays.
+    /// Sends the pending packets of all hosts, then runs the next event unless it comes after
+    /// `limit`. Returns whether there was such an event. Without one, the time does not change.
     ///
     /// # Errors
-    /// If the time stands still.
+    /// Fails with [`Stalled`] if the time does not advance.
     pub fn step(&mut self, limit: Time) -> Result<bool, Stalled> {
         self.transmit_pending();
         let before = self.now();
@@ -195,21 +196,21 @@ impl<H: SimHost> Fabric<H> {
         Ok(true)
     }
 
-    /// Runs up to and including `to`; the time is `to` afterwards.
+    /// Runs all events up to and including `to`. The time is then `to`.
     ///
     /// # Errors
-    /// If the time stands still.
+    /// Fails with [`Stalled`] if the time does not advance.
     pub fn run_until(&mut self, to: Time) -> Result<(), Stalled> {
         while self.step(to)? {}
         self.network.advance(to);
         Ok(())
     }
 
-    /// Runs while `go_on` says so, asked before each step, and something happens up to `limit`.
-    /// True if `go_on` ended it.
+    /// Runs while `go_on` returns true and events occur up to `limit`. Returns whether `go_on`
+    /// returned false. `go_on` is called before each step.
     ///
     /// # Errors
-    /// If the time stands still.
+    /// Fails with [`Stalled`] if the time does not advance.
     pub fn run_while(
         &mut self,
         limit: Time,

@@ -1,18 +1,20 @@
-//! The simulated network: seeded, in virtual time, deterministic.
+//! A simulated network in virtual time. A seed determines all random decisions.
 //!
-//! [`SimNetwork`] carries runs between nodes as the UDP port would: a run goes on the wire as
-//! single packets, packets that arrive together may be merged as by GRO. Each direction between two
-//! nodes has its own [`LinkFaults`]; [`Pause`]s stop nodes and links for a while. [`Fabric`] moves
-//! whole devices over it, all in one thread.
+//! [`SimNetwork`] transfers runs between nodes as the UDP port does: a run is sent as single
+//! packets, and packets that arrive together may be merged as by GRO. Each direction between two
+//! nodes has its own [`LinkFaults`]. A [`Pause`] stops a node or a link for a while. [`Fabric`]
+//! drives whole devices in one thread.
 //!
-//! [`impairment`] does to the packets of a real port what a bad network does.
+//! [`impairment`] applies the same faults to packets of a real port.
 //!
-//! Everything follows from the seed and the calls: [`SimNetwork::trace_hash`] is the same for two
-//! equal runs. Links and nodes draw from generators of their own, so that a change at one does not
-//! move the others. Every queue is bounded, and [`SimCounters`] says what became of each packet.
+//! The result follows from the seed and the calls only: [`SimNetwork::trace_hash`] is the same for
+//! two equal runs. Nodes and links have separate random number generators, so a change of one does
+//! not affect the others. All queues are bounded, and [`SimCounters`] counts the fate of each
+//! packet.
 //!
 //! ```text
-//!   transmit ─→ MTU ─→ rate, queue ─→ loss ─→ duplicate ─→ corrupt, delay, reorder ─→ pause ─→ buffer ─→ merge ─→ read
+//!   transmit ─→ MTU ─→ rate, queue ─→ loss ─→ duplicate ─→ corrupt, delay, reorder
+//!            ─→ pause ─→ buffer ─→ merge ─→ read
 //! ```
 
 #![forbid(unsafe_code)]

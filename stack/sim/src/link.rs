@@ -1,8 +1,8 @@
-//! One direction between two nodes: decides what becomes of each packet.
+//! One direction between two nodes, which decides the fate of each packet.
 //!
-//! A packet first takes its share of the rate, then may be lost; what is left, and its duplicate,
-//! gets a delay and perhaps flipped bits. Packets stay in order but for those that are reordered on
-//! purpose.
+//! A packet is first delayed by the rate of the link and may then be lost. The packet and its
+//! duplicate get a delay and possibly flipped bits. Packets stay in order, except those that are
+//! reordered on purpose.
 
 use super::counters::SimCounters;
 use super::link_faults::LinkFaults;
@@ -10,32 +10,32 @@ use urxe_types::rng::{Probability, Rng};
 use urxe_types::time::Time;
 use urxe_wire::ecn;
 
-/// Bytes on the wire beside the IP packet: preamble, Ethernet header, frame check sequence,
-/// inter-packet gap.
+/// The bytes on the wire in addition to the IP packet: preamble, Ethernet header, frame check
+/// sequence and inter-packet gap.
 const ETHERNET_OVERHEAD_BYTES: u64 = 8 + 14 + 4 + 12;
 const NS_PER_SECOND: u128 = 1_000_000_000;
 
-/// One copy of a packet that will arrive.
+/// A copy of a packet that will arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) arrival: Time,
-    /// How many bits flip on the way.
+    /// The number of bits that flip.
     pub(crate) flips: u32,
-    /// A router marked it.
+    /// Whether a router marks the packet.
     pub(crate) is_marked: bool,
 }
 
-/// A link's state between packets.
+/// The state of a link between packets.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) rng: Rng,
-    /// Own settings; `None` = the network's default.
+    /// The settings of this link, or `None` for the default of the network.
     pub(crate) faults: Option<LinkFaults>,
-    /// The arrival of the last packet in order.
+    /// The arrival time of the last packet in order.
     last_arrival: Time,
-    /// When the last packet has left the sender.
+    /// The time at which the last packet has left the sender.
     busy_until: Time,
-    /// How many of the next packets the present loss still takes.
+    /// The number of further packets that the current burst loses.
     burst_left: u32,
 }
 
@@ -44,8 +44,8 @@ impl Link {
         Self { rng, faults: None, last_arrival: Time::ZERO, busy_until: Time::ZERO, burst_left: 0 }
     }
 
-    /// The copies of an IP packet of `ip_bytes` and `traffic_class` sent at `now` that will arrive:
-    /// none, one or two.
+    /// Sends an IP packet of `ip_bytes` and `traffic_class` at `now`. Returns the copies that will
+    /// arrive: none, one or two.
     pub(crate) fn apply(
         &mut self,
         now: Time,
@@ -74,8 +74,8 @@ impl Link {
         [Some(first), second]
     }
 
-    /// When the packet has left, and whether so much waits before it that it is to be marked;
-    /// `None` when too much waits.
+    /// Returns the time at which the packet has left the sender, and whether the queue is long
+    /// enough to mark the packet. Returns `None` if the queue is full.
     fn departure(&mut self, now: Time, ip_bytes: u64, faults: &LinkFaults) -> Option<(Time, bool)> {
         let rate_bps = faults.bandwidth_bps.filter(|&rate| rate > 0);
         let Some(rate_bps) = rate_bps else {
@@ -135,8 +135,8 @@ impl Link {
     }
 }
 
-/// Flips up to `flips` bits, at least one unless that is 0. The first stays flipped whatever the
-/// others hit.
+/// Flips up to `flips` bits, and at least one unless `flips` is 0. The other flips never reverse
+/// the first one.
 pub(crate) fn flip_bits(payload: &mut [u8], flips: u32, rng: &mut Rng) {
     let bits = payload.len() * 8;
     let first = rng.index(bits);

@@ -1,14 +1,15 @@
-//! What can go wrong, and how often: the settings of links and nodes.
+//! The settings of links and nodes.
 
 use urxe_types::rng::Probability;
 use urxe_types::time::Time;
 
-/// A node of a [`SimNetwork`](crate::SimNetwork), in the order in which they were added.
+/// A node of a [`SimNetwork`](crate::SimNetwork). Nodes are numbered in the order of their
+/// creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) usize);
 
 impl NodeId {
-    /// 0 for the node that was added first, and so on.
+    /// Returns the index of the node. The first node has index 0.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0
@@ -18,41 +19,42 @@ impl NodeId {
 /// One microsecond in nanoseconds.
 const MICROSECOND_NS: u64 = 1_000;
 
-/// The behaviour of one direction between two nodes. The default is a good link: every packet once,
-/// in order, after 10 µs, IP packets up to 9,000 bytes.
+/// The behaviour of one direction between two nodes. By default each packet of up to 9,000 bytes
+/// arrives once, in order, after 10 µs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFaults {
-    /// A packet disappears.
+    /// The probability that a packet is lost.
     pub loss: Probability,
-    /// A loss takes the following packets with it: so many in all, drawn from 1 to this. 1 = losses
-    /// are independent; 0 counts as 1.
+    /// The maximum number of packets in a burst of losses. The number is drawn from 1 to this
+    /// value. With 1 losses are independent; 0 counts as 1.
     pub loss_burst_max: u32,
-    /// A packet arrives twice.
+    /// The probability that a packet arrives twice.
     pub duplicate: Probability,
-    /// A packet is overtaken by those behind it: it takes up to
-    /// [`reorder_delay_ns`](Self::reorder_delay_ns) longer.
+    /// The probability that a packet is reordered: it takes up to
+    /// [`reorder_delay_ns`](Self::reorder_delay_ns) longer, and later packets overtake it.
     pub reorder: Probability,
-    /// The most that a reordered packet is late, in nanoseconds.
+    /// The maximum additional delay of a reordered packet, in nanoseconds.
     pub reorder_delay_ns: u64,
-    /// A packet whose sender heeds marks (ECN) is marked, as by a router whose queue grows. The
-    /// others stay as they are.
+    /// The probability that an ECN-capable packet is marked, as by a congested router.
     pub mark: Probability,
-    /// Bits of a packet flip. The UDP checksum does not save it here, so the ICRC must.
+    /// The probability that bits of a packet flip. The simulation has no UDP checksum, so only the
+    /// ICRC detects this.
     pub corrupt: Probability,
-    /// The most bits that flip in a corrupted packet; 0 counts as 1.
+    /// The maximum number of flipped bits in a corrupted packet; 0 counts as 1.
     pub corrupt_bits_max: u32,
-    /// The time every packet takes, in nanoseconds.
+    /// The delay of every packet, in nanoseconds.
     pub delay_ns: u64,
-    /// What is added to the delay, from 0 to this, in nanoseconds. Packets keep their order.
+    /// The maximum random addition to the delay, in nanoseconds. Packets stay in order.
     pub jitter_ns: u64,
-    /// The largest IP packet, in bytes (headers of IP and UDP included). Larger ones are refused to
-    /// the sender, as by a socket that sets DF.
+    /// The size of the largest IP packet in bytes, with the headers of IP and UDP. The network
+    /// refuses larger packets, as a socket with DF does.
     pub mtu: usize,
-    /// The rate in bits a second, Ethernet framing included; `None` or 0 = without limit.
+    /// The rate in bits per second, with the Ethernet framing. `None` or 0 means no limit.
     pub bandwidth_bps: Option<u64>,
-    /// How many bytes may wait for a link of limited rate; packets beyond are lost.
+    /// The size in bytes of the queue of a link with limited rate. Packets that exceed the queue
+    /// are lost.
     pub queue_bytes: u64,
-    /// When more bytes than this wait, packets whose sender heeds marks (ECN) are marked.
+    /// The queue length in bytes above which ECN-capable packets are marked.
     pub mark_above_bytes: u64,
 }
 
@@ -78,7 +80,7 @@ impl Default for LinkFaults {
 }
 
 impl LinkFaults {
-    /// The same link without its faults: delay, jitter, MTU and rate stay.
+    /// Returns the link without faults. Delay, jitter, MTU and rate stay.
     #[must_use]
     pub fn healed(&self) -> Self {
         Self {
@@ -92,18 +94,19 @@ impl LinkFaults {
     }
 }
 
-/// The behaviour of one node's receiving socket.
+/// The behaviour of the receiving socket of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Receive buffer in bytes; packets beyond it are dropped. Packets are charged as Linux charges
-    /// them: a single 4 KiB packet takes 8.3 KiB. 425,984 is what Linux grants by default
-    /// (`rmem_default`, doubled).
+    /// The size of the receive buffer in bytes. Packets that exceed the buffer are dropped. Packets
+    /// are charged as in Linux: a packet of 4 KiB takes 8.3 KiB. Linux grants 425,984 bytes by
+    /// default (`rmem_default`, doubled).
     pub receive_buffer_bytes: usize,
-    /// How long after the first arrival the program reads, in nanoseconds; what arrives meanwhile
-    /// is read with it.
+    /// The time in nanoseconds from the first arrival to the read of the program, which also reads
+    /// the packets that arrive meanwhile.
     pub read_delay_ns: u64,
-    /// How often a packet is merged to the one before it where GRO would: same sender, same size or
-    /// a shorter last. [`Probability::NEVER`] = no GRO.
+    /// The probability that a packet is merged with the packet before it, if GRO can merge the two:
+    /// they have the same sender, and the same size or a shorter last packet.
+    /// [`Probability::NEVER`] means no GRO.
     pub merge: Probability,
 }
 
@@ -113,12 +116,12 @@ impl Default for NodeConfig {
     }
 }
 
-/// What a [`Pause`] stops.
+/// The node or link that a [`Pause`] stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseScope {
-    /// One node. Held: it does not run, as a stopped process; its socket goes on receiving until
-    /// the buffer is full. Dropped: it runs, but nothing reaches or leaves it, as with the cable
-    /// out.
+    /// One node. With [`PausedPackets::Hold`], the node does not run, like a stopped process. Its
+    /// socket receives until the buffer is full. With [`PausedPackets::Drop`], the node runs, but
+    /// no packet reaches or leaves it, as with an unplugged cable.
     Node(NodeId),
     /// One direction between two nodes.
     Link {
@@ -129,30 +132,30 @@ pub enum PauseScope {
     },
 }
 
-/// What becomes of packets in a [`Pause`].
+/// The fate of packets in a [`Pause`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PausedPackets {
-    /// They wait until it ends.
+    /// The packets wait until the pause ends.
     Hold,
-    /// They are lost, those on the way included.
+    /// The packets are lost, including packets in flight.
     Drop,
 }
 
-/// A stop of a node or a link from one time up to, not including, another.
+/// A period in which a node or link is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// What stops.
+    /// The stopped node or link.
     pub scope: PauseScope,
-    /// What becomes of the packets.
+    /// The fate of the packets.
     pub packets: PausedPackets,
-    /// First instant of the pause.
+    /// The start of the pause.
     pub from: Time,
-    /// First instant after it.
+    /// The end of the pause, which does not belong to the pause.
     pub until: Time,
 }
 
 impl Pause {
-    /// Whether `now` lies in the pause.
+    /// Returns whether the pause covers the time `now`.
     #[must_use]
     pub fn covers(&self, now: Time) -> bool {
         self.from <= now && now < self.until

@@ -1,4 +1,4 @@
-//! The network itself: nodes, links, packets on the way, and the virtual clock.
+//! The network: nodes, links, packets in flight and the virtual clock.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -19,20 +19,20 @@ use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::time::Time;
 use urxe_wire::ecn;
 
-/// The most packets on the way at a time.
+/// The maximum number of packets in flight.
 const MAX_IN_FLIGHT: usize = 1 << 18;
-/// The hop limit that receivers see.
+/// The hop limit of received packets.
 const HOP_LIMIT: u8 = 64;
 const UDP_HEADER_BYTES: usize = 8;
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
-/// Tells the generators of nodes from those of links.
+/// Separates the random numbers of nodes from those of links.
 const NODE_STREAM: u64 = 1 << 63;
 
-/// Why a node could not be added.
+/// The reason why a node was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddNodeError {
-    /// The node would have no address.
+    /// The node has no address.
     #[error("a node needs at least one address")]
     NoAddress,
     /// Another node has this address.
@@ -46,7 +46,7 @@ pub struct SimNetwork {
     state: Arc<Mutex<State>>,
 }
 
-/// The sending half of one node.
+/// The sending half of a node.
 #[derive(Clone)]
 pub struct SimPort {
     state: Arc<Mutex<State>>,
@@ -62,18 +62,18 @@ struct State {
     links: BTreeMap<(NodeId, NodeId), Link>,
     default_faults: LinkFaults,
     pauses: Vec<Pause>,
-    /// By arrival; those of one time in the order of sending.
+    /// Packets in flight by arrival time. Packets with the same time keep the order of sending.
     in_flight: DelayQueue<Packet>,
     counters: SimCounters,
     trace: Trace,
     tap: Option<SimTap>,
 }
 
-/// A capture of what is sent and read.
+/// A capture of sent and read packets.
 #[derive(Clone)]
 struct SimTap {
     tap: Arc<dyn PacketTap>,
-    /// Wall-clock time of [`Time::ZERO`] in nanoseconds since 1970.
+    /// The time of day of [`Time::ZERO`], in nanoseconds since 1970.
     epoch_ns: u64,
 }
 
@@ -92,7 +92,7 @@ struct Node {
 }
 
 impl SimNetwork {
-    /// An empty network at [`Time::ZERO`]. Everything random in it follows from `seed`.
+    /// Returns a network without nodes at [`Time::ZERO`]. All random decisions follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl SimNetwork {
     /// Adds a node with these addresses.
     ///
     /// # Errors
-    /// If there is none, or another node has one of them.
+    /// Fails with [`AddNodeError`] if there is no address, or if another node has one of them.
     pub fn add_node(&self, addresses: &[IpAddr]) -> Result<SimPort, AddNodeError> {
         let mut state = lock(&self.state);
         if addresses.is_empty() {
@@ -138,15 +138,16 @@ impl SimNetwork {
         Ok(SimPort { state: Arc::clone(&self.state), node })
     }
 
-    /// How the node with this address, once it is added, joins multicast groups. What is sent to a
-    /// group reaches all nodes that joined it, the sender included, each over the link to it.
+    /// Returns the group membership of the node with this address, which may be added later. A
+    /// packet to a group reaches all members, including the sender, each over the link to the
+    /// member.
     #[must_use]
     pub fn groups_at(&self, address: IpAddr) -> SimGroups {
         SimGroups { network: self.clone(), address }
     }
 
-    /// The node with this address joins a group, or leaves it. Whether there is such a node, with
-    /// an address of the group's IP version.
+    /// Lets the node with this address join or leave a group. Returns whether there is such a node
+    /// and it has an address of the group's IP version.
     fn change_group(&self, address: IpAddr, group: IpAddr, joins: bool) -> bool {
         let mut state = lock(&self.state);
         let Some(&node) = state.addresses.get(&address) else { return false };
@@ -159,31 +160,31 @@ impl SimNetwork {
         reachable
     }
 
-    /// Captures everything that is sent, before any fault, and everything that is read. Virtual
-    /// time 0 stands in the capture as `epoch_ns`, in nanoseconds since 1970.
+    /// Captures all sent packets before any fault, and all read packets. The capture shows virtual
+    /// time 0 as `epoch_ns`, in nanoseconds since 1970.
     pub fn set_tap(&self, tap: Arc<dyn PacketTap>, epoch_ns: u64) {
         lock(&self.state).tap = Some(SimTap { tap, epoch_ns });
     }
 
-    /// Sets how all links behave that have no settings of their own. Packets on the way are not
+    /// Sets the behaviour of all links without settings of their own. Packets in flight are not
     /// affected.
     pub fn set_default_faults(&self, faults: LinkFaults) {
         lock(&self.state).default_faults = faults;
     }
 
-    /// Sets how one direction behaves. Packets on the way are not affected.
+    /// Sets the behaviour of one direction. Packets in flight are not affected.
     pub fn set_faults(&self, from: NodeId, to: NodeId, faults: LinkFaults) {
         lock(&self.state).link(from, to).faults = Some(faults);
     }
 
-    /// Sets how a node receives. A node of another network is ignored.
+    /// Sets the receiving behaviour of a node. A node of another network is ignored.
     pub fn set_node_config(&self, node: NodeId, config: NodeConfig) {
         if let Some(node) = lock(&self.state).nodes.get_mut(node.0) {
             node.config = config;
         }
     }
 
-    /// Stops a node or a link for a while. Where a held and a dropping pause overlap, packets are
+    /// Stops a node or link for a while. If a holding and a dropping pause overlap, packets are
     /// dropped.
     pub fn pause(&self, pause: Pause) {
         let mut state = lock(&self.state);
@@ -192,8 +193,8 @@ impl SimNetwork {
         state.pauses.push(pause);
     }
 
-    /// Cuts every link between the nodes of `left` and those of `right`, both ways, from one time
-    /// to another.
+    /// Cuts all links between the nodes of `left` and `right`, in both directions, from `from`
+    /// until `until`.
     pub fn partition(
         &self,
         left: &[NodeId],
@@ -212,8 +213,8 @@ impl SimNetwork {
         }
     }
 
-    /// Ends every fault: loss, duplication, reordering, corruption and pauses. Delays, rates, MTUs
-    /// and buffers stay. Held packets arrive next.
+    /// Ends all faults: loss, duplication, reordering, marks, corruption and pauses. Delays, rates,
+    /// MTUs and buffers stay. Held packets arrive next.
     pub fn heal(&self) {
         let mut state = lock(&self.state);
         state.pauses.clear();
@@ -223,14 +224,14 @@ impl SimNetwork {
         }
     }
 
-    /// The network's time.
+    /// Returns the virtual time.
     #[must_use]
     pub fn now(&self) -> Time {
         lock(&self.state).now
     }
 
-    /// When the next packet arrives or can be read, if there is any. May lie in the past: what can
-    /// be read now.
+    /// Returns the time at which the next packet arrives or can be read. The time may be in the
+    /// past for packets that can be read already.
     #[must_use]
     pub fn next_event(&self) -> Option<Time> {
         let state = lock(&self.state);
@@ -238,8 +239,8 @@ impl SimNetwork {
         reads.chain(state.in_flight.next_due()).min()
     }
 
-    /// Moves the time to `to` and lets arrive what arrives up to then, `to` included. A time in the
-    /// past changes nothing.
+    /// Advances the time to `to` and lets packets arrive up to and including this time. A time in
+    /// the past has no effect.
     pub fn advance(&self, to: Time) {
         let mut state = lock(&self.state);
         while let Some(flight) = state.in_flight.pop_due(to) {
@@ -249,7 +250,7 @@ impl SimNetwork {
         state.now = state.now.max(to);
     }
 
-    /// Reads at every node what can be read now, node by node, and hands it to `receive`, which may
+    /// Reads all packets that can be read, node by node, and passes them to `receive`, which may
     /// transmit.
     pub fn deliver(&self, mut receive: impl FnMut(NodeId, &Datagrams<'_>)) {
         let ready: Vec<_> = {
@@ -283,7 +284,7 @@ impl SimNetwork {
         }
     }
 
-    /// Until when a held pause stops `node`, if one does now: it neither runs nor reads before.
+    /// Returns the end of the holding pause that stops `node` now, if there is one.
     #[must_use]
     pub fn stopped_until(&self, node: NodeId) -> Option<Time> {
         let state = lock(&self.state);
@@ -291,20 +292,20 @@ impl SimNetwork {
         (resumes > state.now).then_some(resumes)
     }
 
-    /// Whether no packet is on the way or waits to be read.
+    /// Returns whether no packet is in flight or waits to be read.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let state = lock(&self.state);
         state.in_flight.len() == 0 && state.nodes.iter().all(|node| node.buffer.is_empty())
     }
 
-    /// What became of the packets up to now.
+    /// Returns the counters of packets.
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         lock(&self.state).counters
     }
 
-    /// A hash of every event up to now, times and bytes included.
+    /// Returns a hash of all events so far, including times and bytes.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         lock(&self.state).trace.hash()
@@ -330,7 +331,7 @@ impl fmt::Debug for SimPort {
 }
 
 impl SimPort {
-    /// The node that sends here.
+    /// Returns the node that sends through this port.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
@@ -338,8 +339,9 @@ impl SimPort {
 }
 
 impl Transmit for SimPort {
-    /// Refuses ([`SendOutcome::Dropped`]) what a UDP socket would: an empty or overlong run, too
-    /// many packets, a foreign source address, packets larger than the link's MTU.
+    /// Refuses ([`SendOutcome::Dropped`]) the same runs as a UDP socket: empty or overlong runs,
+    /// too many packets, a source address of another node, and packets that exceed the MTU of the
+    /// link.
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
         lock(&self.state).transmit(self.node, run)
     }
@@ -379,7 +381,7 @@ impl State {
         }
         let outcomes: Vec<_> =
             receivers.into_iter().map(|receiver| self.transmit_to(sender, receiver, run)).collect();
-        // A link that does not take it is no matter of the others.
+        // A member whose link refuses the run does not affect the others.
         outcomes
             .into_iter()
             .max_by_key(|outcome| *outcome == SendOutcome::Sent)
@@ -427,7 +429,7 @@ impl State {
             self.counters = counters;
             for copy in copies.into_iter().flatten() {
                 let mut payload = payload.to_vec();
-                // Empty packets do not exist: a run of no bytes is refused.
+                // The payload is not empty, because empty runs are refused.
                 flip_bits(&mut payload, copy.flips, &mut self.link(sender, receiver).rng);
                 self.schedule(
                     copy.arrival,
@@ -455,7 +457,7 @@ impl State {
         self.in_flight.push(arrival, packet);
     }
 
-    /// A packet has come to the end of its link at `self.now`.
+    /// Handles a packet that reaches the end of its link at `self.now`.
     fn arrive(&mut self, flight: Delayed<Packet>) {
         let Packet { sender, receiver, .. } = flight.item;
         if self.drops(sender, receiver) {
@@ -479,8 +481,8 @@ impl State {
         self.trace.record(self.now, event, sender.0, receiver.0, &[]);
     }
 
-    /// Takes `packets` packets, or as many more as are merged to the last, from the buffer of
-    /// `node`.
+    /// Reads `packets` packets from the buffer of `node`, and more if they are merged with the last
+    /// one.
     fn read(&mut self, node: NodeId, packets: usize) -> VecDeque<Read> {
         let mut reads = VecDeque::new();
         let Some(Node { buffer, config, rng, .. }) = self.nodes.get_mut(node.0) else {
@@ -499,20 +501,20 @@ impl State {
         reads
     }
 
-    /// When `node` next reads, if anything waits there.
+    /// Returns the time of the next read of `node`, if packets are in its buffer.
     fn read_at(&self, node: NodeId) -> Option<Time> {
         let state = self.nodes.get(node.0)?;
         let wanted = state.buffer.wants_read_at(&state.config)?;
         Some(self.runs_from(node, wanted))
     }
 
-    /// The first instant from `at` on at which no pause stops `node`.
+    /// Returns the first time from `at` on at which no pause stops `node`.
     fn runs_from(&self, node: NodeId, at: Time) -> Time {
         let stops = |pause: &&Pause| {
             pause.scope == PauseScope::Node(node) && pause.packets == PausedPackets::Hold
         };
         let mut at = at;
-        // Each round leaves at least one pause behind.
+        // Each iteration skips at least one pause.
         for _ in 0..=self.pauses.len() {
             match self.pauses.iter().filter(stops).find(|pause| pause.covers(at)) {
                 Some(pause) => at = pause.until,
@@ -533,7 +535,7 @@ impl State {
         })
     }
 
-    /// Until when a pause holds packets of this link back, if one does now.
+    /// Returns the end of the pause that holds packets of this link now, if there is one.
     fn held_until(&self, from: NodeId, to: NodeId) -> Option<Time> {
         let holds = |pause: &&Pause| {
             pause.packets == PausedPackets::Hold
@@ -544,7 +546,7 @@ impl State {
     }
 }
 
-/// Which nodes have joined which groups.
+/// The members of multicast groups.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
     of: BTreeMap<IpAddr, BTreeSet<NodeId>>,
@@ -562,13 +564,13 @@ impl Membership {
         }
     }
 
-    /// The nodes that get what is sent to `group`, in order.
+    /// Returns the members of `group`, in order.
     fn of(&self, group: IpAddr) -> Vec<NodeId> {
         self.of.get(&group).into_iter().flatten().copied().collect()
     }
 }
 
-/// How one node joins groups; made by [`SimNetwork::groups_at`].
+/// The group membership of a node, made by [`SimNetwork::groups_at`].
 #[derive(Clone, Debug)]
 pub struct SimGroups {
     network: SimNetwork,

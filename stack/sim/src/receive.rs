@@ -1,5 +1,4 @@
-//! A node's receiving socket: a bounded buffer, read some time after the first arrival, and
-//! GRO-like merging.
+//! The receiving socket of a node: a bounded buffer, a delayed read, and merging as by GRO.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -9,16 +8,16 @@ use urxe_types::port::MAX_RUN_SEGMENTS;
 use urxe_types::rng::Rng;
 use urxe_types::time::Time;
 
-/// The most bytes of a run or a merged read: the largest UDP payload over IPv4.
+/// The maximum number of bytes of a run or a merged read: the largest UDP payload over IPv4.
 pub const MAX_RUN_BYTES: usize = 65_507;
-/// Bytes that Linux charges to a packet beside its data: `struct skb_shared_info`, and `struct
-/// sk_buff` itself.
+/// The bytes that Linux charges for a packet in addition to its data: `struct skb_shared_info` and
+/// `struct sk_buff`.
 const SHARED_INFO_BYTES: usize = 320;
 const SK_BUFF_BYTES: usize = 256;
-/// Room before the packet for its headers.
+/// The room for headers in front of the packet.
 const HEADROOM_BYTES: usize = 64;
 
-/// A packet that has come to its receiver.
+/// A packet that arrived at its receiver.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) sender: NodeId,
@@ -27,18 +26,18 @@ pub(super) struct Packet {
     pub(super) from_port: u16,
     pub(super) to: IpAddr,
     pub(super) traffic_class: u8,
-    /// The IPv4 identification: the packet's index in its run.
+    /// The IPv4 identification, which is the index of the packet in its run.
     pub(super) identification: u16,
     pub(super) payload: Vec<u8>,
 }
 
-/// What a socket's buffer is charged for a payload of `len` bytes: the memory that holds it, a
-/// power of two.
+/// Returns the number of bytes that the buffer is charged for a payload of `len` bytes. Linux
+/// allocates a power of two.
 pub(super) fn charge_bytes(len: usize) -> usize {
     (len + HEADROOM_BYTES + SHARED_INFO_BYTES).next_power_of_two().max(512) + SK_BUFF_BYTES
 }
 
-/// What one read gives: [`Datagrams`] that owns its bytes.
+/// The result of one read: [`Datagrams`] with their own bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Read {
     pub(super) from: IpAddr,
@@ -50,12 +49,12 @@ pub(super) struct Read {
     pub(super) bytes: Vec<u8>,
 }
 
-/// The packets that have arrived and are not read yet.
+/// The packets that arrived and are not read yet.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveBuffer {
     packets: VecDeque<Packet>,
     charged_bytes: usize,
-    /// When the first of them came.
+    /// The arrival time of the first packet.
     oldest: Time,
 }
 
@@ -68,12 +67,12 @@ impl ReceiveBuffer {
         self.packets.len()
     }
 
-    /// When the program would read, if nothing stopped it.
+    /// Returns the time at which the program reads, unless a pause stops the node.
     pub(super) fn wants_read_at(&self, config: &NodeConfig) -> Option<Time> {
         (!self.is_empty()).then(|| self.oldest.plus_ns(config.read_delay_ns))
     }
 
-    /// Takes a packet in; gives it back if it finds no room.
+    /// Adds a packet. Returns the packet if the buffer is full.
     pub(super) fn push(
         &mut self,
         packet: Packet,
@@ -98,9 +97,9 @@ impl ReceiveBuffer {
         Some(packet)
     }
 
-    /// Reads the next packet, and with it those behind that GRO would have merged to it: of the
-    /// same addresses, ports and traffic class, of the size of the first; a shorter one may be the
-    /// last.
+    /// Reads the next packet and the following packets that GRO merges with it. They have the same
+    /// addresses, ports and traffic class and the size of the first packet. A shorter packet may be
+    /// the last.
     pub(super) fn read(&mut self, config: &NodeConfig, rng: &mut Rng) -> Option<Read> {
         let first = self.pop()?;
         let segment_size = first.payload.len();

@@ -1,5 +1,4 @@
-//! The network judged on its own: what it promises with and without faults. [`fabric`] judges the
-//! loop.
+//! Tests of the network with and without faults. The module [`fabric`] tests the event loop.
 
 mod fabric;
 mod link_faults;
@@ -22,7 +21,7 @@ fn address(host: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, host))
 }
 
-/// Some nodes, 10.0.0.0 and up, and everything they have read.
+/// Nodes with the addresses 10.0.0.0 and up, and all packets that they read.
 struct Net {
     network: SimNetwork,
     ports: Vec<SimPort>,
@@ -65,7 +64,7 @@ impl Net {
         self.ports[from].transmit(&run(address(from as u8), address(to), bytes, segment_size))
     }
 
-    /// Sends `count` packets that carry their number, one by one.
+    /// Sends `count` numbered packets, one by one.
     fn send_numbered(&self, from: usize, to: u8, count: u32) {
         for number in 0..count {
             assert_eq!(self.send(from, to, &numbered(number), 64), SendOutcome::Sent);
@@ -101,7 +100,7 @@ impl Net {
         assert_eq!(counters.accepted(), counters.fates(), "{counters:?}");
     }
 
-    /// The numbers of the packets that were read at `node`, in the order of reading.
+    /// Returns the numbers of the packets that `node` read, in the order of reading.
     fn numbers(&self, node: usize) -> Vec<u32> {
         let at_node = self.reads.iter().filter(|read| read.node == node);
         at_node.flat_map(Arrival::packets).map(|packet| number_of(&packet)).collect()
@@ -112,7 +111,7 @@ fn run(from: IpAddr, to: IpAddr, bytes: &[u8], segment_size: usize) -> Run<'_> {
     Run { from, from_port: 4791, to, bytes, segment_size, traffic_class: 0, hop_limit: 0 }
 }
 
-/// A packet of 64 bytes that carries its number.
+/// Returns a packet of 64 bytes with this number.
 fn numbered(number: u32) -> [u8; 64] {
     let mut bytes = [0xa5; 64];
     bytes[..4].copy_from_slice(&number.to_le_bytes());
@@ -185,7 +184,7 @@ fn runs_that_a_socket_would_refuse_are_refused() {
     assert_eq!(net.network.counters().unroutable, 64);
 }
 
-/// Counts the packets that it observes.
+/// Counts the packets that it sees.
 #[derive(Debug, Default)]
 struct CountingTap {
     sent: AtomicU64,
@@ -216,7 +215,7 @@ fn a_capture_shows_what_is_sent_and_what_is_read() {
     assert_eq!(tap.received.load(Ordering::Relaxed), net.network.counters().delivered);
 }
 
-/// Everything at once between four nodes; what was read, and the hash.
+/// Runs four nodes with all faults at once. Returns the reads, the trace hash and the counters.
 fn storm(seed: u64, nudge: Option<usize>) -> (Vec<Arrival>, u64, SimCounters) {
     let mut net = Net::new(seed, 4);
     net.network.set_default_faults(LinkFaults {
@@ -283,8 +282,8 @@ fn a_storm_meets_every_fate_and_loses_count_of_none() {
     }
 }
 
-/// Recorded once: if it changes, old seeds no longer replay. Say so in the changelog when that is
-/// meant.
+/// A recorded hash. If it changes, seeds of earlier versions do not replay any more, which the
+/// changelog must mention.
 #[test]
 fn seeds_replay_across_versions() {
     assert_eq!(storm(7, None).1, 9_014_012_869_280_734_039);

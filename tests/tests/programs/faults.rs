@@ -46,7 +46,7 @@ fn mistakes_are_reported() {
     let output = install().run("--fault los=1% -- ibv_devices").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        text_of(&output).contains("there is no fault \"los\"; there are loss,"),
+        text_of(&output).contains("unknown fault \"los\"; the faults are loss,"),
         "{}",
         text_of(&output)
     );

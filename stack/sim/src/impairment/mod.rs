@@ -1,17 +1,16 @@
-//! A bad network in front of a port: what arrived goes over a link of the simulated network before
-//! the device sees it.
+//! An impairment of received packets: a link of the simulation in front of a real port.
 //!
-//! Whoever wants to know how a program fares on a bad network, over real sockets and without a
-//! network of its own, opens a device with a [`FaultSpec`]. What the link does, in which order and
-//! with which probabilities, is that of the simulation ([`urxe_sim`](crate)), but in real time:
-//! packets that it delays wait here.
+//! A program that shall be tested on a bad network over real sockets opens a device with a
+//! [`FaultSpec`]. The link behaves as in the simulation ([`urxe_sim`](crate)), with the same order
+//! of faults and the same probabilities, but in real time. Delayed packets wait in this module.
 //!
 //! ```text
-//!   socket ─→ rate, loss ─→ mark, duplicate ─→ corrupt, delay, reorder ─┬─ on time ──→ device
-//!                                                                      └─ held ─ due ─→ device
+//!   socket ─→ rate, loss ─→ mark, duplicate ─→ corrupt, delay, reorder ─┬─ on time ───────→ device
+//!                                                                      └─ delayed ─ due ─→ device
 //! ```
-//! The decisions follow from the seed and the number of the packet since the device was opened;
-//! which packet that is, the network and the scheduler decide.
+//!
+//! The decisions follow from the seed and the number of packets since the device was opened. The
+//! network and the scheduler determine the order of the packets.
 
 mod spec;
 
@@ -31,28 +30,28 @@ use urxe_types::rng::Rng;
 use urxe_types::time::Time;
 use urxe_wire::ecn;
 
-/// The stream of the seed that faults are drawn from.
+/// The stream of random numbers of impairments.
 const STREAM: u64 = 0x6c6f_7373;
-/// Headers of IPv4 and UDP, for the rate.
+/// The headers of IPv4 and UDP in bytes, for the rate.
 const HEADERS_BYTES: usize = 28;
-/// The most bytes that are held; what comes beyond is lost. Far more than any receive window, so
-/// only a delay of seconds reaches it.
+/// The maximum number of delayed bytes. Further delayed packets are lost. The limit is larger than
+/// any receive window, so only a delay of seconds reaches it.
 const MAX_DELAYED_BYTES: usize = 64 << 20;
 
-/// The link in front of a device's sockets, and the packets that are on it.
+/// The link in front of the sockets of a device, and its delayed packets.
 #[derive(Debug)]
 pub struct Impairment {
     link: Link,
     faults: LinkFaults,
     counters: SimCounters,
-    /// Packets that are late, with the address of the socket that they came to.
+    /// Delayed packets, with the address of the socket that received them.
     delayed: DelayQueue<(IpAddr, StoredPacket)>,
     delayed_bytes: usize,
 }
 
 impl Impairment {
-    /// A link that behaves as `faults` say; `stream` tells devices of one seed apart.
-    /// Returns a link with `faults`, which follow from `seed` and `stream`.
+    /// Returns a link with these faults. `seed` and `stream` determine the decisions; devices with
+    /// the same seed have different streams.
     #[must_use]
     pub fn new(faults: LinkFaults, seed: u64, stream: u64) -> Self {
         Self {
@@ -64,14 +63,14 @@ impl Impairment {
         }
     }
 
-    /// When the first packet that is held is due.
+    /// Returns the time at which the first delayed packet is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
         self.delayed.next_due()
     }
 
-    /// Hands on what has become due by `now`: each packet with the address of the socket that it
-    /// came to.
+    /// Delivers all packets that are due by `now`, each with the address of the socket that
+    /// received it.
     pub fn release(&mut self, now: Time, mut deliver: impl FnMut(IpAddr, &Datagrams<'_>)) {
         while let Some(Delayed { item: (at, packet), .. }) = self.delayed.pop_due(now) {
             self.delayed_bytes -= packet.bytes.len();
@@ -79,8 +78,8 @@ impl Impairment {
         }
     }
 
-    /// Takes what arrived at `now` on the socket of address `at`. Hands on what is on time, in as
-    /// few and as long pieces as are left, and keeps what is late.
+    /// Applies the faults to packets that arrived at `now` on the socket of address `at`. Delivers
+    /// the packets that are on time, in as few pieces as possible, and stores the delayed packets.
     pub fn apply<'a>(
         &mut self,
         now: Time,
@@ -133,7 +132,7 @@ impl Impairment {
         self.delayed.push(due, (at, StoredPacket::new(datagrams, bytes)));
     }
 
-    /// Adds to a device's counters what was done since the last time.
+    /// Adds the counts since the last call to the counters of a device.
     pub fn count(&mut self, counters: &Counters) {
         let done = std::mem::take(&mut self.counters);
         for (counter, count) in [

@@ -2,15 +2,23 @@
 //!
 //! ```text
 //! faults = fault *("," fault)
-//! fault  = "loss" / "mark" / "duplicate" / "reorder" / "corrupt" "=" share     of all packets; mark: of those that heed ECN
-//!        / "delay" / "jitter" / "late" "=" time                      late: the most that a reordered packet is
-//!        / "burst" "=" number                                        the most packets that one loss takes
-//!        / "rate" "=" number ("k" / "M" / "G")                       bits a second
+//! fault  = ("loss" / "mark" / "duplicate" / "reorder" / "corrupt") "=" share
+//!        / ("delay" / "jitter" / "late") "=" time
+//!        / "burst" "=" number
+//!        / "rate" "=" number ("k" / "M" / "G")
 //!        / "seed" "=" number
 //! share  = number ["." 1*4digit] "%"
 //! time   = number ("ns" / "us" / "ms" / "s")
 //! ```
-//! Invariant: what [`FaultSpec`] displays parses to the same value.
+//!
+//! | fault | meaning |
+//! |---|---|
+//! | `mark` | the share of ECN-capable packets that are marked |
+//! | `late` | the maximum additional delay of a reordered packet |
+//! | `burst` | the maximum number of packets that one loss takes |
+//! | `rate` | bits per second |
+//!
+//! The `Display` form of a [`FaultSpec`] parses to the same value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,17 +26,17 @@ use std::str::FromStr;
 use crate::LinkFaults;
 use urxe_types::rng::Probability;
 
-/// The longest time that may be asked for: longer than any timeout of a queue pair.
+/// The maximum time, which is longer than any timeout of a queue pair.
 const TIME_MAX_NS: u64 = 60_000_000_000;
-/// Units of time with their nanoseconds, the longest first.
+/// The units of time with their nanoseconds, the longest first.
 const TIME_UNITS: [(&str, u64); 4] =
     [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
-/// Units of the rate with their bits a second, the largest first.
+/// The units of the rate with their bits per second, the largest first.
 const RATE_UNITS: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)];
-/// Parts of a million in a percent.
+/// Parts per million in one percent.
 const PPM_PER_PERCENT: u32 = 10_000;
 
-/// A field of a link's faults.
+/// Selects a field of the faults of a link.
 type FieldOf<T> = fn(&mut LinkFaults) -> &mut T;
 /// The faults that are a share of the packets.
 const SHARES: [(&str, FieldOf<Probability>); 5] = [
@@ -45,24 +53,25 @@ const TIMES: [(&str, FieldOf<u64>); 3] = [
     ("jitter", |link| &mut link.jitter_ns),
 ];
 
-/// What a device does to the packets that arrive.
+/// The faults that a device applies to received packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultSpec {
-    /// The link's behaviour. Its MTU is without meaning here: what was too big did not arrive.
+    /// The behaviour of the link. Its MTU has no effect, because packets that exceed it did not
+    /// arrive.
     pub link: LinkFaults,
-    /// Where the decisions come from; of the operating system if `None`.
+    /// The seed of the decisions. `None` takes a random number of the operating system.
     pub seed: Option<u64>,
 }
 
 impl Default for FaultSpec {
-    /// Nothing happens to any packet.
+    /// Returns a specification without faults.
     fn default() -> Self {
         Self { link: LinkFaults { delay_ns: 0, ..LinkFaults::default() }, seed: None }
     }
 }
 
 impl FaultSpec {
-    /// Whether anything can happen to a packet.
+    /// Returns whether the specification has no faults.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         let LinkFaults {
@@ -82,21 +91,21 @@ impl FaultSpec {
 }
 
 urxe_types::errors! {
-    /// What is wrong with a text of faults.
+    /// The reason why a text is not a fault specification.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum FaultError {
-        /// Not `NAME=VALUE`.
-        #[error("{given:?} is no fault; write NAME=VALUE, several separated by commas: \
+        /// The part is not of the form `NAME=VALUE`.
+        #[error("{given:?} is not a fault; expected NAME=VALUE, separated by commas: \
                  loss=1%,delay=50us,seed=7")]
         Form { given: String } = EINVAL,
-        #[error("there is no fault {given:?}; there are loss, burst, mark, duplicate, reorder, \
+        #[error("unknown fault {given:?}; the faults are loss, burst, mark, duplicate, reorder, \
                  late, corrupt, delay, jitter, rate and seed")]
         Name { given: String } = EINVAL,
         #[error("{name} is given twice")]
         Twice { name: &'static str } = EINVAL,
         #[error("{name}={given}: expected {expected}")]
         Value { name: &'static str, given: String, expected: &'static str } = EINVAL,
-        #[error("{name} says how a {needs} is; give {needs}=1%, too")]
+        #[error("{name} requires {needs}: add {needs}=1%, for example")]
         Needs { name: &'static str, needs: &'static str } = EINVAL,
     }
 }
@@ -132,7 +141,7 @@ impl FromStr for FaultSpec {
 }
 
 impl FaultSpec {
-    /// Sets one fault; its name.
+    /// Sets one fault and returns its name.
     fn set(&mut self, name: &str, value: &str) -> Result<&'static str, FaultError> {
         let link = &mut self.link;
         let wrong =
@@ -169,7 +178,7 @@ fn digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `0.05%`.
+/// Parses a percentage such as `0.05%`.
 fn share(text: &str) -> Option<Probability> {
     let number = text.strip_suffix('%')?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -186,14 +195,14 @@ fn time_ns(text: &str) -> Option<u64> {
     with_unit(text, &TIME_UNITS).filter(|ns| *ns <= TIME_MAX_NS)
 }
 
-/// A whole number with one of these units, in the smallest.
+/// Parses a whole number with a unit. Returns the value in the smallest unit.
 fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// A number with the largest unit that leaves it whole.
+/// Formats a number with the largest unit that leaves the number whole.
 fn in_units(value: u64, units: &[(&str, u64)]) -> String {
     let fits = units.iter().find(|(_, factor)| value > 0 && value.is_multiple_of(*factor));
     match fits.or(units.last()) {

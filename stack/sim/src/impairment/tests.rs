@@ -12,7 +12,7 @@ fn datagrams(bytes: &[u8]) -> Datagrams<'_> {
     Datagrams { from, from_port: 1, to, bytes, segment_size: SIZE, traffic_class: 0, hop_limit: 64 }
 }
 
-/// Ten packets, each of its number, the last shorter.
+/// Returns ten packets that are filled with their number. The last one is shorter.
 fn packets() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..10).flat_map(|nr| [nr; SIZE]).collect();
     bytes.truncate(9 * SIZE + 30);
@@ -23,7 +23,7 @@ fn impairment(faults: &str, seed: u64) -> Impairment {
     Impairment::new(faults.parse::<FaultSpec>().unwrap().link, seed, 0)
 }
 
-/// The packets that come out at once, one by one.
+/// Returns the packets that are delivered at once, one by one.
 fn apply(link: &mut Impairment, now: Time, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     link.apply(now, HERE, &datagrams(bytes), |rest| {
@@ -148,10 +148,10 @@ fn every_fault_is_read_and_shown_as_it_was_given() {
 #[test]
 fn mistakes_are_named() {
     for (text, told) in [
-        ("", "\"\" is no fault; write NAME=VALUE"),
-        ("loss", "\"loss\" is no fault"),
-        ("loss=1%,", "\"\" is no fault"),
-        ("los=1%", "there is no fault \"los\"; there are loss,"),
+        ("", "\"\" is not a fault; expected NAME=VALUE"),
+        ("loss", "\"loss\" is not a fault"),
+        ("loss=1%,", "\"\" is not a fault"),
+        ("los=1%", "unknown fault \"los\"; the faults are loss,"),
         ("loss=1%,loss=2%", "loss is given twice"),
         ("loss=1", "loss=1: expected a share of the packets from 0% to 100%"),
         ("loss=101%", "expected a share"),
@@ -165,8 +165,8 @@ fn mistakes_are_named() {
         ("delay=99999999999999999999s", "expected a time"),
         ("jitter=1.5ms", "expected a time"),
         ("loss=1%,burst=0", "expected a number of packets"),
-        ("burst=3", "burst says how a loss is; give loss=1%, too"),
-        ("late=3us", "late says how a reorder is"),
+        ("burst=3", "burst requires loss: add loss=1%"),
+        ("late=3us", "late requires reorder"),
         ("rate=0M", "expected bits a second"),
         ("rate=99999999999G", "expected bits a second"),
         ("seed=x", "expected a whole number"),

@@ -1,23 +1,23 @@
-//! The loop, with a small stop-and-wait protocol in the place of a device.
+//! Tests of the event loop, with a stop-and-wait protocol instead of a device.
 
 use super::*;
 
 const RETRY_NS: u64 = 100 * MICROSECOND;
 
-/// Sends numbers one at a time, again until the peer answers with the number, and answers the
-/// peer's.
+/// Sends numbers one at a time, repeats each until the peer acknowledges it, and acknowledges the
+/// numbers of the peer.
 struct StopAndWait {
     own: IpAddr,
     peer: IpAddr,
     to_send: u32,
     acknowledged: u32,
     received: Vec<u32>,
-    /// What to answer.
+    /// The acknowledgements to send.
     answers: Vec<u32>,
     retry_at: Option<Time>,
     send_now: bool,
     ran_at: Vec<Time>,
-    /// Always due, for the test of [`Stalled`].
+    /// Whether a timer is always due, for the test of [`Stalled`].
     is_always_due: bool,
 }
 

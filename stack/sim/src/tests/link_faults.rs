@@ -1,10 +1,10 @@
-//! Each fault of a link alone, at its probability.
+//! Tests of each fault of a link alone, with its probability.
 
 use super::*;
 
 const COUNT: u32 = 20_000;
 
-/// `COUNT` numbered packets over one link, sent 1 µs apart.
+/// Sends `COUNT` numbered packets over one link, 1 µs apart.
 fn numbered_over(seed: u64, faults: LinkFaults) -> Net {
     let mut net = Net::with_faults(seed, faults);
     for number in 0..COUNT {
@@ -15,7 +15,8 @@ fn numbered_over(seed: u64, faults: LinkFaults) -> Net {
     net
 }
 
-/// Five standard deviations around the expected number of hits in `COUNT` trials.
+/// Asserts that the number of hits in `COUNT` trials is within five standard deviations of the
+/// expected number.
 fn assert_near(hits: u64, chance: Probability) {
     let probability = f64::from(chance.as_ppm()) / 1e6;
     let expected = f64::from(COUNT) * probability;
@@ -54,7 +55,7 @@ fn loss_in_bursts() {
     let gaps: Vec<u32> =
         numbers.windows(2).map(|pair| pair[1] - pair[0] - 1).filter(|&gap| gap > 0).collect();
     let mean = f64::from(gaps.iter().sum::<u32>()) / gaps.len() as f64;
-    // Bursts of 1 to 5, some of them side by side.
+    // Bursts have 1 to 5 packets, and some are adjacent.
     assert!((2.8..3.4).contains(&mean), "mean burst {mean}");
     assert!((1..=5).all(|length| gaps.contains(&length)));
 }
@@ -146,7 +147,7 @@ fn mtu_counts_the_headers() {
 
 #[test]
 fn a_limited_rate_spaces_packets_and_bounds_the_queue() {
-    // 1,000 bytes with UDP, IP and Ethernet: 1,066 bytes on the wire, 8,528 ns at 1 Gb/s.
+    // 1,000 bytes with UDP, IP and Ethernet are 1,066 bytes on the wire, or 8,528 ns at 1 Gb/s.
     let faults = LinkFaults {
         bandwidth_bps: Some(1_000_000_000),
         queue_bytes: 100_000,
@@ -166,8 +167,8 @@ fn a_limited_rate_spaces_packets_and_bounds_the_queue() {
         net.send(0, 1, &[0; 1_000], 1_000);
     }
     net.run();
-    // 1,066 bytes wait for each packet taken: the 94th finds 99,138 before it and no room for its
-    // 1,028.
+    // Each accepted packet occupies 1,066 bytes. The 94th packet finds 99,138 bytes in the queue
+    // and no room for its 1,028 bytes.
     assert_eq!(net.reads.len(), 93);
     assert_eq!(net.network.counters().queue_overflow, 107);
 }

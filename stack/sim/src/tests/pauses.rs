@@ -1,11 +1,12 @@
-//! Nodes and links stopped for a while.
+//! Tests of pauses of nodes and links.
 
 use super::*;
 
 const FROM: Time = Time::from_ns(5 * MICROSECOND);
 const UNTIL: Time = Time::from_ns(MILLISECOND);
 
-/// Numbered packets 0 → 1 and 1 → 0, one each every 2 µs for 2 ms, with this pause.
+/// Sends numbered packets from 0 to 1 and from 1 to 0, one each every 2 µs for 2 ms, with this
+/// pause.
 fn with_pause(scope: impl Fn(&Net) -> PauseScope, packets: PausedPackets) -> Net {
     let mut net = Net::new(1, 2);
     let scope = scope(&net);
@@ -31,7 +32,8 @@ fn all() -> Vec<u32> {
     (0..1_000).collect()
 }
 
-/// What is sent in the pause, or would arrive in it, is lost: numbers 0 to 499 of 2 µs each.
+/// The numbers that are neither sent in the pause nor arrive in it. The packets 0 to 499, 2 µs
+/// apart, are lost.
 fn after_the_pause() -> Vec<u32> {
     (500..1_000).collect()
 }
@@ -41,7 +43,7 @@ fn a_held_link_delivers_all_at_the_end_in_order() {
     let net = with_pause(link_0_to_1, PausedPackets::Hold);
     assert_eq!((net.numbers(1), net.numbers(0)), (all(), all()));
     assert!(net.reads.iter().filter(|read| read.node == 1).all(|read| read.at >= UNTIL));
-    // Those that arrive before the end: sent up to 988 µs.
+    // These packets arrive before the end, so they are sent by 988 µs.
     assert_eq!(net.network.counters().held, 495);
 }
 

@@ -1,4 +1,4 @@
-//! The receiving socket: buffer, delay of reading, merging.
+//! Tests of the receiving socket: buffer, delayed reads and merging.
 
 use super::*;
 
@@ -39,13 +39,13 @@ fn a_read_waits_for_its_delay_and_takes_all_there_is() {
     }
     net.run();
     let times: Vec<u64> = net.reads.iter().map(|read| read.at.as_ns() / MICROSECOND).collect();
-    // The first arrives at 10 µs; by 60 µs 51 are there. The next read follows the 52nd packet by
-    // 50 µs.
+    // The first packet arrives at 10 µs, and 51 packets have arrived at 60 µs. The next read is 50
+    // µs after the 52nd packet.
     assert_eq!(times, [vec![60; 51], vec![111; 49]].concat());
     assert_eq!(net.numbers(1), (0..100).collect::<Vec<_>>());
 }
 
-/// All that Linux may merge, it merges, when asked always.
+/// With a probability of 1, all packets that Linux may merge are merged.
 #[test]
 fn merging_always_takes_equal_packets_and_a_shorter_last() {
     let config = NodeConfig {
@@ -90,8 +90,8 @@ fn merging_stops_at_the_limits_of_linux() {
     assert!(net.reads.iter().all(|read| read.bytes.len() <= MAX_RUN_BYTES));
 }
 
-/// Random sizes and senders, merged now and then: splitting the reads gives the packets of each
-/// sender back, in order.
+/// Random sizes and senders, sometimes merged: splitting the reads returns the packets of each
+/// sender in order.
 #[test]
 fn merging_loses_and_mixes_nothing() {
     for seed in 0..20 {
