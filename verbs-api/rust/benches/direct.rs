@@ -1,5 +1,5 @@
-//! Two devices of one process: handed over directly against over sockets, in turn, as ratios.
-//! `cargo bench -p urxe --bench direct`
+//! Compares two devices of one process over the loopback path and over sockets, as ratios of
+//! alternating rounds. `cargo bench -p urxe --bench direct`
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ impl End {
         Self { _device: device, cq, qp, region }
     }
 
-    /// Polls until something is done.
+    /// Polls until a request completes.
     fn complete(&self) {
         let mut done = [Completion::default(); 16];
         while self.cq.poll(&mut done).expect("a queue") == 0 {}
@@ -49,7 +49,7 @@ impl Pair {
         Self(a, b)
     }
 
-    /// WRITEs of `len` bytes a second, one after the other, by one thread.
+    /// Returns the number of WRITEs of `len` bytes per second, one after the other, by one thread.
     fn writes(&self, len: usize) -> f64 {
         let Self(a, b) = self;
         per_second(|| {
@@ -60,7 +60,8 @@ impl Pair {
         })
     }
 
-    /// Ping-pongs of SENDs of 64 bytes a second, between two threads that poll.
+    /// Returns the number of ping-pongs with SENDs of 64 bytes per second, between two polling
+    /// threads.
     fn ping_pongs(&self) -> f64 {
         let Self(a, b) = self;
         let stop = AtomicBool::new(false);
@@ -116,8 +117,7 @@ fn main() {
         let net = 10 * row as u8;
         let mut figures = Vec::new();
         for round in 0..ROUNDS {
-            // New ones each round: what a benchmark before left in a window or a buffer is none of
-            // theirs.
+            // Each round has new devices, so earlier rounds leave no state in windows or buffers.
             let rates = [true, false].map(|direct| measure(&Pair::new(net + round as u8, direct)));
             figures.push((rates[0] / rates[1], rates));
         }

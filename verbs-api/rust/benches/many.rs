@@ -1,10 +1,10 @@
-//! Many queue pairs, as a program has them: what each costs in memory and time, and what a thousand
-//! of them move against one over the same memory, once over sockets, once handed over within the
-//! process. `cargo bench -p urxe --bench many`; the ratios are the middle of rounds in turn.
+//! Many queue pairs: the memory and creation time of each, and the throughput of a thousand queue
+//! pairs relative to one, over sockets and over the loopback path. `cargo bench -p urxe --bench
+//! many`
 //!
-//! Each queue pair wants an acknowledgement of its own, while one queue pair has up to 32 packets
-//! acknowledged by one: where messages are short that is most of the difference. What it costs
-//! apart from all that carries the packets tells `cargo bench -p urxe-stack --bench many`.
+//! The ratio is the median of alternating rounds. Each queue pair needs its own acknowledgement,
+//! while up to 32 packets of one queue pair share one. With short messages, this causes most of the
+//! difference. `cargo bench -p urxe-stack --bench many` measures the cost without sockets.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;
@@ -19,17 +19,17 @@ static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
 struct Counting;
 
 #[allow(unsafe_code, reason = "an allocator that counts, for this bench alone")]
-// SAFETY: every call is handed on to the system's allocator as it is.
+// SAFETY: every call is passed to the allocator of the system unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD_BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller makes the same promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         HELD_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller makes the same promises.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -37,21 +37,21 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Both ends are in this process.
+/// The number of pairs. Both ends are in this process.
 const PAIRS: usize = 5000;
 const ACTIVE: usize = 1000;
 const MAX_BYTES_EACH: usize = 8 << 10;
 const MAX_CREATION: Duration = Duration::from_secs(5);
 const MIN_RATIO: f64 = 0.7;
 
-/// The working set on each side, whoever moves it.
+/// The size of the working set on each side, in bytes.
 const WORKING_SET: usize = 4 << 20;
-/// Bytes of a WRITE.
+/// The sizes of a WRITE, in bytes.
 const LENGTHS: [usize; 4] = [64, 1024, 4096, 65_536];
-/// WRITEs under way at a time.
+/// The number of outstanding WRITEs.
 const DEPTH: usize = ACTIVE;
-/// Short and many: what else the machine does comes and goes within a second, and the middle of few
-/// rounds moves with it.
+/// Many short rounds, because other load of the machine varies within a second and would move the
+/// median of few rounds.
 const ROUNDS: usize = 81;
 const ROUND: Duration = Duration::from_millis(30);
 
@@ -78,7 +78,7 @@ impl End {
     }
 }
 
-/// Two devices, and queue pairs between them.
+/// Two devices and the queue pairs between them.
 struct Bench {
     many: Vec<[QueuePair; 2]>,
     one: [QueuePair; 2],
@@ -98,16 +98,16 @@ impl Bench {
         };
         let one = connected(DEPTH as u32);
         let (before, start) = (HELD_BYTES.load(Ordering::Relaxed), Instant::now());
-        // Queues of one entry each: what remains is the queue pairs' own.
+        // The queues have one entry each, so the measured memory is that of the queue pairs.
         let many: Vec<_> = (0..PAIRS).map(|_| connected(1)).collect();
         let creation = start.elapsed();
         let each = (HELD_BYTES.load(Ordering::Relaxed) - before) / (2 * PAIRS);
         Self { many, one, ends, each, creation }
     }
 
-    /// WRITEs of `length` a second, `DEPTH` of them under way at a time, posted one by one: each on
-    /// the queue pair of `qps` that has had none for longest. A queue pair stands there as often as
-    /// it may have one under way.
+    /// Returns the number of WRITEs of `length` per second, with `DEPTH` outstanding WRITEs that
+    /// are posted one by one. Each WRITE uses the queue pair of `qps` that has been idle for the
+    /// longest time. `qps` has a queue pair once for each outstanding WRITE that it may have.
     fn rate(&self, length: usize, qps: Vec<&QueuePair>) -> f64 {
         let [near, far] = &self.ends;
         let places = WORKING_SET / length;
@@ -145,7 +145,7 @@ impl Bench {
         count
     }
 
-    /// Prints what many move of what one does.
+    /// Prints the throughput of many queue pairs relative to one.
     fn compare(&self, how: &str, length: usize) {
         let mut rounds: Vec<[f64; 2]> = (0..ROUNDS)
             .map(|_| {
@@ -168,7 +168,7 @@ impl Bench {
 
 fn main() {
     println!(
-        "asked for: less than {MAX_BYTES_EACH} bytes each, all in less than {MAX_CREATION:?}, at least {MIN_RATIO} of one's"
+        "goals: at most {MAX_BYTES_EACH} bytes each, all in {MAX_CREATION:?}, ratio of at least {MIN_RATIO}"
     );
     for (net, how, direct) in [(0, "over sockets", false), (1, "within the process", true)] {
         let bench = Bench::new(net, direct);
@@ -181,8 +181,7 @@ fn main() {
         for length in LENGTHS {
             bench.compare(how, length);
         }
-        // Times judge nothing by themselves on a machine that others use: they are told, not
-        // asserted.
+        // Times are printed and not asserted, because other load of the machine changes them.
         assert!(bench.each < MAX_BYTES_EACH, "more than {MAX_BYTES_EACH} bytes each");
     }
 }

@@ -1,8 +1,7 @@
-//! Several clients count in one word of a server's memory, by fetch-and-add, and the server counts
-//! too.
+//! Several clients and their server increment one counter in the server's memory, by fetch-and-add.
 //!
-//! Every client learns from each addition what was there before, so that each number is handed out
-//! exactly once. At the end the last one to be asked takes the counter by compare-and-swap.
+//! Each addition returns the former value, so each number is assigned exactly once. At the end, one
+//! client resets the counter by compare-and-swap.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -18,9 +17,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const CLIENTS: u8 = 3;
 const EACH: u64 = 200;
-/// The server takes as many as a client.
+/// The server takes as many numbers as one client.
 const ALL: u64 = (CLIENTS as u64 + 1) * EACH;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 /// A client on an address of its own.
 struct Client {
@@ -41,10 +40,10 @@ impl Client {
         Ok(Self { cq, qp, before })
     }
 
-    /// Does one atomic operation and returns what was there before.
+    /// Performs an atomic operation and returns the former value.
     fn operate(&self, request: &SendRequest<'_>) -> Result<u64> {
         self.qp.post_send(request)?;
-        let completion = self.cq.wait_one(PATIENCE)?;
+        let completion = self.cq.wait_one(TIMEOUT)?;
         if !completion.status.is_success() {
             return Err(completion.status.to_string().into());
         }
@@ -55,7 +54,7 @@ impl Client {
         let before = self.before.slice(..)?;
         let add = SendRequest::fetch_add(before, counter, 1).signaled();
         let taken = (0..EACH).map(|_| self.operate(&add)).collect::<Result<_>>()?;
-        // Whoever finds the final number takes the counter back to 0.
+        // The client that finds the final number resets the counter to 0.
         self.operate(&SendRequest::compare_swap(before, counter, ALL, 0).signaled())?;
         Ok(taken)
     }
@@ -68,7 +67,7 @@ pub(crate) fn main() -> Result<()> {
     let region = pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?;
     let counter = region.remote();
 
-    // One queue pair of the server for each client.
+    // The server has one queue pair for each client.
     let mut connections = Vec::new();
     let mut clients = Vec::new();
     for nr in 0..CLIENTS {
@@ -92,10 +91,10 @@ pub(crate) fn main() -> Result<()> {
 
     taken.sort_unstable();
     if !taken.into_iter().eq(0..ALL) {
-        return Err("a number was handed out twice or never".into());
+        return Err("a number was assigned twice or never".into());
     }
     if region.load_u64(0)? != 0 {
-        return Err("nobody took the counter back".into());
+        return Err("no client reset the counter".into());
     }
     println!("{CLIENTS} clients and the server took {ALL} numbers, each exactly once");
     Ok(())

@@ -1,5 +1,6 @@
-//! A client connects and announces memory, the server reads it and takes its key away: what who
-//! writes a kernel module over `rdma_cm` begins with.
+//! A client connects and announces memory. The server reads the memory and invalidates its key.
+//!
+//! This is a typical first program of kernel modules that use `rdma_cm`.
 //!
 //! ```text
 //!   client                                         server
@@ -7,10 +8,11 @@
 //!                      <-------------------------- accept ("demo 1")
 //!   REG_MR, SEND address, length, key -----------> RECV
 //!                      <-------------------------- READ
-//!   RECV, the key is gone <----------------------- SEND "done", with invalidate
-//!   disconnect --------------------------------- > DISCONNECTED
+//!   RECV, key invalidated <----------------------- SEND "done", with invalidate
+//!   disconnect ----------------------------------> DISCONNECTED
 //! ```
-//! The server refuses who speaks another version, and says which it speaks.
+//!
+//! The server rejects clients with another version, and its answer has its own version.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,7 +30,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const ROUNDS: usize = 3;
 const PAGE: usize = 4096;
 const VERSION: &[u8] = b"demo 1";
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 struct End {
     connection: Connection,
@@ -36,7 +38,7 @@ struct End {
 }
 
 impl End {
-    /// Has a receive before the peer can send.
+    /// Posts a receive before the peer can send.
     fn establish(pending: Pending) -> Result<Self> {
         let inbox = pending.pd().allocate(PAGE, Access::LOCAL_WRITE)?;
         pending.qp().post_recv(&RecvRequest::new(inbox.slice(..)?))?;
@@ -57,21 +59,21 @@ impl End {
 }
 
 fn success(cq: &CompletionQueue) -> Result<Completion> {
-    let completion = cq.wait_one(PATIENCE)?;
+    let completion = cq.wait_one(TIMEOUT)?;
     match completion.status.is_success() {
         true => Ok(completion),
         false => Err(format!("{completion:?}").into()),
     }
 }
 
-/// What the server shall find.
+/// Returns the bytes that the server reads in a round.
 fn content(round: usize) -> Vec<u8> {
-    format!("round {round}: what is not sent but read").into_bytes()
+    format!("round {round}: data of the client").into_bytes()
 }
 
 fn serve(listener: &Listener) -> Result<()> {
     let request = loop {
-        let request = listener.wait(PATIENCE)?;
+        let request = listener.wait(TIMEOUT)?;
         match request.private_data().starts_with(VERSION) {
             true => break request,
             false => request.reject(VERSION)?,
@@ -90,7 +92,7 @@ fn serve(listener: &Listener) -> Result<()> {
         }
         end.perform(SendRequest::send_invalidate(Data::inline(b"done"), there.rkey))?;
     }
-    match end.connection.events().wait(PATIENCE)? {
+    match end.connection.events().wait(TIMEOUT)? {
         ConnectionEvent::Disconnected => Ok(()),
         other => Err(format!("{other} instead of the end").into()),
     }

@@ -1,9 +1,8 @@
-//! An echo server with a thousand clients, all connected at once, over one device, one completion
-//! queue and one pool of receives.
+//! An echo server with a thousand clients, all connected at the same time, over one device, one
+//! completion queue and one pool of receive buffers.
 //!
-//! Nobody waits for one client alone: connections are accepted and asked for as they come, and
-//! become futures that any executor may await. The clients' receives are posted before they
-//! connect, so that no message finds none.
+//! No thread waits for a single client. Each connection becomes a future, which any executor may
+//! await. Clients post their receives before they connect, so every message finds a receive.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -22,9 +21,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const CLIENTS: usize = 1000;
 const ROUNDS: usize = 3;
 const LEN: usize = 64;
-/// Receives of the server: fewer than clients, so that some are asked to wait.
+/// The receive buffers of the server. There are fewer buffers than clients, so some clients must
+/// retry.
 const BUFFERS: usize = 256;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
 const CAP: QpCap = QpCap {
     max_send_wr: 2 * ROUNDS as u32,
@@ -42,14 +42,14 @@ fn content(client: usize, round: usize) -> [u8; LEN] {
 }
 
 fn success(cq: &CompletionQueue) -> Result<Completion> {
-    let completion = cq.wait_one(PATIENCE)?;
+    let completion = cq.wait_one(TIMEOUT)?;
     match completion.status.is_success() {
         true => Ok(completion),
         false => Err(format!("{completion:?}").into()),
     }
 }
 
-/// All connections, once all are made.
+/// Returns all connections when all of them are established.
 fn all(establishing: Vec<Establishing>) -> Result<Vec<Connection>> {
     let made: Vec<Connection> =
         establishing.into_iter().map(pollster::block_on).collect::<std::result::Result<_, _>>()?;
@@ -75,18 +75,18 @@ impl Server {
         let cap = QpCap { max_recv_wr: 0, max_recv_sge: 0, ..CAP };
         let options = Options::new().pd(&pd).cq(&cq).shared_receive_queue(&srq).cap(cap);
         let server = Self { cq, srq, pool, options };
-        (0..BUFFERS).try_for_each(|buffer| server.hand_in(buffer))?;
+        (0..BUFFERS).try_for_each(|buffer| server.post_buffer(buffer))?;
         Ok(server)
     }
 
-    fn hand_in(&self, buffer: usize) -> Result<()> {
+    fn post_buffer(&self, buffer: usize) -> Result<()> {
         let slice = self.pool.slice(buffer * LEN..(buffer + 1) * LEN)?;
         Ok(self.srq.post_recv(&RecvRequest::new(slice).wr_id(buffer as u64))?)
     }
 
     fn serve(&self, listener: &Listener) -> Result<()> {
         let accept = |_| -> Result<Establishing> {
-            Ok(listener.wait(PATIENCE)?.prepare(&self.options)?.start()?)
+            Ok(listener.wait(TIMEOUT)?.prepare(&self.options)?.start()?)
         };
         let clients: HashMap<Qpn, Connection> =
             all((0..CLIENTS).map(accept).collect::<Result<_>>()?)?
@@ -103,14 +103,14 @@ impl Server {
                 let echo = SendRequest::send(message).wr_id(done.wr_id).signaled();
                 match clients.get(&done.qp_num) {
                     Some(client) => client.qp().post_send(&echo)?,
-                    // Of a client that is gone by now: nobody is to be answered, and the next
-                    // message wants the buffer.
-                    None => self.hand_in(buffer)?,
+                    // The client has disconnected, so the buffer is posted again for another
+                    // message.
+                    None => self.post_buffer(buffer)?,
                 }
             } else {
-                // The echo has arrived: its buffer takes the next message.
+                // The echo has arrived. The buffer is posted again.
                 echoed += 1;
-                self.hand_in(buffer)?;
+                self.post_buffer(buffer)?;
             }
         }
         Ok(())
@@ -139,7 +139,7 @@ fn talk(device: &Device, to: SocketAddr) -> Result<()> {
             let echo = success(&cq)?;
             let client = echo.wr_id as usize;
             if inboxes.read_vec(client * LEN, echo.byte_len as usize)? != content(client, round) {
-                return Err(format!("client {client}: round {round} is not what it sent").into());
+                return Err(format!("client {client}: round {round}: the echo differs").into());
             }
             heard[client] = true;
             clients[client].qp().post_recv(&receive(client)?)?;

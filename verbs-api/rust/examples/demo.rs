@@ -1,18 +1,22 @@
-//! A client announces memory, a server reads it, and each completion calls the function of its
-//! request: the usual first program of who writes a kernel module over `rdma_rxe`.
+//! A client announces memory and a server reads it. Each completion calls the function of its
+//! request.
+//!
+//! This is a typical first program of kernel modules that use `rdma_rxe`.
 //!
 //! ```text
 //!   client                                         server
 //!   REG_MR with the next key     reg_mr_done
-//!   SEND address, length, key -------------------> recv_done     REG_MR of where it shall go
+//!   SEND address, length, key -------------------> recv_done     REG_MR of the target
 //!                             <------------------- READ          read_done, LOCAL_INV
 //!   recv_done                 <------------------- SEND "done"   send_done
 //!   LOCAL_INV                    invalidate_done
 //! ```
-//! Messages lie in memory that nobody registers, under the protection domain's local DMA key, and
-//! what is read goes through a fast-registration region at both ends, as in the kernel. At the end
-//! the server tries a key that is gone, and both see what an error leaves behind: completions with
-//! status 5, and a queue pair that takes no more.
+//!
+//! Messages use memory without a registration, under the local DMA key of the protection domain.
+//! The READ uses a fast-registration region at both ends, as in the kernel.
+//!
+//! At the end, the server uses an invalid key. This moves both queue pairs to the error state,
+//! where requests complete with status 5 (flushed). In RESET, the queue pair refuses requests.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -30,9 +34,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const ROUNDS: usize = 3;
 const PAGE: usize = 4096;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-// Which function a completion is for.
+// The functions that completions call.
 const RECV: u64 = 1;
 const SEND: u64 = 2;
 const REG_MR: u64 = 3;
@@ -59,7 +63,7 @@ impl Page {
 struct End {
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    // Before the memory that its requests name.
+    // This field is dropped before the memory that its requests use.
     qp: QueuePair,
     everything: AddressSpace,
     inbox: Page,
@@ -77,7 +81,7 @@ impl End {
 
     fn part(&self, page: &Page, len: usize) -> RegionSlice<'_> {
         let addr = NonNull::from(page.0.as_slice()).cast();
-        // SAFETY: the pages of an end are atomics, and are dropped after its queue pair.
+        // SAFETY: the pages of an end are atomics and are dropped after its queue pair.
         unsafe { self.everything.slice(addr, len.min(page.0.len()) as u32) }
     }
 
@@ -104,14 +108,14 @@ struct Client {
 }
 
 impl Client {
-    /// What the server shall find.
+    /// Returns the bytes that the server reads in a round.
     fn content(round: usize) -> Vec<u8> {
-        format!("round {round}: what is not sent but read").into_bytes()
+        format!("round {round}: data of the client").into_bytes()
     }
 
     fn register(&mut self) -> Result<()> {
         self.buffer.write(0, &Self::content(self.round))?;
-        // The key's low eight bits count up, so that a former key is worth nothing.
+        // The low eight bits of the key change, so a former key gives no access.
         self.region.renew_key();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         Ok(self
@@ -180,7 +184,7 @@ impl Server {
 
     fn read_from(&mut self, there: RemoteRegion) -> Result<()> {
         self.region.renew_key();
-        // What stands behind it in the queue may use the key at once.
+        // Later requests in the queue may use the key at once.
         self.end.qp.post_send(&SendRequest::register(&self.region, Access::LOCAL_WRITE))?;
         let into = self.region.slice(..there.len as usize)?;
         Ok(self.end.qp.post_send(&SendRequest::read(into, there).wr_id(READ).signaled())?)
@@ -193,9 +197,9 @@ impl Server {
     }
 }
 
-/// The next completion, which must have this status.
+/// Takes the next completion, which must have this status.
 fn expect(end: &End, wr_id: u64, status: WcStatus) -> Result<()> {
-    let completion = end.cq.wait_one(Some(PATIENCE))?;
+    let completion = end.cq.wait_one(Some(TIMEOUT))?;
     println!("{}: status {} ({})", completion.wr_id, completion.status as u32, completion.status);
     match (completion.wr_id, completion.status) == (wr_id, status) {
         true => Ok(()),
@@ -229,7 +233,7 @@ pub(crate) fn main() -> Result<()> {
             assert_success(&completion)?;
             server.done(&completion)?;
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TIMEOUT {
             return Err("nothing completes any more".into());
         }
     }
@@ -238,7 +242,7 @@ pub(crate) fn main() -> Result<()> {
         return Err("the server read other bytes than the client wrote".into());
     }
 
-    // The key is invalid. Who tries it all the same ends the connection, for both.
+    // The key is invalid. Using it ends the connection at both ends.
     client.end.post_recv()?;
     let Some(gone) = server.announced else { return Err("nothing was announced".into()) };
     server.read_from(gone)?;

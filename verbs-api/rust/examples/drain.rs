@@ -1,10 +1,10 @@
-//! Ends a connection so that nothing of it is left, as the kernel's storage protocols do
-//! (`ib_drain_qp`), and looks up by its number whose completions come.
+//! Drains a connection before it is destroyed, as storage protocols of the kernel do
+//! (`ib_drain_qp`), and finds the client of a completion by its queue pair number.
 //!
-//! A server has several clients on one completion queue that reports to a channel. It arms the
-//! queue and looks again for what came before, so that it misses nothing. When it stops, receives
-//! and sends are still posted: the queue pairs go to the error state, and a marker that is posted
-//! then to each queue completes after everything before it. What was not done completes as flushed.
+//! A server has several clients and one completion queue with a completion channel. After arming
+//! the queue, the server polls it once more, so it misses no completion. At the end, receives and
+//! sends are still posted. The server moves the queue pairs to the error state and posts a marker
+//! to each queue. The marker completes after all earlier requests, which complete as flushed.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -18,11 +18,11 @@ use urxe::{
 
 const CLIENTS: usize = 3;
 const RECEIVES: u64 = 8;
-/// What a marker's completion shows.
+/// The identifier of a marker.
 const MARKER: u64 = u64::MAX;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
-/// What the server knows of a client.
+/// The state of a client.
 struct Client {
     name: String,
     qp: QueuePair,
@@ -34,17 +34,17 @@ struct Client {
 struct Server {
     channel: CompletionChannel,
     cq: CompletionQueue,
-    /// By the number that a completion names.
+    /// The clients by queue pair number.
     clients: HashMap<Qpn, Client>,
 }
 
 impl Server {
-    /// Takes completions until `done`.
+    /// Handles completions until `done` returns true.
     fn run(&mut self, done: impl Fn(&Self) -> bool) -> Result<(), Box<dyn Error>> {
         while !done(self) {
-            // What came before the arming makes no event, so look once more.
+            // Completions that arrived before arming create no event, so the queue is polled again.
             if !self.cq.arm(ArmKind::Next) && self.cq.is_empty() {
-                self.channel.wait(PATIENCE)?;
+                self.channel.wait(TIMEOUT)?;
             }
             while let Some(completion) = self.cq.poll_one()? {
                 self.take(&completion)?;
@@ -57,7 +57,7 @@ impl Server {
         let client = self
             .clients
             .get_mut(&completion.qp_num)
-            .ok_or("a completion of nobody's queue pair")?;
+            .ok_or("a completion of an unknown queue pair")?;
         match completion.status {
             WcStatus::Success => client.messages += 1,
             WcStatus::WrFlushErr if completion.wr_id == MARKER => client.markers += 1,
@@ -104,7 +104,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         server.clients.values().map(|client| client.messages).sum::<u32>() >= expected
     })?;
 
-    // Stop: into the error state, then a marker behind everything that is posted.
+    // Moves each queue pair to the error state and posts a marker to both queues.
     for client in server.clients.values() {
         client.qp.set_error()?;
         client.qp.post_send(&SendRequest::send(Data::EMPTY).wr_id(MARKER))?;
@@ -120,9 +120,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
             return Err("every receive should have completed, once".into());
         }
     }
-    // Nothing comes behind the markers: memory and queue pairs may go.
+    // No completion follows the markers, so memory and queue pairs can be dropped.
     match server.cq.poll_one()? {
         None => Ok(()),
-        Some(late) => Err(format!("a completion behind the marker: {late:?}").into()),
+        Some(late) => Err(format!("a completion after the marker: {late:?}").into()),
     }
 }

@@ -1,8 +1,8 @@
 //! Grants a peer access to memory for one transfer, as storage protocols do.
 //!
 //! The client registers a buffer by a work request and announces it in a message. The server READs
-//! it and answers with a SEND that invalidates the key. When the client has the answer, the buffer
-//! is its own again: a later READ under that key fails.
+//! the buffer and answers with a SEND that invalidates the key. After the answer the server has no
+//! access to the buffer: a later READ with the key fails.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ use urxe::{
 };
 
 const LEN: usize = 100_000;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 struct Host {
     pd: ProtectionDomain,
@@ -31,9 +31,9 @@ impl Host {
         Ok(Self { pd, cq, qp })
     }
 
-    /// The next completion, which is of this request and successful.
+    /// Takes the next completion, which must be the success of this request.
     fn done(&self, wr_id: u64) -> Result<Completion, Box<dyn Error>> {
-        let completion = self.cq.wait_one(PATIENCE)?;
+        let completion = self.cq.wait_one(TIMEOUT)?;
         if (completion.wr_id, completion.status) != (wr_id, WcStatus::Success) {
             return Err(format!("expected the success of {wr_id}, not {completion:?}").into());
         }
@@ -47,14 +47,15 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     client.qp.connect(&server.qp.endpoint(), &ConnectOptions::default())?;
     server.qp.connect(&client.qp.endpoint(), &ConnectOptions::default())?;
 
-    // The client's data, and a region for its pages: the second page of the buffer on.
+    // The data of the client and a region for its pages, which start at the second page of the
+    // buffer.
     let data: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
     let buffer = client.pd.allocate(4096 + LEN, Access::LOCAL_WRITE)?;
     buffer.write(4096, &data)?;
     let mut region = client.pd.alloc_fast_region(LEN.div_ceil(4096) as u32)?;
     region.map(&buffer, 4096..4096 + LEN, 0x10_0000)?;
 
-    // Both wait for a message.
+    // Both ends post a receive.
     let inboxes = [
         client.pd.allocate(256, Access::LOCAL_WRITE)?,
         server.pd.allocate(256, Access::LOCAL_WRITE)?,
@@ -62,7 +63,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     client.qp.post_recv(&RecvRequest::new(inboxes[0].slice(..)?).wr_id(10))?;
     server.qp.post_recv(&RecvRequest::new(inboxes[1].slice(..)?).wr_id(20))?;
 
-    // Register and announce: the message leaves when the key is good.
+    // Register, then announce. The message is sent when the key is valid.
     let announcement = region.remote().to_string();
     let outbox = client.pd.allocate(announcement.len(), Access::empty())?;
     outbox.write(0, announcement.as_bytes())?;
@@ -72,7 +73,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     ])?;
     client.done(11)?;
 
-    // The server reads, then answers and takes the key away.
+    // The server reads, then answers and invalidates the key.
     let request = server.done(20)?;
     let text = String::from_utf8(inboxes[1].read_vec(0, request.byte_len as usize)?)?;
     println!("the server may read {text}");
@@ -87,7 +88,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         &SendRequest::send_invalidate(urxe::Data::EMPTY, there.rkey).wr_id(22).signaled(),
     )?;
 
-    // The client learns that the transfer is over and its memory its own.
+    // The answer ends the transfer.
     let answer = client.done(10)?;
     println!("the client's key {:?} is gone", answer.invalidated_rkey());
     if answer.invalidated_rkey() != Some(region.rkey()) || region.is_valid() {
@@ -95,9 +96,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     }
     server.done(22)?;
 
-    // Whoever still tries is refused.
+    // A READ with the former key fails.
     server.qp.post_send(&SendRequest::read(copy.slice(..)?, there).wr_id(23))?;
-    let refused = server.cq.wait_one(PATIENCE)?;
+    let refused = server.cq.wait_one(TIMEOUT)?;
     println!("READ under the former key: {}", refused.status);
     if (refused.wr_id, refused.status) != (23, WcStatus::RemAccessErr) {
         return Err("the former key should have been refused".into());

@@ -1,17 +1,18 @@
-//! The kernel's RDMA ping: the client's bytes go to the server by its READ and come back by its
-//! WRITE, and nobody polls in vain.
+//! The RDMA ping of the kernel (krping): the server READs the data of the client and WRITEs it
+//! back.
 //!
 //! ```text
 //!   client                               server
 //!   announces its source --------------> READs it
 //!                        <-------------- "go ahead"
-//!   announces its sink   --------------> WRITEs what it read
+//!   announces its sink   --------------> WRITEs the same data
 //!                        <-------------- "go ahead"
 //!   compares
 //! ```
-//! Both sleep on a completion channel. Arming a completion queue tells whether completions came
-//! before (`IB_CQ_REPORT_MISSED_EVENTS`): they make no event, so who slept then would sleep for
-//! ever.
+//!
+//! Both ends wait on a completion channel. Arming a completion queue returns whether completions
+//! are already present (`IB_CQ_REPORT_MISSED_EVENTS`). These create no event, so the program must
+//! poll them before it waits.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -28,7 +29,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const COUNT: usize = 20;
 const SIZE: usize = 65_000;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 const RECV: u64 = 1;
 const DONE: u64 = 2;
@@ -56,7 +57,7 @@ impl Side {
         Ok(self.qp.post_recv(&RecvRequest::new(self.inbox.slice(..)?).wr_id(RECV))?)
     }
 
-    /// Sleeps until something completes.
+    /// Waits for the next completion.
     fn next(&self) -> Result<Completion> {
         loop {
             if let Some(completion) = self.cq.poll_one()? {
@@ -64,7 +65,7 @@ impl Side {
             }
             let missed = self.cq.arm(ArmKind::Next);
             if !missed {
-                self.channel.wait(PATIENCE)?;
+                self.channel.wait(TIMEOUT)?;
             }
         }
     }
@@ -77,7 +78,7 @@ impl Side {
         }
     }
 
-    /// A message; its success is not reported, so that only what is waited for completes.
+    /// Sends a message without a completion, because only awaited requests are signaled.
     fn say(&self, text: &str) -> Result<()> {
         Ok(self.qp.post_send(&SendRequest::send(Data::inline(text.as_bytes())))?)
     }
@@ -89,7 +90,7 @@ impl Side {
         Ok(text)
     }
 
-    /// Ends the connection (`ib_drain_qp`): a marker behind everything that is posted, in both
+    /// Drains the connection (`ib_drain_qp`): posts a marker after all other requests of both
     /// queues.
     fn drain(self) -> Result<()> {
         self.qp.set_error()?;
@@ -119,7 +120,7 @@ fn serve(side: Side) -> Result<()> {
         side.expect(DONE)?;
         side.say("go ahead")?;
     }
-    // The client has everything when it says so.
+    // The last message of the client ends the rounds.
     side.hear()?;
     side.drain()
 }

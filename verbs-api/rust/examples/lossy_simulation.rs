@@ -1,10 +1,9 @@
-//! A test of a small protocol over a bad network: in virtual time, in one thread, the same on every
-//! run.
+//! A test of a small protocol over a bad network, in virtual time and in one thread.
 //!
-//! The protocol is a log: a writer appends records by RDMA WRITE and then moves the end mark by
-//! WRITE with immediate data, upon which the reader takes them out. It must see every record once,
-//! in order, whatever the network does. `SEED=3 cargo run --example lossy_simulation` replays one
-//! run.
+//! The protocol is a log. The writer appends a record by RDMA WRITE, then moves the end mark by
+//! WRITE with immediate data. The reader then takes the new records. It must read each record once
+//! and in order, whatever the network does. `SEED=3 cargo run --example lossy_simulation` replays
+//! one run.
 
 use std::error::Error;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use urxe::{
 const RECORDS: u32 = 300;
 const RECORD_LEN: usize = 3000;
 
-/// The code under test knows nothing of simulation: these are the types of every device.
+/// The code under test uses no type of the simulation.
 struct Writer {
     cq: CompletionQueue,
     qp: QueuePair,
@@ -49,14 +48,14 @@ impl Writer {
 }
 
 impl Reader {
-    /// Takes the records that were appended since the end was `end`; returns where it is now.
+    /// Takes the records since `end` and returns the new end.
     fn take(&self, end: u32) -> Result<u32, Box<dyn Error>> {
         let completion = self.cq.wait_one(None)?;
         let new_end = completion.imm_data().ok_or("a message without an end mark")?;
         for nr in end..new_end {
             let got = self.region.read_vec(nr as usize * RECORD_LEN, RECORD_LEN)?;
             if got != record(nr) {
-                return Err(format!("record {nr} is not what was appended").into());
+                return Err(format!("record {nr} differs from the appended one").into());
             }
         }
         self.qp.post_recv(&RecvRequest::new(Gather::EMPTY))?;
@@ -83,7 +82,7 @@ fn ends(a: &Device, b: &Device) -> Result<(Writer, Reader), Box<dyn Error>> {
     Ok((Writer { cq: cq_a, qp: qp_a, region: record }, Reader { cq: cq_b, qp: qp_b, region: log }))
 }
 
-/// One run; returns a hash of all that happened in the network.
+/// Performs one run and returns the hash of all events in the network.
 fn run(seed: u64) -> Result<u64, Box<dyn Error>> {
     let fabric = Fabric::new(seed);
     fabric.set_faults(LinkFaults {
@@ -98,7 +97,7 @@ fn run(seed: u64) -> Result<u64, Box<dyn Error>> {
     let mut end = 0;
     for nr in 0..RECORDS {
         if nr == RECORDS / 2 {
-            // Somebody stumbles over the cable. The timeouts of the connection bridge 200 ms.
+            // The cable is unplugged. The timeouts of the connection tolerate 200 ms.
             fabric.pause(&b, PausedPackets::Drop, Duration::from_millis(200))?;
         }
         writer.append(nr, reader.region.remote())?;

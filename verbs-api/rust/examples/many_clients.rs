@@ -1,8 +1,8 @@
 //! A server with many clients and one pool of receive buffers.
 //!
-//! Each client has a connection of its own; their messages take the buffers of one shared receive
-//! queue, so that memory grows with the traffic and not with the number of clients. When few are
-//! left, the limit's event tells it.
+//! Each client has its own connection. All messages use the buffers of one shared receive queue, so
+//! the memory grows with the traffic instead of the number of clients. An event reports when few
+//! buffers are left.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -17,7 +17,7 @@ const CLIENTS: usize = 20;
 const MESSAGES: usize = 10;
 const BUFFERS: usize = 16;
 const LEN: usize = 1024;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 fn content(client: usize, message: usize) -> Vec<u8> {
     vec![(client * MESSAGES + message) as u8; 1 + (client * 37 + message * 101) % LEN]
@@ -28,11 +28,11 @@ pub(crate) fn main() -> Result<()> {
     let (pd, cq) = (server.alloc_pd()?, server.create_cq(256)?);
     let pool = pd.allocate(BUFFERS * LEN, Access::LOCAL_WRITE)?;
     let srq = pd.shared_receive_queue(BUFFERS as u32).limit(4).create()?;
-    let hand_in = |buffer: usize| -> Result<()> {
+    let post_buffer = |buffer: usize| -> Result<()> {
         let slice = pool.slice(buffer * LEN..(buffer + 1) * LEN)?;
         Ok(srq.post_recv(&RecvRequest::new(slice).wr_id(buffer as u64))?)
     };
-    (0..BUFFERS).try_for_each(hand_in)?;
+    (0..BUFFERS).try_for_each(post_buffer)?;
 
     let hosts = Device::open_address(Ipv4Addr::new(127, 49, 5, 2))?;
     let (client_pd, client_cq) = (hosts.alloc_pd()?, hosts.create_cq(256)?);
@@ -51,8 +51,8 @@ pub(crate) fn main() -> Result<()> {
         connections.iter().enumerate().map(|(nr, qp)| (qp.qpn(), nr)).collect();
 
     for message in 0..MESSAGES {
-        // More messages than buffers: who finds none is asked to wait, until one is handed in
-        // again.
+        // There are more messages than buffers. A client without a buffer retries until one is
+        // posted.
         for (nr, client) in clients.iter().enumerate() {
             let data = content(nr, message);
             memory.write(nr * LEN, &data)?;
@@ -61,34 +61,37 @@ pub(crate) fn main() -> Result<()> {
             )?;
         }
         if message == 0 {
-            // The limit tells once. A server would hand in more buffers now; this one lets its
-            // clients wait.
-            let event = server.events().wait(PATIENCE)?;
+            // The limit event occurs once. Another server would post more buffers now; here the
+            // clients retry.
+            let event = server.events().wait(TIMEOUT)?;
             if event.event_type() != AsyncEventType::SrqLimitReached {
-                return Err(format!("few buffers are left, but the device tells: {event:?}").into());
+                return Err(
+                    format!("few buffers are left, but the device reports: {event:?}").into()
+                );
             }
         }
         for _ in 0..CLIENTS {
-            let received = cq.wait_one(PATIENCE)?;
+            let received = cq.wait_one(TIMEOUT)?;
             let client = client_of[&received.qp_num];
             let buffer = received.wr_id as usize;
             if pool.read_vec(buffer * LEN, received.byte_len as usize)? != content(client, message)
             {
-                return Err(
-                    format!("client {client}: message {message} is not what it sent").into()
-                );
+                return Err(format!(
+                    "client {client}: message {message} differs from the one sent"
+                )
+                .into());
             }
-            hand_in(buffer)?;
+            post_buffer(buffer)?;
         }
         for _ in 0..CLIENTS {
-            let sent = client_cq.wait_one(PATIENCE)?;
+            let sent = client_cq.wait_one(TIMEOUT)?;
             if !sent.status.is_success() {
                 return Err(sent.status.to_string().into());
             }
         }
     }
     println!(
-        "{CLIENTS} clients sent {MESSAGES} messages each into {BUFFERS} buffers, and the limit told that few were left"
+        "{CLIENTS} clients sent {MESSAGES} messages each into {BUFFERS} buffers, and an event reported that few were left"
     );
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! One publisher, three subscribers of a multicast group: a message that is sent once arrives at
-//! each of them.
+//! One publisher and three subscribers of a multicast group. A message is sent once and arrives at
+//! each subscriber.
 //!
-//! All on this machine's loopback interface, which Linux lets IPv4 groups work on for everybody.
+//! All of them use the loopback interface of this machine, where Linux supports IPv4 groups for
+//! ordinary users.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,7 +15,7 @@ use urxe::{
 
 const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 255, 49, 6));
 const QKEY: QKey = QKey(0x0123_4567);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Host {
     pd: ProtectionDomain,
@@ -38,13 +39,13 @@ impl Host {
         let everybody = self.pd.address_handle(Gid::from_ip(GROUP))?;
         let request = SendRequest::send(Data::inline(message)).to_group(&everybody, QKEY);
         self.qp.post_send(&request.signaled())?;
-        // An address handle stays until what was posted to it is sent.
-        self.cq.wait_one(Some(PATIENCE))?;
+        // The address handle must exist until the message is sent.
+        self.cq.wait_one(Some(TIMEOUT))?;
         Ok(())
     }
 
     fn expect(&self, message: &[u8]) -> Result<(), Box<dyn Error>> {
-        let completion = self.cq.wait_one(Some(PATIENCE))?;
+        let completion = self.cq.wait_one(Some(TIMEOUT))?;
         let got = self.region.read_vec(GRH_LEN, completion.byte_len as usize - GRH_LEN)?;
         println!("{}: {}", self.qp.endpoint().gid, String::from_utf8_lossy(&got));
         if got == message { Ok(()) } else { Err("another message".into()) }
@@ -67,14 +68,14 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         subscriber.expect(b"to all three")?;
     }
 
-    // One has heard enough. What the next one gets is what it would have got.
+    // One subscriber leaves the group.
     subscribers[2].qp.detach_mcast(Gid::from_ip(GROUP))?;
     publisher.publish(b"to the other two")?;
     for subscriber in &subscribers[..2] {
         subscriber.expect(b"to the other two")?;
     }
     if subscribers[2].cq.wait_one(Some(Duration::from_millis(50))).is_ok() {
-        return Err("a message came to who had left".into());
+        return Err("a subscriber received a message after it left the group".into());
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! Writes into a peer's memory and reads it back, while the peer's program does nothing at all.
+//! Writes into a peer's memory and reads it back. The peer's program takes no part in the
+//! transfers.
 //!
-//! The peer allocates a region, tells where it is, and from then on only looks at its own memory:
-//! it polls the last byte, which is written last.
+//! The peer allocates a region and sends its address and key. After that, it only reads its own
+//! memory: it polls the last byte, which is written last.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -13,7 +14,7 @@ use urxe::{
 };
 
 const LEN: usize = 4 << 20;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn open(
     address: Ipv4Addr,
@@ -26,12 +27,12 @@ fn open(
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-    // The peer: its memory may be read and written from outside.
+    // The peer grants access to its memory.
     let (peer_pd, _peer_cq, peer_qp) = open(Ipv4Addr::new(127, 49, 2, 2))?;
     let peer_region =
         peer_pd.allocate(LEN, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ)?;
 
-    // This end. What one must know of the other are two lines of text.
+    // This end. It needs two lines of text from the peer.
     let (pd, cq, qp) = open(Ipv4Addr::new(127, 49, 2, 1))?;
     let (endpoint, memory) = (peer_qp.endpoint().to_string(), peer_region.remote().to_string());
     println!("the peer is at {endpoint}\nits memory is  {memory}");
@@ -44,10 +45,10 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     source.write(0, &data)?;
     qp.post_send(&SendRequest::write(source.slice(..)?, there).wr_id(1).signaled())?;
 
-    // The peer's program sees the last byte, and then all of them.
+    // The peer sees the new last byte, and then all new bytes.
     let started = Instant::now();
     while peer_region.load_u8(LEN - 1)? == 0 {
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TIMEOUT {
             return Err("the write did not arrive".into());
         }
         std::thread::yield_now();
@@ -55,10 +56,10 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     if peer_region.read_vec(0, LEN)? != data {
         return Err("the peer has other bytes than were written".into());
     }
-    let written = cq.wait_one(Some(PATIENCE))?;
+    let written = cq.wait_one(Some(TIMEOUT))?;
     println!("WRITE of {LEN} bytes: {}", written.status);
 
-    // And back, in two pieces of the peer's memory.
+    // The READ of both halves.
     let target = pd.allocate(LEN, Access::LOCAL_WRITE)?;
     let half = LEN / 2;
     let reads = [
@@ -66,7 +67,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         SendRequest::read(target.slice(half..)?, there.slice(half as u64..)?).wr_id(2).signaled(),
     ];
     qp.post_send_batch(&reads)?;
-    let read = cq.wait_one(Some(PATIENCE))?;
+    let read = cq.wait_one(Some(TIMEOUT))?;
     println!("READ of {LEN} bytes: {}", read.status);
     if (read.wr_id, target.read_vec(0, LEN)?) != (2, data) {
         return Err("other bytes came back than were written".into());

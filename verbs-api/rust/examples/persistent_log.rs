@@ -1,14 +1,15 @@
-//! A log in a file of another host, whose records survive a power failure there without any of its
-//! programs running.
+//! A log in a file of another host. Its records survive a power failure of that host, and no
+//! program of that host takes part.
 //!
 //! ```text
-//!   writer                                        the log's host: a file, mapped
-//!   WRITE the record       --------------------->  behind the last one
-//!   FLUSH its bytes        --------------------->  they are on the disk
-//!   ATOMIC WRITE the end   --------------------->  now it counts, as a whole or not at all
-//!   FLUSH the end          --------------------->  for ever
+//!   writer                                        the log's host: a mapped file
+//!   WRITE the record       --------------------->  after the last record
+//!   FLUSH the record       --------------------->  the record is on the disk
+//!   ATOMIC WRITE the end   --------------------->  the record belongs to the log
+//!   FLUSH the end          --------------------->  the end is on the disk
 //! ```
-//! The four are posted together: the host executes them in order.
+//!
+//! The writer posts the four requests together. The host executes them in order.
 
 use std::error::Error;
 use std::fs::File;
@@ -24,13 +25,13 @@ use urxe::{
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const LEN: usize = 1 << 16;
-/// Where the end of the last record stands, and where the first one does.
+/// The offset of the end mark, and the offset of the first record.
 const END: u64 = 0;
 const FIRST: u64 = 64;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 const RIGHTS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::FLUSH_GLOBAL);
 
-/// The log, and how far a FLUSH can get its bytes.
+/// Maps the log. Returns the placement that a FLUSH can achieve.
 fn map(pd: &ProtectionDomain, file: &File) -> Result<(MemoryRegion, PlacementType)> {
     match pd.map_file(file, 0, LEN, RIGHTS | Access::FLUSH_PERSISTENT) {
         Ok(log) => Ok((log, PlacementType::PERSISTENCE)),
@@ -65,13 +66,13 @@ impl Writer {
             SendRequest::atomic_write(self.outbox.slice(..8)?, end),
             SendRequest::flush(end, 8, self.placement).signaled(),
         ])?;
-        let done = self.cq.wait_one(PATIENCE)?;
+        let done = self.cq.wait_one(TIMEOUT)?;
         if done.status.is_success() { Ok(()) } else { Err(format!("{done:?}").into()) }
     }
 }
 
 pub(crate) fn main() -> Result<()> {
-    // Beside the program, which is more often on a disk than the folder of temporary files.
+    // The file is next to the program, because the folder of temporary files is often in memory.
     let path = std::env::current_exe()?.with_extension(format!("log-{}", std::process::id()));
     let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
@@ -94,12 +95,16 @@ pub(crate) fn main() -> Result<()> {
         writer.append(record.as_bytes())?;
     }
 
-    // Who comes after a failure knows the file alone.
+    // After a power failure, a program would have only the file.
     let mut found = Vec::new();
     file.read_to_end(&mut found)?;
     let (end, records) = found.split_at(FIRST as usize);
     let end = u64::from_ne_bytes(end[..8].try_into()?);
     let records = std::str::from_utf8(&records[..(end - FIRST) as usize])?;
     println!("the log holds {records}");
-    if records == "one;two;three;" { Ok(()) } else { Err("the log is not what was written".into()) }
+    if records == "one;two;three;" {
+        Ok(())
+    } else {
+        Err("the log differs from the written records".into())
+    }
 }

@@ -1,8 +1,8 @@
-//! Two ends send a message to and fro and check every byte of it.
+//! Two ends exchange messages and check every byte.
 //!
-//! `cargo run --example ping_pong` runs both ends in one process, the server in a thread of its
-//! own, over UDP on two loopback addresses. Between two machines the endpoints would go through a
-//! TCP connection, as the lines of text that they are here.
+//! `cargo run --example ping_pong` runs both ends in one process, over UDP on two loopback
+//! addresses. The server has a thread of its own. On two machines, the endpoints would be exchanged
+//! over TCP, also as lines of text.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -19,9 +19,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const ROUNDS: u8 = 200;
 const LEN: usize = 4096;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
-/// One end: sends from the first half of its region, receives into the second.
+/// One end. It sends from the first half of its region and receives into the second half.
 struct End {
     sends: CompletionQueue,
     receives: CompletionQueue,
@@ -30,7 +30,7 @@ struct End {
 }
 
 impl End {
-    /// Opens a device, makes room for the first message before the peer can send it, and connects.
+    /// Opens a device, posts a receive before the peer can send, and connects.
     fn connect(address: Ipv4Addr, tell: &Sender<String>, hear: &Receiver<String>) -> Result<Self> {
         let device = Device::open_address(address)?;
         let pd = device.alloc_pd()?;
@@ -68,7 +68,7 @@ impl End {
 
 /// Waits for one completion, which must be a success.
 fn check(cq: &CompletionQueue) -> Result<()> {
-    let completion = cq.wait_one(PATIENCE)?;
+    let completion = cq.wait_one(TIMEOUT)?;
     if completion.status.is_success() { Ok(()) } else { Err(completion.status.to_string().into()) }
 }
 

@@ -1,5 +1,5 @@
-//! Writes over an unreliable connection: done when the network has it, and nobody tells whether it
-//! arrived. An immediate does.
+//! WRITEs over an unreliable connection. A WRITE completes when it is sent, and no acknowledgement
+//! follows. Immediate data shows the peer that the WRITE has arrived.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -11,8 +11,8 @@ use urxe::{
 };
 
 const LEN: usize = 64 << 10;
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A message that loses a packet is lost whole, so the program has to send it again.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// If a packet is lost, the whole message is lost, and the program must send it again.
 const ATTEMPTS: u32 = 20;
 const ATTEMPT: Duration = Duration::from_millis(500);
 
@@ -34,7 +34,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     qp.connect(&peer_qp.endpoint(), &options)?;
 
     let target = peer_pd.allocate(LEN, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    // The immediate takes a receive, which needs no memory of its own.
+    // The immediate data uses a receive without memory.
     peer_qp.post_recv(&RecvRequest::new(urxe::Gather::EMPTY))?;
     let source = pd.allocate(LEN, Access::empty())?;
     let data: Vec<u8> = (0..LEN).map(|i| (i % 253) as u8).collect();
@@ -43,7 +43,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     for attempt in 1..=ATTEMPTS {
         let write = SendRequest::write_imm(source.slice(..)?, target.remote(), attempt);
         qp.post_send(&write.wr_id(attempt.into()).signaled())?;
-        let sent = cq.wait_one(Some(PATIENCE))?;
+        let sent = cq.wait_one(Some(TIMEOUT))?;
         println!("attempt {attempt}: {} (it has left, no more)", sent.status);
         let Ok(arrived) = peer_cq.wait_one(Some(ATTEMPT)) else { continue };
         println!("arrived: {} bytes, immediate {:?}", arrived.byte_len, arrived.imm_data());

@@ -1,5 +1,5 @@
-//! A server that answers datagrams of clients that it never heard of: where an answer goes stands
-//! in front of each message.
+//! A server that answers datagrams of unknown clients. The network header in front of each message
+//! identifies the client.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -12,7 +12,7 @@ use urxe::{
 
 const QKEY: QKey = QKey(0x1234_5678);
 const MESSAGE: &[u8] = b"is anybody there?";
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Host {
     pd: ProtectionDomain,
@@ -36,13 +36,13 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let server = open(Ipv4Addr::new(127, 49, 5, 2))?;
     let client = open(Ipv4Addr::new(127, 49, 5, 1))?;
 
-    // All that the client knows of the server: its address, its queue pair, its Q_Key.
+    // The client knows the address, the queue pair number and the Q_Key of the server.
     let there = client.pd.address_handle(server.qp.endpoint().gid)?;
     let question = urxe::Data::inline(MESSAGE);
     client.qp.post_send(&SendRequest::send(question).to(&there, server.qp.qpn(), QKEY))?;
 
-    // All that the server knows of the client came with the message.
-    let asked = server.cq.wait_one(Some(PATIENCE))?;
+    // The server knows only the received message.
+    let asked = server.cq.wait_one(Some(TIMEOUT))?;
     let bytes = server.region.read_vec(0, asked.byte_len as usize)?;
     let (grh, message) = bytes.split_at(GRH_LEN);
     println!("{} bytes from queue pair {}", message.len(), asked.src_qp);
@@ -50,11 +50,11 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let answer = SendRequest::send(urxe::Data::inline(message)).to(&back, asked.src_qp, QKEY);
     server.qp.post_send(&answer)?;
 
-    let answered = client.cq.wait_one(Some(PATIENCE))?;
+    let answered = client.cq.wait_one(Some(TIMEOUT))?;
     let echo = client.region.read_vec(GRH_LEN, answered.byte_len as usize - GRH_LEN)?;
     println!("the answer: {}", String::from_utf8_lossy(&echo));
     if answered.status != WcStatus::Success || echo != MESSAGE {
-        return Err("the answer is not what was asked".into());
+        return Err("the answer differs from the question".into());
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
-//! One connection to several workers of a host (XRC), each of which shows a window of its memory
-//! instead of all of it.
+//! One connection to several workers of a host (XRC). Each worker grants access to a window of its
+//! memory.
 //!
 //! ```text
-//!   client                                  host: one target, workers with a queue and a domain each
-//!   SEND to worker 0, 1, …  ------------->  the worker binds a window and answers by putting its key where it was told
-//!   READ through the window ------------->
+//!   client                       host: one target; each worker has a queue and a protection domain
+//!   SEND to worker 0, 1, …  -->  the worker binds a window and returns its key
+//!   READ through the window -->
 //! ```
-//! Windows of type 1 belong to a protection domain, so whoever of the domain binds them, the
-//! target's client can use them; a worker binds on a queue pair to itself.
+//!
+//! A window of type 1 belongs to a protection domain, so the client of the target can use it. The
+//! worker binds the window on a queue pair that is connected to itself.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -23,19 +24,19 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const WORKERS: usize = 3;
 const LEN: usize = 4096;
-/// What a worker shows of its memory.
+/// The part of the memory to which a worker grants access.
 const SHOWN: std::ops::Range<usize> = 1024..1088;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 fn success(cq: &CompletionQueue) -> Result<Completion> {
-    let done = cq.wait_one(PATIENCE)?;
+    let done = cq.wait_one(TIMEOUT)?;
     if done.status.is_success() { Ok(done) } else { Err(format!("{done:?}").into()) }
 }
 
 struct Worker {
     srq: SharedReceiveQueue,
     cq: CompletionQueue,
-    /// To itself, to bind by.
+    /// A queue pair that is connected to itself, for binds.
     binder: QueuePair,
     window: MemoryWindow,
     region: MemoryRegion,
@@ -56,7 +57,7 @@ impl Worker {
         Ok(Self { srq, cq, binder, window, region, inbox })
     }
 
-    /// Answers a request by a window; what the client is told of it.
+    /// Answers a request with a window. Returns the region for the client.
     fn serve(&mut self) -> Result<RemoteRegion> {
         let request = success(&self.cq)?;
         if self.inbox.read_vec(0, request.byte_len as usize)? != b"show" {
@@ -93,7 +94,7 @@ pub(crate) fn main() -> Result<()> {
     for (number, worker) in workers.iter_mut().enumerate() {
         qp.post_send(&SendRequest::send(Data::inline(b"show")).to_srq(worker.srq.id()).signaled())?;
         success(&cq)?;
-        // In a real program the key comes back in a message; here both ends are one program.
+        // In a real program, a message returns the key. Here both ends are one program.
         let shown = worker.serve()?;
         println!("worker {number} shows {shown}");
         let into = copy.slice(..shown.len as usize)?;
@@ -104,14 +105,14 @@ pub(crate) fn main() -> Result<()> {
         }
     }
 
-    // What a worker hides again is out of reach.
+    // After the worker unbinds its window, the client has no access.
     let worker = &mut workers[0];
     let shown = worker.window.remote().ok_or("it is bound")?;
     worker.hide()?;
     let read = SendRequest::read(copy.slice(..8)?, shown).to_srq(worker.srq.id()).signaled();
     qp.post_send(&read)?;
-    let refused = cq.wait_one(PATIENCE)?;
-    println!("READ of what is hidden: {}", refused.status);
+    let refused = cq.wait_one(TIMEOUT)?;
+    println!("READ after the unbind: {}", refused.status);
     if refused.status == WcStatus::RemAccessErr {
         Ok(())
     } else {

@@ -48,7 +48,18 @@
 //! # }
 //! ```
 //!
-//! The folder `examples` of the repository has larger programs.
+//! The folder `examples` of the repository has larger programs:
+//!
+//! | example | subject |
+//! |---|---|
+//! | `ping_pong`, `one_sided` | messages, and RDMA without the peer's program |
+//! | `cm_echo`, `cm_demo` | a thousand connections by `rdma_cm`, and versions in private data |
+//! | `ud_echo`, `multicast` | datagrams and groups |
+//! | `uc_one_sided` | an unreliable connection |
+//! | `atomics_counter`, `persistent_log` | atomic operations, FLUSH and ATOMIC WRITE |
+//! | `many_clients`, `xrc_window` | shared receive queues, XRC and memory windows |
+//! | `fast_registration`, `demo`, `krping`, `drain` | the patterns of kernel modules |
+//! | `lossy_simulation` | a test in a simulated network |
 //!
 //! # Devices
 //! [`devices`] lists the configured devices, and [`Device::open`] opens one by name. A program can
