@@ -1,4 +1,4 @@
-//! Words of the command line that several subcommands take.
+//! Argument types that several subcommands share.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub fn path_mtu(text: &str) -> Result<PathMtu, &'static str> {
 pub struct Size(usize);
 
 impl Size {
-    /// The largest, in bytes.
+    /// The largest size in bytes.
     pub const MAX: usize = 256 << 20;
 
     /// Returns a size of this many bytes.

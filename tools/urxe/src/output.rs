@@ -1,4 +1,4 @@
-//! How results, errors and log lines reach the person.
+//! Output of results, errors and log lines.
 
 use std::error::Error;
 use std::io::{self, IsTerminal, LineWriter, Write};
@@ -124,7 +124,7 @@ pub fn progress_bar(steps: usize) -> ProgressBar {
 
 /// Columns where neither a terminal nor `COLUMNS` defines them.
 const DEFAULT_WIDTH: usize = 100;
-/// The fewest columns that tables and texts are laid out for.
+/// The smallest width of tables and texts, in columns.
 const MIN_WIDTH: usize = 60;
 
 /// Returns the columns of standard output.
@@ -179,7 +179,7 @@ pub fn table(heads: &[&str], numbers: usize) -> Table {
 /// The environment variable with the log filter.
 const LOG_VARIABLE: &str = "URXE_LOG";
 
-/// `URXE_LOG` does not follow its grammar.
+/// The error of an invalid `URXE_LOG`.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{LOG_VARIABLE}={given:?} is not a log filter; use for example {LOG_VARIABLE}=debug or \
@@ -193,8 +193,8 @@ pub struct BadFilter {
     error: ParseError,
 }
 
-/// Starts logging for the life of the process; by `default` if the environment variable does not
-/// choose.
+/// Starts logging for the life of the process. `default` applies if the environment variable is
+/// unset.
 pub fn start_logging(default: &str) -> Result<(), BadFilter> {
     let given = std::env::var(LOG_VARIABLE).unwrap_or_default();
     let filter = if given.trim().is_empty() { default } else { &given };

@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// Variables that a program sets for a process of its own.
+    /// Variables that a program sets for its child processes.
     const INTERNAL: [&str; 3] = ["URXE_BENCH_MEMORY", "URXE_BENCH_ROLE", "URXE_TEST_"];
 
     #[test]

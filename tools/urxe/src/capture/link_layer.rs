@@ -17,17 +17,17 @@ mod tests;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Why there is no UDP in a record.
+/// Reasons why a record holds no UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotUdp {
-    /// The frame is of something else, or damaged.
+    /// The frame holds another protocol, or is damaged.
     Frame(FrameError),
     /// The record is shorter than its link's header.
     Short {
         /// Bytes captured.
         have: usize,
     },
-    /// A link type that is not understood here.
+    /// An unsupported link type.
     LinkType(u32),
 }
 

@@ -27,11 +27,11 @@ use pcap_parser::pcapng::{
 #[cfg(test)]
 mod tests;
 
-/// The longest block that is read, in bytes.
+/// The longest block that the reader accepts, in bytes.
 pub const MAX_BLOCK_LEN: usize = 16 << 20;
 
-/// The most interfaces a section may describe; the specification sets no limit, and each costs
-/// memory.
+/// The largest number of interfaces of a section. The specification sets no limit, and each
+/// interface costs memory.
 const MAX_INTERFACES: usize = 65_536;
 
 /// Bytes of a classic file's header.
@@ -69,7 +69,7 @@ pub enum CaptureError {
         "the capture is damaged: the block at byte {offset} has a length over {MAX_BLOCK_LEN} bytes"
     )]
     TooLong { offset: u64 },
-    /// A block does not follow the format.
+    /// A block violates the format.
     #[error("the capture is damaged: the block at byte {offset} violates the format")]
     Malformed { offset: u64 },
     /// A packet names an interface that no block has described.
@@ -100,9 +100,9 @@ pub struct Reader<R> {
     source: BufReader<R>,
     /// The bytes of the current block that have been read.
     block: Vec<u8>,
-    /// The current block has been given out.
+    /// Whether the current block has been returned.
     is_done: bool,
-    /// Where in the file the current block begins.
+    /// The position of the current block in the file.
     offset: u64,
     format: Format,
 }
@@ -124,7 +124,7 @@ struct Interface {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the head of a file and finds out its format.
+    /// Reads the start of a file and determines the format.
     pub fn new(source: R) -> Result<Self, CaptureError> {
         let mut reader = Self {
             source: BufReader::new(source),
@@ -159,7 +159,7 @@ impl<R: Read> Reader<R> {
         Ok(None)
     }
 
-    /// Reads the next block whole; `false` at the end of the file.
+    /// Reads the next block completely. Returns `false` at the end of the file.
     fn read_block(&mut self) -> Result<bool, CaptureError> {
         if std::mem::take(&mut self.is_done) {
             self.offset += self.block.len() as u64;

@@ -73,10 +73,10 @@ impl Command {
     }
 }
 
-/// How a subcommand that ran to its end ended.
+/// The result of a subcommand that ran to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is well.
+    /// Success.
     Done,
     /// The command failed, and its output says so.
     Failed,
@@ -98,7 +98,7 @@ pub enum CmdError {
         #[source]
         error: LinkError,
     },
-    /// A word of the command line is no device name, address or interface.
+    /// An argument is not a device name, address or interface.
     #[error("{}", .0.reason)]
     Word(#[from] urxe_stack::link::ParseError),
     /// A capture file cannot be read.

@@ -14,12 +14,12 @@ use urxe_stack::port::sharing::{listing_of, sharers};
 pub struct Process {
     /// The shared address.
     pub address: IpAddr,
-    /// Its slot there: the upper six bits of its queue pair numbers.
+    /// The slot at this address: the upper six bits of the process's queue pair numbers.
     pub slot: u8,
     /// The process id; absent if the process is in another PID namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// Its effective user.
+    /// The effective user id.
     pub uid: u32,
     /// The name of the process; empty if unknown.
     pub name: String,

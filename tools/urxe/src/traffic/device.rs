@@ -1,4 +1,4 @@
-//! Which device to use, and which address the peer process takes.
+//! The device of this end, and addresses for the peer process.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
@@ -12,10 +12,10 @@ use urxe_stack::port::udp::{OpenPortError, free_loopback_address};
 use super::error::{TrafficError, unexpected};
 use crate::output;
 
-/// How many addresses the peer process tries.
+/// The largest number of addresses that the peer process tries.
 const CANDIDATES: u32 = 16;
 
-/// `--device`: a name in the list, a device of its own (`rxe0=10.0.0.1`, `rxe0=eth0`), or an
+/// The value of `--device`: a name in the list, a device (`rxe0=10.0.0.1`, `rxe0=eth0`), or an
 /// address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceWord {
@@ -39,7 +39,7 @@ impl FromStr for DeviceWord {
     }
 }
 
-/// A device to be opened.
+/// The device to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     spec: LinkSpec,
@@ -145,7 +145,7 @@ pub fn address_of(device: &Device) -> Result<IpAddr, TrafficError> {
     gid.ok_or_else(|| TrafficError::NoAddress { device: device.name().to_owned() })
 }
 
-/// Times a device sent something again.
+/// Returns the retransmissions of a device.
 pub fn retries_of(device: &Device) -> u64 {
     device.counter(Counter::CompleterRetryErr)
 }
@@ -156,8 +156,8 @@ fn is_taken(error: &OpenError) -> bool {
     matches!(error, OpenPortError::AddressInUse { .. } | OpenPortError::TooManyProcesses { .. })
 }
 
-/// Devices that a peer process on this machine may take to reach the one at `address`, as texts; at
-/// least one.
+/// Returns at least one device, as text, that a peer process on this machine can open to reach the
+/// one at `address`.
 ///
 /// # Errors
 /// [`TrafficError`], [`TrafficError::NoPeerAddress`].

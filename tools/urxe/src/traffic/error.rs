@@ -14,7 +14,7 @@ use super::peer::ProcessError;
 /// Errors of a transfer between two ends.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
-    /// The device.
+    /// A device that cannot be opened.
     #[error("device {device}: {error}")]
     Device {
         device: String,
@@ -24,10 +24,10 @@ pub enum TrafficError {
     /// Another call.
     #[error(transparent)]
     Call(Box<dyn Error + Send + Sync>),
-    /// The connection.
+    /// The queue pair cannot be connected.
     #[error("cannot connect the queue pair")]
     Connect(#[from] ModifyError),
-    /// The address handle of the peer.
+    /// The address handle cannot be created.
     #[error("cannot create an address handle for the peer")]
     Address(#[from] CreateAhError),
     /// The peer process failed, or the connection to the peer.

@@ -27,10 +27,10 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 6] =
         [Self::Send, Self::Write, Self::WriteImm, Self::Read, Self::FetchAdd, Self::CmpSwap];
-    /// Those that change eight bytes.
+    /// The operations that change eight bytes.
     pub const ATOMICS: [Self; 2] = [Self::FetchAdd, Self::CmpSwap];
 
     /// Returns whether the operation completes a receive of the peer.

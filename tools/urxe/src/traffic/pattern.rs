@@ -10,17 +10,17 @@
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A byte that is not the message's.
+/// A byte that differs from the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset} of message {message} is {found:#04x} and should be {expected:#04x}")]
 pub struct Mismatch {
-    /// The message that should be there.
+    /// The expected message.
     pub message: u64,
     /// Offset of the first wrong byte in the message.
     pub offset: usize,
-    /// The byte there.
+    /// The received byte.
     pub found: u8,
-    /// The message's byte.
+    /// The expected byte.
     pub expected: u8,
 }
 
@@ -33,10 +33,10 @@ pub fn fill(message: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Checks that `bytes` are message `message`.
+/// Compares `bytes` with message `message`.
 ///
 /// # Errors
-/// The first byte that is not.
+/// The first byte that differs.
 pub fn check(message: u64, bytes: &[u8]) -> Result<(), Mismatch> {
     let mut expected = vec![0; bytes.len()];
     fill(message, &mut expected);

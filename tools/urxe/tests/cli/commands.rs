@@ -30,7 +30,7 @@ fn help_and_version() {
     }
 }
 
-/// Runs with 60 columns, and returns the output, all of whose lines must fit.
+/// Runs with 60 columns, and returns the output, whose lines must all fit.
 #[track_caller]
 fn narrow(user: &User, words: &str) -> String {
     let text = user.urxe(words).env("COLUMNS", "60").finish().ok();
@@ -62,7 +62,7 @@ fn help_fits_60_columns_without_broken_words() {
 #[test]
 fn tables_and_doctor_fit_60_columns() {
     let user = User::new();
-    // Broken words would not be found in the objects.
+    // The exit code depends on the machine.
     let doctor = user.urxe("doctor").env("COLUMNS", "60").finish().stdout;
     assert!(doctor.lines().all(|line| line.chars().count() <= 60), "{doctor}");
     let narrow = |words| narrow(&user, words);
@@ -93,7 +93,7 @@ fn devinfo_has_the_form_of_ibv_devinfo() {
 #[test]
 fn devinfo_verbose_shows_limits_and_gids() {
     let text = User::new().run("devinfo -v -d rxe0").ok();
-    // As many as descriptors where those are fewer than 8192.
+    // The limit follows the descriptor limit, if that is below 8192.
     let groups = limits_here(Limits::default()).max_mcast_grp;
     for line in [
         "\tmax_sge:\t\t\t32\n",

@@ -1,4 +1,4 @@
-//! Running the `urxe` binary, with a configuration folder of its own.
+//! Runs the `urxe` binary with a separate configuration folder.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// More than any run here takes.
+/// A time limit that exceeds every run.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// The result of a run of the binary.
@@ -53,7 +53,7 @@ impl Run {
     }
 }
 
-/// Something that becomes a run.
+/// A command or process whose run can be awaited.
 pub trait Finish {
     /// Waits for the end; kills the process at the time limit.
     fn finish(self) -> Run;
@@ -118,7 +118,7 @@ impl Listening {
         Self { child, stdout, said }
     }
 
-    /// Its output after the first line.
+    /// Returns the run, with the output after the first line.
     #[track_caller]
     pub fn finish(mut self) -> Run {
         let mut rest = String::new();

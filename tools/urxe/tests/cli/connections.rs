@@ -71,7 +71,7 @@ fn lines_of_one_end_are_printed_by_the_other() {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    // More than fits into one message, and than may be under way.
+    // More than one message, and more than the limit of outstanding messages.
     let text: String = (0..300_000).map(|line| format!("line {line}\n")).collect();
     let mut input = client.stdin.take().unwrap();
     let all = text.clone();

@@ -86,7 +86,7 @@ fn standard_input_is_a_capture_too() {
 
 #[test]
 fn a_reader_that_stops_is_no_error() {
-    // Longer than all buffers in between, so that the writer notices.
+    // The file exceeds all buffers, so the writer notices the closed pipe.
     let whole = std::fs::read(capture("read_bw.pcap")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long.pcap");

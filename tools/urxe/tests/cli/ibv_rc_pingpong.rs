@@ -106,7 +106,7 @@ impl Ibv {
         self.qp.post_send(&SendRequest::send(data).wr_id(SEND_WRID).signaled()).unwrap();
     }
 
-    /// Its address as 52 bytes.
+    /// Returns the address as 52 bytes.
     fn message(&self) -> Vec<u8> {
         let QpEndpoint { gid, qpn, psn } = self.qp.endpoint();
         let gid = if self.options.gid { gid } else { Gid::ZERO };
@@ -273,7 +273,7 @@ fn as_server() {
     let sizes = [(1, 20), (2, 20), (4096, 1000), (5000, 100), (1 << 20, 5)];
     for ((size, iters), net) in sizes.into_iter().zip(11..) {
         verified(against_client(net, Options::new(size, iters), "-c"), iters);
-        // The same without -c at either end: the buffer is plain.
+        // Without -c at either end, the buffer is plain.
         let plain = Options { chk: false, ..Options::new(size, iters) };
         verified(against_client(net + 10, plain, ""), iters);
     }

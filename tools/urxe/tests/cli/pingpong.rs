@@ -32,7 +32,7 @@ fn listen(arguments: &str) -> Listening {
     Listening::start(&format!("pingpong --listen {arguments}"))
 }
 
-/// Checks that each row has all its messages verified; returns operations and sizes.
+/// Checks that all messages of each row are verified. Returns operations and sizes.
 #[track_caller]
 fn verified_rows(report: &Value) -> Vec<(String, u64)> {
     let rows = report["rows"].as_array().expect("rows");

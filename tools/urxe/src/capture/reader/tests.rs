@@ -1,4 +1,4 @@
-//! Files of every format and byte order, made here byte by byte, whole, cut and damaged.
+//! Generated files of every format and byte order: complete, truncated and damaged.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 /// A record in the form that the tests compare: time, link type, bytes, original length.
 type Seen = (Option<u128>, u32, Vec<u8>, u32);
 
-/// Reads to the end or to the error.
+/// Reads up to the end or the first error.
 fn read(file: &[u8]) -> (Vec<Seen>, Option<CaptureError>) {
     read_from(file)
 }
@@ -27,7 +27,7 @@ fn read_from(source: impl Read) -> (Vec<Seen>, Option<CaptureError>) {
     }
 }
 
-/// Numbers in one byte order.
+/// A byte order.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     Little,
@@ -175,7 +175,7 @@ fn sections_of_different_orders_follow_each_other() {
     assert_eq!(seen, [ng_seen(), ng_seen()].concat());
 }
 
-/// A source that gives a byte at a time, as a slow pipe may.
+/// A source that returns one byte for each read, like a slow pipe.
 struct Trickle<'a>(&'a [u8]);
 
 impl Read for Trickle<'_> {

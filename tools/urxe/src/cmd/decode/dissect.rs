@@ -49,10 +49,10 @@ pub enum Content<'a> {
         view: PacketView<'a>,
         /// Payload bytes that were captured.
         payload_captured: usize,
-        /// Whether its ICRC holds.
+        /// The result of the ICRC check.
         icrc: Icrc,
     },
-    /// UDP to the RoCEv2 port that is no RoCEv2 packet.
+    /// UDP to the RoCEv2 port without a valid RoCEv2 packet.
     Malformed {
         /// The headers before the datagram.
         frame: FrameRepr,
@@ -66,7 +66,7 @@ pub enum Content<'a> {
     OtherUdp {
         /// Addresses and ports.
         frame: FrameRepr,
-        /// Bytes behind the UDP header.
+        /// Bytes after the UDP header.
         len: usize,
     },
     /// Another protocol.
@@ -77,7 +77,7 @@ pub enum Content<'a> {
     Cut,
 }
 
-/// Whether an ICRC holds.
+/// The result of an ICRC check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icrc {
     /// The ICRC is correct.
@@ -87,7 +87,7 @@ pub enum Icrc {
         /// The correct value, if the packet is long enough for an ICRC.
         computed: Option<u32>,
     },
-    /// The capture cut the packet before its end.
+    /// The capture truncated the packet.
     NotCaptured,
 }
 

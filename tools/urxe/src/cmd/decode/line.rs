@@ -85,7 +85,8 @@ pub fn headers(view: &PacketView<'_>) -> Vec<(&'static str, String)> {
     all
 }
 
-/// Seconds since `start_ns` with microseconds; may be negative, as clocks are set back.
+/// Returns the seconds since `start_ns` with microseconds. The value may be negative, because
+/// clocks may be set back.
 fn seconds(time_ns: Option<u128>, start_ns: u128) -> String {
     let Some(time_ns) = time_ns else { return "-".to_owned() };
     let sign = if time_ns < start_ns { "-" } else { "" };

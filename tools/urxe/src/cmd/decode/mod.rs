@@ -95,7 +95,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, CaptureError> {
     }
 }
 
-/// How many packets of each sort there were.
+/// The numbers of packets by kind.
 #[derive(Debug, Default)]
 struct Tally {
     packets: u64,

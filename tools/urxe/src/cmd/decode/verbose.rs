@@ -10,7 +10,7 @@ use urxe_wire::{PacketView, Qpn};
 use super::dissect::{Content, Icrc, Packet, mad, received_icrc};
 use super::line::headers;
 
-/// Payload bytes shown at most.
+/// The largest number of payload bytes shown.
 const PAYLOAD_SHOWN: usize = 64;
 const PAYLOAD_PER_LINE: usize = 16;
 

@@ -44,15 +44,15 @@ pub const DEVICE_CAP_FLAGS_EX: [(u32, &str); 3] =
 
 /// The vendor id of `rdma_rxe`, which is assigned to no vendor.
 const VENDOR_ID: u32 = 0x00ff_ffff;
-/// `IBV_TRANSPORT_IB`, which RoCE is, too.
+/// `IBV_TRANSPORT_IB`, which RoCE uses as well.
 const TRANSPORT_IB: Named = Named(0, "InfiniBand");
-/// Atomicity among all queue pairs of a device and its processor (`IBV_ATOMIC_GLOB` would be among
-/// devices).
+/// Atomicity among all queue pairs of a device and its processor (`IBV_ATOMIC_GLOB` would include
+/// other devices).
 const ATOMIC_HCA: Named = Named(1, "ATOMIC_HCA");
-/// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest, as `rdma_rxe`
-/// promises.
+/// The time limit from a packet's arrival to its acknowledgement, 4.096 µs · 2^15, as for
+/// `rdma_rxe`.
 const LOCAL_CA_ACK_DELAY: u32 = 15;
-/// Completions are stamped in nanoseconds.
+/// The unit of completion time stamps is a nanosecond.
 const CORE_CLOCK_KHZ: u64 = 1_000_000;
 /// Pages of 4 KiB.
 const PAGE_SIZE_CAP: u64 = 0xffff_f000;
@@ -156,7 +156,7 @@ fn mtu(mtu: PathMtu) -> Named {
     Named(mtu.number().into(), name)
 }
 
-/// Returns the names that `ibv_devinfo` gives them.
+/// Returns the width and speed with the names of `ibv_devinfo`.
 fn width_and_speed(mbps: Option<u32>) -> (Named, Named) {
     let (width, speed) = link::width_and_speed(mbps);
     let lanes = match width {

@@ -1,4 +1,4 @@
-//! `urxe link`: the devices there are, as `rdma link` for the kernel's.
+//! `urxe link`: lists and changes the devices, as `rdma link` does for kernel devices.
 
 mod edit;
 mod show;

@@ -11,7 +11,7 @@ use crate::traffic::wait_one;
 
 /// The longest message, in bytes.
 pub const MESSAGE_MAX: usize = 64 << 10;
-/// Messages under way in each direction.
+/// Outstanding messages in each direction.
 const DEPTH: usize = 16;
 
 /// Returns the connection options of both ends.
@@ -32,7 +32,7 @@ struct Shared {
     sending: Mutex<Sending>,
 }
 
-/// Outboxes are used in turn, and become free in the same order.
+/// The outboxes are used in turn, and become free in the same order.
 #[derive(Default)]
 struct Sending {
     posted: u64,
@@ -46,7 +46,7 @@ fn place(number: u64) -> std::ops::Range<usize> {
 }
 
 impl Messages {
-    /// Makes the connection, with receives.
+    /// Posts the receives and establishes the connection.
     pub fn new(pending: Pending) -> Result<Self, MessagesError> {
         let inboxes = pending.pd().allocate(DEPTH * MESSAGE_MAX, Access::LOCAL_WRITE)?;
         let outboxes = pending.pd().allocate(DEPTH * MESSAGE_MAX, Access::empty())?;
@@ -112,7 +112,7 @@ impl Messages {
         Ok(Some(message))
     }
 
-    /// Ends the connection.
+    /// Disconnects and waits for the end of the connection.
     pub fn disconnect(&self) {
         self.shared.connection.disconnect();
         self.wait_for_end();

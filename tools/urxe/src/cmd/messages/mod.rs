@@ -88,7 +88,7 @@ pub enum MessagesError {
     /// The listener received another number of bytes.
     #[error("the listener received {counted} of {sent} bytes")]
     Count { counted: u64, sent: u64 },
-    /// Standard input or output.
+    /// Standard input or output failed.
     #[error("standard input or output: {0}")]
     Io(#[from] io::Error),
 }
@@ -100,7 +100,7 @@ impl<E: Into<TrafficError>> From<E> for MessagesError {
 }
 
 impl ListenArgs {
-    /// Serves one connection, or all.
+    /// Serves one connection, or all with `--keep`.
     pub fn run(self) -> Result<Outcome, CmdError> {
         self.serve()?;
         Ok(Outcome::Done)

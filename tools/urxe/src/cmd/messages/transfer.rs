@@ -1,4 +1,4 @@
-//! A transfer of a known pattern, compared byte for byte.
+//! A transfer of a known pattern, with verification of every byte.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub fn send(messages: &Messages, total: u64) -> Result<(), MessagesError> {
     Ok(())
 }
 
-/// Receives and compares.
+/// Receives the pattern and verifies it.
 pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), MessagesError> {
     let began = Instant::now();
     let mut total = 0;

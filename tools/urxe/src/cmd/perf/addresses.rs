@@ -1,4 +1,4 @@
-//! Both processes on one address against each on its own.
+//! Compares a run with both processes on one address with a run on two addresses.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::output;
 use crate::traffic::device::Choice;
 use crate::traffic::operation::Operation;
 
-/// One figure both ways: bandwidth in Gb/s, latency in microseconds.
+/// A pair of figures: bandwidth in Gb/s, or latency in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Row {
     operation: Operation,
@@ -21,14 +21,14 @@ struct Row {
     size: usize,
     one: f64,
     two: f64,
-    /// How much better one address is: above 1 is faster.
+    /// The improvement with one address; above 1, one address is faster.
     one_to_two: Option<f64>,
 }
 
-/// Measures and prints.
+/// Measures and prints the comparison.
 ///
 /// # Errors
-/// [`CmdError`]; among them that the address is taken, where processes cannot share one.
+/// [`CmdError`]; also if processes cannot share an address.
 pub fn run(args: &Args, choice: &Choice) -> Result<Outcome, CmdError> {
     let rows = measure(args, choice)?;
     output::print(args.json, &rows, |out| {

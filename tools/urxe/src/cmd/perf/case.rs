@@ -9,11 +9,11 @@ use crate::arguments::Size;
 use crate::traffic::Wait;
 use crate::traffic::operation::{ATOMIC_SIZE, Operation};
 
-/// Most work requests of a list, and most prepared for one queue pair.
+/// The largest list of work requests, and the largest ring of a queue pair.
 pub const RING_MAX: usize = 128;
-/// Most sends outstanding of a queue pair.
+/// The largest number of outstanding sends of a queue pair.
 pub const DEPTH_MAX: u32 = 16_384;
-/// Most queue pairs of a case.
+/// The largest number of queue pairs of a case.
 pub const QPS_MAX: u32 = 1024;
 /// The largest inline data in bytes, which is the limit of the device.
 pub const INLINE_MAX: usize = 1024;
@@ -25,13 +25,13 @@ const SIGNAL_EVERY: u32 = 16;
 /// The measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Metric {
-    /// Bytes and messages a second with many on the way.
+    /// Bytes and messages a second with many outstanding messages.
     Bandwidth,
     /// Time of a single message.
     Latency,
 }
 
-/// When a round is over.
+/// The end of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Limit {
     /// This many messages of each queue pair.
@@ -64,9 +64,9 @@ pub struct Case {
     pub metric: Metric,
     /// Bytes of a message.
     pub size: usize,
-    /// Queue pairs.
+    /// The number of queue pairs.
     pub qps: u32,
-    /// Sends of each queue pair that may be outstanding.
+    /// Outstanding sends of each queue pair.
     pub depth: u32,
     /// Work requests posted by one call.
     pub list: u32,
@@ -85,7 +85,7 @@ pub struct Case {
     pub target_polls: bool,
     /// Bytes of the messages of one direction, all queue pairs together.
     pub working_set: usize,
-    /// When a round is over.
+    /// The end of a round.
     pub limit: Limit,
 }
 
@@ -160,7 +160,7 @@ impl Case {
     pub fn signal_every(&self) -> u32 {
         let alone = self.metric == Metric::Latency && !self.operation.is_ping_pong();
         match self.list {
-            // Each is waited for.
+            // Each send is waited for.
             _ if alone => 1,
             1 => SIGNAL_EVERY.min(self.depth / 2).max(1),
             list => list,
@@ -210,18 +210,18 @@ pub enum CaseError {
     /// A number is too small or too large.
     #[error("{what} is {given}; the allowed range is 1 to {max}")]
     Range { what: &'static str, given: u64, max: u64 },
-    /// Atomic operations have a size.
+    /// The size does not match an atomic operation.
     #[error(
         "{operation} of {given} bytes: atomic operations move {ATOMIC_SIZE} bytes; omit --size"
     )]
     AtomicSize { operation: Operation, given: usize },
-    /// Not everything can be inline.
+    /// The message cannot be inline.
     #[error(
         "{operation} of {size} bytes cannot be inline; SEND, WRITE and WRITE_IMM can, up to \
          {INLINE_MAX} bytes"
     )]
     Inline { operation: Operation, size: usize },
-    /// A message must fit.
+    /// The working set is smaller than a message.
     #[error(
         "a working set of {given} bytes does not hold one message; use --working-set {size} or more"
     )]
@@ -229,7 +229,7 @@ pub enum CaseError {
     /// Memory shows only the arrival of a WRITE.
     #[error("--spin-memory applies to the latency of WRITE, not to {operation}")]
     SpinMemory { operation: Operation },
-    /// A WRITE makes no event at the peer.
+    /// A WRITE creates no event at the peer.
     #[error(
         "--events does not apply to the latency of WRITE, because a WRITE creates no event at its \
          target; use write-imm, or omit --latency"

@@ -8,7 +8,7 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Which end of a ping-pong a thread is.
+/// The end of a ping-pong that a thread serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Asks = 0,

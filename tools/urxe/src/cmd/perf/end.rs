@@ -51,28 +51,28 @@ pub struct End {
     pub message: Vec<u8>,
 }
 
-/// Where a queue pair is.
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QpState {
     /// Sends without a completion.
     pub outstanding: u32,
-    /// Place in the ring of sends.
+    /// Position in the ring of sends.
     pub next_send: usize,
-    /// Sends since the last that makes a completion.
+    /// Sends since the last one with a completion.
     pub unsignaled: u32,
     /// Messages sent in this round.
     pub sent: u64,
-    /// Place in the ring of the round's first send.
+    /// Position of the round's first send in the ring.
     pub first: usize,
-    /// Places of the ring, from that on, that this round has sent.
+    /// Positions of the ring that this round has used, from `first` on.
     pub touched: usize,
-    /// Place in the ring of receives.
+    /// Position in the ring of receives.
     pub next_receive: usize,
-    /// Completed receives that are not posted again yet.
+    /// Completed receives that are not posted again.
     pub receives_due: u32,
     /// Messages received in this round.
     pub received: u64,
-    /// Place in the ring of the round's first receive.
+    /// Position of the round's first receive in the ring.
     pub received_from: usize,
 }
 
@@ -282,7 +282,7 @@ impl QpStates {
         self.qps.iter().map(|state| state.sent).sum()
     }
 
-    /// Takes completions, or sleeps for them; counts them. Returns how many there were.
+    /// Takes completions, or sleeps until one arrives, and counts them. Returns their number.
     ///
     /// # Errors
     /// [`PerfError::Status`], [`PerfError::Traffic`].
@@ -307,7 +307,7 @@ impl QpStates {
         Ok(count)
     }
 
-    /// Posts again the receives that have completed, several at a time.
+    /// Posts completed receives again, several at a time.
     ///
     /// # Errors
     /// [`PerfError::Traffic`].
@@ -355,7 +355,7 @@ impl QpStates {
     }
 }
 
-/// Receives posted to each queue pair.
+/// Returns the number of receives posted to each queue pair.
 fn receives(case: &Case) -> u32 {
     if case.operation.is_received() { (2 * case.depth).max(64) } else { 1 }
 }

@@ -28,13 +28,13 @@ pub enum PerfError {
     /// A byte differs from the one sent.
     #[error("wrong data: byte {offset} of slot {slot} is {found:#04x} instead of {expected:#04x}")]
     Byte { slot: usize, offset: usize, found: u8, expected: u8 },
-    /// More or fewer messages arrived than were sent.
+    /// The numbers of sent and received messages differ.
     #[error("wrong data: queue pair {qp} received {found} messages of {expected}")]
     Count { qp: usize, found: u64, expected: u64 },
-    /// A counter that atomic operations changed.
+    /// The counter of atomic operations is wrong.
     #[error("wrong data: the counter of queue pair {qp} is {found} instead of {expected}")]
     Counter { qp: usize, found: u64, expected: u64 },
-    /// The floor's sockets.
+    /// The floor's sockets failed.
     #[error("the floor: {doing}")]
     Floor {
         doing: &'static str,
@@ -55,7 +55,7 @@ pub enum PerfError {
         "the built-in device is on a loopback address and cannot reach {host}; use --device {local}"
     )]
     LoopbackOnly { host: std::net::IpAddr, local: std::net::IpAddr },
-    /// The plot.
+    /// The plot cannot be written.
     #[error("cannot write the plot {path}: {reason}")]
     Plot { path: String, reason: String },
 }

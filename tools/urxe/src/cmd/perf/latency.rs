@@ -70,7 +70,7 @@ pub fn respond(
 struct PingPong<'a> {
     sends: Vec<SendRequest<'a>>,
     receives: Vec<Vec<RecvRequest<'a>>>,
-    /// Where in the region the last byte of the peer's message shows.
+    /// Offset of the last byte of the peer's message in the region.
     last_byte: usize,
     inline: Vec<u8>,
     remote: RemoteRegion,

@@ -61,7 +61,7 @@ use protocol::DeviceOptions;
 use report::Report;
 use runner::{Addresses, Runner, Workload, budget};
 
-/// The hidden option that makes a process the peer.
+/// The hidden option of the peer process.
 const PEER_OPTION: &str = "--as-peer-process";
 /// The default file of the plot of `--all`.
 const SVG: &str = "urxe-perf.svg";

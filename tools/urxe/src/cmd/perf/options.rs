@@ -20,9 +20,9 @@ use crate::traffic::operation::{ATOMIC_SIZE, Operation};
 
 /// Seconds of a round.
 const ROUND: f64 = 0.1;
-/// The same with `--all`.
+/// Seconds of a round with `--all`.
 const ROUND_ALL: f64 = 0.05;
-/// The same with `--targets`.
+/// Seconds of a round with `--targets`.
 const ROUND_TARGETS: f64 = 0.3;
 /// The default sizes.
 const SIZES: [usize; 3] = [64, 64 << 10, 1 << 20];

@@ -32,7 +32,7 @@ fn lines(of: impl Iterator<Item = (Operation, usize, f64)>) -> Vec<Line> {
         });
         lines[at].points.push((size as f64, value));
     }
-    // A single size is no line.
+    // An operation with one size has no line.
     lines.retain(|line| line.points.len() > 1);
     lines
 }

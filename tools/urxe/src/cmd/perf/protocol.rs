@@ -20,29 +20,29 @@ use super::floor::Floor;
 #[cfg(doc)]
 use super::statistics::Sample;
 
-/// How to open a device.
+/// The options of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceOptions {
     /// Bytes of receive buffer to request; the kernel doubles the value. `None` for the device's
     /// default.
     pub receive_buffer: Option<usize>,
-    /// Packets of a million that the device loses, at random.
+    /// Packets per million that the device drops at random.
     pub loss_per_million: u32,
 }
 
 /// A device of the other end; devices are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// Its link.
+    /// The link of the device.
     pub link: String,
-    /// The largest path MTU that fits its link, in bytes.
+    /// The largest path MTU of the link, in bytes.
     pub mtu: usize,
 }
 
 /// One end's queue pairs and region, as texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ends {
-    /// Of each queue pair, [`QpEndpoint`](urxe::QpEndpoint).
+    /// The [`QpEndpoint`](urxe::QpEndpoint) of each queue pair.
     pub endpoints: Vec<String>,
     /// [`RemoteRegion`](urxe::RemoteRegion).
     pub region: String,
@@ -51,20 +51,20 @@ pub struct Ends {
 /// The messages that a queue pair sent in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
-    /// Place in its ring of the first of them.
+    /// Position of the first message in the ring.
     pub first: usize,
-    /// Places of its ring, from that on.
+    /// Number of positions in the ring.
     pub places: usize,
 }
 
 /// One end's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sockets {
-    /// UDP.
+    /// The UDP address.
     pub udp: SocketAddr,
-    /// Where a TCP stream is accepted.
+    /// The address that accepts the TCP stream.
     pub tcp: Option<SocketAddr>,
 }
 
@@ -76,40 +76,40 @@ pub enum Command {
     Open {
         /// `NAME=ADDRESS`.
         links: Vec<String>,
-        /// How.
+        /// The options.
         options: DeviceOptions,
     },
-    /// Make queue pairs on a device.
+    /// Create queue pairs on a device.
     Prepare {
-        /// Which device, in the order of their opening.
+        /// The number of the device, in the order of opening.
         device: usize,
         /// The case.
         case: Case,
     },
-    /// Connect them.
+    /// Connect the queue pairs.
     Connect {
-        /// Which session.
+        /// The session.
         session: usize,
         /// The measuring end's queue pairs.
         ends: Ends,
     },
-    /// Make a floor's sockets at a device's address.
+    /// Create a floor's sockets at a device's address.
     PrepareFloor {
-        /// Which device.
+        /// The number of the device.
         device: usize,
         /// The floor.
         floor: Floor,
     },
     /// Set the addresses of the measuring end, which has connected its TCP stream.
     ConnectFloor {
-        /// Which session.
+        /// The session.
         session: usize,
         /// The measuring end's sockets.
         sockets: Sockets,
     },
     /// Begin a round.
     Begin {
-        /// Of which session.
+        /// The session.
         session: usize,
     },
     /// End the round.
@@ -119,7 +119,7 @@ pub enum Command {
     },
     /// Drop a session.
     Close {
-        /// Which.
+        /// The session.
         session: usize,
     },
     /// Report the peak memory of the process.

@@ -19,15 +19,15 @@ pub struct Bandwidth {
     pub gbps: f64,
     /// Messages a second, in 10^6.
     pub mmps: f64,
-    /// The rate as a part of the floor's of GSO and GRO runs.
+    /// The ratio to the floor with GSO and GRO runs.
     pub of_udp_gso: Option<f64>,
-    /// As a part of a TCP stream's.
+    /// The ratio to the TCP stream.
     pub of_tcp: Option<f64>,
-    /// As a part of that of one datagram a system call.
+    /// The ratio to the floor with one datagram for each system call.
     pub of_udp_single: Option<f64>,
     /// Payload bits a second of each round, in 10^9.
     pub rounds: Vec<f64>,
-    /// Messages moved in all rounds.
+    /// Messages of all rounds.
     pub messages: u64,
     /// Messages whose bytes were verified.
     pub verified: u64,
@@ -43,19 +43,19 @@ pub struct Latency {
     /// Microseconds: half a round trip for SEND, WRITE and WRITE_IMM; from post to completion for
     /// the others.
     pub usec: Quantiles,
-    /// The median as a multiple of the floor's that spins.
+    /// The ratio of the median to the spinning floor.
     pub of_spinning: Option<f64>,
-    /// As a multiple of the floor's that sleeps.
+    /// The ratio of the median to the blocking floor.
     pub of_blocking: Option<f64>,
     /// Medians of each round.
     pub rounds: Vec<f64>,
-    /// Messages to and fro in all rounds.
+    /// Round trips in all rounds.
     pub messages: u64,
     /// Messages whose bytes were verified.
     pub verified: u64,
 }
 
-/// One floor.
+/// A floor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FloorRow {
     /// The name.
@@ -66,11 +66,11 @@ pub struct FloorRow {
     pub mmps: Option<f64>,
     /// Median microseconds of half a round trip.
     pub usec: Option<f64>,
-    /// Part that was lost.
+    /// The lost share.
     pub lost: f64,
 }
 
-/// A whole run.
+/// The results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// This end's device.
@@ -79,9 +79,9 @@ pub struct Report {
     pub peer: String,
     /// Path MTU in bytes.
     pub mtu: usize,
-    /// Rounds of each figure, of which the medians are shown.
+    /// Rounds of each figure; the report shows their medians.
     pub rounds: u32,
-    /// Times this end sent something again.
+    /// Retransmissions of this end.
     pub retries: u64,
     /// Bandwidth.
     pub bandwidth: Vec<Bandwidth>,

@@ -55,10 +55,10 @@ pub fn execute(
 
 struct Responder<'a> {
     devices: Vec<Device>,
-    /// Those that were closed leave their place empty.
+    /// The sessions by number; a closed session is `None`.
     sessions: Vec<Option<Work>>,
     commands: Receiver<Command>,
-    /// Set as soon as [`Command::Stop`] is read.
+    /// Set when [`Command::Stop`] is read.
     stop: Arc<AtomicBool>,
     own: Option<&'a Choice>,
 }
@@ -114,7 +114,7 @@ impl Responder<'_> {
         self.sessions.len() - 1
     }
 
-    /// Opens the first device whose address is free, or the own device if `links` is empty.
+    /// Opens the first device whose address is free, or the configured device if `links` is empty.
     fn open(&mut self, links: &[String], options: &DeviceOptions) -> Result<Opened, TrafficError> {
         let device = match self.own {
             Some(own) if links.is_empty() => own.open(&builder(options))?,
@@ -166,7 +166,7 @@ impl Responder<'_> {
     }
 }
 
-/// Sends something to the end that measures.
+/// Sends a value to the measuring end.
 fn send(to: &mut dyn Write, what: &impl Serialize) -> Result<(), PerfError> {
     reply(to, Ok::<_, PerfError>(what)).map_err(|error| PerfError::Host {
         doing: "cannot send",

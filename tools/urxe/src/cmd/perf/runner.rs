@@ -19,10 +19,10 @@ use crate::traffic::device::{self, Choice, address_of};
 use crate::traffic::error::TrafficError;
 use crate::traffic::peer::{Peer, ProcessError};
 
-/// Part of a round that runs before the clock does.
+/// The divisor of a round's duration for the warm-up.
 const WARM_UP_DIVISOR: u32 = 10;
 
-/// Where the second process has its devices.
+/// The address of the second process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Addresses {
     /// The address of the first process
@@ -36,7 +36,7 @@ pub enum Addresses {
 pub enum Workload {
     /// Queue pairs.
     Case {
-        /// Which pair of devices.
+        /// The number of the pair of devices.
         devices: usize,
         /// The case.
         case: Case,
@@ -82,7 +82,7 @@ pub struct Runner {
     peer: Peer,
 }
 
-/// A contender that is ready.
+/// A prepared workload.
 struct Prepared {
     session: usize,
     work: Work,
@@ -164,7 +164,7 @@ impl Runner {
         (device::link_of(&pair.device), pair.peer_link.clone())
     }
 
-    /// Times this end's device sent something again.
+    /// Returns the retransmissions of this end's device.
     pub fn retries(&self, devices: usize) -> u64 {
         device::retries_of(&self.pairs[devices].device)
     }
@@ -294,7 +294,7 @@ fn verbs_round(peer: &mut Peer, of: &mut Session) -> Result<(Sample, u64), PerfE
     let (_, there) = stop(peer, of.states.sent())?;
     verified += there + verify::requester(of)?;
     if case.metric == Metric::Latency && case.operation.is_ping_pong() {
-        // Each message was answered by one.
+        // The peer replied to each message with one message.
         verified += verify::target(of, &of.states.sent())?;
     }
     of.end_round();

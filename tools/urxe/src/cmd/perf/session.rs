@@ -1,4 +1,4 @@
-//! A case, or a floor, at one end over its rounds.
+//! A case or a floor at one end, over its rounds.
 
 use urxe::Device;
 
@@ -9,7 +9,7 @@ use super::floor::FloorEnd;
 use super::statistics::Sample;
 use super::{latency, stream};
 
-/// Queue pairs, and where each is in its ring.
+/// Queue pairs and their state.
 #[derive(Debug)]
 pub struct Session {
     pub end: End,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The longest distinct time: a minute.
 const MAX_NS: u64 = 60_000_000_000;
-/// Digits of a time that are kept.
+/// The significant digits of a time.
 const DIGITS: u8 = 3;
 
 /// Times of messages.
@@ -21,7 +21,7 @@ impl Latencies {
         Self(Histogram::new_with_bounds(1, MAX_NS, DIGITS).expect("good bounds"))
     }
 
-    /// Takes one.
+    /// Records a time.
     pub fn record(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(MAX_NS).max(1));
     }
@@ -54,13 +54,13 @@ impl Latencies {
 pub struct Quantiles {
     /// The shortest.
     pub min: f64,
-    /// Half of them are no longer.
+    /// The median.
     pub p50: f64,
-    /// Nine of ten are no longer.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 of a hundred are no longer.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 999 of a thousand are no longer.
+    /// The 99.9th percentile.
     pub p999: f64,
     /// The longest.
     pub max: f64,
@@ -99,7 +99,7 @@ pub struct Sample {
     pub usec: Option<Quantiles>,
     /// Messages moved.
     pub messages: u64,
-    /// Part of the datagrams that did not arrive; floors only, which repeat nothing.
+    /// The share of datagrams that did not arrive; only for floors, which do not retransmit.
     pub lost: f64,
 }
 

@@ -83,7 +83,7 @@ fn receive_rings(end: &End) -> Result<Vec<Vec<RecvRequest<'_>>>, PerfError> {
     (0..count).map(|nr| end.receives(nr)).collect()
 }
 
-/// Posts as much as the queue holds.
+/// Posts as many lists as the queue holds.
 fn fill(
     case: &Case,
     qp: &QueuePair,
@@ -115,7 +115,7 @@ fn fill(
     Ok(())
 }
 
-/// Posts the last messages, fewer than a list, so that the very last makes a completion.
+/// Posts the last messages, fewer than a list; the last one has a completion.
 fn post_rest(
     qp: &QueuePair,
     ring: &[SendRequest<'_>],
@@ -125,7 +125,7 @@ fn post_rest(
 ) -> Result<(), PerfError> {
     for _ in 1..left {
         let at = state.next_send;
-        // Lists end with the ring's completions, which these do not reach.
+        // Only the last request of a list has a completion, and these requests end before it.
         qp.post_send(&ring[at])?;
         advance(state, ring.len());
         state.unsignaled += 1;

@@ -1,4 +1,4 @@
-//! A report as tables for people.
+//! Prints a report as tables.
 
 use std::io::{self, Write};
 

@@ -14,7 +14,7 @@ use crate::traffic::device::{Choice, address_of};
 use crate::traffic::peer::Peer;
 use crate::traffic::responder::AtEnd;
 
-/// Time that connecting may take.
+/// Time limit for the connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 fn failed(doing: &'static str, at: &impl ToString) -> impl FnOnce(io::Error) -> PerfError {

@@ -20,7 +20,7 @@ use crate::traffic::error::TrafficError;
 /// The Q_Key of `ibv_ud_pingpong`. Fact: rdma-core, `libibverbs/examples/ud_pingpong.c`.
 pub const QKEY: QKey = QKey(0x1111_1111);
 
-/// The way to the peer.
+/// The address handle and the addresses of the peer.
 #[derive(Debug)]
 struct Peer {
     handle: AddressHandle,
@@ -28,7 +28,7 @@ struct Peer {
     address: IpAddr,
 }
 
-/// See the module.
+/// The state that only datagrams need.
 #[derive(Debug)]
 pub struct Datagrams {
     headers: MemoryRegion,
@@ -46,7 +46,7 @@ impl Datagrams {
         Ok(Self { headers, peer: None, own })
     }
 
-    /// Makes the way to the peer.
+    /// Creates the address handle of the peer.
     ///
     /// # Errors
     /// [`TrafficError::Address`].
@@ -82,7 +82,7 @@ impl Datagrams {
         (wr_id % (self.headers.len() / GRH_LEN) as u64) as usize * GRH_LEN
     }
 
-    /// Names the receiver of a message.
+    /// Addresses a message to the peer.
     pub fn to_peer<'a>(&self, request: SendRequest<'a>) -> SendRequest<'a> {
         match &self.peer {
             Some(peer) => request.to(&peer.handle, peer.qpn, QKEY),

@@ -21,15 +21,15 @@ const TAKEN_MAX: usize = 32;
 /// The configuration of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointConfig {
-    /// Its service.
+    /// The service.
     pub transport: Transport,
     /// Bytes of the region.
     pub region_bytes: usize,
-    /// Sends that may be outstanding.
+    /// Outstanding sends.
     pub depth: u32,
-    /// Receives that may be posted.
+    /// Outstanding receives.
     pub receives: u32,
-    /// READs and atomics that may be outstanding, each way.
+    /// Outstanding READs and atomics in each direction.
     pub rd_atomic: u8,
     /// The index of the source GID in the device's GID table.
     pub gid_index: u8,
@@ -48,7 +48,7 @@ pub struct Endpoint {
     datagrams: Option<Datagrams>,
     device: Device,
     config: EndpointConfig,
-    /// Completions taken and not yet handed out: `taken[next..count]`.
+    /// Completions that [`next`](Self::next) has not returned: `taken[next..count]`.
     taken: [Completion; TAKEN_MAX],
     next: usize,
     count: usize,
@@ -112,7 +112,7 @@ impl Endpoint {
         &self.region
     }
 
-    /// Its device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -221,7 +221,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Puts message `message` of `size` bytes at `offset`.
+    /// Writes message `message` of `size` bytes at `offset`.
     ///
     /// # Errors
     /// [`TrafficError`].
@@ -231,7 +231,7 @@ impl Endpoint {
         Ok(self.region.write(offset, &self.scratch)?)
     }
 
-    /// Checks that the `size` bytes at `offset` are message `message`, every one.
+    /// Compares the `size` bytes at `offset` with message `message`.
     ///
     /// # Errors
     /// [`PingpongError::Wrong`].

@@ -14,31 +14,31 @@ use crate::traffic::responder::Refusal;
 /// Wrong data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    /// A byte.
+    /// A wrong byte.
     #[error(transparent)]
     Byte(#[from] Mismatch),
-    /// A message's length.
+    /// A wrong length.
     #[error("message {message} has {found} bytes instead of {expected}")]
     Length { message: u64, found: usize, expected: usize },
-    /// A completion that is another message's.
+    /// The completion of another message.
     #[error("message {found} completed instead of message {expected}")]
     Order { found: u64, expected: u64 },
-    /// The immediate data of a message.
+    /// Wrong immediate data.
     #[error("message {message} arrived with immediate data {found:?} instead of {expected:?}")]
     Immediate { message: u64, found: Option<u32>, expected: Option<u32> },
     /// A datagram of another sender.
     #[error("message {message} arrived from queue pair {found} instead of {expected}")]
     Sender { message: u64, found: urxe::Qpn, expected: urxe::Qpn },
-    /// The 40 bytes before a datagram.
+    /// A wrong header before a datagram.
     #[error(
         "the header before message {message} has {} instead of {from} to {to}",
         found.map_or_else(|| "no addresses".to_owned(), |(from, to)| format!("{from} to {to}"))
     )]
     Header { message: u64, found: Option<(IpAddr, IpAddr)>, from: IpAddr, to: IpAddr },
-    /// The value that an atomic operation found.
+    /// A wrong result of an atomic operation.
     #[error("atomic operation {message} returned {found:#x} instead of {expected:#x}")]
     Atomic { message: u64, found: u64, expected: u64 },
-    /// The value that atomic operations left.
+    /// A wrong final value of atomic operations.
     #[error("the counter is {found:#x} instead of {expected:#x}")]
     Counter { found: u64, expected: u64 },
 }
@@ -46,13 +46,13 @@ pub enum Wrong {
 /// Errors of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum PingpongError {
-    /// An end, or the peer process.
+    /// An end or the peer process failed.
     #[error(transparent)]
     Traffic(TrafficError),
-    /// The exchange of addresses.
+    /// The exchange of addresses failed.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    /// The data.
+    /// Wrong data.
     #[error("wrong data: {0}")]
     Wrong(#[from] Wrong),
     /// A work request failed.
@@ -68,12 +68,12 @@ pub enum PingpongError {
         limit.as_secs()
     )]
     Lost { transport: Transport, limit: Duration },
-    /// A datagram is one packet.
+    /// The message is longer than a packet.
     #[error(
         "a datagram of {given} bytes does not fit the path MTU; choose a size of at most {mtu} bytes"
     )]
     DatagramTooLong { given: usize, mtu: PathMtu },
-    /// A message on each queue pair must find a receive.
+    /// A message on each queue pair needs a receive.
     #[error(
         "--rx-depth {given} is too small for {qps} queue pairs: each needs at least one \
          receive; use --rx-depth {qps} or more"

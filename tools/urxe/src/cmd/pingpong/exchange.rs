@@ -32,10 +32,10 @@ mod tests;
 const ADDRESS_LEN: usize = 52;
 /// The last message of the client.
 const DONE: &[u8; 5] = b"done\0";
-/// Time that one step of the exchange may take.
+/// Time limit for one step of the exchange.
 const STEP_LIMIT: Duration = Duration::from_secs(10);
 
-/// One end of the connection to be.
+/// The address of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Local identifier; 0 on Ethernet.
@@ -99,7 +99,7 @@ impl FromStr for Address {
 /// Errors of the exchange.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// The host's name.
+    /// The host's name cannot be resolved.
     #[error("cannot resolve {host}")]
     UnknownHost {
         host: String,
@@ -113,10 +113,10 @@ pub enum ExchangeError {
         address.port()
     )]
     Connect { address: SocketAddr, error: io::Error },
-    /// The port to listen on.
+    /// The port is not available.
     #[error("cannot listen on TCP {address}: {error}; choose another --port")]
     Listen { address: SocketAddr, error: io::Error },
-    /// The connection.
+    /// The connection failed.
     #[error("the connection to {peer} failed: {doing}")]
     Connection {
         doing: &'static str,
@@ -156,7 +156,7 @@ impl Exchange {
         loop {
             match listener.accept() {
                 Ok((stream, _)) => return Self::over(stream),
-                // The client went away in between, or a signal came.
+                // The client disconnected before the accept, or a signal arrived.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -188,7 +188,7 @@ impl Exchange {
         self.peer.ip().to_canonical()
     }
 
-    /// This host's address on this connection.
+    /// Returns this host's address on this connection.
     pub fn local(&self) -> IpAddr {
         self.local.ip().to_canonical()
     }

@@ -33,21 +33,21 @@ use crate::traffic::peer::Peer;
 
 /// Bytes of the outstanding messages, unless one message is larger.
 const WINDOW_BYTES: usize = 16 << 20;
-/// How long to wait before looking whether the peer process is still there.
+/// Time between two checks that the peer process is alive.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 /// Time without a completion after which the run fails.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// The addend of FETCH_ADD.
 const ADDEND: u64 = 3;
-/// The counter's value before an atomic row: both halves change soon.
+/// The counter's initial value for an atomic row; additions soon change both halves.
 const COUNTER_START: u64 = 0xffff_fff0;
 
 /// The parameters of a run.
 #[derive(Debug)]
 pub struct Plan {
-    /// Where.
+    /// The device.
     pub choice: Choice,
-    /// Messages of each row and phase, at most.
+    /// The largest number of messages of each row and phase.
     pub iterations: u32,
     /// Time limit for each row and phase; `None` for no limit.
     pub budget: Option<Duration>,
@@ -91,7 +91,7 @@ impl Plan {
     /// Returns the bytes for the messages of one direction.
     fn window_bytes(&self) -> usize {
         let largest = self.args.sizes.iter().flatten().map(|size| size.bytes()).max().unwrap_or(0);
-        // Atomics want both halves of the region on a multiple of eight.
+        // The halves of the region must be aligned for atomics.
         WINDOW_BYTES.max(largest).next_multiple_of(8)
     }
 }
@@ -117,12 +117,12 @@ struct Run {
     next_message: u64,
 }
 
-/// How the messages of a burst are posted.
+/// The way in which the messages of a burst are posted.
 #[derive(Clone, Copy, Debug)]
 enum Pace {
-    /// Each after the one before has completed.
+    /// Each message after the completion of the previous one.
     OneAtATime,
-    /// All together.
+    /// All messages together.
     AllAtOnce,
 }
 
@@ -130,9 +130,9 @@ enum Pace {
 #[derive(Debug, Default)]
 struct Measured {
     messages: u64,
-    /// Time of all timed parts.
+    /// The sum of the timed parts.
     elapsed: Duration,
-    /// Time of each message, where one was on the way at a time.
+    /// Time of each message, with one outstanding message.
     each: Vec<Duration>,
 }
 
@@ -158,7 +158,7 @@ impl Run {
         let setup = Setup { links, transport, region_bytes: window, wait };
         let mut peer = Peer::start(&["pingpong", PEER_OPTION])?;
         let Opened { link, end, mtu: peer_mtu } = peer.call(&Command::Open(setup))?;
-        // The two may be on links of different sizes.
+        // The two devices may be on links with different MTUs.
         let allowed = PathMtu::at_most(peer_mtu).map_or(own_mtu, |peer_mtu| peer_mtu.min(own_mtu));
         let mtu = plan.args.mtu.unwrap_or(allowed);
         if mtu > allowed {
@@ -387,7 +387,7 @@ impl Run {
                 }
                 Ok(None) => self.peer.check_alive()?,
                 Err(error) => {
-                    // A peer that ended is the better reason.
+                    // The end of the peer process is the cause.
                     self.peer.check_alive()?;
                     return Err(error.into());
                 }

@@ -42,7 +42,7 @@ struct QpState {
     send_due: bool,
 }
 
-/// One end.
+/// One end of the connection.
 struct Ends {
     states: Vec<QpState>,
     by_number: HashMap<Qpn, usize>,
@@ -161,7 +161,7 @@ impl Ends {
         Ok(received)
     }
 
-    /// Checks every byte of a message that came through queue pair `nr`.
+    /// Verifies every byte of a message that arrived through queue pair `nr`.
     fn check(
         &mut self,
         nr: usize,

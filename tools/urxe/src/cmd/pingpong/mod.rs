@@ -45,7 +45,7 @@ use exchange::Address;
 use transport::Transport;
 use two_hosts::Role;
 
-/// The hidden option that makes a process the peer.
+/// The hidden option of the peer process.
 const PEER_OPTION: &str = "--as-peer-process";
 /// Outstanding messages.
 const DEPTH: u32 = 64;
@@ -153,13 +153,13 @@ ibv_uc_pingpong and ibv_ud_pingpong; a lost message ends the run.
 
 Exit code 0: all data was correct. 1: wrong data, or a failure.";
 
-/// Time for each of a row's two phases.
+/// Time limit of each of a row's two phases.
 const BUDGET: Duration = Duration::from_millis(300);
-/// The same, with `--quick`.
+/// Time limit of a phase with `--quick`.
 const QUICK_BUDGET: Duration = Duration::from_millis(100);
 /// Messages of each phase.
 const ITERATIONS: u32 = 1000;
-/// The same, with `--quick`.
+/// Messages of each phase with `--quick`.
 const QUICK_ITERATIONS: u32 = 200;
 
 impl Args {

@@ -13,48 +13,48 @@ use super::transport::Transport;
 use crate::traffic::Wait;
 use crate::traffic::operation::Operation;
 
-/// A range of messages of one size, in slots 0 and on.
+/// Messages of one size, in slots from 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burst {
-    /// Bytes of each.
+    /// Bytes of each message.
     pub size: usize,
-    /// Number of the first.
+    /// Number of the first message.
     pub first: u64,
-    /// How many.
+    /// Number of messages.
     pub count: u32,
 }
 
 impl Burst {
-    /// Slots with the numbers of their messages and the offsets of their bytes.
+    /// Returns the numbers of the messages with the offsets of their slots.
     pub fn slots(self) -> impl Iterator<Item = (u64, usize)> {
         (0..self.count).map(move |slot| (self.first + u64::from(slot), slot as usize * self.size))
     }
 }
 
-/// Messages that the peer sends back. Message n uses slot n mod `slots` of its region.
+/// Messages that the peer returns. Message n uses slot n mod `slots` of the peer's region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Echo {
     /// SEND, or WRITE with immediate data. The immediate is n, and message n returns to offset
     /// `back` + n · `size` of the parent's region.
     pub operation: Operation,
-    /// Bytes of each.
+    /// Bytes of each message.
     pub size: usize,
-    /// How many.
+    /// Number of messages.
     pub count: u32,
-    /// Receives that are posted at a time.
+    /// Posted receives.
     pub slots: u32,
-    /// Where in the parent's region WRITEs go back to.
+    /// Offset in the parent's region for returned WRITEs.
     pub back: usize,
 }
 
-/// How the peer is to open its device.
+/// The peer's device and endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Devices as `NAME=ADDRESS`. The peer opens the first with a free address.
     pub links: Vec<String>,
-    /// The service of its queue pair.
+    /// The service of the queue pair.
     pub transport: Transport,
-    /// Bytes of its region.
+    /// Bytes of the region.
     pub region_bytes: usize,
     /// How the peer waits for completions.
     pub wait: Wait,
@@ -72,11 +72,11 @@ pub struct End {
 /// The peer's device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// Its link.
+    /// The link of the device.
     pub link: String,
     /// The peer's end.
     pub end: End,
-    /// The largest path MTU that fits its link, in bytes.
+    /// The largest path MTU of the link, in bytes.
     pub mtu: usize,
 }
 
@@ -98,15 +98,15 @@ pub enum Command {
     CheckReceived(Burst),
     /// Check the messages in the region.
     CheckWritten(Burst),
-    /// Put messages into the region.
+    /// Write messages into the region.
     Fill(Burst),
     /// Receive messages and return each at once.
     Echo(Echo),
-    /// After the last echo: wait until all of them have left.
+    /// Wait until all returned messages are sent.
     EndEcho,
-    /// Set the first eight bytes.
+    /// Set the first eight bytes of the region.
     SetCounter(u64),
-    /// Check the first eight bytes.
+    /// Check the first eight bytes of the region.
     CheckCounter(u64),
     /// Report the device's retransmissions.
     Count,

@@ -22,12 +22,12 @@ pub struct Row {
     pub messages: u64,
     /// Messages whose bytes the receiving end verified.
     pub verified: u64,
-    /// Bits moved a second with many messages on the way, in 10^9.
+    /// Bits a second with many outstanding messages, in 10^9.
     pub gbps: f64,
     /// Median latency of a single message in microseconds: half a round trip for SEND, from post to
     /// completion for the others.
     pub usec: f64,
-    /// The same, of the slowest of a hundred.
+    /// 99th percentile of this latency.
     pub usec_p99: f64,
 }
 
@@ -61,18 +61,18 @@ impl Row {
     }
 }
 
-/// A whole run.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// This process's device.
     pub device: String,
-    /// The peer process's.
+    /// The peer process's device.
     pub peer: String,
     /// The service.
     pub transport: Transport,
     /// Path MTU in bytes.
     pub mtu: usize,
-    /// Times either end sent something again.
+    /// Retransmissions of both ends.
     pub retries: u64,
     /// The rows.
     pub rows: Vec<Row>,

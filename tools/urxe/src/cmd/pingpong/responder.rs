@@ -20,7 +20,7 @@ use crate::traffic::error::{TrafficError, unexpected};
 use crate::traffic::operation::Operation;
 use crate::traffic::responder::{AtEnd, commands_of_parent, read_commands, reply};
 
-/// Time without any completion after which the peer gives up.
+/// Time without a completion after which the peer fails.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Executes commands until the parent closes standard input.
@@ -50,7 +50,7 @@ struct Responder {
     endpoint: Option<Endpoint>,
     /// The parent's region.
     parent: Option<Remote>,
-    /// How the last echo went.
+    /// The result of the last echo.
     echoed: Result<(), PingpongError>,
     wait: Wait,
     transport: Transport,

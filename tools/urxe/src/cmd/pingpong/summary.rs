@@ -21,15 +21,15 @@ pub struct Summary {
     pub size: usize,
     /// Messages each way.
     pub iterations: u32,
-    /// Seconds for all of them.
+    /// Seconds for all messages.
     pub seconds: f64,
-    /// Bits moved a second, both ways together, in 10^6.
+    /// Bits a second in both directions together, in 10^6.
     pub mbit_per_s: f64,
-    /// Microseconds for a message to and fro.
+    /// Microseconds for a round trip.
     pub usec_per_iteration: f64,
     /// Received messages whose bytes were all correct.
     pub verified: u32,
-    /// Times this end sent something again.
+    /// Retransmissions of this end.
     pub retries: u64,
     /// The counters of this end's device, by name.
     pub counters: BTreeMap<&'static str, u64>,

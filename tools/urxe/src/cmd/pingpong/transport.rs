@@ -17,7 +17,7 @@ pub enum Transport {
     Rc,
     /// Unreliable connection: lost messages are not retransmitted.
     Uc,
-    /// Unreliable datagrams: the same, and no message is longer than a packet.
+    /// Unreliable datagrams: as UC, and no message is longer than a packet.
     Ud,
 }
 

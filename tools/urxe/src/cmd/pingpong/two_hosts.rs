@@ -47,24 +47,24 @@ const PATIENT_TIMEOUT: u8 = 20;
 /// Time that an end stays after its last message: three times the acknowledgement timeout of the
 /// other end.
 pub const LINGER: Duration = Duration::from_millis(200);
-/// Work request identifiers, above the numbers of messages.
+/// The identifier of sends, above the numbers of messages.
 const SEND: u64 = 1 << 32;
 
-/// Which end.
+/// An end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Waits for the client.
+    /// The server, which waits for the client.
     Server,
-    /// Connects to the server at this host.
+    /// The client, which connects to the server at this host.
     Client(String),
 }
 
 /// The parameters of a run.
 #[derive(Debug)]
 pub struct Plan {
-    /// Which end.
+    /// The role of this end.
     pub role: Role,
-    /// On which device.
+    /// The device.
     pub choice: Choice,
     /// Bytes of a message.
     pub size: usize,
@@ -243,7 +243,7 @@ pub trait End {
     /// The fixed number of addresses that each end sends.
     const ADDRESSES: usize;
 
-    /// Its addresses.
+    /// Returns the addresses of this end.
     fn addresses(&self) -> Vec<Address>;
 
     /// Connects to the queue pairs of the other end.
@@ -270,7 +270,7 @@ fn send(exchange: &mut Exchange, local: &[Address], count: usize) -> Result<(), 
 /// The kind of messages that the other end sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Not known before the first.
+    /// Unknown before the first message.
     Unknown,
     /// This end's messages, which the other end returned.
     Returned,
@@ -384,7 +384,7 @@ impl<'a> MessageLoop<'a> {
         Ok(pattern::compare(message, &self.scratch, expected)?)
     }
 
-    /// Makes a message of this end's own the next one.
+    /// Prepares a message of this end as the next one.
     fn prepare(&mut self, message: u64) {
         make(message, &mut self.awaited);
     }

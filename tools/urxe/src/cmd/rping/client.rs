@@ -59,7 +59,7 @@ fn content(ping: u32, size: usize) -> Vec<u8> {
     let mut data = format!("rdma-ping-{ping}: ").into_bytes();
     let count = u32::from(LAST - FIRST) + 1;
     let first = ping % count;
-    // Each is a character more than its predecessor.
+    // Each character is the successor of the previous one.
     let fill = (0..).map(|at| FIRST + ((first + at) % count) as u8);
     let missing = size.saturating_sub(data.len());
     data.extend(fill.take(missing));

@@ -26,7 +26,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use crate::cmd::{CmdError, Outcome};
 use crate::traffic::error::TrafficError;
 
-/// The original's limits: the longest number in front of the data, and its buffer.
+/// The original's limits: the longest number before the data, and the buffer.
 const MIN_SIZE: u32 = 26;
 const MAX_SIZE: u32 = 65_535;
 
@@ -34,10 +34,10 @@ const MAX_SIZE: u32 = 65_535;
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("role").required(true).args(["server", "client"])), after_help = EXAMPLES)]
 pub struct Args {
-    /// Be the server
+    /// Run as server
     #[arg(short, long)]
     server: bool,
-    /// Be the client; needs -a
+    /// Run as client; needs -a
     #[arg(short, long, requires = "address")]
     client: bool,
     /// The server's address; the server listens on this address, or on all by default
@@ -81,7 +81,7 @@ Either end may be rdma-core's rping:
 /// Errors of `urxe rping`.
 #[derive(Debug, thiserror::Error)]
 pub enum RpingError {
-    /// The server's name.
+    /// The server's name cannot be resolved.
     #[error("cannot resolve {name}: {error}")]
     Address {
         name: String,
@@ -94,16 +94,16 @@ pub enum RpingError {
     /// The peer disconnected too early.
     #[error("the peer disconnected {when}")]
     Ended { when: &'static str },
-    /// Not rping's message.
+    /// The message has another length than those of rping.
     #[error("the peer's message has {len} bytes; rping messages have 16")]
     Message { len: u32 },
-    /// More than rping can announce.
+    /// The announced memory is too large.
     #[error("the client announces {len} bytes; at most {MAX_SIZE} are allowed")]
     Announced { len: u32 },
     /// The returned bytes differ from those sent.
     #[error("ping {ping}: the returned data differs from byte {at} on")]
     Mismatch { ping: u32, at: usize },
-    /// The output.
+    /// The output failed.
     #[error("cannot write the result")]
     Output(#[from] io::Error),
 }

@@ -34,7 +34,7 @@ impl Peer {
         Ok(self.connection.pd().allocate(len, all)?)
     }
 
-    /// Announces memory; "go ahead" is any announcement.
+    /// Announces memory. Any announcement means "go ahead".
     pub fn announce(&self, memory: RemoteRegion) -> Result<(), RpingError> {
         let mut info = [0; INFO_LEN];
         info[..8].copy_from_slice(&memory.addr.to_be_bytes());

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// The library.
+/// The file name of the library.
 const LIBRARY: &str = "liburxe.so";
 /// The library that provides the view of sysfs; installed in the same folder.
 const SYSFS: &str = "liburxe_sysfs.so";
@@ -28,14 +28,14 @@ pub enum LibraryError {
         list(.looked)
     )]
     Missing { looked: Vec<PathBuf> },
-    /// The environment names a file that is not there.
+    /// The environment variable names a file that does not exist.
     #[error("cannot read {}, to which {VARIABLE} is set", given.display())]
     Named {
         given: PathBuf,
         #[source]
         error: io::Error,
     },
-    /// The sysfs library was not found beside the other.
+    /// The sysfs library is not in the folder of the library.
     #[error(
         "there is no {SYSFS} beside {}; build the library (cargo build --release -p urxe-sysfs)",
         library.display()
@@ -44,7 +44,7 @@ pub enum LibraryError {
     /// There is no cache folder.
     #[error("there is no cache folder for links to {LIBRARY}; set HOME or XDG_CACHE_HOME")]
     NoHome,
-    /// The links cannot be made.
+    /// The links cannot be created.
     #[error("cannot make links to {LIBRARY} in {}", folder.display())]
     Links {
         folder: PathBuf,
@@ -60,7 +60,7 @@ fn list(paths: &[PathBuf]) -> String {
 /// Returns a folder with links to the library; creates the links if necessary.
 pub fn folder_of_links() -> Result<PathBuf, LibraryError> {
     let library = find()?;
-    // An installation brings the links along.
+    // An installation contains the links.
     if let Some(folder) = library.parent()
         && NAMES.iter().all(|name| points_to(&folder.join(name), &library))
     {

@@ -35,22 +35,22 @@ pub use sysfs::SysfsError;
 const CAPTURE: &str = "URXE_CAPTURE";
 /// The environment variable with the faults of received packets.
 const FAULTS: &str = "URXE_FAULTS";
-/// The loader's.
+/// Variables of the loader.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
 /// The environment variable with the folder that replaces /sys.
 const SYSFS: &str = "URXE_SYSFS";
 
-/// Why a program was not started.
+/// Errors before a program starts.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The library.
+    /// The library cannot be used.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The program.
+    /// The program cannot use the library.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The view of sysfs.
+    /// The view of sysfs cannot be created.
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
     /// The system call failed.
@@ -142,7 +142,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Becomes the program.
+    /// Replaces this process with the program.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let (name, arguments) =
             self.command.split_first().expect("clap asks for at least one word");

@@ -14,7 +14,7 @@ use goblin::elf::dynamic::DT_RPATH;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
-/// Where a file's capabilities are.
+/// The extended attribute with a file's capabilities.
 const CAPABILITIES: &str = "security.capability";
 
 /// Errors of programs that cannot use the library.
@@ -53,7 +53,7 @@ pub enum ProgramError {
     /// The program is for another word size.
     #[error("{} is a {bits}-bit program; the library needs a 64-bit program", path.display())]
     Bits { path: PathBuf, bits: u8 },
-    /// Its library is another.
+    /// The program needs a library of another name.
     #[error(
         "{} needs {needed}, but the library replaces only libibverbs.so.1 and librdmacm.so.1",
         path.display()

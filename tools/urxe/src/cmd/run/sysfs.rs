@@ -16,23 +16,23 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::link::{LaneSpeed, LinkError, LinkSpec, LinkWidth, OperState, ResolvedLink};
 use urxe_stack::link::{configured, resolve, width_and_speed};
 
-/// `IB_PORT_CM_SUP`, `IB_PORT_IP_BASED_GIDS`, as `ibv_query_port` has them.
+/// `IB_PORT_CM_SUP`, `IB_PORT_IP_BASED_GIDS`, as in `ibv_query_port`.
 const CAP_MASK: u32 = 1 << 16 | 1 << 26;
 /// The version of the kernel's verbs interface that programs expect.
 const VERBS_ABI: u32 = 6;
 /// The age limit of the kernel's counters, in milliseconds. Here each read returns the current
 /// value.
 const LIFESPAN_MS: u32 = 10;
-/// Counters of every InfiniBand port that a device counts, too.
+/// Counters of InfiniBand ports that a device provides as well.
 pub const PORT_COUNTERS: [&str; 2] = ["port_rcv_packets", "port_xmit_packets"];
 
 /// Errors while the folder is created.
 #[derive(Debug, thiserror::Error)]
 pub enum SysfsError {
-    /// The list of devices.
+    /// The devices cannot be listed.
     #[error("cannot list the devices")]
     Links(#[from] LinkError),
-    /// The files.
+    /// The files cannot be written.
     #[error("cannot write the view of sysfs in {}", folder.display())]
     Write {
         folder: PathBuf,

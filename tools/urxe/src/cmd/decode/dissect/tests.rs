@@ -1,4 +1,4 @@
-//! Packets made here, whole, cut at every length and damaged at every byte.
+//! Generated packets: complete, truncated at every length, and damaged at every byte.
 
 use proptest::prelude::*;
 use urxe_wire::frame::FrameRepr;

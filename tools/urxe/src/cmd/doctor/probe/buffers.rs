@@ -44,7 +44,7 @@ pub(super) fn receive(name: Name, a: UdpPort, b: UdpPort) -> Probe {
     .advise(format!("as root: sysctl -w net.core.rmem_max={WANTED_RECEIVE}"))
 }
 
-/// Packets that wait in `b` until the kernel drops the next, at most [`PACKETS`].
+/// Returns the number of packets that the socket of `b` holds, at most [`PACKETS`].
 fn packets_held(a: &UdpPort, b: &UdpPort) -> usize {
     let packet = marked(PACKET, 5);
     for _ in 0..PACKETS {

@@ -24,7 +24,7 @@ use super::{ARRIVAL_TIMEOUT, Name, Probe, marked, send, wait_readable};
 
 pub(super) const NAME: Name = Name("IPv4 identification and DF");
 
-/// Bytes of a GSO send that loopback does not take whole: the largest UDP payload.
+/// Bytes of a GSO send that the kernel segments before loopback: the largest UDP payload.
 const CUT_UP_BYTES: usize = 65_507;
 const CUT_UP_SEGMENT: usize = 4116;
 

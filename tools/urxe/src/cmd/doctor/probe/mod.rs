@@ -21,13 +21,13 @@ use urxe_stack::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
 use urxe_stack::port::{Run, SendOutcome, Transmit};
 use urxe_wire::ROCE_PORT;
 
-/// How a probe went.
+/// The outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Full function.
     Works,
-    /// Usable, but slower or with a part missing.
+    /// Usable, but slower or with a missing part.
     Limited,
     /// Not usable.
     Fails,
@@ -61,7 +61,7 @@ pub struct Probe {
     pub advice: Option<Cow<'static, str>>,
 }
 
-/// The name of a probe, from which its outcome is made.
+/// The name of a probe, which builds its results.
 #[derive(Clone, Copy, Debug)]
 struct Name(&'static str);
 
@@ -120,12 +120,12 @@ pub fn run() -> Vec<Probe> {
     probes
 }
 
-/// How long a probe waits for a packet that is to arrive.
+/// The time limit for the arrival of a packet.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Returns a port on a free loopback address.
 fn scratch_port() -> Result<UdpPort, OpenPortError> {
-    // Away from the low addresses that people choose, and elsewhere for every call and process.
+    // The start differs for every call and process, and avoids the low addresses that users choose.
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
     let start = std::process::id().wrapping_mul(0x9e37_79b9) ^ nanos;
     let open = |nth: u32| {
@@ -150,7 +150,7 @@ fn not_tried(name: Name, error: &OpenPortError) -> Probe {
     name.unverified(format!("no free port: {error}"), "unknown until that works")
 }
 
-/// Sends `bytes` cut into segments.
+/// Sends `bytes` in segments.
 fn send(from: &UdpPort, to: IpAddr, bytes: &[u8], segment_size: usize) -> SendOutcome {
     from.transmit(&Run {
         from: from.address(),

@@ -10,7 +10,7 @@ use urxe_wire::ROCE_PORT;
 
 use super::{ARRIVAL_TIMEOUT, Name, Probe, not_tried, scratch_port, send, wait_readable};
 
-/// Sockets of the group that the steering probe makes: everybody's, and those of the first slots.
+/// Sockets of the steering probe: the shared one, and those of the first slots.
 const MEMBERS: u32 = 4;
 
 fn shared_socket() -> io::Result<Socket> {
@@ -25,7 +25,7 @@ pub(super) fn steering() -> Probe {
         Ok(port) => port,
         Err(error) => return not_tried(NAME, &error),
     };
-    // A port that was just open there shows that the address is free.
+    // A port that could be opened there proves that the address is free.
     let address = match scratch_port() {
         Ok(port) => port.address(),
         Err(error) => return not_tried(NAME, &error),
@@ -106,7 +106,8 @@ pub(super) fn multicast() -> Probe {
     const NAME: Name = Name("multicast");
     let without = "only unreliable datagrams to multicast groups fail";
     let failed = |what: &str, error: io::Error| NAME.limited(format!("{what}: {error}"), without);
-    // Of the block for use within an organisation (RFC 2365), differing by process.
+    // The address is from the block for use within an organisation (RFC 2365), and differs by
+    // process.
     let [.., high, low] = std::process::id().to_be_bytes();
     let group = Ipv4Addr::new(239, 255, high, low);
     let interface = Ipv4Addr::LOCALHOST;

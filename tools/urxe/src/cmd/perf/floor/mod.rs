@@ -5,7 +5,7 @@
 //! |---|---|
 //! | stream, GSO and GRO | one process sends runs of datagrams, the other receives; CRC-32 and a payload copy on both sides |
 //! | stream, one a call | the same with one datagram for each system call |
-//! | ping-pong | a message to and fro, spinning or blocking; no CRC, no copy; each end on its own processor ([`cpu_affinity`](super::cpu_affinity)) |
+//! | ping-pong | round trips, spinning or blocking; no CRC, no copy; each end on its own processor ([`cpu_affinity`](super::cpu_affinity)) |
 //! | TCP | one stream of 128 KiB writes and reads, as in `iperf3` |
 //!
 //! The sockets are unconnected, like those of a device, and request the same receive buffer. Lost
@@ -33,7 +33,7 @@ pub use socket::Socket;
 
 /// The largest run in bytes, as the stack sends with one call.
 pub const RUN_MAX: usize = 65_469;
-/// Datagrams of a run at most (`UDP_MAX_SEGMENTS` of older kernels).
+/// The largest number of datagrams of a run (`UDP_MAX_SEGMENTS` of older kernels).
 const SEGMENTS_MAX: usize = 64;
 
 /// The kind of a floor.
@@ -41,21 +41,21 @@ const SEGMENTS_MAX: usize = 64;
 pub enum Kind {
     /// Runs of datagrams, in one direction or in both at once.
     Stream {
-        /// Both ways.
+        /// Whether both ends send.
         both: bool,
     },
-    /// One datagram a call.
+    /// One datagram for each call.
     Single,
-    /// A message to and fro.
+    /// Round trips.
     PingPong {
-        /// Sleep in the system call instead of spinning.
+        /// Whether the receiver sleeps in the system call instead of spinning.
         blocking: bool,
     },
     /// A TCP stream.
     Tcp,
 }
 
-/// One floor.
+/// A floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Floor {
     /// The kind.
@@ -70,7 +70,7 @@ pub struct Floor {
     pub working_set: usize,
     /// Bytes of receive buffer to request; `None` for the device's default.
     pub receive_buffer: Option<usize>,
-    /// How long a round is, in microseconds.
+    /// The duration of a round in microseconds.
     pub micros: u64,
 }
 
@@ -122,7 +122,7 @@ impl Floor {
         self.payload + self.overhead
     }
 
-    /// Datagrams of a run.
+    /// Returns the number of datagrams of a run.
     pub fn run_len(&self) -> usize {
         (RUN_MAX / self.datagram().max(1)).clamp(1, SEGMENTS_MAX)
     }

@@ -1,4 +1,4 @@
-//! A message to and fro by plain datagrams.
+//! Round trips of plain datagrams.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ fn receive(
             continue;
         }
         if number.is_none() && current != Some(buffer[0]) {
-            // The rest of the one before is lost.
+            // The rest of the previous message is lost.
             (current, received) = (Some(buffer[0]), 0);
         }
         if current == Some(buffer[0]) {

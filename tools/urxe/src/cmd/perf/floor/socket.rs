@@ -1,4 +1,4 @@
-//! A plain UDP socket: unconnected, with GSO and GRO where the floor is of runs.
+//! A plain, unconnected UDP socket, with GSO and GRO for floors of runs.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,10 +12,10 @@ use crate::cmd::perf::error::{PerfError, floor};
 /// Bytes of receive buffer that a device requests.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// Receives that find nothing, between two yields.
+/// Empty receives between two yields.
 const EMPTY_BETWEEN_YIELDS: u32 = 50;
 
-/// The socket.
+/// A UDP socket.
 #[derive(Debug)]
 pub struct Socket {
     socket: UdpSocket,
@@ -77,7 +77,7 @@ impl Socket {
         }
     }
 
-    /// Sends a run; waits where the send buffer is full.
+    /// Sends a run; waits while the send buffer is full.
     ///
     /// # Errors
     /// [`PerfError::Floor`].

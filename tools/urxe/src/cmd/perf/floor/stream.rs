@@ -1,4 +1,4 @@
-//! Datagrams in one direction or in both, as fast as they go.
+//! Datagrams in one direction or in both, at the maximum rate.
 //!
 //! ```text
 //! | headers' bytes | payload, copied from the working set | CRC-32 of all before it |
@@ -42,7 +42,7 @@ impl Buffers {
         }
     }
 
-    /// Makes the first `count` datagrams of the run.
+    /// Writes the first `count` datagrams of the run.
     fn fill(&mut self, floor: &Floor, count: usize) -> &[u8] {
         let (datagram, payload) = (floor.datagram(), floor.payload);
         for place in self.run[..count * datagram].chunks_exact_mut(datagram) {
@@ -55,7 +55,7 @@ impl Buffers {
         &self.run[..count * datagram]
     }
 
-    /// Takes the datagrams of `len` bytes received; returns how many were right.
+    /// Takes the datagrams of `len` received bytes. Returns the number of correct ones.
     fn take(&mut self, floor: &Floor, len: usize) -> u64 {
         let (datagram, payload) = (floor.datagram(), floor.payload);
         let mut right = 0;

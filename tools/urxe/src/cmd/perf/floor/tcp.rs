@@ -8,7 +8,7 @@ use crate::cmd::perf::error::{PerfError, floor};
 use crate::cmd::perf::statistics::Sample;
 use crate::traffic::error::unexpected;
 
-/// Bytes of each write and read, `iperf3`'s default.
+/// Bytes of each write and read, as in `iperf3`.
 const CHUNK: usize = 128 << 10;
 /// Time limit for the connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The comparisons behind the rows.
+//! The measurements of the rows.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use crate::traffic::operation::Operation;
 
 /// The request that grants a default receive buffer; the kernel doubles it to 208 KiB.
 const SMALL_BUFFER: usize = 104 << 10;
-/// The same of 8 MiB.
+/// The request that grants 8 MiB.
 const LARGE_BUFFER: usize = 4 << 20;
 /// Messages that must all arrive over the small buffer.
 const MANY: u64 = 1_000_000;
-/// Bytes of each.
+/// Bytes of each of these messages.
 const MANY_SIZE: usize = 4096;
-/// Bytes of memory that a stream may take.
+/// The memory limit of a stream, in bytes.
 const RESIDENT_MAX: u64 = 64 << 20;
-/// Packets lost of a million on the lossy link.
+/// Lost packets per million on the lossy link.
 const LOSS_PER_MILLION: u32 = 10_000;
-/// Queue pairs against one.
+/// The number of queue pairs that is compared with one.
 const MANY_QPS: u32 = 64;
 const STREAM: Kind = Kind::Stream { both: false };
 const MTU: usize = 4096;
@@ -78,7 +78,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|(name, _)| *name)
 }
 
-/// Measures the rows with a text in their names, or all.
+/// Measures the rows whose names contain `part`, or all.
 pub fn all(round: Duration, rounds: u32, part: Option<&str>) -> Vec<Row> {
     let plans: Vec<_> =
         ROWS.iter().filter(|(name, _)| part.is_none_or(|part| name.contains(part))).collect();
@@ -133,7 +133,7 @@ impl Bench {
         Ok(Comparison { workloads, outcomes })
     }
 
-    /// Cases on one pair of default devices, in turn with floors of these kinds.
+    /// Compares cases on one pair of default devices with floors of these kinds.
     fn compare(&self, cases: &[Case], kinds: &[Kind]) -> Result<Comparison, PerfError> {
         let mut runner = self.runner(&[DeviceOptions::default()])?;
         self.run(&mut runner, self.workloads(cases, kinds), self.rounds)
@@ -253,7 +253,7 @@ impl Bench {
         let small =
             DeviceOptions { receive_buffer: Some(SMALL_BUFFER), ..DeviceOptions::default() };
         let mut runner = self.runner(&[small])?;
-        // One that failed would end the comparison with its status.
+        // A failed message would end the comparison with its status.
         let comparison = self.run(&mut runner, vec![Workload::Case { devices: 0, case }], 1)?;
         let done = comparison.outcomes[0].median.messages as f64;
         let against = ("sent", MANY as f64);

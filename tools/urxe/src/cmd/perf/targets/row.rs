@@ -47,7 +47,7 @@ pub struct Check {
     pub figure: String,
     /// The reference value.
     pub against: String,
-    /// The ratio, or the number itself.
+    /// The ratio.
     pub is: f64,
     /// The bound.
     pub bound: Bound,
@@ -59,7 +59,7 @@ impl Check {
         Self {
             figure: format!("{what} {} {unit}", table::figure(value)),
             against: format!("{}: {} {unit}", floor.0, table::figure(floor.1)),
-            // Against nothing, no bound holds.
+            // Without a reference, no bound holds.
             is: if floor.1 > 0.0 { value / floor.1 } else { f64::NAN },
             bound,
         }
@@ -81,7 +81,7 @@ impl Check {
 pub struct Row {
     /// The subject.
     pub what: String,
-    /// Its numbers. All must hold.
+    /// The numbers, which must all hold.
     pub checks: Vec<Check>,
     /// The reason why there are no numbers.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,7 @@ fn addresses_have_the_text_of_ibv_rc_pingpong() {
     let address: Address = CLIENT.parse().unwrap();
     assert_eq!((address.qpn.value(), address.psn.value()), (0x1a, 0x0b_38ae));
     assert_eq!(address.gid.to_ip(), "10.77.0.11".parse::<IpAddr>().unwrap());
-    // sscanf's %x takes fewer digits.
+    // The format %x of sscanf accepts fewer digits.
     assert_eq!("0:1a:b38ae:00000000000000000000ffff0a4d000b".parse(), Ok(address));
 }
 
