@@ -1,54 +1,54 @@
-//! Prefetching the pages of on-demand regions (`ibv_advise_mr`).
+//! Prefetching of pages of on-demand regions (`ibv_advise_mr`).
 
 use super::checked_copy::{self, PopulateError};
 use super::layout::{AccessScope, Layout};
 use super::{Access, Memory, PdId};
 use urxe_wire::Lkey;
 
-/// What is advised (`enum ibv_advise_mr_advice`).
+/// An advice (`enum ibv_advise_mr_advice`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Advice {
-    /// Make the pages present for reading.
+    /// Makes the pages present for reading.
     Prefetch = 0,
-    /// Make them present for writing.
+    /// Makes the pages present for writing.
     PrefetchWrite = 1,
-    /// Use those that are present already, and fault nothing in. Here, where nothing is translated
-    /// ahead, only the checks.
+    /// Prepares only pages that are present, and faults no pages in. This stack keeps no
+    /// translations, so only the checks remain.
     PrefetchNoFault = 2,
 }
 
-/// A range of a region, as a scatter-gather entry names it.
+/// A range of a region, in the form of a scatter-gather entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdviseRange {
-    /// First address, as work requests name it.
+    /// First address, as in work requests.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
-    /// The region's key.
+    /// The key of the region.
     pub lkey: Lkey,
 }
 
 urxe_types::errors! {
-    /// Why an advice was not followed.
+    /// An error of an advice.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AdviseError {
-        #[error("an advice about no ranges")]
+        #[error("no ranges: an advice needs at least one range")]
         Empty = EINVAL,
         #[error("range {index}: no region has the key {lkey}")]
         UnknownKey { index: usize, lkey: Lkey } = ENOENT,
-        #[error("range {index}: the key {lkey} is a window's, not a region's")]
+        #[error("range {index}: the key {lkey} belongs to a window, not to a region")]
         Window { index: usize, lkey: Lkey } = EINVAL,
         #[error("range {index}: the region belongs to {owner:?}, not to {given:?}")]
         WrongPd { index: usize, given: PdId, owner: PdId } = EPERM,
-        /// The region is not an on-demand one: its pages are present.
+        /// The region is not an on-demand region, so its pages are present.
         #[error("range {index}: the region is not registered with ON_DEMAND")]
         NotOnDemand { index: usize } = ENOENT,
         #[error("range {index}: the region grants {granted:?}, without LOCAL_WRITE")]
         NotWritable { index: usize, granted: Access } = EPERM,
         #[error("range {index}: {len} bytes at {addr:#x} are not inside the region")]
         OutOfBounds { index: usize, addr: u64, len: u64 } = EFAULT,
-        /// Part of the range is not mapped, or not with the protection needed.
+        /// Part of the range is not mapped, or lacks the required protection.
         #[error("range {index}: {len} bytes at {addr:#x} are not all mapped with the protection \
                  needed")]
         NotMapped { index: usize, addr: u64, len: u64 } = EFAULT,
@@ -56,8 +56,9 @@ urxe_types::errors! {
 }
 
 impl Memory {
-    /// Follows `advice` for all `ranges` of regions of `pd`. All are checked before the first is
-    /// touched. On return the pages are present, and nothing keeps them so.
+    /// Follows `advice` for all `ranges` of regions of `pd`. All ranges are checked before the
+    /// first page is touched. On return the pages are present, but the system may reclaim them
+    /// again.
     ///
     /// # Errors
     /// [`AdviseError`].
@@ -88,7 +89,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Where the range begins in this process.
+    /// Returns the address of the range in this process.
     fn check_advice(
         &self,
         pd: PdId,
@@ -112,8 +113,8 @@ impl Memory {
             return Err(AdviseError::NotWritable { index, granted: region.access });
         }
         let page = checked_copy::page_size() as u64;
-        // The last page has to end inside the address space as well, which matters in a region of
-        // all of it.
+        // The last page must also end inside the address space. This matters in a region that is
+        // the whole address space.
         let ends = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
         if !region.contains(addr, len) || (region.layout == Layout::Whole && ends.is_none()) {
             return Err(AdviseError::OutOfBounds { index, addr, len });

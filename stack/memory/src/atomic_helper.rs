@@ -1,12 +1,12 @@
-//! One atomic instruction on a word that may not be there.
+//! Atomic instructions on a word whose page may be missing.
 //!
-//! No system call carries out an eight byte atomic operation and answers EFAULT, and an instruction
-//! on a page that somebody takes away raises SIGSEGV or SIGBUS, however often one looks before. So
-//! a helper process carries it out, which shares this process's memory and nothing else
-//! (`CLONE_VM`, as `posix_spawn` makes one): the fault is the helper's, whose own handler ends it.
-//! The program's signal handlers are neither needed nor touched, and it hears of no child. The
-//! thread that asks waits meanwhile (`CLONE_VFORK`); `cargo bench -p urxe-stack --bench copies`
-//! tells how long.
+//! No system call performs an eight-byte atomic operation and returns EFAULT. An instruction on a
+//! missing page raises SIGSEGV or SIGBUS, and an earlier check cannot prevent that, because another
+//! thread may unmap the page at any time. A helper process therefore executes the instruction. The
+//! helper shares the memory of this process and nothing else (`CLONE_VM`, as in `posix_spawn`). A
+//! fault hits the helper, whose own signal handler ends the helper. The signal handlers of the
+//! program are neither used nor changed, and the program gets no SIGCHLD. The calling thread waits
+//! meanwhile (`CLONE_VFORK`); `cargo bench -p urxe-stack --bench copies` measures the time.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,12 +16,13 @@ use super::checked_copy::{self, CheckedCopyError};
 use super::copy::Operation;
 
 impl Operation {
-    /// Carries it out; returns what was there, if it looks. `guarded`: the word may be gone, or go
-    /// now.
+    /// Executes the operation. Returns the former value, or 0 for a store. `checked`: the word may
+    /// be missing, or become missing during the call.
     ///
     /// # Safety
-    /// `word` is aligned, and no reference covers any of it. Whatever is mapped and writable there
-    /// may be changed; unless `guarded`, it is mapped and, but for a load, writable.
+    /// `word` is aligned, and no reference covers any part of it. If the word is mapped and
+    /// writable, the operation may change it. Unless `checked`, the word is mapped and, for
+    /// operations other than a load, writable.
     #[inline]
     pub(super) unsafe fn perform(
         self,
@@ -32,19 +33,22 @@ impl Operation {
         unsafe { if checked { self.execute_checked(word) } else { Ok(self.execute(word)) } }
     }
 
+    /// Executes the operation on a word that may be missing.
+    ///
     /// # Safety
-    /// As [`perform`](Self::perform), `guarded`.
+    /// As [`perform`](Self::perform) with `checked`.
     unsafe fn execute_checked(self, word: *mut u64) -> Result<u64, CheckedCopyError> {
         let writes = !matches!(self, Self::Load);
         let page = checked_copy::make_present(word.cast(), size_of::<u64>(), writes);
-        // What is not there most often was not there before either, which is told sooner like this.
+        // A missing page has usually been missing before, and this check detects that faster than
+        // the helper.
         page.map_err(|_| CheckedCopyError::NotMapped)?;
         let mut task = Task { operation: self, word, before: 0, is_done: false };
         match run_helper(&mut task) {
             Ok(()) if task.is_done => Ok(task.before),
             Ok(()) => Err(CheckedCopyError::NotMapped),
-            // An emulator that knows no such process, or a filter that allows none. Then at least
-            // its page was there a moment ago.
+            // An emulator does not support such a process, or a filter forbids it. The check above
+            // found the page a moment ago.
             // SAFETY: the caller's promise.
             Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) => Ok(unsafe { self.execute(word) }),
             Err(errno) => Err(CheckedCopyError::Refused(errno)),
@@ -59,24 +63,25 @@ struct Task {
     is_done: bool,
 }
 
-/// Bytes of the helper's stack: its few calls, and the frame of a signal with all that a processor
-/// has for registers.
+/// Stack size of the helper in bytes: a few calls, and a signal frame with all registers of the
+/// processor.
 const STACK: usize = 64 << 10;
-/// What the helper says of itself where the page was there, and where it was not.
+/// Exit codes of the helper for a present page and for a missing page.
 const DONE: libc::c_int = 0;
 const FAULTED: libc::c_int = 1;
 
-/// Has a helper do `task`, and returns when it is gone. `Err`: the `errno` of why there was none.
+/// Runs `task` in a helper, and returns when the helper has ended. `Err` holds the `errno` of the
+/// failure to start a helper.
 fn run_helper(task: &mut Task) -> Result<(), libc::c_int> {
     let mut stack = Box::<[u128]>::new_uninit_slice(STACK / size_of::<u128>());
     let top = stack.as_mut_ptr_range().end;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     let task: *mut Task = task;
     let mut status = FAULTED << 8;
-    // SAFETY: every pointer is to something that outlives the helper, since this thread goes on
-    // only when that has ended. It runs in `helper_main`, on a stack of its own that is aligned and large
-    // enough, without the program's handlers, for every signal is blocked from before it is there
-    // until it is gone.
+    // SAFETY: every pointer is to an object that outlives the helper, because this thread continues
+    // only after the helper has ended. The helper runs `helper_main` on its own stack, which is
+    // aligned and large enough. The helper runs no handlers of the program, because every signal is
+    // blocked from before its start until its end.
     unsafe {
         let (mut every, mut before) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
         libc::sigfillset(every.as_mut_ptr());
@@ -84,8 +89,8 @@ fn run_helper(task: &mut Task) -> Result<(), libc::c_int> {
         let helper = libc::clone(helper_main, top.cast(), flags, task.cast());
         let outcome = if helper < 0 { Err(errno()) } else { Ok(()) };
         if helper > 0 {
-            // It has ended; where another thread took its status (`__WALL`), the task tells as
-            // much.
+            // The helper has ended. If another thread took its exit status (`__WALL`), the task
+            // holds the result.
             while libc::waitpid(helper, &raw mut status, libc::__WCLONE) < 0
                 && errno() == libc::EINTR
             {}
@@ -94,10 +99,10 @@ fn run_helper(task: &mut Task) -> Result<(), libc::c_int> {
         outcome?;
         let is_done = (&raw const (*task).is_done).read_volatile();
         match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
-            // It had a copy of this process's memory, as valgrind gives it.
+            // The helper had a copy of the memory of this process, as under valgrind.
             (true, DONE) if !is_done => Err(libc::ENOSYS),
             (true, DONE | FAULTED) => Ok(()),
-            // Somebody killed it.
+            // A signal from outside killed the helper.
             _ => Err(libc::EINTR),
         }
     }
@@ -107,12 +112,14 @@ fn errno() -> libc::c_int {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// What the helper does: nothing but calls that are allowed between `vfork` and `exec`.
+/// The main function of the helper; it calls only functions that are allowed between `vfork` and
+/// `exec`.
 extern "C" fn helper_main(task: *mut libc::c_void) -> libc::c_int {
     let task: *mut Task = task.cast();
-    // SAFETY: the task is this process's alone until it ends. Handlers are a process's own (no
-    // `CLONE_SIGHAND`), and the two signals are unblocked only when theirs is in place. The word is
-    // as `execute_checked` was promised; where it is gone, the handler ends this process.
+    // SAFETY: only the helper uses the task until the helper ends. Signal handlers belong to a
+    // process (no `CLONE_SIGHAND`), and the two signals are unblocked only after the helper has
+    // installed its handler. The word is as in `execute_checked`; if it is missing, the handler
+    // ends the helper.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         (*action.as_mut_ptr()).sa_sigaction = exit_on_fault as extern "C" fn(libc::c_int) as usize;
@@ -130,9 +137,9 @@ extern "C" fn helper_main(task: *mut libc::c_void) -> libc::c_int {
     }
 }
 
-/// The helper's handler.
+/// The signal handler of the helper.
 extern "C" fn exit_on_fault(_signal: libc::c_int) {
-    // SAFETY: ends the helper, and nothing of the process that it helps.
+    // SAFETY: ends the helper only, and changes nothing of the process that started it.
     unsafe { libc::_exit(FAULTED) }
 }
 

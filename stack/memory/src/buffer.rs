@@ -1,18 +1,17 @@
-//! Memory to register, for callers that must not be able to go wrong.
+//! Memory for registration by safe code.
 //!
-//! A [`Buffer`] is an anonymous mapping of its own, so no Rust object lives in it, and it never
-//! hands out a reference to its bytes: peers may write them at any time. Reads and writes copy,
-//! through the same routines as the peers' (see [`super`]), so whatever threads and peers do at
-//! once, each byte read was written by one of them.
+//! A [`Buffer`] is a separate anonymous mapping, so no Rust object is inside. It never returns a
+//! reference to its bytes, because peers may write them at any time. Reads and writes copy by the
+//! same routines as the peers' accesses (see [`super`]). Whatever threads and peers do at the same
+//! time, each byte that is read was written by one of them.
 //!
-//! A buffer may also be a mapping of a file or memfd (`ibv_reg_mr` over a shared mapping).
-//! Somebody may shorten a file while it is mapped, after which its pages raise SIGBUS. Unless a
+//! A buffer may also be a mapping of a file or memfd (`ibv_reg_mr` over a shared mapping). Another
+//! process may truncate a mapped file, and accesses to its lost pages then raise SIGBUS. Unless a
 //! seal forbids that (`F_SEAL_SHRINK`), the bytes of such a buffer move by system calls, which
-//! report it, and atomic operations are carried out by a helper process, which may have the signal.
+//! return an error. A helper process executes atomic operations and takes the signal.
 //!
-//! A dmabuf cannot be had like this: the processor's view of it is only right between
-//! `DMA_BUF_IOCTL_SYNC` calls around each access, and a device's memory need not be mappable at
-//! all.
+//! A dmabuf cannot be a buffer. The processor's view of a dmabuf is correct only between
+//! `DMA_BUF_IOCTL_SYNC` calls around each access, and the memory of a device may not be mappable.
 
 use super::copy::Operation;
 use super::{checked_copy, copy};
@@ -22,35 +21,36 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// Page-aligned, zeroed memory that may be registered. Unmapped when dropped: whoever registers it
-/// keeps it until after the deregistration.
+/// Page-aligned, zeroed memory that may be registered. Dropping a buffer unmaps it, so the owner of
+/// a registration must keep the buffer until after the deregistration.
 #[derive(Debug)]
 pub struct Buffer {
     base: NonNull<u8>,
     len: usize,
-    /// Its pages may go: they are of a file that somebody may shorten.
+    /// The pages may vanish, because another process may truncate the file.
     checked: bool,
 }
 
-/// Why an access to a [`Buffer`] was refused.
+/// An error of an access to a [`Buffer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BufferError {
-    /// The access is not wholly inside the buffer.
+    /// The access is not completely inside the buffer.
     #[error("{len} bytes at offset {offset} are not inside a buffer of {buffer_len} bytes")]
     OutOfBounds {
         /// Offset of the access in bytes.
         offset: usize,
-        /// Its length in bytes.
+        /// Length of the access in bytes.
         len: usize,
-        /// The buffer's length in bytes.
+        /// Length of the buffer in bytes.
         buffer_len: usize,
     },
-    /// The file behind the buffer was shortened, and the access is not wholly inside what is left.
-    #[error("{len} bytes at offset {offset}: the file ends before them by now")]
+    /// The file behind the buffer was truncated, and the access is not completely inside the
+    /// remaining part.
+    #[error("{len} bytes at offset {offset}: the file was truncated and ends before them")]
     Gone {
         /// Offset of the access in bytes.
         offset: usize,
-        /// Its length in bytes.
+        /// Length of the access in bytes.
         len: usize,
     },
     /// An atomic access at an offset that is not a multiple of 8.
@@ -62,20 +62,21 @@ pub enum BufferError {
 }
 
 urxe_types::errors! {
-    /// Why no buffer was made of a file.
+    /// An error of mapping a file.
     #[derive(Debug, thiserror::Error)]
     pub enum FileError {
         #[error("length 0: a buffer of a file has at least one byte")]
         ZeroLength = EINVAL,
         /// The range does not begin at a page of the file.
-        #[error("offset {offset} is no multiple of the page size, {page}")]
+        #[error("offset {offset} is not a multiple of the page size, {page}")]
         Offset { offset: u64, page: usize } = EINVAL,
         #[error("{len} bytes at offset {offset} are not inside a file of {file_len}")]
         OutsideFile { offset: u64, len: usize, file_len: u64 } = EINVAL,
         #[error("dmabufs cannot be registered: each access by the processor would need the \
                  exporter's synchronisation, and there is no other device here that could do it")]
         Dmabuf = EOPNOTSUPP,
-        /// The descriptor is of no regular file and no memfd, or its file system cannot map it.
+        /// The descriptor is not a regular file or memfd, or its file system does not support
+        /// mappings.
         #[error("the descriptor cannot be mapped: {0}")]
         System(#[from] io::Error) => |error| error.raw_os_error().unwrap_or(EINVAL),
     }
@@ -84,17 +85,17 @@ urxe_types::errors! {
 /// The magic number of the file system behind dmabufs (`DMA_BUF_MAGIC`).
 const DMA_BUF_MAGIC: u64 = 0x444d_4142;
 
-// SAFETY: a buffer is an address range that it alone owns, usable from any thread.
+// SAFETY: a buffer is an address range that it alone owns, and any thread may use it.
 unsafe impl Send for Buffer {}
 // SAFETY: every access through `&Buffer` is one of `copy`'s, which may race with each other and
 // with peers.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Maps `len` zeroed bytes. A length of 0 is allowed, maps nothing, and cannot be registered.
+    /// Maps `len` zeroed bytes. A length of 0 maps nothing and cannot be registered.
     ///
     /// # Errors
-    /// What `mmap` says: ENOMEM.
+    /// The error of `mmap`: ENOMEM.
     pub fn new(len: usize) -> io::Result<Self> {
         if len == 0 {
             return Ok(Self { base: NonNull::dangling(), len, checked: false });
@@ -112,8 +113,8 @@ impl Buffer {
         Ok(Self { base, len, checked: false })
     }
 
-    /// Maps `len` bytes at `offset` of a file or memfd that is open for reading and writing. What
-    /// is written to the buffer is written to the file, and the other way round.
+    /// Maps `len` bytes at `offset` of a file or memfd that is open for reading and writing. The
+    /// buffer and the file share the bytes.
     ///
     /// # Errors
     /// [`FileError`].
@@ -123,7 +124,7 @@ impl Buffer {
         if len == 0 {
             return Err(FileError::ZeroLength);
         }
-        // A field of another type on each architecture; the number has 32 bits.
+        // The type of this field depends on the architecture; the number has 32 bits.
         let kind = rustix::fs::fstatfs(file).map_err(io::Error::from)?.f_type as u64 & 0xffff_ffff;
         if kind == DMA_BUF_MAGIC {
             return Err(FileError::Dmabuf);
@@ -146,24 +147,25 @@ impl Buffer {
         Ok(Self { base, len, checked: !seals.contains(SealFlags::SHRINK) })
     }
 
-    /// Whether its pages may go, so that bytes have to move by system calls.
+    /// Returns whether pages may vanish, so that bytes must move by system calls.
     pub(super) const fn is_checked(&self) -> bool {
         self.checked
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Returns whether the length is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// First byte, for registration. Not valid to make a reference of while anybody may write.
+    /// Returns the address of the first byte, for registration. The caller must not make a
+    /// reference from it while another thread or a peer may write.
     #[must_use]
     pub const fn addr(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -172,7 +174,7 @@ impl Buffer {
     /// Copies `dst.len()` bytes from `offset` on into `dst`.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`]; of a file also [`BufferError::Gone`].
+    /// [`BufferError::OutOfBounds`]; for a file also [`BufferError::Gone`].
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), BufferError> {
         let src = self.locate(offset, dst.len())?;
         if self.checked {
@@ -184,10 +186,10 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies `src` to `offset`, the last byte last, as a peer's write would.
+    /// Copies `src` to `offset`, and stores the last byte last, as a peer's write does.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`]; of a file also [`BufferError::Gone`].
+    /// [`BufferError::OutOfBounds`]; for a file also [`BufferError::Gone`].
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), BufferError> {
         let dst = self.locate(offset, src.len())?;
         if self.checked {
@@ -200,8 +202,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Reads one byte: what a program polls. Acquire: what was written before it can be read after
-    /// it.
+    /// Reads one byte, for programs that poll. The load has acquire order: bytes that were written
+    /// before this byte are visible afterwards.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`].
@@ -211,7 +213,7 @@ impl Buffer {
         Ok(byte[0])
     }
 
-    /// Reads the 8 bytes at `offset` at once, in the host's byte order.
+    /// Reads the 8 bytes at `offset` atomically, in the host's byte order.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
@@ -219,7 +221,7 @@ impl Buffer {
         self.operate(offset, Operation::Load)
     }
 
-    /// Writes the 8 bytes at `offset` at once, in the host's byte order.
+    /// Writes the 8 bytes at `offset` atomically, in the host's byte order.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
@@ -227,8 +229,8 @@ impl Buffer {
         self.operate(offset, Operation::Store(value)).map(|_| ())
     }
 
-    /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations
-    /// as well; returns what was there.
+    /// Adds `add` to the 8 bytes at `offset`, wrapping, and returns the former value. The operation
+    /// is also atomic with respect to atomic operations of peers.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
@@ -236,8 +238,8 @@ impl Buffer {
         self.operate(offset, Operation::FetchAdd(add))
     }
 
-    /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers'
-    /// atomic operations as well; returns what was there.
+    /// Stores `swap` in the 8 bytes at `offset` if they equal `compare`, and returns the former
+    /// value. The operation is also atomic with respect to atomic operations of peers.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
@@ -255,8 +257,8 @@ impl Buffer {
         if !word.is_aligned() {
             return Err(BufferError::Misaligned { offset });
         }
-        // SAFETY: aligned and inside the mapping, which stays; all accesses to it may race (see
-        // `copy`). Pages behind a file's end are guarded.
+        // SAFETY: the word is aligned and inside the mapping, which stays. All accesses to the word
+        // may race (see `copy`). Accesses to a file that may shrink are checked.
         let before = unsafe { operation.perform(word, self.checked) };
         before.map_err(|_| BufferError::Gone { offset, len: size_of::<u64>() })
     }
@@ -272,7 +274,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.len != 0 {
-            // SAFETY: the mapping is this buffer's own, and goes with it.
+            // SAFETY: the mapping belongs to this buffer alone, and ends with it.
             let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
             debug_assert_eq!(unmapped, Ok(()), "a whole mapping can be unmapped");
         }

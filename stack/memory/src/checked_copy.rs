@@ -1,26 +1,26 @@
-//! Touching memory that may not be there: through system calls, which answer EFAULT where an
+//! Accesses to memory that may be missing, by system calls. A system call returns EFAULT where an
 //! instruction would end the process.
 //!
-//! * Copies: `process_vm_readv` and `process_vm_writev` on the own process. A thread may always
-//!   name its own thread group (`ptrace_may_access`), so neither privileges nor Yama matter; they
-//!   honour page protections, which `/proc/self/mem` does not. Old container runtimes filter them
-//!   (seccomp: EPERM, or ENOSYS), and then the bytes go through a pipe made for the one copy:
-//!   slower, but with no descriptor kept that a forked child would share.
-//! * Presence: `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14). Elsewhere, one byte of
-//!   each page is read as above, and for writing `FUTEX_WAKE_OP` ORs 0 into a word of it, which
-//!   changes nothing yet needs the page to be writable.
+//! * Copies use `process_vm_readv` and `process_vm_writev` on the own process. A thread may always
+//!   name its own thread group (`ptrace_may_access`), so neither privileges nor Yama matter. The
+//!   calls respect page protections, which `/proc/self/mem` does not. Old container runtimes forbid
+//!   them (seccomp: EPERM, or ENOSYS). The bytes then go through a pipe that is made for the one
+//!   copy. That is slower, but keeps no descriptor that a forked child would share.
+//! * Presence checks use `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14). On other
+//!   systems, one byte of each page is read as above. For writing, `FUTEX_WAKE_OP` ORs 0 into a
+//!   word of the page, which changes nothing but needs a writable page.
 
 use super::error::Fault;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-/// Why a checked access failed.
+/// The reason why a checked access failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckedCopyError {
-    /// EFAULT.
+    /// The system call returned EFAULT.
     NotMapped,
-    /// Neither way of copying is to be had; the last `errno`.
+    /// Neither way of copying is available; the last `errno`.
     Refused(i32),
 }
 
@@ -32,7 +32,7 @@ impl CheckedCopyError {
         }
     }
 
-    /// What the last failed call of this thread said.
+    /// Returns the error of this thread's last failed call.
     fn last() -> Self {
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::EFAULT) => Self::NotMapped,
@@ -41,14 +41,14 @@ impl CheckedCopyError {
     }
 }
 
-/// Which way a call moves bytes: between a buffer of ours and memory that may not be there.
+/// Direction of a copy between a buffer and memory that may be missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     FromTarget,
     ToTarget,
 }
 
-/// Copies `dst.len()` bytes at `src`, which need not be mapped.
+/// Copies `dst.len()` bytes from `src`, which may be unmapped.
 pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), CheckedCopyError> {
     // SAFETY: `dst` is ours to write, and `src` is only read, by the kernel.
     let outcome = unsafe {
@@ -61,21 +61,21 @@ pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), CheckedCopyErro
         },
         other => other,
     };
-    // What a later read finds is not older than what this one found.
+    // A later read must not return older bytes than this read.
     fence(Ordering::Acquire);
     outcome
 }
 
-/// Copies `src` to `dst`, which need not be mapped, the last byte last.
+/// Copies `src` to `dst`, which may be unmapped, and stores the last byte last.
 ///
 /// # Safety
-/// Whatever is mapped and writable in `[dst, dst + src.len())` may be overwritten, and no reference
-/// covers any of it.
+/// Mapped and writable bytes of `[dst, dst + src.len())` may be overwritten, and no reference
+/// covers any of them.
 pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), CheckedCopyError> {
     let [body @ .., _] = src else { return Ok(()) };
     let (ours, at_last) = (src.as_ptr().cast_mut(), dst.wrapping_add(body.len()));
-    // x86 keeps stores in order from one vector to the next (only within a string instruction it
-    // does not). Elsewhere two calls with a fence between them do.
+    // x86 keeps stores in order from one vector to the next (but not inside a string instruction).
+    // Other processors need two calls with a fence between them.
     let outcome = if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
         // SAFETY: the caller's promise; `ours` is only read.
         unsafe { process_vm(Direction::ToTarget, ours, [(dst, body.len()), (at_last, 1)]) }
@@ -99,11 +99,11 @@ pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), CheckedCopyEr
     }
 }
 
-/// One call of `process_vm_readv` or `process_vm_writev` on this process.
+/// Makes one call of `process_vm_readv` or `process_vm_writev` on this process.
 ///
 /// # Safety
-/// `ours` has as many bytes as `theirs` in all, written for [`Direction::FromTarget`]. For
-/// [`Direction::ToTarget`], whatever is mapped in `theirs` may be overwritten.
+/// `ours` has as many bytes as `theirs` in all, and is writable for [`Direction::FromTarget`]. For
+/// [`Direction::ToTarget`], mapped bytes of `theirs` may be overwritten.
 unsafe fn process_vm<const N: usize>(
     way: Direction,
     ours: *mut u8,
@@ -116,14 +116,14 @@ unsafe fn process_vm<const N: usize>(
         Direction::FromTarget => libc::process_vm_readv,
         Direction::ToTarget => libc::process_vm_writev,
     };
-    // SAFETY: both arrays of vectors are valid for their counts; the caller vouches for what they
-    // name.
+    // SAFETY: both arrays of vectors are valid for their counts, and the caller guarantees the
+    // memory that they name.
     let moved = unsafe {
         call(libc::getpid(), &raw const local, 1, remote.as_ptr(), N as libc::c_ulong, 0)
     };
     match usize::try_from(moved) {
         Ok(moved) if moved == len => Ok(()),
-        // The call stops short at the first page that is missing.
+        // The call stops at the first missing page.
         Ok(_) => Err(CheckedCopyError::NotMapped),
         Err(_) => Err(CheckedCopyError::last()),
     }
@@ -139,7 +139,7 @@ unsafe fn pipe(
     theirs: *mut u8,
     len: usize,
 ) -> Result<(), CheckedCopyError> {
-    /// What the smallest pipe holds, so that no call blocks.
+    /// Capacity of the smallest pipe, so that no call blocks.
     const CHUNK: usize = 4096;
     let (out, into) = new_pipe()?;
     let (from, to) = match way {
@@ -151,7 +151,7 @@ unsafe fn pipe(
         if written == read {
             let chunk = CHUNK.min(len - written);
             let start = from.wrapping_add(written);
-            // SAFETY: the kernel only reads there, and says EFAULT where it cannot.
+            // SAFETY: the kernel only reads there, and returns EFAULT for missing pages.
             let write = || unsafe { libc::write(into.as_raw_fd(), start.cast(), chunk) };
             written += moved(write)?;
         }
@@ -169,14 +169,15 @@ fn new_pipe() -> Result<(OwnedFd, OwnedFd), CheckedCopyError> {
     if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(CheckedCopyError::last());
     }
-    // SAFETY: both were just opened and belong to nobody else.
+    // SAFETY: both were just opened, and no other code owns them.
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
 fn moved(call: impl Fn() -> isize) -> Result<usize, CheckedCopyError> {
     loop {
         match usize::try_from(call()) {
-            // The pipe has both ends open and room or bytes, so there is always something to move.
+            // Both ends of the pipe are open and the pipe has room or bytes, so a call always moves
+            // some bytes.
             Ok(0) => return Err(CheckedCopyError::Refused(libc::EIO)),
             Ok(moved) => return Ok(moved),
             Err(_) => match CheckedCopyError::last() {
@@ -187,17 +188,17 @@ fn moved(call: impl Fn() -> isize) -> Result<usize, CheckedCopyError> {
     }
 }
 
-/// Why pages could not be made present.
+/// The reason why pages could not be made present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PopulateError {
-    /// Some page has no mapping.
+    /// A page has no mapping.
     NotMapped,
-    /// Some page's mapping does not allow the access, or its file ends before it.
+    /// The mapping of a page does not allow the access, or its file ends before the page.
     NotAccessible,
 }
 
-/// Makes every page that `[addr, addr + len)` touches present for reading, or for writing. The
-/// range, rounded to pages, is inside the address space.
+/// Makes every page of `[addr, addr + len)` present for reading, or for writing. The range, rounded
+/// to pages, must be inside the address space.
 pub(super) fn make_present(addr: *mut u8, len: usize, write: bool) -> Result<(), PopulateError> {
     let (advice, probe): (_, fn(_) -> _) = match write {
         false => (libc::MADV_POPULATE_READ, probe_read),
@@ -215,8 +216,8 @@ pub(super) fn make_present(addr: *mut u8, len: usize, write: bool) -> Result<(),
         return match io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => continue,
             Some(libc::ENOMEM) => Err(PopulateError::NotMapped),
-            // A mapping whose protection or kind is wrong, an older kernel, an emulated one, or a
-            // filter.
+            // The mapping has a wrong protection or kind, the kernel is older or emulated, or a
+            // filter forbids the call.
             Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => probe_pages(first, len, page, probe),
             _ => Err(PopulateError::NotAccessible),
         };
@@ -231,7 +232,8 @@ fn probe_write(page: *mut u8) -> Result<(), PopulateError> {
     if or_zero(page) { Ok(()) } else { Err(populate_error(page)) }
 }
 
-/// Why the page at `page` is not to be had: `mincore` fails for what is not mapped only.
+/// Returns the reason why the page at `page` is not accessible: `mincore` fails only for unmapped
+/// pages.
 fn populate_error(page: *mut u8) -> PopulateError {
     let mut resident = 0;
     // SAFETY: asks about one page, and has room for the answer.
@@ -251,16 +253,18 @@ fn probe_pages(
     (0..len).step_by(page).try_for_each(|offset| probe(first.wrapping_add(offset)))
 }
 
-/// ORs 0 into the aligned 32-bit word at `word`, which changes nothing; whether it could.
+/// ORs 0 into the aligned 32-bit word at `word`, which changes nothing. Returns whether that
+/// succeeded.
 fn or_zero(word: *mut u8) -> bool {
-    let mut nobody = 0_u32;
+    let mut unused_word = 0_u32;
     /// Operation OR, comparison EQ, both arguments 0.
     const OR_ZERO_COMPARE_EQ: u32 = 1 << 28;
-    // SAFETY: wakes at most nobody on a word of ours, and leaves the other word's value as it is.
+    // SAFETY: no thread waits on the local word, and the call leaves the value of the other word
+    // unchanged.
     let woken = unsafe {
         libc::syscall(
             libc::SYS_futex,
-            &raw mut nobody,
+            &raw mut unused_word,
             libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
             0,
             0,
@@ -271,7 +275,7 @@ fn or_zero(word: *mut u8) -> bool {
     woken >= 0
 }
 
-/// The size of a page.
+/// Returns the size of a page.
 pub(super) fn page_size() -> usize {
     // SAFETY: reads a constant.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)

@@ -1,20 +1,20 @@
-//! The raw copies: the only accesses to registered memory that this process makes itself.
+//! The raw copies: the only instructions of this process that access registered memory.
 //!
-//! [`super`] argues why they are sound. In short: the bytes are touched by one atomic instruction,
-//! or by the C library's copy routine called through a pointer that the compiler cannot see
-//! through. It therefore has to take each copy for what the routine is, machine code that touches
-//! every byte in some order, and can neither assume that the bytes keep still nor touch them
-//! itself.
+//! [`super`] explains why they are sound. In short, each access is one atomic instruction, or a
+//! call of the C library's copy routine through a pointer that is opaque to the compiler. The
+//! compiler must treat each such copy as machine code that accesses every byte in some order. It
+//! can neither assume that the bytes stay unchanged nor access them itself.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Copies `src` to `dst`, the last byte last.
+/// Copies `src` to `dst`, and stores the last byte last.
 ///
 /// # Safety
 /// `[dst, dst + src.len())` is mapped and writable for the whole call, and no reference covers any
 /// of it.
 pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) {
-    // One store where the processor has one: whoever polls the word sees all of it or none.
+    // One store if the processor has one of this size: a thread that polls the word sees all of the
+    // word or nothing.
     // SAFETY: the caller's promise, and the alignment that each arm tests.
     unsafe {
         match *src {
@@ -43,8 +43,8 @@ pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) {
     }
 }
 
-/// Whether a load of 8 bytes at once is a plain load: elsewhere it may be a compare-and-swap, which
-/// read-only pages refuse.
+/// Whether an 8-byte atomic load is a plain load. On other machines the load may be a
+/// compare-and-swap, which fails on read-only pages.
 const WIDE: bool = cfg!(target_pointer_width = "64");
 
 /// Copies from `src` to `dst`.
@@ -77,14 +77,14 @@ pub(super) unsafe fn read(src: *const u8, dst: &mut [u8]) {
             }
             _ => {
                 opaque_copy(dst.as_mut_ptr(), src, dst.len());
-                // What a later read finds is not older than what this one found.
+                // A later read must not return older bytes than this read.
                 fence(Ordering::Acquire);
             }
         }
     }
 }
 
-/// An access to an aligned word that is one instruction.
+/// A one-instruction access to an aligned word.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operation {
     Load,
@@ -94,11 +94,11 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Carries it out by one instruction; returns what was there, if it looks. A store comes after
-    /// everything stored before.
+    /// Executes the operation as one instruction. Returns the former value, or 0 for a store. A
+    /// store comes after all earlier stores.
     ///
     /// # Safety
-    /// `word` is aligned, and no reference covers any of it. Where it is not mapped, or not
+    /// `word` is aligned, and no reference covers any part of it. If the word is not mapped or not
     /// writable, the calling process faults.
     #[inline]
     pub(super) unsafe fn execute(self, word: *mut u64) -> u64 {
@@ -121,11 +121,11 @@ impl Operation {
 type CopyFn =
     unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
 
-/// Copies `len` bytes, in no particular order, as far as the compiler knows one relaxed atomic byte
-/// at a time.
+/// Copies `len` bytes in no particular order. For the compiler, each byte is copied by a relaxed
+/// atomic access.
 ///
 /// # Safety
-/// Both ranges are mapped for the whole call, `dst` writable.
+/// Both ranges are mapped for the whole call, and `dst` is writable.
 #[cfg(any(
     target_arch = "x86",
     target_arch = "x86_64",
@@ -136,20 +136,20 @@ type CopyFn =
     target_arch = "s390x",
 ))]
 unsafe fn opaque_copy(dst: *mut u8, src: *const u8, len: usize) {
-    // `memmove` rather than `memcpy`: the same routine in practice, and no promise needed that a
-    // program's buffers do not overlap.
+    // `memmove` rather than `memcpy`: both are the same routine in practice, but `memmove` also
+    // allows buffers of a program to overlap.
     let mut copy: CopyFn = libc::memmove;
-    // SAFETY: an empty assembly block that changes nothing. The compiler may not assume that, so it
+    // SAFETY: the assembly block is empty and changes nothing. The compiler cannot know that, so it
     // does not know which function is called next.
     unsafe { std::arch::asm!("/* {0} */", inout(reg) copy, options(nostack, preserves_flags)) };
     // SAFETY: `copy` is still `memmove`; the caller's promise.
     unsafe { copy(dst.cast(), src.cast(), len) };
 }
 
-/// The same, literally. Only where inline assembly is not stable.
+/// Copies `len` bytes by relaxed atomic accesses, for machines without stable inline assembly.
 ///
 /// # Safety
-/// Both ranges are mapped for the whole call, `dst` writable.
+/// Both ranges are mapped for the whole call, and `dst` is writable.
 #[cfg(not(any(
     target_arch = "x86",
     target_arch = "x86_64",

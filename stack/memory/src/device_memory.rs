@@ -1,5 +1,6 @@
-//! Device memory (`ibv_alloc_dm`): memory of the device, which the program reaches by copying only.
-//! Here it is the process's, like all else; programs that use it run as they would.
+//! Device memory (`ibv_alloc_dm`): memory of the device, which the program accesses only by
+//! copying. Here, device memory is memory of the process, and programs that use device memory run
+//! unchanged.
 
 use super::slot::RegionContent;
 use super::table::Dm;
@@ -7,28 +8,28 @@ use super::{Access, Buffer, BufferError, DmId, Memory, Mr, PdId, RegMrError};
 use std::ops::Range;
 use urxe_types::sync::{Arc, lock};
 
-/// Alignments up to this (log2) are allowed: that of the mappings.
+/// Maximum alignment (log2), which is the alignment of mappings.
 const MAX_LOG_ALIGN: u32 = 12;
 
-/// What copies to and from it count in.
+/// Size in bytes of the words in which programs copy.
 const WORD: usize = 4;
 
 urxe_types::errors! {
-    /// Why something was not done with device memory.
+    /// An error of device memory.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum DmError {
-        #[error("device memory of 0 bytes")]
+        #[error("length 0: device memory has at least one byte")]
         ZeroLength = EINVAL,
-        /// `given`: its base-2 logarithm.
+        /// `given`: base-2 logarithm of the alignment.
         #[error(
-            "an alignment of 2^{given} bytes; at most 2^{allowed} is allowed",
+            "the alignment is 2^{given} bytes; at most 2^{allowed} is allowed",
             allowed = MAX_LOG_ALIGN
         )]
         Alignment { given: u32 } = EINVAL,
-        /// `allowed`: the device's `max_dm_size`.
-        #[error("{given} bytes of device memory; {left} of {allowed} are left")]
+        /// `allowed`: the `max_dm_size` of the device.
+        #[error("the device has {left} of {allowed} bytes of device memory left, not {given}")]
         TooMuch { given: u64, left: u64, allowed: u64 } = ENOMEM,
-        #[error("no memory: error {errno}")]
+        #[error("cannot allocate memory of the process: error {errno}")]
         Memory { errno: i32 } = *errno,
         #[error("no such device memory: it was freed")]
         Unknown = EINVAL,
@@ -43,10 +44,10 @@ urxe_types::errors! {
             word = WORD
         )]
         Unaligned { offset: usize, len: usize } = EINVAL,
-        /// Without `ZERO_BASED`: device memory has no addresses of the program's.
-        #[error("{given:?}: a region of device memory is zero-based (ZERO_BASED)")]
+        /// The access flags lack `ZERO_BASED`, but device memory has no address in the program.
+        #[error("access flags {given:?}: a region of device memory needs ZERO_BASED")]
         NotZeroBased { given: Access } = EINVAL,
-        /// The region was refused.
+        /// The registration of the region failed.
         #[error(transparent)] Register(#[from] RegMrError),
     }
 }
@@ -123,8 +124,8 @@ impl Memory {
         self.dm_buffer(id)?.read(offset, dst).map_err(|error| out_of_bounds(error, offset, len))
     }
 
-    /// Registers the bytes `range` of device memory, which work requests and peers name by
-    /// addresses from 0 on (`ibv_reg_dm_mr`).
+    /// Registers the bytes `range` of device memory. Work requests and peers name them by addresses
+    /// from 0 on (`ibv_reg_dm_mr`).
     ///
     /// # Errors
     /// [`DmError`].
@@ -158,7 +159,7 @@ impl Memory {
         Ok(registered?)
     }
 
-    /// A region of it is gone.
+    /// Notes that a region of the device memory was deregistered.
     pub(super) fn release_dm(&self, id: DmId) {
         if let Some(dm) = lock(self.dm()).live.get_mut(&id) {
             dm.regions -= 1;
@@ -170,7 +171,8 @@ impl Memory {
     }
 }
 
-/// Device memory of hardware takes no less, so a program that runs here runs there.
+/// Refuses copies that are not whole words. Device memory of hardware also requires whole words, so
+/// programs that run here also run there.
 fn in_words(offset: usize, len: usize) -> Result<(), DmError> {
     if offset.is_multiple_of(WORD) && len.is_multiple_of(WORD) {
         Ok(())

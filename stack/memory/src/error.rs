@@ -1,116 +1,118 @@
-//! What can go wrong with registered memory, one variant a reason.
+//! Errors of registered memory, with one variant for each reason.
 //!
-//! Registration and deregistration answer a program, so those errors carry an `errno`.
-//! [`AccessError`] and [`Fault`] answer the data path: for a peer's packet they become a NAK or a
-//! drop, for a local work request a completion status, and for a caller of the safe API an error.
+//! Errors of registration and deregistration go to a program, so they carry an `errno`.
+//! [`AccessError`] and [`Fault`] occur on the data path. For a packet of a peer they cause a NAK or
+//! a drop, for a local work request a completion status, and for a caller of the safe API an error.
 
 use crate::{Access, PdId};
 use urxe_types::counters::Counter;
 use urxe_wire::{Lkey, Qpn, Rkey};
 
 urxe_types::errors! {
-    /// Why an access is not allowed. A responder answers each of these with a remote access error
-    /// NAK (IBTA C9-63).
+    /// The reason why an access is not allowed. A responder answers each of these with a remote
+    /// access error NAK (IBTA C9-63).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AccessError {
         #[error("no region has the key {key:#x}")]
         UnknownKey { key: u32 } = EINVAL,
-        /// The region or window is there, but its key is another now, or it is not valid.
+        /// The region or window exists, but its key has changed, or it is not valid.
         #[error("key {key:#x} is stale: the region or window has another key by now, or none")]
         StaleKey { key: u32 } = EINVAL,
-        /// A type 2 window is used through another queue pair than the one that bound it.
-        #[error("key {key:#x} is of a window that another queue pair bound, {owner}")]
+        /// An access by a type 2 window through another queue pair than the one that bound the
+        /// window.
+        #[error("key {key:#x} belongs to a window that another queue pair bound, {owner}")]
         WrongQp { key: u32, owner: Qpn } = EACCES,
-        /// A local access by a window's key, which is for peers only.
-        #[error("key {key:#x} is of a window; local accesses need a region's key")]
+        /// A local access by the key of a window, which only peers may use.
+        #[error("key {key:#x} belongs to a window; local accesses need the key of a region")]
         Window { key: u32 } = EACCES,
         #[error("key {key:#x} belongs to {owner:?}, not to {given:?}")]
         WrongPd { key: u32, given: PdId, owner: PdId } = EACCES,
         #[error("key {key:#x} grants {granted:?}, not {need:?}")]
         Denied { key: u32, need: Access, granted: Access } = EACCES,
-        /// `start`: first address of the region, as peers name it.
+        /// `start`: first address of the region for peers.
         #[error("{len} bytes at {addr:#x} are not inside the {region_len} bytes at {start:#x} of \
                  key {key:#x}")]
         OutOfBounds { key: u32, addr: u64, len: u64, start: u64, region_len: u64 } = EINVAL,
     }
 
-    /// Why a copy or an atomic operation under a pin did not happen, or happened in part only.
+    /// The reason why a copy or an atomic operation under a pin failed, possibly after a part was
+    /// copied.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum Fault {
-        /// `addr`: first address of the access, as peers name it.
+        /// `addr`: first address of the access for peers.
         #[error("{len} bytes at {addr:#x} are not inside the pinned region")]
         OutOfBounds { addr: u64, len: u64 } = EINVAL,
         #[error("the pinned region is not writable")]
         ReadOnly = EACCES,
-        /// An atomic operation on an address that is not a multiple of 8, as peers name it or in
-        /// this process.
+        /// The address of an atomic operation is not a multiple of 8, for peers or in this process.
         ///
-        /// `addr`: the address, as peers name it.
+        /// `addr`: the address for peers.
         #[error("atomic operation at {addr:#x}, which is not aligned to 8 bytes")]
         Misaligned { addr: u64 } = EINVAL,
-        /// A page is not mapped, or not with the protection needed. Seen in checked copies only;
+        /// A page is not mapped, or lacks the required protection. Only checked copies report this;
         /// some bytes may have been copied.
         ///
-        /// `addr`: first address of the access, as peers name it.
+        /// `addr`: first address of the access for peers.
         #[error("{len} bytes at {addr:#x} are not all mapped")]
         NotMapped { addr: u64, len: u64 } = EFAULT,
-        /// What was written cannot be made to last: its memory is no shared mapping of a file on a
-        /// disk (any more), or the system failed to write it.
+        /// The written bytes cannot be made persistent. Either the memory is not, or no longer, a
+        /// shared mapping of a file on a disk, or the system failed to write the bytes.
         ///
-        /// `errno`: the system's `errno`, or EINVAL.
+        /// `errno`: the `errno` of the system, or EINVAL.
         #[error("the bytes cannot be made to survive a power failure: error {errno}")]
         NotFlushed { errno: i32 } = *errno,
-        /// The system refuses every call that checked copies could use (a seccomp filter, no file
+        /// The system refuses every call for checked copies (a seccomp filter, or no file
         /// descriptors left).
         ///
-        /// `errno`: the last call's `errno`.
+        /// `errno`: the `errno` of the last call.
         #[error("no system call for checked copies is usable: error {errno}")]
         Refused { errno: i32 } = *errno,
     }
 
-    /// Why a region was not registered.
+    /// The reason why a region was not registered.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum RegMrError {
-        /// The length is 0. The kernel refuses it as well (`ib_umem_get`: no pages).
+        /// The length is 0. The kernel refuses this as well (`ib_umem_get`: no pages).
         #[error("length 0: a region has at least one byte")]
         ZeroLength = EINVAL,
         #[error("length {given}: a region of this device has {allowed} bytes at most")]
         TooLong { given: usize, allowed: u64 } = EINVAL,
-        #[error("bytes {start} to {end} of a buffer of {len}")]
+        #[error("bytes {start} to {end} are not inside the buffer of {len} bytes")]
         OutsideBuffer { start: usize, end: usize, len: usize } = EINVAL,
         /// The whole address space (address 0, length `usize::MAX`) without `ON_DEMAND`, or with
         /// `ZERO_BASED`.
-        #[error("the whole address space can be registered with ON_DEMAND and without ZERO_BASED \
-                 only")]
+        #[error("a registration of the whole address space needs ON_DEMAND and must not have \
+                 ZERO_BASED")]
         NotOnDemand = EINVAL,
-        #[error("{len} bytes at {addr:#x} leave the address space")]
+        #[error("{len} bytes at {addr:#x} exceed the address space")]
         Wraps { addr: usize, len: usize } = EINVAL,
-        /// The range that peers would use leaves the 64-bit address space.
+        /// The range for peers exceeds the 64-bit address space.
         #[error("{len} bytes at I/O virtual address {iova:#x} exceed 64 bits")]
         IovaWraps { iova: u64, len: usize } = EINVAL,
-        /// The I/O virtual address has another offset within its page than the address in this
-        /// process.
+        /// The I/O virtual address and the address in this process have different offsets in their
+        /// pages.
         #[error("I/O virtual address {iova:#x} and address {addr:#x} differ in their offset within \
                  a page of {page} bytes")]
         IovaOffset { addr: usize, iova: u64, page: usize } = EINVAL,
-        /// Flags outside the known ones and outside the range of optional ones (bits 20 to 29).
-        #[error("access flags {given:#x}: {unknown:#x} unknown, {:#x} known", Access::all().bits())]
+        /// Flags that are neither known nor in the range of optional flags (bits 20 to 29).
+        #[error("access flags {given:#x}: {unknown:#x} is unknown, {:#x} is known",
+            Access::all().bits())]
         UnknownAccess { given: u32, unknown: u32 } = EINVAL,
-        /// A peer may write only where the owner may (IBTA o10-38, `ib_check_mr_access`).
+        /// A peer may write only if the owner may (IBTA o10-38, `ib_check_mr_access`).
         #[error("{given:?} lacks LOCAL_WRITE, which REMOTE_WRITE and REMOTE_ATOMIC require")]
         NeedsLocalWrite { given: Access } = EINVAL,
-        // The kernel counts pages in 32 bits, before it looks for them (`ib_umem_get`).
+        // The kernel counts pages in 32 bits before it looks for them (`ib_umem_get`).
         #[error("{len} bytes at {addr:#x} are not all mapped")]
         NotMapped { addr: usize, len: usize } =
             if *len >> 12 > u32::MAX as usize { EINVAL } else { EFAULT },
-        /// Part of the range is mapped without the protection that the access flags need, or lies
-        /// behind the end of its file.
+        /// Part of the range lacks the protection that the access flags need, or is beyond the end
+        /// of its file.
         #[error(
             "{len} bytes at {addr:#x} are not all {}",
             if *.write { "writable, which LOCAL_WRITE needs" } else { "readable" }
         )]
         NotAccessible { addr: usize, len: usize, write: bool } = EFAULT,
-        /// Nothing of the range would survive a power failure, which FLUSH_PERSISTENT promises.
+        /// The memory would not survive a power failure, which FLUSH_PERSISTENT requires.
         #[error("{len} bytes at {addr:#x} are {why}; FLUSH_PERSISTENT needs a shared mapping of a \
                  file on a disk")]
         NotPersistent { addr: usize, len: usize, why: &'static str } = EINVAL,
@@ -118,20 +120,20 @@ urxe_types::errors! {
         TooMany { max: u32 } = ENOMEM,
     }
 
-    /// Why a region was not deregistered.
+    /// The reason why a region was not deregistered.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum DeregMrError {
-        /// No region has this key: it never had one, or it was deregistered already.
+        /// No region has this key. There never was one, or it is already deregistered.
         #[error("no region has the key {lkey}")]
         UnknownKey { lkey: Lkey } = EINVAL,
-        /// Windows are bound to it: it stays (IBTA vol. 1, 10.6.7.2.6). The kernel's rxe says
-        /// EINVAL.
+        /// Windows are bound to the region, so it stays (IBTA vol. 1, 10.6.7.2.6). The kernel's rxe
+        /// returns EINVAL.
         #[error("{windows} memory windows are bound to the region of key {lkey}: unbind or \
                  deallocate them first")]
         Busy { lkey: Lkey, windows: u32 } = EBUSY,
     }
 
-    /// Why a region was not reregistered.
+    /// The reason why a region was not reregistered.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum ReregMrError {
         #[error("no region has the key {lkey}")]
@@ -141,41 +143,42 @@ urxe_types::errors! {
         #[error("{windows} memory windows are bound to the region of key {lkey}: unbind or \
                  deallocate them first")]
         Busy { lkey: Lkey, windows: u32 } = EBUSY,
-        #[error("the key {lkey} is of a fast-registration region, which work requests register")]
+        #[error("the key {lkey} belongs to a fast-registration region, which work requests \
+                 register")]
         FastRegistration { lkey: Lkey } = EOPNOTSUPP,
-        /// It registers device memory, or memory that is not a buffer of the table's.
-        #[error("the region of key {lkey} registers memory of another sort, which cannot be \
+        /// The region registers device memory, or memory that is not a buffer of the table.
+        #[error("the region of key {lkey} registers memory of another kind, which cannot be \
                  exchanged like this")]
         OtherMemory { lkey: Lkey } = EOPNOTSUPP,
-        /// `ZERO_BASED` decides what addresses mean, so it changes with the translation only.
+        /// `ZERO_BASED` defines the meaning of addresses, so it changes only with the translation.
         #[error("{given:?}: ZERO_BASED can change only together with the translation")]
         ZeroBasedWithoutTranslation { given: Access } = EINVAL,
-        /// The new place or the new rights.
+        /// The new translation or the new access flags are not allowed.
         #[error(transparent)] Terms(#[from] RegMrError),
     }
 
-    /// Why a window was not allocated.
+    /// The reason why a window was not allocated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AllocMwError {
         #[error("{max} memory windows are allocated, and no more are allowed")]
         TooMany { max: u32 } = ENOMEM,
     }
 
-    /// Why a window was not deallocated.
+    /// The reason why a window was not deallocated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum DeallocMwError {
         #[error("no memory window has the key {key}")]
         UnknownKey { key: Rkey } = EINVAL,
     }
 
-    /// Why a window was not bound. The work request completes with
+    /// The reason why a window was not bound. The work request completes with
     /// [`MwBindErr`](urxe_types::completion::WcStatus::MwBindErr).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum BindError {
-        /// No window has this key (any more).
+        /// No window has this key, or the key has changed.
         #[error("no memory window has the key {key}")]
         UnknownWindow { key: Rkey } = EINVAL,
-        /// No region has this key, or it is not valid.
+        /// No region has this key, or the region is not valid.
         #[error("no valid region has the key {lkey}")]
         UnknownRegion { lkey: Lkey } = EINVAL,
         #[error("access flags {given:?}: a window cannot grant {unknown:?}")]
@@ -185,70 +188,70 @@ urxe_types::errors! {
         WindowPd { key: Rkey, given: PdId, owner: PdId } = EPERM,
         #[error("the region {lkey} belongs to {owner:?}, not to the queue pair's {given:?}")]
         RegionPd { lkey: Lkey, given: PdId, owner: PdId } = EPERM,
-        /// A type 1 window's addresses are the region's (o10-36.2.2).
+        /// The addresses of a type 1 window are those of the region (o10-36.2.2).
         #[error("a type 1 window cannot be zero-based")]
         ZeroBasedType1 = EINVAL,
-        /// A type 2 window is bound already (o10-37.2.30).
-        #[error("the type 2 window {key} is bound already: invalidate it first")]
+        /// A type 2 window is already bound (o10-37.2.30).
+        #[error("the type 2 window {key} is already bound: invalidate the window first")]
         NotFree { key: Rkey } = EBUSY,
-        /// Binding no bytes unbinds type 1 windows only (o10-37.2.40).
-        #[error("a type 2 window cannot be bound to no bytes: invalidate it")]
+        /// A bind of zero bytes unbinds only type 1 windows (o10-37.2.40).
+        #[error("a type 2 window cannot be bound to zero bytes: invalidate the window")]
         EmptyType2 = EINVAL,
         /// A type 2 window belongs to the queue pair that binds it.
-        #[error("a type 2 window can be bound by a queue pair only")]
+        #[error("only a queue pair can bind a type 2 window")]
         NoQp = EINVAL,
-        /// The region does not let windows be bound (C10-73).
+        /// The region does not allow windows (C10-73).
         #[error("the region grants {granted:?}, without MW_BIND")]
         NeedsMwBind { granted: Access } = EINVAL,
-        /// The region is zero-based; `rdma_rxe` refuses that as well.
+        /// The region is zero-based; `rdma_rxe` refuses this as well.
         #[error("windows cannot be bound to the zero-based region {lkey}")]
         ZeroBasedRegion { lkey: Lkey } = EINVAL,
-        /// The window lets peers write where the owner may not (C10-74).
+        /// The window allows peers to write memory that the owner may not write (C10-74).
         #[error("a window with {given:?} needs a region with LOCAL_WRITE; this one grants \
                  {granted:?}")]
         NeedsLocalWrite { given: Access, granted: Access } = EINVAL,
-        /// A right that this part of the region's memory cannot have.
+        /// An access right that this part of the region's memory cannot have.
         #[error(transparent)] Memory(#[from] RegMrError) = EINVAL,
-        /// The window is not wholly inside the region (C10-75).
+        /// The window is not completely inside the region (C10-75).
         #[error("{length} bytes at {addr:#x} are not inside the region's {region_len} bytes at \
                  {start:#x}")]
         OutOfBounds { addr: u64, length: u64, start: u64, region_len: u64 } = EINVAL,
     }
 
-    /// Why a fast-registration region was not allocated.
+    /// The reason why a fast-registration region was not allocated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum AllocMrError {
-        /// `allowed`: the device's `max_fast_reg_page_list_len`.
-        #[error("a region of {given} pages; at least 1 and at most {allowed} are allowed")]
+        /// `allowed`: the `max_fast_reg_page_list_len` of the device.
+        #[error("the region has {given} pages; at least 1 and at most {allowed} are allowed")]
         Pages { given: u32, allowed: u32 } = EINVAL,
         #[error("{max} memory regions are registered, and no more are allowed")]
         TooMany { max: u32 } = ENOMEM,
     }
 
-    /// Why nothing was mapped to a fast-registration region.
+    /// The reason why no memory was mapped to a fast-registration region.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum MapError {
         #[error("no fast-registration region has the key {key}")]
         UnknownKey { key: Rkey } = EINVAL,
-        #[error("a page size of {given}; powers of 2 from 4096 on are allowed")]
+        #[error("the page size is {given}; powers of 2 from 4096 on are allowed")]
         PageSize { given: usize } = EINVAL,
         #[error("nothing to map: at least one piece, each of at least one byte")]
         Empty = EINVAL,
-        #[error("piece {index}: bytes {start} to {end} of a buffer of {len}")]
+        #[error("piece {index}: bytes {start} to {end} are not inside the buffer of {len} bytes")]
         OutsideBuffer { index: usize, start: usize, end: usize, len: usize } = EINVAL,
-        /// A piece is of a file that somebody may shorten, so its pages may go.
+        /// A piece is from a file that another process may truncate, so its pages may vanish.
         #[error("piece {index} is of a file that is not sealed against shrinking: register it as a \
                  region")]
         MayShrink { index: usize } = EOPNOTSUPP,
-        #[error("{len} bytes at {addr:#x} leave the address space")]
+        #[error("{len} bytes at {addr:#x} exceed the address space")]
         Wraps { addr: usize, len: usize } = EINVAL,
-        /// A piece does not begin or end at the boundary of a page where the list goes on.
+        /// A piece inside the list does not begin or end at a page boundary.
         #[error("piece {index}, {len} bytes at {addr:#x}: where a list goes on, pieces meet at \
                  boundaries of pages of {page_size} bytes")]
         Gap { index: usize, addr: usize, len: usize, page_size: usize } = EINVAL,
-        #[error("{given} pages; the region was allocated for {allowed}")]
+        #[error("the mapping has {given} pages; the region was allocated for {allowed}")]
         TooManyPages { given: usize, allowed: usize } = ENOMEM,
-        /// The I/O virtual address has another offset in its page than the first piece.
+        /// The I/O virtual address and the first piece have different offsets in their pages.
         #[error("I/O virtual address {iova:#x} and address {addr:#x} differ in their offset within \
                  a page of {page_size} bytes")]
         IovaOffset { addr: usize, iova: u64, page_size: usize } = EINVAL,
@@ -264,30 +267,30 @@ urxe_types::errors! {
         NotAccessible { addr: usize, len: usize, write: bool } = EFAULT,
     }
 
-    /// Why a fast-registration region did not become valid. The work request completes with
-    /// [`LocQpOpErr`](urxe_types::completion::WcStatus::LocQpOpErr).
+    /// The reason why a fast-registration region did not become valid. The work request completes
+    /// with [`LocQpOpErr`](urxe_types::completion::WcStatus::LocQpOpErr).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum FastRegError {
-        /// There is none whose key has these upper 24 bits.
+        /// No fast-registration region has a key with these upper 24 bits.
         #[error("no fast-registration region has the key {key}")]
         UnknownKey { key: Rkey } = EINVAL,
         #[error("the region {key} belongs to {owner:?}, not to the queue pair's {given:?}")]
         WrongPd { key: Rkey, given: PdId, owner: PdId } = EPERM,
-        #[error("the region {key} is valid already: invalidate it first")]
+        #[error("the region {key} is already valid: invalidate the region first")]
         NotFree { key: Rkey } = EBUSY,
         #[error("nothing is mapped to the region {key}")]
         NotMapped { key: Rkey } = EINVAL,
-        /// A right that the memory which was mapped cannot have.
+        /// An access right that the mapped memory cannot have.
         #[error(transparent)] Memory(#[from] RegMrError) = EINVAL,
-        /// Rights that do not go together, or not with what was mapped.
-        #[error("{given:?}: allowed are {allowed:?}, and REMOTE_WRITE and REMOTE_ATOMIC require \
-                 LOCAL_WRITE")]
+        /// Access rights that are not allowed together, or not for the mapped memory.
+        #[error("access flags {given:?}: {allowed:?} are allowed, and REMOTE_WRITE and \
+                 REMOTE_ATOMIC require LOCAL_WRITE")]
         Access { given: Access, allowed: Access } = EINVAL,
     }
 }
 
 impl From<&AccessError> for Counter {
-    /// The counter of a peer's access that was refused.
+    /// Returns the counter of a peer's access that was refused.
     fn from(error: &AccessError) -> Self {
         match error {
             AccessError::UnknownKey { .. } => Self::AccessUnknownKey,
@@ -301,13 +304,13 @@ impl From<&AccessError> for Counter {
 }
 
 impl From<&Fault> for Counter {
-    /// The counter of a peer's access that was allowed and failed.
+    /// Returns the counter of a peer's access that was allowed and failed.
     fn from(fault: &Fault) -> Self {
         match fault {
             Fault::NotMapped { .. } | Fault::Refused { .. } => Self::AccessNotMapped,
             Fault::NotFlushed { .. } => Self::FlushFailed,
-            // A pin allows no more than was checked; an atomic's alignment is checked by both
-            // addresses.
+            // A pin allows no more than was checked. The alignment of an atomic operation is
+            // checked for both addresses.
             Fault::ReadOnly => Self::AccessDenied,
             Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => Self::AccessOutOfBounds,
         }

@@ -1,10 +1,10 @@
-//! Fast registration (IBTA vol. 1, 10.6.4, "memory management extensions"): a region is allocated
-//! without memory; a work request on the send queue makes it valid for pages that the program
-//! mapped to it, and another makes it free again.
+//! Fast registration (IBTA vol. 1, 10.6.4, "memory management extensions"). A region is allocated
+//! without memory. A work request on the send queue makes the region valid for pages that the
+//! program mapped to it, and another work request invalidates the region.
 //!
-//! Mapping writes a list beside the one in use, so it may be done while the region is still valid,
-//! as when the work request that frees it and the one that registers it anew are posted together.
-//! The key's upper 24 bits are the region's for life; its low 8 bits are the program's to choose
+//! Mapping writes a second list beside the active one. A program may therefore map while the region
+//! is valid, for example before it posts the invalidation and the next registration together. The
+//! upper 24 bits of the key belong to the region for its life. The program chooses the low 8 bits
 //! with each registration, and a key with other low bits is stale.
 //!
 //! Sources: `ib_alloc_mr`, `ib_map_mr_sg`, `rxe_mr.c` (`rxe_reg_fast_mr`, `rxe_invalidate_mr`).
@@ -20,12 +20,13 @@ use std::ops::Range;
 use urxe_types::sync::Arc;
 use urxe_wire::Rkey;
 
-/// What a registration may grant.
+/// Access flags that a registration may grant.
 const ALLOWED: Access = window::ALLOWED.union(Access::MW_BIND).union(Access::RELAXED_ORDERING);
 
 impl Memory {
-    /// Allocates a fast-registration region of up to `max_pages` pages, free, and returns its first
-    /// key, which is both the owner's and the peers'. [`deregister`](Self::deregister) ends it.
+    /// Allocates an invalid fast-registration region of up to `max_pages` pages. Returns the first
+    /// key, which is the key of the owner and of the peers. [`deregister`](Self::deregister) ends
+    /// the region.
     ///
     /// # Errors
     /// [`AllocMrError`].
@@ -45,13 +46,12 @@ impl Memory {
         Ok(Rkey(key))
     }
 
-    /// Maps parts of buffers, one after the other, to the fast-registration region `key`, whose low
-    /// 8 bits do not matter here. Work requests and peers will name them by addresses from `iova`
-    /// on, once a registration made the mapping valid. The buffers stay mapped as long as the
-    /// region may use them.
+    /// Maps parts of buffers, one after another, to the fast-registration region `key`; the low 8
+    /// bits of the key are ignored. After a registration, work requests and peers name the bytes by
+    /// addresses from `iova` on. The buffers stay mapped while the region may use them.
     ///
     /// # Errors
-    /// [`MapError`]; the mapping before it stays.
+    /// [`MapError`]; the former mapping stays.
     pub fn map_fast_buffers(
         &self,
         key: Rkey,
@@ -74,15 +74,16 @@ impl Memory {
         self.map_list(key, &pieces, page_size, iova, true, kept)
     }
 
-    /// The same with memory that the caller answers for. Faults it in, for writing if `writable`,
-    /// which a registration with [`Access::LOCAL_WRITE`] needs.
+    /// Maps memory for which the caller is responsible, as
+    /// [`map_fast_buffers`](Self::map_fast_buffers) maps buffers. Faults the memory in, for writing
+    /// if `writable`. A registration with [`Access::LOCAL_WRITE`] needs writable memory.
     ///
     /// # Errors
-    /// [`MapError`]; the mapping before it stays.
+    /// [`MapError`]; the former mapping stays.
     ///
     /// # Safety
-    /// What [`register`](Self::register) asks for holds of every piece, with `LOCAL_WRITE` if
-    /// `writable`, until the region is deregistered, or was mapped and registered anew.
+    /// The requirements of [`register`](Self::register) hold for every piece, with `LOCAL_WRITE` if
+    /// `writable`. They hold until the region is deregistered, or is mapped and registered again.
     pub unsafe fn map_fast(
         &self,
         key: Rkey,
@@ -126,9 +127,9 @@ impl Memory {
         }
     }
 
-    /// Makes the fast-registration region of `key` valid: from now on it answers to exactly this
-    /// key, for what was mapped to it last. What a REG_MR work request on a queue pair of `pd`
-    /// does. The calling thread holds no pin.
+    /// Makes the fast-registration region of `key` valid, as a REG_MR work request on a queue pair
+    /// of `pd` does. From now on exactly this key is valid, for the memory that was mapped last.
+    /// The calling thread must not hold a pin.
     ///
     /// # Errors
     /// [`FastRegError`]; nothing changed.
@@ -145,7 +146,7 @@ impl Memory {
         }
         let mapping = match fast.staged.mapping {
             Some(mapping) => mapping,
-            // Registered anew for the same pages.
+            // The region is registered again for the same pages.
             None => fast.active.mapping.ok_or(FastRegError::NotMapped { key })?,
         };
         let allowed =
@@ -168,7 +169,7 @@ impl Memory {
         };
         // SAFETY: lists are changed and freed under the object's lock, which is held.
         unsafe { persistence::check_region(&region) }?;
-        // From here on nothing fails. The entries of a list stay where they are when it changes its
+        // From here on nothing fails. The entries of a list do not move when the list changes its
         // place.
         if fast.staged.mapping.is_some() {
             std::mem::swap(&mut fast.active, &mut fast.staged);
@@ -180,8 +181,9 @@ impl Memory {
         Ok(())
     }
 
-    /// How many pages the fast-registration region of `key` can have, and whether it is valid;
-    /// `None` if there is none. Of the key, the low 8 bits do not matter.
+    /// Returns the maximum number of pages of the fast-registration region of `key`, and whether
+    /// the region is valid. Returns `None` if there is no such region. The low 8 bits of the key
+    /// are ignored.
     #[must_use]
     pub fn query_fast(&self, key: Rkey) -> Option<(u32, bool)> {
         match &*self.slot(self.index(key.0))?.content() {

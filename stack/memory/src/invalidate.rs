@@ -1,7 +1,7 @@
-//! Taking away a key by a work request or by the peer (IBTA vol. 1, 10.6.5, 10.6.7.1).
+//! Invalidation of a key by a work request or by the peer (IBTA vol. 1, 10.6.5, 10.6.7.1).
 //!
-//! Only type 2 windows and fast-registration regions can lose their key this way. An ordinary
-//! region keeps it until it is deregistered, as with the kernel's `rdma_rxe` (`rxe_mr.c`,
+//! Only type 2 windows and fast-registration regions can be invalidated. An ordinary region keeps
+//! its key until the deregistration, as in the kernel's `rdma_rxe` (`rxe_mr.c`,
 //! `rxe_invalidate_mr`; `rxe_mw.c`, `rxe_invalidate_mw`).
 
 use urxe_wire::{Qpn, Rkey};
@@ -10,43 +10,44 @@ use super::slot::SlotContent;
 use super::{Accessor, Memory, MwType, PdId};
 
 urxe_types::errors! {
-    /// Why a key was not invalidated.
+    /// The reason why a key was not invalidated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum InvalidateError {
         #[error("no region or window has the key {rkey}")]
         UnknownKey { rkey: Rkey } = EINVAL,
-        /// The region or window is there, but its key is another now, or it is not valid.
+        /// The region or window exists, but its key has changed, or it is not valid.
         #[error("the key {rkey} is stale: the region or window has another key by now, or none")]
         Stale { rkey: Rkey } = EINVAL,
-        #[error("the key {rkey} is of {owner:?}, not of {given:?}")]
+        #[error("the key {rkey} belongs to {owner:?}, not to {given:?}")]
         WrongPd { rkey: Rkey, given: PdId, owner: PdId } = EACCES,
-        /// It is a type 2 window's that another queue pair bound.
-        #[error("the key {rkey} is of a window that another queue pair bound, {owner}")]
+        /// Another queue pair bound the type 2 window of this key.
+        #[error("the key {rkey} belongs to a window that another queue pair bound, {owner}")]
         WrongQp { rkey: Rkey, owner: Qpn } = EACCES,
-        #[error("the key {rkey} is of an ordinary region; only windows and fast-registration \
+        #[error("the key {rkey} belongs to an ordinary region; only windows and fast-registration \
                  regions can be invalidated")]
         OrdinaryRegion { rkey: Rkey } = EINVAL,
-        /// It is a type 1 window's (o10-37.2.26).
-        #[error("the key {rkey} is of a type 1 window, whose binding ends by binding no bytes")]
+        /// The key belongs to a type 1 window (o10-37.2.26).
+        #[error("the key {rkey} belongs to a type 1 window: unbind it by a bind of zero bytes")]
         Type1 { rkey: Rkey } = EINVAL,
-        #[error("the key {rkey} is of a region with {windows} windows bound to it")]
+        #[error("the key {rkey} belongs to a region with {windows} bound windows: unbind them \
+                 first")]
         Bound { rkey: Rkey, windows: u32 } = EBUSY,
     }
 }
 
-/// Who asks for an invalidation.
+/// The origin of an invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidator {
-    /// A work request of the queue pair itself. A fast-registration region that is free already
-    /// stays so, which is no error, as with `rdma_rxe`.
+    /// A work request of the queue pair itself. The invalidation of an invalid fast-registration
+    /// region is no error, as in `rdma_rxe`.
     Local,
-    /// The peer, by a SEND with invalidate. The key has to be valid.
+    /// The peer, by a SEND with invalidate. The key must be valid.
     Peer,
 }
 
 impl Memory {
-    /// Invalidates `rkey` for the queue pair `by`. When this returns, no byte moves under the key
-    /// any more. The calling thread holds no pin.
+    /// Invalidates `rkey` for the queue pair `by`. On return, no access by the key is in progress.
+    /// The calling thread must not hold a pin.
     ///
     /// # Errors
     /// [`InvalidateError`]; nothing changed.

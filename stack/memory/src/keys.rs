@@ -1,17 +1,18 @@
-//! How a slot of the key table becomes a 32-bit key, and back.
+//! Conversion between slots of the key table and 32-bit keys.
 //!
 //! ```text
 //!  31                              8 7            0
 //! | slot index, permuted (24 bits)  | low byte     |
 //! ```
-//! The permutation is a Feistel network of four rounds, each a keyed multiply-and-add whose top
-//! bits are taken (a 2-universal hash), so going from a key to its slot costs four multiplications
-//! on the data path. The low byte walks through a keyed permutation of all 256 values as its slot
-//! is used again: a stale key fails until 255 more registrations went through the same slot.
+//! The permutation is a Feistel network of four rounds. Each round is a keyed multiply-and-add with
+//! the top bits of the result (a 2-universal hash), so the data path needs four multiplications
+//! from a key to its slot. The low byte follows a keyed permutation of all 256 values as its slot
+//! is used again. A stale key therefore fails until 255 more registrations used the same slot.
 //!
-//! Both depend on a 64-bit seed, so that a peer without a key guesses one with a chance of 2⁻³² per
-//! live region and try. This is no cryptographic boundary, and RoCE has none: keys travel in the
-//! clear. Under one seed the keys are the same in every run, which the simulation replays rely on.
+//! Both depend on a 64-bit seed. A peer without a key guesses one with a probability of 2⁻³² per
+//! live region and attempt. The seed is no cryptographic protection, and RoCE has none, because
+//! keys are sent in plain text. With the same seed, every run has the same keys, on which the
+//! replays of the simulation rely.
 
 /// Number of bits of a slot index.
 pub(super) const INDEX_BITS: u32 = 24;
@@ -20,7 +21,7 @@ const HALF_BITS: u32 = INDEX_BITS / 2;
 const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
 const ROUNDS: usize = 4;
 
-/// The keyed maps of one table.
+/// The keyed permutations of one table.
 pub(super) struct Keys {
     seed: u64,
     rounds: [Round; ROUNDS],
@@ -52,12 +53,12 @@ impl Keys {
         Self { seed, rounds }
     }
 
-    /// The key of slot `index`, in use for the `generation`th time (modulo 256).
+    /// Returns the key of slot `index` in its use number `generation` (modulo 256).
     pub(super) fn key(&self, index: u32, generation: u8) -> u32 {
         (self.permute(index) << 8) | u32::from(self.low_byte(index, generation))
     }
 
-    /// The slot that `key` could belong to. Whether it does, its low byte says.
+    /// Returns the slot to which `key` may belong. The low byte decides whether it does.
     pub(super) fn index(&self, key: u32) -> u32 {
         let (mut left, mut right) = (key >> 8 >> HALF_BITS, (key >> 8) & HALF_MASK);
         for round in self.rounds.iter().rev() {
@@ -85,14 +86,14 @@ impl Keys {
     }
 }
 
-/// What a pseudo-random value is for, so that no two uses share one.
+/// The purpose of a pseudo-random value, so that no two uses share one.
 #[derive(Clone, Copy)]
 enum Domain {
     Index = 1,
     LowByte = 2,
 }
 
-/// SipHash-2-4, which the standard library deprecates for hash tables but whose output it keeps
+/// SipHash-2-4. The standard library deprecates this hasher for hash tables, but keeps its output
 /// fixed.
 #[allow(deprecated)]
 fn prf(seed: u64, domain: Domain, message: u64) -> u64 {

@@ -1,66 +1,66 @@
-//! Registered memory: keys, permissions, pins, and the copies that peers and local work requests
-//! ask for.
+//! Registered memory: keys, access rights, pins, and the copies for peers and local work requests.
 //!
-//! [`Memory`] is a device's key table. A program registers a range; the keys it gets stand for that
-//! range, in one protection domain, with some rights. Whoever has to place or fetch bytes pins the
-//! key ([`Memory::pin`], or [`Pins`] for a run of packets), which checks key, domain, rights and
-//! bounds, and copies under the pin. Deregistration unpublishes the key first and then waits for
-//! the pins, so no byte moves after it returned.
+//! [`Memory`] is the key table of a device. A program registers a range and gets keys for this
+//! range, with a protection domain and access rights. Code that places or fetches bytes pins the
+//! key ([`Memory::pin`], or [`Pins`] for a batch of packets). Pinning checks key, domain, rights
+//! and bounds, and the copy happens under the pin. Deregistration first unpublishes the key and
+//! then waits for the pins, so no byte moves after it returns.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `keys` | slot index to key and back |
-//! | `layout` | what a key stands for, and where its bytes lie |
-//! | `slot` | one entry: publication, pin count, drain; the region, fast-registration region or window in it |
-//! | `table` | all entries; they never move |
+//! | `layout` | the range of a key, and the location of its bytes |
+//! | `slot` | one entry: publication, pin count, drain; the object in the entry |
+//! | `table` | all entries, which never move |
 //! | `pin` | checks and translation, [`Pin`], [`Pins`] |
 //! | `copy` | the raw copies and atomic operations |
-//! | `guarded` | copies through system calls, for memory that may not be there |
-//! | `helper` | atomic operations there, by a process that may fault |
-//! | `window` | memory windows: bound to part of a region |
-//! | `fast`, `pages` | fast registration: page lists, made valid by a work request |
-//! | `persistence` | which memory survives a power failure |
-//! | `invalidate` | keys that peers and work requests take away |
-//! | `reregister` | another place, domain or access for a region |
-//! | `advise` | prefetching on-demand pages |
-//! | `dm` | device memory |
+//! | `checked_copy` | copies by system calls, for memory that may be missing |
+//! | `atomic_helper` | atomic operations on such memory, by a process that may fault |
+//! | `window` | memory windows, which are bound to a part of a region |
+//! | `fast`, `pages` | fast registration: page lists that a work request makes valid |
+//! | `persistence` | the kinds of memory that survive a power failure |
+//! | `invalidate` | invalidation of keys by peers and work requests |
+//! | `reregister` | changes of translation, domain or access of a region |
+//! | `advise` | prefetching of on-demand pages |
+//! | `device_memory` | device memory |
 //! | `buffer` | [`Buffer`]: memory for the safe API, anonymous or of a file |
 //! | `error` | errors |
 //!
 //! # Memory is like device memory
-//! Peers write registered memory while the program looks at it; no lock can prevent that, and
-//! programs rely on it (they poll the last byte). Rust's and C's data-race rules speak of accesses
-//! that the compiler sees. So:
-//! * No `&[u8]` and no `&mut [u8]` over registered memory is ever formed, here or by the safe API:
-//!   a reference would promise that the bytes keep still. What exists is a raw pointer in a slot,
-//!   kept with its provenance.
+//! Peers write registered memory while the program reads it. No lock can prevent that, and programs
+//! rely on it, because they poll the last byte. The data-race rules of Rust and C apply to accesses
+//! that the compiler sees. Therefore:
+//! * No `&[u8]` and no `&mut [u8]` over registered memory exists, here or in the safe API, because
+//!   a reference would promise that the bytes do not change. A slot keeps a raw pointer with its
+//!   provenance.
 //! * Bytes move by single atomic instructions (1, 2, 4 or 8 aligned bytes, and the last byte of
-//!   every placement), or by the C library's `memmove`, called through a function pointer that an
-//!   empty assembly block has passed through. The compiler cannot know what it calls, so it must
-//!   take the copy for machine code, which is judged by the least it could be in Rust's terms:
-//!   relaxed atomic loads and stores of single bytes, in some order. That is defined whatever other
-//!   copies of this module do at the same time. `std::ptr::copy`, or a `memcpy` that the compiler
-//!   recognises, would instead assert the absence of races; volatile accesses do not exempt from
-//!   them either, and byte by byte they are eight to thirty times as slow.
-//! * What remains outside the letter: atomic accesses of different widths may meet (a word that a
-//!   peer adds to while another peer's copy overwrites it). Rust leaves their mixture undefined.
-//!   Every processor that runs Linux defines it, and the compiler has nothing to exploit: it knows
-//!   no other access to those addresses, and must emit each atomic access as the one instruction
-//!   that it is.
-//! * System calls, which move the bytes of memory that may not be there, act outside the compiler's
-//!   sight as well.
-//! * What the *program* does to its memory is its own affair, as on a device: a C program reads it
-//!   by plain loads after it saw a completion or a polled byte. In the Rust API, [`Buffer`] is the
-//!   only kind of memory that safe code can register, and it offers nothing but copies and atomics.
+//!   every placement), or by the C library's `memmove`. The call of `memmove` uses a function
+//!   pointer that has passed through an empty assembly block. The compiler cannot know the
+//!   function, so it must treat the copy as machine code. In terms of Rust, the weakest equivalent
+//!   is a series of relaxed atomic loads and stores of single bytes in some order. That is defined
+//!   for any simultaneous copies of this module. `std::ptr::copy`, or a `memcpy` that the compiler
+//!   recognises, would instead assert that there are no races. Volatile accesses are subject to the
+//!   same rule, and byte by byte they are eight to thirty times as slow.
+//! * One case is outside the rules of Rust: atomic accesses of different widths may overlap, for
+//!   example when a peer adds to a word while another peer's copy overwrites the word. Rust leaves
+//!   this case undefined. Every processor that runs Linux defines it. The compiler cannot exploit
+//!   the case, because it knows no other access to those addresses and must emit each atomic access
+//!   as one instruction.
+//! * System calls, which move the bytes of memory that may be missing, are outside the view of the
+//!   compiler.
+//! * The *program* is responsible for its own accesses, as with a hardware device: a C program
+//!   reads its memory by plain loads after a completion or a polled byte. In the Rust API,
+//!   [`Buffer`] is the only kind of memory that safe code can register, and it offers only copies
+//!   and atomics.
 //! * Order: the last byte of a placement is written last, by a release store, and a read ends with
-//!   an acquire, so a poller that sees the last byte sees the bytes before it. Packets are placed
-//!   in the order of the calls.
+//!   an acquire fence. A thread that polls and sees the last byte therefore sees the bytes before
+//!   it. Packets are placed in the order of the calls.
 //!
 //! # Which accesses are allowed
-//! A local read needs no flag, a local write [`Access::LOCAL_WRITE`], a peer's access its own flag
-//! (IBTA vol. 1, 10.6.3). Flags that let a peer write are refused without `LOCAL_WRITE`, so
-//! "writable" is one bit. Messages of zero length name no memory; whoever handles them does not ask
-//! here (IBTA C9-88).
+//! A local read needs no flag, a local write needs [`Access::LOCAL_WRITE`], and a peer's access
+//! needs its own flag (IBTA vol. 1, 10.6.3). Flags that allow a peer to write are refused without
+//! `LOCAL_WRITE`, so one bit means "writable". Messages of zero length name no memory, and their
+//! callers do not pin (IBTA C9-88).
 
 mod advise;
 mod atomic_helper;
@@ -98,20 +98,20 @@ pub use urxe_types::ids::{DmId, PdId};
 pub use urxe_types::limits::MemoryLimits;
 use urxe_wire::{Lkey, Rkey};
 
-/// A registered region: a description, which says nothing about whether it still is one.
+/// The description of a registered region. The region may be deregistered in the meantime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mr {
     /// The owner's key.
     pub lkey: Lkey,
-    /// The peers' key. Has the same value, as in the kernel's rxe.
+    /// The peers' key, which has the same value as in the kernel's rxe.
     pub rkey: Rkey,
-    /// First address, as work requests and peers name it.
+    /// First address for work requests and peers.
     pub iova: u64,
     /// Length in bytes.
     pub len: usize,
-    /// What it grants.
+    /// The access flags of the region.
     pub access: Access,
-    /// The protection domain it belongs to.
+    /// The protection domain of the region.
     pub pd: PdId,
 }
 

@@ -1,8 +1,7 @@
-//! The page list of a fast-registration region: where each page is in this process.
+//! The page list of a fast-registration region: the location of each page in this process.
 //!
-//! Peers' copies read a list by a raw pointer while it is published, so nothing here makes a
-//! reference to its entries then: a list is changed only while it is not the one that its region's
-//! key stands for.
+//! Peers' copies read a published list by a raw pointer, so this module makes no reference to the
+//! entries of a published list. A list changes only while it is not the active one of its region.
 
 use super::Buffer;
 use super::error::MapError;
@@ -10,31 +9,31 @@ use super::layout::Layout;
 use std::ptr::NonNull;
 use urxe_types::sync::Arc;
 
-/// A piece of memory to be mapped.
+/// A piece of memory to map.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Its first byte.
+    /// Address of the first byte.
     pub addr: *mut u8,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// Room for a number of pages, and what was mapped to it last.
+/// Room for a number of pages, and the last mapping.
 pub(super) struct PageList {
-    /// As many entries as `capacity`, allocated as a boxed slice.
+    /// `capacity` entries, allocated as a boxed slice.
     entries: NonNull<*mut u8>,
     capacity: usize,
     pub(super) mapping: Option<Mapping>,
-    /// Memory that stays as long as the mapping.
+    /// Buffers that stay as long as the mapping.
     kept: Vec<Arc<Buffer>>,
 }
 
-/// What a list stands for.
+/// The range of a mapped list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
     pub(super) start: u64,
     pub(super) len: u64,
-    /// Where the first byte is in the first page.
+    /// Offset of the first byte in the first page.
     pub(super) skip: u64,
     pub(super) shift: u8,
     pub(super) writable: bool,
@@ -46,7 +45,7 @@ impl Mapping {
     }
 }
 
-// SAFETY: the list owns its allocation; what the entries point at is not touched through it.
+// SAFETY: the list owns its allocation, and never accesses the memory to which its entries point.
 unsafe impl Send for PageList {}
 
 impl PageList {
@@ -61,14 +60,14 @@ impl PageList {
         self.capacity
     }
 
-    /// For the slot's `base`.
+    /// Returns the `base` for the slot.
     pub(super) const fn base(&self) -> *mut u8 {
         self.entries.as_ptr().cast()
     }
 
-    /// Maps `pieces`, one after the other, to addresses from `iova` on. Every piece but the first
-    /// begins, and every one but the last ends, at the boundary of a page. Nothing changes if it
-    /// fails.
+    /// Maps `pieces`, one after another, to addresses from `iova` on. Every piece except the first
+    /// must begin at a page boundary, and every piece except the last must end at one. On failure,
+    /// nothing changes.
     pub(super) fn map(
         &mut self,
         pieces: &[Piece],
@@ -78,8 +77,8 @@ impl PageList {
         kept: Vec<Arc<Buffer>>,
     ) -> Result<Mapping, MapError> {
         let mapping = plan(pieces, page_size, iova, writable, self.capacity)?;
-        // SAFETY: the allocation has `capacity` entries, and this list is not the published one, so
-        // nobody else looks at them.
+        // SAFETY: the allocation has `capacity` entries, and this list is not published, so no
+        // other thread reads the entries.
         let entries =
             unsafe { std::slice::from_raw_parts_mut(self.entries.as_ptr(), self.capacity) };
         let pages = pieces.iter().flat_map(|piece| {
@@ -148,5 +147,5 @@ fn plan(
     Ok(Mapping { start: iova, len, skip, shift: page_size.trailing_zeros() as u8, writable })
 }
 
-/// The smallest page that may be mapped.
+/// The smallest page size for a mapping.
 const MIN_PAGE: usize = 4096;

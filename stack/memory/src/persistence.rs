@@ -1,14 +1,12 @@
-//! Which memory survives a power failure: shared mappings of files on disks.
+//! Memory that survives a power failure: shared mappings of files on disks.
 //!
-//! *Global visibility* is a fence: peers' writes are stores of this process. *Persistence* is
-//! `msync(MS_SYNC)`, which returns when the file's device has the data. `rdma_rxe` grants it for
-//! memory on persistent-memory modules alone and refuses the registration of any other (`rxe_mr.c`,
-//! `rxe_flush_pmem_iova`); here it is granted for shared mappings of files, and refused where
-//! nothing would last: private and anonymous memory, and files that live in memory themselves
-//! (tmpfs, memfd, huge pages).
+//! *Global visibility* is a fence, because peers' writes are stores of this process. *Persistence*
+//! is `msync(MS_SYNC)`, which returns when the device of the file has the data. This stack grants
+//! persistence for shared mappings of files on disks. It refuses persistence for memory that would
+//! be lost: private and anonymous memory, and files in memory (tmpfs, memfd, huge pages).
 //!
-//! A region with [`Access::FLUSH_PERSISTENT`] is registered over such memory only. `rdma_rxe`
-//! grants the right for memory on persistent-memory modules alone (`rxe_mr.c`,
+//! A region with [`Access::FLUSH_PERSISTENT`] can be registered only over persistent memory.
+//! `rdma_rxe` grants this flag only for memory on persistent-memory modules (`rxe_mr.c`,
 //! `rxe_flush_pmem_iova`).
 
 use std::fs;
@@ -20,8 +18,8 @@ use super::layout::Region;
 /// File systems whose files do not survive a power failure.
 const VOLATILE: [&str; 5] = ["tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs"];
 
-/// Whether a region with these rights may be registered over this memory: with
-/// [`Access::FLUSH_PERSISTENT`] it has to be mapped, shared, from files that last.
+/// Checks that a region with these access flags may be registered over this memory. With
+/// [`Access::FLUSH_PERSISTENT`], the memory must be a shared mapping of files on disks.
 pub(super) fn check(addr: usize, len: usize, access: Access) -> Result<(), RegMrError> {
     if !access.contains(Access::FLUSH_PERSISTENT) {
         return Ok(());
@@ -41,11 +39,11 @@ pub(super) fn check(addr: usize, len: usize, access: Access) -> Result<(), RegMr
     }
 }
 
-/// The same of all that a region stands for: a window's, one that a fast registration makes, or one
-/// as it will be.
+/// Makes the check of [`check`] for all memory of a region. The region may be a window, a fast
+/// registration, or the new terms of a reregistration.
 ///
 /// # Safety
-/// The list of a paged region is neither changed nor freed meanwhile.
+/// The list of a paged region is neither changed nor freed during the call.
 pub(super) unsafe fn check_region(region: &Region) -> Result<(), RegMrError> {
     if !region.access.contains(Access::FLUSH_PERSISTENT) {
         return Ok(());
@@ -61,9 +59,9 @@ pub(super) unsafe fn check_region(region: &Region) -> Result<(), RegMrError> {
     Ok(())
 }
 
-/// Whether every page of `[addr, end)` is mapped, shared, from a file that lasts; what it is
-/// otherwise. `maps` and `mounts` are the texts of `/proc/PID/maps` and `/proc/PID/mountinfo`
-/// (proc(5)).
+/// Checks that every page of `[addr, end)` is a shared mapping of a file on a disk; fails with the
+/// kind of memory otherwise. `maps` and `mounts` are the texts of `/proc/PID/maps` and
+/// `/proc/PID/mountinfo` (proc(5)).
 pub(super) fn check_persistent(
     maps: &str,
     mounts: &str,
@@ -103,8 +101,9 @@ pub(super) fn check_persistent(
     Err("not mapped")
 }
 
-/// Whether files of this device (`MAJOR:MINOR`, hexadecimal, as in `maps`) are lost with the power:
-/// it has no mount, as of memfd, or one of such a kind.
+/// Returns whether files of this device (`MAJOR:MINOR`, hexadecimal, as in `maps`) are lost in a
+/// power failure. That is the case for a device without a mount (memfd), or with a mount of a
+/// volatile file system.
 fn is_volatile(mounts: &str, device: &str) -> bool {
     let number = |text: &str, base| u32::from_str_radix(text, base).ok();
     let pair = |text: &str, base| {

@@ -1,9 +1,9 @@
-//! The right to touch a region for a short while, and the touching.
+//! Pins: the right to access a region for a short time, and the accesses.
 //!
-//! A pin keeps its region from being deregistered, so it must not outlive one run of packets:
-//! whoever deregisters waits for it. Addresses are the peers' (the region's I/O virtual addresses),
-//! and every call checks them again, so that nothing outside the region can be reached whatever the
-//! caller computed.
+//! A pin prevents the deregistration of its region. Deregistration waits for pins, so a pin must
+//! not outlive one batch of packets. Addresses are the peers' (the I/O virtual addresses of the
+//! region). Every access checks them again, so no address that a caller computes reaches memory
+//! outside the region.
 
 use super::copy::Operation;
 use super::error::{AccessError, Fault};
@@ -15,9 +15,9 @@ use rustix::mm::MsyncFlags;
 use std::sync::atomic::{Ordering, fence};
 use urxe_wire::Lkey;
 
-/// A region held in place. Dropping it lets go.
+/// A pinned region. Dropping the pin releases the region.
 ///
-/// Forgetting a pin (`mem::forget`) makes deregistration wait for ever; nothing worse.
+/// A forgotten pin (`mem::forget`) makes deregistration wait without end, and has no other effect.
 #[derive(Debug)]
 pub struct Pin<'m> {
     count: PinCount<'m>,
@@ -40,13 +40,13 @@ impl std::fmt::Debug for PinCount<'_> {
 }
 
 impl Memory {
-    /// Holds the region of `key` in place, if `by` may do what `need` says to `len` bytes at
-    /// `addr`. `need` is empty for a local read. Of zero bytes, the address still has to lie in the
+    /// Pins the region of `key`, if `by` may make an access with the flags `need` to `len` bytes at
+    /// `addr`. `need` is empty for a local read. For zero bytes, the address must still be in the
     /// region or at its end.
     ///
     /// # Errors
-    /// The first of unknown or stale key, wrong protection domain, wrong queue pair, missing right,
-    /// out of bounds.
+    /// The first of unknown or stale key, wrong protection domain, wrong queue pair, missing access
+    /// flag, out of bounds.
     pub fn pin(
         &self,
         key: u32,
@@ -67,7 +67,7 @@ impl Memory {
         Ok(pin)
     }
 
-    /// What is registered under `lkey`, if anything is.
+    /// Returns the region that is registered under `lkey`, if there is one.
     #[must_use]
     pub fn query(&self, lkey: Lkey) -> Option<Mr> {
         let pin = self.pin_key(lkey.0)?;
@@ -81,22 +81,22 @@ impl Memory {
 }
 
 impl<'m> Pin<'m> {
-    /// Takes over one count of `slot`, which answers to `key`.
+    /// Takes over one count of `slot`, which has the key `key`.
     pub(super) fn counted(slot: &'m Slot, key: u32) -> Self {
         Self { count: PinCount(slot), key }
     }
 
-    /// What the key stands for, which does not change while it is pinned. Not kept in here: pins
-    /// are many and moved about.
+    /// Returns the memory of the key, which does not change while the key is pinned. The pin does
+    /// not store it, because pins are numerous and moved often.
     #[inline(always)]
     pub(super) fn region(&self) -> Region {
         self.count.0.region()
     }
 
-    /// Whether `by` may do what `need` says to `len` bytes at `addr`.
+    /// Checks that `by` may make an access with the flags `need` to `len` bytes at `addr`.
     ///
     /// # Errors
-    /// The first of wrong protection domain, wrong queue pair, missing right, out of bounds.
+    /// The first of wrong protection domain, wrong queue pair, missing access flag, out of bounds.
     #[inline(always)] // in two places, once a pin and once a packet
     pub(super) fn check(
         &self,
@@ -111,7 +111,7 @@ impl<'m> Pin<'m> {
         }
         match region.scope {
             AccessScope::All => {}
-            // What needs no right of a peer's is local.
+            // An access without remote flags is local.
             _ if Access::LOCAL_WRITE.contains(need) => return Err(AccessError::Window { key }),
             AccessScope::PeerOf(owner) if by.qpn != Some(owner) => {
                 return Err(AccessError::WrongQp { key, owner });
@@ -128,8 +128,8 @@ impl<'m> Pin<'m> {
         }
     }
 
-    /// Whether this pin answers to `key` and allows `by` to do what `need` says to `len` bytes at
-    /// `addr`.
+    /// Returns whether this pin is of `key` and allows `by` an access with the flags `need` to
+    /// `len` bytes at `addr`.
     #[must_use]
     pub fn covers(
         &self,
@@ -142,35 +142,37 @@ impl<'m> Pin<'m> {
         self.key == key && self.check(by.into(), need, addr, len).is_ok()
     }
 
-    /// Places `src` at `addr`. The last byte is written last, by a release store, and 1, 2, 4 or 8
-    /// bytes at an address that is a multiple of their number are written at once: a program that
-    /// sees the last byte, or the word, sees everything placed before. Checked copies keep the
-    /// order, but write no word at once.
+    /// Places `src` at `addr`.
+    ///
+    /// The last byte is written last, by a release store. Aligned writes of 1, 2, 4 or 8 bytes are
+    /// atomic. A program that sees the last byte, or the word, sees everything placed before.
+    /// Checked copies keep the order, but write no word atomically.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`]; with checked copies [`Fault::NotMapped`],
-    /// [`Fault::Refused`], after which any part of `src` but its last byte may be in place.
+    /// [`Fault::Refused`], after which any part of `src` except its last byte may be in place.
     pub fn write(&self, addr: u64, src: &[u8]) -> Result<(), Fault> {
         self.check_bounds(addr, src.len() as u64)?;
         self.check_writable()?;
         self.each_run(addr, src.len(), |at, done, len| {
             let src = &src[done..done + len];
             if self.region().checked {
-                // SAFETY: the run is inside the region, whose registrant allows it to be written by
-                // system calls while it is pinned.
+                // SAFETY: the run is inside the region, whose owner allows system calls to write
+                // the memory while it is pinned.
                 let written = unsafe { checked_copy::write(at, src) };
                 return written.map_err(|error| error.into_fault(addr + done as u64, len as u64));
             }
             // SAFETY: the run is inside the region, which stays mapped while it is pinned
-            // (`Memory::register`) and is writable, since registering with LOCAL_WRITE faulted it
-            // in for writing.
+            // (`Memory::register`). The run is writable, because the registration with LOCAL_WRITE
+            // faulted the region in for writing.
             unsafe { copy::write(at, src) };
             Ok(())
         })
     }
 
-    /// Copies `dst.len()` bytes at `addr` into `dst`. The program or another peer may write them
-    /// meanwhile, so `dst` may pin_key a mixture; an aligned 1, 2, 4 or 8 bytes are read at once.
+    /// Copies `dst.len()` bytes at `addr` into `dst`. The program or another peer may write the
+    /// bytes meanwhile, so `dst` may contain a mixture. Aligned reads of 1, 2, 4 or 8 bytes are
+    /// atomic.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`], after
@@ -192,7 +194,7 @@ impl<'m> Pin<'m> {
     }
 
     /// Adds `add` to the 8 bytes at `addr`, wrapping, in the host's byte order, by one atomic
-    /// instruction; returns what was there.
+    /// instruction. Returns the former value.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`], [`Fault::Misaligned`]; on demand also
@@ -201,8 +203,8 @@ impl<'m> Pin<'m> {
         self.operate(addr, Operation::FetchAdd(add))
     }
 
-    /// Stores `swap` in the 8 bytes at `addr` if they are `compare`, in the host's byte order, by
-    /// one atomic instruction; returns what was there.
+    /// Stores `swap` in the 8 bytes at `addr` if they equal `compare`, in the host's byte order, by
+    /// one atomic instruction. Returns the former value.
     ///
     /// # Errors
     /// As [`Pin::fetch_add`].
@@ -221,13 +223,13 @@ impl<'m> Pin<'m> {
         self.operate(addr, Operation::Store(u64::from_ne_bytes(bytes))).map(|_| ())
     }
 
-    /// Makes what was written to `len` bytes at an address, or to the whole region, visible to
-    /// every processor, and with `persist` has it survive a power failure: then it blocks until the
-    /// file's device has it.
+    /// Makes writes to the range, or to the whole region, visible to every processor. With
+    /// `persist`, the writes also survive a power failure: the call blocks until the device of the
+    /// file has the data.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]; [`Fault::NotFlushed`] with the `errno` of `msync`, or EINVAL for
-    /// memory that does not last.
+    /// memory that is not persistent.
     pub fn flush(&self, range: Option<(u64, u64)>, persist: bool) -> Result<(), Fault> {
         let region = self.region();
         let (addr, len) = range.unwrap_or((region.start, region.len));
@@ -238,14 +240,14 @@ impl<'m> Pin<'m> {
         }
         // `check_bounds` found the range inside the region, so its length fits.
         self.each_run(addr, len as usize, |at, _, len| {
-            // What was mapped when it was registered may be another mapping by now.
+            // The program may have replaced the mapping after the registration.
             let lasts = persistence::check(at.addr(), len, Access::FLUSH_PERSISTENT);
             lasts.map_err(|error| Fault::NotFlushed { errno: error.errno() })?;
             let offset = at.addr() % checked_copy::page_size();
             let (from, len) = (at.wrapping_sub(offset).cast(), len + offset);
-            // SAFETY: `msync` without MS_INVALIDATE changes no byte and no mapping; it only has
-            // pages written that are mapped from a file in this range, and answers ENOMEM for what
-            // is not mapped.
+            // SAFETY: `msync` without MS_INVALIDATE changes no byte and no mapping. It only writes
+            // pages of this range that are mapped from a file, and returns ENOMEM for unmapped
+            // pages.
             let synced = unsafe { rustix::mm::msync(from, len, MsyncFlags::SYNC) };
             synced.map_err(|errno| Fault::NotFlushed { errno: errno.raw_os_error() })
         })
@@ -259,9 +261,9 @@ impl<'m> Pin<'m> {
         }
     }
 
-    /// Calls `run` for each run of contiguous bytes of `[addr, addr + len)`, which is inside the
-    /// region, in order: where it is, how many bytes came before, and its length. The one place
-    /// that translates addresses, with [`place`](Self::place).
+    /// Calls `run` in order for each run of contiguous bytes of `[addr, addr + len)`, which must be
+    /// inside the region. The arguments are the location of the run, the number of bytes before it,
+    /// and its length. Only this function and [`place`](Self::place) translate addresses.
     pub(super) fn each_run(
         &self,
         addr: u64,
@@ -278,8 +280,8 @@ impl<'m> Pin<'m> {
         Ok(())
     }
 
-    /// Where `addr`, which is inside the region, is in this process, and how many bytes follow
-    /// there, beyond the region's end or not.
+    /// Returns the location in this process of `addr`, which must be inside the region, and the
+    /// number of contiguous bytes from there on. The number may exceed the end of the region.
     pub(super) fn place(&self, addr: u64) -> (*mut u8, usize) {
         // SAFETY: a list is neither changed nor freed while it is pinned.
         unsafe { self.region().place(addr) }
@@ -294,8 +296,8 @@ impl<'m> Pin<'m> {
         if !addr.is_multiple_of(LEN) || !word.is_aligned() {
             return Err(Fault::Misaligned { addr });
         }
-        // SAFETY: the word is aligned and inside the region, which stays mapped and writable while
-        // it is pinned, unless it is guarded.
+        // SAFETY: the word is aligned and inside the region. The region stays mapped and writable
+        // while it is pinned, unless its accesses are checked.
         let before = unsafe { operation.perform(word, self.region().checked) };
         before.map_err(|error| error.into_fault(addr, LEN))
     }
@@ -309,10 +311,10 @@ impl<'m> Pin<'m> {
     }
 }
 
-/// A few pins kept for one run, so that the packets of one run to the same region pin it once.
+/// A few pins kept for one batch, so that the packets of a batch to the same region pin it once.
 ///
-/// Clear it at the end of each run, and before anything that waits for pins on the same thread
-/// (deregistering, invalidating).
+/// Clear the pins at the end of each batch, and before any wait for pins on the same thread
+/// (deregistration, invalidation).
 #[derive(Debug)]
 pub struct Pins<'m> {
     memory: &'m Memory,
@@ -321,18 +323,18 @@ pub struct Pins<'m> {
 }
 
 impl<'m> Pins<'m> {
-    /// How many regions are held at a time; the oldest goes first.
+    /// Maximum number of pinned regions; the oldest pin is dropped first.
     pub const MAX: usize = 4;
 
-    /// Holds nothing yet.
+    /// Makes an empty set of pins.
     #[must_use]
     #[inline(always)] // made in place
     pub fn new(memory: &'m Memory) -> Self {
         Self { memory, pins: [const { None }; Self::MAX], next: 0 }
     }
 
-    /// A pin that allows `by` to do what `need` says to `len` bytes at `addr` under `key`: one
-    /// already held, or a new one.
+    /// Returns a pin that allows `by` an access with the flags `need` to `len` bytes at `addr`
+    /// under `key`: one of the set, or a new one.
     ///
     /// # Errors
     /// As [`Memory::pin`].
@@ -361,8 +363,8 @@ impl<'m> Pins<'m> {
         Ok(pin)
     }
 
-    /// A pin that allows `by` to do what `need` says to the whole region under `key`: one already
-    /// held, or a new one.
+    /// Returns a pin that allows `by` an access with the flags `need` to the whole region under
+    /// `key`: one of the set, or a new one.
     ///
     /// # Errors
     /// As [`Memory::pin`].
@@ -374,13 +376,13 @@ impl<'m> Pins<'m> {
     ) -> Result<&Pin<'m>, AccessError> {
         let (start, len) = match self.memory.pin_key(key) {
             Some(pin) => (pin.region().start, pin.region().len),
-            // Refused below, with the reason.
+            // The call below refuses the key with the reason.
             None => (0, 0),
         };
         self.access(key, by, need, start, len)
     }
 
-    /// Lets go of all of them.
+    /// Drops all pins.
     #[inline]
     pub fn clear(&mut self) {
         self.pins = [const { None }; Self::MAX];

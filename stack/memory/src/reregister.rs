@@ -1,4 +1,4 @@
-//! Reregistration (`ibv_rereg_mr`): another place, domain or access for a region that keeps its
+//! Reregistration (`ibv_rereg_mr`): a new translation, domain or access of a region that keeps its
 //! keys.
 
 use super::error::{RegMrError, ReregMrError};
@@ -10,50 +10,50 @@ use std::ops::Range;
 use urxe_types::sync::Arc;
 use urxe_wire::Lkey;
 
-/// Another place for a region.
+/// A new translation of a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Translation {
-    /// First byte in this process.
+    /// Address of the first byte in this process.
     pub addr: *mut u8,
     /// Length in bytes.
     pub len: usize,
-    /// First address, as work requests and peers will name it.
+    /// First address for work requests and peers.
     pub iova: u64,
 }
 
-/// What of a region changes (`enum ibv_rereg_mr_flags`); at least one.
+/// The changes of a region (`enum ibv_rereg_mr_flags`); at least one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
-    /// Where it is.
+    /// The new translation.
     pub translation: Option<Translation>,
-    /// Its protection domain.
+    /// The new protection domain.
     pub pd: Option<PdId>,
-    /// What it grants.
+    /// The new access flags.
     pub access: Option<Access>,
 }
 
 impl Memory {
-    /// Changes an ordinary region, which keeps its keys. Accesses meanwhile find the old region,
-    /// the new one, or, for a moment, none. When this returns, no byte moves by the old terms any
-    /// more. The calling thread holds no pin.
+    /// Changes an ordinary region, which keeps its keys. Accesses during the call reach the old
+    /// region, the new one, or, for a moment, none. On return, no access by the old terms is in
+    /// progress. The calling thread must not hold a pin.
     ///
     /// # Errors
-    /// [`ReregMrError`]; the region is as it was.
+    /// [`ReregMrError`]; the region is unchanged.
     ///
     /// # Safety
-    /// What [`register`](Self::register) asks for holds for the new place, if one is given, from
-    /// this call on, for the old one until this call returned, and for the access rights that
-    /// result.
+    /// The requirements of [`register`](Self::register) hold with the resulting access flags. They
+    /// hold for the new translation, if one is given, from this call on, and for the old one until
+    /// this call returns.
     pub unsafe fn reregister(&self, lkey: Lkey, change: &Change) -> Result<Mr, ReregMrError> {
         self.rereg(lkey, change, None)
     }
 
-    /// The same for a region whose memory the table keeps alive
-    /// ([`register_buffer`](Self::register_buffer)): `place` is another buffer, bytes of it, and
-    /// their I/O virtual address. The former buffer is let go of.
+    /// Changes a region whose memory the table keeps alive
+    /// ([`register_buffer`](Self::register_buffer)). `place` is another buffer, a range of its
+    /// bytes, and their I/O virtual address. The table releases the former buffer.
     ///
     /// # Errors
-    /// [`ReregMrError`], also for a region of other memory; the region is as it was.
+    /// [`ReregMrError`], also for a region of other memory; the region is unchanged.
     pub fn reregister_buffer(
         &self,
         lkey: Lkey,
@@ -74,8 +74,8 @@ impl Memory {
         self.rereg(lkey, &change, Some(buffer))
     }
 
-    /// `owned`: the region's memory is one that the table keeps, and will be this, if that is
-    /// given.
+    /// Changes a region. `owned` means that the table keeps the memory of the region, and holds the
+    /// new buffer if there is one.
     fn rereg(
         &self,
         lkey: Lkey,
@@ -117,7 +117,7 @@ impl Memory {
         Ok(describe(lkey, &next))
     }
 
-    /// What the region will be; nothing is changed yet.
+    /// Returns the new terms of the region; nothing is changed yet.
     fn changed(
         &self,
         former: &Region,
@@ -147,7 +147,7 @@ impl Memory {
                 return Err(ReregMrError::ZeroBasedWithoutTranslation { given: access });
             }
             let by_access = |access| self.is_checked(access);
-            // What is checked for another reason than its flags stays so.
+            // A region that is checked for another reason than its flags stays checked.
             next.checked = by_access(access) || (former.checked && !by_access(former.access));
             if former.layout == Layout::Whole && !access.contains(Access::ON_DEMAND) {
                 return Err(RegMrError::NotOnDemand.into());
@@ -156,7 +156,7 @@ impl Memory {
         // SAFETY: ordinary regions have no page list.
         unsafe { persistence::check_region(&next) }?;
         if !access.contains(Access::ON_DEMAND) {
-            // Registration made sure that the length fits.
+            // The registration ensured that the length fits.
             populate(next.base, next.len as usize, access.contains(Access::LOCAL_WRITE))?;
         }
         Ok(next)

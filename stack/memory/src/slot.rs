@@ -1,25 +1,25 @@
-//! One entry of the key table: what a key stands for, and who is using it right now.
+//! One entry of the key table: the memory of a key, and the number of its users.
 //!
-//! All sharing goes through one atomic word:
+//! All sharing uses one atomic word:
 //!
 //! ```text
 //!  63          62      56 55       48 47            0
 //! | published | 0       | low byte  | pins           |
 //! ```
-//! * A pin adds one to the count and looks at the word it changed: published, with the right low
-//!   byte, it holds; otherwise it takes the one back. So every pin that holds is ordered before the
-//!   bit was cleared.
-//! * The other fields are written only by the owner of an unpublished slot whose pins drained, and
-//!   read only under a pin that holds or by their writer. They are relaxed atomics, plain loads on
-//!   every processor, because that spares this module any `unsafe`; the word orders them (release
-//!   when published, acquire when pinned).
-//! * Whoever clears the bit is the one who may reuse the slot, after waiting for the pins.
+//! * A pin adds one to the count and checks the former word. If the slot is published with the
+//!   right low byte, the pin is valid; otherwise the pin subtracts the one again. Every valid pin
+//!   is therefore ordered before the bit was cleared.
+//! * Only the owner of an unpublished slot without pins writes the other fields. Only the writer,
+//!   or a thread with a valid pin, reads them. They are relaxed atomics, which are plain loads on
+//!   every processor, so that this module needs no `unsafe`. The word orders them (release when
+//!   published, acquire when pinned).
+//! * The thread that clears the bit may reuse the slot after it has waited for the pins.
 //!
-//! What else a key can stand for fits into the same slot: a window has its own range over another
-//! slot's memory, a fast-registration region has a page list for `base` and is unpublished while it
-//! is free. What only verbs and work requests on the object itself look at stands in [`SlotContent`],
-//! under the slot's own lock. Whoever holds that lock may wait for pins, so nobody who holds a pin
-//! may wait for it.
+//! The other kinds of keys use the same slots. A window has its own range over the memory of
+//! another slot. A fast-registration region has a page list for `base`, and is unpublished while it
+//! is invalid. [`SlotContent`] holds the state that only verbs and work requests on the object
+//! itself use, under the lock of the slot. The holder of that lock may wait for pins, so a thread
+//! that holds a pin must not wait for the lock.
 
 use super::layout::{AccessScope, Layout, Region};
 use super::pages::PageList;
@@ -30,17 +30,16 @@ use urxe_wire::Qpn;
 
 const PUBLISHED: u64 = 1 << 63;
 const LOW_BYTE_SHIFT: u32 = 48;
-/// A safe caller may forget pins, so the count must not reach the bits above: at a million
-/// forgotten a second, that takes nine years.
+/// Safe code may forget pins, so the count must not reach the bits above. With a million forgotten
+/// pins a second, that takes nine years.
 const PINS: u64 = (1 << LOW_BYTE_SHIFT) - 1;
 
-/// `shape`: the page shift (0: not paged) in the low byte, then these.
+/// `shape`: the page shift (0: not paged) in the low byte, and these flags.
 const WHOLE: u32 = 1 << 8;
 const GUARDED: u32 = 1 << 9;
 const WINDOW: u32 = 1 << 10;
 
-/// What a slot holds beside what its key stands for: things that only verbs and work requests on
-/// the object itself look at.
+/// The state of a slot that only verbs and work requests on the object itself use.
 pub(super) enum SlotContent {
     Vacant,
     Region(RegionContent),
@@ -48,48 +47,48 @@ pub(super) enum SlotContent {
     Window(WindowContent),
 }
 
-/// An ordinary region. While it exists, its slot is published.
+/// An ordinary region. While the region exists, its slot is published.
 #[derive(Default)]
 pub(super) struct RegionContent {
-    /// Memory that stays as long as the region.
+    /// The buffer that stays as long as the region.
     pub(super) kept: Option<Arc<Buffer>>,
-    /// The device memory that it registers.
+    /// The device memory of the region.
     pub(super) dm: Option<DmId>,
 }
 
-/// A fast-registration region. Its slot is published while it is valid.
+/// A fast-registration region. Its slot is published while the region is valid.
 pub(super) struct FastRegion {
     pub(super) pd: PdId,
-    /// How its key ends, whether or not it is valid.
+    /// The low byte of the key, whether or not the region is valid.
     pub(super) low_byte: u8,
     pub(super) valid: bool,
-    /// What its key stands for while it is valid.
+    /// The pages of the valid region.
     pub(super) active: PageList,
-    /// What the next registration will make active.
+    /// The pages that the next registration makes active.
     pub(super) staged: PageList,
 }
 
-/// A memory window. Its slot is published while it is bound.
+/// A memory window. Its slot is published while the window is bound.
 pub(super) struct WindowContent {
     pub(super) kind: MwType,
     pub(super) pd: PdId,
-    /// How its key ends, whether or not it is bound.
+    /// The low byte of the key, whether or not the window is bound.
     pub(super) low_byte: u8,
-    /// Whether binds name it however its key ended when they were posted.
+    /// Whether binds ignore the low byte of the key that they name.
     pub(super) by_handle: bool,
     pub(super) bound: Option<Bound>,
 }
 
-/// What a window is bound to.
+/// The binding of a window.
 #[derive(Clone, Copy)]
 pub(super) struct Bound {
-    /// The region's slot.
+    /// The slot of the region.
     pub(super) region: u32,
     /// The queue pair that bound a type 2 window.
     pub(super) qpn: Option<Qpn>,
 }
 
-/// Aligned to a cache line, so that pins of one region do not slow those of its neighbours.
+/// Aligned to a cache line, so that pins of one region do not slow down pins of its neighbours.
 #[repr(align(64))]
 pub(super) struct Slot {
     word: AtomicU64,
@@ -102,13 +101,14 @@ pub(super) struct Slot {
     /// The queue pair of a type 2 window, or 0.
     qpn: AtomicU32,
     shape: AtomicU32,
-    /// Whether the content is a fast-registration region or a window, whose key changes while it
-    /// lives: for threads that do not hold the lock.
+    /// Whether the content is a fast-registration region or a window, whose key changes during its
+    /// life. Threads without the lock read this field.
     is_changing: AtomicBool,
-    /// How often the slot was given away, modulo 256. Changed under the table's lock only.
+    /// Number of uses of the slot, modulo 256. Only changed under the lock of the table.
     generation: AtomicU8,
-    /// Windows bound to the region. It grows only under the lock, while the region is published, so
-    /// whoever holds the lock and finds none may take the region away.
+    /// Number of windows bound to the region. The number grows only under the lock and while the
+    /// region is published. A thread that holds the lock and finds 0 may therefore remove the
+    /// region.
     windows: AtomicU32,
     content: Mutex<SlotContent>,
 }
@@ -132,40 +132,40 @@ impl Slot {
         }
     }
 
-    /// What the slot holds, for whoever changes it. The calling thread holds no pin.
+    /// Locks and returns the content of the slot. The calling thread must not hold a pin.
     pub(super) fn content(&self) -> MutexGuard<'_, SlotContent> {
         lock(&self.content)
     }
 
-    /// Tells those without the lock what `object` is.
+    /// Sets the content of the slot, and whether its key changes, for threads without the lock.
     pub(super) fn set(&self, place: &mut SlotContent, content: SlotContent) -> SlotContent {
         let is_changing = matches!(content, SlotContent::Fast(_) | SlotContent::Window(_));
         self.is_changing.store(is_changing, Ordering::Relaxed);
         std::mem::replace(place, content)
     }
 
-    /// Whether the slot holds an object whose key changes while it lives.
+    /// Returns whether the slot holds an object whose key changes during its life.
     pub(super) fn is_changing(&self) -> bool {
         self.is_changing.load(Ordering::Relaxed)
     }
 
-    /// Counts a window, under the lock.
+    /// Counts a window. The caller holds the lock.
     pub(super) fn count_window(&self) {
         self.windows.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Uncounts one. Release: what was copied through it comes before.
+    /// Removes a window from the count. Release order: copies through the window come before.
     pub(super) fn uncount_window(&self) {
         let before = self.windows.fetch_sub(1, Ordering::Release);
         debug_assert_ne!(before, 0, "more windows released than held");
     }
 
-    /// How many windows are bound to the region.
+    /// Returns the number of windows bound to the region.
     pub(super) fn windows(&self) -> u32 {
         self.windows.load(Ordering::Acquire)
     }
 
-    /// Whether the slot answers to keys that end in `low_byte`.
+    /// Returns whether the slot is published for keys with this low byte.
     pub(super) fn answers_to(&self, low_byte: u8) -> bool {
         answers(self.word.load(Ordering::Relaxed), low_byte)
     }
@@ -175,8 +175,8 @@ impl Slot {
         self.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Makes the slot answer to keys that end in `low_byte`. The caller owns the slot: it is new,
-    /// or was unpublished and drained by the caller.
+    /// Publishes the slot for keys with this low byte. The caller owns the slot: the slot is new,
+    /// or the caller has unpublished and drained it.
     pub(super) fn publish(&self, region: &Region, low_byte: u8) {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & PUBLISHED, 0, "published twice");
         self.base.store(region.base, Ordering::Relaxed);
@@ -198,8 +198,7 @@ impl Slot {
         self.skip.store(skip, Ordering::Relaxed);
         self.qpn.store(qpn, Ordering::Relaxed);
         self.shape.store(shape | window | checked, Ordering::Relaxed);
-        // AccessScope of a stale key may have added themselves to the count and be about to leave, so it
-        // is kept.
+        // The count is kept, because pins by a stale key may be counted for a moment.
         let top = PUBLISHED | (u64::from(low_byte) << LOW_BYTE_SHIFT);
         let mut word = self.word.load(Ordering::Relaxed);
         while let Err(now) = self.word.compare_exchange_weak(
@@ -212,8 +211,8 @@ impl Slot {
         }
     }
 
-    /// Stops the slot from answering to `low_byte` and waits for the pins; false if it did not
-    /// answer.
+    /// Unpublishes the slot and waits for the pins. Returns false if the slot was not published for
+    /// `low_byte`.
     pub(super) fn unpublish_and_drain(&self, low_byte: u8) -> bool {
         let was_there = self.unpublish(low_byte);
         if was_there {
@@ -222,8 +221,8 @@ impl Slot {
         was_there
     }
 
-    /// Stops the slot from answering to `low_byte`; false if it does not. The caller must
-    /// [`Slot::drain`] it before anything else.
+    /// Unpublishes the slot. Returns false if the slot was not published for `low_byte`. The caller
+    /// must then call [`Slot::drain`] before anything else.
     pub(super) fn unpublish(&self, low_byte: u8) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while answers(word, low_byte) {
@@ -240,8 +239,8 @@ impl Slot {
         false
     }
 
-    /// Waits until no pin holds. The acquire load pairs with the release of the last
-    /// [`Slot::unpin`], so every copy under a pin happened before this returns.
+    /// Waits until no pin is held. The acquire load pairs with the release of the last
+    /// [`Slot::unpin`], so every copy under a pin happened before the return.
     pub(super) fn drain(&self) {
         let mut wait = Wait::new();
         while self.word.load(Ordering::Acquire) & PINS != 0 {
@@ -249,9 +248,9 @@ impl Slot {
         }
     }
 
-    /// Pins the slot if it answers to `low_byte`. Each success is paired with one [`Slot::unpin`].
+    /// Pins the slot if it is published for `low_byte`. Each success needs one [`Slot::unpin`].
     pub(super) fn pin(&self, low_byte: u8) -> bool {
-        // Looking first keeps packets with wrong keys from writing to the line.
+        // The load first keeps packets with wrong keys from writing to the cache line.
         if !answers(self.word.load(Ordering::Relaxed), low_byte) {
             return false;
         }
@@ -262,14 +261,14 @@ impl Slot {
         false
     }
 
-    /// Ends a pin. Release: what was copied under it comes before.
+    /// Ends a pin. Release order: copies under the pin come before.
     pub(super) fn unpin(&self) {
         let before = self.word.fetch_sub(1, Ordering::Release);
         debug_assert_ne!(before & PINS, 0, "more unpinned than pinned");
     }
 
-    /// What the slot stands for. The caller holds a pin, or the lock of a slot that is published.
-    #[inline(always)] // whoever asks for one field reads that one
+    /// Returns the memory of the slot. The caller holds a pin, or the lock of a published slot.
+    #[inline(always)] // a caller that uses one field loads only that field
     pub(super) fn region(&self) -> Region {
         let shape = self.shape.load(Ordering::Relaxed);
         let layout = match shape as u8 {
@@ -299,8 +298,8 @@ fn answers(word: u64, low_byte: u8) -> bool {
     word & PUBLISHED != 0 && (word >> LOW_BYTE_SHIFT) as u8 == low_byte
 }
 
-/// Waiting that starts fast and becomes cheap: pins last microseconds, unless their thread lost its
-/// processor.
+/// A wait that begins fast and becomes cheap: pins last microseconds, unless the system suspends
+/// their thread.
 struct Wait {
     #[cfg(not(loom))]
     rounds: u32,

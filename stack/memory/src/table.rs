@@ -1,9 +1,9 @@
 //! The key table of a device.
 //!
-//! Slots live in segments of doubling size that are made when first needed and never move, so a pin
-//! is a key's permutation undone, two loads to find the slot, and one atomic addition: no lock, no
-//! reference count, no allocation. Registration and deregistration share one lock for what only
-//! they touch.
+//! Slots are in segments of doubling size, which are allocated on first use and never move. A pin
+//! costs the inverse permutation of a key, two loads to find the slot, and one atomic addition. It
+//! takes no lock, counts no reference and allocates nothing. Registration and deregistration share
+//! one lock for state that only they use.
 
 use super::checked_copy::{self, PopulateError};
 use super::error::{DeregMrError, RegMrError};
@@ -18,34 +18,35 @@ use std::sync::OnceLock;
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_wire::Lkey;
 
-/// How many freed slots wait before the first of them is used again, so that a stale key stays
-/// stale for long.
+/// Number of freed slots that wait before one is used again, so that a stale key stays stale for a
+/// long time.
 const QUARANTINE: usize = 64;
 
-/// Slots of the first segment, and of the second; each later one doubles.
+/// Number of slots of the first and of the second segment; each later segment doubles.
 const FIRST_SEGMENT: u32 = 64;
 const SEGMENTS: usize = (INDEX_BITS - FIRST_SEGMENT.ilog2() + 1) as usize;
 
-/// How the bytes of regions without [`Access::ON_DEMAND`] are moved.
+/// The way to move the bytes of regions without [`Access::ON_DEMAND`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
-    /// By instructions. A program that unmaps what it registered crashes on the next access, in
-    /// whichever thread.
+    /// By instructions. If a program unmaps registered memory, the next access of any thread
+    /// crashes the program.
     #[default]
     Direct,
-    /// By system calls, as on-demand regions always are: what is gone is an error, at about 1.4 µs
-    /// a copy more. Atomic operations are still instructions, on a page that was just found there.
+    /// By system calls, as for on-demand regions. Missing memory causes an error, and each copy
+    /// takes about 1.4 µs more. Atomic operations are still instructions, on a page that was just
+    /// found present.
     Checked,
 }
 
-/// What a slot is taken for.
+/// The kind of object for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Region,
     Window,
 }
 
-/// A device's registered memory. Shared by reference; there is no global one.
+/// The registered memory of a device. There is no global instance.
 pub struct Memory {
     keys: Keys,
     segments: [OnceLock<Box<[Slot]>>; SEGMENTS],
@@ -55,23 +56,23 @@ pub struct Memory {
     dm: Mutex<DeviceMemoryState>,
 }
 
-/// What only creating and destroying touch. Locked under a slot's lock or alone, never the other
-/// way round.
+/// State that only creation and destruction use. Its lock may be taken under the lock of a slot,
+/// never the other way round.
 #[derive(Default)]
 struct MemoryState {
     /// Slots below this index were used at least once.
     allocated: u32,
-    /// Freed slots, the longest free first.
+    /// Freed slots, beginning with the oldest.
     free: VecDeque<u32>,
-    /// Registered regions, those being deregistered included.
+    /// Number of registered regions, including regions whose deregistration waits.
     live: u32,
-    /// Regions and windows.
+    /// Number of regions and windows of each protection domain.
     by_pd: BTreeMap<PdId, u32>,
     /// The slots of all windows.
     windows: BTreeSet<u32>,
 }
 
-/// What device memory is allocated.
+/// The allocated device memory.
 #[derive(Default)]
 pub(super) struct DeviceMemoryState {
     pub(super) next: u32,
@@ -82,7 +83,7 @@ pub(super) struct DeviceMemoryState {
 pub(super) struct Dm {
     pub(super) buffer: Arc<Buffer>,
     pub(super) len: usize,
-    /// Regions of it.
+    /// Number of registered regions of the device memory.
     pub(super) regions: u32,
 }
 
@@ -96,22 +97,22 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// An empty table whose keys follow from `seed`: a random one where strangers send packets, a
-    /// chosen one where runs must repeat. Holds at most `max_mr` regions, and of everything else as
-    /// much as a device does.
+    /// Makes an empty table for at most `max_mr` regions, with the limits of a device for all other
+    /// objects. `seed` determines the keys. Use a random seed if strangers can send packets, and a
+    /// fixed one for runs that must repeat.
     #[must_use]
     pub fn new(seed: u64, max_mr: u32) -> Self {
         Self::with_mode(seed, max_mr, CopyMode::Direct)
     }
 
-    /// The same, with a choice of how bytes are moved.
+    /// Makes an empty table with the given way to move bytes.
     #[must_use]
     pub fn with_mode(seed: u64, max_mr: u32, mode: CopyMode) -> Self {
         let limits = urxe_types::limits::Limits { max_mr, ..urxe_types::limits::Limits::default() };
         Self::with_limits(seed, limits.memory(), mode)
     }
 
-    /// The same, with a choice of what it may pin_key.
+    /// Makes an empty table with the given limits.
     #[must_use]
     pub fn with_limits(seed: u64, limits: MemoryLimits, mode: CopyMode) -> Self {
         const MOST: u32 = (1 << INDEX_BITS) - QUARANTINE as u32;
@@ -127,33 +128,34 @@ impl Memory {
         }
     }
 
-    /// Registers `len` bytes at `addr`, which peers and work requests will name by addresses from
-    /// `iova` on (from 0 on with [`Access::ZERO_BASED`], whatever `iova` is). Faults the pages in,
-    /// but for [`Access::ON_DEMAND`] ones.
+    /// Registers `len` bytes at `addr`. Peers and work requests name them by addresses from `iova`
+    /// on, or from 0 on with [`Access::ZERO_BASED`], which ignores `iova`. Faults the pages in,
+    /// except for [`Access::ON_DEMAND`].
     ///
-    /// Address 0 and length `usize::MAX` mean the whole address space, named by the process's own
-    /// addresses (an implicit on-demand region; without any remote right it is what a local DMA key
-    /// is). It takes `ON_DEMAND`.
+    /// Address 0 and length `usize::MAX` select the whole address space, named by the addresses of
+    /// the process (an implicit on-demand region). `ON_DEMAND` is required. Without remote flags,
+    /// the key of such a region corresponds to a local DMA key.
     ///
-    /// The rules are the kernel's (`ib_umem_get`, `ib_check_mr_access`, `ib_uverbs_reg_mr`): no
-    /// zero length, `addr` and `iova` at the same offset in a page, no right to change for peers
-    /// without [`Access::LOCAL_WRITE`], unknown flags refused but for the optional ones, which are
-    /// dropped.
+    /// The rules are those of the kernel (`ib_umem_get`, `ib_check_mr_access`, `ib_uverbs_reg_mr`):
+    /// * the length is not zero;
+    /// * `addr` and `iova` have the same offset in a page;
+    /// * peers may write only with [`Access::LOCAL_WRITE`];
+    /// * unknown flags are refused, except for optional ones, which are dropped.
     ///
     /// # Errors
-    /// [`RegMrError`], which see.
+    /// [`RegMrError`].
     ///
     /// # Safety
-    /// From this call until [`Memory::deregister`] returned, or the table is dropped:
-    /// * Without `ON_DEMAND`, and unless the table's mode is [`CopyMode::Checked`], `[addr, addr +
-    ///   len)` stays mapped, readable, and with `LOCAL_WRITE` writable. With either, it may come
-    ///   and go; but no page is unmapped or made read-only while an atomic operation or ATOMIC
-    ///   WRITE on it may be under way, which only `REMOTE_ATOMIC` and `REMOTE_WRITE` regions see.
-    /// * Whatever is mapped there may be read by anyone who gets pin_key of the key, and with
-    ///   `LOCAL_WRITE` be overwritten at any time, with any bytes.
-    /// * No reference exists that such accesses would make invalid: no `&mut T` to any of it, and
-    ///   with `LOCAL_WRITE` no `&T` either, except to atomics or inside an `UnsafeCell` whose users
-    ///   expect it.
+    /// Until [`Memory::deregister`] returns, or the table is dropped:
+    /// * Without `ON_DEMAND` and without [`CopyMode::Checked`], `[addr, addr + len)` stays mapped
+    ///   and readable, and with `LOCAL_WRITE` writable. With one of the two, pages may be mapped
+    ///   and unmapped. However, no page is unmapped or made read-only during an atomic operation or
+    ///   ATOMIC WRITE on it, which only `REMOTE_ATOMIC` and `REMOTE_WRITE` regions allow.
+    /// * Any holder of the key may read the memory, and with `LOCAL_WRITE` overwrite it at any time
+    ///   with any bytes.
+    /// * No reference exists that such accesses would make invalid: no `&mut T` to any of the
+    ///   memory, and with `LOCAL_WRITE` no `&T` either. Allowed are references to atomics or inside
+    ///   an `UnsafeCell` whose users expect the accesses.
     pub unsafe fn register(
         &self,
         pd: PdId,
@@ -166,10 +168,10 @@ impl Memory {
     }
 
     /// Registers the bytes `range` of `buffer`, as [`register`](Self::register) does. The buffer
-    /// stays mapped until the region is deregistered or the table dropped.
+    /// stays mapped until the region is deregistered or the table is dropped.
     ///
     /// # Errors
-    /// [`RegMrError::OutsideBuffer`], and those of [`register`](Self::register).
+    /// [`RegMrError::OutsideBuffer`], and the errors of [`register`](Self::register).
     pub fn register_buffer(
         &self,
         pd: PdId,
@@ -182,16 +184,15 @@ impl Memory {
         if start > end || end > buffer.len() {
             return Err(RegMrError::OutsideBuffer { start, end, len: buffer.len() });
         }
-        // The range lies in the buffer, whose mapping stays as long as the object's count of it. A
-        // buffer never hands out references to its bytes; its own methods copy as peers' accesses
-        // do.
+        // The range is inside the buffer, and the slot content keeps the buffer mapped. A buffer
+        // never returns references to its bytes, and its own methods copy as peers' accesses do.
         let addr = buffer.addr().wrapping_add(start);
         let kept = RegionContent { kept: Some(Arc::clone(buffer)), dm: None };
         self.publish_region(pd, addr, end - start, iova, access, kept, buffer.is_checked())
     }
 
-    /// Registers what the caller answers for, or `object` keeps. `guard`: the bytes may be missing,
-    /// whatever `access` says.
+    /// Registers memory that the caller guarantees, or that `object` keeps. `guard`: the bytes may
+    /// be missing, whatever `access` says.
     #[allow(clippy::too_many_arguments, reason = "the terms of a registration, each once")]
     pub(super) fn publish_region(
         &self,
@@ -213,7 +214,8 @@ impl Memory {
                 return Err(RegMrError::NotOnDemand);
             }
         } else if len != 0 || content.dm.is_none() {
-            // Nothing of device memory is a region like any other: programs register what is left.
+            // A region of zero bytes is allowed for device memory, because programs register the
+            // remaining bytes.
             check_range(addr.addr(), len, start, !zero_based)?;
         }
         persistence::check(addr.addr(), len, access)?;
@@ -241,22 +243,22 @@ impl Memory {
         Ok(describe(Lkey(key), &region))
     }
 
-    /// Refuses what is longer than a region may be.
+    /// Refuses lengths above the limit of a region.
     pub(super) fn check_len(&self, len: usize) -> Result<(), RegMrError> {
         let allowed = self.limits.max_mr_size;
         if len as u64 > allowed { Err(RegMrError::TooLong { given: len, allowed }) } else { Ok(()) }
     }
 
-    /// Ends a registration, of an ordinary region or one for fast registration (of whose key the
-    /// low 8 bits do not matter: they follow the work requests, of which the caller may not know
-    /// yet). The key fails from now on, for everyone, and when this returns no copy is under way
-    /// any more: the memory is the caller's alone again.
+    /// Ends a registration of an ordinary region or a fast-registration region. For the latter the
+    /// low 8 bits of the key are ignored, because work requests change them without the caller's
+    /// knowledge. The key is invalid from now on. On return no copy is in progress, and only the
+    /// caller uses the memory.
     ///
-    /// Waits for pins, so the calling thread must pin_key none of this region.
+    /// Waits for pins, so the calling thread must not hold a pin of this region.
     ///
     /// # Errors
-    /// [`DeregMrError::UnknownKey`], also for whoever comes second when two threads deregister one
-    /// region; [`DeregMrError::Busy`], after which the region is as it was.
+    /// [`DeregMrError::UnknownKey`], also for the second of two threads that deregister one region;
+    /// [`DeregMrError::Busy`], after which the region is unchanged.
     pub fn deregister(&self, lkey: Lkey) -> Result<(), DeregMrError> {
         let index = self.keys.index(lkey.0);
         let unknown = DeregMrError::UnknownKey { lkey };
@@ -275,8 +277,8 @@ impl Memory {
         }
         let was_there = slot.unpublish(low_byte);
         let former = slot.set(&mut content, SlotContent::Vacant);
-        // Whoever comes second need not wait for the pins to learn that it is too late. Nobody else
-        // is given the slot before.
+        // A second thread gets its error without waiting for the pins. The slot is not reused
+        // before the pins are dropped.
         drop(content);
         if was_there {
             slot.drain();
@@ -289,26 +291,26 @@ impl Memory {
         Ok(())
     }
 
-    /// How many regions and windows `pd` has, those whose deregistration is waiting included: while
-    /// there are any, it cannot be deallocated.
+    /// Returns the number of regions and windows of `pd`, including regions whose deregistration
+    /// waits. The domain cannot be deallocated while the number is not 0.
     #[must_use]
     pub fn count_in(&self, pd: PdId) -> u32 {
         lock(&self.state).by_pd.get(&pd).copied().unwrap_or(0)
     }
 
-    /// How many regions there are in all.
+    /// Returns the number of all regions.
     #[must_use]
     pub fn count(&self) -> u32 {
         lock(&self.state).live
     }
 
-    /// What it may pin_key.
+    /// Returns the limits of the table.
     #[must_use]
     pub const fn limits(&self) -> &MemoryLimits {
         &self.limits
     }
 
-    /// How many windows there are in all.
+    /// Returns the number of all windows.
     #[must_use]
     pub fn count_windows(&self) -> u32 {
         lock(&self.state).windows.len() as u32
@@ -318,7 +320,7 @@ impl Memory {
         lock(&self.state).windows.iter().copied().collect()
     }
 
-    /// Whether bytes of regions with these flags move by system calls.
+    /// Returns whether bytes of regions with these flags move by system calls.
     pub(super) fn is_checked(&self, access: Access) -> bool {
         self.mode == CopyMode::Checked || access.contains(Access::ON_DEMAND)
     }
@@ -331,18 +333,18 @@ impl Memory {
         self.keys.index(key)
     }
 
-    /// A key for a slot that was just taken.
+    /// Returns a key for a slot that was just allocated.
     pub(super) fn fresh_key(&self, index: u32, slot: &Slot) -> u32 {
         loop {
             let key = self.keys.key(index, slot.next_generation());
-            // Programs take 0 for "no key".
+            // Programs use 0 for "no key".
             if key != 0 {
                 return key;
             }
         }
     }
 
-    /// A region moved from one protection domain to another.
+    /// Counts a region that moved from one protection domain to another.
     pub(super) fn move_to_pd(&self, from: PdId, to: PdId) {
         let mut state = lock(&self.state);
         *state.by_pd.entry(to).or_default() += 1;
@@ -354,7 +356,7 @@ impl Memory {
         self.segments[segment].get()?.get(offset)
     }
 
-    /// A vacant slot, counted. `Err` with the limit.
+    /// Allocates and counts a slot. Fails with the limit.
     pub(super) fn allocate_slot(&self, pd: PdId, class: Class) -> Result<(u32, &Slot), u32> {
         let mut state = lock(&self.state);
         let (live, most) = match class {
@@ -364,7 +366,7 @@ impl Memory {
         if live >= most {
             return Err(most);
         }
-        // At most max_mr + max_mw + QUARANTINE slots are made, which is at most 2^24.
+        // The table has at most max_mr + max_mw + QUARANTINE slots, which is at most 2^24.
         let recycled = if state.free.len() >= QUARANTINE { state.free.pop_front() } else { None };
         let index = recycled.unwrap_or_else(|| {
             state.allocated += 1;
@@ -405,7 +407,7 @@ impl MemoryState {
     }
 }
 
-/// The segment of a slot index below 2²⁴, and the offset in it.
+/// Returns the segment of a slot index below 2²⁴, and the offset in the segment.
 fn place(index: u32) -> (usize, usize) {
     if index < FIRST_SEGMENT {
         return (0, index as usize);
@@ -414,7 +416,7 @@ fn place(index: u32) -> (usize, usize) {
     ((top - FIRST_SEGMENT.ilog2() + 1) as usize, (index - (1 << top)) as usize)
 }
 
-/// The flags with unknown optional ones dropped.
+/// Drops unknown optional flags and checks the rest.
 pub(super) fn check_access(access: Access) -> Result<Access, RegMrError> {
     let given = access.bits();
     let unknown = given & !Access::all().bits() & !Access::OPTIONAL;
@@ -438,7 +440,7 @@ pub(super) fn check_range(
     if len == 0 {
         return Err(RegMrError::ZeroLength);
     }
-    // The last page has to end inside the address space as well.
+    // The last page must also end inside the address space.
     if addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page)).is_none() {
         return Err(RegMrError::Wraps { addr, len });
     }
@@ -451,7 +453,7 @@ pub(super) fn check_range(
     Ok(())
 }
 
-/// Faults pages in, for what the access needs.
+/// Faults pages in for the required access.
 pub(super) fn populate(addr: *mut u8, len: usize, write: bool) -> Result<(), RegMrError> {
     checked_copy::make_present(addr, len, write).map_err(|error| match error {
         PopulateError::NotMapped => RegMrError::NotMapped { addr: addr.addr(), len },
@@ -459,7 +461,7 @@ pub(super) fn populate(addr: *mut u8, len: usize, write: bool) -> Result<(), Reg
     })
 }
 
-/// A region's description.
+/// Returns the description of a region.
 pub(super) fn describe(lkey: Lkey, region: &Region) -> Mr {
     let Region { start, len, pd, access, .. } = *region;
     Mr { lkey, rkey: urxe_wire::Rkey(lkey.0), iova: start, len: len as usize, access, pd }

@@ -1,4 +1,4 @@
-//! Tests of the key table and its pins, against memory of the kernel's giving.
+//! Tests of the key table and its pins, on memory of the kernel.
 
 mod changing;
 mod device_memory;
@@ -24,7 +24,7 @@ const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
-/// The name that the models give the error.
+/// Returns the name of the error in the models.
 fn name(error: AccessError) -> &'static str {
     match error {
         AccessError::UnknownKey { .. } => "key",
@@ -37,12 +37,11 @@ fn name(error: AccessError) -> &'static str {
     }
 }
 
-/// Where tests map their pages: far below the addresses that the system gives out, which begin at
-/// the top. A hole that a test makes there is not filled by what another thread maps, which
-/// accesses that ought to fail would then reach.
+/// Address range of the pages of tests. It is far below the addresses that the system assigns,
+/// which begin at the top. Mappings of other threads therefore never fill a hole that a test makes.
 static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
 
-/// Pages of the test's own, some of which it takes away.
+/// Pages of a test, some of which the test unmaps.
 pub(super) struct Pages {
     pub(super) base: *mut u8,
     count: usize,
@@ -59,7 +58,7 @@ impl Pages {
         Self { base: base.expect("pages for a test").cast(), count }
     }
 
-    /// Pages of a file that has `file_pages` of them.
+    /// Maps pages of a file that has `file_pages` pages.
     pub(super) fn of_memfd(count: usize, file_pages: usize) -> Self {
         let (len, flags) = (count * Self::size(), rustix::fs::MemfdFlags::CLOEXEC);
         let file = rustix::fs::memfd_create("short", flags).expect("a file");
@@ -84,12 +83,12 @@ impl Pages {
     }
 
     pub(super) fn unmap(&self, index: usize) {
-        // SAFETY: the page is this test's, which makes no reference to it.
+        // SAFETY: the page belongs to this test, which makes no reference to it.
         unsafe { rustix::mm::munmap(self.page(index).cast(), Self::size()) }.expect("unmap a page");
     }
 
     pub(super) fn protect(&self, index: usize, flags: MprotectFlags) {
-        // SAFETY: the page is this test's, which makes no reference to it.
+        // SAFETY: the page belongs to this test, which makes no reference to it.
         unsafe { rustix::mm::mprotect(self.page(index).cast(), Self::size(), flags) }
             .expect("protect a page");
     }
@@ -105,7 +104,7 @@ impl Drop for Pages {
 /// Registers a whole buffer under its own address.
 fn register(memory: &Memory, pd: PdId, buffer: &Buffer, access: Access) -> Mr {
     let iova = buffer.addr().addr() as u64;
-    // SAFETY: the tests keep each buffer until its table is done with it.
+    // SAFETY: the tests keep each buffer until the table no longer uses it.
     unsafe { memory.register(pd, buffer.addr(), buffer.len(), iova, access) }
         .expect("register a buffer")
 }

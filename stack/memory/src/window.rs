@@ -1,15 +1,15 @@
-//! Memory windows (IBTA vol. 1, 10.6.7): keys for a part of a region, made and taken away by work
+//! Memory windows (IBTA vol. 1, 10.6.7): keys for a part of a region, bound and unbound by work
 //! requests.
 //!
-//! A bound window has its own copy of where the bytes are. That stays right because a region with
-//! windows can be neither deregistered, nor reregistered, nor invalidated. Taking a binding away
+//! A bound window has its own copy of the location of its bytes. The copy stays correct, because a
+//! region with windows can be neither deregistered, nor reregistered, nor invalidated. Unbinding
 //! unpublishes the window and waits for its pins.
 //!
 //! | | type 1 | type 2B |
 //! |---|---|---|
 //! | used through | any queue pair of its domain | the queue pair that bound it |
-//! | bound anew | at any time; the former binding ends | only when free |
-//! | taken away | by binding no bytes | by invalidating, locally or by the peer |
+//! | bound again | at any time; the former binding ends | only after invalidation |
+//! | unbound | by a bind of zero bytes | by invalidation, locally or by the peer |
 //!
 //! Sources: `rxe_mw.c`; C10-72 to C10-75, o10-36.2.2, o10-37.2.26, o10-37.2.30, o10-37.2.40.
 
@@ -21,8 +21,8 @@ use super::{Access, Accessor, Bind, Memory, MwType, PdId, persistence};
 use urxe_types::sync::yield_now;
 use urxe_wire::{Lkey, Qpn, Rkey};
 
-/// What a window may grant, and `ZERO_BASED`. `LOCAL_WRITE` means nothing, and is accepted as by
-/// `rdma_rxe`.
+/// The access flags of a window, and `ZERO_BASED`. `LOCAL_WRITE` has no effect, and `rdma_rxe`
+/// accepts it as well.
 pub(super) const ALLOWED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -32,7 +32,7 @@ pub(super) const ALLOWED: Access = Access::LOCAL_WRITE
     .union(Access::ZERO_BASED);
 
 impl Memory {
-    /// Allocates a window that is bound to nothing, and returns its key (`ibv_alloc_mw`).
+    /// Allocates an unbound window, and returns its key (`ibv_alloc_mw`).
     ///
     /// # Errors
     /// [`AllocMwError`].
@@ -40,9 +40,9 @@ impl Memory {
         self.alloc_window(pd, kind, false)
     }
 
-    /// The same, for whoever names the window by a handle and not by a key that others may know: of
-    /// the key in a bind, the low 8 bits do not matter. They follow the binds, of which the handle
-    /// cannot know when it makes the next one whether they will succeed or be posted at all.
+    /// Allocates an unbound window for a caller that names the window by a handle. Binds ignore the
+    /// low 8 bits of the key. These bits change with each bind, and the handle cannot know whether
+    /// earlier binds succeed or are posted at all.
     ///
     /// # Errors
     /// [`AllocMwError`].
@@ -59,9 +59,9 @@ impl Memory {
         Ok(Rkey(key))
     }
 
-    /// Ends a window, bound or not (`ibv_dealloc_mw`). Of its key, the low 8 bits do not matter:
-    /// they follow the binds, of which the caller may not know yet. When this returns, no byte
-    /// moves through the window any more. The calling thread holds no pin.
+    /// Deallocates a window, bound or not (`ibv_dealloc_mw`). The low 8 bits of the key are
+    /// ignored, because binds change them without the caller's knowledge. On return, no byte moves
+    /// through the window. The calling thread must not hold a pin.
     ///
     /// # Errors
     /// [`DeallocMwError`].
@@ -80,13 +80,13 @@ impl Memory {
     }
 
     /// Binds a window, for a work request of the queue pair `by`, and returns its new key. The
-    /// calling thread holds no pin.
+    /// calling thread must not hold a pin.
     ///
     /// # Errors
     /// [`BindError`]; nothing changed.
     pub fn bind(&self, bind: &Bind, by: Accessor) -> Result<Rkey, BindError> {
-        // Region and window are locked one after the other, never both. Counted first, the region
-        // stays meanwhile.
+        // The region and the window are locked one after the other, never both. The window is
+        // counted first, so the region stays meanwhile.
         let target = if bind.length == 0 { None } else { Some(self.acquire_target(bind, by)?) };
         let outcome = self.bind_window(bind, by, target);
         if let (Err(_), Some((region, _))) = (outcome, target) {
@@ -95,7 +95,7 @@ impl Memory {
         outcome
     }
 
-    /// `target`: the region's slot, and what the window will stand for.
+    /// Binds the window. `target` is the slot of the region, and the memory of the bound window.
     fn bind_window(
         &self,
         bind: &Bind,
@@ -111,7 +111,7 @@ impl Memory {
             return Err(unknown);
         }
         let scope = check_window(window, bind, by)?;
-        // From here on nothing fails. A type 1 window leaves its former binding.
+        // From here on nothing fails. A type 1 window loses its former binding.
         self.unbind(slot, window);
         window.low_byte = bind.new_rkey.0 as u8;
         if let Some((region, stands_for)) = target {
@@ -122,8 +122,8 @@ impl Memory {
         Ok(Rkey(key.0 & !0xff | u32::from(window.low_byte)))
     }
 
-    /// Checks the region that a bind names and counts the window; returns its slot, and what the
-    /// window will stand for.
+    /// Checks the region that a bind names, and counts the window. Returns the slot of the region,
+    /// and the memory of the bound window.
     fn acquire_target(&self, bind: &Bind, by: Accessor) -> Result<(u32, Region), BindError> {
         let lkey = bind.region;
         let unknown = BindError::UnknownRegion { lkey };
@@ -141,7 +141,7 @@ impl Memory {
         let zero_based = bind.access.contains(Access::ZERO_BASED);
         let (base, layout) = match region.layout {
             Layout::Flat => (region.base.wrapping_add(offset as usize), Layout::Flat),
-            // An address that counts from 0 is not the process's own.
+            // A zero-based address is not an address of the process.
             Layout::Whole if zero_based => {
                 (std::ptr::with_exposed_provenance_mut(bind.addr as usize), Layout::Flat)
             }
@@ -157,7 +157,7 @@ impl Memory {
         let start = if zero_based { 0 } else { bind.addr };
         let stands_for = Region { base, start, len: bind.length, access, layout, ..region };
         let on_demand = region.access & Access::ON_DEMAND;
-        // SAFETY: the object is locked, so its list stays as it is.
+        // SAFETY: the content is locked, so its list does not change.
         unsafe { persistence::check_region(&Region { access: access | on_demand, ..stands_for }) }?;
         slot.count_window();
         drop(content);
@@ -170,7 +170,7 @@ impl Memory {
         }
     }
 
-    /// Takes a window's binding away, if it has one.
+    /// Unbinds a window, if it is bound.
     pub(super) fn unbind(&self, slot: &Slot, window: &mut WindowContent) {
         let Some(bound) = window.bound.take() else { return };
         let was_there = slot.unpublish_and_drain(window.low_byte);
@@ -178,9 +178,9 @@ impl Memory {
         self.release_target(bound.region);
     }
 
-    /// Ends a registration as [`deregister`](Self::deregister) does, and before it the bindings of
-    /// all windows to the region: for memory that its owner takes back whether or not somebody
-    /// still has a key for it. A bind that is under way meanwhile is undone, too.
+    /// Ends a registration as [`deregister`](Self::deregister) does, after it has unbound all
+    /// windows of the region. An owner can therefore take its memory back even if a peer still has
+    /// a key. A bind that happens meanwhile is undone, too.
     ///
     /// # Errors
     /// [`DeregMrError::UnknownKey`].
@@ -190,7 +190,7 @@ impl Memory {
                 Err(DeregMrError::Busy { .. }) => {
                     let region = self.index(lkey.0);
                     self.unbind_all(|bound| bound.region == region);
-                    // Who counted a window and has not bound it yet needs its turn.
+                    // A thread that has counted a window and not yet bound it needs to run.
                     yield_now();
                 }
                 ended => return ended,
@@ -198,7 +198,7 @@ impl Memory {
         }
     }
 
-    /// Takes the bindings of all type 2 windows of a queue pair away: it is being destroyed.
+    /// Unbinds all type 2 windows of a queue pair that is being destroyed.
     pub fn unbind_all_of(&self, qpn: Qpn) {
         self.unbind_all(|bound| bound.qpn == Some(qpn));
     }
@@ -215,7 +215,7 @@ impl Memory {
     }
 }
 
-/// Who may use the window once it is bound.
+/// Returns the users of the window once it is bound.
 fn check_window(
     window: &WindowContent,
     bind: &Bind,

@@ -1,4 +1,5 @@
-//! The helper where the page is there, where it is not, and while it comes and goes.
+//! The helper on a present page, on a missing page, and on a page that is mapped and unmapped
+//! meanwhile.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +22,7 @@ fn word_of(pages: &Pages, page: usize) -> *mut u64 {
     pages.page(page).wrapping_add(16).cast()
 }
 
-/// What the helper alone says, without a look before it.
+/// Returns the result of the helper alone, without the check before it.
 fn help_with(operation: Operation, word: *mut u64) -> Result<bool, libc::c_int> {
     let mut task = Task { operation, word, before: 0, is_done: false };
     run_helper(&mut task).map(|()| task.is_done)
@@ -67,8 +68,8 @@ fn a_page_that_is_not_there_ends_the_helper_alone() {
     assert_eq!(help_with(Operation::Store(1), word_of(&pages, 2)), Ok(true));
 }
 
-/// A look before the access is not enough for this: with an instruction of this process it ends by
-/// SIGSEGV.
+/// A check before the access is not enough for this case: an instruction of this process would end
+/// in SIGSEGV.
 #[test]
 fn a_page_may_come_and_go_meanwhile() {
     let pages = Pages::new(1);
@@ -81,7 +82,7 @@ fn a_page_may_come_and_go_meanwhile() {
             let base = std::ptr::with_exposed_provenance_mut(base);
             while !is_over.load(Ordering::Relaxed) {
                 for rights in [MprotectFlags::empty(), MprotectFlags::READ | MprotectFlags::WRITE] {
-                    // SAFETY: this test's own page, whose users take it for one that may be gone.
+                    // SAFETY: this test's own page, whose users expect that it may be missing.
                     unsafe { rustix::mm::mprotect(base, Pages::size(), rights).unwrap() };
                 }
             }

@@ -1,4 +1,4 @@
-//! The fallbacks, each against the way that this kernel prefers.
+//! The fallbacks, each compared with the preferred way of this kernel.
 
 use super::super::tests::Pages;
 use super::*;

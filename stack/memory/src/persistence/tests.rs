@@ -76,7 +76,7 @@ fn no_verb_and_no_work_request_makes_a_key_that_promises_what_anonymous_memory_c
         matches!(refused, Err(FastRegError::Memory(RegMrError::NotPersistent { .. }))),
         "{refused:?}"
     );
-    // What was refused changed nothing: the same mapping is registered without the promise.
+    // The refusal changed nothing: the same mapping is registered without FLUSH_PERSISTENT.
     memory.register_fast(fast, plain | Access::MW_BIND, pd).expect("registered");
 
     let by = Accessor { pd, qpn: None };
@@ -103,14 +103,14 @@ fn no_verb_and_no_work_request_makes_a_key_that_promises_what_anonymous_memory_c
 
 #[test]
 fn a_file_that_is_mapped_shared_is_flushed_to_and_its_file_has_the_bytes() {
-    // Beside the program: build folders are on disks.
+    // The directory of the test program, because build directories are on disks.
     let folder = std::env::current_exe().expect("a path").parent().expect("a folder").to_owned();
     let mut file = tempfile::tempfile_in(folder).expect("a file");
     file.set_len(8192).expect("two pages");
     let buffer = Buffer::of_file(&file, 0, 8192).expect("mapped");
     let (base, memory) = (buffer.addr(), Memory::new(1, 4));
     let (pd, access) = (PdId(1), Access::LOCAL_WRITE | Access::FLUSH_PERSISTENT);
-    // SAFETY: mapped until the end of the test, and nobody holds references to it.
+    // SAFETY: mapped until the end of the test, without references to the memory.
     let mr = unsafe { memory.register(pd, base, 8192, 0, access | Access::ZERO_BASED) };
     let mr = mr.expect("a shared mapping of a file");
     let pin = memory.pin(mr.rkey.0, pd, Access::FLUSH_PERSISTENT, 4090, 12).expect("pinned");

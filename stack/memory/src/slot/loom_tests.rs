@@ -1,7 +1,7 @@
-//! Every interleaving of pinning against deregistration and reuse of the slot.
+//! All interleavings of pins with deregistration and reuse of the slot.
 //!
-//! The memory that a pin protects is stood in for by loom's `UnsafeCell`, which reports any access
-//! that is not ordered against another.
+//! loom's `UnsafeCell` represents the memory that a pin protects, and reports any access that is
+//! not ordered with another.
 
 use super::*;
 use loom::cell::UnsafeCell;
@@ -34,7 +34,7 @@ fn loom_deregistration_waits_for_pins() {
             thread::spawn(move || {
                 if slot.0.pin(LOW) {
                     assert_eq!(slot.0.region(), region(1));
-                    // SAFETY: pinned; this is the only thread that writes while it is.
+                    // SAFETY: pinned; only this thread writes during the pin.
                     slot.1.with_mut(|memory| unsafe { *memory += 1 });
                     slot.0.unpin();
                 }
@@ -84,14 +84,14 @@ fn loom_reuse_never_mixes_two_regions() {
         for peer in peers {
             peer.join().unwrap();
         }
-        // Whoever came with the wrong key has left the count as it was.
+        // A thread with the wrong key has left the count unchanged.
         assert!(slot.unpublish(NEXT));
         slot.drain();
     });
 }
 
-/// A peer reads and writes through a window while its queue pair invalidates it and binds it anew,
-/// elsewhere.
+/// A peer reads and writes through a window while its queue pair invalidates the window and binds
+/// it again, elsewhere.
 #[test]
 fn loom_nothing_moves_through_a_window_after_its_invalidation() {
     loom::model(|| {
@@ -104,7 +104,7 @@ fn loom_nothing_moves_through_a_window_after_its_invalidation() {
                     if window.0.pin(low) {
                         let place = window.0.region().start as usize;
                         assert_eq!(place, usize::from(low == NEXT));
-                        // SAFETY: pinned; this is the only thread that writes there while it is.
+                        // SAFETY: pinned; only this thread writes there during the pin.
                         window.1[place].with_mut(|memory| unsafe { *memory += 1 });
                         window.0.unpin();
                     }
@@ -122,8 +122,8 @@ fn loom_nothing_moves_through_a_window_after_its_invalidation() {
     });
 }
 
-/// Whoever finds a region without windows may take its memory away, whatever peers did through them
-/// before.
+/// A thread that finds a region without windows may remove its memory, whatever peers did through
+/// the windows before.
 #[test]
 fn loom_a_region_without_windows_is_still() {
     loom::model(|| {
@@ -136,7 +136,7 @@ fn loom_a_region_without_windows_is_still() {
             let shared = shared.clone();
             thread::spawn(move || {
                 if shared.1.pin(LOW) {
-                    // SAFETY: pinned; this is the only thread that writes while it is.
+                    // SAFETY: pinned; only this thread writes during the pin.
                     shared.2.with_mut(|memory| unsafe { *memory += 1 });
                     shared.1.unpin();
                 }

@@ -1,4 +1,4 @@
-//! Windows and fast-registration regions against a naive model of them, over random operations.
+//! Windows and fast-registration regions against a simple model, over random operations.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use urxe_wire::Qpn;
 
 const PAGE: usize = 4096;
-/// Pages of the arena, in which everything lies.
+/// Number of pages of the arena, which contains all memory.
 const ARENA: usize = 4;
 const IOVA: u64 = 0x10_0000;
 const WINDOWS: [MwType; 3] = [MwType::Type1, MwType::Type2, MwType::Type2];
@@ -16,7 +16,7 @@ const FAST: usize = 2;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The pages of the arena that a fast region gets, in order.
+    /// The pages of the arena that are mapped to a fast-registration region, in order.
     Map {
         fast: usize,
         pages: Vec<usize>,
@@ -28,7 +28,7 @@ enum Step {
         low: u8,
         access: u32,
     },
-    /// `over`: the ordinary region, or which fast one.
+    /// `over`: the ordinary region, or the index of a fast-registration region.
     Bind {
         window: usize,
         stale: bool,
@@ -63,8 +63,7 @@ enum Step {
     },
 }
 
-/// A window or fast-registration region, and the low bits of the key that is used for it: its own,
-/// or others.
+/// A window or fast-registration region, and the low bits of the key: the current ones, or others.
 #[derive(Clone, Copy, Debug)]
 struct Pick {
     object: usize,
@@ -81,38 +80,44 @@ fn step() -> impl Strategy<Value = Step> {
         || prop::sample::select(vec![0, 1, 2, 3, 4, 5, 7, 15, 17, 21, 31, 34, 36, 38, 46, 63]);
     let (qp, low) = (|| 1..3_u32, || 0..4_u8);
     let at = || -20..300_i64;
+    let (stale, over) = (|| prop::bool::weighted(0.1), || prop::option::of(0..FAST));
     prop_oneof![
         3 => (0..FAST, prop::collection::vec(0..ARENA, 1..4), 0..PAGE, 1..3 * PAGE)
             .prop_map(|(fast, pages, skip, len)| Step::Map { fast, pages, skip, len }),
-        4 => (0..FAST, low(), access()).prop_map(|(fast, low, access)| Step::Register { fast, low, access }),
-        6 => (0..WINDOWS.len(), prop::bool::weighted(0.1), low(), prop::option::of(0..FAST), at(), 0..200_u64, access(), qp())
+        4 => (0..FAST, low(), access())
+            .prop_map(|(fast, low, access)| Step::Register { fast, low, access }),
+        6 => (0..WINDOWS.len(), stale(), low(), over(), at(), 0..200_u64, access(), qp())
             .prop_map(|(window, stale, low, over, at, len, access, qp)| {
                 Step::Bind { window, stale, low, over, at, len, access, qp }
             }),
-        4 => (pick(), qp(), any::<bool>()).prop_map(|(key, qp, peer)| Step::Invalidate { key, qp, peer }),
+        4 => (pick(), qp(), any::<bool>())
+            .prop_map(|(key, qp, peer)| Step::Invalidate { key, qp, peer }),
         1 => qp().prop_map(|qp| Step::Destroy { qp }),
         6 => (pick(), prop::sample::select(vec![1, 2, 4, 8]), at(), 0..300_usize, any::<u8>(), qp())
-            .prop_map(|(key, need, at, len, fill, qp)| Step::Write { key, need, at, len, fill, qp }),
-        6 => (pick(), at(), 0..300_usize, qp()).prop_map(|(key, at, len, qp)| Step::Read { key, at, len, qp }),
+            .prop_map(|(key, need, at, len, fill, qp)| {
+                Step::Write { key, need, at, len, fill, qp }
+            }),
+        6 => (pick(), at(), 0..300_usize, qp())
+            .prop_map(|(key, at, len, qp)| Step::Read { key, at, len, qp }),
     ]
 }
 
-/// What a key shows: the places in the arena of its bytes, one by one, from an address on.
+/// The memory of a key: the positions of its bytes in the arena, from an address on.
 #[derive(Clone, Debug)]
 struct View {
     start: u64,
     places: Vec<usize>,
     access: u32,
-    /// The window's owner: 0 for none.
+    /// The owner of the window: 0 for none.
     qp: u32,
     window: bool,
-    /// The object that the window is bound to.
+    /// The object to which the window is bound.
     over: Option<u32>,
 }
 
 #[derive(Default)]
 struct Model {
-    /// By object: the low bits of its key, and what is mapped and not yet registered.
+    /// For each object, the low bits of its key, and the mapped pages that are not yet registered.
     low: BTreeMap<u32, u8>,
     mapped: BTreeMap<u32, (u64, Vec<usize>)>,
     views: BTreeMap<u32, View>,
@@ -159,13 +164,13 @@ fn by(qp: u32) -> Accessor {
     Accessor { pd: PD, qpn: Some(Qpn::masked(qp)) }
 }
 
-/// `LOCAL_WRITE` for what peers may change; no other flag than the four rights, `MW_BIND` and
-/// `ZERO_BASED`.
+/// Returns whether the flags allow peers to write only with `LOCAL_WRITE`, and whether all other
+/// flags are the four rights, `MW_BIND` and `ZERO_BASED`.
 fn writes_well(access: u32) -> bool {
     access & 0b1010 == 0 || access & 1 != 0
 }
 
-/// The memory under test beside the model, and what both were given to begin with.
+/// The memory under test with the model, and their initial objects.
 struct World<'m> {
     memory: &'m Memory,
     model: Model,
@@ -223,7 +228,7 @@ impl<'m> World<'m> {
                     qp,
                     |pin, addr, view, places, bytes| {
                         let writable = view.access & if view.window { 0b1010 } else { 1 } != 0;
-                        // One page may stand in a list twice, so every byte of a write is the same.
+                        // A page may be in a list twice, so all bytes of a write are equal.
                         let written = pin.write(addr, &vec![fill; len]);
                         prop_assert_eq!(
                             written,
@@ -271,7 +276,7 @@ impl<'m> World<'m> {
         let free = !self.model.views.contains_key(&object);
         let mapped = self.model.mapped.get(&object).filter(|_| free && writes_well(access));
         prop_assert_eq!(outcome.is_ok(), mapped.is_some(), "{:?}", outcome);
-        // What was registered may be registered again without being mapped again.
+        // A region may be registered again without a new mapping.
         if let Some((start, places)) = mapped.cloned() {
             let start = if access & 32 != 0 { 0 } else { start };
             let view = View { start, places, access, qp: 0, window: false, over: None };
@@ -343,8 +348,9 @@ impl<'m> World<'m> {
         Ok(())
     }
 
-    /// One access by `key`. If model and memory allow it, `operate` does it to both: it is given
-    /// the key's view, and the bytes of the arena with the places of those accessed.
+    /// Makes one access by `key`. If both model and memory allow the access, `operate` makes it on
+    /// both. The arguments of `operate` are the memory of the key, and the bytes of the arena with
+    /// the positions of the accessed bytes.
     fn access(
         &mut self,
         key: u32,
@@ -367,7 +373,7 @@ impl<'m> World<'m> {
         operate(&pin, addr, &views[&(key >> 8)], places, bytes)
     }
 
-    /// What a window is bound to cannot be deregistered.
+    /// A region with bound windows cannot be deregistered.
     fn check_busy(&self) -> TestCaseResult {
         for lkey in self.fast.map(|key| Lkey(key.0)).into_iter().chain([self.region.lkey]) {
             if self.model.bound_to(lkey.0 >> 8) {
@@ -397,7 +403,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn windows_and_fast_regions_do_what_the_model_does(
+    fn windows_and_fast_regions_agree_with_the_model(
         seed in any::<u64>(),
         steps in prop::collection::vec(step(), 1..120),
     ) {

@@ -44,7 +44,7 @@ fn device_memory_has_an_end() {
     memory.free_dm(all).unwrap();
     assert_eq!(memory.alloc_dm(0, 0), Err(DmError::ZeroLength));
     assert_eq!(memory.alloc_dm(8, 13), Err(DmError::Alignment { given: 13 }));
-    // A registration that fails leaves nothing behind that would keep the memory.
+    // A failed registration must not keep the device memory in use.
     let dm = memory.alloc_dm(8, 0).unwrap();
     let refused = memory.register_dm(PD, dm, 0..8, Access::REMOTE_WRITE | Access::ZERO_BASED);
     assert!(
@@ -65,7 +65,7 @@ fn device_memory_is_copied_in_whole_words() {
         assert_eq!(memory.copy_from_dm(dm, offset, &mut word[..len]), refused);
     }
     assert_eq!(DmError::Unaligned { offset: 1, len: 4 }.errno(), libc::EINVAL);
-    // Nothing of it is a region, too.
+    // A region of zero bytes is allowed, too.
     let nothing = memory.register_dm(PD, dm, 100..100, ALL | Access::ZERO_BASED).unwrap();
     assert!(memory.pin(nothing.rkey.0, PD, Access::REMOTE_WRITE, 0, 1).is_err());
     memory.deregister(nothing.lkey).unwrap();

@@ -1,4 +1,4 @@
-//! Fast registration, and what is left of on-demand regions: prefetching, the whole address space.
+//! Fast registration, and further cases of on-demand regions: prefetching, the whole address space.
 
 use super::*;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn a_registration_makes_valid_what_was_mapped_last() {
         memory.register_fast(inc_rkey(key), ALL, PD),
         Err(FastRegError::NotFree { key: inc_rkey(key) })
     );
-    // Mapped while valid: in force only with the next registration.
+    // A mapping during the valid time takes effect with the next registration.
     memory.map_fast_buffers(key, &[(&kept, 4096..4100)], 4096, 4096).unwrap();
     memory.pin(key.0, QP, Access::REMOTE_WRITE, 0, 10).unwrap().write(0, b"first page").unwrap();
     memory.invalidate(key, QP, Invalidator::Local).unwrap();
@@ -166,7 +166,7 @@ fn a_programs_pages_are_faulted_in_or_refused() {
 fn the_whole_address_space_is_one_region() {
     let memory = Memory::new(1, 16);
     let everything = |access| {
-        // SAFETY: this test names only its own pages, and what nobody has mapped.
+        // SAFETY: this test uses only its own pages, and unmapped addresses.
         unsafe { memory.register(PD, null_mut(), usize::MAX, 77, access) }
     };
     let demand = ALL | Access::ON_DEMAND;
@@ -198,7 +198,7 @@ fn the_whole_address_space_is_one_region() {
     assert_eq!(&seen, b"anywhere");
     memory.dealloc_mw(window).unwrap();
     memory.deregister(mr.lkey).unwrap();
-    // Without remote rights, what is called a local DMA key.
+    // Without remote flags, the key corresponds to a local DMA key.
     let mr = everything(Access::LOCAL_WRITE | Access::ON_DEMAND).unwrap();
     assert!(memory.pin(mr.lkey.0, PD, Access::LOCAL_WRITE, at(0), 8).is_ok());
     assert!(matches!(
@@ -207,7 +207,7 @@ fn the_whole_address_space_is_one_region() {
     ));
 }
 
-/// Which pages the system has, without touching them.
+/// Returns which pages are present, without access to them.
 fn present(pages: &Pages) -> Vec<bool> {
     let mut found = vec![0_u8; pages.len() / Pages::size()];
     // SAFETY: only asks, about a mapping of so many pages; the vector has a byte for each.

@@ -1,9 +1,9 @@
-//! Memory that is not there, or not as it would have to be.
+//! Memory that is missing, or has a wrong protection.
 
 use super::*;
 
 fn outcome(memory: &Memory, addr: *mut u8, len: usize, access: Access) -> Result<Mr, RegMrError> {
-    // SAFETY: the tests keep what they register for as long as they use it, or it is on demand.
+    // SAFETY: the tests keep registered memory while they use it, or the region is on demand.
     unsafe { memory.register(PD, addr, len, addr.addr() as u64, access) }
 }
 
@@ -116,6 +116,6 @@ fn a_checked_table_survives_a_program_that_unmaps() {
     pages.unmap(0);
     assert_eq!(pin.write(mr.iova, &[7; 100]), Err(Fault::NotMapped { addr: mr.iova, len: 100 }));
     assert_eq!(pin.read(mr.iova, &mut [0]), Err(Fault::NotMapped { addr: mr.iova, len: 1 }));
-    // Registration still faults in, so that the mistake shows early.
+    // Registration still faults the pages in, so that the mistake shows early.
     assert!(outcome(&memory, pages.base, pages.len(), ALL).is_err());
 }

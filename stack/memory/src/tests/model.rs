@@ -1,4 +1,4 @@
-//! The table against a naive model of it, over random operations.
+//! The table against a simple model, over random operations.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::test_runner::TestCaseResult;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// All regions of a case lie in one buffer of this many bytes.
+/// All regions of a case are in one buffer of this many bytes.
 const ARENA: usize = 256;
 
 #[derive(Clone, Debug)]
@@ -51,33 +51,37 @@ fn need() -> impl Strategy<Value = u32> {
 
 fn step() -> impl Strategy<Value = Step> {
     let which = || 0..8_usize;
+    let key_error = || prop_oneof![9 => Just(0), 1 => any::<u32>()];
     prop_oneof![
         3 => (0..2_u32, 0..ARENA + 8, 0..80_usize, 0..256_u32)
             .prop_map(|(pd, offset, len, access)| Step::Register { pd, offset, len, access }),
         1 => which().prop_map(|which| Step::Deregister { which }),
-        4 => (which(), prop_oneof![9 => Just(0), 1 => any::<u32>()], 0..2_u32, need(), addr(), 0..40_usize, any::<u8>())
+        4 => (which(), key_error(), 0..2_u32, need(), addr(), 0..40_usize, any::<u8>())
             .prop_map(|(which, key_error, pd, need, addr, len, fill)| {
                 Step::Write { which, key_error, pd, need, addr, len, fill }
             }),
         4 => (which(), 0..2_u32, need(), addr(), 0..40_usize)
             .prop_map(|(which, pd, need, addr, len)| Step::Read { which, pd, need, addr, len }),
-        2 => (which(), addr(), any::<u64>()).prop_map(|(which, addr, add)| Step::FetchAdd { which, addr, add }),
+        2 => (which(), addr(), any::<u64>())
+            .prop_map(|(which, addr, add)| Step::FetchAdd { which, addr, add }),
         2 => (which(), addr(), any::<u64>(), any::<bool>())
-            .prop_map(|(which, addr, swap, matching)| Step::CompareSwap { which, addr, swap, matching }),
+            .prop_map(|(which, addr, swap, matching)| {
+                Step::CompareSwap { which, addr, swap, matching }
+            }),
     ]
 }
 
-/// What the table must do, written down plainly: addresses as 128-bit numbers, bytes in a vector.
+/// The required behaviour of the table: addresses as 128-bit numbers, bytes in a vector.
 struct Model {
     bytes: Vec<u8>,
-    /// By key: the region, and the offset of its first byte.
+    /// For each key, the region and the offset of its first byte.
     regions: BTreeMap<u32, (Mr, usize)>,
-    /// All keys ever given, in order.
+    /// All keys ever returned, in order.
     keys: Vec<(Mr, usize)>,
 }
 
 impl Model {
-    /// The offset that an access reaches, or which of the errors it gets.
+    /// Returns the offset that an access reaches, or the name of the error.
     fn access(
         &self,
         key: u32,
@@ -115,9 +119,10 @@ fn run(memory: &Memory, steps: Vec<Step>) -> TestCaseResult {
             Step::Register { pd, offset, len, access } => {
                 let (addr, access) =
                     (buffer.addr().wrapping_add(offset), Access::from_bits_retain(access));
-                // Another page than the address's, but the same offset in it.
+                // Another page than that of the address, but the same offset in it.
                 let iova = offset as u64 + 0x7000_0000;
-                // SAFETY: `buffer` outlives the registrations of this case, which all end with it.
+                // SAFETY: `buffer` outlives the registrations of this case, which all end with the
+                // case.
                 let outcome = unsafe { memory.register(PdId(pd), addr, len, iova, access) };
                 let remote = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
                 let allowed = len > 0 && (!remote || access.contains(Access::LOCAL_WRITE));
@@ -191,7 +196,7 @@ fn run(memory: &Memory, steps: Vec<Step>) -> TestCaseResult {
 struct Attempt {
     which: usize,
     key_error: u32,
-    /// The region's own, if none.
+    /// `None` selects the domain of the region.
     pd: Option<u32>,
     need: u32,
     addr: Addr,
@@ -199,8 +204,9 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Pins the memory. If model and memory allow it, `operate` does it to both: it is given the
-    /// region, and where in the model's bytes the memory is.
+    /// Pins the memory. If both model and memory allow the access, `operate` makes it on both. The
+    /// arguments of `operate` are the region, and the position of the memory in the bytes of the
+    /// model.
     fn run(
         self,
         memory: &Memory,
@@ -220,8 +226,8 @@ impl Attempt {
     }
 }
 
-/// One atomic operation. `operate` is told what the model has there, and returns the outcome and
-/// what must be there then.
+/// Makes one atomic operation. `operate` gets the value in the model, and returns the outcome and
+/// the new value.
 fn atomic(
     memory: &Memory,
     model: &mut Model,
@@ -249,12 +255,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_table_does_what_the_model_does(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
+    fn the_table_agrees_with_the_model(
+        seed in any::<u64>(),
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
         run(&Memory::new(seed, 100), steps)?;
     }
 
     #[test]
-    fn checked_copies_do_what_the_model_does(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
+    fn checked_copies_agree_with_the_model(
+        seed in any::<u64>(),
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
         run(&Memory::with_mode(seed, 100, CopyMode::Checked), steps)?;
     }
 }

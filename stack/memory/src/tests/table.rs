@@ -105,7 +105,7 @@ fn a_zero_based_region_starts_at_zero_and_aligns_by_both_addresses() {
     let memory = Memory::new(1, 16);
     let buffer = Buffer::new(64).unwrap();
     let access = ALL | Access::ZERO_BASED;
-    // SAFETY: `buffer` outlives `memory`'s use of it.
+    // SAFETY: `buffer` outlives the use by `memory`.
     let mr = unsafe { memory.register(PD, buffer.addr().wrapping_add(4), 32, 0xdead_beef, access) }
         .unwrap();
     assert_eq!(mr.iova, 0);
@@ -125,14 +125,14 @@ fn registration_refuses_what_the_kernel_refuses() {
     let (base, at) = (buffer.addr(), buffer.addr().addr());
     let iova = at as u64;
     let register = |addr, len, iova, access| {
-        // SAFETY: `buffer` outlives `memory`; registrations outside it are refused.
+        // SAFETY: `buffer` outlives `memory`; registrations outside the buffer are refused.
         unsafe { memory.register(PD, addr, len, iova, access) }
     };
     let empty = Access::empty();
     let checks = [
         (register(base, 0, iova, empty), RegMrError::ZeroLength),
         (register(base, usize::MAX, iova, empty), RegMrError::Wraps { addr: at, len: usize::MAX }),
-        // Ends at the last byte of the address space: its last page would not.
+        // The range ends at the last byte of the address space, but its last page would exceed it.
         (
             register(base, usize::MAX - at, iova, empty),
             RegMrError::Wraps { addr: at, len: usize::MAX - at },
@@ -167,7 +167,7 @@ fn registration_refuses_what_the_kernel_refuses() {
         assert_eq!(expected.errno(), libc::EINVAL, "{expected}");
     }
     assert_eq!(memory.count(), 0);
-    // Flags that a provider may ignore do not count, and the end of the 64-bit range is usable.
+    // Optional flags are ignored, and the end of the 64-bit range is usable.
     let optional = Access::from_bits_retain(1 << 29 | 1 << 20);
     let mr = register(base, 4096, u64::MAX - 4095, optional).unwrap();
     assert_eq!(mr.access, Access::RELAXED_ORDERING);
@@ -180,7 +180,7 @@ fn stale_keys_fail_and_no_live_key_repeats() {
     let memory = Memory::new(99, 8);
     let buffer = Buffer::new(8).unwrap();
     let mut stale = BTreeSet::new();
-    // Enough to use each of the slots (the limit and the quarantine) again several times.
+    // Enough rounds to use each of the slots (the limit and the quarantine) several times.
     for round in 0..1000 {
         let mr = register(&memory, PD, &buffer, ALL);
         assert_ne!(mr.lkey.0, 0);
@@ -193,7 +193,7 @@ fn stale_keys_fail_and_no_live_key_repeats() {
         let outcome = memory.pin(key, PD, Access::empty(), live.iova, 1).map(drop);
         assert_eq!(outcome, Err(AccessError::UnknownKey { key }));
     }
-    // Neighbours of a live key, in its low byte and above, are as good as random.
+    // Neighbours of a live key, in its low byte and above, are as unlikely as random keys.
     for bit in 0..32 {
         assert!(memory.pin(live.lkey.0 ^ (1 << bit), PD, Access::empty(), live.iova, 1).is_err());
     }
@@ -221,8 +221,8 @@ fn a_registered_region_is_not_invalidated() {
     );
 }
 
-/// Regions that end where a heap block ends: an address sanitizer or valgrind sees a copy that goes
-/// too far.
+/// Regions that end at the end of a heap block: an address sanitizer or valgrind detects a copy
+/// beyond the end.
 #[test]
 fn copies_stay_inside_heap_blocks() {
     let memory = Memory::new(1, 16);

@@ -1,13 +1,13 @@
-//! Several threads at one region.
+//! Several threads that use one region.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer than any healthy run, on any machine.
+/// Longer than any correct run, on any machine.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
-/// Tells the other thread to stop, also when an assertion of this one fails.
+/// Stops the other thread on drop, also when an assertion of this thread fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -28,7 +28,7 @@ fn deregistering_waits_for_a_pin() {
             memory.deregister(mr.lkey).unwrap();
             assert!(released.load(Ordering::Acquire), "deregistered under a pin");
         });
-        // New pins fail as soon as the key is unpublished, while the old one goes on.
+        // New pins fail as soon as the key is unpublished, while the old pin stays valid.
         let start = Instant::now();
         while memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, mr.iova, 1).is_ok() {
             assert!(start.elapsed() < GIVE_UP, "the key is never unpublished");
@@ -103,11 +103,11 @@ fn a_poller_that_sees_the_last_byte_sees_all_bytes() {
             "{size} bytes on demand"
         );
     }
-    // Sizes and times are such that a plain `memcpy` in its place is caught every time.
+    // With these sizes and times, the test detects a plain `memcpy` in every run.
     assert_eq!(poll_last_byte(4096, ALL, 1000, in_order), Ok(()));
 }
 
-/// The test above can fail: it notices a placement that begins with the last byte.
+/// The test above can fail: it detects a placement that begins with the last byte.
 #[test]
 fn a_poller_notices_a_last_byte_that_comes_first() {
     let last_first = |pin: &Pin<'_>, at: u64, message: &[u8]| {
@@ -118,9 +118,9 @@ fn a_poller_notices_a_last_byte_that_comes_first() {
     assert!(poll_last_byte(4096, ALL, 20_000, last_first).is_err());
 }
 
-/// One thread places messages, another polls their last byte and then looks at the whole. Ends
-/// after `limit_ms` milliseconds and at least 64 messages, or with the number of the first message
-/// that came torn.
+/// One thread places messages, and another polls their last byte and then reads the whole message.
+/// Ends after `limit_ms` milliseconds and at least 64 messages, or with the number of the first
+/// torn message.
 fn poll_last_byte(
     size: usize,
     access: Access,
@@ -128,14 +128,14 @@ fn poll_last_byte(
     place: impl Fn(&Pin<'_>, u64, &[u8]) + Sync,
 ) -> Result<(), u32> {
     let memory = Memory::new(1, 16);
-    // Misaligned on purpose, so that no size is a single store by accident.
+    // Misaligned, so that no size is a single store.
     let buffer = Buffer::new(size + 3).unwrap();
     let mr = register(&memory, PD, &buffer, access);
     let at = mr.iova + 3;
-    // How many messages the poller has looked at; it is over when it says so.
+    // Number of messages that the polling thread has read, and whether it has ended.
     let (taken, over) = (AtomicU32::new(0), AtomicBool::new(false));
     let start = Instant::now();
-    // Mostly without giving up the processor: the window to hit is a copy in progress.
+    // The loop mostly keeps the processor, because only a copy in progress shows the fault.
     let pause = |polls: &mut u32| {
         *polls += 1;
         if polls.is_multiple_of(2000) {
@@ -168,7 +168,7 @@ fn poll_last_byte(
                     );
                 }
             }
-            // What a copy routine may write last is the beginning, so look there at once.
+            // A copy routine may write the beginning last, so the beginning is read first.
             let first = buffer.load_u8(3);
             buffer.read(3, &mut seen).unwrap();
             if first != Ok(round as u8) || seen.iter().any(|byte| *byte != round as u8) {

@@ -29,12 +29,12 @@ fn a_window_of_a_handle_is_bound_whichever_of_its_keys_the_bind_names() {
     let memory = Memory::new(1, 16);
     let (_kept, mr) = region(&memory, ALL | Access::MW_BIND);
     let window = memory.alloc_mw_by_handle(PD, MwType::Type2).unwrap();
-    // The bind before this one failed, so its key was never the window's.
+    // The bind before this one failed, so the window never had its key.
     let missed = inc_rkey(window);
     let key = memory.bind(&bind(&mr, missed), QP).unwrap();
     assert_eq!(key, inc_rkey(missed));
     assert_eq!(memory.pin(key.0, QP, READ, 0x1800, 16).map(drop), Ok(()));
-    // Its other rules are those of every window.
+    // All other rules are those of every window.
     assert_eq!(memory.bind(&bind(&mr, window), QP), Err(BindError::NotFree { key: window }));
 }
 
@@ -125,7 +125,8 @@ fn a_window_grants_its_own_bounds_and_rights_to_peers_only() {
     for local in [Access::empty(), Access::LOCAL_WRITE] {
         assert_eq!(pin(key, local, 0x1800, 1).map(drop), Err(AccessError::Window { key: key.0 }));
     }
-    // Bound anew, elsewhere and for writing: the former key is gone, and so is what it showed.
+    // The window is bound again, elsewhere and for writing: the former key and its memory are no
+    // longer accessible.
     let anew = Bind { addr: 0x1000, access: ALL, ..bind(&mr, key) };
     let next = memory.bind(&anew, QP).unwrap();
     assert_eq!(pin(key, READ, 0x1800, 1).map(drop), stale(key));
@@ -208,7 +209,7 @@ fn a_revoked_region_takes_its_windows_bindings_with_it() {
     assert_eq!(memory.revoke(mr.lkey), Err(DeregMrError::UnknownKey { lkey: mr.lkey }));
     let reachable = bound.map(|key| memory.pin(key.0, QP, READ, 0x1800, 16).is_ok());
     assert_eq!(reachable, [false, false, true]);
-    // What lost its binding can be bound anew.
+    // A window that lost its binding can be bound again.
     memory.bind(&bind(&stays, bound[1]), QP).unwrap();
 }
 
