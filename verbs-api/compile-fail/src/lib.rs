@@ -1,2 +1,2 @@
-//! What safe code cannot write over [`urxe`]: the programs in `tests/compile_fail`, of which each
-//! has beside it what the compiler says to it.
+//! Programs with [`urxe`] that must not compile, in `tests/compile_fail`. Each has a file with the
+//! error message of the compiler.

@@ -1,5 +1,5 @@
-//! What safe code cannot write. Each file of `tests/compile_fail` is a program that must not
-//! compile, and beside it stands why.
+//! Tests that unsound programs do not compile. Each file of `tests/compile_fail` is such a program.
+//! A second file has the error message of the compiler.
 
 #[test]
 fn unsound_programs_do_not_compile() {

@@ -1,4 +1,4 @@
-//! Every example runs, verifies and ends. A new one must be listed here.
+//! Runs every example. A new example must be listed here.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ macro_rules! examples {
             mod $name;
         )*
 
-        /// An example that finds anything wrong returns an error.
+        /// An example returns an error if it finds a fault.
         mod run {
             $(
                 #[test]

@@ -1,4 +1,4 @@
-//! A window is not bound to part of a region that is gone.
+//! A window cannot be bound to a slice of a dropped region.
 use urxe::{Access, MemoryWindow, ProtectionDomain, SendRequest};
 
 fn bind(pd: &ProtectionDomain, window: &mut MemoryWindow) {

@@ -1,4 +1,4 @@
-//! A region's memory cannot be taken out while it is registered.
+//! The memory of a registered region cannot be moved out of the region.
 use urxe::MemoryRegion;
 
 fn take(region: MemoryRegion) {

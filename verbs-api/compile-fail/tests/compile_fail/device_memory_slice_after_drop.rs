@@ -1,4 +1,4 @@
-//! Part of a region of device memory cannot be used after it.
+//! A slice of a region of device memory cannot outlive the region.
 use urxe::{Access, DeviceMemory, ProtectionDomain, RecvRequest};
 
 fn receive(pd: &ProtectionDomain, memory: &DeviceMemory) {

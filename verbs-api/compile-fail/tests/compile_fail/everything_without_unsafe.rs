@@ -1,4 +1,4 @@
-//! Who names bytes of the whole address space promises something of them.
+//! A slice of the whole address space is unsafe.
 use std::ptr::NonNull;
 use urxe::{ProtectionDomain, SendRequest};
 

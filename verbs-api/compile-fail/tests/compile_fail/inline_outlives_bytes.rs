@@ -1,4 +1,4 @@
-//! Inline data is borrowed until it is posted.
+//! A request borrows its inline data until the posting.
 use urxe::{Data, SendRequest};
 
 fn keep() -> SendRequest<'static> {

@@ -1,4 +1,4 @@
-//! A fast-registration region is not mapped anew while part of the former mapping is to be posted.
+//! A fast-registration region cannot be mapped while a slice of the former mapping exists.
 use urxe::{FastRegion, MemoryRegion, SendRequest};
 
 fn move_on(region: &mut FastRegion, next: &MemoryRegion) {

@@ -1,4 +1,4 @@
-//! Who waits for a completion holds the queue.
+//! A future for a completion borrows its queue.
 use urxe::{CompletionQueue, Next};
 
 fn keep(cq: CompletionQueue) -> Next<'static> {

@@ -1,4 +1,4 @@
-//! A turn at a completion queue is a thread's own.
+//! An exclusive poll of a completion queue cannot move to another thread.
 use urxe::CompletionQueue;
 
 fn poll_elsewhere(cq: &CompletionQueue) {

@@ -1,4 +1,4 @@
-//! A work request on a region that is gone cannot be posted.
+//! A send request cannot name a dropped region.
 use urxe::{MemoryRegion, QueuePair, SendRequest};
 
 fn post(qp: &QueuePair, region: MemoryRegion) {

@@ -1,4 +1,4 @@
-//! READ has nowhere to put its data but in a region.
+//! READ needs a region for its data.
 use urxe::{Data, RemoteRegion, SendRequest};
 
 fn read(there: RemoteRegion, bytes: &[u8]) {

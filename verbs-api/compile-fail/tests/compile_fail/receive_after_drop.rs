@@ -1,4 +1,4 @@
-//! The same for receives.
+//! A receive request cannot name a dropped region.
 use urxe::{MemoryRegion, QueuePair, RecvRequest};
 
 fn post(qp: &QueuePair, region: MemoryRegion) {

@@ -1,4 +1,4 @@
-//! No reference to a region's bytes, shared or not: peers may write them.
+//! A region does not lend its memory as a slice, because peers may write the memory.
 use urxe::MemoryRegion;
 
 fn shared(region: &MemoryRegion) -> &[u8] {

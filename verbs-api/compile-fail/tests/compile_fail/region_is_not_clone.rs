@@ -1,4 +1,4 @@
-//! A region has one owner, whose drop deregisters it.
+//! A region has one owner. Dropping the owner deregisters the region.
 use urxe::MemoryRegion;
 
 fn twice(region: &MemoryRegion) -> MemoryRegion {

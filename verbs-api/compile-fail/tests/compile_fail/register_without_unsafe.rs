@@ -1,4 +1,4 @@
-//! Memory of the program is registered by a promise only.
+//! Registering memory of the program is unsafe.
 use std::ptr::NonNull;
 
 use urxe::{Access, ProtectionDomain};

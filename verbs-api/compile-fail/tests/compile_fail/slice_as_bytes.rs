@@ -1,4 +1,4 @@
-//! Nor to those of a part of it.
+//! A slice of a region does not lend its memory, either.
 use urxe::RegionSlice;
 
 fn shared<'a>(slice: &RegionSlice<'a>) -> &'a [u8] {

@@ -1,4 +1,4 @@
-//! Part of a region cannot be kept longer than the region.
+//! A slice cannot outlive its region.
 use urxe::{Access, ProtectionDomain, RegionSlice};
 
 fn keep(pd: &ProtectionDomain) -> RegionSlice<'_> {

@@ -1,4 +1,4 @@
-//! The same for receives of a shared receive queue.
+//! A receive request of a shared receive queue cannot name a dropped region.
 use urxe::{MemoryRegion, RecvRequest, SharedReceiveQueue};
 
 fn post(srq: &SharedReceiveQueue, region: MemoryRegion) {

@@ -1,5 +1,5 @@
-//! The receiving end of an XRC connection has no queue of its own: receives are posted to its
-//! domain's shared receive queues.
+//! An XRC target has no receive queue: receives are posted to the shared receive queues of its
+//! domain.
 use urxe::{MemoryRegion, RecvRequest, XrcTarget};
 
 fn post(target: &XrcTarget, region: &MemoryRegion) {

@@ -1,4 +1,4 @@
-//! A window has one owner, whose handle counts its keys and whose drop ends it.
+//! A window has one owner, which tracks its keys and deallocates the window when dropped.
 use urxe::MemoryWindow;
 
 fn twice(window: &MemoryWindow) -> MemoryWindow {

@@ -1,4 +1,4 @@
-//! Two connected ends, over UDP or in a simulated network.
+//! Fixtures: two connected ends, over UDP or in a simulated network.
 
 use std::fmt::Display;
 use std::net::Ipv4Addr;
@@ -30,7 +30,7 @@ impl End {
         Self::on(Device::open_address(address.into()).unwrap())
     }
 
-    /// On a device that the test has opened.
+    /// Returns an end on a device that the test opened.
     pub fn on(device: Device) -> Self {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(256).unwrap();
@@ -51,7 +51,7 @@ impl End {
         self.qp.post_recv(&RecvRequest::new(into).wr_id(wr_id)).unwrap();
     }
 
-    /// Posts a request that makes a completion.
+    /// Posts a signaled request.
     pub fn post(&self, request: SendRequest<'_>) {
         self.qp.post_send(&request.signaled()).unwrap();
     }
@@ -67,26 +67,26 @@ impl End {
         self.complete()
     }
 
-    /// What a request ends with.
+    /// Posts a request and returns the status of its completion.
     pub fn status(&self, request: SendRequest<'_>) -> WcStatus {
         self.post(request);
         self.cq.wait_one(LONG).unwrap().status
     }
 }
 
-/// A message must have this part.
+/// Asserts that the message of an error has this part.
 pub fn says(error: &impl Display, part: &str) {
     assert!(error.to_string().contains(part), "{error}");
 }
 
-/// A datagram queue pair that takes what comes with `qkey`.
+/// Returns a datagram queue pair in RTS with this Q_Key.
 pub fn datagram_qp(pd: &ProtectionDomain, cq: &CompletionQueue, qkey: QKey) -> QueuePair {
     let qp = pd.queue_pair(cq).qp_type(QpType::Ud).create().unwrap();
     qp.start_datagrams(qkey).unwrap();
     qp
 }
 
-/// How often its waker was called.
+/// Counts the calls of a waker.
 #[derive(Default)]
 pub struct WakeCount(pub Mutex<u32>);
 
@@ -108,7 +108,7 @@ pub fn connect(a: &QueuePair, b: &QueuePair) {
     b.connect(&a.endpoint(), &ConnectOptions::default()).unwrap();
 }
 
-/// Two more queue pairs, connected, with these protection domains and completion queues.
+/// Returns two more connected queue pairs with these protection domains and completion queues.
 pub fn connected(
     (a_pd, a_cq): (&ProtectionDomain, &CompletionQueue),
     (b_pd, b_cq): (&ProtectionDomain, &CompletionQueue),
@@ -119,20 +119,20 @@ pub fn connected(
     (a, b)
 }
 
-/// Two connected ends on these devices.
+/// Returns two connected ends on these devices.
 pub fn pair_on(devices: [Device; 2]) -> (End, End) {
     let [a, b] = devices.map(End::on);
     connect(&a.qp, &b.qp);
     (a, b)
 }
 
-/// Two connected ends on the addresses 127.48.`net`.1 and .2: one number a test, so that tests run
-/// side by side.
+/// Returns two connected ends on the addresses 127.48.`net`.1 and .2. Each test has its own number,
+/// so that tests can run at the same time.
 pub fn pair(net: u8) -> (End, End) {
     pair_on([1, 2].map(|host| Device::open_address([127, 48, net, host]).unwrap()))
 }
 
-/// Two connected ends of a simulated network.
+/// Returns two connected ends of a simulated network.
 pub fn simulated_pair(fabric: &Fabric) -> (End, End) {
     pair_on([1, 2].map(|host| fabric.device([10, 0, 0, host]).unwrap()))
 }

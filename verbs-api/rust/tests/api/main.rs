@@ -1,4 +1,4 @@
-//! The crate as programs use it: over UDP, in simulated networks, and connected by addresses.
+//! Tests of the public API: over UDP, in simulated networks, and with `rdma_cm`.
 
 mod cm;
 mod common;
@@ -6,7 +6,7 @@ mod sim;
 mod text;
 mod udp;
 
-/// What may be sent to and shared by threads.
+/// Requires that threads can send and share a type.
 fn sent_and_shared<T: Send + Sync>() {}
 
 #[test]

@@ -1,4 +1,5 @@
-//! Endpoints and regions as texts: what is written is read back, and nothing else is read.
+//! The text forms of endpoints and regions: formatting and parsing are inverse, and no other text
+//! parses.
 
 use proptest::prelude::*;
 use urxe::*;
@@ -37,7 +38,7 @@ proptest! {
     fn a_cut_text_is_an_error_or_another_value(endpoint in endpoint(), remote in remote(), cut in 0_usize..60) {
         let text = endpoint.to_string();
         if let Some(part) = text.get(..cut.min(text.len() - 1)) {
-            // Only digits of the last field can be missing unnoticed.
+            // Only digits of the last field can be missing without an error.
             prop_assert!(part.parse::<QpEndpoint>().is_err() || part.contains("psn=0x"));
         }
         let text = remote.to_string();
@@ -83,7 +84,7 @@ fn the_formats_are_these() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn parse_errors_name_the_field() {
     let endpoint = |text: &str| text.parse::<QpEndpoint>().unwrap_err();
     assert_eq!(endpoint(""), EndpointParseError::Shape);
     assert_eq!(endpoint("qpn=0x1,gid=::1,psn=0x1"), EndpointParseError::Shape);
@@ -100,7 +101,7 @@ fn what_is_wrong_is_said() {
     assert_eq!(remote("addr=0x1,len=1,rkey=0x100000000"), RemoteParseError::Rkey);
 }
 
-/// Built with `--features serde`.
+/// Needs `--features serde`.
 #[cfg(feature = "serde")]
 #[test]
 fn as_serde_values_they_are_their_texts() {

@@ -1,4 +1,4 @@
-//! Connections from the request to the end.
+//! Connections from the request to the disconnection.
 
 use urxe::cm::{self, ConnectionEvent, Options};
 use urxe::*;
@@ -20,7 +20,7 @@ fn private_data_and_parameters_go_both_ways() {
     assert_eq!(request.private_data().len(), cm::CONNECT_DATA_MAX);
     assert!(request.private_data().starts_with(b"what I want\0"));
     assert_eq!(request.local_addr(), listener.local_addr());
-    // What one end asks for is what the other answers.
+    // The numbers of the two ends are swapped.
     let asked = request.parameters().clone();
     assert_eq!((asked.responder_resources, asked.initiator_depth), (3, 5));
     assert_eq!((asked.retry_count, asked.rnr_retry_count), (4, 6));
@@ -38,14 +38,14 @@ fn private_data_and_parameters_go_both_ways() {
     assert_eq!((here.max_rd_atomic, here.max_dest_rd_atomic), (3, 5));
     assert_eq!((there.max_rd_atomic, there.max_dest_rd_atomic), (5, 3));
     assert_eq!((here.retry_cnt, there.retry_cnt), (4, 4));
-    // Each end says what the other shall do when it has no receive.
+    // Each end sets the RNR retries of the other end.
     assert_eq!((here.rnr_retry, there.rnr_retry), (7, 6));
 }
 
 #[test]
 fn receives_that_are_posted_before_take_the_first_messages() {
     let listener = listener(2);
-    // With no patience at all for a peer without receives.
+    // Without any retry for an end that has no receive.
     let options = client(2).rnr_retry_count(0);
     let to = listener.local_addr();
     let talking = std::thread::spawn(move || {
@@ -100,7 +100,7 @@ fn every_kind_of_access_is_there() {
 }
 
 #[test]
-fn who_is_left_gets_flushes_and_an_event() {
+fn the_remaining_end_gets_flushes_and_an_event() {
     for (net, ends_by_drop) in [(4, false), (5, true)] {
         let (accepted, connected) = pair(net);
         for wr_id in 0..3 {
@@ -113,7 +113,7 @@ fn who_is_left_gets_flushes_and_an_event() {
             assert_eq!(connected.events().wait(LONG).unwrap(), ConnectionEvent::Disconnected);
             assert_eq!(connected.qp().state(), QpState::Err);
         }
-        // Nobody polls the connection manager here: waiting for completions is enough.
+        // This end does not poll the connection manager. Waiting for completions is enough.
         for wr_id in 0..3 {
             let flushed = accepted.recv_cq().wait_one(LONG).unwrap();
             assert_eq!((flushed.wr_id, flushed.status), (wr_id, WcStatus::WrFlushErr));
@@ -150,7 +150,7 @@ fn objects_of_the_program_are_used_and_outlive_the_connections() {
     let client_pd = there.alloc_pd().unwrap();
     let clients: Vec<_> = (0..4u8)
         .map(|number| {
-            // The protection domain says on which device.
+            // The protection domain selects the device.
             let connecting = connecting(to, Options::new().pd(&client_pd).private_data(&[number]));
             let request = listener.wait(LONG).unwrap();
             let accepted = request.prepare(&options).unwrap().establish().unwrap();

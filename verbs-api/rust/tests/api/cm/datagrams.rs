@@ -1,4 +1,4 @@
-//! Datagram services: asked for, answered, refused, used.
+//! Datagram services: resolved, answered, rejected and used.
 
 use urxe::cm::{self, DatagramListener, Listener, Options, ResolveError, SidrStatus};
 use urxe::*;

@@ -1,4 +1,4 @@
-//! Listeners: wildcards, ports, what waits.
+//! Listeners: wildcards, ports and waiting requests.
 
 use urxe::cm::{self, Listener, Options};
 use urxe::*;
@@ -7,7 +7,7 @@ use crate::cm::{address, client, connecting, device, listener};
 use crate::common::LONG;
 
 #[test]
-fn any_port_is_told_and_no_two_are_the_same() {
+fn each_listener_with_port_0_gets_a_free_port() {
     let device = device(40, 1);
     let listeners: Vec<_> =
         (0..20).map(|_| Listener::builder().device(&device).bind("0.0.0.0:0").unwrap()).collect();
@@ -19,7 +19,7 @@ fn any_port_is_told_and_no_two_are_the_same() {
 }
 
 #[test]
-fn a_wildcard_of_ipv6_listens_on_ipv4_unless_told_otherwise() {
+fn an_ipv6_wildcard_listens_on_ipv4_unless_excluded() {
     let device = device(41, 1);
     let options = client(41);
     let both = Listener::builder().device(&device).bind("[::]:0").unwrap();
@@ -47,7 +47,7 @@ fn ipv6_connects() {
 }
 
 #[test]
-fn requests_that_find_no_room_come_again() {
+fn requests_beyond_the_backlog_are_repeated() {
     let device = device(42, 1);
     let listener =
         Listener::builder().device(&device).backlog(1).bind((address(42, 1), 0)).unwrap();

@@ -1,4 +1,4 @@
-//! Connecting by addresses and ports, over UDP.
+//! Connections by address and port, over UDP.
 
 mod connections;
 mod datagrams;
@@ -14,7 +14,7 @@ use urxe::*;
 
 use crate::common::LONG;
 
-/// One number a test, so that tests run side by side.
+/// Returns an address. Each test has its own number, so that tests can run at the same time.
 pub fn address(net: u8, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 50, net, host)
 }
@@ -23,12 +23,12 @@ pub fn device(net: u8, host: u8) -> Device {
     Device::open_address(address(net, host)).unwrap()
 }
 
-/// A listener on a device of its own, any port.
+/// Returns a listener on a device of its own, with any port.
 pub fn listener(net: u8) -> Listener {
     Listener::builder().device(&device(net, 1)).bind((address(net, 1), 0)).unwrap()
 }
 
-/// Options of a client on a device of its own.
+/// Returns the options of a client on a device of its own.
 pub fn client(net: u8) -> Options {
     Options::new().device(&device(net, 2)).timeout(LONG.unwrap())
 }
@@ -41,7 +41,7 @@ pub fn connecting(
     std::thread::spawn(move || cm::prepare(to, &options)?.establish())
 }
 
-/// Both ends of a connection: who listened first.
+/// Returns both ends of a connection, the listening end first.
 pub fn pair(net: u8) -> (Connection, Connection) {
     let listener = listener(net);
     let connecting = connecting(listener.local_addr(), client(net));

@@ -1,4 +1,4 @@
-//! Connections that are not made, and what is said about it.
+//! Connections that fail, and their errors.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::cm::{address, client, connecting, device, listener};
 use crate::common::{LONG, says};
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener_is_reported() {
     let _there = device(20, 1);
     let error = cm::prepare((address(20, 1), 9), &client(20)).unwrap().establish().unwrap_err();
     assert!(
@@ -39,8 +39,8 @@ fn a_refusal_brings_private_data() {
 }
 
 #[test]
-fn what_is_dropped_is_refused() {
-    // Without a device, nobody would answer who comes after the listener.
+fn dropped_requests_are_rejected() {
+    // The device stays open, so clients still get an answer after the listener is dropped.
     let kept = device(22, 1);
     let listener = Listener::builder().device(&kept).bind((address(22, 1), 0)).unwrap();
     let options = client(22);
@@ -54,7 +54,7 @@ fn what_is_dropped_is_refused() {
     let second = connecting(to, options.clone());
     drop(listener.wait(LONG).unwrap().prepare(&Options::new()).unwrap());
     assert!(is_refusal(second.join().unwrap().unwrap_err()));
-    // One that waits, when the listener goes.
+    // A request that waits when the listener is dropped.
     let third = cm::prepare(to, &options).unwrap().start().unwrap();
     while listener.try_next().map(drop).is_none() {}
     let fourth = cm::prepare(to, &options).unwrap().start().unwrap();
@@ -64,12 +64,12 @@ fn what_is_dropped_is_refused() {
 }
 
 #[test]
-fn nobody_answers() {
-    // The address is this host's, but no device has it.
+fn a_silent_peer_is_reported() {
+    // The address belongs to this host, but to no device.
     let options = client(23).timeout(Duration::from_millis(300));
     let error = cm::prepare((address(23, 9), 7471), &options).unwrap().establish().unwrap_err();
     assert_eq!(error.errno(), libc::ETIMEDOUT, "{error}");
-    // A task learns of it from the connection manager alone.
+    // In a task, the error comes from the connection manager.
     let error =
         pollster::block_on(cm::prepare((address(23, 9), 7471), &options).unwrap().into_future());
     let error = error.unwrap_err();
@@ -79,8 +79,7 @@ fn nobody_answers() {
 
 #[test]
 fn no_device_leads_there() {
-    // A documentation address (RFC 5737): whichever way leads there, it does not begin at the
-    // loopback device.
+    // A documentation address (RFC 5737). A route to it does not start at the loopback device.
     let error = cm::prepare("192.0.2.1:7471", &client(24)).unwrap_err();
     assert!(
         matches!(error, ConnectError::NoDevice { .. } | ConnectError::NoRoute { .. }),
@@ -95,7 +94,7 @@ fn no_device_leads_there() {
 fn a_port_is_taken_by_one() {
     let (first, second) = (device(26, 1), device(26, 1));
     let port = Listener::builder().device(&first).bind((address(26, 1), 0)).unwrap();
-    // In the same process on the same device, and on another as another process would have it.
+    // The second device stands for another process.
     for device in [&first, &second] {
         let error = Listener::builder().device(device).bind(port.local_addr()).unwrap_err();
         assert!(matches!(error, ListenError::InUse { .. }), "{error:?}");

@@ -1,4 +1,4 @@
-//! Connecting and accepting in tasks: no runtime is needed, and any will do.
+//! Connecting and accepting in tasks of several executors.
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
@@ -93,7 +93,7 @@ fn dropped_futures_give_their_wakers_back_and_lose_no_request() {
     let request = pollster::block_on(listener.next());
     drop(first);
     drop(request);
-    // One clone is left here, one in the test.
+    // One reference is here, and one in the waker of the test.
     assert_eq!(Arc::strong_count(&count), 2);
     let second = cm::prepare(listener.local_addr(), &options).unwrap().start().unwrap();
     let accepting = listener.wait(LONG).unwrap().prepare(&Options::new()).unwrap().start().unwrap();

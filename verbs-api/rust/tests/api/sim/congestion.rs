@@ -1,5 +1,5 @@
-//! Marks of routers: a queue that grows is told of before it overflows, and the sender takes its
-//! window back.
+//! ECN marks of routers: a growing queue is reported before it overflows, and the sender reduces
+//! its window.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use urxe::*;
 
 use crate::common::{End, SIZE, pattern, simulated_pair};
 
-/// A link of 1 Gbit/s behind a queue of so many bytes.
+/// Returns a link of 1 Gbit/s with a queue of this size.
 fn narrow(queue_bytes: u64, mark_above_bytes: u64) -> LinkFaults {
     LinkFaults {
         bandwidth_bps: Some(1_000_000_000),
@@ -25,7 +25,7 @@ struct Outcome {
     obeyed: u64,
 }
 
-/// Moves 16 MiB over a narrow link, several operations at once.
+/// Transfers 16 MiB over a narrow link, with several outstanding operations.
 fn move_over(faults: LinkFaults, read: bool) -> Outcome {
     let fabric = Fabric::new(5);
     fabric.set_faults(faults);
@@ -57,11 +57,11 @@ fn move_over(faults: LinkFaults, read: bool) -> Outcome {
     }
 }
 
-/// 16 MiB at 1 Gbit/s with their headers take 137 ms.
+/// The time that 16 MiB and their headers take at 1 Gbit/s.
 const LINE_RATE: Duration = Duration::from_millis(137);
 
 #[test]
-fn a_sender_that_hears_of_a_growing_queue_loses_nothing_and_keeps_the_line_busy() {
+fn a_sender_with_marks_loses_nothing_and_keeps_the_line_busy() {
     let dropping = move_over(narrow(128 << 10, u64::MAX), false);
     assert!(
         dropping.network.queue_overflow > 0,
@@ -69,8 +69,8 @@ fn a_sender_that_hears_of_a_growing_queue_loses_nothing_and_keeps_the_line_busy(
         dropping.network
     );
     assert_eq!((dropping.network.marked, dropping.told), (0, 0));
-    // Losses shrink the window behind what was sent: what was sent again may be lost to its end,
-    // too, and is probed.
+    // After losses the window is small. A retransmitted packet may be lost, too, and is then
+    // probed.
     assert!(dropping.time < LINE_RATE * 3, "{:?}", dropping.time);
     let marking = move_over(narrow(128 << 10, 32 << 10), false);
     eprintln!("{:?} where routers drop, {:?} where they mark", dropping.time, marking.time);
@@ -80,10 +80,10 @@ fn a_sender_that_hears_of_a_growing_queue_loses_nothing_and_keeps_the_line_busy(
     assert!(marking.time < LINE_RATE * 11 / 10, "{:?}", marking.time);
 }
 
-/// A READ's responses have no window at their sender: who asks for them sees the marks first, and
-/// asks for less.
+/// The sender of READ responses has no window. The requester sees the marks first and requests
+/// less.
 #[test]
-fn a_reader_whose_responses_come_marked_asks_for_less() {
+fn a_requester_with_marked_responses_requests_less() {
     let dropping = move_over(narrow(80 << 10, u64::MAX), true);
     assert!(dropping.network.queue_overflow > 0, "the queue is too short for what is asked for");
     let marking = move_over(narrow(80 << 10, 16 << 10), true);

@@ -1,4 +1,4 @@
-//! Datagrams of a simulated network: whom they may be for, and multicast groups.
+//! Datagrams of a simulated network: destinations and multicast groups.
 
 use std::net::IpAddr;
 
@@ -43,7 +43,7 @@ impl Member {
         }
     }
 
-    /// How many messages came.
+    /// Returns the number of received messages.
     fn heard(&self) -> usize {
         let mut completions = [Completion::default(); 128];
         let count = self.cq.poll(&mut completions).unwrap();
@@ -59,7 +59,7 @@ fn address(host: u8) -> IpAddr {
 }
 
 #[test]
-fn each_member_hears_over_its_own_link_and_who_left_hears_nothing() {
+fn each_member_receives_over_its_own_link_until_it_leaves() {
     let group: IpAddr = "239.9.9.9".parse().unwrap();
     let fabric = Fabric::manual(5);
     let members: Vec<Member> = (1..=4).map(|host| Member::new(&fabric, &[address(host)])).collect();
@@ -73,7 +73,7 @@ fn each_member_hears_over_its_own_link_and_who_left_hears_nothing() {
     };
     say(3);
     assert_eq!(fabric.counters().unroutable, 3, "nobody has joined");
-    // 1 stays out, 2 and 3 join, and the link to 3 loses.
+    // Member 1 does not join, members 2 and 3 join, and the link to member 3 loses packets.
     members[1].listen(group);
     members[2].listen(group);
     let lossy = LinkFaults { loss: Probability::from_percent(50), ..LinkFaults::default() };
@@ -89,7 +89,7 @@ fn each_member_hears_over_its_own_link_and_who_left_hears_nothing() {
 }
 
 #[test]
-fn the_sender_hears_itself_and_a_queue_pair_that_is_dropped_leaves() {
+fn the_sender_receives_its_own_messages_and_a_dropped_queue_pair_leaves() {
     let group: IpAddr = "ff15::42".parse().unwrap();
     let fabric = Fabric::new(6);
     let both: [IpAddr; 2] = ["fd00::1".parse().unwrap(), address(1)];
@@ -123,7 +123,7 @@ fn a_group_of_another_ip_version_is_refused() {
 }
 
 #[test]
-fn queue_pair_one_is_no_programs() {
+fn queue_pair_one_is_reserved() {
     let device = Fabric::new(42).device([10, 0, 0, 1]).unwrap();
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(1).unwrap());
     let error = pd.queue_pair(&cq).qp_type(QpType::Gsi).create().unwrap_err();
@@ -132,9 +132,9 @@ fn queue_pair_one_is_no_programs() {
     says(&error, "use rdma_cm");
 }
 
-/// The first handles of two devices have the same name there, and mean different peers.
+/// The first handles of two devices have the same number and denote different peers.
 #[test]
-fn an_address_handle_of_another_device_sends_to_nobody() {
+fn an_address_handle_of_another_device_is_refused() {
     let fabric = Fabric::new(41);
     let (a, b) = (Member::new(&fabric, &[address(1)]), Member::new(&fabric, &[address(2)]));
     let to_b = a.pd.address_handle(b.qp.endpoint().gid).unwrap();
@@ -144,7 +144,7 @@ fn an_address_handle_of_another_device_sends_to_nobody() {
     let error = a.qp.post_send(&by(&to_a)).unwrap_err();
     assert_eq!((error, error.errno()), (PostError::AhOfOtherDevice, 22));
     says(&error, "belongs to another device");
-    // Those before it were posted, in whichever call to the device they were.
+    // All earlier requests were posted, in this or another call of the device.
     for index in [0, 3, 16, 20] {
         let requests: Vec<_> =
             (0..24).map(|nr| by(if nr == index { &to_a } else { &to_b })).collect();

@@ -1,4 +1,4 @@
-//! Parent domains, imported domains and regions, reregistered regions.
+//! Parent domains, imported domains and regions, and reregistered regions.
 
 use urxe::sim::Fabric;
 use urxe::*;
@@ -17,7 +17,7 @@ fn a_parent_domain_is_its_protection_domain() {
     let (qp, _peer) = connected((&parent, &a.cq), (&b.pd, &b.cq));
     of_parent.write(0, &pattern(64, 1)).unwrap();
     a.region.write(0, &pattern(64, 2)).unwrap();
-    // Regions of either, by queue pairs of either.
+    // Regions of either domain are used by queue pairs of either domain.
     for (qp, from, to) in [
         (&qp, a.slice(..64), 0),
         (&qp, of_parent.slice(..).unwrap(), 64),
@@ -35,7 +35,7 @@ fn a_parent_domain_is_its_protection_domain() {
 }
 
 #[test]
-fn whatever_goes_first_nothing_is_left_behind() {
+fn domains_are_freed_in_any_order_of_drops() {
     let fabric = Fabric::new(13);
     let device = fabric
         .device_with(
@@ -46,8 +46,8 @@ fn whatever_goes_first_nothing_is_left_behind() {
             },
         )
         .unwrap();
-    // Each round needs both domains that the device has: were one left behind, the next round would
-    // find none.
+    // Each round needs both protection domains of the device, so a leaked domain fails the next
+    // round.
     for round in 0..6 {
         let pd = device.alloc_pd().unwrap();
         let td = device.alloc_thread_domain().unwrap();
@@ -73,7 +73,7 @@ fn whatever_goes_first_nothing_is_left_behind() {
 fn a_protection_domain_and_a_region_are_found_by_their_numbers() {
     let fabric = Fabric::new(14);
     let (a, b) = simulated_pair(&fabric);
-    // Another part of the program is handed the device and two numbers.
+    // Another part of the program receives the device and two numbers.
     let (context, handles) = (a.device.clone(), (a.pd.handle(), a.region.handle()));
     let pd = context.import_pd(handles.0).unwrap();
     let region = pd.import_region(handles.1).unwrap();
@@ -88,7 +88,7 @@ fn a_protection_domain_and_a_region_are_found_by_their_numbers() {
     qp.post_send(&SendRequest::write(from, b.region.remote()).signaled()).unwrap();
     a.complete();
     assert_eq!(b.bytes(0, 6), b"shared");
-    // Letting go of it (unimport) takes nothing from the one who registered it.
+    // Dropping an imported handle does not affect the owner.
     drop((region, pd));
     a.perform(SendRequest::write(a.slice(..8), b.region.remote()));
 
@@ -114,7 +114,7 @@ fn an_imported_region_that_is_gone_ends_its_users_with_an_error() {
     assert_eq!(a.cq.wait_one(None).unwrap().status, WcStatus::LocProtErr);
 }
 
-/// What the peer's WRITE of eight bytes to `remote` ends with.
+/// Returns the status of a WRITE of eight bytes to `remote`.
 fn write_to(a: &End, b: &End, b_pd: &ProtectionDomain, remote: RemoteRegion) -> WcStatus {
     let (qp, _peer) = connected((&a.pd, &a.cq), (b_pd, &b.cq));
     a.region.write(0, &pattern(8, 3)).unwrap();

@@ -1,4 +1,4 @@
-//! Send queues that are stopped, or stopped by themselves, and go on.
+//! Send queues that are stopped by the program or by an error, and resumed.
 
 use urxe::sim::Fabric;
 use urxe::*;
@@ -22,7 +22,7 @@ fn a_drained_queue_finishes_what_it_began_and_goes_on_with_other_attributes() {
         SendRequest::write(data, b.region.remote()).wr_id(wr_id).signaled()
     };
     a.qp.post_send(&write(1)).unwrap();
-    // It is begun, and no acknowledgement can be back yet.
+    // The WRITE is started, and no acknowledgement can have arrived.
     fabric.run_for(std::time::Duration::from_nanos(1)).unwrap();
     a.qp.drain_send_queue().unwrap();
     a.qp.post_send(&write(2)).unwrap();
@@ -32,7 +32,7 @@ fn a_drained_queue_finishes_what_it_began_and_goes_on_with_other_attributes() {
     assert_eq!(a.complete().wr_id, 1);
     fabric.run_for(std::time::Duration::from_secs(1)).unwrap();
     assert!(a.cq.is_empty(), "what was posted behind it waits");
-    // It still serves its peer.
+    // The queue pair still serves its peer.
     let read = SendRequest::read(b.slice(..100), a.region.remote());
     b.perform(read);
     a.qp.modify(&QpAttr { retry_cnt: 2, ..QpAttr::default() }, QpAttrMask::RETRY_CNT).unwrap();

@@ -1,4 +1,4 @@
-//! Asynchronous events: of a port that goes down and up, and in a task.
+//! Asynchronous events of the port, and events in a task.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use urxe::*;
 use crate::common::simulated_pair;
 
 #[test]
-fn a_port_tells_when_it_goes_down_and_up_and_only_then() {
+fn a_port_reports_each_change_of_its_state_once() {
     let fabric = Fabric::new(21);
     let (a, b) = simulated_pair(&fabric);
     assert!(a.device.query_port().is_active);
@@ -25,7 +25,7 @@ fn a_port_tells_when_it_goes_down_and_up_and_only_then() {
 }
 
 #[test]
-fn who_reads_late_ends_with_the_state_that_the_port_has() {
+fn the_last_event_has_the_current_state_of_the_port() {
     let fabric = Fabric::new(23);
     let (a, _b) = simulated_pair(&fabric);
     for active in [false, true, false] {
@@ -37,7 +37,7 @@ fn who_reads_late_ends_with_the_state_that_the_port_has() {
 }
 
 #[test]
-fn another_gid_table_is_told_and_connections_go_on() {
+fn a_new_gid_table_is_reported_and_connections_continue() {
     let fabric = Fabric::new(24);
     let (a, b) = simulated_pair(&fabric);
     let mut gids: Vec<Gid> = a.device.query_port().gids.iter().map(|entry| entry.gid).collect();
@@ -60,7 +60,7 @@ fn events_can_be_awaited() {
     let fabric = Fabric::new(8);
     let (a, b) = simulated_pair(&fabric);
     assert_eq!(a.device.events().try_next(), None);
-    // Without the right to write, the peer's write ends b's queue pair.
+    // The region grants no remote write, so the WRITE moves the queue pair of b to the error state.
     let closed = b.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
     a.qp.post_send(&SendRequest::write(a.slice(..8), closed.remote())).unwrap();
     let event = pollster::block_on(b.device.events().next()).unwrap();

@@ -1,4 +1,4 @@
-//! Right bytes through bad links, the same way every time.
+//! Correct data over bad links, with the same result on every run.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ fn bad_link() -> LinkFaults {
     }
 }
 
-/// Runs SEND, WRITE, READ and an atomic; returns all completions and what the network saw.
+/// Performs SEND, WRITE, READ and atomic operations. Returns all completions and the trace of the
+/// network.
 fn run(seed: u64) -> (Vec<Completion>, u64, sim::SimCounters) {
     let fabric = Fabric::new(seed);
     fabric.set_faults(bad_link());
@@ -86,8 +87,8 @@ fn devices_of_other_fabrics_are_refused() {
     says(&taken, "10.0.0.1");
 }
 
-/// How long 64 operations of 1 MiB take in virtual time, eight at once, over a link of 25 Gbit/s
-/// with these faults, and how often a requester went back.
+/// Returns the virtual time of 64 operations of 1 MiB, eight at once, over a link of 25 Gbit/s with
+/// these faults, and the number of retransmissions of the requester.
 fn time_of(operation: WcOpcode, faults: LinkFaults, seed: u64) -> (Duration, u64) {
     let fabric = Fabric::new(seed);
     fabric.set_faults(LinkFaults { bandwidth_bps: Some(25_000_000_000), ..faults });
@@ -117,10 +118,10 @@ fn time_of(operation: WcOpcode, faults: LinkFaults, seed: u64) -> (Duration, u64
     )
 }
 
-/// Whoever has lost a packet learns it from what comes behind it, and that it was lost again
-/// likewise: timers, which run for hundreds of round trips, are for what nothing follows.
+/// Later packets reveal a lost packet, and also the loss of its retransmission. Timers, which take
+/// hundreds of round trips, are only needed if no packet follows.
 #[test]
-fn one_packet_lost_of_a_hundred_costs_round_trips_and_not_timeouts() {
+fn a_loss_of_one_percent_costs_round_trips_and_no_timeouts() {
     for operation in [WcOpcode::RdmaWrite, WcOpcode::Send, WcOpcode::RdmaRead] {
         for seed in 1..=4 {
             let (good, _) = time_of(operation, LinkFaults::default(), seed);
@@ -137,10 +138,10 @@ fn one_packet_lost_of_a_hundred_costs_round_trips_and_not_timeouts() {
     }
 }
 
-/// A packet of 4 KiB takes 1.3 µs at 25 Gbit/s, so up to seven overtake one that is up to 10 µs
+/// A packet of 4 KiB takes 1.3 µs at 25 Gbit/s, so up to seven packets overtake one that is 10 µs
 /// late.
 #[test]
-fn packets_that_are_overtaken_by_few_others_cost_nothing() {
+fn slightly_reordered_packets_cost_nothing() {
     for operation in [WcOpcode::RdmaWrite, WcOpcode::Send, WcOpcode::RdmaRead] {
         for seed in 1..=4 {
             let (good, _) = time_of(operation, LinkFaults::default(), seed);

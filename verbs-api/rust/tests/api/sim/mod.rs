@@ -1,4 +1,4 @@
-//! Devices of a simulated network: the same API in virtual time.
+//! Devices of a simulated network, in virtual time.
 
 mod congestion;
 mod datagrams;

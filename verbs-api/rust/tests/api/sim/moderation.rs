@@ -1,4 +1,4 @@
-//! Fewer events for more completions, in virtual time.
+//! Moderated completion queues, in virtual time.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::common::{connected, simulated_pair};
 const COUNT: u16 = 8;
 const PERIOD_US: u16 = 500;
 
-/// A receiver whose queue tells of [`COUNT`] completions, or after [`PERIOD_US`].
+/// A receiver whose queue reports after [`COUNT`] completions or after [`PERIOD_US`].
 struct Receiver {
     channel: CompletionChannel,
     cq: CompletionQueue,
@@ -31,7 +31,7 @@ fn receiver(fabric: &Fabric) -> (QueuePair, Receiver) {
 }
 
 #[test]
-fn a_burst_is_told_once_and_a_rest_when_the_period_ends() {
+fn a_burst_creates_one_event_and_the_rest_another_after_the_period() {
     let fabric = Fabric::new(7);
     let (sender, Receiver { channel, cq, qp: _qp }) = receiver(&fabric);
     assert!(!cq.arm(ArmKind::Next));
@@ -41,7 +41,7 @@ fn a_burst_is_told_once_and_a_rest_when_the_period_ends() {
     assert_eq!(channel.wait(None).unwrap().cq, cq.id());
     let taken: Vec<_> = cq.drain().map(Result::unwrap).collect();
     assert!(taken.len() >= usize::from(COUNT), "{} completions were told of", taken.len());
-    // No event for what has come since, until the queue is armed again; then it takes new ones.
+    // Later completions create no event until the queue is armed again.
     assert_eq!(channel.wait(Some(Duration::from_millis(5))), Err(WaitError::TimedOut));
     while cq.poll_one().unwrap().is_some() {}
     assert!(!cq.arm(ArmKind::Next));
@@ -55,7 +55,7 @@ fn a_burst_is_told_once_and_a_rest_when_the_period_ends() {
 }
 
 #[test]
-fn a_message_that_is_not_solicited_begins_no_period() {
+fn an_unsolicited_message_starts_no_period() {
     let fabric = Fabric::new(8);
     let (sender, Receiver { channel, cq, qp: _qp }) = receiver(&fabric);
     assert!(!cq.arm(ArmKind::Solicited));
@@ -70,7 +70,7 @@ fn a_message_that_is_not_solicited_begins_no_period() {
 }
 
 #[test]
-fn who_waits_for_the_queue_itself_is_woken_by_the_same_rule() {
+fn moderation_applies_to_waits_on_the_queue_itself() {
     let fabric = Fabric::manual(9);
     let (a, b) = simulated_pair(&fabric);
     b.cq.moderate(Moderation { count: 2, period_us: 0 });

@@ -1,4 +1,4 @@
-//! Datagrams that take their receives from a shared queue, and keys of an unreliable connection.
+//! Datagram queue pairs with a shared receive queue, and windows of an unreliable connection.
 
 use urxe::sim::Fabric;
 use urxe::*;
@@ -8,7 +8,7 @@ use crate::common::{datagram_qp, pattern, success};
 const QKEY: QKey = QKey(0x1111_2222);
 
 #[test]
-fn datagram_queue_pairs_share_a_receive_queue_and_lose_what_finds_it_empty() {
+fn datagrams_without_a_shared_receive_are_lost_and_counted() {
     let fabric = Fabric::new(31);
     let (a, b) = (fabric.device([10, 0, 0, 1]).unwrap(), fabric.device([10, 0, 0, 2]).unwrap());
     let (pd, cq) = (b.alloc_pd().unwrap(), b.create_cq(16).unwrap());
@@ -29,7 +29,7 @@ fn datagram_queue_pairs_share_a_receive_queue_and_lose_what_finds_it_empty() {
         let slot = inbox.slice(wr_id * 128..(wr_id + 1) * 128).unwrap();
         srq.post_recv(&RecvRequest::new(slot).wr_id(wr_id as u64)).unwrap();
     }
-    // In another order than they were made; the fourth finds nothing.
+    // The order differs from that of creation. The fourth message finds no receive.
     let order = [2, 0, 1, 0];
     for (nr, &to) in order.iter().enumerate() {
         let data = pattern(32, nr as u8);
@@ -54,14 +54,14 @@ fn datagram_queue_pairs_share_a_receive_queue_and_lose_what_finds_it_empty() {
     assert_eq!(moved, [(Counter::DropNoReceive.name(), 1)], "one counter says why");
     assert_eq!(b.counter(Counter::SrqEmpty), 1, "and another where it is to be mended");
     assert_eq!(srq.len(), 0);
-    // The queue pairs are whole: a receive more, a message more.
+    // The queue pairs still work: another receive takes another message.
     srq.post_recv(&RecvRequest::new(inbox.slice(..128).unwrap()).wr_id(9)).unwrap();
     sender.post_send(&SendRequest::send(Data::EMPTY).to(&there, receivers[1].qpn(), QKEY)).unwrap();
     assert_eq!(cq.wait_one(None).unwrap().wr_id, 9);
 }
 
 #[test]
-fn a_window_of_an_unreliable_connection_serves_its_peer_until_it_is_taken_away() {
+fn a_window_of_an_unreliable_connection_serves_its_peer_until_invalidated() {
     let fabric = Fabric::new(32);
     let (a, b) = (fabric.device([10, 0, 0, 1]).unwrap(), fabric.device([10, 0, 0, 2]).unwrap());
     let ends = [&a, &b].map(|device| {

@@ -1,4 +1,5 @@
-//! Who arms for solicited completions sleeps through others, on every service.
+//! A queue that is armed for solicited completions ignores other messages, for every transport
+//! service.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use urxe::*;
 
 const QKEY: QKey = QKey(5);
 
-/// A sender and what its messages need; the receiver's queue, and what keeps it alive.
+/// A sender with its destination, the completion queue of the receiver, and the objects of the
+/// receiver.
 struct Service {
     name: &'static str,
     sender: QueuePair,
@@ -20,7 +22,7 @@ struct Service {
 }
 
 impl Service {
-    /// Both ends on a fabric of their own.
+    /// Creates both ends in a fabric of their own.
     fn new(name: &'static str, qp_type: QpType) -> (Fabric, Self) {
         let fabric = Fabric::new(41);
         let (a, b) = (fabric.device([10, 0, 0, 1]).unwrap(), fabric.device([10, 0, 0, 2]).unwrap());

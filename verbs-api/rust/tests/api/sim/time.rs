@@ -1,4 +1,4 @@
-//! Who moves the time, and what waiting means.
+//! Virtual time: the calls that advance it, and the results of waits.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ fn an_unplugged_peer_ends_in_retry_exceeded_not_before_its_time() {
 }
 
 #[test]
-fn a_program_that_only_polls_runs_unchanged() {
+fn a_polling_program_runs_unchanged() {
     let fabric = Fabric::new(3);
     let (a, b) = simulated_pair(&fabric);
     for round in 0..50 {
@@ -58,7 +58,7 @@ fn in_manual_time_only_the_fabric_moves() {
     }
     assert_eq!(a.cq.wait_one(Some(Duration::from_millis(5))), Err(WaitError::TimedOut));
     assert_eq!(fabric.now(), sim::Time::ZERO);
-    // The link takes 10 µs each way.
+    // The link takes 10 µs in each direction.
     fabric.run_for(Duration::from_micros(15)).unwrap();
     assert_eq!(a.cq.poll_one(), Ok(None));
     fabric.run_for(Duration::from_micros(15)).unwrap();
@@ -82,7 +82,7 @@ fn in_manual_time_a_sleeper_is_woken_by_the_thread_that_runs_the_fabric() {
 }
 
 #[test]
-fn channels_move_the_time_as_well() {
+fn channels_advance_the_time_as_well() {
     let fabric = Fabric::new(6);
     let (a, b) = simulated_pair(&fabric);
     let channel = a.device.create_channel().unwrap();

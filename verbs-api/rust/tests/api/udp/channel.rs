@@ -1,4 +1,4 @@
-//! One descriptor for several queues.
+//! Completion channels: one descriptor for several queues.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn a_channel_is_readable_exactly_while_an_event_waits() {
 }
 
 #[test]
-fn arming_tells_of_what_is_there_already() {
+fn arming_reports_completions_that_are_present() {
     let (a, b) = pair(41);
     let channel = a.device.create_channel().unwrap();
     let cq = channel.create_cq(16).unwrap();
@@ -73,7 +73,7 @@ fn events_of_the_device_have_a_descriptor_too() {
 }
 
 #[test]
-fn the_device_ends_the_period_of_a_moderated_queue_though_nobody_polls() {
+fn the_device_ends_the_period_of_a_moderated_queue_without_polls() {
     let (a, b) = pair(43);
     let channel = b.device.create_channel().unwrap();
     let cq = channel.create_cq(16).unwrap();

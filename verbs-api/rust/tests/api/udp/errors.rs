@@ -1,4 +1,4 @@
-//! Mistakes are named, with what was given and what is allowed.
+//! Errors name the given value and the values that are allowed.
 
 use std::net::Ipv4Addr;
 
@@ -7,14 +7,14 @@ use urxe::*;
 use crate::common::{ALL, End, LONG, connect, pair, says};
 
 #[test]
-fn opening_what_is_not_there() {
+fn opening_a_missing_device_fails() {
     let error = Device::open("no/name").unwrap_err();
     says(&error, "no/name");
     assert_eq!(error.errno(), libc::EINVAL);
     says(&Device::open_address(Ipv4Addr::new(192, 0, 2, 1)).unwrap_err(), "192.0.2.1");
     let error = Device::builder().open_interface("nothere0").unwrap_err();
     assert!(error.to_string().contains("nothere0") && error.to_string().contains("lo"), "{error}");
-    // Two of this user's share it; with what does not share, there is no way.
+    // Two devices of one user share the address. A socket that does not share it excludes them.
     let address = Ipv4Addr::new(127, 48, 50, 1);
     let ends = [End::new(address), End::new(address)];
     drop(ends);
@@ -33,7 +33,7 @@ fn opening_what_is_not_there() {
 }
 
 #[test]
-fn too_large_and_of_the_wrong_kind() {
+fn sizes_and_types_out_of_range_are_refused() {
     let end = End::new(Ipv4Addr::new(127, 48, 51, 1));
     says(&end.device.create_cq(0).unwrap_err(), "1 to");
     let error = end.pd.queue_pair(&end.cq).max_send_sge(33).create().unwrap_err();
@@ -90,7 +90,7 @@ fn full_queues_and_bad_requests() {
     assert_eq!(error.index, cap.max_recv_wr as usize);
     assert_eq!(error.error, PostError::QueueFull { capacity: cap.max_recv_wr });
     assert_eq!(error.errno(), libc::ENOMEM);
-    // A batch longer than what is handed over at once counts right, too.
+    // The index counts correctly over several chunks of a batch, too.
     let receives = vec![RecvRequest::new(Gather::EMPTY); 500];
     let held = a.qp.query().cap.max_recv_wr as usize;
     assert_eq!(a.qp.post_recv_batch(&receives).unwrap_err().index, held);
@@ -134,7 +134,7 @@ fn an_overrun_queue_says_so() {
 }
 
 #[test]
-fn what_a_device_is() {
+fn a_device_reports_its_attributes() {
     let (a, b) = pair(56);
     let port = a.device.query_port();
     assert!(port.is_active);

@@ -1,4 +1,4 @@
-//! Regions that come and go while somebody uses them.
+//! Regions that are dropped while requests use them.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,8 +27,8 @@ fn a_dropped_region_ends_its_users_with_an_error() {
     assert_eq!((failed.wr_id, failed.status), (5, WcStatus::LocProtErr));
 }
 
-/// Regions are dropped while a peer writes them as fast as it can. Were a byte to move after the
-/// unmapping, the process would die.
+/// A peer writes to the regions while they are dropped. An access after the unmapping would end the
+/// process.
 #[test]
 fn regions_are_dropped_under_a_running_write() {
     for round in 0..20 {
@@ -50,7 +50,7 @@ fn regions_are_dropped_under_a_running_write() {
 
 #[test]
 fn everything_can_be_dropped_in_any_order() {
-    // All orders of five handles: 120.
+    // All 120 orders of five handles.
     fn orders(left: Vec<usize>, taken: Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if left.is_empty() {
             all.push(taken);
@@ -93,7 +93,7 @@ fn memory_of_the_program_can_be_registered() {
     let (a, b) = pair(32);
     let words: Vec<AtomicU64> = (0..512).map(AtomicU64::new).collect();
     let addr = NonNull::new(words.as_ptr().cast_mut().cast::<u8>()).unwrap();
-    // SAFETY: the words are atomics, which any thread may write, and live until after the region.
+    // SAFETY: the words are atomics, which any thread may write, and outlive the region.
     let region = unsafe { b.pd.register(addr, 4096, addr.as_ptr() as u64, ALL) }.unwrap();
     assert_eq!(region.remote().addr, addr.as_ptr() as u64);
     let there = region.remote().slice(80..88).unwrap();
@@ -108,12 +108,12 @@ fn memory_of_the_program_can_be_registered() {
 }
 
 #[test]
-fn memory_of_the_program_is_its_own_again_whatever_window_was_bound_to_it() {
+fn dropping_a_foreign_region_unbinds_its_windows() {
     let (a, b) = pair(34);
     let words: Vec<AtomicU64> = (0..512).map(AtomicU64::new).collect();
     let addr = NonNull::new(words.as_ptr().cast_mut().cast::<u8>()).unwrap();
     let access = Access::LOCAL_WRITE | Access::MW_BIND;
-    // SAFETY: the words are atomics, which any thread may write, and live until after the region.
+    // SAFETY: the words are atomics, which any thread may write, and outlive the region.
     let region = unsafe { b.pd.register(addr, 4096, addr.as_ptr() as u64, access) }.unwrap();
     let mut window = b.pd.alloc_window().unwrap();
     let bind = SendRequest::bind(&mut window, region.slice(..64).unwrap(), Access::REMOTE_WRITE);
@@ -128,9 +128,9 @@ fn memory_of_the_program_is_its_own_again_whatever_window_was_bound_to_it() {
     drop(words);
 }
 
-/// The reader sees the last byte of each write, and then must see all of it.
+/// After reading the new last byte of a WRITE, the reader must read all its other bytes.
 #[test]
-fn who_sees_the_last_byte_sees_the_others() {
+fn the_last_byte_of_a_write_is_visible_after_the_others() {
     let (a, b) = pair(33);
     const LEN: usize = 8192;
     let stop = AtomicBool::new(false);
@@ -138,7 +138,7 @@ fn who_sees_the_last_byte_sees_the_others() {
         let reader = threads.spawn(|| {
             let mut seen = 0;
             loop {
-                // Asked before the look, so that the last look comes after the last write.
+                // This is read first, so that the last check of the memory follows the last WRITE.
                 let stopping = stop.load(Ordering::Acquire);
                 let last = b.region.load_u8(LEN - 1).unwrap();
                 if last == seen {
@@ -149,7 +149,7 @@ fn who_sees_the_last_byte_sees_the_others() {
                     continue;
                 }
                 let bytes = b.bytes(0, LEN);
-                // Later writes may be under way already, or done; none is older.
+                // Later WRITEs may be in progress or complete, but no byte may be older.
                 assert!(bytes.iter().all(|byte| *byte >= last), "after {last}");
                 seen = last;
             }

@@ -1,4 +1,4 @@
-//! Devices over UDP, two in this process, each pair on addresses of its own.
+//! Devices over UDP. Each test has two devices on addresses of its own.
 
 mod channel;
 mod errors;

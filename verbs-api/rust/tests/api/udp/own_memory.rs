@@ -1,5 +1,5 @@
-//! Memory that the program owns: under one key for everything, under fast-registration regions, and
-//! with pages that are gone.
+//! Memory of the program: under one key for the whole address space, in fast-registration regions,
+//! and with missing pages.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -13,60 +13,58 @@ use crate::common::{ALL, End, LONG, connect, datagram_qp, pair, pattern};
 
 const PAGE: usize = 4096;
 
-/// Pages of nobody's, which any thread may write.
+/// Mapped pages without a Rust object, which any thread may write.
 struct Pages(NonNull<u8>, usize);
 
 impl Pages {
     fn new(count: usize) -> Self {
         let (len, rights) = (count * PAGE, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: this is a new mapping at an address that the kernel chooses.
         let base = unsafe { mmap_anonymous(null_mut(), len, rights, MapFlags::PRIVATE) }.unwrap();
         Self(NonNull::new(base.cast()).unwrap(), len)
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.1);
-        // SAFETY: inside the mapping, or at its end.
+        // SAFETY: the address is inside the mapping or at its end.
         unsafe { self.0.add(offset) }
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.1);
-        // SAFETY: inside the mapping, aligned, and reached by nobody but through atomics or the
-        // device.
+        // SAFETY: the word is inside the mapping and aligned. Only atomics and the device access
+        // it.
         unsafe { self.at(offset).cast().as_ref() }
     }
 
     fn unmap(&self, page: usize) {
         assert!((page + 1) * PAGE <= self.1);
-        // SAFETY: the caller uses these bytes no more.
+        // SAFETY: the caller does not use these bytes any more.
         unsafe { munmap(self.at(page * PAGE).as_ptr().cast(), PAGE) }.unwrap();
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: whoever has pages keeps them until nothing uses them. What is unmapped already
-        // does no harm.
+        // SAFETY: the owner drops the pages after their last use. Unmapping a hole is allowed.
         unsafe { munmap(self.0.as_ptr().cast(), self.1) }.unwrap();
     }
 }
 
 #[test]
-fn a_local_dma_key_takes_messages_from_anywhere_and_lets_no_peer_in() {
+fn a_local_dma_key_serves_any_memory_and_no_peer() {
     let (a, b) = pair(190);
     let (here, there) = (a.pd.local_dma_key().unwrap(), b.pd.local_dma_key().unwrap());
     assert_eq!(here.access(), Access::LOCAL_WRITE | Access::ON_DEMAND);
     let (from, to) = (Pages::new(1), Pages::new(1));
     from.word(16).store(77, Ordering::Relaxed);
-    // SAFETY: the pages stay until the requests have completed, and are read and written as
-    // atomics.
+    // SAFETY: the pages stay until the requests have completed, and are accessed as atomics.
     let (source, target) = unsafe { (here.slice(from.at(16), 8), there.slice(to.at(24), 8)) };
     b.post_recv(target, 0);
     a.perform(SendRequest::send(source));
     b.complete();
     assert_eq!(to.word(24).load(Ordering::Acquire), 77);
-    // Only by unsafe slices: a number that anybody can guess does not give safe ones.
+    // Slices of this region are unsafe, so a number alone must not give access to it.
     assert!(matches!(b.pd.import_region(there.lkey().0), Err(ImportError::NoRegion { .. })));
     assert_eq!(
         a.status(SendRequest::write(a.slice(..8), there.remote(to.at(24), 8))),
@@ -76,10 +74,10 @@ fn a_local_dma_key_takes_messages_from_anywhere_and_lets_no_peer_in() {
 }
 
 #[test]
-fn everything_mapped_is_reached_by_the_addresses_of_the_process() {
+fn the_whole_address_space_is_reached_except_unmapped_pages() {
     let (a, b) = pair(191);
     let pages = Pages::new(3);
-    // SAFETY: the peer is this test, and touches the pages alone.
+    // SAFETY: the only peer is this test, which accesses these pages only.
     let everything = unsafe { b.pd.register_everything(ALL) }.unwrap();
     let there = |offset| everything.remote(pages.at(offset), 8);
     let from = |value: u64| {
@@ -93,7 +91,7 @@ fn everything_mapped_is_reached_by_the_addresses_of_the_process() {
     a.perform(SendRequest::atomic_write(from(9), there(16)));
     assert_eq!(pages.word(16).load(Ordering::Acquire), 9);
     pages.unmap(1);
-    // Three pages, of which the middle one is gone.
+    // The middle one of three pages is missing.
     assert_eq!(
         a.status(SendRequest::read(a.slice(..3 * PAGE), everything.remote(pages.at(0), 0))),
         WcStatus::RemAccessErr
@@ -113,7 +111,7 @@ fn a_fast_region_takes_parts_of_several_regions_and_own_requests_go_from_and_to_
     let len = 2 * PAGE - 4000 + 100;
     assert_eq!(region.remote().len, len as u64);
     b.perform(SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE));
-    // A peer's WRITE lands in both.
+    // A WRITE of a peer stores its data in both parts.
     let bytes = pattern(len, 3);
     a.region.write(0, &bytes).unwrap();
     a.perform(SendRequest::write(a.slice(..len), region.remote()));
@@ -121,7 +119,7 @@ fn a_fast_region_takes_parts_of_several_regions_and_own_requests_go_from_and_to_
         [parts[0].read_vec(4000, 2 * PAGE - 4000).unwrap(), parts[1].read_vec(0, 100).unwrap()]
             .concat();
     assert_eq!(landed, bytes);
-    // The owner's READ, too, and its SEND goes from both.
+    // A READ of the owner does, too, and its SEND reads both parts.
     let other = pattern(len, 4);
     a.region.write(0, &other).unwrap();
     b.perform(SendRequest::read(region.slice(..).unwrap(), a.region.remote()));
@@ -137,7 +135,7 @@ fn a_fast_region_takes_parts_of_several_regions_and_own_requests_go_from_and_to_
 fn a_fast_region_takes_memory_of_the_program() {
     let (a, b) = pair(193);
     let pages = Pages::new(2);
-    // SAFETY: the pages outlive the regions, and are read and written as atomics.
+    // SAFETY: the pages outlive the regions and are accessed as atomics.
     let (first, second) = unsafe {
         let register = |page| b.pd.register(pages.at(page * PAGE), PAGE, 0, ALL);
         (register(1).unwrap(), register(0).unwrap())
@@ -167,7 +165,8 @@ fn a_device_with_checked_copies_outlives_memory_that_was_unmapped_while_it_was_r
     let (a, b) = (checked(1), checked(2));
     connect(&a.qp, &b.qp);
     let pages = Pages::new(2);
-    // SAFETY: but for the mistake that is tested, and that such a device bears: a page is unmapped.
+    // SAFETY: a device with checked copies tolerates the error under test, an unmapped page. The
+    // other promises hold.
     let region = unsafe { b.pd.register(pages.at(0), 2 * PAGE, 0, ALL) }.unwrap();
     let write = |at: usize| {
         let there = region.remote().slice(at as u64..at as u64 + 8).unwrap();
@@ -179,10 +178,10 @@ fn a_device_with_checked_copies_outlives_memory_that_was_unmapped_while_it_was_r
 }
 
 #[test]
-fn prefetching_what_is_not_mapped_is_told() {
+fn prefetching_an_unmapped_page_fails() {
     let (_a, b) = pair(195);
     let pages = Pages::new(3);
-    // SAFETY: the pages outlive the region, which is on demand, so that one of them may go.
+    // SAFETY: the pages outlive the region, which is on demand, so one of them may be unmapped.
     let region =
         unsafe { b.pd.register(pages.at(0), 3 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
     region.prefetch(0, 3 * PAGE).unwrap();
@@ -203,7 +202,7 @@ fn a_datagram_for_a_page_that_is_gone_fails_its_receive_alone() {
     };
     let ((pd, cq, qp), (their_pd, their_cq, their_qp)) = (end(1), end(2));
     let pages = Pages::new(2);
-    // SAFETY: the pages outlive the region, which is on demand, so that one of them may go.
+    // SAFETY: the pages outlive the region, which is on demand, so one of them may be unmapped.
     let region =
         unsafe { their_pd.register(pages.at(0), 2 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
     pages.unmap(1);
@@ -220,7 +219,7 @@ fn a_datagram_for_a_page_that_is_gone_fails_its_receive_alone() {
 #[test]
 fn a_flush_for_persistence_has_the_bytes_in_the_file_when_it_completes() {
     let (a, b) = pair(197);
-    // Beside the program: build folders are on disks.
+    // The file is next to the program, because build folders are on disks.
     let path =
         std::env::current_exe().unwrap().with_extension(format!("log{}", std::process::id()));
     let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -255,7 +254,7 @@ fn a_flush_for_persistence_has_the_bytes_in_the_file_when_it_completes() {
         file.read_exact(&mut found).unwrap();
         assert_eq!(found, bytes);
     }
-    // A part of it through a window, with the same promise.
+    // A window of the region makes the same promise.
     let mut window = b.pd.alloc_window().unwrap();
     let access = Access::REMOTE_WRITE | Access::FLUSH_PERSISTENT;
     b.perform(SendRequest::bind(&mut window, log.slice(PAGE..2 * PAGE).unwrap(), access));

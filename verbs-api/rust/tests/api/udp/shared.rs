@@ -1,4 +1,4 @@
-//! Shared receive queues and XRC domains: what keeps what alive, what is refused.
+//! Shared receive queues and XRC domains: lifetimes and errors.
 
 use std::fs::File;
 use std::net::Ipv4Addr;

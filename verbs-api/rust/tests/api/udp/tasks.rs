@@ -1,4 +1,4 @@
-//! Waiting in tasks: no runtime is needed, and any will do.
+//! Waiting in tasks of several executors.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -98,8 +98,8 @@ fn several_tasks_share_one_queue_and_each_completion_goes_to_one() {
     });
 }
 
-/// An executor of the rudest kind: waking polls the task at once, on the thread that wakes, and
-/// drops it when it is done.
+/// An executor whose waker polls the task at once, on the waking thread, and drops the task when it
+/// is done.
 struct Inline {
     task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     woken_again: AtomicBool,
@@ -131,7 +131,7 @@ impl Wake for Inline {
     }
 }
 
-/// The task owns everything, so its end closes the device on the device's own background thread.
+/// The task owns all objects, so its end closes the device on the background thread of the device.
 #[test]
 fn a_waker_may_poll_at_once_and_close_the_device() {
     let (a, b) = pair(25);
@@ -155,7 +155,7 @@ fn a_waker_may_poll_at_once_and_close_the_device() {
     a.qp.post_send(&SendRequest::send(Data::EMPTY)).unwrap();
     let (wr_id, thread) = told.recv_timeout(LONG.unwrap()).unwrap();
     assert_eq!((wr_id, thread.as_deref()), (6, Some("urxe-rxe0")));
-    // The thread ends soon, and its sockets close with it.
+    // The thread ends soon, and its sockets are closed with it.
     let reopened = (0..500).find_map(|_| {
         std::thread::sleep(Duration::from_millis(10));
         Device::open_address(address).ok()
@@ -172,7 +172,8 @@ fn a_future_need_not_live_as_long_as_its_waker_is_known() {
         let next = pin!(b.cq.next());
         assert!(next.poll(&mut Context::from_waker(&waker)).is_pending());
     }
-    // Each dropped future gave its waker back: one clone is left here, one in the test.
+    // Each dropped future dropped its waker: one reference is here, and one in the waker of the
+    // test.
     assert_eq!(Arc::strong_count(&count), 2);
     b.post_recv(Gather::EMPTY, 0);
     a.qp.post_send(&SendRequest::send(Data::EMPTY)).unwrap();
@@ -189,7 +190,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn a_panicking_waker_stops_nobody_else() {
+fn a_panicking_waker_does_not_affect_other_waiters() {
     let (a, b) = pair(27);
     let waker = Waker::from(Arc::new(Panics));
     let mut bad = pin!(b.cq.next());
@@ -198,7 +199,7 @@ fn a_panicking_waker_stops_nobody_else() {
     std::thread::scope(|threads| {
         assert!(bad.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         let waiting = threads.spawn(|| b.cq.wait_one(LONG));
-        // Both wait, and b's background thread wakes both.
+        // Both wait, and the background thread of b wakes both.
         std::thread::sleep(Duration::from_millis(50));
         a.post(SendRequest::send(Data::EMPTY));
         assert_eq!(waiting.join().unwrap().unwrap().wr_id, 1);

@@ -64,7 +64,8 @@ fn atomic_write_and_flush() {
     }
     assert!(log.read_vec(8, SIZE - 8).unwrap() == data);
     assert_eq!(log.load_u64(0).unwrap(), 77);
-    // Anonymous memory lasts nowhere: it cannot be registered for it, and a peer cannot ask for it.
+    // Anonymous memory is not persistent, so it cannot be registered for this, and a peer cannot
+    // request it.
     let refused = b.pd.allocate(SIZE, rights | Access::FLUSH_PERSISTENT);
     assert!(
         matches!(refused, Err(AllocateError::Register(RegMrError::NotPersistent { .. }))),
@@ -108,8 +109,8 @@ fn batches_inline_data_and_several_pieces() {
     assert_eq!(got, data);
 }
 
-/// As a program with `ibv_cq_ex` does: several completions in one turn, posting between them,
-/// stamps that go up.
+/// As a program with `ibv_cq_ex`: several completions in one poll, posts in between, and increasing
+/// timestamps.
 #[test]
 fn completions_are_polled_one_by_one_and_stamped() {
     let (a, b) = pair(62);
@@ -123,7 +124,7 @@ fn completions_are_polled_one_by_one_and_stamped() {
     let (mut seen, mut last) = (Vec::new(), before);
     while seen.len() < 8 {
         let Some(mut poller) = a.cq.start_poll().unwrap() else { continue };
-        // Whether the others have completed by now or not: a second turn there is none.
+        // A second exclusive poll must fail, whether or not the other requests have completed.
         assert!(matches!(a.cq.start_poll(), Err(CqError::Polling) | Ok(None)));
         loop {
             assert_eq!((poller.status, poller.opcode), (WcStatus::Success, WcOpcode::RdmaWrite));
@@ -144,10 +145,9 @@ fn completions_are_polled_one_by_one_and_stamped() {
     assert_eq!(seen, (0..8).collect::<Vec<_>>());
 }
 
-/// Who posts one by one and never polls need not: what waits for others leaves without it, twice
-/// over.
+/// Requests that were deferred to share a system call are sent even if the program never polls.
 #[test]
-fn what_is_posted_and_never_polled_for_arrives() {
+fn posted_requests_arrive_without_any_poll() {
     let (a, b) = pair(46);
     for round in 1..=2u8 {
         let message = [round];
@@ -164,9 +164,9 @@ fn what_is_posted_and_never_polled_for_arrives() {
 }
 
 #[test]
-fn who_goes_as_soon_as_a_message_came_has_acknowledged_it() {
+fn a_queue_pair_acknowledges_a_message_before_it_is_destroyed() {
     let (a, b) = pair(47);
-    // Spins, so that nothing happens between the message and what follows it.
+    // Polls without pause, so that the next step immediately follows the message.
     let received = || {
         while b.cq.poll_one().unwrap().is_none() {}
     };
@@ -183,15 +183,15 @@ fn who_goes_as_soon_as_a_message_came_has_acknowledged_it() {
     }
 }
 
-/// Bytes of a message: six packets of 4 KiB.
+/// The size of a message in bytes: six packets of 4 KiB.
 const MESSAGE: usize = 6 << 12;
 const MESSAGES: usize = 1500;
 
-/// A link that holds a packet of thirty up for some microseconds costs next to no retransmission,
-/// with each of the messages under way alone: what comes behind such a packet waits for it. How
-/// late it really is the scheduler decides, so now and then one counts as lost.
+/// A link delays one of thirty packets by some microseconds. This causes almost no retransmission,
+/// even with a single outstanding message, because the receiver stores the packets that follow. The
+/// scheduler decides about the real delay, so a few packets count as lost.
 #[test]
-fn packets_that_are_late_for_microseconds_are_not_asked_for() {
+fn packets_that_are_late_for_microseconds_are_not_retransmitted() {
     let faults: FaultSpec = "reorder=3%,late=30us,seed=11".parse().unwrap();
     let ends = [1, 2].map(|host| {
         let builder = Device::builder().faults(faults.clone());
@@ -219,6 +219,7 @@ fn packets_that_are_late_for_microseconds_are_not_asked_for() {
         "{late} packets were late, {executed} executed when these came, {went_back} times sent again"
     );
     assert!(late > 300 && executed > late, "{late} were late, {executed} kept for them");
-    // One for each, where none waits: but for those that are the last of a message.
+    // Without the reorder buffer, each late packet would cause a retransmission. With it, only a
+    // late packet at the end of a message does.
     assert!(went_back < late / 4, "{late} were late, {went_back} times sent again");
 }

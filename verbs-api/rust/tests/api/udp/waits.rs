@@ -1,4 +1,4 @@
-//! Threads that sleep: one of them receives for all, and hands that on when it goes.
+//! Blocked threads: one of them receives for all, and hands the role over when it returns.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::common::{LONG, connect, pair};
 const ROUNDS: u64 = 200;
 const THREADS: usize = 4;
 
-/// One end of a conversation: each says one word for each that it heard.
+/// One end of a ping-pong with empty messages.
 fn talk(qp: &QueuePair, cq: &CompletionQueue, begins: bool) {
     for round in 0..ROUNDS {
         qp.post_recv(&RecvRequest::new(Gather::EMPTY).wr_id(round)).unwrap();
@@ -25,7 +25,7 @@ fn talk(qp: &QueuePair, cq: &CompletionQueue, begins: bool) {
 }
 
 #[test]
-fn each_of_several_sleeping_threads_hears_what_is_for_it() {
+fn each_of_several_blocked_threads_gets_its_completions() {
     let (a, b) = pair(44);
     std::thread::scope(|threads| {
         for _ in 0..THREADS {
@@ -42,11 +42,12 @@ fn each_of_several_sleeping_threads_hears_what_is_for_it() {
 }
 
 #[test]
-fn who_waits_in_vain_leaves_the_others_a_leader() {
+fn a_wait_that_times_out_hands_the_leader_role_over() {
     let (a, b) = pair(45);
     let lonely = b.device.create_cq(4).unwrap();
     std::thread::scope(|threads| {
-        // Leads first, and goes again and again while the other sleeps.
+        // This thread becomes the leader first and leaves repeatedly while the other thread is
+        // blocked.
         let in_vain = threads.spawn(|| {
             for _ in 0..20 {
                 let waited = lonely.wait_one(Some(Duration::from_millis(3)));

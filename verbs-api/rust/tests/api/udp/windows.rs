@@ -1,5 +1,4 @@
-//! Keys for a while: windows and fast-registration regions. And memory that is not the program's
-//! own.
+//! Windows, fast-registration regions, device memory, files and reregistered regions.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -34,7 +33,7 @@ fn a_window_grants_its_part_until_it_is_invalidated() {
     assert_eq!(write(&a, first, &pattern(2000, 1)).status, WcStatus::Success);
     assert_eq!(region.read_vec(1000, 2000).unwrap(), pattern(2000, 1));
 
-    // Elsewhere, under another key.
+    // Another part, with another key.
     assert_eq!(b.perform(SendRequest::invalidate(window.rkey())).opcode, WcOpcode::LocalInv);
     let second = bind(&b, &mut window, region.slice(5000..5100).unwrap());
     assert_ne!(first.rkey, second.rkey);
@@ -51,12 +50,12 @@ fn a_dropped_window_is_gone_and_its_region_outlives_its_handle() {
     let region = b.pd.allocate(4096, FOR_WINDOWS).unwrap();
     let mut window = b.pd.alloc_window().unwrap();
     let there = bind(&b, &mut window, region.slice(..).unwrap());
-    // The window still reaches the region's memory.
+    // The window keeps the memory of the region.
     drop(region);
     assert_eq!(write(&a, there, b"still").status, WcStatus::Success);
     drop(window);
     assert_eq!(write(&a, there, b"gone").status, WcStatus::RemAccessErr);
-    // Everything was given back: ending the domain would find what is left.
+    // Dropping the domain fails if an object is left.
     drop(b);
 }
 
@@ -87,7 +86,7 @@ fn a_window_is_bound_after_a_bind_that_failed_and_one_that_was_not_posted() {
     let (a, b) = pair(189);
     let region = b.pd.allocate(4096, FOR_WINDOWS).unwrap();
     let mut window = b.pd.alloc_window().unwrap();
-    // The region of this one grants no binds.
+    // This region does not grant binds.
     b.qp.post_send(&SendRequest::bind(&mut window, b.slice(..), GRANTED)).unwrap();
     assert_eq!(b.cq.wait_one(LONG).unwrap().status, WcStatus::MwBindErr);
     let unposted = SendRequest::bind(&mut window, region.slice(..8).unwrap(), GRANTED);
@@ -109,7 +108,7 @@ fn a_type_1_window_is_bound_anew_at_will_and_unbound_by_a_bind_of_nothing() {
     assert_eq!(window.kind(), MwType::Type1);
     let first = bind(&b, &mut window, region.slice(..16).unwrap());
     assert_eq!(write(&a, first, &pattern(16, 1)).status, WcStatus::Success);
-    // It belongs to the domain: what another queue pair was told is good for this one's peer.
+    // The window belongs to the domain, so the peers of both queue pairs can use its key.
     let (other, far) =
         (b.pd.queue_pair(&b.cq).create().unwrap(), a.pd.queue_pair(&a.cq).create().unwrap());
     connect(&other, &far);
@@ -125,7 +124,7 @@ fn a_type_1_window_is_bound_anew_at_will_and_unbound_by_a_bind_of_nothing() {
 
     assert_eq!(b.perform(SendRequest::unbind(&mut window)).opcode, WcOpcode::BindMw);
     assert_eq!(window.remote(), None);
-    // Nothing is bound to the region any more, so it goes with its handle.
+    // No window is bound to the region any more, so dropping its handle deregisters it.
     drop(region);
     for stale in [first, second] {
         far.post_send(&SendRequest::write(a.slice(..1), stale).signaled()).unwrap();
@@ -174,12 +173,12 @@ fn device_memory_is_copied_and_reached_by_peers() {
     memory.read(100, &mut bytes).unwrap();
     assert_eq!(bytes, pattern(500, 8));
     assert!(matches!(memory.write(8000, &[0; 196]), Err(DmError::OutOfBounds { .. })));
-    // Of another device, whatever numbers it has.
+    // The memory belongs to another device.
     assert_eq!(a.pd.register_device_memory(&memory, 0..10, ALL).unwrap_err(), DmError::Unknown);
 }
 
 #[test]
-fn what_peers_write_stands_in_the_file() {
+fn a_file_has_the_data_that_peers_write() {
     let (a, b) = pair(186);
     let path = std::env::temp_dir().join(format!("urxe-windows-{}", std::process::id()));
     let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -209,7 +208,7 @@ fn a_reregistered_region_keeps_its_keys_and_loses_its_rights() {
     assert_eq!(region.reregister(Access::REMOTE_WRITE).unwrap_err().errno(), 22);
     assert_eq!(write(&a, there, b"no!").status, WcStatus::RemAccessErr);
     assert_eq!(region.read_vec(0, 3).unwrap(), b"yes");
-    // Its pages are present already.
+    // The pages of this region are always present.
     assert!(matches!(region.prefetch(0, 10), Err(AdviseError::NotOnDemand { .. })));
     let lazy = b.pd.allocate(SIZE, ALL | Access::ON_DEMAND).unwrap();
     lazy.prefetch(4096, SIZE - 4096).unwrap();
