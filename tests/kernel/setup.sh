@@ -1,16 +1,20 @@
 #!/bin/sh
-# Installs what the kernel peers need on Debian or Ubuntu: the packages below, and Debian's kernels 6.1 and 6.12
-# unpacked (never installed) into the cache folder. Running it again costs nothing; --refresh takes newer kernels.
+# Installs the requirements of the kernel peers on Debian or Ubuntu: the packages below, and
+# Debian's kernels 6.1 and 6.12, which it unpacks (never installs) into the cache folder. A second
+# run downloads nothing. --refresh downloads newer kernels.
 #
-# The cache folder is $URXE_KERNEL_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/urxe/kernels. For each kernel it holds
-#   SERIES/root/   what the package holds: boot/vmlinuz-VERSION, lib/modules/VERSION (with modules.dep)
-#   SERIES/stamp   the package's name, written last: without it the folder is unfinished
-# and for the guest's own program, which posts what no rdma-core of Debian 12 can post (FLUSH, ATOMIC WRITE), Debian 13's:
-#   verbs/root/    libibverbs with its header, provider and the libraries they load
+# The cache folder is $URXE_KERNEL_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/urxe/kernels. For each
+# kernel it contains
+#   SERIES/root/   files of the package: boot/vmlinuz-VERSION, lib/modules/VERSION (with modules.dep)
+#   SERIES/stamp   the package's name, written last: a folder without it is incomplete
+# The guest's program posts FLUSH and ATOMIC WRITE, which the rdma-core of Debian 12 lacks. For this
+# program, the folder contains files of Debian 13:
+#   verbs/root/    libibverbs with its header, its provider and the libraries that they load
 #   verbs/stamp    its version
 set -eu
 
-# On the host: emulator, image and network. In the guest: RDMA programs. To compile the guest's own program: gcc.
+# On the host: emulator, image and network. In the guest: RDMA programs. gcc compiles the guest's
+# program.
 packages='qemu-system-x86 busybox-static kmod xz-utils iproute2 tcpdump util-linux
  ibverbs-utils rdmacm-utils perftest rdma-core ibverbs-providers ethtool
  gcc libc6-dev libibverbs-dev librdmacm-dev'
@@ -35,7 +39,7 @@ update_once() {
 	updated=1
 }
 
-# The meta package's dependency: linux-image-amd64 -> linux-image-6.1.0-56-amd64.
+# Prints the dependency of the meta package: linux-image-amd64 -> linux-image-6.1.0-56-amd64.
 image_of() {
 	apt-cache depends --no-recommends --no-suggests "$1" 2>/dev/null |
 		sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1
@@ -64,7 +68,8 @@ kernel() {
 	(cd "$dir" && apt-get -qq download "$image" 2>"$dir/download.log") || { cat "$dir/download.log" >&2; exit 1; }
 	dpkg -x "$dir"/*.deb "$dir/root"
 	rm -f "$dir"/*.deb "$dir/download.log"
-	# Trixie's packages hold usr/lib/modules; depmod and the image builder look into lib/modules.
+	# Packages of Debian 13 have usr/lib/modules, but depmod and the image builder read
+	# lib/modules.
 	[ -d "$dir/root/lib/modules" ] || ln -s usr/lib "$dir/root/lib"
 	for modules in "$dir"/root/lib/modules/*; do
 		PATH=$PATH:/usr/sbin:/sbin depmod -b "$dir/root" "${modules##*/}"
@@ -73,7 +78,7 @@ kernel() {
 	echo "kernel $1: $image, unpacked into $dir"
 }
 
-# What the guest's own program is built against and runs with.
+# The packages that the guest's program is compiled against and runs with.
 verbs_packages='libibverbs1 ibverbs-providers libibverbs-dev libnl-3-200 libnl-route-3-200 libc6'
 
 verbs() {
@@ -83,7 +88,8 @@ verbs() {
 		return
 	fi
 	update_once
-	# Debian 13's list, kept apart from this machine's, from where this machine gets Debian's packages.
+	# A package list of Debian 13, separate from the list of this machine, from the same
+	# archive.
 	archive=$(apt-cache policy libibverbs1 | sed -n 's/^ *[0-9]* \([a-z]*:[^ ]*\) [a-z]*\/main .*/\1/p' | head -n 1)
 	[ -n "$archive" ] || { echo "rdma-core: no Debian archive in this apt's sources" >&2; exit 1; }
 	rm -rf "$dir"

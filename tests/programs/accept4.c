@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * accept4 - preloaded before librspreload.so of a rdma-core before 63, which serves accept and does not know accept4: programs that call
- * the latter would accept from what is no socket. Python and netcat do.
+ * accept4 - implements accept4 by accept. Preload it before librspreload.so of an rdma-core before
+ * 63, which replaces accept but not accept4. Without it, programs that call accept4, such as Python
+ * and netcat, would accept on a descriptor that is no socket.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /*
- * What the programs of this folder share: checks that end the program and tell where, how many threads there are, and the first device.
+ * Helpers of the programs in this folder: checks that end the program with their line number, the
+ * number of threads, and the first device.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -30,7 +31,7 @@ __attribute__((unused)) static int threads(void)
 	return count;
 }
 
-/* The first device, opened. */
+/* Opens the first device. */
 __attribute__((unused)) static struct ibv_context *open_first(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);

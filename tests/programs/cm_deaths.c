@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cm_deaths - what one side of rdma_cm is told when the other side's process is killed, in each state of a connection.
+ * cm_deaths - the events of one side of rdma_cm when the process of the other side is killed, in
+ * each state of a connection.
  *
- *	cm_deaths dies STATE ADDRESS PORT	goes as far as STATE, says so, and waits to be killed
- *	cm_deaths stays STATE ADDRESS PORT	is the other side, and goes as far as its own part of STATE
- *	cm_deaths				the names of the states
+ *	cm_deaths dies STATE ADDRESS PORT	reaches STATE, then waits for SIGKILL
+ *	cm_deaths stays STATE ADDRESS PORT	is the other side, and reaches its part of STATE
+ *	cm_deaths				prints the names of the states
  *
- * Both say "here, process N" when they are there. Who stays is told of the death by SIGUSR1, and then says what it hears of it, what comes
- * of going on all the same, and after how many milliseconds:
+ * Both sides print "here, process N" in that state. SIGUSR1 reports the death to the surviving
+ * side. This side then prints the event that it gets, the results of further calls, and the
+ * milliseconds since the signal:
  *
  *	hears	nothing 0				1501
  *	answers	errno 0					1501
  *	then	RDMA_CM_EVENT_UNREACHABLE -110		70232
  *
- * ADDRESS is the passive side's, which is bound to it. States beginning with "a-" are the active side's, which dies in them, those with
- * "p-" the passive side's.
+ * ADDRESS is the address of the passive side, which binds to it. In states that begin with "a-",
+ * the active side is killed. In states that begin with "p-", the passive side is killed.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -27,32 +29,35 @@
 
 #include "check.h"
 
-/* Milliseconds: in which whatever the other side sends as it dies is here; in which a side that hears nothing more has given up. */
+/*
+ * Milliseconds. SOON: packets of a killed process have arrived. PATIENCE: a side without an answer
+ * has given up its retries.
+ */
 #define SOON	1500
 #define PATIENCE	200000
-/* One retry, so that a queue pair gives up within seconds. */
+/* One retry, so that a queue pair fails within seconds. */
 #define RETRIES	1
 
-/* How far one side goes. */
+/* The last step that a side takes. */
 enum step {
-	/* Of the active side. */
+	/* Steps of the active side. */
 	ADDRESS, ROUTE, REQUEST, RESPONSE,
-	/* Of the passive side. */
+	/* Steps of the passive side. */
 	LISTEN, ASKED, ACCEPT,
-	/* Of both. */
+	/* Steps of both sides. */
 	CONNECTED, DISCONNECT, DISCONNECTED,
 };
 
-/* What who stays does after it was told. */
+/* The calls of the surviving side after the signal. */
 enum then {
 	NOTHING,
-	/* Has asked, and waits for what comes of it. */
+	/* Its request is sent, and it waits for the answer. */
 	WAIT,
 	/* Accepts the request. */
 	ANSWER,
-	/* Sends a message, and disconnects. */
+	/* Sends a message and disconnects. */
 	USE,
-	/* Agrees to the end. */
+	/* Disconnects, too. */
 	AGREE,
 };
 
@@ -80,7 +85,7 @@ static const struct state {
 static const struct state *state;
 static struct rdma_event_channel *channel;
 static struct sockaddr_in place;
-/* The connection, or else the listener. */
+/* The identifier of the connection, or of the listener before a request. */
 static struct rdma_cm_id *id;
 static struct timespec told;
 
@@ -126,7 +131,7 @@ static int answer(void)
 {
 	struct rdma_conn_param said;
 
-	/* Fails already if there is nothing left to answer. */
+	/* Fails here if the request no longer exists. */
 	if (make_qp() != 0)
 		return -1;
 	said = param();
@@ -151,7 +156,7 @@ static void be_active(enum step last)
 	MUST(rdma_connect(id, &said) == 0);
 	if (last == REQUEST)
 		return;
-	/* It is here, and nobody takes it: no RTU goes out. */
+	/* The event is queued, but not taken, so that no RTU is sent. */
 	MUST(has_event(PATIENCE));
 	if (last == RESPONSE)
 		return;
@@ -185,7 +190,7 @@ static void tell(const char *what, const char *result, int number)
 	       (now.tv_sec - told.tv_sec) * 1000 + (now.tv_nsec - told.tv_nsec) / 1000000);
 }
 
-/* Tells of the next event, if one comes. */
+/* Prints the next event, if one arrives in time. */
 static void hear(const char *what, int ms)
 {
 	struct rdma_cm_event *event;
@@ -196,13 +201,16 @@ static void hear(const char *what, int ms)
 			MUST(rdma_ack_cm_event(event) == 0);
 			return;
 		}
-		/* One that the library keeps to itself: the refusal of what it has failed to connect. */
+		/*
+		 * The library handled an event itself: the rejection of a connection that it failed
+		 * to establish.
+		 */
 		MUST(errno == EAGAIN);
 	}
 	tell(what, "nothing", 0);
 }
 
-/* What becomes of a message to who is gone. */
+/* Sends a message to the killed side and disconnects. */
 static void use(void)
 {
 	struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
@@ -213,7 +221,7 @@ static void use(void)
 		usleep(10000);
 	tell("sends", ibv_wc_status_str(done.status), (int)done.status);
 	tell("disconnects", "errno", rdma_disconnect(id) == 0 ? 0 : errno);
-	/* Of what was never a connection no end is told. */
+	/* A connection that was never established has no DISCONNECTED event. */
 	hear("then", done.status == IBV_WC_WR_FLUSH_ERR ? SOON : PATIENCE);
 }
 
@@ -228,7 +236,7 @@ static void stay(void)
 		int result = answer();
 
 		tell("answers", "errno", result == 0 ? 0 : errno);
-		/* Nothing comes after the answer to a request for datagrams. */
+		/* No event follows the answer to a SIDR request. */
 		if (result == 0)
 			hear("then", state->space == RDMA_PS_TCP ? PATIENCE : SOON);
 		break;
@@ -283,6 +291,6 @@ int main(int argc, char **argv)
 	clock_gettime(CLOCK_MONOTONIC, &told);
 	if (stays)
 		stay();
-	/* What is left of it would wait for an answer. */
+	/* Cleaning up would wait for an answer. */
 	_exit(0);
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cm_lifetimes - how long identifiers, events and channels of librdmacm live, in several threads.
+ * cm_lifetimes - the lifetime of identifiers, events and channels of librdmacm, in several threads.
  *
  *	cm_lifetimes ADDRESS	an address of this host's RDMA device
  *
- * Destroying an identifier, migrating it and leaving a group wait until the events that were taken of it are given back. What nobody
- * took waits for nobody. Prints the line of the first thing that is not as it should be.
+ * rdma_destroy_id, rdma_migrate_id and rdma_leave_multicast wait until the program has acknowledged
+ * each event that it took. They do not wait for events in the queue. The program prints the line of
+ * the first failed check.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -18,7 +19,10 @@
 
 #include "check.h"
 
-/* As long as a thread that does not wait takes at most, on a busy machine, and one that waits is watched. */
+/*
+ * Milliseconds. SOON: the limit of a call that does not wait, on a busy machine. WHILE: the time
+ * that a waiting call is observed.
+ */
 #define SOON	20000
 #define WHILE	300
 
@@ -75,7 +79,7 @@ static struct sockaddr *with_port(int port)
 	return (struct sockaddr *)&place;
 }
 
-/* A call in a thread of its own. */
+/* A call in its own thread. */
 struct call {
 	int (*what)(struct call *);
 	struct rdma_cm_id *id;
@@ -100,7 +104,7 @@ static void begin(struct call *call)
 	MUST(pthread_create(&call->thread, NULL, made, call) == 0);
 }
 
-/* It waits for somebody: it is not over after a while. */
+/* Checks that the call waits, by its state after WHILE. */
 static void must_wait(const struct call *call)
 {
 	usleep(WHILE * 1000);
@@ -131,7 +135,7 @@ static int leave(struct call *call)
 	return rdma_leave_multicast(call->id, (struct sockaddr *)&call->group);
 }
 
-/* Two events of one identifier: both have to be given back. */
+/* Two events of one identifier must both be acknowledged. */
 static void destroying(void)
 {
 	struct rdma_event_channel *channel = new_channel();
@@ -146,14 +150,14 @@ static void destroying(void)
 	must_wait(&call);
 	MUST(rdma_ack_cm_event(address) == 0);
 	must_wait(&call);
-	/* What another identifier's event is given back for does not help. */
+	/* Acknowledging the event of another identifier does not end the wait. */
 	struct rdma_cm_id *other = new_id(channel, RDMA_PS_TCP);
 	MUST(rdma_resolve_addr(other, NULL, with_port(17101), 2000) == 0);
 	skip(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 	must_wait(&call);
 	MUST(rdma_ack_cm_event(route) == 0);
 	must_end(&call);
-	/* An event that nobody took is gone with its identifier. */
+	/* An event in the queue disappears with its identifier. */
 	MUST(rdma_resolve_route(other, 2000) == 0);
 	MUST(is_waiting(channel, SOON));
 	MUST(rdma_destroy_id(other) == 0);
@@ -161,7 +165,10 @@ static void destroying(void)
 	rdma_destroy_event_channel(channel);
 }
 
-/* A request is its listener's event: that waits for it, and not the identifier that the request made. */
+/*
+ * A request is an event of its listener. Destroying the listener waits for it, destroying the new
+ * identifier does not.
+ */
 static void requests(void)
 {
 	struct rdma_event_channel *channel = new_channel(), *asking = new_channel();
@@ -189,7 +196,10 @@ static void requests(void)
 	rdma_destroy_event_channel(channel);
 }
 
-/* Events go along to the other channel; the one that was taken from the old is waited for. */
+/*
+ * Queued events move to the new channel. The call waits for the event that was taken from the old
+ * channel.
+ */
 static void migrating(void)
 {
 	struct rdma_event_channel *from = new_channel();
@@ -230,7 +240,7 @@ static void leaving(void)
 	rdma_destroy_event_channel(channel);
 }
 
-/* A channel's descriptor is closed with it, at once, and who has an event gives it back later. */
+/* Destroying a channel closes its descriptor. */
 static void channels(void)
 {
 	struct rdma_event_channel *channel = new_channel(), *other = new_channel();
@@ -239,12 +249,12 @@ static void channels(void)
 	struct rdma_cm_event *event;
 
 	MUST(flags >= 0 && !(flags & O_NONBLOCK));
-	/* The descriptor is the program's to make non-blocking. */
+	/* The program may make the descriptor non-blocking. */
 	MUST(fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
 	MUST(rdma_get_cm_event(channel, &event) == -1 && errno == EAGAIN);
 	MUST(rdma_resolve_addr(id, NULL, with_port(17104), 2000) == 0);
 	event = take(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
-	/* Of another channel nothing waits. */
+	/* The event does not appear on another channel. */
 	MUST(!is_waiting(other, 0));
 	MUST(rdma_ack_cm_event(event) == 0);
 	MUST(rdma_destroy_id(id) == 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cm_refusals - what librdmacm answers to calls that make no sense, out of their state or with values that cannot be.
+ * cm_refusals - the answers of librdmacm to calls in a wrong state or with wrong values.
  *
  *	cm_refusals ADDRESS	an address of this host's RDMA device
  *
- * A line for each call: what was tried, and 0 or the name of the errno. Nothing in it depends on the address, so that two devices can be
- * compared by comparing the output.
+ * The program prints a line for each call: its name, and 0 or the name of the errno. No line
+ * depends on the address, so the outputs of two devices can be compared.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@ static void crashed(int number)
 	siglongjmp(before, number);
 }
 
-/* The original follows pointers of identifiers that have no device. */
+/* rdma-core dereferences pointers of identifiers that have no device. */
 #define TRY(what, call)                                                                                          \
 	do {                                                                                                     \
 		errno = 0;                                                                                       \
@@ -65,7 +65,7 @@ static struct sockaddr *with_port(struct sockaddr_in *place, const struct sockad
 	return (struct sockaddr *)place;
 }
 
-/* Takes the next event, which comes soon. */
+/* Takes the next event, which arrives soon. */
 static void expect(const char *what)
 {
 	struct pollfd wait = { .fd = channel->fd, .events = POLLIN };
@@ -172,7 +172,7 @@ static void resolved(void)
 	rdma_destroy_id(id);
 }
 
-/* A route that the program brings, as ibacm finds it, in the place of one to be resolved. */
+/* Sets a path that the program provides, as ibacm does, in place of resolving one. */
 static void brought(void)
 {
 	struct ibv_path_data data[2] = { { .flags = IBV_PATH_FLAG_ALTERNATE }, { .path = {
@@ -211,7 +211,10 @@ static void brought(void)
 	rdma_destroy_id(id);
 }
 
-/* Ports that are shared: by who allows it, until one listens; and by IPv4 and IPv6, where each keeps to its own. */
+/*
+ * Shared ports: with the option to reuse an address, until one identifier listens; and by IPv4 and
+ * IPv6 with the option for one family.
+ */
 static void shared(void)
 {
 	struct rdma_cm_id *first = fresh(), *second = fresh(), *strict = fresh();
@@ -277,7 +280,7 @@ int main(int argc, char **argv)
 	alarm(50);
 	own.sin_family = nobody.sin_family = AF_INET;
 	MUST(inet_pton(AF_INET, argv[1], &own.sin_addr) == 1);
-	/* Of a documentation's network (RFC 5737). */
+	/* An address of a network for documentation (RFC 5737). */
 	MUST(inet_pton(AF_INET, "203.0.113.1", &nobody.sin_addr) == 1);
 	MUST((channel = rdma_create_event_channel()));
 	idle();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cm_shared - a server whose connections take their receives from one queue that it made itself, as storage targets do:
- * rdma_create_qp with an SRQ of ibv_create_srq.
+ * cm_shared - a server whose connections share one receive queue of the program, as storage targets
+ * do: rdma_create_qp with an SRQ of ibv_create_srq.
  *
- *	cm_shared -s ADDRESS		serves one client, at an address of this host or at all (0.0.0.0, ::)
- *	cm_shared -c ADDRESS		is the client of a server there, over several connections
+ *	cm_shared -s ADDRESS	serves one client, at an address of this host or at all (0.0.0.0, ::)
+ *	cm_shared -c ADDRESS	is the client of a server there, over several connections
  *
- * A message says of which connection it is and its number there; the server sends it back on the connection that it came by.
+ * A message contains the number of its connection and its own number. The server returns the
+ * message on the connection on which it arrived.
  */
 #include <unistd.h>
 #include <netdb.h>
@@ -18,7 +19,7 @@
 #define PORT		"18503"
 #define CONNECTIONS	3
 #define ROUNDS		8
-/* Fewer than messages, so that receives are posted anew. */
+/* Fewer buffers than messages, so that each buffer is posted several times. */
 #define BUFFERS		4
 
 struct message {
@@ -80,7 +81,7 @@ static void say(int connection, struct message message)
 	MUST(!ibv_post_send(ids[connection]->qp, &wr, &bad));
 }
 
-/* With the first connection, what all of them share. */
+/* Creates the QP of a connection, and with the first QP the objects that all connections share. */
 static void make_qp(struct rdma_cm_id *id)
 {
 	struct ibv_srq_init_attr shared = { .attr = { .max_wr = BUFFERS, .max_sge = 1 } };
@@ -99,7 +100,7 @@ static void make_qp(struct rdma_cm_id *id)
 	MUST(id->qp->srq == srq && id->qp->pd == pd && id->qp->recv_cq == cq);
 }
 
-/* The connection that a completion is of. */
+/* Returns the connection of a completion. */
 static int connection_of(uint32_t qp_num)
 {
 	for (int each = 0; each < CONNECTIONS; each++)
@@ -109,7 +110,10 @@ static int connection_of(uint32_t qp_num)
 	return -1;
 }
 
-/* A message that came, and on which connection; its buffer takes the next. What was sent is passed over. */
+/*
+ * Returns the next message and its connection, and posts its buffer again. Ignores completions of
+ * sends.
+ */
 static struct message heard(int *connection)
 {
 	struct message message;

@@ -1,8 +1,8 @@
 /*
- * How a C program takes completions: by turns of several threads, and held back. Compiled against Debian's headers and linked with
- * -libverbs, it knows nothing of urxe.
+ * Completions in a C program: polling by several threads in turn, and moderated events. The program
+ * is compiled against Debian's headers, linked with -libverbs, and does not depend on urxe.
  *
- * Prints the line of the first thing that is not as it should be.
+ * It prints the line of the first failed check.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@ static void write_once(struct ibv_qp *from, uint64_t wr_id)
 static struct ibv_cq_ex *shared;
 static atomic_uint seen[MESSAGES], taken;
 
-/* Goes through the queue batch by batch. What it reads between start and end must stay its own. */
+/* Polls the queue batch by batch. The completion between start and end must not change. */
 static void *take_turns(void *unused)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -94,7 +94,7 @@ static void post_writes(struct ibv_qp *from, int count)
 		write_once(from, count);
 }
 
-/* The clock of completions, now. */
+/* Returns the current value of the clock of completion timestamps. */
 static uint64_t now(void)
 {
 	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
@@ -103,7 +103,10 @@ static uint64_t now(void)
 	return values.raw_clock.tv_sec * 1000000000ull + values.raw_clock.tv_nsec;
 }
 
-/* Three completions make one event, however long the first two wait; their stamps rise, between the clock before and after. */
+/*
+ * Three completions cause one event, however long the first two wait. Their timestamps increase and
+ * lie between the clock values before and after.
+ */
 static void held_back(void)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);

@@ -1,6 +1,7 @@
 /*
- * Datagrams over two devices of one process: an address handle is its protection domain's and its device's, and a handle of another is
- * refused, by whichever function it is named. Compiled against Debian's headers and linked with -libverbs, it knows nothing of urxe.
+ * Datagrams over two devices of one process. An address handle belongs to a protection domain of
+ * one device. Each function refuses the handle of another domain or device. The program is compiled
+ * against Debian's headers, linked with -libverbs, and does not depend on urxe.
  */
 #include <errno.h>
 #include <stdint.h>

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * exchange - the first program that one writes against libibverbs: a SEND, a READ and a WRITE between two ends that have told each
- * other over TCP where they are. Every byte is verified.
+ * exchange - a first program with libibverbs: a SEND, a READ and a WRITE between two ends that
+ * exchange their addresses over TCP. Both verify every byte.
  *
  *	exchange [OPTION]...		serves one client
  *	exchange [OPTION]... HOST	is the client of HOST
- *	options: -p TCP PORT (19875), -d DEVICE (the first), -g GID INDEX (0), -m PATH MTU (1024), -s BYTES (4096)
+ *	options: -p TCP PORT (19875), -d DEVICE (the first), -g GID INDEX (0), -m PATH MTU (1024),
+ *		-s BYTES (4096)
  *
- * The server SENDs message 0, and has message 1 in its memory when the client has received it; the client READs that, and WRITEs
- * message 2 over it. Both say "all as expected" then.
+ * The server SENDs message 0, and writes message 1 to its memory when the client has received
+ * message 0. The client READs message 1 and overwrites it by a WRITE of message 2. Both then print
+ * "all as expected".
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -27,7 +29,10 @@ static struct {
 	unsigned int mtu, size;
 } opt = { .port = "19875", .mtu = 1024, .size = 4096 };
 
-/* What each end tells the other, as text: what a struct looks like is nobody's business but the compiler's. */
+/*
+ * The address of an end, which crosses the TCP connection as text because the layout of a struct
+ * depends on the compiler.
+ */
 struct place {
 	unsigned long long addr;
 	unsigned int rkey, qpn, psn;
@@ -70,7 +75,7 @@ static void tcp_open(void)
 		die("TCP connection: %s", strerror(errno));
 }
 
-/* Says that this end has come so far, and waits until the other has. */
+/* Sends the name of this stage, and waits for the same name from the other end. */
 static void together(const char *stage)
 {
 	char line[32];

@@ -1,10 +1,11 @@
 #!/bin/sh
-# libfabric.sh URXE: libfabric's own programs over its verbs provider, in a network namespace of this script's own, where an interface
-# other than loopback has the address: libfabric makes connections over no other (prov/verbs, verbs_info.c).
+# libfabric.sh URXE: runs libfabric's own programs over its verbs provider, in a new network
+# namespace. An interface other than loopback has the address, because libfabric connects over no
+# loopback interface (prov/verbs, verbs_info.c).
 set -eu
 urxe=$1
 address=10.79.0.1
-# TCP port of fi_pingpong's own connection, as /proc/net/tcp writes it (47592).
+# TCP port of fi_pingpong's control connection (47592), as /proc/net/tcp prints it.
 port=B9E8
 
 ip link set lo up

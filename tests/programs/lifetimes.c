@@ -1,8 +1,9 @@
 /*
- * How long things live: opened and closed again and again (for valgrind, which looks for what is left), left behind at closing, and
- * inherited by a child. Compiled against Debian's headers and linked with -libverbs, it knows nothing of urxe.
+ * Lifetimes of objects: opened and closed repeatedly (valgrind reports leaks), still open when
+ * their context is closed, and inherited by a child process. The program is compiled against
+ * Debian's headers, linked with -libverbs, and does not depend on urxe.
  *
- * Prints the line of the first thing that is not as it should be.
+ * It prints the line of the first failed check.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +48,7 @@ static struct ibv_qp *new_qp(struct objects *o, enum ibv_qp_type type)
 	return ibv_create_qp_ex(o->pd->context, &init);
 }
 
-/* One of everything, each with what it can stand on. */
+/* Creates one object of each kind. */
 static struct objects make(struct ibv_context *context, int file)
 {
 	struct objects o = { .pd = ibv_alloc_pd(context) };
@@ -116,7 +117,7 @@ static int own_file(void)
 	return file;
 }
 
-/* Nothing is left of a device that was closed: no thread, no memory (valgrind says), no signal handler. */
+/* A closed device leaves no thread, no memory (checked by valgrind) and no signal handler. */
 static void cycles(void)
 {
 	struct sigaction action;
@@ -140,7 +141,7 @@ static void cycles(void)
 			MUST(action.sa_handler == SIG_DFL || getenv("UNDER_VALGRIND"));
 }
 
-/* What a context leaves behind ends with it, although another one keeps the device open. */
+/* The objects of a closed context end with it, although another context keeps the device open. */
 static void leftovers(void)
 {
 	struct ibv_context *stays = open_first();
@@ -168,7 +169,7 @@ static void leftovers(void)
 
 static atomic_bool enough;
 
-/* Lists, opens and closes all the time, so that forks find it at that. */
+/* Lists, opens and closes devices in a loop, so that a fork may happen at any step. */
 static void *keep_opening(void *unused)
 {
 	while (!enough)
@@ -176,7 +177,7 @@ static void *keep_opening(void *unused)
 	return unused;
 }
 
-/* A child's verbs that move no data work through the context that it inherited. */
+/* In a child, verbs that move no data work through the inherited context. */
 static void inherited(void)
 {
 	struct ibv_context *context = open_first();

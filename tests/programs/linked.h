@@ -1,5 +1,5 @@
 /*
- * Two queue pairs of one process that are connected with each other.
+ * Two connected queue pairs of one process.
  */
 #ifndef LINKED_H
 #define LINKED_H
@@ -10,7 +10,7 @@
 
 #define REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-/* What brings a queue pair that is connected with `peer` into each state. */
+/* Returns the attributes that move a queue pair connected with `peer` to each state. */
 __attribute__((unused)) static struct ibv_qp_attr attributes_towards(struct ibv_qp *peer)
 {
 	struct ibv_qp_attr attr = {
@@ -38,7 +38,7 @@ __attribute__((unused)) static void link_to(struct ibv_qp *qp, struct ibv_qp *pe
 			    (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)));
 }
 
-/* A queue pair of that service, not connected yet. */
+/* Creates a queue pair of this service, not yet connected. */
 __attribute__((unused)) static struct ibv_qp *unlinked(struct ibv_pd *pd, struct ibv_cq *cq, enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr init = {

@@ -1,10 +1,12 @@
 /*
- * Waits for events of the first device's port, and says of each what the port and its GID table are when it is told: a line for each event,
- * and one at the beginning. Compiled against Debian's headers and linked with -libverbs, it knows nothing of urxe.
+ * Waits for events of the first device's port. For each event, and once at the start, the program
+ * prints a line with the state of the port and its GID table when the event arrives:
  *
- * EVENT: STATE, physical state N, GIDs INDEX=ADDRESS ...
+ *	EVENT: STATE, physical state N, GIDs INDEX=ADDRESS ...
  *
- * All verbs that tell of the port or a GID must agree; else it prints the line of the first that does not.
+ * All verbs that report the port or a GID must agree. Otherwise the program prints the line of the
+ * first failed check. It is compiled against Debian's headers, linked with -libverbs, and does not
+ * depend on urxe.
  */
 #include <arpa/inet.h>
 #include <unistd.h>
@@ -13,7 +15,10 @@
 
 #define MAX_GIDS 255
 
-/* One entry, by the verbs that ask for one: `listed` is NULL where the table has none. */
+/*
+ * Checks one entry by each verb that reads an entry. `listed` is NULL if the table has no such
+ * entry.
+ */
 static void agrees(struct ibv_context *context, int index, const struct ibv_gid_entry *listed)
 {
 	static const union ibv_gid none;
@@ -55,7 +60,9 @@ int main(void)
 	struct ibv_async_event event;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	/* Whoever waits for what this says must not wait for ever. */
+	/*
+	 * Ends the program even if no further event arrives, because a test waits for its output.
+	 */
 	alarm(120);
 	say(context, "opened");
 	for (;;) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * private_data - what programs say when they connect, both ways: none, one byte, as much as there may be, and more, which is refused.
+ * private_data - the private data of connections in both directions: none, one byte, the maximum,
+ * and more than the maximum, which must be refused.
  *
- *	private_data -s ADDRESS		serves one client, at an address of this host or at all (0.0.0.0, ::)
- *	private_data -c ADDRESS		is the client of a server there
+ *	private_data -s ADDRESS	serves one client, at an address of this host or at all (0.0.0.0, ::)
+ *	private_data -c ADDRESS	is the client of a server there
  *
- * Both go through the same list of requests and answers and know what the other says, so each verifies the length that it is told, every
- * byte, and the zeros behind them that fill the message. Queue pairs are of no importance here, so there are none, only their numbers.
+ * Both ends use the same list of requests and answers. Each therefore verifies the length, every
+ * byte, and the zeros after the data that fill the message. The test needs only the numbers of
+ * queue pairs, and creates none.
  */
 #include <netdb.h>
 #include <unistd.h>
@@ -15,11 +17,14 @@
 
 #include "check.h"
 
-/* Two ports, since a number may be taken in one port space alone. */
+/* Two ports, because a port number may be free in one port space only. */
 #define PORT_TCP	"18501"
 #define PORT_UDP	"18502"
 
-/* What a message of each kind carries of a program's. The header of RDMA IP CM takes 36 bytes of a request. */
+/*
+ * The maximum of private data for each message. The header of RDMA IP CM takes 36 bytes of a
+ * request.
+ */
 struct limits {
 	enum rdma_port_space space;
 	const char *port;
@@ -33,7 +38,10 @@ static const struct limits KINDS[] = {
 
 static struct rdma_event_channel *channel;
 static struct rdma_addrinfo *place;
-/* Which request it is: part of what is said, and of queue pairs' numbers, which must not come twice. */
+/*
+ * The number of the request. Private data and queue pair numbers contain it, so that all of them
+ * differ.
+ */
 static int number;
 
 static unsigned char byte(int at, int is_answer)
@@ -60,7 +68,10 @@ static struct rdma_conn_param param(int length, int is_answer)
 	};
 }
 
-/* Takes the next event, and verifies that all that was said came, and zeros behind it up to what a message has. */
+/*
+ * Takes the next event. Verifies its private data, and the zeros after the data up to the length of
+ * the message.
+ */
 static struct rdma_cm_event *take(enum rdma_cm_event_type type, int status, int said, int whole, int is_answer)
 {
 	struct rdma_cm_event *event;
@@ -101,7 +112,7 @@ static void skip(enum rdma_cm_event_type type)
 	rdma_ack_cm_event(take(type, 0, 0, 0, 0));
 }
 
-/* One request and its answer: lengths, whether it is accepted. */
+/* The lengths of a request and its answer, and whether the request is accepted. */
 struct words {
 	int request, answer, is_accepted;
 };
@@ -125,7 +136,7 @@ static void ask(const struct limits *kind, struct words words)
 		said = param(words.request, 0);
 	}
 	MUST(rdma_connect(id, &said) == 0);
-	/* Who accepts with too much has refused, with nothing. */
+	/* Accepting with too much data rejects the request, without data. */
 	if (words.answer > most) {
 		words.answer = 0;
 		is_accepted = 0;
@@ -162,7 +173,7 @@ static void answer(const struct limits *kind, struct words words)
 		MUST(rdma_reject(id, said.private_data, (uint8_t)words.answer) == 0);
 	} else if (words.answer > kind->accept) {
 		MUST(rdma_accept(id, &said) == -1 && errno == EINVAL);
-		/* What could not be accepted is refused by now. */
+		/* The identifier that could not accept is rejected by now. */
 		said = param(0, 1);
 		MUST(rdma_accept(id, &said) == -1 && errno == EINVAL);
 	} else {

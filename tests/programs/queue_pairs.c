@@ -1,8 +1,9 @@
 /*
- * What a C program does with a queue pair beyond connecting it: stopping its send queue and letting it go on, also after an error, and
- * the alternate path. Compiled against Debian's headers and linked with -libverbs, it knows nothing of urxe.
+ * Queue pairs after they are connected: the drained send queue (SQD), the send queue after an error
+ * (SQE), and the alternate path. The program is compiled against Debian's headers, linked with
+ * -libverbs, and does not depend on urxe.
  *
- * Prints the line of the first thing that is not as it should be.
+ * It prints the line of the first failed check.
  */
 #include <poll.h>
 
@@ -43,7 +44,7 @@ static void expect(uint64_t wr_id, enum ibv_wc_status status)
 	MUST(wc.wr_id == wr_id && wc.status == status);
 }
 
-/* Two successes, in whichever order they come. */
+/* Expects two successful completions, in either order. */
 static void expect_both(uint64_t one, uint64_t other)
 {
 	uint64_t seen = 0;
@@ -84,7 +85,7 @@ static void go_to(struct ibv_qp *qp, enum ibv_qp_state state)
 	MUST(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
 
-/* Waits for an event about the queue pair; others may come before it. */
+/* Waits for an event of the queue pair, and ignores other events before it. */
 static void await_event(struct ibv_qp *qp, enum ibv_event_type due)
 {
 	struct ibv_async_event event;
@@ -98,7 +99,7 @@ static void await_event(struct ibv_qp *qp, enum ibv_event_type due)
 	} while (type != due);
 }
 
-/* What is posted to a queue that is drained waits; attributes that change meanwhile count from then on. */
+/* A request posted to a drained queue waits. Attributes that change meanwhile apply to it. */
 static void drained(void)
 {
 	struct ibv_qp *a = unlinked(pd, cq, IBV_QPT_RC), *b = unlinked(pd, cq, IBV_QPT_RC);
@@ -116,14 +117,14 @@ static void drained(void)
 	MUST(!ibv_modify_qp(a, &attr, IBV_QP_RNR_RETRY));
 	go_to(a, IBV_QPS_RTS);
 	expect_both(1, 2);
-	/* Without a receive, and without a retry: at once. */
+	/* Without a receive and without retries, the request fails at once. */
 	post(a, 3, mr->lkey);
 	expect(3, IBV_WC_RNR_RETRY_EXC_ERR);
 	MUST(state_of(a, &attr) == IBV_QPS_ERR);
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b));
 }
 
-/* A send that fails stops an unreliable connection's sends and nothing else. */
+/* A failed send of an unreliable connection stops only its send queue. */
 static void after_an_error(void)
 {
 	struct ibv_qp *a = unlinked(pd, cq, IBV_QPT_UC), *b = unlinked(pd, cq, IBV_QPT_UC);
@@ -146,7 +147,7 @@ static void after_an_error(void)
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b));
 }
 
-/* An alternate path is kept and returned; to make it ready or to take it is refused. */
+/* An alternate path is stored and returned. Requests to arm it or to migrate to it are refused. */
 static void alternate_path(void)
 {
 	struct ibv_qp *a = unlinked(pd, cq, IBV_QPT_RC), *b = unlinked(pd, cq, IBV_QPT_RC);

@@ -1,10 +1,12 @@
 /*
- * Every kind of bad input, and what libibverbs answers: a line for each case, its name and the answer. Compiled against Debian's headers
- * and linked with -libverbs, it knows nothing of urxe: it runs over urxe and over a kernel's rdma_rxe, and the lines are compared
+ * Bad input of every kind, and the answers of libibverbs: a line for each case with its name and
+ * its answer. The program is compiled against Debian's headers, linked with -libverbs, and does not
+ * depend on urxe. It runs over urxe and over a kernel's rdma_rxe, and the test compares the lines
  * (refusals.tsv).
  *
- * An answer is what the verb returns: 0, an error's name, "made" for a pointer, "NULL NAME" and "-1 NAME" for what stands in errno.
- * "SIGSEGV" is an answer, too: the original looks behind most pointers without asking.
+ * An answer is the return value of the verb: 0, the name of an error, "made" for a pointer, or
+ * "NULL NAME" and "-1 NAME" with the name of errno. "SIGSEGV" is an answer as well, because
+ * rdma-core dereferences most pointers without a check.
  */
 #define _GNU_SOURCE
 #include "refusals/handles.h"
@@ -52,7 +54,7 @@ static void domains(void)
 static void regions(void)
 {
 	char *hole = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	/* No constant: the header's macro takes another way for these. */
+	/* Not constants, because the macro of the header treats constants differently. */
 	volatile int odd = 1 << 15, optional = LOCAL | 1 << 29, write = IBV_ACCESS_REMOTE_WRITE, atomic = IBV_ACCESS_REMOTE_ATOMIC;
 
 	MUST(hole != MAP_FAILED && !munmap(hole + 4096, 4096));
@@ -88,7 +90,9 @@ static void completed(struct ibv_wc *wc)
 	MUST(n == 1);
 }
 
-/* Binds a window of type 1 and waits for it: 0 bytes take the binding away. */
+/*
+ * Binds a window of type 1 and waits for the completion. A length of 0 bytes removes the binding.
+ */
 static void bind_one(struct ibv_qp *qp, struct ibv_mw *one, struct ibv_mr *region, size_t length)
 {
 	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED };
@@ -130,7 +134,7 @@ static void windows(void)
 	NUMBER("dereg_mr with a window", ibv_dereg_mr(bindable));
 	STEP("rereg_mr with a window", ibv_rereg_mr(bindable, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, LOCAL));
 	bind_one(qp, one, bindable, 0);
-	/* Last, for its completion tells of an error, which ends the queue pair. */
+	/* Last, because its completion has an error, which ends the queue pair. */
 	bind.bind_info.mr = mr;
 	bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
 	NUMBER("bind_mw to a region without bind access", ibv_bind_mw(qp, one, &bind));
@@ -141,7 +145,7 @@ static void windows(void)
 	MUST(!ibv_dealloc_mw(two));
 }
 
-/* Of two handles of a file's domain, the one that something was made through stays. */
+/* A domain of a file has two handles. The handle with a dependent object cannot be closed. */
 static void one_of_two_handles(struct ibv_xrcd_init_attr *xrc, struct ibv_srq_init_attr_ex *shared)
 {
 	FILE *file = tmpfile();
@@ -157,7 +161,7 @@ static void one_of_two_handles(struct ibv_xrcd_init_attr *xrc, struct ibv_srq_in
 	fclose(file);
 }
 
-/* What has its own memory or its own file, and something that uses it. */
+/* An object with its own memory or its own file, and a second object that uses it. */
 static void used(void)
 {
 	struct ibv_alloc_dm_attr of = { .length = 64 };
@@ -296,8 +300,8 @@ static void shared_queues(void)
 }
 
 /*
- * What belongs to another context of the device. The original gives the kernel its number, so there must be more of everything than
- * this context has, lest the number name something here.
+ * Objects of another context of the device. rdma-core passes their numbers to the kernel. The other
+ * context therefore creates more objects than this context has, so that no number is valid here.
  */
 static void of_another(void)
 {

@@ -1,8 +1,9 @@
 /*
- * What belongs to one device, or to one context, used with another, and what is in use: refused. Compiled against Debian's headers and linked with
- * -libverbs, it knows nothing of urxe, which is to be run with two links.
+ * Objects of one device or context that are used with another, and objects in use: each call is
+ * refused. The program is compiled against Debian's headers, linked with -libverbs, and does not
+ * depend on urxe. It needs two links.
  *
- * Prints the line of the first thing that is not as it should be.
+ * It prints the line of the first failed check.
  */
 #include <fcntl.h>
 
@@ -14,10 +15,10 @@
 		MUST(!(call));                                                                                   \
 		MUST(errno == error);                                                                            \
 	} while (0)
-/* What is not of the context it is used with. */
+/* Refuses an object of another context. */
 #define FOREIGN(call) REFUSED_AS(ENOENT, call)
 
-/* One of everything that something else can be made with. */
+/* One object of each kind that other objects refer to. */
 struct side {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
@@ -84,7 +85,7 @@ static void shared_queues(const struct side *own, const struct side *other)
 	MUST((srq = ibv_create_srq_ex(own->context, &usual)) && !ibv_destroy_srq(srq));
 }
 
-/* A parent domain, and the queue that keeps it busy. */
+/* A parent domain, and a queue that uses it. */
 static void domains(const struct side *own, const struct side *other)
 {
 	struct ibv_parent_domain_init_attr init = { .pd = other->pd };
@@ -104,13 +105,13 @@ static void domains(const struct side *own, const struct side *other)
 	MUST((cq = ibv_create_cq_ex(own->context, &with)));
 	MUST(ibv_dealloc_pd(parent) == EBUSY);
 	MUST(!ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) && !ibv_dealloc_pd(parent));
-	/* A queue that stays behind lets go of it when its context is closed. */
+	/* Closing the context of the queue releases the domain. */
 	MUST((parent = ibv_alloc_parent_domain(own->context, &init)));
 	with.parent_domain = parent;
 	MUST(ibv_create_cq_ex(own->context, &with));
 }
 
-/* A completion channel is of its context and of those that were imported from it. */
+/* A completion channel belongs to its context and to the contexts imported from it. */
 static void channels(const struct side *own, const struct side *other)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(own->context);
@@ -126,7 +127,7 @@ static void channels(const struct side *own, const struct side *other)
 	MUST((imported = ibv_import_device(own->context->cmd_fd)));
 	MUST((cq = ibv_create_cq(imported, 4, NULL, channel, 0)) && channel->refcnt == 1);
 	MUST(ibv_destroy_comp_channel(channel) == EBUSY && !ibv_destroy_cq(cq) && !ibv_close_device(imported));
-	/* Closing what was imported left the descriptor known. */
+	/* The channel still belongs to its context after the imported context is closed. */
 	MUST((imported = ibv_import_device(own->context->cmd_fd)) && !ibv_close_device(imported));
 	MUST((cq = ibv_create_cq(own->context, 4, NULL, channel, 0)) && !ibv_destroy_cq(cq));
 	MUST(!ibv_destroy_comp_channel(channel));
@@ -139,7 +140,7 @@ static void memory(const struct side *own, const struct side *other)
 	MUST(ibv_rereg_mr(own->mr, IBV_REREG_MR_CHANGE_PD, other->pd, NULL, 0, 0) && errno == ENOENT);
 }
 
-/* What was imported is of the same file, and may be used with what the original has. */
+/* An imported context has the same file, and may be used with objects of the original context. */
 static void imported(const struct side *own)
 {
 	struct ibv_context *context = ibv_import_device(own->context->cmd_fd);

@@ -1,8 +1,10 @@
 /*
- * What a C program may expect of libibverbs beyond the usual path: errors and their numbers, bad_wr, events, descriptors, threads.
- * Compiled against Debian's headers and linked with -libverbs, it knows nothing of urxe.
+ * Behaviour of libibverbs beyond the usual path: errors and their numbers, bad_wr, events,
+ * descriptors, threads. The program is compiled against Debian's headers, linked with -libverbs,
+ * and does not depend on urxe.
  *
- * Two queue pairs of one process talk to each other. Prints the line of the first thing that is not as it should be.
+ * Two queue pairs of one process exchange messages. The program prints the line of the first failed
+ * check.
  */
 #include <endian.h>
 #include <errno.h>
@@ -20,7 +22,7 @@
 
 #include "check.h"
 
-/* A call that returns NULL or -1 and says why in errno. */
+/* A call that returns NULL or -1 and sets errno. */
 #define FAILS(call, number)                                                                                      \
 	do {                                                                                                     \
 		errno = 0;                                                                                       \
@@ -31,7 +33,7 @@
 static struct ibv_context *context;
 static char buffer[1 << 16] __attribute__((aligned(4096)));
 
-/* The first device, which must be the only one. */
+/* Opens the first device, which must be the only one. */
 static struct ibv_context *open_only(void)
 {
 	int count;
@@ -98,10 +100,10 @@ static void memory(void)
 	mr = ibv_reg_mr_iova(pd, buffer, 4096, 0x10000, local);
 	MUST(mr && !ibv_dereg_mr(mr));
 	FAILS(ibv_reg_mr_iova(pd, buffer, 4096, 0x10001, local), EINVAL);
-	/* Flags of the optional range that nobody knows are ignored. */
+	/* Unknown flags of the optional range are ignored. */
 	mr = ibv_reg_mr(pd, buffer, 4096, local | IBV_ACCESS_RELAXED_ORDERING | 1 << 29);
 	MUST(mr && !ibv_dereg_mr(mr));
-	/* Another place, domain and access at once; the keys stay. */
+	/* Address, domain and access change in one call. The keys stay. */
 	MUST((mr = ibv_reg_mr(pd, buffer, 4096, local)) && mr->lkey == mr->rkey);
 	key = mr->lkey;
 	MUST(!ibv_rereg_mr(mr, all, other, buffer + 8192, 100, everything));
@@ -271,7 +273,10 @@ static void traffic(void)
 	connect_qp(a, b);
 	connect_qp(b, a);
 
-	/* A receive into two pieces, a send of immediate data from one; the event on the channel. */
+	/*
+	 * A receive into two pieces, a send of immediate data from one piece, and the event on the
+	 * channel.
+	 */
 	sges[0] = (struct ibv_sge){ (uintptr_t)buffer, 3, mr->lkey };
 	sges[1] = (struct ibv_sge){ (uintptr_t)buffer + 100, 100, mr->lkey };
 	MUST(!ibv_post_recv(b, &recv, &bad_recv));
@@ -290,7 +295,10 @@ static void traffic(void)
 	MUST(poll(&ready, 1, 0) == 0);
 	ibv_ack_cq_events(cq, 1);
 
-	/* WRITE, READ and atomics, the last of them signaled; the lists are longer than any batch. */
+	/*
+	 * WRITE, READ and atomic operations. Only the last request is signaled. The lists are
+	 * longer than any batch.
+	 */
 	strcpy(buffer + 300, "written");
 	word[0] = 40;
 	for (i = 0; i < 20; i++) {
@@ -314,7 +322,10 @@ static void traffic(void)
 	MUST(wc.wr_id == 119 && wc.opcode == IBV_WC_RDMA_READ && wc.byte_len == 8);
 	MUST(!strcmp(buffer + 400, "written") && !strcmp(buffer + 700, "written") && word[0] == 42 && word[1] == 40);
 
-	/* The twelfth is wrong: those before it are posted, it and those after it are not. */
+	/*
+	 * The twelfth request is wrong. The requests before it are posted, the twelfth and the
+	 * later ones are not.
+	 */
 	for (i = 0; i < 20; i++)
 		wrs[i].opcode = IBV_WR_RDMA_WRITE, wrs[i].send_flags = IBV_SEND_SIGNALED;
 	wrs[11].num_sge = 5;
@@ -328,7 +339,10 @@ static void traffic(void)
 	MUST(ibv_post_send(a, wrs, &bad) == EINVAL && bad == &wrs[3]);
 	for (i = 0; i < 3; i++)
 		MUST(take(cq).wr_id == 100 + (uint64_t)i);
-	/* More than the queue holds, while nothing leaves it: else a list without end may be sent as fast as it is posted. */
+	/*
+	 * More requests than the queue has entries, while the queue is not emptied. Otherwise the
+	 * device may send a list of any length while it is posted.
+	 */
 	wrs[3].opcode = IBV_WR_RDMA_WRITE;
 	MUST(!ibv_modify_qp(a, &drain, IBV_QP_STATE));
 	for (i = 0; i < 20; i++)
@@ -343,7 +357,10 @@ static void traffic(void)
 	MUST(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel) && !ibv_dealloc_pd(pd));
 }
 
-/* A completion queue that overruns makes asynchronous events; destroying waits for their acknowledgement. */
+/*
+ * An overrun of a completion queue causes asynchronous events. Destroying the queue waits until the
+ * program has acknowledged them.
+ */
 static void asynchronous_events(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -360,7 +377,7 @@ static void asynchronous_events(void)
 	MUST(fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK) == 0);
 	connect_qp(a, b);
 	connect_qp(b, a);
-	/* That the connection is established may be told as well. */
+	/* The event COMM_EST may arrive as well. */
 	while (ibv_get_async_event(context, &event) == 0)
 		ibv_ack_async_event(&event);
 	MUST(errno == EAGAIN);
@@ -379,7 +396,7 @@ static void asynchronous_events(void)
 		}
 		ibv_ack_async_event(&event);
 	}
-	/* It is no affair of a context that made none of these. */
+	/* A context without these objects gets no event. */
 	MUST(poll(&ready[1], 1, 0) == 0);
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq));
 	MUST(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(other));
@@ -387,7 +404,10 @@ static void asynchronous_events(void)
 		MUST(event.event_type >= IBV_EVENT_DEVICE_FATAL);
 }
 
-/* A queue pair on a shared receive queue that fails takes no more from it, and says so. */
+/*
+ * A queue pair that fails takes no further receive from its shared queue, and reports
+ * LAST_WQE_REACHED.
+ */
 static void last_wqe_reached(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -408,7 +428,7 @@ static void last_wqe_reached(void)
 	MUST(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 }
 
-/* What few devices offer and this one does; and what it does not. */
+/* Functions that few devices offer and this device has, and functions that it lacks. */
 static void seldom_offered(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -427,8 +447,8 @@ static void seldom_offered(void)
 	MUST(!ibv_dealloc_pd(pd));
 }
 
-/* Everything that the library says without a device: compared with the original's. */
-/* Two queue pairs that talk to each other. */
+/* All texts that the library returns without a device, compared with rdma-core's texts. */
+/* Two connected queue pairs. */
 struct loop {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
@@ -491,7 +511,10 @@ static void *keep_sending(void *unused)
 	return unused;
 }
 
-/* A child's copy of the device is harmless, whenever it closes it; the child opens it for itself at once; the parent goes on. */
+/*
+ * A child may close its copy of the device at any time. The child opens the device again at once,
+ * and the parent continues.
+ */
 static int forks(void)
 {
 	struct ibv_context *inherited;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * common.h - what C programs of the tests share: how they end in an error, the bytes of a message, how they open a device.
+ * common.h - helpers of the tests' C programs: the end with an error, the bytes of a message, the
+ * opening of a device.
  */
 #ifndef COMMON_H
 #define COMMON_H
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the program is called, in front of what it says last. */
+/* The name of the program, which starts its error message. */
 static const char *program;
 
 static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *format, ...)
@@ -27,7 +28,7 @@ static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *form
 	exit(1);
 }
 
-/* Byte j of message k. */
+/* Returns byte j of message k. */
 static unsigned char pattern(unsigned int message, unsigned int byte)
 {
 	return ((message + 1) * 0x9e3779b1u + byte * 0x85ebca6bu) >> 24;
@@ -39,7 +40,7 @@ static void fill(unsigned char *at, unsigned int message, unsigned int size)
 		at[j] = pattern(message, j);
 }
 
-/* The first byte of at that is not message's, or -1. */
+/* Returns the index of the first byte that differs from the message, or -1. */
 static long differs(const unsigned char *at, unsigned int message, unsigned int size)
 {
 	for (unsigned int j = 0; j < size; j++)
@@ -48,14 +49,16 @@ static long differs(const unsigned char *at, unsigned int message, unsigned int 
 	return -1;
 }
 
-/* Opens the device of this name, the first if it is NULL. */
+/* Opens the device of this name, or the first device if the name is NULL. */
 static struct ibv_context *device_open(const char *name)
 {
 	struct ibv_context *context;
 	struct ibv_device **list, **each;
 
 #ifdef PROVIDER
-	/* The provider beside this libibverbs, before the one of the guest's other programs. */
+	/*
+	 * Uses the provider beside this libibverbs, not the provider of the guest's other programs.
+	 */
 	setenv("IBV_DRIVERS", PROVIDER, 0);
 #endif
 	list = ibv_get_device_list(NULL);

@@ -1,5 +1,8 @@
-/* The least that a connection can cost over UDP: the five messages that make and end one (REQ, REP, RTU, DREQ, DREP), as long as CM
- * messages are, between two processes that do nothing with them. Prints how many such exchanges a second there are.
+/*
+ * five_datagrams - the least that a connection can cost over UDP. Two processes exchange the five
+ * messages that establish and end one connection (REQ, REP, RTU, DREQ, DREP). The messages have the
+ * length of CM messages, and no process evaluates them. The program prints the exchanges per
+ * second.
  *
  *	five_datagrams ADDRESS EXCHANGES
  */
@@ -13,9 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* BTH, DETH, a MAD, the ICRC. */
+/* BTH, DETH, MAD and ICRC. */
 enum { LENGTH = 12 + 8 + 256 + 4 };
-/* Exchanges under way; all their messages fit a socket's ordinary buffer. */
+/* Concurrent exchanges. All their messages fit into the default buffer of a socket. */
 enum { WINDOW = 32 };
 enum { REQ, REP, RTU, DREQ, DREP };
 
@@ -42,7 +45,7 @@ static char hear(int socket)
 	return message[0];
 }
 
-/* A socket at the address; where it is. */
+/* Returns a socket that is bound to the address, and stores its socket address. */
 static int bound(const char *address, struct sockaddr_in *at)
 {
 	int made = socket(AF_INET, SOCK_DGRAM, 0);

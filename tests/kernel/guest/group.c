@@ -2,15 +2,20 @@
 /*
  * group - a sender or a listener of a multicast group over libibverbs, which verifies every byte.
  *
- *	group -g GID-INDEX -m GROUP -l		listens: says "joined", then "OK <n> from <address>" when all has come
- *	group -g GID-INDEX -m GROUP		sends, says "OK <n>"
+ *	group -g GID-INDEX -m GROUP -l
+ *		listens: prints "joined", then "OK <n> from <address>" after the last message
+ *	group -g GID-INDEX -m GROUP
+ *		sends, then prints "OK <n>"
  *	more: -d DEVICE, -i INTERFACE (eth0), -n MESSAGES, -s SIZE, -q QUEUE PAIRS that listen
  *
  * GROUP is an IP address. Message k carries the immediate data k (network order) and the bytes
  *	((k + 1) * 0x9e3779b1 + j * 0x85ebca6b) mod 2^32 >> 24
- * with the Q_Key 0x4d434153. Each queue pair of a listener must get each message once, in order, behind the IP header that
- * names sender and group. A kernel that attaches a queue pair lets the group's Ethernet address pass, of an IPv6 group and of
- * what it takes for one; that the host has joined the IP group is up to a socket here, as it is to the CM for rdma_join_multicast().
+ * with the Q_Key 0x4d434153. Each queue pair of a listener must get each message once, in order,
+ * after the IP header that contains the addresses of the sender and the group.
+ *
+ * When a queue pair attaches to a group, the kernel opens the Ethernet filter for the group's
+ * address. The host joins the IP group only by a socket of this program, as the CM does for
+ * rdma_join_multicast().
  */
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -42,7 +47,7 @@ static struct ibv_mr *mr;
 static unsigned char *memory;
 static union ibv_gid mgid;
 
-/* An IPv4 group is mapped. */
+/* An IPv4 group becomes an IPv4-mapped GID. */
 static int group_parse(void)
 {
 	memset(mgid.raw, 0, 10);
@@ -54,7 +59,7 @@ static int group_parse(void)
 	die("not an IP address: %s", opt.group);
 }
 
-/* The socket that makes the host a member as long as this program lives. */
+/* Opens the socket that makes the host a member until this program ends. */
 static void host_join(int family)
 {
 	unsigned int interface = if_nametoindex(opt.interface);
@@ -129,7 +134,10 @@ static struct ibv_wc completion(unsigned int done, unsigned int all)
 	return wc;
 }
 
-/* Where the header in front of a message says that it comes from; that it went to the group is checked. */
+/*
+ * Stores the source address of the header before a message. Checks that its destination is the
+ * group.
+ */
 static void source(const unsigned char *header, char text[INET6_ADDRSTRLEN])
 {
 	static const unsigned char zeros[20];
@@ -152,7 +160,7 @@ static void listen_(void)
 		if (ibv_attach_mcast(qps[q], &mgid, 0))
 			die("attach: %s", strerror(errno));
 		for (k = 0; k < opt.count; k++) {
-			/* Messages of several queue pairs are equal, so they may share a place. */
+			/* The queue pairs receive equal messages, so they may share a slot. */
 			struct ibv_sge sge = { (uintptr_t)memory + k * slot, slot, mr->lkey };
 			struct ibv_recv_wr wr = { .wr_id = k, .sg_list = &sge, .num_sge = 1 }, *bad;
 
@@ -160,7 +168,7 @@ static void listen_(void)
 				die("post receive");
 		}
 	}
-	/* The network device's filter is set by a worker of the kernel's, which nobody tells of. */
+	/* A kernel worker updates the filter of the network device, and reports no completion. */
 	usleep(300000);
 	puts("joined");
 	fflush(stdout);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * lingering.so - LD_PRELOAD: a program's QPs live 300 ms longer than the program wants, counted from the first that it
- * destroys.
+ * lingering.so - LD_PRELOAD: delays the destruction of a program's QPs until 300 ms after its first
+ * call.
  *
- * ibv_rc_pingpong's client ends with the last message that it receives. If the acknowledgement of that message is lost,
- * its server sends it again, to nobody, and fails with a transport error. On links that lose packets, this leaves time
- * for four more tries.
+ * The client of ibv_rc_pingpong ends after the last message that it receives. If the network loses
+ * the acknowledgement of that message, the server repeats the message to a destroyed QP, and fails
+ * with a transport error. On links that lose packets, the delay leaves time for four more
+ * repetitions.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

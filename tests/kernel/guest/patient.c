@@ -2,9 +2,10 @@
 /*
  * patient.so - LD_PRELOAD: gives every QP of a program a local ACK timeout of 4 s (code 20).
  *
- * rdma_rxe arms its retransmission timer with the first packet in flight and does not arm it anew when all is
- * acknowledged; so with the 67 ms of ibv_rc_pingpong (code 14) it retransmits every 67 ms if anything is in flight at
- * that moment, on a clean link too (seen between 6.1 and 6.12). With this, a retry that the kernel counts has a cause.
+ * rdma_rxe starts its retransmission timer with the first packet in flight, and does not restart
+ * the timer when all packets are acknowledged. With the 67 ms of ibv_rc_pingpong (code 14), rxe
+ * therefore retransmits every 67 ms if a packet is in flight at that moment, also on a link without
+ * faults (seen between 6.1 and 6.12). With 4 s, each retry that the kernel counts has a cause.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

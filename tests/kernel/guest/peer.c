@@ -1,54 +1,65 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * peer - plays RC operations over libibverbs against another peer, and verifies every byte.
+ * peer - exchanges RC operations over libibverbs with another peer, and verifies every byte.
  *
- * The server (-l) exposes a memory region and answers one client; the client (-c HOST) names the operations. The
- * other end may be this program or any that speaks the control protocol below, over one TCP connection.
+ * The server (-l) exposes a memory region and serves one client. The client (-c HOST) selects the
+ * operations. The other end may be any program with the following control protocol, over one TCP
+ * connection.
  *
- * Control protocol, version 1: lines of ASCII words, each line ended by '\n'. "C:" is sent by the client, "S:" by
- * the server. Numbers are decimal unless said otherwise.
+ * Control protocol, version 1: lines of ASCII words that end with '\n'. The client sends "C:", the
+ * server sends "S:". Numbers are decimal unless stated otherwise.
  *
  *   C: peer 1 <endpoint> mtu <bytes> rd_atomic <n>
- *	<endpoint> is "%04x:%06x:%06x:%32x": LID, QPN, first PSN, GID; the text that ibv_rc_pingpong exchanges.
- *	mtu is the path MTU for both sides; rd_atomic both max_rd_atomic and max_dest_rd_atomic of both sides.
+ *	<endpoint> is "%04x:%06x:%06x:%32x": LID, QPN, first PSN, GID, as ibv_rc_pingpong sends it.
+ *	mtu is the path MTU of both sides. rd_atomic is max_rd_atomic and max_dest_rd_atomic of both.
  *   S: peer 1 <endpoint>
- *	The server's QP is in RTS now: the client goes to RTS, and asks for any number of operations:
+ *	The server's QP is in RTS. The client goes to RTS, and requests any number of operations:
  *
  *   C: op <name> <size> <count>
- *   S: go <addr, hex> <length> <rkey, hex>...	the server is prepared; or
- *   S: refuse <reason>				it cannot play this one, and goes on with the next line
- *   C: done | failed <wc status>		after its last completion
- *   S: ok | bad <what was wrong>		what the server saw: completions, bytes, guards
+ *   S: go <addr, hex> <length> <rkey, hex>...	the server is prepared
+ *   S: refuse <reason>		instead of go: the server cannot run it, and reads the next line
+ *   C: done | failed <wc status>	after the client's last completion
+ *   S: ok | bad <fault>		the result of the server: completions, bytes, guards
  *
- *   C: bye					the server exits, with status 0 if all was ok
+ *   C: bye			the server exits, with status 0 if all operations were ok
  *
- * Message k (from 0) of an operation uses slot k % slots of the region, slot s being the bytes from s * size; slots
- * is length / size, which the server chooses between 1 and count. Byte j of message k is
+ * Message k (from 0) of an operation uses slot k % slots of the region. Slot s has the bytes from
+ * s * size. slots is length / size, which the server chooses between 1 and count. Byte j of message
+ * k is
  *	((k + 1) * 0x9e3779b1 + j * 0x85ebca6b) mod 2^32 >> 24.
  *
- *   SEND, SEND_IMM	messages into receives over the slots in turn; immediate data is k in network order
- *   SEND_INV		the same; message k invalidates the k-th of the rkeys after the first in the go line (type 2
- *			memory windows over its slot), and the completion must name it; count is at most 32
- *   WRITE, WRITE_IMM	message k to its slot; the server checks that each slot has its last message, and with
- *			immediate data the count, byte_len and immediate of each completion
- *   FLUSH		the same as WRITE, each followed by a FLUSH to global visibility: of its slot, each fourth of the
- *			whole region
- *   ATOMIC_WRITE	(size 8) message k to its slot as one store; checked as WRITE
- *   READ		the server fills slot s with message s; the client checks all it reads
- *   MW_WRITE, MW_READ	the same as WRITE and READ, message k by the k-th of the rkeys after the first in the go line (type 2
- *			memory windows over its slot alone, without bytes over all slots); count is at most 32
- *   MW1_WRITE		the same as MW_WRITE, with windows of type 1
- *   INV_THEN_WRITE	(size above 0) the same as SEND_INV, and then a WRITE of the size to the first slot by the first key after the one
- *			of the region, which must be a remote access error: the client fails with status 10
- *   FAA		(size 8) adds 3 to the counter at addr, which starts at 0: the k-th finds 3 * k
- *   CAS		(size 8) compares with k and swaps k + 1, in the same counter: the k-th finds k
- *   CAS_MISS		(size 8) compares with all ones: each finds 0x1122334455667788, which stays
+ *   SEND, SEND_IMM	Messages into receives, over the slots in turn. The immediate data is k in
+ *			network order.
+ *   SEND_INV		As SEND. Message k invalidates the k-th rkey after the first in the go line
+ *			(type 2 memory windows over its slot), and the completion must contain the
+ *			rkey. count is at most 32.
+ *   WRITE, WRITE_IMM	Message k to its slot. The server checks that each slot contains its last
+ *			message. With immediate data, it also checks the number of completions, and
+ *			byte_len and immediate data of each.
+ *   FLUSH		As WRITE, each followed by a FLUSH to global visibility: of its slot, or of
+ *			the whole region for each fourth message.
+ *   ATOMIC_WRITE	(size 8) Message k to its slot as one store. Checked as WRITE.
+ *   READ		The server fills slot s with message s. The client checks all bytes it reads.
+ *   MW_WRITE, MW_READ	As WRITE and READ. Message k uses the k-th rkey after the first in the go
+ *			line (type 2 memory windows over its slot; over all slots if it has no
+ *			bytes). count is at most 32.
+ *   MW1_WRITE		As MW_WRITE, with windows of type 1.
+ *   INV_THEN_WRITE	(size above 0) As SEND_INV, then a WRITE of the size to the first slot by
+ *			the second rkey of the go line. It must be a remote access error: the client
+ *			fails with status 10.
+ *   FAA		(size 8) Adds 3 to the counter at addr, which starts at 0: message k finds
+ *			3 * k.
+ *   CAS		(size 8) Compares with k and swaps k + 1, in the same counter: message k
+ *			finds k.
+ *   CAS_MISS		(size 8) Compares with all ones: each message finds 0x1122334455667788,
+ *			which stays.
  *
- * The server's region lies between guards; it, and what lies behind the last slot, is 0xee before each operation
- * and must be still where nothing may be written.
+ * The server's region lies between guards. Before each operation, the region, the guards and the
+ * bytes after the last slot are 0xee. Bytes that no operation may write must keep that value.
  *
- * Output of the client: "OK <name> <size> <count>" for each operation, or "FAILED <name> <size> <count>: ..." and
- * exit status 1. A completion in error is "wc status <number> (<text>) at message <k>".
+ * Output of the client: "OK <name> <size> <count>" for each operation, or "FAILED <name> <size>
+ * <count>: ..." and exit status 1. A completion with an error is
+ * "wc status <number> (<text>) at message <k>".
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -61,13 +72,13 @@
 #define GUARD		4096u
 #define FILL		0xee
 #define BUFFER_MAX	(8u << 20)
-#define DEPTH_MAX	64u		/* sends outstanding, receives posted */
+#define DEPTH_MAX	64u		/* posted sends, posted receives */
 #define WINDOWS		32u
 #define SGE_MAX		32u
-#define RXE_WITH_INV	(1 << 2)	/* the kernel's bit, which rxe hands through unchanged */
+#define RXE_WITH_INV	(1 << 2)	/* a bit of the kernel, which rxe passes on unchanged */
 #define MISS_VALUE	0x1122334455667788ull
-#define BEFORE_FLUSH	(~0ull)		/* wr_id of the WRITE that a FLUSH follows */
-#define CAP_FLUSH	(1ull << 38)	/* IB_UVERBS_DEVICE_FLUSH_GLOBAL: the kernel's flags that verbs.h does not name */
+#define BEFORE_FLUSH	(~0ull)		/* wr_id of the WRITE before a FLUSH */
+#define CAP_FLUSH	(1ull << 38)	/* IB_UVERBS_DEVICE_FLUSH_GLOBAL, a flag that verbs.h does not define */
 
 enum { RECEIVES = 1, ATOMIC = 2, IMM = 4, READS = 8, WRITES = 16, WINDOWED = 32, TYPE_1 = 64, THEN_WRITES = 128 };
 
@@ -114,7 +125,7 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
-static unsigned int flush_access;	/* the right to FLUSH, if this kernel has it */
+static unsigned int flush_access;	/* access flags for FLUSH, if this kernel has them */
 static struct ibv_mr *mr;
 static unsigned char *memory, *buffer;	/* guard, buffer, guard */
 static struct endpoint self, other;
@@ -132,7 +143,7 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 		die("control connection: %s", strerror(errno));
 }
 
-/* The next line of the control connection, without its end. */
+/* Returns the next line of the control connection, without the line end. */
 static char *hear(void)
 {
 	static char line[1024];
@@ -304,7 +315,9 @@ static const struct op *op_find(const char *name)
 	return NULL;
 }
 
-/* Splits size bytes at address into as many pieces as asked for, the last being the largest. */
+/*
+ * Splits size bytes at the address into the given number of pieces. The last piece is the largest.
+ */
 static int pieces(struct ibv_sge sge[SGE_MAX], unsigned char *at, unsigned int size)
 {
 	unsigned int n = size < opt.sges ? (size > 0) : opt.sges, each = n ? size / n : 0;
@@ -325,7 +338,7 @@ static void receive_post(unsigned int message, unsigned int slots, unsigned int 
 		die("post receive: %s", strerror(errno));
 }
 
-/* Whether the client still has something to say: it only does when its operation is over. */
+/* Returns whether the client sent another line, which it does only after its operation. */
 static int control_readable(void)
 {
 	char byte;
@@ -340,7 +353,7 @@ struct serving {
 	uint32_t window_rkeys[WINDOWS];
 };
 
-/* One window a message, over its slot; empty messages have none of their own. */
+/* Binds one window for each message, to its slot. Empty messages have no bytes in their slot. */
 static int windows_bind(struct serving *serving)
 {
 	int access = serving->op->traits & READS ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
@@ -362,7 +375,7 @@ static int windows_bind(struct serving *serving)
 			return 0;
 		serving->windows[i] = mw;
 		wr.bind_mw.rkey = serving->window_rkeys[i] = ibv_inc_rkey(mw->rkey);
-		/* A bind of type 1 takes the next key by itself. */
+		/* A bind of type 1 selects the next key itself. */
 		if (is_type_1 ? ibv_bind_mw(qp, mw, &bind) : ibv_post_send(qp, &wr, &bad))
 			return 0;
 		if (is_type_1 && mw->rkey != serving->window_rkeys[i])
@@ -383,7 +396,7 @@ static void receives_post(const struct serving *serving)
 		receive_post(i, serving->slots, serving->size, serving->op->traits & RECEIVES);
 }
 
-/* Polls the completions of the client's messages; what is wrong with them, or NULL. */
+/* Polls the completions of the client's messages. Returns the first fault, or NULL. */
 static const char *receive_all(struct serving *serving)
 {
 	static char text[128];
@@ -400,7 +413,10 @@ static const char *receive_all(struct serving *serving)
 				sprintf(text, "%u of %u completions", done, serving->count);
 				return wrong ? wrong : text;
 			}
-			/* One more poll after the client's last word: its messages came before it. */
+			/*
+			 * Polls once more after the client's last line, because its messages
+			 * arrived before the line.
+			 */
 			over = control_readable();
 			continue;
 		}
@@ -433,7 +449,7 @@ static const char *receive_all(struct serving *serving)
 	return wrong;
 }
 
-/* What the operation left behind in memory; what is wrong with it, or NULL. */
+/* Checks the memory after the operation. Returns the first fault, or NULL. */
 static const char *memory_check(const struct serving *serving)
 {
 	static char text[128];
@@ -463,7 +479,7 @@ static const char *memory_check(const struct serving *serving)
 	return NULL;
 }
 
-/* One operation of the client; 0 if it went as it should. */
+/* Serves one operation of the client. Returns 0 on success. */
 static int serve(char *line)
 {
 	struct serving serving = { 0 };
@@ -509,7 +525,7 @@ static int serve(char *line)
 		wrong = receive_all(&serving);
 	heard = hear();
 	if (strcmp(heard, "done")) {
-		say("ok");	/* a failed operation leaves nothing to judge */
+		say("ok");	/* a failed operation has no result to check */
 		return 0;
 	}
 	wrong_memory = memory_check(&serving);
@@ -550,7 +566,7 @@ struct region {
 	uint32_t rkey, window_rkeys[WINDOWS];
 };
 
-/* FLUSH and ATOMIC WRITE are known to the newer way of posting alone. */
+/* Only the newer functions for posting have FLUSH and ATOMIC WRITE. */
 static int newer_post(const struct op *op, unsigned int k, unsigned long long remote, uint32_t rkey, const void *slot)
 {
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
@@ -604,7 +620,7 @@ static void request_post(const struct op *op, const struct region *region, unsig
 		die("post %s, message %u: %s", op->name, k, strerror(errno));
 }
 
-/* What message k brought back; what is wrong with it, or NULL. */
+/* Checks the response to message k. Returns the fault, or NULL. */
 static const char *response_check(const struct op *op, unsigned int k, unsigned int slots)
 {
 	static char text[64];
@@ -627,7 +643,7 @@ static const char *response_check(const struct op *op, unsigned int k, unsigned 
 	return NULL;
 }
 
-/* Writes by the key of a window that was invalidated, as message `count`. */
+/* Posts a WRITE by the key of an invalidated window, as message `count`. */
 static void stale_post(const struct region *region)
 {
 	struct ibv_sge sge = { (uintptr_t)buffer, opt.size, mr->lkey };
@@ -725,7 +741,9 @@ static int client(char **names)
 		die("not the control protocol, version 1: %s", line);
 	endpoint_parse(text, &other);
 	qp_connect();
-	/* After a completion in error the QP is in error: nothing more can be played. */
+	/*
+	 * A completion with an error puts the QP into the error state, which ends the operations.
+	 */
 	for (; *names && !failures; names++)
 		failures += request(*names);
 	say("bye");

@@ -1,5 +1,6 @@
 #!/bin/sh
-# inside.sh ROOT COMMAND: runs it as nobody with ROOT as its root folder, in a mount namespace of its own. Needs root.
+# inside.sh ROOT COMMAND: runs COMMAND as the user nobody with the root folder ROOT, in a new mount
+# namespace. Needs root.
 root=$1
 shift
 exec unshare --mount sh -c '

@@ -1,13 +1,15 @@
 #!/bin/sh
-# Unpacks (never installs) Debian 13's RDMA programs, rdma-core's tests and all that they need, down to the C library, into a folder to
-# which one can chroot. Running it again costs nothing; --refresh takes newer packages; --root prints where it is.
+# Unpacks (never installs) Debian 13's RDMA programs and rdma-core's tests, with all dependencies
+# down to the C library, into a folder for chroot. A second run downloads nothing. --refresh
+# downloads newer packages. --root prints the folder.
 #
-# The cache folder is $URXE_PROGRAMS_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/urxe/programs. It holds
+# The cache folder is $URXE_PROGRAMS_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/urxe/programs. It
+# contains
 #   trixie/root/   the packages' files
-#   trixie/stamp   the version of rdma-core, written last: without it the folder is unfinished
+#   trixie/stamp   the version of rdma-core, written last: a folder without it is incomplete
 set -eu
 
-# rdma-core's programs and tests; what the tests call (ip, cat); perftest.
+# Programs and tests of rdma-core, programs that the tests call (ip, cat), and perftest.
 packages='ibverbs-utils python3-pyverbs perftest iproute2 bash dash coreutils'
 
 dir=${URXE_PROGRAMS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/urxe/programs}/trixie
@@ -20,13 +22,13 @@ case "${1-}" in
 	*) echo "usage: $0 [--refresh | --root]" >&2; exit 2 ;;
 esac
 
-# Debian 13's list, kept apart from this machine's, from where this machine gets Debian's packages.
+# A package list of Debian 13, separate from the list of this machine, from the same archive.
 archive=$(apt-cache policy libibverbs1 | sed -n 's/^ *[0-9]* \([a-z]*:[^ ]*\) [a-z]*\/main .*/\1/p' | head -n 1)
 [ -n "$archive" ] || { echo "rdma-core: no Debian archive in this apt's sources" >&2; exit 1; }
 rm -rf "$dir"
 mkdir -p "$root" "$dir/lists/partial" "$dir/archives/partial"
 echo "deb $archive trixie main" >"$dir/sources"
-# With no package installed, so that all that they need is fetched as well.
+# With an empty list of installed packages, so that apt downloads all dependencies as well.
 apart="-o Dir::Etc::sourcelist=$dir/sources -o Dir::Etc::sourceparts=- -o Dir::State::lists=$dir/lists -o Dir::State::status=/dev/null
  -o Dir::Cache::archives=$dir/archives -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root"
 apt-get -qq $apart update
@@ -35,12 +37,13 @@ apt-get -qq $apart --download-only -y --no-install-recommends install $packages 
 version=$(apt-cache $apart policy libibverbs1 | sed -n 's/^ *Candidate: //p')
 for package in "$dir"/archives/*.deb; do dpkg -x "$package" "$root"; done
 
-# What an ordinary user needs.
+# Files that an ordinary user needs.
 echo 'nobody:x:65534:65534:nobody:/home/nobody:/bin/sh' >"$root/etc/passwd"
 echo '127.0.0.1 localhost' >"$root/etc/hosts"
 mkdir -p "$root/home/nobody" "$root/proc" "$root/sys" "$root/dev" "$root/opt/suite"
 chown 65534 "$root/home/nobody"
-# The tests ask `rdma link show -j` for the kernel's devices, which needs a kernel with RDMA; there are none.
+# The tests run `rdma link show -j` for the kernel's devices, which fails on a kernel without RDMA.
+# This replacement prints an empty list.
 rm -f "$root/usr/bin/rdma"
 printf '#!/bin/sh\necho "[]"\n' >"$root/usr/bin/rdma"
 chmod 755 "$root/usr/bin/rdma"

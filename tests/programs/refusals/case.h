@@ -1,5 +1,5 @@
 /*
- * A case: how it is run and what is written of it; and what the cases work on.
+ * The execution and the output of a case, and the objects that the cases use.
  */
 #ifndef CASE_H
 #define CASE_H
@@ -46,17 +46,17 @@ static const char *name_of(int number)
 	return unnamed;
 }
 
-/* Runs what follows, unless it crashes. */
+/* Runs the following statement, and prints SIGSEGV if it crashes. */
 #define CASE(what)                                                                                               \
 	for (int once = (printf("%s\t", what), errno = 0, sigsetjmp(after, 1) ? (puts("SIGSEGV"), 0) : 1); once; once = 0)
 
-/* A verb that returns 0 or an error's number. */
+/* Prints the answer of a verb that returns 0 or the number of an error. */
 static void number(int answer)
 {
 	puts(answer ? name_of(answer < 0 ? -answer : answer) : "0");
 }
 
-/* A verb that returns -1 and sets errno. */
+/* Prints the answer of a verb that returns -1 and sets errno. */
 static void minus_one(int answer)
 {
 	if (answer < 0)
@@ -65,7 +65,7 @@ static void minus_one(int answer)
 		printf("%d\n", answer);
 }
 
-/* A verb that returns NULL and sets errno. */
+/* Prints the answer of a verb that returns NULL and sets errno. */
 static void pointer(const void *answer)
 {
 	if (answer)
@@ -74,7 +74,7 @@ static void pointer(const void *answer)
 		printf("NULL %s\n", name_of(errno));
 }
 
-/* ibv_rereg_mr returns which step failed, and sets errno. */
+/* ibv_rereg_mr returns the failed step and sets errno. */
 static void step(int answer)
 {
 	printf("%d %s\n", answer, answer ? name_of(errno) : "");

@@ -1,5 +1,6 @@
 /*
- * Bad input for datagrams and unreliable connections: what is posted, and groups; and what a protection domain with such things in it says.
+ * Bad input for datagrams and unreliable connections: posted requests, multicast groups, and the
+ * deallocation of a protection domain in use.
  */
 #ifndef DATAGRAMS_H
 #define DATAGRAMS_H
@@ -11,7 +12,7 @@
 
 static const union ibv_gid group_gid = { .raw = { [10] = 0xff, [11] = 0xff, [12] = 239, [15] = 8 } };
 
-/* A datagram queue pair, or an unreliable connection to itself, that sends. */
+/* Creates a datagram queue pair, or an unreliable connection to itself, in RTS. */
 static struct ibv_qp *unreliable(enum ibv_qp_type type)
 {
 	struct ibv_qp *qp = new_qp(type);
@@ -27,7 +28,7 @@ static struct ibv_qp *unreliable(enum ibv_qp_type type)
 	return qp;
 }
 
-/* An entry of the GID table that IPv4 groups are reached from. */
+/* Returns the index of a GID from which IPv4 groups are reachable. */
 static int of_ipv4(void)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -40,7 +41,7 @@ static int of_ipv4(void)
 	return 0;
 }
 
-/* To a group, or to the device itself. */
+/* Creates an address handle for a group or for the device itself. */
 static struct ibv_ah *way(struct ibv_pd *of, const union ibv_gid *to)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 1 } };
@@ -55,7 +56,10 @@ static struct ibv_ah *way(struct ibv_pd *of, const union ibv_gid *to)
 	return ah;
 }
 
-/* One a queue pair: the original may fail it for what it took. */
+/*
+ * Uses one queue pair for each case, because rdma-core may fail the queue pair later for an
+ * accepted request.
+ */
 static void datagram(const char *what, enum ibv_qp_type type, struct ibv_ah *ah, enum ibv_wr_opcode opcode, int length, uint32_t qpn)
 {
 	struct ibv_qp *qp = unreliable(type);

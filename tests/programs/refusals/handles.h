@@ -1,12 +1,12 @@
 /*
- * What is not there: verbs that a provider does not offer, NULL, and what was destroyed before.
+ * Missing objects: verbs that a provider does not offer, NULL pointers, and destroyed objects.
  */
 #ifndef HANDLES_H
 #define HANDLES_H
 
 #include "datagrams.h"
 
-/* What rdma_rxe does not offer, or urxe does not: the answer has the form that callers expect. */
+/* Verbs that rdma_rxe or urxe does not offer: the answer has the form that callers expect. */
 static void absent(void)
 {
 	struct ibv_qp *qp = new_qp(IBV_QPT_UD);
@@ -59,7 +59,7 @@ static void absent(void)
 	MUST(!ibv_destroy_qp(qp));
 }
 
-/* What the program hands over is not there. Last: a crash may leave anything behind. */
+/* NULL pointers. These cases run last, because the state after a crash is undefined. */
 static void nulls(void)
 {
 	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
@@ -106,14 +106,15 @@ static void nulls(void)
 	MINUS_ONE("close_device of NULL", ibv_close_device(NULL));
 	POINTER("open_device of NULL", ibv_open_device(NULL));
 	CASE("free_device_list of NULL") (ibv_free_device_list(NULL), puts("0"));
-	/* The original crashes with the queue pair locked. */
+	/* rdma-core crashes while it holds the lock of the queue pair. */
 	NUMBER("post_send of a datagram without an address handle", ibv_post_send(unreliable(IBV_QPT_UD), &datagram, &bad_send));
 }
 
 /*
- * What was destroyed, or whose context was closed, once more: the original reads freed memory and does what is found there, so this is
- * asked of others alone ("twice"). Not of windows, device memory, domains of threads and of XRC: there, the header's inline functions
- * look behind the pointer themselves.
+ * A second destruction of an object, or the destruction of an object whose context is closed.
+ * rdma-core reads freed memory here, so these cases run on other implementations only ("twice").
+ * Windows, device memory, thread domains and XRC domains are excluded, because inline functions of
+ * the header dereference their pointers.
  */
 static int twice(void)
 {

@@ -1,5 +1,5 @@
 /*
- * Bad input for queue pairs: creating, changing, posting, and address handles and groups.
+ * Bad input for queue pairs (create, modify, post), for address handles, and for multicast groups.
  */
 #ifndef QUEUE_PAIRS_H
 #define QUEUE_PAIRS_H
@@ -59,7 +59,9 @@ static const int to_rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DE
 static const int to_rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 			  IBV_QP_MAX_QP_RD_ATOMIC;
 
-/* What brings a queue pair from each state to the next, to itself. */
+/*
+ * Returns the attributes that move a queue pair connected with itself from each state to the next.
+ */
 static struct ibv_qp_attr good(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
@@ -72,7 +74,7 @@ static struct ibv_qp_attr good(struct ibv_qp *qp)
 	return attr;
 }
 
-/* A queue pair in this state; the attributes that bring it to the next. */
+/* Creates a queue pair in this state, and stores the attributes that move it to the next state. */
 static struct ibv_qp *in_state(enum ibv_qp_state state, struct ibv_qp_attr *next)
 {
 	struct ibv_qp *qp = new_qp(IBV_QPT_RC);
