@@ -11,7 +11,7 @@
  * side. This side then prints the event that it gets, the results of further calls, and the
  * milliseconds since the signal:
  *
- *	hears	nothing 0				1501
+ *	event	nothing 0				1501
  *	answers	errno 0					1501
  *	then	RDMA_CM_EVENT_UNREACHABLE -110		70232
  *
@@ -30,11 +30,11 @@
 #include "check.h"
 
 /*
- * Milliseconds. SOON: packets of a killed process have arrived. PATIENCE: a side without an answer
+ * Milliseconds. SOON: packets of a killed process have arrived. TIMEOUT: a side without an answer
  * has given up its retries.
  */
 #define SOON	1500
-#define PATIENCE	200000
+#define TIMEOUT	200000
 /* One retry, so that a queue pair fails within seconds. */
 #define RETRIES	1
 
@@ -43,7 +43,7 @@ enum step {
 	/* Steps of the active side. */
 	ADDRESS, ROUTE, REQUEST, RESPONSE,
 	/* Steps of the passive side. */
-	LISTEN, ASKED, ACCEPT,
+	LISTEN, REQUESTED, ACCEPT,
 	/* Steps of both sides. */
 	CONNECTED, DISCONNECT, DISCONNECTED,
 };
@@ -69,16 +69,16 @@ static const struct state {
 } STATES[] = {
 	{ "a-address", RDMA_PS_TCP, ADDRESS, LISTEN, NOTHING },
 	{ "a-route", RDMA_PS_TCP, ROUTE, LISTEN, NOTHING },
-	{ "a-req-sent", RDMA_PS_TCP, REQUEST, ASKED, ANSWER },
+	{ "a-req-sent", RDMA_PS_TCP, REQUEST, REQUESTED, ANSWER },
 	{ "a-rep-received", RDMA_PS_TCP, RESPONSE, ACCEPT, WAIT },
 	{ "a-connected", RDMA_PS_TCP, CONNECTED, CONNECTED, USE },
 	{ "a-dreq-sent", RDMA_PS_TCP, DISCONNECT, DISCONNECTED, AGREE },
-	{ "a-sidr-req-sent", RDMA_PS_UDP, REQUEST, ASKED, ANSWER },
-	{ "p-req-received", RDMA_PS_TCP, REQUEST, ASKED, WAIT },
+	{ "a-sidr-req-sent", RDMA_PS_UDP, REQUEST, REQUESTED, ANSWER },
+	{ "p-req-received", RDMA_PS_TCP, REQUEST, REQUESTED, WAIT },
 	{ "p-rep-sent", RDMA_PS_TCP, RESPONSE, ACCEPT, USE },
 	{ "p-connected", RDMA_PS_TCP, CONNECTED, CONNECTED, USE },
 	{ "p-dreq-received", RDMA_PS_TCP, DISCONNECT, DISCONNECTED, WAIT },
-	{ "p-sidr-req-received", RDMA_PS_UDP, REQUEST, ASKED, WAIT },
+	{ "p-sidr-req-received", RDMA_PS_UDP, REQUEST, REQUESTED, WAIT },
 };
 #define COUNT	(sizeof(STATES) / sizeof(STATES[0]))
 
@@ -87,7 +87,7 @@ static struct rdma_event_channel *channel;
 static struct sockaddr_in place;
 /* The identifier of the connection, or of the listener before a request. */
 static struct rdma_cm_id *id;
-static struct timespec told;
+static struct timespec signaled;
 
 static int has_event(int ms)
 {
@@ -96,14 +96,14 @@ static int has_event(int ms)
 	return poll(&wait, 1, ms) == 1;
 }
 
-static void must_hear(enum rdma_cm_event_type type)
+static void expect_event(enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;
 
-	MUST(has_event(PATIENCE));
+	MUST(has_event(TIMEOUT));
 	MUST(rdma_get_cm_event(channel, &event) == 0);
 	if (event->event != type) {
-		printf("%s, status %d, where %s was due\n", rdma_event_str(event->event), event->status,
+		printf("%s, status %d, expected %s\n", rdma_event_str(event->event), event->status,
 		       rdma_event_str(type));
 		exit(1);
 	}
@@ -129,38 +129,38 @@ static struct rdma_conn_param param(void)
 
 static int answer(void)
 {
-	struct rdma_conn_param said;
+	struct rdma_conn_param attributes;
 
 	/* Fails here if the request no longer exists. */
 	if (make_qp() != 0)
 		return -1;
-	said = param();
-	return rdma_accept(id, &said);
+	attributes = param();
+	return rdma_accept(id, &attributes);
 }
 
 static void be_active(enum step last)
 {
-	struct rdma_conn_param said;
+	struct rdma_conn_param attributes;
 
 	MUST(rdma_create_id(channel, &id, NULL, state->space) == 0);
 	MUST(rdma_resolve_addr(id, NULL, (struct sockaddr *)&place, 2000) == 0);
-	must_hear(RDMA_CM_EVENT_ADDR_RESOLVED);
+	expect_event(RDMA_CM_EVENT_ADDR_RESOLVED);
 	if (last == ADDRESS)
 		return;
 	MUST(rdma_resolve_route(id, 2000) == 0);
-	must_hear(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	expect_event(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	if (last == ROUTE)
 		return;
 	MUST(make_qp() == 0);
-	said = param();
-	MUST(rdma_connect(id, &said) == 0);
+	attributes = param();
+	MUST(rdma_connect(id, &attributes) == 0);
 	if (last == REQUEST)
 		return;
 	/* The event is queued, but not taken, so that no RTU is sent. */
-	MUST(has_event(PATIENCE));
+	MUST(has_event(TIMEOUT));
 	if (last == RESPONSE)
 		return;
-	must_hear(RDMA_CM_EVENT_ESTABLISHED);
+	expect_event(RDMA_CM_EVENT_ESTABLISHED);
 }
 
 static void be_passive(enum step last)
@@ -170,34 +170,34 @@ static void be_passive(enum step last)
 	printf("listens\n");
 	if (last == LISTEN)
 		return;
-	must_hear(RDMA_CM_EVENT_CONNECT_REQUEST);
-	if (last == ASKED)
+	expect_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+	if (last == REQUESTED)
 		return;
 	MUST(answer() == 0);
 	if (last == ACCEPT)
 		return;
-	must_hear(RDMA_CM_EVENT_ESTABLISHED);
+	expect_event(RDMA_CM_EVENT_ESTABLISHED);
 	if (last == DISCONNECTED)
-		must_hear(RDMA_CM_EVENT_DISCONNECTED);
+		expect_event(RDMA_CM_EVENT_DISCONNECTED);
 }
 
-static void tell(const char *what, const char *result, int number)
+static void print_result(const char *what, const char *result, int number)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	printf("%s\t%s %d\t%ld\n", what, result, number,
-	       (now.tv_sec - told.tv_sec) * 1000 + (now.tv_nsec - told.tv_nsec) / 1000000);
+	       (now.tv_sec - signaled.tv_sec) * 1000 + (now.tv_nsec - signaled.tv_nsec) / 1000000);
 }
 
 /* Prints the next event, if one arrives in time. */
-static void hear(const char *what, int ms)
+static void print_event(const char *what, int ms)
 {
 	struct rdma_cm_event *event;
 
 	while (has_event(ms)) {
 		if (rdma_get_cm_event(channel, &event) == 0) {
-			tell(what, rdma_event_str(event->event), event->status);
+			print_result(what, rdma_event_str(event->event), event->status);
 			MUST(rdma_ack_cm_event(event) == 0);
 			return;
 		}
@@ -207,7 +207,7 @@ static void hear(const char *what, int ms)
 		 */
 		MUST(errno == EAGAIN);
 	}
-	tell(what, "nothing", 0);
+	print_result(what, "nothing", 0);
 }
 
 /* Sends a message to the killed side and disconnects. */
@@ -217,17 +217,17 @@ static void use(void)
 	struct ibv_wc done = { 0 };
 
 	MUST(ibv_post_send(id->qp, &wr, &bad) == 0);
-	for (int ms = 0; ibv_poll_cq(id->send_cq, 1, &done) == 0 && ms < PATIENCE; ms += 10)
+	for (int ms = 0; ibv_poll_cq(id->send_cq, 1, &done) == 0 && ms < TIMEOUT; ms += 10)
 		usleep(10000);
-	tell("sends", ibv_wc_status_str(done.status), (int)done.status);
-	tell("disconnects", "errno", rdma_disconnect(id) == 0 ? 0 : errno);
+	print_result("sends", ibv_wc_status_str(done.status), (int)done.status);
+	print_result("disconnects", "errno", rdma_disconnect(id) == 0 ? 0 : errno);
 	/* A connection that was never established has no DISCONNECTED event. */
-	hear("then", done.status == IBV_WC_WR_FLUSH_ERR ? SOON : PATIENCE);
+	print_event("then", done.status == IBV_WC_WR_FLUSH_ERR ? SOON : TIMEOUT);
 }
 
 static void stay(void)
 {
-	hear("hears", state->then == WAIT ? PATIENCE : SOON);
+	print_event("event", state->then == WAIT ? TIMEOUT : SOON);
 	switch (state->then) {
 	case NOTHING:
 	case WAIT:
@@ -235,18 +235,18 @@ static void stay(void)
 	case ANSWER: {
 		int result = answer();
 
-		tell("answers", "errno", result == 0 ? 0 : errno);
+		print_result("answers", "errno", result == 0 ? 0 : errno);
 		/* No event follows the answer to a SIDR request. */
 		if (result == 0)
-			hear("then", state->space == RDMA_PS_TCP ? PATIENCE : SOON);
+			print_event("then", state->space == RDMA_PS_TCP ? TIMEOUT : SOON);
 		break;
 	}
 	case USE:
 		use();
 		break;
 	case AGREE:
-		tell("disconnects", "errno", rdma_disconnect(id) == 0 ? 0 : errno);
-		hear("then", PATIENCE);
+		print_result("disconnects", "errno", rdma_disconnect(id) == 0 ? 0 : errno);
+		print_event("then", TIMEOUT);
 		break;
 	}
 }
@@ -288,7 +288,7 @@ int main(int argc, char **argv)
 		MUST(rdma_disconnect(id) == 0);
 	printf("here, process %d\n", getpid());
 	MUST(sigwait(&death, &number) == 0);
-	clock_gettime(CLOCK_MONOTONIC, &told);
+	clock_gettime(CLOCK_MONOTONIC, &signaled);
 	if (stays)
 		stay();
 	/* Cleaning up would wait for an answer. */

@@ -58,7 +58,7 @@ static struct rdma_cm_event *take(struct rdma_event_channel *channel, enum rdma_
 	MUST(is_waiting(channel, SOON));
 	MUST(rdma_get_cm_event(channel, &event) == 0);
 	if (event->event != type) {
-		printf("%s, status %d, where %s was due\n", rdma_event_str(event->event), event->status,
+		printf("%s, status %d, expected %s\n", rdma_event_str(event->event), event->status,
 		       rdma_event_str(type));
 		exit(1);
 	}
@@ -171,18 +171,18 @@ static void destroying(void)
  */
 static void requests(void)
 {
-	struct rdma_event_channel *channel = new_channel(), *asking = new_channel();
-	struct rdma_cm_id *asks = new_id(asking, RDMA_PS_TCP);
+	struct rdma_event_channel *channel = new_channel(), *client_channel = new_channel();
+	struct rdma_cm_id *client = new_id(client_channel, RDMA_PS_TCP);
 	struct call call = { .what = destroy, .id = new_id(channel, RDMA_PS_TCP) };
 	struct rdma_conn_param param = { .qp_num = 0x77, .retry_count = 7 };
 	struct rdma_cm_event *request;
 
 	MUST(rdma_bind_addr(call.id, with_port(17102)) == 0 && rdma_listen(call.id, 2) == 0);
-	MUST(rdma_resolve_addr(asks, NULL, with_port(17102), 2000) == 0);
-	skip(asking, RDMA_CM_EVENT_ADDR_RESOLVED);
-	MUST(rdma_resolve_route(asks, 2000) == 0);
-	skip(asking, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	MUST(rdma_connect(asks, &param) == 0);
+	MUST(rdma_resolve_addr(client, NULL, with_port(17102), 2000) == 0);
+	skip(client_channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	MUST(rdma_resolve_route(client, 2000) == 0);
+	skip(client_channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	MUST(rdma_connect(client, &param) == 0);
 	request = take(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	MUST(request->listen_id == call.id && request->id != call.id);
 	MUST(rdma_destroy_id(request->id) == 0);
@@ -190,9 +190,9 @@ static void requests(void)
 	must_wait(&call);
 	MUST(rdma_ack_cm_event(request) == 0);
 	must_end(&call);
-	skip(asking, RDMA_CM_EVENT_REJECTED);
-	MUST(rdma_destroy_id(asks) == 0);
-	rdma_destroy_event_channel(asking);
+	skip(client_channel, RDMA_CM_EVENT_REJECTED);
+	MUST(rdma_destroy_id(client) == 0);
+	rdma_destroy_event_channel(client_channel);
 	rdma_destroy_event_channel(channel);
 }
 

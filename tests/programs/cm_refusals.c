@@ -20,9 +20,9 @@
 #include "check.h"
 
 static struct rdma_event_channel *channel;
-static struct sockaddr_in own, nobody;
+static struct sockaddr_in own, unreachable;
 
-static void tell(const char *what, int result)
+static void print_result(const char *what, int result)
 {
 	printf("%s: %s\n", what, result == 0 ? "0" : result == -1 ? strerrorname_np(errno) : "neither 0 nor -1");
 }
@@ -46,11 +46,11 @@ static void crashed(int number)
 		if (sigsetjmp(before, 1))                                                                        \
 			printf("%s: crashes\n", what);                                                           \
 		else                                                                                             \
-			tell(what, call);                                                                        \
+			print_result(what, call);                                                                        \
 		trying = 0;                                                                                      \
 	} while (0)
 
-static struct rdma_cm_id *fresh(void)
+static struct rdma_cm_id *new_id(void)
 {
 	struct rdma_cm_id *id;
 
@@ -83,7 +83,7 @@ static void expect(const char *what)
 static void idle(void)
 {
 	struct rdma_conn_param param = { 0 };
-	struct rdma_cm_id *id = fresh();
+	struct rdma_cm_id *id = new_id();
 	struct ibv_qp_init_attr qp = { .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 } };
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	int mask, one = 1;
@@ -112,11 +112,11 @@ static void idle(void)
 
 static void bound(void)
 {
-	struct rdma_cm_id *id = fresh(), *other = fresh();
-	struct sockaddr_in place, far = nobody, unbindable = nobody;
+	struct rdma_cm_id *id = new_id(), *other = new_id();
+	struct sockaddr_in place, far = unreachable, unbindable = unreachable;
 	int one = 1;
 
-	TRY("bind to an address of nobody", rdma_bind_addr(id, with_port(&place, &unbindable, 0)));
+	TRY("bind to an address of another host", rdma_bind_addr(id, with_port(&place, &unbindable, 0)));
 	TRY("bind", rdma_bind_addr(id, with_port(&place, &own, 17001)));
 	TRY("bind again", rdma_bind_addr(id, with_port(&place, &own, 17002)));
 	TRY("bind to a port that is taken", rdma_bind_addr(other, with_port(&place, &own, 17001)));
@@ -125,15 +125,15 @@ static void bound(void)
 	TRY("bind to another port", rdma_bind_addr(other, with_port(&place, &own, 17003)));
 	TRY("reuse after binding", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)));
 	TRY("one's own family after binding", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof(one)));
-	TRY("resolve a route of what is bound", rdma_resolve_route(id, 1000));
+	TRY("resolve a route of a bound identifier", rdma_resolve_route(id, 1000));
 	TRY("listen", rdma_listen(id, 1));
 	TRY("listen again", rdma_listen(id, 1));
-	TRY("bind what listens", rdma_bind_addr(id, with_port(&place, &own, 17004)));
-	TRY("resolve from what listens", rdma_resolve_addr(id, NULL, with_port(&place, &own, 17005), 1000));
-	TRY("connect what listens", rdma_connect(id, &(struct rdma_conn_param){ 0 }));
+	TRY("bind a listener", rdma_bind_addr(id, with_port(&place, &own, 17004)));
+	TRY("resolve from a listener", rdma_resolve_addr(id, NULL, with_port(&place, &own, 17005), 1000));
+	TRY("connect a listener", rdma_connect(id, &(struct rdma_conn_param){ 0 }));
 	TRY("one's own family after listening", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof(one)));
 	rdma_destroy_id(other);
-	other = fresh();
+	other = new_id();
 	TRY("resolve to nowhere", rdma_resolve_addr(other, NULL, with_port(&place, &far, 17006), 1000));
 	rdma_destroy_id(other);
 	rdma_destroy_id(id);
@@ -141,7 +141,7 @@ static void bound(void)
 
 static void resolved(void)
 {
-	struct rdma_cm_id *id = fresh();
+	struct rdma_cm_id *id = new_id();
 	struct sockaddr_in place;
 	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 	static unsigned char data[255];
@@ -151,7 +151,7 @@ static void resolved(void)
 	TRY("resolve an address", rdma_resolve_addr(id, NULL, with_port(&place, &own, 17007), 1000));
 	expect("then");
 	TRY("resolve it again", rdma_resolve_addr(id, NULL, with_port(&place, &own, 17007), 1000));
-	TRY("bind what is resolved", rdma_bind_addr(id, with_port(&place, &own, 17008)));
+	TRY("bind a resolved identifier", rdma_bind_addr(id, with_port(&place, &own, 17008)));
 	TRY("connect without a route", rdma_connect(id, &param));
 	TRY("a route", rdma_resolve_route(id, 1000));
 	expect("then");
@@ -162,18 +162,18 @@ static void resolved(void)
 	TRY("more private data than there may be", rdma_connect(id, &param));
 	param.private_data_len = 56;
 	TRY("as much as there may be", rdma_connect(id, &param));
-	expect("nobody listens");
-	TRY("disconnect what was refused", rdma_disconnect(id));
+	expect("no listener");
+	TRY("disconnect after a rejection", rdma_disconnect(id));
 	if (id->qp)
 		rdma_destroy_qp(id);
 	rdma_destroy_id(id);
-	id = fresh();
+	id = new_id();
 	TRY("from IPv4 to IPv6", rdma_resolve_addr(id, with_port(&place, &own, 0), (struct sockaddr *)&six, 1000));
 	rdma_destroy_id(id);
 }
 
 /* Sets a path that the program provides, as ibacm does, in place of resolving one. */
-static void brought(void)
+static void set_path(void)
 {
 	struct ibv_path_data data[2] = { { .flags = IBV_PATH_FLAG_ALTERNATE }, { .path = {
 		.flowlabel_hoplimit = htonl(64), .tclass = 0x28, .reversible_numpath = 0x81, .pkey = 0xffff,
@@ -181,33 +181,33 @@ static void brought(void)
 	} } };
 	struct ibv_path_record *path = &data[1].path;
 	struct rdma_conn_param param = { .retry_count = 1 };
-	struct rdma_cm_id *id = fresh();
+	struct rdma_cm_id *id = new_id();
 	struct ibv_sa_path_rec *route;
 	struct sockaddr_in place;
 
 	path->dgid.raw[10] = path->dgid.raw[11] = 0xff;
 	memcpy(&path->dgid.raw[12], &own.sin_addr, 4);
 	path->sgid = path->dgid;
-#define BRING(length)	rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, data, length)
+#define SET_PATH(length)	rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, data, length)
 	MUST(rdma_resolve_addr(id, NULL, with_port(&place, &own, 17009), 1000) == 0);
-	expect("bring a path");
-	TRY("a path that is not marked", BRING(sizeof(data)));
+	expect("set a path");
+	TRY("a path that is not marked", SET_PATH(sizeof(data)));
 	data[1].flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
-	TRY("half a path", BRING(sizeof(data) - 1));
-	TRY("no path", BRING(0));
-	TRY("only an alternate path", BRING(sizeof(data[0])));
-	TRY("a path", BRING(sizeof(data)));
+	TRY("half a path", SET_PATH(sizeof(data) - 1));
+	TRY("no path", SET_PATH(0));
+	TRY("only an alternate path", SET_PATH(sizeof(data[0])));
+	TRY("a path", SET_PATH(sizeof(data)));
 	expect("then");
 	route = id->route.path_rec;
 	MUST(route);
 	printf("its class 0x%x, mtu %d, life time %d\n", route->traffic_class, route->mtu, route->packet_life_time);
-	TRY("a path again", BRING(sizeof(data)));
+	TRY("a path again", SET_PATH(sizeof(data)));
 	TRY("a route behind it", rdma_resolve_route(id, 1000));
 	TRY("connect by it", rdma_connect(id, &param));
-	expect("nobody listens");
+	expect("no listener");
 	rdma_destroy_id(id);
-	id = fresh();
-	TRY("a path from nowhere", BRING(sizeof(data)));
+	id = new_id();
+	TRY("a path from nowhere", SET_PATH(sizeof(data)));
 	rdma_destroy_id(id);
 }
 
@@ -217,7 +217,7 @@ static void brought(void)
  */
 static void shared(void)
 {
-	struct rdma_cm_id *first = fresh(), *second = fresh(), *strict = fresh();
+	struct rdma_cm_id *first = new_id(), *second = new_id(), *strict = new_id();
 	struct sockaddr_in place, all = { .sin_family = AF_INET };
 	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(17011) };
 	int one = 1, none = 0;
@@ -230,20 +230,20 @@ static void shared(void)
 	TRY("listen beside another", rdma_listen(first, 1));
 	TRY("listen where another listens", rdma_listen(second, 1));
 	rdma_destroy_id(second);
-	second = fresh();
+	second = new_id();
 	TRY("allow it to a third", rdma_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)));
 	TRY("bind where another listens", rdma_bind_addr(second, with_port(&place, &own, 17010)));
 	TRY("bind to all where another listens", rdma_bind_addr(second, with_port(&place, &all, 17010)));
 	rdma_destroy_id(first);
 	rdma_destroy_id(second);
 
-	first = fresh();
-	second = fresh();
+	first = new_id();
+	second = new_id();
 	TRY("all of IPv6 and IPv4", rdma_set_option(first, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &none, sizeof(none)));
 	TRY("bind to all of IPv6", rdma_bind_addr(first, (struct sockaddr *)&six));
 	TRY("bind to all of IPv4 beside both", rdma_bind_addr(second, with_port(&place, &all, 17011)));
 	rdma_destroy_id(first);
-	first = fresh();
+	first = new_id();
 	TRY("IPv6 alone", rdma_set_option(first, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof(one)));
 	TRY("bind to it", rdma_bind_addr(first, (struct sockaddr *)&six));
 	TRY("bind to all of IPv4 beside IPv6", rdma_bind_addr(second, with_port(&place, &all, 17011)));
@@ -265,8 +265,8 @@ static void others(void)
 	fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
 	TRY("an event where there is none", rdma_get_cm_event(channel, &event));
 	TRY("acknowledge nothing", rdma_ack_cm_event(NULL));
-	id = fresh();
-	TRY("a request of what has a channel", rdma_get_request(id, &request));
+	id = new_id();
+	TRY("a request of an identifier with a channel", rdma_get_request(id, &request));
 	rdma_destroy_id(id);
 	printf("a name that is no address: %s\n",
 	       rdma_getaddrinfo("no address", NULL, &hints, &found) ? "refused" : "taken");
@@ -278,15 +278,15 @@ int main(int argc, char **argv)
 	setbuf(stdout, NULL);
 	signal(SIGSEGV, crashed);
 	alarm(50);
-	own.sin_family = nobody.sin_family = AF_INET;
+	own.sin_family = unreachable.sin_family = AF_INET;
 	MUST(inet_pton(AF_INET, argv[1], &own.sin_addr) == 1);
 	/* An address of a network for documentation (RFC 5737). */
-	MUST(inet_pton(AF_INET, "203.0.113.1", &nobody.sin_addr) == 1);
+	MUST(inet_pton(AF_INET, "203.0.113.1", &unreachable.sin_addr) == 1);
 	MUST((channel = rdma_create_event_channel()));
 	idle();
 	bound();
 	resolved();
-	brought();
+	set_path();
 	shared();
 	others();
 	rdma_destroy_event_channel(channel);

@@ -41,11 +41,11 @@ static struct rdma_cm_id *take(enum rdma_cm_event_type type)
 
 	MUST(rdma_get_cm_event(channel, &event) == 0);
 	if (event->event == RDMA_CM_EVENT_REJECTED && event->status == 8) {
-		printf("nobody listens on port\n");
+		printf("no server listens on port\n");
 		exit(1);
 	}
 	if (event->event != type || event->status) {
-		printf("%s, status %d, where %s was due\n", rdma_event_str(event->event), event->status, rdma_event_str(type));
+		printf("%s, status %d, expected %s\n", rdma_event_str(event->event), event->status, rdma_event_str(type));
 		exit(1);
 	}
 	id = event->id;
@@ -64,7 +64,7 @@ static struct ibv_wc completed(void)
 	return wc;
 }
 
-static void hand_in(uint64_t buffer)
+static void post_receive(uint64_t buffer)
 {
 	struct ibv_sge sge = { (uintptr_t)&inbox[buffer], sizeof(struct message), mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = buffer, .sg_list = &sge, .num_sge = 1 }, *bad;
@@ -72,7 +72,7 @@ static void hand_in(uint64_t buffer)
 	MUST(!ibv_post_srq_recv(srq, &wr, &bad));
 }
 
-static void say(int connection, struct message message)
+static void send_message(int connection, struct message message)
 {
 	struct ibv_sge sge = { (uintptr_t)&outbox[connection], sizeof(message), 0 };
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE }, *bad;
@@ -92,7 +92,7 @@ static void make_qp(struct rdma_cm_id *id)
 		MUST((mr = ibv_reg_mr(pd, inbox, sizeof(inbox), IBV_ACCESS_LOCAL_WRITE)));
 		MUST((srq = ibv_create_srq(pd, &shared)));
 		for (uint64_t buffer = 0; buffer < BUFFERS; buffer++)
-			hand_in(buffer);
+			post_receive(buffer);
 	}
 	init.send_cq = init.recv_cq = cq;
 	init.srq = srq;
@@ -114,7 +114,7 @@ static int connection_of(uint32_t qp_num)
  * Returns the next message and its connection, and posts its buffer again. Ignores completions of
  * sends.
  */
-static struct message heard(int *connection)
+static struct message receive_message(int *connection)
 {
 	struct message message;
 	struct ibv_wc wc;
@@ -125,7 +125,7 @@ static struct message heard(int *connection)
 	MUST(wc.byte_len == sizeof(message));
 	*connection = connection_of(wc.qp_num);
 	message = inbox[wc.wr_id];
-	hand_in(wc.wr_id);
+	post_receive(wc.wr_id);
 	return message;
 }
 
@@ -146,10 +146,10 @@ static void serve(const char *host)
 		take(RDMA_CM_EVENT_ESTABLISHED);
 	}
 	for (int each = 0; each < CONNECTIONS * ROUNDS; each++) {
-		struct message message = heard(&connection);
+		struct message message = receive_message(&connection);
 
 		MUST(message.connection == (uint32_t)connection);
-		say(connection, message);
+		send_message(connection, message);
 	}
 	for (int each = 0; each < CONNECTIONS; each++)
 		rdma_disconnect(take(RDMA_CM_EVENT_DISCONNECTED));
@@ -157,7 +157,7 @@ static void serve(const char *host)
 	rdma_freeaddrinfo(place);
 }
 
-static void ask(const char *host)
+static void run_client(const char *host)
 {
 	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST, .ai_port_space = RDMA_PS_TCP }, *place;
 	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7 };
@@ -178,9 +178,9 @@ static void ask(const char *host)
 		unsigned int seen = 0;
 
 		for (int each = 0; each < CONNECTIONS; each++)
-			say(each, (struct message){ (uint32_t)each, round });
+			send_message(each, (struct message){ (uint32_t)each, round });
 		for (int each = 0; each < CONNECTIONS; each++) {
-			struct message message = heard(&connection);
+			struct message message = receive_message(&connection);
 
 			MUST(message.connection == (uint32_t)connection && message.round == round);
 			seen |= 1u << connection;
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
 	if (argv[1][1] == 's')
 		serve(argv[2]);
 	else
-		ask(argv[2]);
+		run_client(argv[2]);
 	MUST(ibv_destroy_srq(srq) == EBUSY);
 	for (int each = 0; each < CONNECTIONS; each++) {
 		rdma_destroy_qp(ids[each]);

@@ -115,7 +115,7 @@ static void held_back(void)
 	struct ibv_modify_cq_attr moderate = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { .cq_count = 3 } };
 	struct ibv_poll_cq_attr attr = { 0 };
 	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &init);
-	struct ibv_cq *plain = ibv_cq_ex_to_cq(cq), *told;
+	struct ibv_cq *plain = ibv_cq_ex_to_cq(cq), *signaled;
 	struct ibv_qp *a = unlinked(pd, plain, IBV_QPT_RC), *b = unlinked(pd, plain, IBV_QPT_RC);
 	uint64_t before, last, stamp;
 	int round, count;
@@ -132,7 +132,7 @@ static void held_back(void)
 		MUST(!is_readable(channel->fd, 100));
 		post_writes(a, 1);
 		MUST(is_readable(channel->fd, 10000));
-		MUST(!ibv_get_cq_event(channel, &told, &with) && told == plain);
+		MUST(!ibv_get_cq_event(channel, &signaled, &with) && signaled == plain);
 		MUST(!ibv_start_poll(cq, &attr));
 		for (count = 1;; count++) {
 			stamp = ibv_wc_read_completion_ts(cq);

@@ -42,7 +42,7 @@ static struct end open_end(struct ibv_device *device)
 	return end;
 }
 
-static struct ibv_ah *way(struct ibv_pd *pd, const struct end *to)
+static struct ibv_ah *address_handle(struct ibv_pd *pd, const struct end *to)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 4 } };
 	struct ibv_ah *ah;
@@ -104,9 +104,9 @@ int main(void)
 	sge.lkey = mr->lkey;
 	receive.sg_list = &sge;
 	receive.num_sge = 1;
-	right = way(a.pd, &b);
-	of_other_device = way(b.pd, &a);
-	of_other_pd = way(pd, &b);
+	right = address_handle(a.pd, &b);
+	of_other_device = address_handle(b.pd, &a);
+	of_other_pd = address_handle(pd, &b);
 	for (i = 0; i < 2; i++) {
 		MUST(!ibv_post_recv(b.qp, &receive, &bad));
 		MUST(ways[i](&a, of_other_device, b.qp->qp_num) == EINVAL);

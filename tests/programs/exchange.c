@@ -21,7 +21,7 @@
 #include "../kernel/guest/common.h"
 
 #define SIZE_MAX_	(4u << 20)
-#define PATIENCE	20	/* seconds */
+#define TIMEOUT	20	/* seconds */
 
 static struct {
 	const char *host, *port, *device;
@@ -33,7 +33,7 @@ static struct {
  * The address of an end, which crosses the TCP connection as text because the layout of a struct
  * depends on the compiler.
  */
-struct place {
+struct address {
 	unsigned long long addr;
 	unsigned int rkey, qpn, psn;
 	union ibv_gid gid;
@@ -76,17 +76,17 @@ static void tcp_open(void)
 }
 
 /* Sends the name of this stage, and waits for the same name from the other end. */
-static void together(const char *stage)
+static void synchronize(const char *stage)
 {
 	char line[32];
 
 	fprintf(out, "%s\n", stage);
 	fflush(out);
 	if (!fgets(line, sizeof(line), in) || strncmp(line, stage, strlen(stage)))
-		die("the other end did not come to: %s", stage);
+		die("the other end did not reach the stage: %s", stage);
 }
 
-static void places_exchange(const struct place *own, struct place *other)
+static void addresses_exchange(const struct address *own, struct address *other)
 {
 	char gid[INET6_ADDRSTRLEN], line[128];
 
@@ -96,10 +96,10 @@ static void places_exchange(const struct place *own, struct place *other)
 	if (!fgets(line, sizeof(line), in) ||
 	    sscanf(line, "%llx %x %x %x %45s", &other->addr, &other->rkey, &other->qpn, &other->psn, gid) != 5 ||
 	    inet_pton(AF_INET6, gid, other->gid.raw) != 1)
-		die("the other end did not say where it is");
+		die("the other end sent no valid address");
 }
 
-static void resources_create(struct place *own)
+static void resources_create(struct address *own)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
@@ -134,7 +134,7 @@ static void modify(struct ibv_qp_attr *attr, int mask, const char *state)
 		die("QP to %s: %s", state, strerror(errno));
 }
 
-static void connect_qp(const struct place *own, const struct place *other)
+static void connect_qp(const struct address *own, const struct address *other)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR, .dest_qp_num = other->qpn, .rq_psn = other->psn,
@@ -166,13 +166,13 @@ static void receive_post(void)
 
 static void completion(enum ibv_wc_opcode opcode, const char *what)
 {
-	time_t end = time(NULL) + PATIENCE;
+	time_t end = time(NULL) + TIMEOUT;
 	struct ibv_wc wc;
 	int polled;
 
 	while (!(polled = ibv_poll_cq(cq, 1, &wc)))
 		if (time(NULL) > end)
-			die("%s: no completion after %d seconds", what, PATIENCE);
+			die("%s: no completion after %d seconds", what, TIMEOUT);
 	if (polled < 0)
 		die("%s: poll failed", what);
 	if (wc.status)
@@ -182,7 +182,7 @@ static void completion(enum ibv_wc_opcode opcode, const char *what)
 	printf("%s completed\n", what);
 }
 
-static void request_post(enum ibv_wr_opcode opcode, const struct place *other)
+static void request_post(enum ibv_wr_opcode opcode, const struct address *other)
 {
 	struct ibv_sge sge = { (uintptr_t)memory, opt.size, mr->lkey };
 	struct ibv_send_wr wr = {
@@ -202,29 +202,29 @@ static void verify(unsigned int message)
 		die("byte %ld is not message %u's", at, message);
 }
 
-static void serve(const struct place *other)
+static void serve(const struct address *other)
 {
 	fill(memory, 0, opt.size);
 	request_post(IBV_WR_SEND, other);
 	completion(IBV_WC_SEND, "SEND");
 	fill(memory, 1, opt.size);
-	together("to be read");
-	together("written");
+	synchronize("to be read");
+	synchronize("written");
 	verify(2);
 }
 
-static void ask(const struct place *other)
+static void run_client(const struct address *other)
 {
 	completion(IBV_WC_RECV, "RECV");
 	verify(0);
-	together("to be read");
+	synchronize("to be read");
 	request_post(IBV_WR_RDMA_READ, other);
 	completion(IBV_WC_RDMA_READ, "READ");
 	verify(1);
 	fill(memory, 2, opt.size);
 	request_post(IBV_WR_RDMA_WRITE, other);
 	completion(IBV_WC_RDMA_WRITE, "WRITE");
-	together("written");
+	synchronize("written");
 }
 
 int main(int argc, char **argv)
@@ -233,7 +233,7 @@ int main(int argc, char **argv)
 		.qp_state = IBV_QPS_INIT, .port_num = 1,
 		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
 	};
-	struct place own, other;
+	struct address own, other;
 	int option;
 
 	program = "exchange";
@@ -254,14 +254,14 @@ int main(int argc, char **argv)
 	modify(&init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 	if (opt.host)
 		receive_post();
-	places_exchange(&own, &other);
+	addresses_exchange(&own, &other);
 	connect_qp(&own, &other);
-	together("connected");
+	synchronize("connected");
 	if (opt.host)
-		ask(&other);
+		run_client(&other);
 	else
 		serve(&other);
-	together("done");
+	synchronize("done");
 	if (ibv_destroy_qp(qp) || ibv_dereg_mr(mr) || ibv_destroy_cq(cq) || ibv_dealloc_pd(pd) || ibv_close_device(context))
 		die("clean up: %s", strerror(errno));
 	puts("all as expected");

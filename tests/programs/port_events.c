@@ -34,7 +34,7 @@ static void agrees(struct ibv_context *context, int index, const struct ibv_gid_
 	MUST(!memcmp(&entry, listed, sizeof(entry)) && entry.port_num == 1 && entry.gid_type == IBV_GID_TYPE_ROCE_V2);
 }
 
-static void say(struct ibv_context *context, const char *event)
+static void print_port(struct ibv_context *context, const char *event)
 {
 	static struct ibv_gid_entry table[MAX_GIDS];
 	struct ibv_port_attr port;
@@ -64,10 +64,10 @@ int main(void)
 	 * Ends the program even if no further event arrives, because a test waits for its output.
 	 */
 	alarm(120);
-	say(context, "opened");
+	print_port(context, "opened");
 	for (;;) {
 		MUST(!ibv_get_async_event(context, &event) && event.element.port_num == 1);
-		say(context, ibv_event_type_str(event.event_type));
+		print_port(context, ibv_event_type_str(event.event_type));
 		ibv_ack_async_event(&event);
 	}
 }

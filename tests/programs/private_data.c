@@ -72,7 +72,7 @@ static struct rdma_conn_param param(int length, int is_answer)
  * Takes the next event. Verifies its private data, and the zeros after the data up to the length of
  * the message.
  */
-static struct rdma_cm_event *take(enum rdma_cm_event_type type, int status, int said, int whole, int is_answer)
+static struct rdma_cm_event *take(enum rdma_cm_event_type type, int status, int filled, int whole, int is_answer)
 {
 	struct rdma_cm_event *event;
 	const unsigned char *data;
@@ -80,11 +80,11 @@ static struct rdma_cm_event *take(enum rdma_cm_event_type type, int status, int 
 
 	MUST(rdma_get_cm_event(channel, &event) == 0);
 	if (event->event == RDMA_CM_EVENT_REJECTED && event->status == 8) {
-		printf("nobody listens on port\n");
+		printf("no server listens on port\n");
 		exit(1);
 	}
 	if (event->event != type || event->status != status) {
-		printf("request %d: %s, status %d, where %s, status %d, was due\n", number, rdma_event_str(event->event),
+		printf("request %d: %s, status %d, expected %s, status %d\n", number, rdma_event_str(event->event),
 		       event->status, rdma_event_str(type), status);
 		exit(1);
 	}
@@ -96,12 +96,12 @@ static struct rdma_cm_event *take(enum rdma_cm_event_type type, int status, int 
 		length = event->param.conn.private_data_len;
 	}
 	if (length != whole) {
-		printf("request %d: %s has %d bytes, not %d\n", number, rdma_event_str(type), length, whole);
+		printf("request %d: %s has %d bytes, expected %d\n", number, rdma_event_str(type), length, whole);
 		exit(1);
 	}
 	for (int at = 0; at < length; at++)
-		if (data[at] != (at < said ? byte(at, is_answer) : 0)) {
-			printf("request %d: %s: byte %d of %d said is 0x%x\n", number, rdma_event_str(type), at, said, data[at]);
+		if (data[at] != (at < filled ? byte(at, is_answer) : 0)) {
+			printf("request %d: %s: byte %d of %d is 0x%x\n", number, rdma_event_str(type), at, filled, data[at]);
 			exit(1);
 		}
 	return event;
@@ -113,15 +113,15 @@ static void skip(enum rdma_cm_event_type type)
 }
 
 /* The lengths of a request and its answer, and whether the request is accepted. */
-struct words {
+struct lengths {
 	int request, answer, is_accepted;
 };
 
-static void ask(const struct limits *kind, struct words words)
+static void connect_with(const struct limits *kind, struct lengths lengths)
 {
-	int is_connection = kind->space == RDMA_PS_TCP, is_accepted = words.is_accepted;
+	int is_connection = kind->space == RDMA_PS_TCP, is_accepted = lengths.is_accepted;
 	int most = is_accepted ? kind->accept : kind->reject;
-	struct rdma_conn_param said;
+	struct rdma_conn_param attributes;
 	struct rdma_cm_id *id;
 
 	MUST(rdma_create_id(channel, &id, NULL, kind->space) == 0);
@@ -129,26 +129,26 @@ static void ask(const struct limits *kind, struct words words)
 	skip(RDMA_CM_EVENT_ADDR_RESOLVED);
 	MUST(rdma_resolve_route(id, 2000) == 0);
 	skip(RDMA_CM_EVENT_ROUTE_RESOLVED);
-	said = param(words.request, 0);
-	if (words.request > kind->request) {
-		MUST(rdma_connect(id, &said) == -1 && errno == EINVAL);
-		words.request = 0;
-		said = param(words.request, 0);
+	attributes = param(lengths.request, 0);
+	if (lengths.request > kind->request) {
+		MUST(rdma_connect(id, &attributes) == -1 && errno == EINVAL);
+		lengths.request = 0;
+		attributes = param(lengths.request, 0);
 	}
-	MUST(rdma_connect(id, &said) == 0);
+	MUST(rdma_connect(id, &attributes) == 0);
 	/* Accepting with too much data rejects the request, without data. */
-	if (words.answer > most) {
-		words.answer = 0;
+	if (lengths.answer > most) {
+		lengths.answer = 0;
 		is_accepted = 0;
 		most = kind->reject;
 	}
 	if (!is_connection) {
 		rdma_ack_cm_event(take(is_accepted ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE,
-				       is_accepted ? 0 : 2, words.answer, most, 1));
+				       is_accepted ? 0 : 2, lengths.answer, most, 1));
 	} else if (!is_accepted) {
-		rdma_ack_cm_event(take(RDMA_CM_EVENT_REJECTED, 28, words.answer, most, 1));
+		rdma_ack_cm_event(take(RDMA_CM_EVENT_REJECTED, 28, lengths.answer, most, 1));
 	} else {
-		rdma_ack_cm_event(take(RDMA_CM_EVENT_CONNECT_RESPONSE, 0, words.answer, most, 1));
+		rdma_ack_cm_event(take(RDMA_CM_EVENT_CONNECT_RESPONSE, 0, lengths.answer, most, 1));
 		MUST(rdma_establish(id) == 0);
 		MUST(rdma_disconnect(id) == 0);
 		skip(RDMA_CM_EVENT_DISCONNECTED);
@@ -156,28 +156,28 @@ static void ask(const struct limits *kind, struct words words)
 	MUST(rdma_destroy_id(id) == 0);
 }
 
-static void answer(const struct limits *kind, struct words words)
+static void answer_with(const struct limits *kind, struct lengths lengths)
 {
-	int request = words.request > kind->request ? 0 : words.request;
-	struct rdma_conn_param said = param(words.answer, 1);
+	int request = lengths.request > kind->request ? 0 : lengths.request;
+	struct rdma_conn_param attributes = param(lengths.answer, 1);
 	struct rdma_cm_event *event = take(RDMA_CM_EVENT_CONNECT_REQUEST, 0, request, kind->request, 0);
 	struct rdma_cm_id *id = event->id;
 	int is_connection = kind->space == RDMA_PS_TCP;
 
 	rdma_ack_cm_event(event);
-	if (!words.is_accepted) {
-		if (words.answer > kind->reject) {
-			MUST(rdma_reject(id, said.private_data, (uint8_t)words.answer) == -1 && errno == EINVAL);
-			words.answer = 0;
+	if (!lengths.is_accepted) {
+		if (lengths.answer > kind->reject) {
+			MUST(rdma_reject(id, attributes.private_data, (uint8_t)lengths.answer) == -1 && errno == EINVAL);
+			lengths.answer = 0;
 		}
-		MUST(rdma_reject(id, said.private_data, (uint8_t)words.answer) == 0);
-	} else if (words.answer > kind->accept) {
-		MUST(rdma_accept(id, &said) == -1 && errno == EINVAL);
+		MUST(rdma_reject(id, attributes.private_data, (uint8_t)lengths.answer) == 0);
+	} else if (lengths.answer > kind->accept) {
+		MUST(rdma_accept(id, &attributes) == -1 && errno == EINVAL);
 		/* The identifier that could not accept is rejected by now. */
-		said = param(0, 1);
-		MUST(rdma_accept(id, &said) == -1 && errno == EINVAL);
+		attributes = param(0, 1);
+		MUST(rdma_accept(id, &attributes) == -1 && errno == EINVAL);
 	} else {
-		MUST(rdma_accept(id, &said) == 0);
+		MUST(rdma_accept(id, &attributes) == 0);
 		if (is_connection) {
 			skip(RDMA_CM_EVENT_ESTABLISHED);
 			skip(RDMA_CM_EVENT_DISCONNECTED);
@@ -193,15 +193,15 @@ static void play(const struct limits *kind, const char *host, int serves)
 	const int accepts[] = { 0, 1, kind->accept - 1, kind->accept, kind->accept + 1, 255 };
 	const int rejects[] = { 0, 1, kind->reject - 1, kind->reject, kind->reject + 1, 255 };
 	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST, .ai_port_space = kind->space };
-	void (*step)(const struct limits *, struct words) = serves ? answer : ask;
+	void (*step)(const struct limits *, struct lengths) = serves ? answer_with : connect_with;
 
 	MUST(rdma_getaddrinfo(host, kind->port, &hints, &place) == 0);
 	for (size_t each = 0; each < sizeof(requests) / sizeof(*requests); each++, number++)
-		step(kind, (struct words){ requests[each], 5, 1 });
+		step(kind, (struct lengths){ requests[each], 5, 1 });
 	for (size_t each = 0; each < sizeof(accepts) / sizeof(*accepts); each++, number++)
-		step(kind, (struct words){ 3, accepts[each], 1 });
+		step(kind, (struct lengths){ 3, accepts[each], 1 });
 	for (size_t each = 0; each < sizeof(rejects) / sizeof(*rejects); each++, number++)
-		step(kind, (struct words){ 3, rejects[each], 0 });
+		step(kind, (struct lengths){ 3, rejects[each], 0 });
 	rdma_freeaddrinfo(place);
 }
 

@@ -38,7 +38,7 @@ static void queries(void)
 	MINUS_ONE("query_pkey -1", ibv_query_pkey(context, 1, -1, &pkey));
 	MINUS_ONE("query_pkey 64000", ibv_query_pkey(context, 1, 64000, &pkey));
 	MINUS_ONE("query_pkey of port 2", ibv_query_pkey(context, 2, 0, &pkey));
-	CASE("get_pkey_index of what is not there") printf("%d\n", ibv_get_pkey_index(context, 1, htons(0x1234)));
+	CASE("get_pkey_index of a missing key") printf("%d\n", ibv_get_pkey_index(context, 1, htons(0x1234)));
 }
 
 static void domains(void)
@@ -198,7 +198,7 @@ static void completion_queues(void)
 	struct ibv_cq_init_attr_ex ex = { .cqe = 4, .wc_flags = IBV_WC_STANDARD_FLAGS };
 	struct ibv_context *another = ibv_open_device(context->device);
 	struct ibv_comp_channel *of_another;
-	struct ibv_cq *small, *told;
+	struct ibv_cq *small, *signaled;
 	void *with;
 	struct ibv_wc wc;
 	struct ibv_qp *qp;
@@ -217,7 +217,7 @@ static void completion_queues(void)
 	CASE("poll_cq for 0 completions") printf("%d\n", ibv_poll_cq(small, 0, NULL));
 	NUMBER("destroy_comp_channel with a queue", ibv_destroy_comp_channel(channel));
 	MUST(!fcntl(channel->fd, F_SETFL, O_NONBLOCK));
-	MINUS_ONE("get_cq_event without one, O_NONBLOCK", ibv_get_cq_event(channel, &told, &with));
+	MINUS_ONE("get_cq_event without one, O_NONBLOCK", ibv_get_cq_event(channel, &signaled, &with));
 	NUMBER("destroy_cq", ibv_destroy_cq(small));
 	NUMBER("destroy_comp_channel", ibv_destroy_comp_channel(channel));
 	qp = new_qp(IBV_QPT_RC);
@@ -334,7 +334,7 @@ static void events(void)
 {
 	struct ibv_comp_channel *channel;
 	struct ibv_async_event event;
-	struct ibv_cq *told;
+	struct ibv_cq *signaled;
 	void *with;
 
 	MUST(!fcntl(context->async_fd, F_SETFL, O_NONBLOCK));
@@ -343,7 +343,7 @@ static void events(void)
 	POINTER("import_device of a closed descriptor", ibv_import_device(999));
 	POINTER("import_device of another file", ibv_import_device(memfd_create("other", 0)));
 	MUST((channel = ibv_create_comp_channel(context)) && !close(channel->fd));
-	MINUS_ONE("get_cq_event of a channel whose descriptor was closed", ibv_get_cq_event(channel, &told, &with));
+	MINUS_ONE("get_cq_event of a channel whose descriptor was closed", ibv_get_cq_event(channel, &signaled, &with));
 }
 
 int main(int argc, char **argv)

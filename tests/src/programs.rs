@@ -112,7 +112,7 @@ pub fn is_early(client: &str) -> bool {
         "Connection refused",
         "UNREACHABLE, error: 1",
         "UNREACHABLE; error: 1",
-        "nobody listens on port",
+        "no server listens on port",
         "rpoll: Operation now",
     ];
     words.iter().any(|early| client.contains(early))

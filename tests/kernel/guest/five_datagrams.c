@@ -30,14 +30,14 @@ static void must(int ok, const char *what)
 	}
 }
 
-static void say(int socket, char what)
+static void send_mad(int socket, char what)
 {
 	char message[LENGTH] = {what};
 
 	must(send(socket, message, sizeof message, 0) == sizeof message, "send");
 }
 
-static char hear(int socket)
+static char receive_mad(int socket)
 {
 	char message[LENGTH];
 
@@ -62,30 +62,30 @@ static int bound(const char *address, struct sockaddr_in *at)
 static void answer(int socket, int exchanges)
 {
 	while (exchanges > 0) {
-		switch (hear(socket)) {
+		switch (receive_mad(socket)) {
 		case REQ:
-			say(socket, REP);
+			send_mad(socket, REP);
 			break;
 		case DREQ:
-			say(socket, DREP);
+			send_mad(socket, DREP);
 			exchanges--;
 		}
 	}
 }
 
-static void ask(int socket, int exchanges)
+static void run_client(int socket, int exchanges)
 {
 	int begun = 0, ended = 0;
 
 	while (ended < exchanges) {
 		while (begun < exchanges && begun < ended + WINDOW) {
-			say(socket, REQ);
+			send_mad(socket, REQ);
 			begun++;
 		}
-		switch (hear(socket)) {
+		switch (receive_mad(socket)) {
 		case REP:
-			say(socket, RTU);
-			say(socket, DREQ);
+			send_mad(socket, RTU);
+			send_mad(socket, DREQ);
 			break;
 		case DREP:
 			ended++;
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	clock_gettime(CLOCK_MONOTONIC, &start);
-	ask(sockets[0], exchanges);
+	run_client(sockets[0], exchanges);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	must(waitpid(child, &status, 0) == child && !status, "the other process");
 	double seconds = (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) / 1e9;

@@ -185,7 +185,7 @@ static void listen_(void)
 			die("completion %u: wr_id %u, byte_len %u, flags %x", k, (unsigned int)wc.wr_id, wc.byte_len,
 			    wc.wc_flags);
 		if (ntohl(wc.imm_data) != k)
-			die("message %u where %u was due", ntohl(wc.imm_data), k);
+			die("message %u, expected %u", ntohl(wc.imm_data), k);
 		source(at, from);
 		if (differs(at + GRH, k, opt.size) >= 0)
 			die("message %u, byte %ld", k, differs(at + GRH, k, opt.size));

@@ -131,7 +131,7 @@ static unsigned char *memory, *buffer;	/* guard, buffer, guard */
 static struct endpoint self, other;
 static FILE *control_in, *control_out;
 
-static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
+static void __attribute__((format(printf, 1, 2))) send_line(const char *format, ...)
 {
 	va_list args;
 
@@ -144,7 +144,7 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 }
 
 /* Returns the next line of the control connection, without the line end. */
-static char *hear(void)
+static char *read_line(void)
 {
 	static char line[1024];
 
@@ -484,11 +484,11 @@ static int serve(char *line)
 {
 	struct serving serving = { 0 };
 	const char *wrong = NULL, *wrong_memory;
-	char name[32], *heard, keys[WINDOWS * 10 + 1] = "";
+	char name[32], *result, keys[WINDOWS * 10 + 1] = "";
 	size_t used;
 
 	if (sscanf(line, "op %31s %u %u", name, &serving.size, &serving.count) != 3 || !serving.count) {
-		say("refuse not an operation: %s", line);
+		send_line("refuse not an operation: %s", line);
 		return 1;
 	}
 	serving.op = op_find(name);
@@ -496,7 +496,7 @@ static int serve(char *line)
 	    (serving.op->opcode == IBV_WR_ATOMIC_WRITE && serving.size != 8) ||
 	    (serving.op->opcode == IBV_WR_FLUSH && !flush_access) ||
 	    (serving.op->traits & WINDOWED && serving.count > WINDOWS)) {
-		say("refuse %s", serving.op ? "size or count" : "unknown operation");
+		send_line("refuse %s", serving.op ? "size or count" : "unknown operation");
 		return 1;
 	}
 	serving.slots = serving.op->traits & ATOMIC ? 1 : slots_of(serving.size, serving.count);
@@ -508,7 +508,7 @@ static int serve(char *line)
 		fill(buffer + (size_t)s * serving.size, s, serving.size);
 	if (serving.op->traits & WINDOWED) {
 		if (!windows_bind(&serving)) {
-			say("refuse no memory windows");
+			send_line("refuse no memory windows");
 			return 1;
 		}
 		for (unsigned int i = 0; i < serving.count; i++)
@@ -516,16 +516,16 @@ static int serve(char *line)
 	}
 	if (!opt.delay_ms)
 		receives_post(&serving);
-	say("go %llx %zu %08x%s", (unsigned long long)(uintptr_t)buffer, used, mr->rkey, keys);
+	send_line("go %llx %zu %08x%s", (unsigned long long)(uintptr_t)buffer, used, mr->rkey, keys);
 	if (opt.delay_ms) {
 		usleep(opt.delay_ms * 1000);
 		receives_post(&serving);
 	}
 	if (serving.op->traits & (RECEIVES | IMM))
 		wrong = receive_all(&serving);
-	heard = hear();
-	if (strcmp(heard, "done")) {
-		say("ok");	/* a failed operation has no result to check */
+	result = read_line();
+	if (strcmp(result, "done")) {
+		send_line("ok");	/* a failed operation has no result to check */
 		return 0;
 	}
 	wrong_memory = memory_check(&serving);
@@ -534,9 +534,9 @@ static int serve(char *line)
 	for (unsigned int i = 0; i < WINDOWS && serving.windows[i]; i++)
 		ibv_dealloc_mw(serving.windows[i]);
 	if (wrong)
-		say("bad %s", wrong);
+		send_line("bad %s", wrong);
 	else
-		say("ok");
+		send_line("ok");
 	return wrong != NULL;
 }
 
@@ -547,15 +547,15 @@ static int server(void)
 	char *line;
 
 	control_open(tcp(1));
-	line = hear();
+	line = read_line();
 	if (sscanf(line, "peer 1 %63s mtu %u rd_atomic %u", text, &opt.mtu, &opt.rd_atomic) != 3)
 		die("not the control protocol, version 1: %s", line);
 	endpoint_parse(text, &other);
 	qp_create();
 	qp_connect();
 	endpoint_format(&self, text);
-	say("peer 1 %s", text);
-	while (strcmp(line = hear(), "bye"))
+	send_line("peer 1 %s", text);
+	while (strcmp(line = read_line(), "bye"))
 		failures += serve(line);
 	return failures != 0;
 }
@@ -675,8 +675,8 @@ static const char *play(const struct op *op, const struct region *region)
 		if (wc.status) {
 			sprintf(text, "wc status %d (%s) at message %llu", wc.status, ibv_wc_status_str(wc.status),
 				(unsigned long long)wc.wr_id);
-			say("failed %d", wc.status);
-			hear();
+			send_line("failed %d", wc.status);
+			read_line();
 			return text;
 		}
 		if (wc.wr_id == BEFORE_FLUSH)
@@ -692,8 +692,8 @@ static const char *play(const struct op *op, const struct region *region)
 			wrong = response_check(op, done, slots);
 		done++;
 	}
-	say("done");
-	sprintf(text, "%s", hear());
+	send_line("done");
+	sprintf(text, "%s", read_line());
 	if (!wrong && strcmp(text, "ok"))
 		wrong = text;
 	return wrong;
@@ -709,8 +709,8 @@ static int request(const char *name)
 
 	if (!op)
 		die("unknown operation: %s", name);
-	say("op %s %u %u", name, opt.size, opt.count);
-	line = hear();
+	send_line("op %s %u %u", name, opt.size, opt.count);
+	line = read_line();
 	if (sscanf(line, "go %llx %zu %x%n", &region.addr, &region.length, &region.rkey, &at) != 3) {
 		wrong = line;
 	} else {
@@ -735,8 +735,8 @@ static int client(char **names)
 	control_open(tcp(0));
 	qp_create();
 	endpoint_format(&self, text);
-	say("peer 1 %s mtu %u rd_atomic %u", text, opt.mtu, opt.rd_atomic);
-	line = hear();
+	send_line("peer 1 %s mtu %u rd_atomic %u", text, opt.mtu, opt.rd_atomic);
+	line = read_line();
 	if (sscanf(line, "peer 1 %63s", text) != 1)
 		die("not the control protocol, version 1: %s", line);
 	endpoint_parse(text, &other);
@@ -746,7 +746,7 @@ static int client(char **names)
 	 */
 	for (; *names && !failures; names++)
 		failures += request(*names);
-	say("bye");
+	send_line("bye");
 	return failures != 0;
 }
 

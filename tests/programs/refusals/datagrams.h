@@ -42,7 +42,7 @@ static int of_ipv4(void)
 }
 
 /* Creates an address handle for a group or for the device itself. */
-static struct ibv_ah *way(struct ibv_pd *of, const union ibv_gid *to)
+static struct ibv_ah *address_handle(struct ibv_pd *of, const union ibv_gid *to)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 1 } };
 	struct ibv_ah *ah;
@@ -82,7 +82,7 @@ static void datagram(const char *what, enum ibv_qp_type type, struct ibv_ah *ah,
 static void datagrams(void)
 {
 	struct ibv_pd *other = ibv_alloc_pd(context);
-	struct ibv_ah *host = way(pd, NULL), *group = way(pd, &group_gid), *foreign = way(other, NULL);
+	struct ibv_ah *host = address_handle(pd, NULL), *group = address_handle(pd, &group_gid), *foreign = address_handle(other, NULL);
 	struct ibv_srq_init_attr shared = { .attr = { .max_wr = 4, .max_sge = 2 } };
 	struct ibv_sge sge = { .addr = (uintptr_t)buffer, .length = 64, .lkey = mr->lkey };
 	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *bad;

@@ -46,9 +46,9 @@ static void absent(void)
 	NUMBER("advise_mr, unknown flags", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 1 << 20, &range, 1));
 	NUMBER("advise_mr about nothing", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, NULL, 0));
 	NUMBER("advise_mr about memory that is not on demand", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &range, 1));
-	POINTER("import_pd of what is not there", ibv_import_pd(context, 0xabcdef));
-	POINTER("import_mr of what is not there", ibv_import_mr(pd, 0xabcdef));
-	POINTER("import_dm of what is not there", ibv_import_dm(context, 0xabcdef));
+	POINTER("import_pd of a missing handle", ibv_import_pd(context, 0xabcdef));
+	POINTER("import_mr of a missing handle", ibv_import_mr(pd, 0xabcdef));
+	POINTER("import_dm of a missing handle", ibv_import_dm(context, 0xabcdef));
 	POINTER("create_flow_action_esp", ibv_create_flow_action_esp(context, &esp));
 	POINTER("create_wq", ibv_create_wq(context, &wq));
 	POINTER("create_rwq_ind_table", ibv_create_rwq_ind_table(context, &table));
@@ -121,7 +121,7 @@ static int twice(void)
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
 	struct ibv_srq_init_attr shared = { .attr = { .max_wr = 4, .max_sge = 2 } };
 	struct ibv_srq *srq = ibv_create_srq(pd, &shared);
-	struct ibv_ah_attr way = { .is_global = 1, .port_num = 1 };
+	struct ibv_ah_attr to_self = { .is_global = 1, .port_num = 1 };
 	struct ibv_context *second = open_first();
 	struct ibv_pd *left = ibv_alloc_pd(second), *domain = ibv_alloc_pd(context);
 	struct ibv_cq *queue = ibv_create_cq(context, 4, NULL, NULL, 0);
@@ -132,7 +132,7 @@ static int twice(void)
 	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
 	void *with;
 
-	MUST(!ibv_query_gid(context, 1, 0, &way.grh.dgid) && (ah = ibv_create_ah(pd, &way)));
+	MUST(!ibv_query_gid(context, 1, 0, &to_self.grh.dgid) && (ah = ibv_create_ah(pd, &to_self)));
 	MUST(channel && srq && left && domain && queue && region);
 	MUST(!ibv_destroy_qp(qp) && ibv_destroy_qp(qp) == EINVAL);
 	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == EINVAL && ibv_query_qp(qp, &attr, 0, &init) == EINVAL);

@@ -210,7 +210,7 @@ static void addresses(void)
 	NUMBER("destroy_ah", ibv_destroy_ah(ibv_create_ah(pd, &usual_attr)));
 	NUMBER("attach_mcast of a connection", ibv_attach_mcast(rc, &group, 0));
 	NUMBER("attach_mcast to a host's GID", ibv_attach_mcast(ud, &host, 0));
-	NUMBER("detach_mcast of what is not attached", ibv_detach_mcast(ud, &group, 0));
+	NUMBER("detach_mcast of a group without attachment", ibv_detach_mcast(ud, &group, 0));
 	MUST(!ibv_destroy_qp(rc) && !ibv_destroy_qp(ud));
 }
 

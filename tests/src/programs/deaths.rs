@@ -100,7 +100,7 @@ mod tests {
     fn another_answer_or_time_is_found() {
         let state = states().find(|state| state.name == "p-dreq-received").unwrap();
         let line = |status: i32, ms: u32| {
-            format!("here, process 7\nhears\tRDMA_CM_EVENT_DISCONNECTED {status}\t{ms}\n")
+            format!("here, process 7\nevent\tRDMA_CM_EVENT_DISCONNECTED {status}\t{ms}\n")
         };
         assert_eq!(state.check(Remaining::Kernel, &line(0, 0)), Ok(()));
         assert_eq!(state.check(Remaining::NoProcess, &line(-110, 77_000)), Ok(()));
@@ -115,6 +115,6 @@ mod tests {
     #[test]
     fn each_state_has_its_steps() {
         assert_eq!(states().count(), 12);
-        assert!(states().all(|state| state.steps.iter().all(|steps| steps.starts_with("hears "))));
+        assert!(states().all(|state| state.steps.iter().all(|steps| steps.starts_with("event "))));
     }
 }
