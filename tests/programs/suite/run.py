@@ -1,8 +1,9 @@
-"""Runs the tests of an unpacked rdma-core and prints a line for each: what came of it, its name, and why it was skipped.
+"""Runs the tests of an unpacked rdma-core. Prints result, name and reason of a skip of each test.
 
     run.py FOLDER [options of rdma-core's run_tests.py]
 
-FOLDER holds the package `tests`. The lines begin with ok, skip, FAIL or ERROR, which tracebacks follow.
+FOLDER contains the package `tests`. The result is ok, skip, FAIL or ERROR. A traceback follows the
+lines with FAIL and ERROR.
 """
 
 import importlib
@@ -12,35 +13,35 @@ import unittest
 
 
 class Lines(unittest.TestResult):
-    def say(self, outcome, test, why=""):
+    def print_line(self, outcome, test, why=""):
         print(outcome, test.id(), why.replace("\n", " "), sep="\t", flush=True)
 
     def addSuccess(self, test):
-        self.say("ok", test)
+        self.print_line("ok", test)
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
-        self.say("skip", test, reason)
+        self.print_line("skip", test, reason)
 
     def addFailure(self, test, error):
         super().addFailure(test, error)
-        self.say("FAIL", test)
+        self.print_line("FAIL", test)
         print(self.failures[-1][1], flush=True)
 
     def addError(self, test, error):
         super().addError(test, error)
-        self.say("ERROR", test)
+        self.print_line("ERROR", test)
         print(self.errors[-1][1], flush=True)
 
     def addSubTest(self, test, subtest, error):
         super().addSubTest(test, subtest, error)
         if error is not None:
-            self.say("FAIL", subtest)
+            self.print_line("FAIL", subtest)
 
 
 def main():
     folder = os.path.abspath(sys.argv.pop(1))
-    # The tests import each other as `tests.base` and their options as `args_parser`.
+    # The tests import each other as `tests.base`, and their options as `args_parser`.
     sys.path[:0] = [folder, os.path.join(folder, "tests")]
     importlib.import_module("args_parser").parser.parse_args()
     found = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module("tests"))

@@ -1,9 +1,9 @@
 //! Pairs with real kernels: Debian's 6.1 and 6.12 in QEMU, both booted once for all tests.
 //!
 //! ```sh
-//! tests/kernel/setup.sh                                                        # packages and kernels, once
-//! sudo -E cargo test -p urxe-tests --features kernel-peers --test kernel_peers # all of them
-//! … --test kernel_peers -- pingpong --list                                     # which there are
+//! tests/kernel/setup.sh # installs packages and kernels, once
+//! sudo -E cargo test -p urxe-tests --features kernel-peers --test kernel_peers # runs all tests
+//! … --test kernel_peers -- pingpong --list # lists tests
 //! ```
 //!
 //! A failed test keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the
