@@ -2,19 +2,29 @@
 //!
 //! | target | input | properties |
 //! |---|---|---|
-//! | [`parse`] | any bytes | no panic; parsed packets are emitted again as the same bytes |
-//! | [`round_trip`] | any packet that can be constructed | emitting and parsing returns the packet |
-//! | [`mad`] | any bytes as MADs | no panic; parsed MADs are emitted again with reserved bits zero |
-//! | [`cm`] | any peer, program and clock of a connection manager | no panic; limits hold; replies go to the sender; nothing remains |
-//! | [`device`] | any peer, program and clock | no panic; memory without the right stays unchanged; every work request completes at most once and in order; no bytes stay in flight |
+//! | [`parse`] | any bytes | parsed packets are emitted as the same bytes |
+//! | [`round_trip`] | any valid packet | emitting and parsing returns the packet |
+//! | [`mad`] | any bytes as MADs | parsed MADs are emitted, with reserved bits zero |
+//! | [`cm`] | any peer, program and clock of a connection manager | see below |
+//! | [`device`] | any peer, program and clock | see below |
+//!
+//! No target may panic. [`cm`] also checks that limits hold, that replies go to the sender, and that
+//! no connection remains. [`device`] also checks that:
+//!
+//! - memory without the access right stays unchanged;
+//! - every work request completes at most once and in order;
+//! - no bytes stay in flight.
 //!
 //! `device` computes the ICRC, because the fuzzer cannot.
 //!
 //! ```text
+//! # runs every stored input once, with any toolchain
+//! cargo test -p urxe-fuzz
+//! # copies packets of the captures into the corpora
+//! cargo run -p urxe-fuzz --example seed_corpora
 //! cargo +nightly fuzz run --features libfuzzer <target> -- -max_total_time=60
-//! cargo test -p urxe-fuzz                              # runs every kept input once, with any toolchain
-//! cargo run -p urxe-fuzz --example seed_corpora        # copies packets of the captures into the corpora
-//! cargo +nightly fuzz cmin --features libfuzzer <target> # after a long run, before keeping its inputs
+//! # minimizes the corpus after a long run, before new inputs are committed
+//! cargo +nightly fuzz cmin --features libfuzzer <target>
 //! ```
 #![deny(unsafe_code)]
 

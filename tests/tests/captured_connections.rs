@@ -5,7 +5,7 @@
 //! | capture | contents |
 //! |---|---|
 //! | `uc_pingpong` | an unreliable connection: no responses, and equal packets of both senders |
-//! | `srq_pingpong` | four queue pairs on a shared receive queue: acknowledgements, message numbers |
+//! | `srq_pingpong` | four queue pairs on an SRQ: acknowledgements, message numbers |
 //! | `rnr` | a receiver that is often not ready: RNR NAKs, acknowledgements of duplicates |
 //!
 //! # Differences

@@ -6,8 +6,9 @@
 //! |---|---|
 //! | `URXE_SIM_SEEDS` | the number of seeds |
 //! | `URXE_SIM_FIRST` | the first seed, 0 by default |
-//! | `URXE_SEED` | a single seed with full output; `RUST_LOG=urxe_device=debug` enables the log of the stack |
+//! | `URXE_SEED` | a single seed with full output |
 //! | `URXE_SIM_CAPTURE` | a directory for pcapng files of each failed seed and of `URXE_SEED` |
+//! | `RUST_LOG` | `urxe_device=debug` enables the log of the stack |
 
 use std::path::PathBuf;
 

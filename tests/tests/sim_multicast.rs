@@ -1,11 +1,12 @@
 //! Multicast over a bad network, while queue pairs join and leave: the copies of each message and
 //! their receivers.
 //!
-//! ```text
-//! a message reaches the devices that had joined its group when it was sent; some copies get lost or are duplicated
-//! there it reaches the queue pairs that are attached on arrival, whole, behind a header with sender and group
-//! when the network is good again, each member gets each message once, and no other queue pair gets any
-//! ```
+//! - A message reaches the devices that are members of its group when it is sent. Copies may be lost
+//!   or duplicated.
+//! - On a device, the message reaches the queue pairs that are attached on arrival. It is complete,
+//!   and its header has the addresses of the sender and the group.
+//! - After the faults end, each member gets each message once, and no other queue pair gets any.
+//!
 //! The immediate data of a message is its number. `URXE_SEED` runs a single seed, `URXE_SIM_SEEDS`
 //! sets the number of seeds.
 

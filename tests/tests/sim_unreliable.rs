@@ -1,11 +1,11 @@
 //! Unreliable connections and datagrams over a bad network: each message arrives whole or not at
 //! all, nothing is written elsewhere, and each send completes once.
 //!
-//! ```text
-//! UC   received messages are a subsequence of the sent ones; a WRITE changes only its own bytes
-//! UD   received messages were sent to this receiver with the right Q_Key; the header has the sender; duplicates may occur
-//! both when the network is good again, everything arrives again
-//! ```
+//! - UC: Received messages are a subsequence of the sent ones. A WRITE changes only its own bytes.
+//! - UD: Received messages were sent to this receiver with the right Q_Key. Their header has the
+//!   sender's address. Duplicates may occur.
+//! - Both: After the faults end, every message arrives.
+//!
 //! Each message contains its number, in its first bytes or as immediate data. `URXE_SEED` runs a
 //! single seed, `URXE_SIM_SEEDS` sets the number of seeds.
 

@@ -12,9 +12,11 @@
 //! xrcd <file> <oflags>        xrcd open, or xrcd <errno>      opens the XRC domain of a file
 //! target                      target <qpn>        creates a target in that domain
 //! open_target <qpn>           target open, or target <errno>
-//! gaps                        gaps <number> <p50> <p99.9> <longest>   between messages since the last `gaps`, in µs
+//! gaps                        gaps <number> <p50> <p99.9> <longest>
 //! end                         ok
 //! ```
+//! Gaps are the times between messages since the last `gaps`, in microseconds.
+//!
 //! Between commands, the connected pairs exchange messages: one end sends a message, the other end
 //! verifies every byte and sends the next. A wrong message ends the process with an error text. A
 //! failed completion marks the pair as failed, because the peer may have been killed.

@@ -4,7 +4,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `wire` | the lines, the pattern, the operations |
-//! | `resources` | a device with one queue pair and one region, with guard bytes around the peer's part |
+//! | `resources` | a device with one queue pair, and one region with guard bytes |
 //! | `client`, `server` | the two roles |
 
 mod client;

@@ -1,8 +1,8 @@
 //! The fault simulation: random programs on devices in a bad network, and a checker of the outcome.
 //!
 //! ```text
-//!   seed ─→ generate ─→ Plan ─┬─→ run (devices, simulated network, virtual time) ─→ completions, memory ─┐
-//!                             └─→ Model (replay in post order, no network) ─→ expected outcome ──────────┴─→ Checker
+//! seed ─→ generate ─→ Plan ─┬─→ run (devices, simulated network) ─→ actual outcome ─┐
+//!                           └─→ Model (replay in post order) ─→ expected outcome ───┴─→ Checker
 //! ```
 //!
 //! | module | subject |

@@ -8,7 +8,8 @@
 //!
 //! let mut lab = Lab::new(Setup::default());
 //! lab.post_send(1, 4);
-//! lab.expect([Packet { opcode: Opcode::RcSendOnly, psn: 500, ack_req: true, payload: lab.source(4), ..PACKET }]);
+//! let sent = Packet { opcode: Opcode::RcSendOnly, psn: 500, ack_req: true, ..PACKET };
+//! lab.expect([Packet { payload: lab.source(4), ..sent }]);
 //! lab.deliver(ack(500));
 //! lab.expect_sends([(1, WcStatus::Success)]);
 //! ```

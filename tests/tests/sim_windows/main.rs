@@ -1,20 +1,26 @@
 //! Keys that are revoked while a peer uses them, over a bad network. A window or a
 //! fast-registration region grants access as long as its key is valid, and to no later packet.
 //!
-//! ```text
-//! owner: bind / register ─→ key ─→ peer: WRITEs and READs through it, as they come
-//!        at any time, or after them: LOCAL_INV, the peer's SEND with invalidate behind them,
-//!        or, for type 1, bound again (another key, which the next round uses) or to nothing
-//!        then nothing changes any more; later requests with the old key fail with "remote access error"
-//! ```
+//! A round has these steps:
+//!
+//! 1. The owner binds a window or registers a region, and passes the key to the peer.
+//! 2. The peer posts WRITEs and READs with the key.
+//! 3. At any time, or after these requests, the key is revoked: by LOCAL_INV of the owner, by a SEND
+//!    with invalidate of the peer, or, for type 1, by another bind. The next round uses the key of
+//!    that bind. A bind of no bytes has no key.
+//! 4. From then on, no byte changes. Later requests with the old key fail with "remote access
+//!    error".
+//!
 //! A request that succeeded at the peer was executed completely. A failed request may have been
 //! executed in part. Bytes outside the bound part never change.
 //!
-//! | service | keys | reports of the requests' results |
-//! |---|---|---|
-//! | RC | windows of both types, fast-registration regions | the peer |
-//! | XRC | type 1 windows, fast-registration regions; a type 2 window belongs to the queue pair that bound it, and a target can bind none | the peer |
-//! | UC | windows of both types, fast-registration regions; only WRITEs, and only the owner revokes keys | none; on a good network all requests are executed |
+//! Keys and results depend on the service:
+//!
+//! - RC: Windows of both types, and fast-registration regions. The peer gets the results.
+//! - XRC: As RC, but type 1 windows only. A type 2 window belongs to the queue pair that bound it, and
+//!   a target cannot bind.
+//! - UC: As RC, but only WRITEs, and only the owner revokes keys. The peer gets no results. On a
+//!   network without faults, all requests are executed.
 //!
 //! `URXE_SEED` runs a single seed, `URXE_SIM_SEEDS` sets the number of seeds.
 
