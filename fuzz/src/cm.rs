@@ -64,7 +64,7 @@ pub fn run(bytes: &[u8]) {
     cm.listen(SERVICE, None, BACKLOG).expect("the service has no other listener");
     let mut scenario = Scenario { cm, now: Time::ZERO, ids: Vec::new() };
     while let Ok(step) = Step::arbitrary(&mut input) {
-        scenario.play(&step);
+        scenario.run(&step);
         scenario.drain(&step);
         if input.is_empty() {
             break;
@@ -74,7 +74,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 impl Scenario {
-    fn play(&mut self, step: &Step) {
+    fn run(&mut self, step: &Step) {
         let now = self.now;
         match step {
             Step::Mad { from, attribute, ids, which, body } => {

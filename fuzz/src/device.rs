@@ -29,7 +29,7 @@ pub use self::plan::Plan;
 pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     if let Ok(plan) = Plan::arbitrary(&mut input) {
-        scenario::Scenario::new(&plan.setup).play(&plan.steps);
+        scenario::Scenario::new(&plan.setup).run(&plan.steps);
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
         for choice in 0..32 {
             let scenario = Scenario::new(&setup(choice));
             assert_eq!(scenario.states(), [Some(QpState::Rts); 3], "{choice}");
-            scenario.play(&[]);
+            scenario.run(&[]);
         }
     }
 
@@ -98,6 +98,6 @@ mod tests {
         scenario.step(&packet());
         assert_eq!(scenario.counter(Counter::DropNoGroup), 2);
         scenario.step(&join(1));
-        scenario.play(&[packet()]);
+        scenario.run(&[packet()]);
     }
 }

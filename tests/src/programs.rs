@@ -91,7 +91,7 @@ impl Pair {
 /// # Panics
 /// If the variable has another form.
 #[must_use]
-pub fn asked_for(count: usize) -> RangeInclusive<usize> {
+pub fn selected_pairs(count: usize) -> RangeInclusive<usize> {
     let Ok(text) = env::var("URXE_PAIRS") else { return 1..=count };
     let (first, last) = text.split_once('-').unwrap_or((&text, "1000000"));
     let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number > 0);

@@ -51,7 +51,7 @@ fn parse(packet: &PacketRun) -> PacketView<'_> {
 }
 
 /// A queue pair in place of a kernel's queue pair.
-struct Stand {
+struct Substitute {
     qp: QpHandle,
     /// The queue pair number of the kernel's peer.
     peer: Qpn,
@@ -63,7 +63,7 @@ struct End {
     host: Host,
     srq: Option<Arc<Srq>>,
     /// The queue pairs, by the numbers in the captured packets.
-    stands: BTreeMap<u32, Stand>,
+    substitutes: BTreeMap<u32, Substitute>,
     wire: Wire,
     posted: u64,
 }
@@ -89,10 +89,10 @@ impl End {
         };
         let host = Host::with(own, config, options);
         let srq = is_shared.then(|| host.create_srq(host.pd, 256, None));
-        let mut stands = BTreeMap::new();
+        let mut substitutes = BTreeMap::new();
         for first in packets.iter().filter(|p| p.to == own && parse(p).info().is_request) {
             let number = parse(first).dest_qp().value();
-            if stands.contains_key(&number) {
+            if substitutes.contains_key(&number) {
                 continue;
             }
             let qp = host.create(&QpInit { srq: srq.clone(), sq_sig_all: true, ..host.init() });
@@ -114,9 +114,9 @@ impl End {
             };
             let attr = QpAttr { ah: AddressVector { hop_limit: 1, ..attr.ah }, ..attr };
             host.bring_up((qp, qp_type), &attr, QpState::Rts);
-            stands.insert(number, Stand { qp, peer: peer_qpn, expected });
+            substitutes.insert(number, Substitute { qp, peer: peer_qpn, expected });
         }
-        Self { host, srq, stands, wire: Wire::default(), posted: 0 }
+        Self { host, srq, substitutes, wire: Wire::default(), posted: 0 }
     }
 
     fn post_recv(&mut self, number: u32) {
@@ -124,7 +124,7 @@ impl End {
         self.posted += 1;
         match &self.srq {
             Some(srq) => srq.post(&[RecvRequest { wr_id, sges: &sges }]).unwrap(),
-            None => self.host.post_recv_on(self.stands[&number].qp, wr_id, &sges),
+            None => self.host.post_recv_on(self.substitutes[&number].qp, wr_id, &sges),
         }
     }
 
@@ -133,7 +133,7 @@ impl End {
     fn deliver(&mut self, packet: &PacketRun) -> Vec<Vec<u8>> {
         let mut packet = PacketRun { from_port: ROCE_PORT, ..packet.clone() };
         let number = parse(&packet).dest_qp().value();
-        packet.readdress(self.stands[&number].qp.qpn());
+        packet.readdress(self.substitutes[&number].qp.qpn());
         self.wire.deliver(&self.host.device, Time::ZERO, &packet);
         self.sent()
     }
@@ -189,21 +189,21 @@ fn replay(
         packets.iter().filter(|packet| packet.to == own && parse(packet).info().is_request);
     for packet in requests {
         let (number, view) = (parse(packet).dest_qp().value(), parse(packet));
-        let due = answers.entry(end.stands[&number].peer.value()).or_default();
-        let is_next = view.psn() == end.stands[&number].expected;
+        let due = answers.entry(end.substitutes[&number].peer.value()).or_default();
+        let is_next = view.psn() == end.substitutes[&number].expected;
         let refused = due.front().is_some_and(|answer| {
             matches!(syndrome(answer), Some(Syndrome::RnrNak(_)))
                 && parse(answer).psn() == view.psn()
         });
         if is_next && !refused {
-            end.stands.get_mut(&number).unwrap().expected = view.psn().next();
+            end.substitutes.get_mut(&number).unwrap().expected = view.psn().next();
         }
         if is_next && !refused && view.info().position.is_start() {
             // The kernel accepted the message, so its program had posted a receive.
             end.post_recv(number);
         }
         for ours in end.deliver(packet) {
-            let due = answers.get_mut(&end.stands[&number].peer.value()).unwrap();
+            let due = answers.get_mut(&end.substitutes[&number].peer.value()).unwrap();
             let kernels =
                 due.pop_front().unwrap_or_else(|| panic!("{name}: {ours:02x?} is one too many"));
             let icrc = ours.len() - ICRC_LEN;
@@ -222,7 +222,8 @@ fn replay(
         while let Some(wc) = end.host.completion() {
             assert!(wc.status.is_success(), "{name}: {wc:?}");
             assert_eq!(wc.opcode, WcOpcode::Recv, "{name}: {wc:?}");
-            let by = end.stands.iter().find(|(_, stand)| stand.qp.qpn() == wc.qp_num);
+            let by =
+                end.substitutes.iter().find(|(_, substitute)| substitute.qp.qpn() == wc.qp_num);
             let (number, _) = by.unwrap_or_else(|| panic!("{name}: {wc:?} belongs to no request"));
             received.push((*number, end.host.bytes(0, wc.byte_len as usize)));
         }
@@ -284,11 +285,11 @@ fn an_unreliable_message_is_byte_for_byte_the_kernels() {
         let packets = capture("uc_pingpong.pcap");
         let (here, there) = (IpAddr::from(ENDS[own]), IpAddr::from(ENDS[1 - own]));
         let end = End::new(&packets, here, there, QpType::Uc, false);
-        let stand = end.stands.values().next().unwrap();
+        let substitute = end.substitutes.values().next().unwrap();
         let mut sent = Vec::new();
         for (_, message) in messages("uc_pingpong.pcap", 1 - own) {
             end.host.write(0, &message);
-            end.host.post_on(stand.qp, SendOp::Send, &[end.host.sge(0, message.len() as u32)]);
+            end.host.post_on(substitute.qp, SendOp::Send, &[end.host.sge(0, message.len() as u32)]);
             sent.extend(end.sent());
         }
         let kernels: Vec<&PacketRun> =

@@ -4,8 +4,8 @@ use urxe_stack::cq::WcStatus::Success;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::QpType;
 use urxe_test_support::lab::{
-    LANDING, Lab, MILLISECOND, MTU, PACKET, Packet, REORDER_WAIT_NS, Setup, TARGET, ack, answered,
-    lab, read_request, read_response, send_only, write_only,
+    DESTINATION, Lab, MILLISECOND, MTU, PACKET, Packet, REORDER_WAIT_NS, Setup, TARGET, ack,
+    answered, lab, read_request, read_response, send_only, write_only,
 };
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Ext, NakCode, Opcode, Syndrome};
@@ -84,7 +84,7 @@ fn marked_read_responses_cause_cnps_and_reduce_outstanding_reads() {
             lab.expect_sends([(nr, Success)]);
             lab.wait(2 * MILLISECOND);
         }
-        assert_eq!(lab.memory(LANDING, MTU), [7; MTU]);
+        assert_eq!(lab.memory(DESTINATION, MTU), [7; MTU]);
         lab.sent();
         assert_eq!(lab.counter(Counter::CnpSent), if mark { 64 } else { 0 });
         for nr in 0..4 {

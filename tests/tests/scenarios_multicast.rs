@@ -40,7 +40,7 @@ fn send(net: &DatagramNet, from: usize, group: IpAddr, message: &[u8]) {
 }
 
 /// Returns the queue pairs that received a message at host `at`, from their completions.
-fn takers(net: &DatagramNet, at: usize) -> Vec<Qpn> {
+fn receivers(net: &DatagramNet, at: usize) -> Vec<Qpn> {
     std::iter::from_fn(|| net.hosts[at].completion())
         .filter(|completion| completion.flags().contains(WcFlags::GRH))
         .inspect(|completion| assert_eq!(completion.status, WcStatus::Success))
@@ -106,11 +106,11 @@ fn several_queue_pairs_of_a_device_get_a_copy_each_and_the_sender_its_own() {
         send(&net, 0, group(1), &[message]);
     }
     net.run();
-    let mut takers = takers(&net, 0);
-    takers.sort_by_key(|qpn| qpn.value());
+    let mut receivers = receivers(&net, 0);
+    receivers.sort_by_key(|qpn| qpn.value());
     let mut expected: Vec<Qpn> = qps.iter().flat_map(|qp| [qp.qpn(); 3]).collect();
     expected.sort_by_key(|qpn| qpn.value());
-    assert_eq!(takers, expected);
+    assert_eq!(receivers, expected);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn each_member_has_its_own_reasons_to_drop_and_the_others_get_theirs() {
     host.modify(wrong_key, &other_key, QpAttrMask::QKEY);
     send(&net, 0, group(1), b"12345");
     net.run();
-    assert_eq!(takers(&net, 1), [net.hosts[1].qp.qpn()]);
+    assert_eq!(receivers(&net, 1), [net.hosts[1].qp.qpn()]);
     use Counter::{DropNoReceive, DropNotReady, DropTooLong, DropWrongQkey};
     for counter in [DropWrongQkey, DropNoReceive, DropTooLong, DropNotReady] {
         assert_eq!(net.counter(1, counter), 1, "{}", counter.name());
@@ -159,7 +159,7 @@ fn members_of_a_shared_receive_queue_take_one_receive_each() {
         .unwrap();
     send(&net, 0, group(1), b"shared");
     net.run();
-    assert_eq!(takers(&net, 1), [members[0].qpn(), members[1].qpn()]);
+    assert_eq!(receivers(&net, 1), [members[0].qpn(), members[1].qpn()]);
     assert_eq!((net.counter(1, Counter::DropNoReceive), net.counter(1, Counter::SrqEmpty)), (1, 1));
 }
 
@@ -291,7 +291,7 @@ fn a_multicast_without_members_is_counted_and_not_answered() {
         net.deliver(&run);
     }
     assert!(net.on_the_wire().is_empty(), "no NAK");
-    assert_eq!(takers(&net, 1), []);
+    assert_eq!(receivers(&net, 1), []);
     assert_eq!(net.counter(1, Counter::DropNoGroup), 1);
     // After the detachment, the group has no members again.
     attach(&net, 1, group(1));
@@ -300,7 +300,7 @@ fn a_multicast_without_members_is_counted_and_not_answered() {
     send(&net, 0, group(1), b"hello?");
     net.run();
     assert_eq!(net.counter(1, Counter::DropNoGroup), 2);
-    assert_eq!(takers(&net, 1), []);
+    assert_eq!(receivers(&net, 1), []);
 }
 
 #[test]
@@ -327,5 +327,5 @@ fn a_groups_number_and_a_groups_address_go_together() {
         net.deliver(&run);
     }
     assert_eq!(net.counter(1, Counter::DropGroupMismatch), 2);
-    assert_eq!(takers(&net, 1), []);
+    assert_eq!(receivers(&net, 1), []);
 }

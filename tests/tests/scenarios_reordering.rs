@@ -6,9 +6,9 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::work_request::SendOp;
 use urxe_test_support::lab::{
-    LANDING, Lab, MEMORY, MILLISECOND, MTU, Packet, REORDER_WAIT_NS, Setup, TARGET, ack, answered,
-    atomic_response, atomic_write, fetch_add, flush, lab, nak, part as part_of, read_request,
-    read_response, remote, reth, send_only, write_only,
+    DESTINATION, Lab, MEMORY, MILLISECOND, MTU, Packet, REORDER_WAIT_NS, Setup, TARGET, ack,
+    answered, atomic_response, atomic_write, fetch_add, flush, lab, nak, part as part_of,
+    read_request, read_response, remote, reth, send_only, write_only,
 };
 use urxe_wire::{
     Ext, ImmDt, NakCode, Opcode, PlacementType, Reth, Rkey, RnrTimer, SelectivityLevel, Syndrome,
@@ -70,7 +70,7 @@ fn the_parts_of_a_message_are_put_together_around_the_end_of_the_psns() {
     lab.expect([answered(2, ACK, 1)]);
     lab.expect_recvs([(1, Success)]);
     let expected = [vec![1; MTU], vec![2; MTU], vec![3; MTU], vec![4; 7]].concat();
-    assert_eq!(lab.memory(LANDING, expected.len()), expected);
+    assert_eq!(lab.memory(DESTINATION, expected.len()), expected);
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn responses_of_a_read_that_were_swapped_complete_it() {
     lab.expect_sends([(1, Success)]);
     lab.expect([]);
     let expected: Vec<u8> = [1, 2, 3, 4].iter().flat_map(|byte| [*byte; MTU]).collect();
-    assert_eq!(lab.memory(LANDING, 4 * MTU), expected);
+    assert_eq!(lab.memory(DESTINATION, 4 * MTU), expected);
     assert_eq!(counters(&lab), [0, 2, 2, 0]);
     assert_eq!(lab.device.bytes_in_flight(), (0, 0));
     lab.wait(100 * MILLISECOND);
@@ -409,7 +409,7 @@ fn answers_of_every_kind_complete_in_any_order() {
             lab.deliver(answers[place].clone());
         }
         lab.expect_sends([(1, Success), (2, Success), (3, Success), (4, Success)]);
-        assert_eq!(lab.word(LANDING), 77);
+        assert_eq!(lab.word(DESTINATION), 77);
         lab.expect([]);
         assert_eq!(lab.counter(Counter::CompleterRetryErr), 0, "{order:?}");
         assert_eq!(lab.device.bytes_in_flight(), (0, 0));

@@ -5,7 +5,7 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::work_request::{SendFlags, SendOp, Sge};
 use urxe_test_support::lab::{
-    LANDING, Lab, MILLISECOND, MTU, PEER, Packet, REORDER_WAIT_NS, Setup, ack, answer,
+    DESTINATION, Lab, MILLISECOND, MTU, PEER, Packet, REORDER_WAIT_NS, Setup, ack, answer,
     atomic_response, lab, nak, no_lkey, part, read_request, read_response, remote, request, reth,
     rnr_nak,
 };
@@ -113,7 +113,7 @@ fn an_ack_past_an_unanswered_read_is_an_implied_nak() {
     lab.expect_sent([(RcReadRequest, 500), (RcSendOnly, 501)]);
     lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[9; 8]));
     lab.expect_sends([(1, Success)]);
-    assert_eq!(lab.memory(LANDING, 8), [9; 8]);
+    assert_eq!(lab.memory(DESTINATION, 8), [9; 8]);
     lab.deliver(ack(501));
     lab.expect_sends([(2, Success)]);
     assert_eq!(lab.counter(Counter::CompleterRetryErr), 1);
@@ -132,7 +132,7 @@ fn an_ack_past_an_unanswered_atomic_is_an_implied_nak() {
     lab.deliver(atomic_response(500, 1, 77));
     lab.deliver(ack(501));
     lab.expect_sends([(1, Success), (2, Success)]);
-    assert_eq!(lab.word(LANDING), 77);
+    assert_eq!(lab.word(DESTINATION), 77);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_read_resumes_at_the_first_missing_packet() {
     lab.deliver(read_response(RcReadResponseLast, 503, 1, &[4; MTU]));
     lab.expect_sends([(1, Success)]);
     let expected: Vec<u8> = [1, 2, 3, 4].iter().flat_map(|byte| [*byte; MTU]).collect();
-    assert_eq!(lab.memory(LANDING, len), expected);
+    assert_eq!(lab.memory(DESTINATION, len), expected);
 }
 
 /// The kernel's `rdma_rxe` continues a resumed READ with MIDDLE and LAST.
@@ -203,7 +203,7 @@ fn a_repeated_read_response_is_dropped() {
     lab.flush();
     lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[1; MTU]));
     lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[7; MTU]));
-    assert_eq!(lab.memory(LANDING, MTU), [1; MTU]);
+    assert_eq!(lab.memory(DESTINATION, MTU), [1; MTU]);
     lab.deliver(read_response(RcReadResponseLast, 501, 1, &[2; MTU]));
     lab.expect_sends([(1, Success)]);
     assert_eq!(lab.state(), QpState::Rts);
@@ -587,13 +587,13 @@ fn memory_beyond_a_region_is_a_local_protection_error() {
 fn a_read_into_memory_without_local_write_is_a_local_protection_error() {
     let lab = lab();
     let read_only = lab.mr_with(urxe_stack::memory::Access::empty());
-    let sge = Sge { lkey: read_only.lkey, ..lab.sge(LANDING, 8) };
-    let before = lab.memory(LANDING, 8);
+    let sge = Sge { lkey: read_only.lkey, ..lab.sge(DESTINATION, 8) };
+    let before = lab.memory(DESTINATION, 8);
     lab.post_sges(1, SendOp::Read { remote: remote() }, &[sge]);
     lab.flush();
     lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[1; 8]));
     lab.expect_sends([(1, LocProtErr)]);
-    assert_eq!(lab.memory(LANDING, 8), before);
+    assert_eq!(lab.memory(DESTINATION, 8), before);
 }
 
 #[test]

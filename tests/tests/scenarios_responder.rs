@@ -7,7 +7,7 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::work_request::Sge;
 use urxe_test_support::lab::{
-    LANDING, Lab, MEMORY, MILLISECOND, MTU, Packet, REORDER_WAIT_NS, Setup, TARGET, answered,
+    DESTINATION, Lab, MEMORY, MILLISECOND, MTU, Packet, REORDER_WAIT_NS, Setup, TARGET, answered,
     atomic_response, compare_swap, fetch_add, lab, no_lkey, part, read_request, read_response,
     request, reth, send_only, write_only,
 };
@@ -65,7 +65,7 @@ fn a_message_lands_completes_and_is_acknowledged_when_asked() {
     assert_eq!((recvs[0].wr_id, recvs[0].status, recvs[0].opcode), (1, Success, WcOpcode::Recv));
     assert_eq!(recvs[0].byte_len as usize, 2 * MTU + 5);
     let expected = [vec![1; MTU], vec![2; MTU], vec![3; 5]].concat();
-    assert_eq!(lab.memory(LANDING, expected.len()), expected);
+    assert_eq!(lab.memory(DESTINATION, expected.len()), expected);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_repeated_send_is_acknowledged_and_delivered_once() {
         lab.expect([answered(100, ACK, 1)]);
     }
     lab.expect_recvs([(1, Success)]);
-    assert_eq!(lab.memory(LANDING, 4), b"once");
+    assert_eq!(lab.memory(DESTINATION, 4), b"once");
     assert_eq!(lab.counter(Counter::DuplicateRequest), 3);
     lab.deliver(send_only(101, b"next"));
     lab.expect_recvs([(2, Success)]);
@@ -487,14 +487,14 @@ fn a_message_longer_than_its_receive_is_a_local_length_error_and_an_invalid_requ
         lab.post_recv(1, len);
         lab.post_recv(2, 64);
         let last = packets.last().unwrap().psn;
-        let behind = lab.memory(LANDING + len as u64, 64);
+        let behind = lab.memory(DESTINATION + len as u64, 64);
         for packet in packets {
             lab.deliver(packet);
         }
         lab.expect([answered(last, INVALID, 0)]);
         lab.expect_recvs([(1, LocLenErr), (2, WrFlushErr)]);
         assert_eq!(lab.events(), [QpReqErr], "{name}");
-        let now = lab.memory(LANDING + len as u64, 64);
+        let now = lab.memory(DESTINATION + len as u64, 64);
         assert_eq!(now, behind, "{name}: nothing behind the receive");
     }
 }
@@ -502,7 +502,7 @@ fn a_message_longer_than_its_receive_is_a_local_length_error_and_an_invalid_requ
 #[test]
 fn a_receive_with_a_bad_key_is_a_local_protection_error_and_a_remote_operational_error() {
     let lab = lab();
-    lab.post_recv_sge(1, Sge { lkey: no_lkey(), ..lab.sge(LANDING, 64) });
+    lab.post_recv_sge(1, Sge { lkey: no_lkey(), ..lab.sge(DESTINATION, 64) });
     lab.post_recv(2, 64);
     lab.deliver(send_only(100, b"hello"));
     lab.expect([answered(100, Syndrome::Nak(NakCode::RemoteOperational), 0)]);
@@ -514,11 +514,11 @@ fn a_receive_with_a_bad_key_is_a_local_protection_error_and_a_remote_operational
 #[test]
 fn a_receive_into_another_protection_domain_is_refused() {
     let lab = lab();
-    let before = lab.memory(LANDING, 64);
-    lab.post_recv_sge(1, Sge { lkey: lab.mr_of_another_pd().lkey, ..lab.sge(LANDING, 64) });
+    let before = lab.memory(DESTINATION, 64);
+    lab.post_recv_sge(1, Sge { lkey: lab.mr_of_another_pd().lkey, ..lab.sge(DESTINATION, 64) });
     lab.deliver(send_only(100, b"hello"));
     lab.expect_recvs([(1, LocProtErr)]);
-    assert_eq!(lab.memory(LANDING, 64), before);
+    assert_eq!(lab.memory(DESTINATION, 64), before);
 }
 
 /// A peer can invalidate only windows and fast-registration regions.

@@ -7,7 +7,7 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::work_request::{PostError, SendFlags, SendOp, Sge};
 use urxe_test_support::lab::{
-    LANDING, Lab, MILLISECOND, MTU, Packet, Setup, TARGET, no_lkey, part, remote, reth,
+    DESTINATION, Lab, MILLISECOND, MTU, Packet, Setup, TARGET, no_lkey, part, remote, reth,
 };
 use urxe_wire::{Ext, ImmDt, Opcode, Reth, Rkey};
 
@@ -73,7 +73,7 @@ fn writes_carry_their_address_first_and_their_immediate_last() {
 #[test]
 fn operations_of_another_service_are_refused_at_posting() {
     let lab = lab();
-    let sge = lab.sge(LANDING, 8);
+    let sge = lab.sge(DESTINATION, 8);
     for op in [
         SendOp::Read { remote: remote() },
         SendOp::FetchAdd { remote: remote(), add: 1 },
@@ -99,7 +99,10 @@ fn messages_arrive_whole_and_in_order() {
     assert_eq!((recvs.len(), recvs[0].wr_id, recvs[0].status), (1, 1, Success));
     assert_eq!((recvs[0].opcode, recvs[0].imm_data()), (WcOpcode::Recv, Some(0xabcd)));
     assert_eq!(recvs[0].byte_len as usize, 2 * MTU + 5);
-    assert_eq!(lab.memory(LANDING, 2 * MTU + 5), [vec![1; MTU], vec![2; MTU], vec![3; 5]].concat());
+    assert_eq!(
+        lab.memory(DESTINATION, 2 * MTU + 5),
+        [vec![1; MTU], vec![2; MTU], vec![3; 5]].concat()
+    );
     lab.deliver(send(103, b""));
     assert_eq!(lab.recvs()[0].byte_len, 0);
     lab.expect([]);
@@ -138,7 +141,7 @@ fn a_gap_drops_its_message_whole_and_keeps_the_receive_for_the_next() {
     assert_eq!(lab.counter(Counter::DropIncomplete), 2);
     lab.deliver(send(104, b"whole"));
     lab.expect_recvs([(1, Success)]);
-    assert_eq!(lab.memory(LANDING, 5), b"whole");
+    assert_eq!(lab.memory(DESTINATION, 5), b"whole");
     assert_eq!(lab.state(), QpState::Rts);
     lab.expect([]);
 }
@@ -153,7 +156,7 @@ fn a_lost_end_makes_room_for_the_next_message() {
     lab.deliver(part(UcSendLast, 103, &[5; 2]));
     let recvs = lab.recvs();
     assert_eq!((recvs.len(), recvs[0].byte_len as usize), (1, MTU + 2));
-    assert_eq!(lab.memory(LANDING, MTU + 2), [vec![4; MTU], vec![5; 2]].concat());
+    assert_eq!(lab.memory(DESTINATION, MTU + 2), [vec![4; MTU], vec![5; 2]].concat());
 }
 
 #[test]
@@ -163,7 +166,7 @@ fn a_message_that_the_peer_broke_off_gives_way_to_the_next() {
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
     lab.deliver(send(101, b"new"));
     lab.expect_recvs([(1, Success)]);
-    assert_eq!(lab.memory(LANDING, 3), b"new");
+    assert_eq!(lab.memory(DESTINATION, 3), b"new");
 }
 
 #[test]
@@ -264,7 +267,7 @@ fn lengths_that_contradict_each_other_drop_the_message() {
 #[test]
 fn a_receive_that_cannot_be_used_fails_the_queue_pair() {
     let lab = lab();
-    lab.post_recv_sge(1, Sge { addr: LANDING, length: 64, lkey: no_lkey() });
+    lab.post_recv_sge(1, Sge { addr: DESTINATION, length: 64, lkey: no_lkey() });
     lab.post_recv(2, 64);
     lab.deliver(send(100, b"x"));
     lab.expect_recvs([(1, LocProtErr), (2, WrFlushErr)]);

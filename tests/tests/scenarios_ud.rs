@@ -186,7 +186,7 @@ fn address_handles_are_made_asked_and_destroyed_once() {
     assert_eq!(host.device.query_ah(ah), None);
     assert_eq!(host.device.destroy_ah(ah), Err(DestroyAhError::NoAh));
     let again = host.device.create_ah(host.pd, &attr).unwrap();
-    assert_ne!(again, ah, "the old name stays dead");
+    assert_ne!(again, ah, "the former handle stays invalid");
     assert_eq!(host.device.query_ah(ah), None);
     let to = to_qp(ah, net.hosts[1].qp.qpn(), QKEY);
     assert_eq!(net.post_send(0, 1, to, b"x"), Err(PostError::NoAh));

@@ -77,13 +77,13 @@ impl Member {
 
     /// Returns the message counts of these pairs from a reply to `status`. Other pairs may have
     /// failed.
-    fn living(&self, names: &[u64]) -> Vec<(u64, u64)> {
+    fn message_counts(&self, names: &[u64]) -> Vec<(u64, u64)> {
         let status = self.read_reply("status");
         let pairs = status.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
         let pairs = pairs.map(|(name, messages)| (name.parse().unwrap(), messages));
-        let living = pairs.filter(|(name, _)| names.contains(name));
+        let message_counts = pairs.filter(|(name, _)| names.contains(name));
         let count = |text: &str| text.parse().unwrap_or_else(|_| panic!("a pair failed: {status}"));
-        living.map(|(name, messages)| (name, count(messages))).collect()
+        message_counts.map(|(name, messages)| (name, count(messages))).collect()
     }
 
     fn counter(&mut self, name: &str) -> u64 {
@@ -185,14 +185,14 @@ impl Processes {
     /// killed ones.
     fn wait_for_progress_except(&mut self, killed: &[usize], what: &str) {
         let is_living = |(a, b): &(usize, usize)| !killed.contains(a) && !killed.contains(b);
-        let living: Vec<u64> =
+        let message_counts: Vec<u64> =
             self.pairs.iter().filter(|(ends, _)| is_living(ends)).map(|(_, name)| *name).collect();
         assert!(killed.iter().all(|&index| self.members[index].is_none()));
         let messages = |processes: &mut Self| -> BTreeMap<(usize, u64), u64> {
             let running = processes.running();
             running.iter().for_each(|&index| processes.member(index).send("status"));
             let each = running.into_iter().flat_map(|index| {
-                let member = processes.member(index).living(&living);
+                let member = processes.member(index).message_counts(&message_counts);
                 member.into_iter().map(move |(name, messages)| ((index, name), messages))
             });
             each.collect()
@@ -454,26 +454,26 @@ fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_t
 #[ignore = "prints times: cargo test -p urxe-tests --test sharing -- --ignored --nocapture joining"]
 fn cost_of_joining_and_leaving_for_other_processes() {
     const ROUNDS: usize = 5;
-    const VISITORS: usize = 40;
+    const OTHERS: usize = 40;
     let mut processes = Processes::new(address(7), 2);
     let here = processes.address;
     let plans = [
         ("no process joins", None),
-        ("others come and go elsewhere", Some(address(18))),
-        ("here", Some(here)),
+        ("processes join and leave another address", Some(address(18))),
+        ("processes join and leave this address", Some(here)),
     ];
     let mut longest = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
         for ((_, at), longest) in plans.iter().zip(&mut longest) {
             processes.member(0).request("gaps", "gaps");
-            for visitor in 0..VISITORS {
+            for other in 0..OTHERS {
                 let Some(at) = *at else {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
                 };
                 let mut member = Member::start(at);
-                if visitor % 2 == 0 {
-                    // Every second visitor ends regularly, the others are killed.
+                if other % 2 == 0 {
+                    // Every second process ends regularly, the others are killed.
                     member.request("end", "ok");
                     member.child.wait().unwrap();
                 }

@@ -156,7 +156,7 @@ fn the_faults_occur() {
         (0..40).map(|seed| run_seed(seed, &Profile::default(), &Options::default())).collect();
     let packets = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
     let rebound: usize = outcomes.iter().map(|outcome| outcome.rebound).sum();
-    assert!(outcomes.iter().map(|outcome| outcome.renewed).sum::<usize>() > 20 + rebound);
+    assert!(outcomes.iter().map(|outcome| outcome.replaced).sum::<usize>() > 20 + rebound);
     assert!(rebound > 10, "only {rebound} windows were bound anew");
     assert!(packets(|outcome| outcome.packets.lost) > 100);
     assert!(packets(|outcome| outcome.packets.duplicated) > 50);

@@ -52,7 +52,7 @@ struct End {
     qp: QueuePair,
     cq: CompletionQueue,
     source: MemoryRegion,
-    landing: MemoryRegion,
+    destination: MemoryRegion,
     ways: Vec<AddressHandle>,
     groups: BTreeSet<usize>,
     free: Vec<usize>,
@@ -164,7 +164,7 @@ impl Multicast {
         for end in &mut self.ends {
             while !end.free.is_empty() && (everything || percent(&mut self.rng, 60)) {
                 let buffer = end.free.swap_remove(self.rng.index(end.free.len()));
-                let place = error_text(end.landing.slice(buffer * SLOT..(buffer + 1) * SLOT))?;
+                let place = error_text(end.destination.slice(buffer * SLOT..(buffer + 1) * SLOT))?;
                 error_text(end.qp.post_recv(&RecvRequest::new(place).wr_id(buffer as u64)))?;
                 end.posted.push_back(buffer);
             }
@@ -226,7 +226,7 @@ impl Multicast {
             return Err(format!("expected receive {buffer}"));
         }
         end.free.push(buffer);
-        let mut bytes = error_text(end.landing.read_vec(buffer * SLOT, wc.byte_len as usize))?;
+        let mut bytes = error_text(end.destination.read_vec(buffer * SLOT, wc.byte_len as usize))?;
         if self.bug.is_some() && self.tally.came == 10 {
             bytes.push(0);
         }
@@ -272,7 +272,7 @@ impl End {
     fn new(nr: usize, device: &Device, address: IpAddr, groups: &[IpAddr]) -> Self {
         let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4096).unwrap());
         let source = pd.allocate(GROUPS * LONGEST, Access::empty()).unwrap();
-        let landing = pd.allocate(BUFFERS * SLOT, Access::LOCAL_WRITE).unwrap();
+        let destination = pd.allocate(BUFFERS * SLOT, Access::LOCAL_WRITE).unwrap();
         let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create().unwrap();
         qp.start_datagrams(QKEY).unwrap();
         let ways =
@@ -284,7 +284,7 @@ impl End {
             qp,
             cq,
             source,
-            landing,
+            destination,
             ways,
             groups: BTreeSet::new(),
             free,

@@ -60,7 +60,7 @@ struct End {
     /// The sources of all messages, by number.
     source: MemoryRegion,
     /// The buffers of receives.
-    landing: MemoryRegion,
+    destination: MemoryRegion,
     /// The targets of the peer's WRITEs, by number.
     target: MemoryRegion,
     sent: Vec<Sent>,
@@ -190,8 +190,8 @@ impl Unreliable {
                 let buffer = end.free.swap_remove(self.rng.index(end.free.len()));
                 let (start, cut) = (buffer * STRIDE, self.rng.index(PART));
                 let pieces = [
-                    error_text(end.landing.slice(start..start + cut))?,
-                    error_text(end.landing.slice(start + cut..start + PART))?,
+                    error_text(end.destination.slice(start..start + cut))?,
+                    error_text(end.destination.slice(start + cut..start + PART))?,
                 ];
                 let request = RecvRequest::new(pieces).wr_id(end.next_recv);
                 match &end.srq {
@@ -295,7 +295,7 @@ impl Unreliable {
         let len = (wc.byte_len as usize).checked_sub(header).ok_or("shorter than a header")?;
         let is_write = wc.opcode == WcOpcode::RecvRdmaWithImm;
         let start = buffer * STRIDE;
-        let grh = error_text(end.landing.read_vec(start, header))?;
+        let grh = error_text(end.destination.read_vec(start, header))?;
         let (local, next_due) = (end.address, end.next_due);
         let from = match self.transport {
             QpType::Uc => PEERS[nr],
@@ -313,13 +313,13 @@ impl Unreliable {
             Some(imm) => imm as usize,
             None if len < 4 => return Err("a message without a number".into()),
             None => {
-                let first = error_text(end.landing.read_vec(start + header, 4))?;
+                let first = error_text(end.destination.read_vec(start + header, 4))?;
                 u32::from_le_bytes([first[0], first[1], first[2], first[3]]) as usize
             }
         };
         let mut bytes = match is_write {
             true => error_text(end.target.read_vec(number * STRIDE, len))?,
-            false => error_text(end.landing.read_vec(start + header, len))?,
+            false => error_text(end.destination.read_vec(start + header, len))?,
         };
         if self.bug.is_some() && self.tally.arrived == 10 {
             bytes.push(0);
@@ -374,8 +374,10 @@ impl Unreliable {
                     return Err(format!("end {nr}: byte {at} of the target is {byte:#x}"));
                 }
             }
-            let landing = error_text(end.landing.read_vec(0, end.landing.len()))?;
-            if landing.chunks(STRIDE).any(|part| part[PART..].iter().any(|byte| *byte != UNTOUCHED))
+            let destination = error_text(end.destination.read_vec(0, end.destination.len()))?;
+            if destination
+                .chunks(STRIDE)
+                .any(|part| part[PART..].iter().any(|byte| *byte != UNTOUCHED))
             {
                 return Err(format!("end {nr}: something was written behind a receive"));
             }
@@ -394,7 +396,7 @@ impl End {
         };
         let parts = MESSAGES + LAST;
         let target = region(parts, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-        let (source, landing) =
+        let (source, destination) =
             (region(parts, Access::empty()), region(BUFFERS, Access::LOCAL_WRITE));
         let builder = pd.queue_pair(&cq).qp_type(transport).signal_all(true);
         let srq = (rng.index(2) == 0)
@@ -414,7 +416,7 @@ impl End {
             cq,
             srq,
             source,
-            landing,
+            destination,
             target,
             sent: Vec::new(),
             done: 0,

@@ -140,7 +140,7 @@ pub fn build(scenario: &Scenario, packet: &Packet, identification: u16) -> Packe
         ext => ext,
     };
     let repr = PacketRepr { bth, xrceth, ext };
-    let from = if all(0x3800) { scenario.stranger() } else { qp.peer };
+    let from = if all(0x3800) { scenario.unconnected_host() } else { qp.peer };
     emit(from, to, &repr, &payload, identification, all(0x00e0))
 }
 

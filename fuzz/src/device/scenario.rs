@@ -25,7 +25,7 @@ use super::services::{self, GROUPS, Kind, QKEY, Shared};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
-const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
+const UNCONNECTED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
 
 /// The maximum number of executed steps.
 const MAX_STEPS: usize = 400;
@@ -157,15 +157,15 @@ impl Scenario {
         OWN.into()
     }
 
-    pub fn stranger(&self) -> IpAddr {
-        STRANGER.into()
+    pub fn unconnected_host(&self) -> IpAddr {
+        UNCONNECTED.into()
     }
 
     pub fn qp_of(&self, nr: u8) -> &QueuePair {
         &self.qps[usize::from(nr) % self.qps.len()]
     }
 
-    pub fn play(mut self, steps: &[Step]) {
+    pub fn run(mut self, steps: &[Step]) {
         for step in steps.iter().take(MAX_STEPS) {
             self.step(step);
         }

@@ -186,7 +186,7 @@ impl Member {
     }
 
     /// Exchanges messages until a millisecond passes without a completion.
-    fn play(&mut self) -> Result<()> {
+    fn exchange_messages(&mut self) -> Result<()> {
         let mut out = [urxe::Completion::default(); 64];
         for _ in 0..16 {
             let count = match self.cq.wait(&mut out, Some(Duration::from_millis(1))) {
@@ -278,7 +278,7 @@ fn serve(member: &mut Member, commands: &Receiver<String>) -> Result<()> {
         if member.ends.is_empty() {
             std::thread::sleep(Duration::from_micros(200));
         }
-        member.play()?;
+        member.exchange_messages()?;
     }
 }
 

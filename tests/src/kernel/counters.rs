@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_trouble() {
+    fn a_retry_is_a_fault() {
         let before = Counters::parse(QUIET).unwrap();
         let after =
             Counters::parse(&QUIET.replace("completer_retry_err:0", "completer_retry_err:2"))

@@ -175,7 +175,7 @@ impl Archive {
 
     /// Returns the archive with its end mark.
     fn finish(self) -> Vec<u8> {
-        newc::trailer(self.bytes).expect(GROWS)
+        newc::trailer(self.bytes).expect(INFALLIBLE)
     }
 
     /// Adds the folders above a path. Returns the path as the archive names it.
@@ -192,11 +192,11 @@ impl Archive {
     fn entry(&mut self, entry: newc::Builder, data: &[u8]) {
         let size = u32::try_from(data.len()).expect("a file of the image is below 4 GiB");
         let mut writer = entry.write(&mut self.bytes, size);
-        writer.write_all(data).and_then(|()| writer.finish()).expect(GROWS);
+        writer.write_all(data).and_then(|()| writer.finish()).expect(INFALLIBLE);
     }
 }
 
-const GROWS: &str = "a vector takes every write";
+const INFALLIBLE: &str = "a vector takes every write";
 
 /// The compiled programs of `tests/kernel/guest`, and those of `tests/programs` that run here as
 /// well: the name in the guest, and the file.

@@ -17,7 +17,7 @@ use super::{Error, error::Context as _};
 const SHELL_LIMIT: Duration = Duration::from_secs(20);
 
 /// How often a waiting thread checks whether waiting still makes sense.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The end mark of a guest command's output. The exit status follows.
 const STATUS_MARK: u8 = 1;
@@ -104,8 +104,8 @@ impl Job {
     pub(super) fn on_host(command: &mut Command) -> Result<Self, Error> {
         let line = command_line(command);
         let (reader, writer) = io::pipe().context(|| "pipe".to_owned())?;
-        let twin = writer.try_clone().context(|| "pipe".to_owned())?;
-        command.stdin(Stdio::null()).stdout(writer).stderr(twin).process_group(0);
+        let stderr = writer.try_clone().context(|| "pipe".to_owned())?;
+        command.stdin(Stdio::null()).stdout(writer).stderr(stderr).process_group(0);
         let spawned = command.spawn();
         // The command holds its ends of the pipe; while they are open, the pipe does not end.
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -235,7 +235,7 @@ impl Job {
             progress = self
                 .state
                 .changed
-                .wait_timeout(progress, left.min(LOOK))
+                .wait_timeout(progress, left.min(CHECK_INTERVAL))
                 .map_or_else(|p| p.into_inner().0, |(guard, _)| guard);
         }
         Ok(progress.closed)

@@ -169,7 +169,7 @@ impl<'a> Checker<'a> {
     pub fn exempt(&mut self, end: EndId) {
         self.exempt.push(end);
         let device = self.plan.end(end).device;
-        for role in [Role::Landing, Role::Target, Role::Cells] {
+        for role in [Role::Destination, Role::Target, Role::Cells] {
             let region = region_of(self.plan, end.connection, end.side, role);
             self.exempt_region(device, region);
         }
@@ -408,10 +408,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Returns whether the old value of a shared cell lands at this address.
+    /// Returns whether the old value of a shared cell is stored at this address.
     fn is_old_value(&self, device: usize, address: usize) -> bool {
         let mut adds = self.model.shared.iter().flat_map(|cell| &cell.adds);
-        adds.any(|&(at, landing, _)| at == device && (landing..landing + 8).contains(&address))
+        adds.any(|&(at, destination, _)| {
+            at == device && (destination..destination + 8).contains(&address)
+        })
     }
 
     /// Checks that the old values of each shared cell are all intermediate sums, each once.
@@ -421,7 +423,7 @@ impl<'a> Checker<'a> {
             let mut adds: Vec<(u64, u64)> = cell
                 .adds
                 .iter()
-                .map(|&(device, landing, add)| (read_u64(&images[device], landing), add))
+                .map(|&(device, destination, add)| (read_u64(&images[device], destination), add))
                 .collect();
             let of = adds.len();
             let mut sum = cell.initial;

@@ -6,8 +6,8 @@
 //! Four rules make the outcome unique and keep the queue pairs alive:
 //! - One direction only uses a key and then invalidates the key, so that no packet with that key is
 //!   under way any more.
-//! - Every response and every message lands in memory of its own. Source data never changes, except
-//!   for data that an earlier READ returned and a fence protects.
+//! - Every response and every message has its own destination memory. Source data never changes,
+//!   except for data that an earlier READ returned and a fence protects.
 //! - Among any `send_depth` sends one is signalled, and the last one is.
 //! - Faults are shorter than the time in which a retry counter runs out. The intervals between
 //!   faults are longer than a timeout.
@@ -73,8 +73,8 @@ pub fn generate(seed: u64, profile: &Profile) -> Plan {
             direction(&mut rng, &mut plan, index, side, profile);
         }
     }
-    lay_out(&mut rng, &mut plan);
-    aim_compares(&mut rng, &mut plan);
+    place_regions(&mut rng, &mut plan);
+    set_compares(&mut rng, &mut plan);
     if profile.faults {
         plan.faults = faults(&mut rng, &plan);
     }
@@ -118,7 +118,7 @@ fn connection(rng: &mut Rng, devices: &mut [DevicePlan]) -> ConnectionPlan {
     for end in &mut ends {
         for (role, len) in [
             (Role::Source, SOURCE_BYTES),
-            (Role::Landing, 0),
+            (Role::Destination, 0),
             (Role::Target, 0),
             (Role::Cells, CELLS * 8),
         ] {
@@ -188,10 +188,10 @@ struct Direction<'a> {
     peer_max_sge: usize,
     max_inline: usize,
     source: usize,
-    landing: usize,
-    landing_len: usize,
-    peer_landing: usize,
-    peer_landing_len: usize,
+    destination: usize,
+    destination_len: usize,
+    peer_destination: usize,
+    peer_destination_len: usize,
     target: Place,
     target_len: usize,
     cells: usize,
@@ -204,8 +204,8 @@ fn direction(rng: &mut Rng, plan: &mut Plan, connection: usize, side: usize, pro
     let [end, peer] = [side, 1 - side].map(|side| &plan.connections[connection].ends[side]);
     let (device, peer_device) = (end.device, peer.device);
     let regions = |device: usize, region: usize| plan.devices[device].regions[region].range.len();
-    let landing = region_of(plan, connection, side, Role::Landing);
-    let peer_landing = region_of(plan, connection, 1 - side, Role::Landing);
+    let destination = region_of(plan, connection, side, Role::Destination);
+    let peer_destination = region_of(plan, connection, 1 - side, Role::Destination);
     let target = region_of(plan, connection, 1 - side, Role::Target);
     let mut work = Direction {
         mtu: plan.connections[connection].mtu,
@@ -213,10 +213,10 @@ fn direction(rng: &mut Rng, plan: &mut Plan, connection: usize, side: usize, pro
         peer_max_sge: peer.max_sge as usize,
         max_inline: end.max_inline as usize,
         source: region_of(plan, connection, side, Role::Source),
-        landing,
-        landing_len: regions(device, landing),
-        peer_landing,
-        peer_landing_len: regions(peer_device, peer_landing),
+        destination,
+        destination_len: regions(device, destination),
+        peer_destination,
+        peer_destination_len: regions(peer_device, peer_destination),
         target: Place { region: target, offset: 0 },
         target_len: regions(peer_device, target),
         cells: region_of(plan, connection, 1 - side, Role::Cells),
@@ -230,14 +230,14 @@ fn direction(rng: &mut Rng, plan: &mut Plan, connection: usize, side: usize, pro
     while work.sends.len() < count as usize {
         work.request(&mut disposables, plan.devices[peer_device].regions.len());
     }
-    let (landing_len, peer_landing_len) = (work.landing_len, work.peer_landing_len);
+    let (destination_len, peer_destination_len) = (work.destination_len, work.peer_destination_len);
     let (mut sends, recvs) = (work.sends, work.recvs);
     let depth = plan.connections[connection].ends[side].send_depth as usize;
     signal(&mut sends, depth);
 
     plan.devices[peer_device].regions.extend(disposables);
-    plan.devices[device].regions[landing].range = 0..landing_len;
-    plan.devices[peer_device].regions[peer_landing].range = 0..peer_landing_len;
+    plan.devices[device].regions[destination].range = 0..destination_len;
+    plan.devices[peer_device].regions[peer_destination].range = 0..peer_destination_len;
     let [end, peer] = {
         let ends = &mut plan.connections[connection].ends;
         let (first, second) = ends.split_at_mut(1);
@@ -378,8 +378,8 @@ impl Direction<'_> {
         pieces.collect()
     }
 
-    /// Allocates landing pieces with gaps between them.
-    fn landing_pieces(
+    /// Allocates destination pieces with gaps between them.
+    fn destination_pieces(
         rng: &mut Rng,
         lens: &[usize],
         region: usize,
@@ -422,8 +422,13 @@ impl Direction<'_> {
         let max_pieces = if matches!(op, Op::FetchAdd { .. }) { 1 } else { self.max_sge };
         let lens = self.split(len, max_pieces);
         let align = if len == 8 { 8 } else { 1 };
-        let pieces =
-            Self::landing_pieces(self.rng, &lens, self.landing, &mut self.landing_len, align);
+        let pieces = Self::destination_pieces(
+            self.rng,
+            &lens,
+            self.destination,
+            &mut self.destination_len,
+            align,
+        );
         self.push(op, Local::Pieces(pieces.clone()), fence);
         pieces
     }
@@ -451,8 +456,13 @@ impl Direction<'_> {
     fn recv(&mut self, len: usize) {
         let spare = if percent(self.rng, 30) { self.rng.index(300) } else { 0 };
         let lens = self.split(len + spare, self.peer_max_sge);
-        let pieces =
-            Self::landing_pieces(self.rng, &lens, self.peer_landing, &mut self.peer_landing_len, 1);
+        let pieces = Self::destination_pieces(
+            self.rng,
+            &lens,
+            self.peer_destination,
+            &mut self.peer_destination_len,
+            1,
+        );
         self.recvs.push(RecvPlan { pieces });
     }
 }
@@ -472,8 +482,8 @@ fn signal(sends: &mut [SendPlan], depth: usize) {
     }
 }
 
-/// Lays out all regions, with gaps that must never change.
-fn lay_out(rng: &mut Rng, plan: &mut Plan) {
+/// Assigns addresses to all regions, with gaps that must never change.
+fn place_regions(rng: &mut Rng, plan: &mut Plan) {
     for device in &mut plan.devices {
         let mut end = 0;
         for region in &mut device.regions {
@@ -488,7 +498,7 @@ fn lay_out(rng: &mut Rng, plan: &mut Plan) {
 }
 
 /// Gives half of the compare-and-swaps the value that they will find.
-fn aim_compares(rng: &mut Rng, plan: &mut Plan) {
+fn set_compares(rng: &mut Rng, plan: &mut Plan) {
     let images: Vec<_> = (0..plan.devices.len()).map(|device| plan.initial_image(device)).collect();
     for connection in 0..plan.connections.len() {
         for side in 0..2 {

@@ -180,7 +180,7 @@ impl Host {
             .unwrap_or_else(|refused| panic!("{end}: {refused}"));
     }
 
-    fn tamper(&mut self, now: Time, datagrams: &Datagrams<'_>) {
+    fn receive_with_bug(&mut self, now: Time, datagrams: &Datagrams<'_>) {
         let Some((bug, rng)) = &mut self.bug else { return };
         for packet in datagrams.segments() {
             let mut bytes = packet.to_vec();
@@ -217,7 +217,7 @@ impl Host {
 impl SimHost for Host {
     fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>) {
         if self.bug.is_some() {
-            self.tamper(now, datagrams);
+            self.receive_with_bug(now, datagrams);
         } else {
             self.host.receive(now, datagrams);
         }
@@ -240,7 +240,7 @@ pub(super) fn access(role: Role) -> Access {
     let local = Access::LOCAL_WRITE;
     match role {
         Role::Source => Access::empty(),
-        Role::Landing => local,
+        Role::Destination => local,
         Role::Target => local | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::FLUSH_GLOBAL,
         Role::Cells | Role::SharedCells => local | Access::REMOTE_ATOMIC,
         Role::Disposable | Role::Windowed | Role::Rebound => local | Access::REMOTE_WRITE,

@@ -26,7 +26,7 @@ pub struct Window {
 
 /// A key that a peer invalidated or released.
 #[derive(Clone, Copy, Debug)]
-pub struct Renewed {
+pub struct ReplacedKey {
     by: Accessor,
     /// The registration under the former key `rkey`.
     mr: Mr,
@@ -36,7 +36,7 @@ pub struct Renewed {
     rebound: bool,
 }
 
-impl Renewed {
+impl ReplacedKey {
     /// Returns whether the key belongs to a type 1 window.
     #[must_use]
     pub fn is_rebound(&self) -> bool {
@@ -140,11 +140,11 @@ impl Host {
     ///
     /// # Errors
     /// A fault of the former or the new key, as a text.
-    pub fn renew(&self, end: EndId, rkey: Rkey) -> Result<Renewed, String> {
+    pub fn replace_key(&self, end: EndId, rkey: Rkey) -> Result<ReplacedKey, String> {
         let memory = self.device().memory();
         let found = self.mrs.iter().position(|mr| mr.rkey == rkey);
         let index =
-            found.ok_or_else(|| format!("{rkey} was invalidated, which is no key of a region"))?;
+            found.ok_or_else(|| format!("{rkey} was invalidated, but belongs to no region"))?;
         let (mr, by) = self.lent(end, index);
         if self.pin(by, &mr, rkey).is_ok() {
             return Err(format!("{rkey} was invalidated and still grants access"));
@@ -154,9 +154,9 @@ impl Host {
             Some(window) => error_text(memory.bind(&window.bind(rkey, next, mr.len), by))?,
             None => error_text(memory.register_fast(next, mr.access, mr.pd)).map(|()| next)?,
         };
-        let renewed = Renewed { by, mr, now, rebound: false };
-        self.check(&renewed)?;
-        Ok(renewed)
+        let replaced = ReplacedKey { by, mr, now, rebound: false };
+        self.check(&replaced)?;
+        Ok(replaced)
     }
 
     /// Handles a message by which the peer of `end` releases a region with a type 1 window. Binds
@@ -164,27 +164,27 @@ impl Host {
     ///
     /// # Errors
     /// A fault of the former or the new key, as a text.
-    pub fn rebind(&self, end: EndId, region: usize) -> Result<Renewed, String> {
+    pub fn rebind(&self, end: EndId, region: usize) -> Result<ReplacedKey, String> {
         let (mr, by) = self.lent(end, region);
         self.pin(by, &mr, mr.rkey)
-            .map_err(|error| format!("{} is a valid key and grants nothing: {error}", mr.rkey))?;
+            .map_err(|error| format!("{} is a valid key but grants no access: {error}", mr.rkey))?;
         let window = self.windows.get(&region).ok_or("a region without a window")?;
         let next = if self.keeps_keys() { mr.rkey } else { inc_rkey(mr.rkey) };
         let bind = window.bind(mr.rkey, next, mr.len);
         let now = error_text(self.device().memory().bind(&bind, by))?;
-        let renewed = Renewed { by, mr, now, rebound: true };
-        self.check(&renewed)?;
-        Ok(renewed)
+        let replaced = ReplacedKey { by, mr, now, rebound: true };
+        self.check(&replaced)?;
+        Ok(replaced)
     }
 
     /// Checks that only the new key grants access to the region.
     ///
     /// # Errors
     /// The fault, as a text.
-    pub fn check(&self, renewed: &Renewed) -> Result<(), String> {
-        let Renewed { by, mr, now, .. } = *renewed;
+    pub fn check(&self, replaced: &ReplacedKey) -> Result<(), String> {
+        let ReplacedKey { by, mr, now, .. } = *replaced;
         if self.pin(by, &mr, mr.rkey).is_ok() {
-            return Err(format!("{} was taken away and grants access again", mr.rkey));
+            return Err(format!("{} was invalidated and grants access again", mr.rkey));
         }
         self.pin(by, &mr, now).map_err(|error| format!("{now} replaced {}: {error}", mr.rkey))
     }

@@ -57,7 +57,7 @@ pub struct SharedCell {
     pub address: usize,
     /// The value before the run.
     pub initial: u64,
-    /// For each addition: the device and address where the old value lands, and the addend.
+    /// For each addition: the device and address where the old value is stored, and the addend.
     pub adds: Vec<(usize, usize, u64)>,
 }
 
@@ -118,7 +118,7 @@ impl Model {
                 Op::Write(place) | Op::WriteImm(place, _) | Op::AtomicWrite(place) => {
                     let data = self.gather(plan, end.device, &send.local);
                     let target = range_of(plan, peer.device, place, len);
-                    self.disturb(&unfenced, &target, &data);
+                    self.permit_later_writes(&unfenced, &target, &data);
                     self.images[peer.device][target].copy_from_slice(&data);
                 }
                 Op::Read(place) => {
@@ -135,13 +135,13 @@ impl Model {
                 }
                 Op::FetchAdd { at, add } => {
                     let address = range_of(plan, peer.device, at, 8).start;
-                    let landing = plan.range(end.device, send.local.pieces()[0]).start;
+                    let destination = plan.range(end.device, send.local.pieces()[0]).start;
                     let shared = self
                         .shared
                         .iter_mut()
                         .find(|cell| (cell.device, cell.address) == (peer.device, address));
                     match shared {
-                        Some(cell) => cell.adds.push((end.device, landing, add)),
+                        Some(cell) => cell.adds.push((end.device, destination, add)),
                         None => {
                             self.atomic(plan, end, peer, &send.local, at, |old| {
                                 old.wrapping_add(add)
@@ -193,13 +193,13 @@ impl Model {
     }
 
     /// Adds the data of later WRITEs to the permitted values of READs without a fence.
-    fn disturb(&mut self, unfenced: &[Read], target: &Range<usize>, data: &[u8]) {
+    fn permit_later_writes(&mut self, unfenced: &[Read], target: &Range<usize>, data: &[u8]) {
         for read in unfenced {
             let both = read.source.start.max(target.start)..read.source.end.min(target.end);
             for address in both {
-                let landing = read.landing(address - read.source.start);
+                let destination = read.destination(address - read.source.start);
                 self.open
-                    .entry((read.device, landing))
+                    .entry((read.device, destination))
                     .or_default()
                     .push(data[address - target.start]);
             }
@@ -207,11 +207,11 @@ impl Model {
     }
 }
 
-/// A READ: its source and its landing places.
+/// A READ: its source and its destination.
 struct Read {
     device: usize,
     source: Range<usize>,
-    landing: Vec<Range<usize>>,
+    destination: Vec<Range<usize>>,
 }
 
 impl Read {
@@ -219,14 +219,14 @@ impl Read {
         Self {
             device,
             source,
-            landing: pieces.iter().map(|&piece| plan.range(device, piece)).collect(),
+            destination: pieces.iter().map(|&piece| plan.range(device, piece)).collect(),
         }
     }
 
-    /// Returns the landing address of byte `index`.
-    fn landing(&self, index: usize) -> usize {
+    /// Returns the destination address of byte `index`.
+    fn destination(&self, index: usize) -> usize {
         let mut index = index;
-        for range in &self.landing {
+        for range in &self.destination {
             if index < range.len() {
                 return range.start + index;
             }

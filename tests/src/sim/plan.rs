@@ -75,7 +75,7 @@ pub enum Role {
     /// Data to be sent: no right.
     Source,
     /// Received messages, responses of READs and atomics: local write.
-    Landing,
+    Destination,
     /// Memory that one peer reads and writes: local write, remote read, remote write, flush.
     Target,
     /// Eight-byte cells for the atomics of one peer: local write, remote atomic.
@@ -155,7 +155,7 @@ pub struct Piece {
 pub struct SendPlan {
     /// The operation.
     pub op: Op,
-    /// The data, or the landing place of the response.
+    /// The data, or the destination of the response.
     pub local: Local,
     /// Whether the request is signalled.
     pub signaled: bool,

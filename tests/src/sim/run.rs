@@ -21,13 +21,13 @@ use urxe_wire::PlacementType;
 
 use super::checker::{Checker, Difference};
 use super::host::{Host, InjectedBug, address};
-use super::keys::Renewed;
+use super::keys::ReplacedKey;
 use super::model::Model;
 use super::peer_loss::PeerLossChecker;
 use super::plan::{EndId, Local, Op, Place, Plan, Queue, SendPlan};
 
 /// How long the network continues after the last completion, to reveal late damage, in nanoseconds.
-const AFTERMATH_NS: u64 = 50_000_000;
+const EXTRA_TIME_NS: u64 = 50_000_000;
 /// The start of virtual time in captures: the beginning of 2020, in nanoseconds.
 const CAPTURE_EPOCH_NS: u64 = 1_577_836_800_000_000_000;
 
@@ -65,7 +65,7 @@ pub struct Outcome {
     /// The sums of the devices' counters.
     pub counters: Vec<(Counter, u64)>,
     /// The number of keys that were invalidated and replaced.
-    pub renewed: usize,
+    pub replaced: usize,
     /// The number of those that belong to type 1 windows, which the owner bound again.
     pub rebound: usize,
     /// The number of ends that broke because a node fell silent.
@@ -118,7 +118,7 @@ struct Run<'a> {
     healed: bool,
     completions: Vec<Completion>,
     /// Keys that peers invalidated or released, with their successors.
-    renewed: Vec<(usize, Renewed)>,
+    replaced: Vec<(usize, ReplacedKey)>,
 }
 
 /// The progress of the program of one end.
@@ -189,15 +189,15 @@ impl<'a> Run<'a> {
             toggles_done: 0,
             healed: false,
             completions: Vec::new(),
-            renewed: Vec::new(),
+            replaced: Vec::new(),
         };
-        run.break_links();
+        run.set_link_faults();
         run.plan_pauses();
-        run.fall_silent();
+        run.start_silence();
         run
     }
 
-    fn fall_silent(&self) {
+    fn start_silence(&self) {
         let Some(Silence { device, from_ns }) = self.silence else { return };
         let (scope, packets) = (PauseScope::Node(self.nodes[device]), PausedPackets::Drop);
         let (from, until) = (Time::from_ns(from_ns), Time::NEVER);
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         self.fabric.host(self.nodes[device]).expect("a node of this fabric")
     }
 
-    fn break_links(&self) {
+    fn set_link_faults(&self) {
         for (from, to, faults) in &self.plan.faults.links {
             self.fabric.network().set_faults(self.nodes[*from], self.nodes[*to], faults.clone());
         }
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
         }
         if now.as_ns() >= self.plan.faults.end_ns {
             self.fabric.network().heal();
-            self.fall_silent();
+            self.start_silence();
             self.healed = true;
             self.toggles_done = self.plan.faults.toggles_ns.len();
             return;
@@ -286,15 +286,15 @@ impl<'a> Run<'a> {
         {
             self.toggles_done += 1;
             if self.toggles_done.is_multiple_of(2) {
-                self.break_links();
+                self.set_link_faults();
             } else {
-                self.heal_links();
+                self.remove_link_faults();
             }
         }
     }
 
     /// Ends the faults of links for a while. Pauses end by themselves.
-    fn heal_links(&self) {
+    fn remove_link_faults(&self) {
         for (from, to, faults) in &self.plan.faults.links {
             self.fabric.network().set_faults(self.nodes[*from], self.nodes[*to], faults.healed());
         }
@@ -358,8 +358,8 @@ impl<'a> Run<'a> {
             return;
         };
         if let Some(rkey) = completion.invalidated_rkey() {
-            match host.renew(end, rkey) {
-                Ok(renewed) => self.renewed.push((device, renewed)),
+            match host.replace_key(end, rkey) {
+                Ok(replaced) => self.replaced.push((device, replaced)),
                 Err(fault) => self.faults.push(format!("{end}: {fault}")),
             }
         }
@@ -370,7 +370,7 @@ impl<'a> Run<'a> {
             && let Some(region) = self.checker.released(end, index)
         {
             match host.rebind(end, region) {
-                Ok(renewed) => self.renewed.push((device, renewed)),
+                Ok(replaced) => self.replaced.push((device, replaced)),
                 Err(fault) => self.faults.push(format!("{end}: {fault}")),
             }
         }
@@ -486,7 +486,7 @@ impl<'a> Run<'a> {
     /// counters.
     fn conclude(mut self, finished: Time) -> Outcome {
         self.fabric.network().heal();
-        if let Err(stalled) = self.fabric.run_until(finished.plus_ns(AFTERMATH_NS)) {
+        if let Err(stalled) = self.fabric.run_until(finished.plus_ns(EXTRA_TIME_NS)) {
             self.faults.push(stalled.to_string());
         }
         for index in 0..self.ends.len() {
@@ -495,8 +495,10 @@ impl<'a> Run<'a> {
         self.events();
         // A late packet with a former key must not have changed the new key.
         let hosts: Vec<&Host> = self.fabric.hosts().collect();
-        let stale =
-            self.renewed.iter().filter_map(|(device, renewed)| hosts[*device].check(renewed).err());
+        let stale = self
+            .replaced
+            .iter()
+            .filter_map(|(device, replaced)| hosts[*device].check(replaced).err());
         self.faults.extend(stale);
         for (end, posted) in &self.ends {
             if let Some(loss) = self.losses.get_mut(end) {
@@ -523,8 +525,8 @@ impl<'a> Run<'a> {
             finished,
             packets,
             counters: counters.unwrap_or_default(),
-            renewed: self.renewed.len(),
-            rebound: self.renewed.iter().filter(|(_, renewed)| renewed.is_rebound()).count(),
+            replaced: self.replaced.len(),
+            rebound: self.replaced.iter().filter(|(_, replaced)| replaced.is_rebound()).count(),
             broken: self.losses.values().filter(|loss| loss.has_failed()).count(),
             trace_hash: self.fabric.network().trace_hash(),
         }

@@ -47,7 +47,7 @@ pub const PEER_QPN: u32 = 0x77;
 /// The address of the data of sends.
 pub const SOURCE: u64 = 0x0;
 /// The address where receives and responses land.
-pub const LANDING: u64 = 0x4000;
+pub const DESTINATION: u64 = 0x4000;
 /// The address that the peer may access.
 pub const TARGET: u64 = 0x8000;
 /// The length of the buffer, in bytes.
@@ -222,9 +222,9 @@ impl Lab {
     }
 
     /// Posts a signalled work request. SENDs and WRITEs take the first bytes of the source;
-    /// responses land at [`LANDING`].
+    /// responses are written at [`DESTINATION`].
     pub fn post(&self, wr_id: u64, op: SendOp, len: usize) {
-        let at = if op.returns_data() { LANDING } else { SOURCE };
+        let at = if op.returns_data() { DESTINATION } else { SOURCE };
         self.post_sges(wr_id, op, &[self.sge(at, len)]);
     }
 
@@ -265,9 +265,9 @@ impl Lab {
         self.post(wr_id, SendOp::Read { remote: remote() }, len);
     }
 
-    /// Posts a receive of `len` bytes at [`LANDING`].
+    /// Posts a receive of `len` bytes at [`DESTINATION`].
     pub fn post_recv(&self, wr_id: u64, len: usize) {
-        self.post_recv_sge(wr_id, self.sge(LANDING, len));
+        self.post_recv_sge(wr_id, self.sge(DESTINATION, len));
     }
 
     /// Posts a receive.

@@ -105,17 +105,17 @@ fn refusals(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
 /// before the addresses that disappear with it. The test uses an interface of its own, because the
 /// other carries the shell.
 fn events(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
-    const DEVICE: &str = "ip=/usr/bin/ip; $ip link add cable type ifb && $ip link set cable addrgenmode none && \
-        $ip address add 10.99.0.1/24 dev cable && $ip link set cable up && rdma link add rxe1 type rxe netdev cable";
+    const DEVICE: &str = "ip=/usr/bin/ip; $ip link add port0 type ifb && $ip link set port0 addrgenmode none && \
+        $ip address add 10.99.0.1/24 dev port0 && $ip link set port0 up && rdma link add rxe1 type rxe netdev port0";
     const CHANGES: [(&str, &[&str]); 7] = [
-        ("link set cable down", &["PORT_ERR (10)"]),
-        ("link set cable up", &["PORT_ACTIVE (9)"]),
-        ("address add 10.99.0.2/24 dev cable", &["GID_CHANGE (18)"]),
-        ("address del 10.99.0.2/24 dev cable", &["GID_CHANGE (18)"]),
-        ("address add fd99::1/64 dev cable nodad", &["GID_CHANGE (18)"]),
-        ("address del fd99::1/64 dev cable", &["GID_CHANGE (18)"]),
+        ("link set port0 down", &["PORT_ERR (10)"]),
+        ("link set port0 up", &["PORT_ACTIVE (9)"]),
+        ("address add 10.99.0.2/24 dev port0", &["GID_CHANGE (18)"]),
+        ("address del 10.99.0.2/24 dev port0", &["GID_CHANGE (18)"]),
+        ("address add fd99::1/64 dev port0 nodad", &["GID_CHANGE (18)"]),
+        ("address del fd99::1/64 dev port0", &["GID_CHANGE (18)"]),
         (
-            "address add fd99::1/64 dev cable nodad; $ip link set cable down",
+            "address add fd99::1/64 dev port0 nodad; $ip link set port0 down",
             &["GID_CHANGE (18)", "GID_CHANGE (18)", "PORT_ERR (10)"],
         ),
     ];
@@ -129,7 +129,7 @@ fn events(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
             due += &format!("  event_type IBV_EVENT_{event}, port 1\n");
         }
     }
-    script += "ibv_devinfo -d rxe1 -v | grep PORT_DOWN; kill $!; cat /tmp/events; rdma link delete rxe1; $ip link del cable";
+    script += "ibv_devinfo -d rxe1 -v | grep PORT_DOWN; kill $!; cat /tmp/events; rdma link delete rxe1; $ip link del port0";
     let output = output_with(guest.run(&script)?, &["PORT_DOWN (1)"])?;
     if output.ends_with(&due) { Ok(()) } else { Err(Failure::missing_output(script, output, due)) }
 }
@@ -143,13 +143,13 @@ fn lifetimes(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
 /// Both the harness and the kernel refuse a wrong key.
 fn wrong_key(testbed: &Testbed) -> Result<(), Failure> {
     for operation in [&["WRITE"], &["READ"]] {
-        let play = OperationRun {
+        let operation_run = OperationRun {
             more: "-k 100",
             count: 1,
             ..OperationRun::new(Family::V4, operation, 64, 1024)
         };
         let pair = (kernel(testbed, Series::V6_1), kernel(testbed, Series::V6_12));
-        play.fails_with(testbed, pair, "wc status 10 (remote access error)")?;
+        operation_run.fails_with(testbed, pair, "wc status 10 (remote access error)")?;
     }
     Ok(())
 }

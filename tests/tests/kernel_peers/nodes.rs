@@ -397,28 +397,36 @@ impl Node<'_> {
         }
     }
 
-    fn peer(self, play: &OperationRun, port: u16, server: Option<IpAddr>) -> Result<Job, Failure> {
-        let OperationRun { size, count, mtu, more, .. } = play;
-        let timeout = match play.retry_timeout {
+    fn peer(
+        self,
+        operation_run: &OperationRun,
+        port: u16,
+        server: Option<IpAddr>,
+    ) -> Result<Job, Failure> {
+        let OperationRun { size, count, mtu, more, .. } = operation_run;
+        let timeout = match operation_run.retry_timeout {
             RetryTimeout::Long => 20,
             RetryTimeout::Usual => 14,
         };
         let role = match server {
             None => "-l".to_owned(),
             Some(server) => {
-                let operations = play.operations.join(" ");
+                let operations = operation_run.operations.join(" ");
                 format!("-c {server} -s {size} -n {count} -m {mtu} {more} {operations}")
             }
         };
         match self {
             Self::Kernel(guest) => {
-                let gid = guest.gid_index(self.address(play.family))?;
+                let gid = guest.gid_index(self.address(operation_run.family))?;
                 Ok(guest.start(&format!("peer -g {gid} -p {port} -t {timeout} {role}"))?)
             }
             Self::Urxe(testbed) => {
-                let patient =
-                    if play.retry_timeout == RetryTimeout::Long { "--patient" } else { "" };
-                let address = self.address(play.family);
+                let patient = if operation_run.retry_timeout == RetryTimeout::Long {
+                    "--patient"
+                } else {
+                    ""
+                };
+                let address = self.address(operation_run.family);
                 let words = format!("--address {address} -p {port} -t {timeout} {patient} {role}");
                 Ok(testbed.unprivileged(testbed.installed("urxe-peer")).words(&words).start()?)
             }

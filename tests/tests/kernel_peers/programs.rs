@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use urxe_tests::kernel::{Finished, HOST_V4, Job, Series, Testbed};
-use urxe_tests::programs::{Pair, asked_for, lists, wait_listening};
+use urxe_tests::programs::{Pair, lists, selected_pairs, wait_listening};
 
 use crate::case::{Case, Failure};
 use crate::nodes::{Family, Node, roles};
@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
             let name = format!("programs::all_{role}_{}", series.name());
             let all = Case::new(name, move |testbed| {
                 let pairs = lists::all_with_kernels();
-                run_some(testbed, series, &pairs, &asked_for(pairs.len()), serves)
+                run_some(testbed, series, &pairs, &selected_pairs(pairs.len()), serves)
             });
             cases.push(all.long());
         }

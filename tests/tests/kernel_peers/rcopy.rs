@@ -38,7 +38,7 @@ fn copy(testbed: &Testbed, series: Series, pieces: usize, serves: bool) -> Resul
     let (server, client) = roles(testbed, series, serves);
     let make = format!("dd if=/dev/urandom of=copied-from bs=65536 count={pieces} 2>/dev/null");
     shell(testbed, client, &make)?;
-    carry(server, client)?;
+    copy_file(server, client)?;
     let [from, to] = [(client, "copied-from"), (server, "copied-to")]
         .map(|(node, name)| shell(testbed, node, &format!("sha256sum <{name} && rm {name}")));
     let (from, to) = (from?, to?);
@@ -48,7 +48,7 @@ fn copy(testbed: &Testbed, series: Series, pieces: usize, serves: bool) -> Resul
     Err(Failure::Program(format!("the copy differs: {from} {to}")))
 }
 
-fn carry(server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
+fn copy_file(server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
     let words = format!("rcopy copied-from {}:copied-to", server.address(Family::V4));
     let mut early = String::new();
     for start_delay in START_DELAYS {

@@ -16,7 +16,7 @@ const PAIR: Pair =
     pair("ucmatose -b 0.0.0.0 -c 2 -C 3", "ucmatose -c 2 -C 3 -t 104 -a 19 -s", "return status 0");
 
 /// Whether a packet is from the client, and its traffic class.
-type Classes = BTreeSet<(bool, Option<u8>)>;
+type TrafficClasses = BTreeSet<(bool, Option<u8>)>;
 
 /// The ECN bits, which are left out.
 const ECN: u8 = 0b11;
@@ -61,7 +61,7 @@ fn classes(
     family: Family,
     server: Node<'_>,
     client: Node<'_>,
-) -> Result<Classes, Failure> {
+) -> Result<TrafficClasses, Failure> {
     let capture = testbed.capture("service_type_classes")?;
     let played = run_pair(&PAIR, family, server, client);
     let file = capture.keep();

@@ -19,7 +19,7 @@ const ROUNDS: usize = 3;
 /// Connections of a round. Emulated kernels take longer for each connection if there are more: more
 /// than twice as long with 5,000 as with 100.
 const CONNECTIONS: usize = 1_000;
-const BARE: usize = 1_000;
+const DATAGRAM_EXCHANGES: usize = 1_000;
 /// The minimum ratio of urxe's speed. urxe takes 2.4 times fewer instructions than either kernel
 /// (counted by the emulator's `-icount`), and five bare datagrams ten times fewer. By the clock of
 /// a busy machine, the ratio was 1.7.
@@ -76,7 +76,7 @@ fn compare(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
 
 /// Returns how often per second two processes of the guest exchange five datagrams.
 fn exchanges(guest: &Guest) -> Result<f64, Failure> {
-    let command = format!("five_datagrams 127.0.0.1 {BARE}");
+    let command = format!("five_datagrams 127.0.0.1 {DATAGRAM_EXCHANGES}");
     let output = guest.start(&command)?.finish(LIMIT)?.ok()?;
     let figure = output.split_whitespace().next().and_then(|figure| figure.parse().ok());
     figure.ok_or_else(|| Failure::missing_output(command, output, "a figure"))

@@ -29,9 +29,9 @@ impl Pair {
         run.run(testbed, server, client)
     }
 
-    fn run_operations(self, testbed: &Testbed, play: OperationRun) -> Result<(), Failure> {
+    fn run_operations(self, testbed: &Testbed, operation_run: OperationRun) -> Result<(), Failure> {
         let (server, client) = self.nodes(testbed);
-        play.run(testbed, server, client)
+        operation_run.run(testbed, server, client)
     }
 }
 
@@ -172,15 +172,15 @@ fn memory_windows(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     )?;
     pair.run_operations(testbed, OperationRun::new(Family::V4, operations, 0, 256))?;
     // An invalidated key must grant nothing.
-    let play =
+    let operation_run =
         OperationRun { count: 4, ..OperationRun::new(Family::V4, &["INV_THEN_WRITE"], 64, 1024) };
-    play.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")?;
-    let play = OperationRun {
+    operation_run.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")?;
+    let operation_run = OperationRun {
         more: "-k 100",
         count: 1,
         ..OperationRun::new(Family::V4, &["MW_WRITE"], 64, 1024)
     };
-    play.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")
+    operation_run.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")
 }
 
 /// 6.1 supports neither operation.
@@ -194,12 +194,12 @@ fn newer(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
             pair.run_operations(testbed, OperationRun::new(family, &["FLUSH"], size, 1024))?;
         }
     }
-    let play = OperationRun {
+    let operation_run = OperationRun {
         more: "-k 100",
         count: 1,
         ..OperationRun::new(Family::V4, &["ATOMIC_WRITE"], 8, 1024)
     };
-    play.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")
+    operation_run.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")
 }
 
 fn inline_and_pieces(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
@@ -229,12 +229,16 @@ fn link_of_1500(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
 
 fn wrong_key(pair: Pair, testbed: &Testbed) -> Result<(), Failure> {
     for operation in [&["WRITE"], &["READ"]] {
-        let play = OperationRun {
+        let operation_run = OperationRun {
             more: "-k 100",
             count: 1,
             ..OperationRun::new(Family::V4, operation, 64, 1024)
         };
-        play.fails_with(testbed, pair.nodes(testbed), "wc status 10 (remote access error)")?;
+        operation_run.fails_with(
+            testbed,
+            pair.nodes(testbed),
+            "wc status 10 (remote access error)",
+        )?;
     }
     Ok(())
 }
@@ -250,13 +254,13 @@ fn under(pair: Pair, testbed: &Testbed, impairment: Impairment) -> Result<(), Fa
         testbed,
         Pingpong { retry_timeout, count, ..Pingpong::new(Family::V4, 16_384, 1024) },
     )?;
-    let play = OperationRun {
+    let operation_run = OperationRun {
         retry_timeout,
         count,
         ..OperationRun::new(Family::V6, MESSAGES, 20_000, 1024)
     };
     let (server, client) = pair.nodes(testbed);
-    let ends = counters_during(testbed, || play.once(testbed, server, client))?;
+    let ends = counters_during(testbed, || operation_run.once(testbed, server, client))?;
     pair.run_operations(
         testbed,
         OperationRun {

@@ -144,9 +144,9 @@ impl Generator {
         len: usize,
     ) -> Piece {
         let mut piece = Piece { key: self.rng.next_u32() | 1 << 31, addr: 0x1000, len: len as u32 };
-        let formers = Self::formers(model, accessor, need, len);
-        if !formers.is_empty() && self.percent(40) {
-            let Key { value, start, .. } = *self.rng.pick(&formers);
+        let former_regions = Self::former_regions(model, accessor, need, len);
+        if !former_regions.is_empty() && self.percent(40) {
+            let Key { value, start, .. } = *self.rng.pick(&former_regions);
             return Piece { key: value, addr: start, ..piece };
         }
         for _ in 0..12 {
@@ -197,9 +197,9 @@ impl Generator {
                 .copied()
                 .filter(|key| matches!(key.kind, Kind::Window { .. }))
                 .collect();
-            let formers = Self::formers(model, accessor, need, len.max(1));
-            if !formers.is_empty() && self.percent(30) {
-                let Key { value, start, .. } = *self.rng.pick(&formers);
+            let former_regions = Self::former_regions(model, accessor, need, len.max(1));
+            if !former_regions.is_empty() && self.percent(30) {
+                let Key { value, start, .. } = *self.rng.pick(&former_regions);
                 return Remote { addr: start, rkey: Rkey(value) };
             }
             let key = match self.rng.index(3) {

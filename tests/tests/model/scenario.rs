@@ -24,7 +24,7 @@ use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
 use urxe_test_support::qp::{self, CAP, bring_up};
 use urxe_wire::{Lkey, Psn, QKey, Qpn};
 
-use self::host::{Host, way_to};
+use self::host::{Host, vector_to};
 use self::membership::{Member, inode};
 use crate::generate::Generator;
 use crate::operation::{
@@ -305,7 +305,7 @@ impl Scenario {
                 timeout: 8,
                 retry_cnt: 1,
                 rnr_retry: 0,
-                ah: way_to(1 - plan.device),
+                ah: vector_to(1 - plan.device),
                 ..QpAttr::default()
             };
             // The transition applies to ERR only; a new queue pair is in RESET already.

@@ -366,7 +366,7 @@ impl Model {
             }
             _ => {}
         }
-        let (bytes, landing) = match &send.data {
+        let (bytes, destination) = match &send.data {
             Data::Pieces(pieces) if send.op.returns_data() => {
                 (Vec::new(), self.places(own, pieces, Access::LOCAL_WRITE))
             }
@@ -383,7 +383,7 @@ impl Model {
         match plan.qp_type {
             QpType::Ud => self.datagram(qp, send, &bytes),
             QpType::Uc => self.unreliable(qp, send, &bytes),
-            _ => return self.reliable(qp, send, &bytes, landing),
+            _ => return self.reliable(qp, send, &bytes, destination),
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use urxe_tests::programs::{Pair, asked_for, lists, perftest, pingpong};
+use urxe_tests::programs::{Pair, lists, perftest, pingpong, selected_pairs};
 
 use crate::pair::{ONE, TWO, run_pair};
 
@@ -43,12 +43,12 @@ fn some_on_two_addresses() {
 #[ignore = "minutes: cargo xtask programs all"]
 fn every_ping_pong_with_every_option() {
     let pairs = pingpong::all();
-    run_some(&pairs, asked_for(pairs.len()), ONE);
+    run_some(&pairs, selected_pairs(pairs.len()), ONE);
 }
 
 #[test]
 #[ignore = "minutes: cargo xtask programs all"]
 fn every_perftest_with_every_option() {
     let pairs = perftest::all();
-    run_some(&pairs, asked_for(pairs.len()), ONE);
+    run_some(&pairs, selected_pairs(pairs.len()), ONE);
 }

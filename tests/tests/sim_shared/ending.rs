@@ -18,12 +18,12 @@ pub enum Ending {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum EndingKind {
     End,
     /// A WRITE with the key that was invalidated last.
     StaleKey,
     /// A FLUSH for persistence of a region without that right.
-    EmptyPromise,
+    WeakFlush,
 }
 
 impl Ending {
@@ -34,16 +34,16 @@ impl Ending {
 }
 
 impl Connection {
-    fn can(&self, way: Way, pools: &[Pool], bug: Option<InjectedBug>) -> bool {
+    fn can(&self, kind: EndingKind, pools: &[Pool], bug: Option<InjectedBug>) -> bool {
         let state = if bug == Some(InjectedBug::StaleKey) { State::Valid } else { State::Free };
         let pool = &pools[self.lent.queue];
         self.ending.is_none()
-            && match way {
-                Way::End => true,
-                Way::StaleKey => {
+            && match kind {
+                EndingKind::End => true,
+                EndingKind::StaleKey => {
                     self.is_idle() && self.lent.state == state && self.lent.remote.is_some()
                 }
-                Way::EmptyPromise => {
+                EndingKind::WeakFlush => {
                     self.is_idle() && !pool.log.access().contains(Access::FLUSH_PERSISTENT)
                 }
             }
@@ -63,15 +63,20 @@ impl Connection {
 impl SharedQueues {
     /// Ends one connection.
     pub fn end_one(&mut self) -> Result<(), String> {
-        let way = match self.bug {
-            Some(InjectedBug::StaleKey) => Way::StaleKey,
-            Some(InjectedBug::EmptyPromise) => Way::EmptyPromise,
-            _ => self.rng.pick(&[Way::End, Way::End, Way::StaleKey, Way::EmptyPromise]),
+        let kind = match self.bug {
+            Some(InjectedBug::StaleKey) => EndingKind::StaleKey,
+            Some(InjectedBug::WeakFlush) => EndingKind::WeakFlush,
+            _ => self.rng.pick(&[
+                EndingKind::End,
+                EndingKind::End,
+                EndingKind::StaleKey,
+                EndingKind::WeakFlush,
+            ]),
         };
         let Self { rng, connections, pools, memory, bug, .. } = self;
         let first = rng.index(connections.len());
         let mut order = (first..connections.len()).chain(0..first);
-        let Some(nr) = order.find(|&nr| connections[nr].can(way, pools, *bug)) else {
+        let Some(nr) = order.find(|&nr| connections[nr].can(kind, pools, *bug)) else {
             return Ok(());
         };
         let connection = &mut connections[nr];
@@ -79,22 +84,22 @@ impl SharedQueues {
         let pool = &pools[queue];
         let start = connection.part * 2 * PART;
         let data = memory.slice(start..start + 1).unwrap();
-        let request = match way {
-            Way::End => {
+        let request = match kind {
+            EndingKind::End => {
                 connection.end().unwrap();
                 connection.ending = Some(Ending::Ended);
                 return Ok(());
             }
-            Way::StaleKey => {
+            EndingKind::StaleKey => {
                 let remote = connection.lent.remote.ok_or("lent, and without a key")?;
                 // A byte that differs from the current one.
                 let there = pool.region.read_vec(connection.lent.range.start, 1).unwrap();
                 memory.write(start, &[!there[0]]).unwrap();
                 SendRequest::write(data, remote)
             }
-            Way::EmptyPromise => {
+            EndingKind::WeakFlush => {
                 let placement = match *bug {
-                    Some(InjectedBug::EmptyPromise) => PlacementType::GLOBAL_VISIBILITY,
+                    Some(InjectedBug::WeakFlush) => PlacementType::GLOBAL_VISIBILITY,
                     _ => PlacementType::PERSISTENCE,
                 };
                 SendRequest::flush_region(pool.log.remote(), placement)

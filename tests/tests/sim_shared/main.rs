@@ -46,7 +46,7 @@ pub enum InjectedBug {
     /// An invalidated key still grants access.
     StaleKey,
     /// A region without that right is flushed for persistence.
-    EmptyPromise,
+    WeakFlush,
 }
 
 #[test]
@@ -119,5 +119,5 @@ fn a_key_that_outlives_its_invalidation_is_found() {
 
 #[test]
 fn a_flush_to_a_region_without_the_right_is_found() {
-    assert_is_found(InjectedBug::EmptyPromise);
+    assert_is_found(InjectedBug::WeakFlush);
 }

@@ -65,7 +65,7 @@ pub struct Windows {
     owner_cq: CompletionQueue,
     peer_cq: CompletionQueue,
     pub region: MemoryRegion,
-    /// The peer's memory: the source of WRITEs and the landing place of READs.
+    /// The peer's memory: the source of WRITEs and the destination of READs.
     pub scratch: MemoryRegion,
     keys: Vec<CarriedKey>,
     pub requests: Vec<Request>,

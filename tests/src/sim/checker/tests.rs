@@ -36,8 +36,8 @@ impl Run {
         let mut images = model.images.clone();
         for cell in &model.shared {
             let mut sum = cell.initial;
-            for &(device, landing, add) in &cell.adds {
-                images[device][landing..landing + 8].copy_from_slice(&sum.to_ne_bytes());
+            for &(device, destination, add) in &cell.adds {
+                images[device][destination..destination + 8].copy_from_slice(&sum.to_ne_bytes());
                 sum = sum.wrapping_add(add);
             }
         }
@@ -172,8 +172,8 @@ fn every_wrong_byte_is_found_in_regions_and_between() {
     for seed in 0..4 {
         let mut run = Run::perfect(seed);
         let mut old_values: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
-        for &(device, landing, _) in run.model.shared.iter().flat_map(|cell| &cell.adds) {
-            old_values.entry(device).or_default().push(landing..landing + 8);
+        for &(device, destination, _) in run.model.shared.iter().flat_map(|cell| &cell.adds) {
+            old_values.entry(device).or_default().push(destination..destination + 8);
         }
         for device in 0..run.images.len() {
             for address in (0..run.images[device].len()).step_by(16_381) {
@@ -231,11 +231,12 @@ fn an_addition_made_twice_or_lost_is_found() {
     for (mut run, index) in Run::with(busy_cell) {
         let cell = run.model.shared[index].clone();
         // The second addition found the same value as the first: one addition is lost.
-        let (device, landing, _) = cell.adds[1];
-        let right = run.images[device][landing..landing + 8].to_vec();
-        run.images[device][landing..landing + 8].copy_from_slice(&cell.initial.to_ne_bytes());
+        let (device, destination, _) = cell.adds[1];
+        let right = run.images[device][destination..destination + 8].to_vec();
+        run.images[device][destination..destination + 8]
+            .copy_from_slice(&cell.initial.to_ne_bytes());
         assert!(run.differences().iter().any(|found| matches!(found, Difference::Chain { .. })));
-        run.images[device][landing..landing + 8].copy_from_slice(&right);
+        run.images[device][destination..destination + 8].copy_from_slice(&right);
         // The last addition was executed twice.
         let sum = read_u64(&run.images[cell.device], cell.address).wrapping_add(cell.adds[0].2);
         run.images[cell.device][cell.address..cell.address + 8].copy_from_slice(&sum.to_ne_bytes());
@@ -260,7 +261,7 @@ fn an_unfenced_read_may_see_either_value_and_nothing_else() {
 }
 
 #[test]
-fn differences_read_well() {
+fn differences_have_readable_texts() {
     let end = EndId { connection: 1, side: 0 };
     let order = Difference::Order { end, queue: Queue::Recv, expected: Some(16), got: 17 };
     assert_eq!(order.to_string(), "connection 1 end 0 recv: wr_id 0x11 completed, 0x10 was next");

@@ -39,7 +39,7 @@ fn regions_keep_their_distance_and_roles_their_owners() {
             }
         }
         for (id, _) in plan.ends() {
-            let roles = [Role::Source, Role::Landing, Role::Target, Role::Cells];
+            let roles = [Role::Source, Role::Destination, Role::Target, Role::Cells];
             for role in roles {
                 let region = region_of(&plan, id.connection, id.side, role);
                 assert_eq!(plan.devices[plan.end(id).device].regions[region].role, role);
@@ -48,11 +48,11 @@ fn regions_keep_their_distance_and_roles_their_owners() {
     }
 }
 
-/// Landing places of responses and messages must never overlap.
+/// Destinations of responses and messages must never overlap.
 #[test]
 fn everything_that_lands_has_memory_of_its_own() {
     for plan in plans() {
-        let mut landings: Vec<(usize, Range<usize>)> = Vec::new();
+        let mut destinations: Vec<(usize, Range<usize>)> = Vec::new();
         for (_, end) in plan.ends() {
             let answers = end
                 .sends
@@ -61,12 +61,12 @@ fn everything_that_lands_has_memory_of_its_own() {
                 .map(|send| send.local.pieces());
             let messages = end.recvs.iter().map(|recv| &recv.pieces[..]);
             for &piece in answers.chain(messages).flatten().filter(|piece| piece.len > 0) {
-                assert_eq!(plan.devices[end.device].regions[piece.region].role, Role::Landing);
-                landings.push((end.device, plan.range(end.device, piece)));
+                assert_eq!(plan.devices[end.device].regions[piece.region].role, Role::Destination);
+                destinations.push((end.device, plan.range(end.device, piece)));
             }
         }
-        landings.sort_by_key(|(device, range)| (*device, range.start));
-        for pair in landings.windows(2) {
+        destinations.sort_by_key(|(device, range)| (*device, range.start));
+        for pair in destinations.windows(2) {
             assert!(
                 pair[0].0 < pair[1].0 || pair[0].1.end <= pair[1].1.start,
                 "seed {}",

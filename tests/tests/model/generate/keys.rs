@@ -113,17 +113,19 @@ impl Generator {
 
     /// Returns the former states of regions that no longer grant `accessor` the same access after a
     /// reregistration.
-    pub(super) fn formers(
+    pub(super) fn former_regions(
         model: &Model,
         accessor: Accessor,
         need: Access,
         len: usize,
     ) -> Vec<&Key> {
-        let formers = model.keys.0.iter().filter(|key| key.exists).filter_map(|key| {
+        let former_regions = model.keys.0.iter().filter(|key| key.exists).filter_map(|key| {
             let former = key.former.as_deref()?;
             let is_other = key.admits(accessor, need, former.start, 1).is_err();
             (key.device == accessor.device && is_other).then_some(former)
         });
-        formers.filter(|former| former.admits(accessor, need, former.start, len).is_ok()).collect()
+        former_regions
+            .filter(|former| former.admits(accessor, need, former.start, len).is_ok())
+            .collect()
     }
 }

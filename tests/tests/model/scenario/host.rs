@@ -56,9 +56,9 @@ impl Host {
         buffer.write(0, image).expect("as long as the memory");
         let channel = Arc::new(CompletionChannel::new(Box::new(Silent)));
         let idle_cq = device.create_cq(1, None, 0).expect("a completion queue");
-        let ah = device.create_ah(pds[0], &way_to(1 - nr)).expect("a way");
+        let ah = device.create_ah(pds[0], &vector_to(1 - nr)).expect("an address vector");
         let group_ahs = std::array::from_fn(|group| {
-            device.create_ah(pds[0], &way(group_address(group))).expect("a way")
+            device.create_ah(pds[0], &vector(group_address(group))).expect("an address vector")
         });
         Self { device, pds, buffer, channel, idle_cq, ah, group_ahs }
     }
@@ -73,10 +73,10 @@ pub fn group_address(group: usize) -> IpAddr {
 }
 
 /// Returns the address vector of a host.
-pub fn way_to(device: usize) -> AddressVector {
-    way(address(device))
+pub fn vector_to(device: usize) -> AddressVector {
+    vector(address(device))
 }
 
-fn way(to: IpAddr) -> AddressVector {
+fn vector(to: IpAddr) -> AddressVector {
     AddressVector { hop_limit: 64, ..address_vector(to) }
 }

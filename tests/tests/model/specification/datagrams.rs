@@ -80,7 +80,7 @@ impl Model {
             return nowhere;
         }
         let Some((accessor, queue)) = self.reach(peer, send) else { return nowhere };
-        let Some(front) = self.spend(peer, queue) else {
+        let Some(front) = self.take_held(peer, queue) else {
             self.count("UD: no receive");
             return nowhere;
         };

@@ -79,7 +79,7 @@ impl Model {
     }
 
     /// Takes the receive that [`hold`](Self::hold) returns.
-    pub(super) fn spend(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
+    pub(super) fn take_held(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
         match self.held[peer].take() {
             Some(held) => Some(held),
             None => self.take(queue),

@@ -38,7 +38,7 @@ impl Model {
         qp: usize,
         send: &Send,
         bytes: &[u8],
-        landing: Result<Vec<Range<usize>>, Refusal>,
+        destination: Result<Vec<Range<usize>>, Refusal>,
     ) -> Result<(), Refused> {
         let Some(peer) = QPS[qp].peer else { unreachable!("a connection has a peer") };
         if self.states[peer] == QpState::Err {
@@ -92,7 +92,7 @@ impl Model {
             self.immediate(peer, queue, send, imm);
         }
         if send.op.returns_data() {
-            let Ok(places) = landing else {
+            let Ok(places) = destination else {
                 // Valid pieces may have been written.
                 let Data::Pieces(pieces) = &send.data else {
                     unreachable!("inline data with a READ")
@@ -152,7 +152,7 @@ impl Model {
     /// Completes the receive of a WRITE with immediate data, without access to the receive's memory
     /// or keys.
     pub(super) fn immediate(&mut self, peer: usize, queue: Queue, send: &Send, imm: u32) {
-        let Some(recv) = self.spend(peer, queue) else { return };
+        let Some(recv) = self.take_held(peer, queue) else { return };
         self.count("a WRITE with immediate received");
         let done = Done::received(peer, recv.wr_id, send.len(), Some(imm));
         let done = Done { opcode: WcOpcode::RecvRdmaWithImm, ..done };

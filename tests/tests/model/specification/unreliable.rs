@@ -57,7 +57,7 @@ impl Model {
         let Some(front) = self.hold(peer, queue) else { return self.count("UC: no receive") };
         let own = Accessor { qp: None, ..accessor };
         let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
-            self.spend(peer, queue);
+            self.take_held(peer, queue);
             return self.receive_fails(peer, queue, front.wr_id);
         };
         if bytes.len() > front.len() {
@@ -65,7 +65,7 @@ impl Model {
             return self.count("UC: too long");
         }
         self.scatter(own.device, &places, bytes);
-        self.spend(peer, queue);
+        self.take_held(peer, queue);
         self.count(if matches!(queue, Queue::Srq(_)) {
             "UC: received from a shared queue"
         } else {
