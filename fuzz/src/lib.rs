@@ -8,7 +8,7 @@
 //! | [`cm`] | any peer, program and clock of a connection manager | see below |
 //! | [`device`] | any peer, program and clock | see below |
 //!
-//! No target may panic. [`cm`] also checks that limits hold, that replies go to the sender, and that
+//! No target may panic. [`cm`] also checks that limits hold, replies go to the sender, and
 //! no connection remains. [`device`] also checks that:
 //!
 //! - memory without the access right stays unchanged;

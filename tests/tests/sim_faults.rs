@@ -228,7 +228,7 @@ fn a_window_that_keeps_its_key_is_found() {
         run_seed(seed, &profile, &options)
             .faults
             .iter()
-            .any(|fault| fault.contains("was taken away and grants"))
+            .any(|fault| fault.contains("was invalidated and grants"))
     }));
 }
 

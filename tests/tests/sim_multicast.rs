@@ -1,8 +1,8 @@
 //! Multicast over a bad network, while queue pairs join and leave: the copies of each message and
 //! their receivers.
 //!
-//! - A message reaches the devices that are members of its group when it is sent. Copies may be lost
-//!   or duplicated.
+//! - A message reaches the devices that are members of its group when it is sent. Copies may be
+//!   lost or duplicated.
 //! - On a device, the message reaches the queue pairs that are attached on arrival. It is complete,
 //!   and its header has the addresses of the sender and the group.
 //! - After the faults end, each member gets each message once, and no other queue pair gets any.

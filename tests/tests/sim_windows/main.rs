@@ -5,9 +5,9 @@
 //!
 //! 1. The owner binds a window or registers a region, and passes the key to the peer.
 //! 2. The peer posts WRITEs and READs with the key.
-//! 3. At any time, or after these requests, the key is revoked: by LOCAL_INV of the owner, by a SEND
-//!    with invalidate of the peer, or, for type 1, by another bind. The next round uses the key of
-//!    that bind. A bind of no bytes has no key.
+//! 3. At any time, or after these requests, the key is revoked: by LOCAL_INV of the owner, by a
+//!    SEND with invalidate of the peer, or, for type 1, by another bind. The next round uses the
+//!    key of that bind. A bind of no bytes has no key.
 //! 4. From then on, no byte changes. Later requests with the old key fail with "remote access
 //!    error".
 //!
@@ -17,8 +17,8 @@
 //! Keys and results depend on the service:
 //!
 //! - RC: Windows of both types, and fast-registration regions. The peer gets the results.
-//! - XRC: As RC, but type 1 windows only. A type 2 window belongs to the queue pair that bound it, and
-//!   a target cannot bind.
+//! - XRC: As RC, but type 1 windows only. A type 2 window belongs to the queue pair that bound it,
+//!   and a target cannot bind.
 //! - UC: As RC, but only WRITEs, and only the owner revokes keys. The peer gets no results. On a
 //!   network without faults, all requests are executed.
 //!
