@@ -3,13 +3,14 @@
 //! ```text
 //!   comes in                     is decided                       goes out
 //!   ---------------------------  -------------------------------  -------------------------
-//!   a segment of a datagram      whether it parses                a PacketView, or a counter
+//!   a datagram (a segment)       whether it parses                a PacketView, or a counter
 //!   its ICRC and its position    the IPv4 identification, if      the identification, or a
 //!                                any, that yields this ICRC       counter
 //! ```
 //!
-//! A UDP socket does not show the IPv4 identification, which the ICRC covers. This stack's senders
-//! use a packet's position in its run.
+//! A UDP socket does not show the IPv4 identification, which the ICRC covers. Senders of this stack
+//! use the position of the packet in its run as the identification. IPv6 has no identification:
+//! the returned one is 0, as it is if the ICRC is not checked.
 
 use std::net::IpAddr;
 
@@ -19,8 +20,8 @@ use super::Device;
 use super::counters::Counter;
 use urxe_types::port::Datagrams;
 
-/// The most packets of a run on any port. Senders of this stack use the identifications below this
-/// number.
+/// The most packets of a run on any port. The identification of a packet from this stack is its
+/// position in the run, and therefore below this number.
 pub(super) const MAX_SEGMENTS: u16 = 128;
 
 /// The check of received ICRCs.
@@ -40,6 +41,7 @@ pub enum IcrcPolicy {
 /// The state that checks of ICRCs keep from one datagram to the next.
 #[derive(Debug, Default)]
 pub(super) struct IcrcCheck {
+    /// Finds identifications. Caches constants by packet length.
     solver: IcrcSolver,
     /// The flow of the previous datagrams, and the seed of the ICRCs of its packets.
     seed: Option<(FlowKey, IcrcSeed)>,
@@ -68,7 +70,7 @@ impl IcrcCheck {
 }
 
 impl Device {
-    /// Checks shape and ICRC of the packet at position `segment` of its datagram. Returns the
+    /// Checks shape and ICRC of the packet at position `segment` of its [`Datagrams`]. Returns the
     /// packet with the IPv4 identification that its ICRC was made for.
     pub(super) fn accept<'p>(
         &self,

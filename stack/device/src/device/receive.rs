@@ -1,5 +1,8 @@
 //! Delivers datagrams to queue pairs.
 //!
+//! A [`Datagrams`] is one or several UDP datagrams of one flow that the port received at once. Each
+//! datagram is a segment, and holds one packet.
+//!
 //! ```text
 //!   comes in                is decided by                       goes out
 //!   ----------------------  ----------------------------------  ------------------------------
@@ -48,8 +51,9 @@ pub struct ReceiveScratch {
     members: Vec<QpHandle>,
     /// Acknowledgements of queue pairs whose packets came in one run.
     acks: AckBatch,
-    /// The record of packets for another process, or for QP0 and QP1. Without a record, these
-    /// packets are dropped. With one, processes share the address and QP1.
+    /// The record of packets for other process slots, and for QP0 and QP1. With a record, processes
+    /// share the address and QP1. `None`: this device alone has the address. Then QP1 is its own,
+    /// and packets for other process slots and QP0 are dropped.
     pub unmatched: Option<Unmatched>,
 }
 
@@ -123,7 +127,9 @@ enum Step {
     Unmatched,
 }
 
-/// Decides the next step with a packet. `index_of` returns the index of a queue pair by its number.
+/// Decides the next step with a packet. `index_of` returns the index that a queue pair's number
+/// names, or `None` for the numbers of other process slots. [`Device::lock_qp`] checks later
+/// whether a queue pair has the number now.
 #[inline(always)] // called in one place, for each packet
 fn next_step(packet: PacketFacts, index_of: impl FnOnce(Qpn) -> Option<u32>) -> Step {
     if packet.kind == Kind::Cnp {
@@ -156,14 +162,16 @@ fn collects_ack(next: NextPacket, batch_is_empty: bool) -> bool {
     next == NextPacket::OtherQp || !batch_is_empty
 }
 
-/// Returns whether the datagrams are requests with an acknowledgement behind them. The
-/// acknowledgement is for earlier requests of this side, which must complete before the peer's
-/// reply does. Hardware acknowledges at once, and programs rely on that: perftest before 23 takes
-/// the first event of its one channel for its SEND. Responses keep their order, because an
-/// acknowledgement covers all responses before it.
+/// Returns whether the datagrams are request packets with an ACK behind them. That ACK is then
+/// handled first.
+///
+/// A peer's program that replies to a message posts requests, and the ACK of that message may
+/// arrive behind them. Hardware sends the ACK first, and programs rely on that order: perftest
+/// before 23 takes the first event of its one channel for its SEND. READ responses before an ACK
+/// keep their order, because the ACK covers them.
 fn ends_with_acknowledgement(datagrams: &Datagrams<'_>, count: usize) -> bool {
     let info = |packet: &[u8]| packet.first().and_then(|opcode| Opcode::lookup(*opcode));
-    // An empty datagram has no segments: `segment` returns an empty packet.
+    // Without a segment, `segment` returns an empty slice.
     let last = datagrams.segment(count.saturating_sub(1));
     count > 1
         && last.len() == Ack::LEN
@@ -185,17 +193,19 @@ struct LockedQp<'a> {
     got_request: bool,
 }
 
-/// A call of [`Device::receive`]. At most one queue pair is locked. The acknowledgements of the
+/// One call of [`Device::receive`]. At most one queue pair is locked. The acknowledgements of the
 /// queue pairs before it are gathered for one path at a time.
 struct Reception<'r, 'd> {
     device: &'d Device,
     /// Borrowed, because a move for each call would be too slow.
     context: &'r mut QpContext<'d>,
     locked: Option<LockedQp<'d>>,
-    /// The path of the queue pairs unlocked so far. The path is not listed yet, nor are `acks`.
+    /// The path of the queue pairs unlocked so far. The path is not yet listed on the device, and
+    /// `acks` are not yet on the path.
     path: Option<OpenPath>,
     /// A queue pair so far has more to send than an acknowledgement, or a congestion notification
-    /// waits. [`Device::mark_received`] stores this in the device after it has listed the path.
+    /// waits. [`Device::mark_received`] stores this in the device after it has listed the path. Not
+    /// reset for another path, because the device has one flag for all paths.
     has_data: bool,
     /// Acknowledgements for that path.
     acks: &'r mut AckBatch,
@@ -207,8 +217,8 @@ struct Reception<'r, 'd> {
 
 impl<'d> Reception<'_, 'd> {
     /// Locks the queue pair at `index` instead of the present one. From the second queue pair on,
-    /// the context keeps one of `queues` locked while ACKs for several queue pairs follow each
-    /// other (`qp/completion_batch.rs`).
+    /// the context keeps one completion queue of `queues` locked while ACKs for several queue pairs
+    /// follow each other (`qp/completion_batch.rs`).
     // Inlined, as are the functions below: many queue pairs in a run mean one call of each a
     // packet.
     #[inline(always)]
@@ -227,6 +237,7 @@ impl<'d> Reception<'_, 'd> {
         let Some(locked) = self.locked.take() else { return };
         let collects_ack = collects_ack(next, self.acks.is_empty());
         let path = self.context.path.opened(self.context.path_index);
+        // `move_context` committed the credit of the other path when the context left that path.
         if let Some(other) = self.path.take_if(|other| *other != path) {
             self.device.mark_received(other, self.acks, self.has_data);
         }
@@ -285,6 +296,7 @@ impl Device {
             unmatched.count = 0;
         }
         let Some(seed) = icrc.seed(datagrams) else {
+            // Source and destination are of different IP versions.
             return self.counters.add_many(Counter::DropMalformed, count as u64);
         };
         self.members_for(datagrams, members);
@@ -305,10 +317,8 @@ impl Device {
             is_marked,
         };
         let mut received = 0;
-        // An acknowledgement behind a reply is handled before it, as if it had been sent first.
-        let first = if ends_with_acknowledgement(datagrams, count) { count - 1 } else { 0 };
-        for turn in 0..count {
-            let segment = if first == 0 { turn } else { (turn + first) % count };
+        let last_first = usize::from(ends_with_acknowledgement(datagrams, count));
+        for segment in (count - last_first..count).chain(0..count - last_first) {
             let bytes = datagrams.segment(segment);
             let Some((packet, identification)) = self.accept(&seed, icrc, bytes, segment) else {
                 continue;
@@ -349,11 +359,15 @@ impl Device {
     /// Handles a datagram for queue pair 1 that [`receive`](Self::receive) recorded as unmatched
     /// and that the caller found to be for this process. `datagrams` must hold no other packet.
     pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
-        let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
+        let Ok(packet) = PacketView::parse(datagrams.bytes) else {
+            return self.counters.add(Counter::DropMalformed);
+        };
         let index = self.gsi.load(Ordering::Acquire);
         self.receive_alone(now, index, GSI_QPN, &packet, arrival(datagrams, 0));
     }
 
+    /// Returns the index that the number names, whether or not a queue pair has that number now.
+    /// Returns `None` for the numbers of other process slots.
     pub(super) fn index_of(&self, qpn: Qpn) -> Option<u32> {
         if qpn == GSI_QPN {
             // Without a queue pair 1 this is `NO_GSI`, for which `lock_qp` finds no queue pair.
@@ -452,8 +466,8 @@ impl Device {
     }
 
     /// Unlocks a queue pair. Returns its path, and whether it has more to send than an
-    /// acknowledgement. `batch` takes the acknowledgement of a queue pair that has nothing else to
-    /// send.
+    /// acknowledgement. `batch` takes the acknowledgement, if the queue pair has nothing else to
+    /// send: otherwise `Qp::take_ack` returns none.
     ///
     /// The caller must list the path on the device, once for all its queue pairs. That holds even
     /// if none has anything to send, because acknowledgements may have returned credit to others.
@@ -517,8 +531,10 @@ impl Device {
         if packet.info().kind == Kind::ReadResponse {
             context.path.window.on_marked_responses(context.now);
         }
-        qp.take_cnp(context.now)
-            .is_some_and(|cnp| context.path.cnps.add(std::iter::once(cnp)).1 == 0)
+        qp.take_cnp(context.now).is_some_and(|cnp| {
+            let (_, dropped) = context.path.cnps.add(std::iter::once(cnp));
+            dropped == 0
+        })
     }
 
     /// Handles a congestion notification. The caller must hold no queue pair.

@@ -1,5 +1,9 @@
 //! Fills runs with the packets of queue pairs and sends the runs.
 //!
+//! A run is a series of packets on one path that have one length; the last one may be shorter. A
+//! port sends a run with one call. A path leads to one peer: it holds the route, the congestion
+//! window and the queue pairs that use them (`path/mod.rs`).
+//!
 //! ```text
 //!   comes in                  is decided by                          goes out
 //!   ------------------------  -------------------------------------  -----------------------------
@@ -24,7 +28,8 @@
 //!
 //! # Queue pairs without credit
 //!
-//! A queue pair whose next packet lacks a [`Credit`] returns [`TransmitStatus::Blocked`]. `fill`
+//! A [`Credit`] is the right to have bytes in flight on the path, or to request them by a READ.
+//! A queue pair whose next packet lacks a credit returns [`TransmitStatus::Blocked`]. `fill`
 //! sets `Qp::is_blocked`, and `Scheduler::record` puts the queue pair into the admission queue of
 //! that credit. When credit returns, no function lists the blocked queue pair. The path is listed,
 //! and the next `drain` tries its admission queues in order. These functions list the path:
@@ -79,6 +84,9 @@ use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{lock, try_lock};
 use urxe_types::time::Time;
 
+/// The budget in bytes of a call that sends all packets.
+const UNLIMITED: u64 = u64::MAX;
+
 /// The arguments of a call that sends.
 struct TransmitCall<'p> {
     now: Time,
@@ -91,7 +99,7 @@ impl Device {
     /// Sends all packets that can be sent now.
     #[inline]
     pub fn transmit_pending(&self, now: Time, port: &dyn Transmit) {
-        self.transmit_within(now, port, u64::MAX);
+        self.transmit_within(now, port, UNLIMITED);
     }
 
     /// Sends the packets that can be sent now, on each path until `budget_bytes` were sent.
@@ -116,6 +124,8 @@ impl Device {
                 if let Some(path) = self.paths.at(index) {
                     path.link.unlist();
                     call.budget_bytes = budget_bytes;
+                    // If another thread sends on this path now, `flush` makes that thread drain
+                    // the path once more.
                     path.flush(|sender| self.drain(index, path, sender, &mut call));
                 }
             });
@@ -124,8 +134,8 @@ impl Device {
                 return false;
             }
             // A call with a budget makes one pass, because other threads may list paths without
-            // end.
-            if budget_bytes != u64::MAX {
+            // end. A call without a budget must send everything.
+            if budget_bytes != UNLIMITED {
                 return true;
             }
         }
@@ -143,7 +153,7 @@ impl Device {
         });
         let Some(Some((index, _))) = listed else { return };
         if let Some(path) = self.paths.at(index) {
-            let mut call = TransmitCall { now, port, budget_bytes: u64::MAX };
+            let mut call = TransmitCall { now, port, budget_bytes: UNLIMITED };
             path.flush_after_others(|sender| self.drain(index, path, sender, &mut call));
         }
     }
@@ -192,6 +202,7 @@ impl Device {
         let (now, port) = (call.now, call.port);
         let Sender { route, run, queues, acks, cnps } = sender;
         let Some(route) = *route else {
+            // The path is closed, because no queue pair uses it.
             // ACKs and CNPs that other threads leave here meanwhile stay: `Path::open` drops them.
             self.requeue_moved(path_index, path, &mut queues.ready, now);
             return;
@@ -273,8 +284,9 @@ impl Device {
         }
     }
 
-    /// Lists the queue pairs that still wait for a turn after the budget was used up. Queue pairs
-    /// that were set aside go behind all others of the path.
+    /// Lists the path again if queue pairs still wait for a turn after the budget was used up.
+    /// Queue pairs in `ready` stay there. Those that were set aside are listed on the path, behind
+    /// all others.
     #[cold]
     fn requeue_rest(&self, path_index: u32, path: &Path, queues: &mut TurnQueues) {
         if queues.is_empty() && path.ready.is_empty() {
@@ -290,8 +302,8 @@ impl Device {
         self.data_pending.store(true, Ordering::Release);
     }
 
-    /// Enqueues the queue pairs that a path without users still lists on their present paths. The
-    /// list may hold queue pairs that left this path, or an index that another queue pair has now.
+    /// Enqueues the queue pairs that a closed path still lists on their present paths. The list
+    /// may hold queue pairs that left this path, or an index that another queue pair has now.
     /// While this path lists an index, no other path can list it.
     #[cold]
     fn requeue_moved(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
@@ -372,7 +384,8 @@ impl Device {
         let Some(qp) = guard.as_mut() else { return TransmitStatus::Idle };
         if qp.path.is_none_or(|(of, _)| of != path_index) {
             // The queue pair was connected elsewhere, or its index belongs to another queue pair
-            // now. `is_blocked` stays: it concerns an admission queue of the present path.
+            // now. `is_blocked` stays: it concerns an admission queue of the queue pair's own path,
+            // not of the path that is drained here.
             self.enqueue(index, slot, qp);
             return TransmitStatus::Idle;
         }
@@ -381,7 +394,8 @@ impl Device {
         }
         let status = qp.transmit(context, run);
         if qp.core.state == QpState::Err {
-            // A queue pair that failed just now has returned its credit.
+            // A queue pair that failed just now has returned its credit. One that failed earlier
+            // lists the path without need, which does no harm.
             self.mark_path_ready(qp.path);
         }
         self.settle_timer(index, qp, qp.deadline());

@@ -10,13 +10,19 @@
 //! kernel writes that identification when it segments a GSO send from an unconnected socket with
 //! DF.
 
-use urxe_wire::packet::{ICRC_LEN, emit_pad, packet_len};
-use urxe_wire::{IcrcSeed, PacketRepr};
+use urxe_wire::packet::{self, ICRC_LEN, emit_pad};
+use urxe_wire::{IcrcSeed, Opcode, PacketRepr};
 
 use super::acks::Ack;
 
 /// The most bytes of a run: the longest GSO send of every port, less headers of all kinds.
 pub(crate) const MAX_RUN_BYTES: usize = 65_469;
+
+/// Returns the length in bytes of a packet of `opcode` with `payload_len` bytes of payload.
+#[inline]
+pub(crate) fn packet_len(opcode: Opcode, payload_len: usize) -> usize {
+    packet::packet_len(opcode.info().headers_len(), payload_len)
+}
 
 /// A buffer for one run, allocated once for its path.
 #[derive(Debug)]
@@ -105,9 +111,9 @@ impl RunBuffer {
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        packet_repr.bth.pad_count = urxe_wire::packet::pad_count(payload_len);
+        packet_repr.bth.pad_count = packet::pad_count(payload_len);
         let headers_len = packet_repr.headers_len();
-        let len = packet_len(headers_len, payload_len);
+        let len = packet::packet_len(headers_len, payload_len);
         assert!(self.takes(len), "a packet of {len} bytes does not fit the run");
         let packet = &mut self.bytes[self.len..self.len + len];
         let written = packet_repr.emit_headers(packet);

@@ -31,22 +31,24 @@
 //!
 //! [`next`](Scheduler::next) looks at the places in this order:
 //!
-//! 1. At the beginning of a run, the queue pairs that were set aside: their packet is the first.
+//! 1. At the beginning of a run, the queue pairs that were set aside. The packet of the first of
+//!    them sets the length of the run.
 //! 2. The queue pairs that are ready.
 //! 3. The queue pairs in an admission queue whose credit has room: each once a round, and one that
 //!    yielded once more.
-//! 4. The queue pairs that were set aside, which may now end the run.
+//! 4. The queue pairs that were set aside, which may now end the run. While [`MAX_SET_ASIDE`] of
+//!    them wait, this place comes before places 2 and 3.
 //!
 //! The packets of a run are of one length, and no packet can follow a shorter one. The first packet
 //! of a WRITE is longer than the packets that follow it. So the first packets of many queue pairs
 //! make one run, and the next packets another. A queue pair whose next packet would end the run is
-//! therefore set aside until the others have added theirs. [`MAX_SET_ASIDE`] bounds how many are
-//! set aside.
+//! therefore set aside until the others have added theirs.
 //!
 //! A queue pair that is ready goes before the admission queues, because its state is in a cache and
 //! its packets share a run with others. [`AdmissionQueue`] counts the runs that bypass the queue
 //! pair at its head. After [`MAX_BYPASSES`] runs, ready queue pairs yield: they begin no message
-//! that takes this credit before the head has sent.
+//! that takes this credit before the head has sent. A queue pair that was set aside does not yield,
+//! because it passed that check in the turn that set it aside. Its bytes do not count as a bypass.
 //!
 //! [`MAX_BYPASSES`]: super::admission_queue::MAX_BYPASSES
 
@@ -65,7 +67,8 @@ const MAX_SET_ASIDE: usize = 16;
 /// run: the round would not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransmitStatus {
-    /// The queue pair has nothing more to send now. An event lists it again.
+    /// The turn puts the queue pair into no queue. Either it has nothing to send now, or it was
+    /// listed on another path, or an admission queue holds it already.
     Idle,
     /// The next packet does not fit the run. The caller sends the run and asks again.
     RunFull,
@@ -79,10 +82,13 @@ pub(crate) enum TransmitStatus {
 /// The rules of a queue pair's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TurnRules {
-    /// A packet shorter than those of the run, behind which none can follow, may join it.
+    /// The queue pair may append a packet shorter than the others of the run. The run then takes no
+    /// more packets. Always `false` in a turn from an admission queue: the last queue pair is set
+    /// aside and asked once more.
     pub may_end_run: bool,
-    /// Other queue pairs may have their turns next. May be `true` without reason in a turn from an
-    /// admission queue: the queue pair that gets the turn counts as waiting.
+    /// Another queue pair probably gets the next turn of the round. The requester then charges the
+    /// window for a whole run in advance (`WindowCredit::commit_turn`). Always `true` in a turn
+    /// from an admission queue, because the queue pair of the turn itself counts as waiting.
     pub more_pending: bool,
     /// For each credit: another queue pair was bypassed too often, so a new message must not take
     /// this credit now.

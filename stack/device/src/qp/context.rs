@@ -1,12 +1,15 @@
-//! The surroundings of one call into a queue pair.
+//! The surroundings of calls into queue pairs.
 //!
-//! The caller in `device/` makes a context, fills it in and passes it to the functions of
-//! [`Qp`](super::Qp). The caller holds the lock of the queue pair during the call.
+//! A context lives for one call into the device, on the stack of the calling thread.
+//! `Device::context` (`device/objects.rs`) makes the context, and the functions of
+//! [`Qp`](super::Qp) take it. The thread holds the lock of the queue pair meanwhile. One context
+//! may serve several queue pairs one after the other. The caller then replaces `path`, `arrival`
+//! and `turn` between them.
 //!
 //! ```text
 //!   comes in                   from                          valid for
 //!   -------------------------  ----------------------------  -----------------------------
-//!   now                        the caller                    the call into the device
+//!   now                        the caller                    the life of the context
 //!   device                     the device                    the life of the device
 //!   path, path_index           the table of paths            the queue pairs of one path
 //!   arrival                    the port                      one received packet
@@ -22,8 +25,12 @@
 //!   credit for the window      credit                        commit
 //!   counts of WRITEs           sent_writes, received_writes  commit
 //!   pins of memory             pins                          release_locks, or the drop
-//!   the lock of a CQ           batched_cq                    release_locks, or the drop
+//!   the lock of a CQ           batched_cq                    release_locks, QpCore::complete_send
+//!                                                            and complete_recv, or the drop
 //! ```
+//!
+//! `batched_cq` has interior mutability, because the two functions of `QpCore` get a shared
+//! reference.
 //!
 //! A caller that passed a received packet in or gave a turn to send must call
 //! [`commit`](QpContext::commit) before it drops the context or changes `path`. Credit that is not
@@ -41,13 +48,11 @@ use crate::srq::SrqTable;
 use urxe_memory::{Memory, Pins};
 use urxe_types::counters::{Counter, Counters};
 use urxe_types::time::Time;
-use urxe_wire::Opcode;
 use urxe_wire::network_header::Arrival;
 
 use super::completion_batch::BatchedCqLock;
 
-/// The surroundings of one call into a queue pair. A context lives for one run of packets, and is
-/// never kept from one message to the next.
+/// The surroundings of calls into queue pairs, for the time of one call into the device.
 pub(crate) struct QpContext<'a> {
     pub now: Time,
     pub device: DeviceParts<'a>,
@@ -58,7 +63,7 @@ pub(crate) struct QpContext<'a> {
     pub path_index: u32,
     /// The source of the packet that is being received; `None` in other calls.
     pub arrival: Option<Arrival>,
-    /// The rules of the queue pair's turn to send.
+    /// The rules of the queue pair's turn to send; [`TurnRules::ALONE`] in other calls.
     pub turn: TurnRules,
     // The fields below collect results over the packets of a call. They are fields of the context
     // and not of a struct of their own, because contexts are made in place: a struct of this size
@@ -89,8 +94,8 @@ pub(crate) struct DeviceParts<'a> {
 
 impl QpContext<'_> {
     /// Releases the pins and the lock of the completion queue. A thread must call this before it
-    /// waits for the lock of a queue pair, because the thread that holds that lock may wait for
-    /// them.
+    /// waits for the lock of a queue pair. The thread that holds that lock may wait for them:
+    /// deregistration of memory waits until no pin is left.
     #[inline]
     pub fn release_locks(&mut self) {
         self.pins.clear();
@@ -113,6 +118,8 @@ impl QpContext<'_> {
     }
 
     /// Commits the credit to the window of the path, and adds the counts of WRITEs to the counters.
+    /// The counters have the names of the kernel's `rdma_rxe`, which counts WRITEs as `rdma_sends`
+    /// and `rdma_recvs`.
     #[inline(always)] // usually there is nothing to commit
     pub fn commit(&mut self) {
         self.credit.commit(&self.path.window, self.now);
@@ -127,10 +134,4 @@ impl QpContext<'_> {
             }
         }
     }
-}
-
-/// Returns the length in bytes of a packet of `opcode` with `payload_len` bytes of payload.
-#[inline]
-pub(crate) fn packet_len(opcode: Opcode, payload_len: usize) -> usize {
-    urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len)
 }

@@ -1,4 +1,5 @@
-//! The part of a queue pair that its two halves share.
+//! The part of a queue pair that its two halves share: the requester, which sends requests, and the
+//! responder, which receives them.
 //!
 //! ```text
 //!   comes in                          from                          by
@@ -6,10 +7,12 @@
 //!   type, number, PD, CQs, XRC domain creation                      QpCore::new, Qp::new
 //!   state, attr                       ibv_modify_qp, or a failure   Qp::transition, enter_error
 //!   cq_overrun, fatal, send_failed    the halves                    their calls
+//!   pkey                              ibv_modify_qp                 Qp::transition
+//!   next_cnp_at                       a marked packet               Qp::take_cnp
 //!
 //!   is decided here
 //!   --------------------------------  ----------------------------------------------------------
-//!   opcode, bth                       the headers of a packet of this type of queue pair
+//!   opcode, bth                       the opcode (XRC has its own) and BTH of a packet to the peer
 //!   timeout_ns                        the local ACK timeout of the attributes
 //!   complete_recv                     which completion queue gets a receive
 //!
@@ -38,11 +41,15 @@ use urxe_types::time::Time;
 
 /// The state and attributes that the requester and the responder share.
 #[derive(Debug)]
-#[repr(C)] // the fields that each packet reads are adjacent, up to the first attributes
+#[repr(C)] // the fields that each packet reads come first, up to `send_failed`
 pub(crate) struct QpCore {
     pub qpn: Qpn,
+    /// The protection domain of memory accesses, except for receive buffers (`recv_pd`). If the
+    /// queue pair was created with a parent domain, that domain's parent. For an XRC target, that
+    /// of the SRQ that the current message names.
     pub pd: PdId,
-    /// The length in bytes of the longest message.
+    /// The length in bytes of the longest message. [`Qp::new`](super::Qp::new) lowers it to the
+    /// path MTU for datagram queue pairs.
     pub max_message: u64,
     /// The completion queue of sends; `None` for a queue pair that sends no requests.
     pub send_cq: Option<CqRef>,
@@ -58,22 +65,24 @@ pub(crate) struct QpCore {
     /// A completion was lost because its queue was full. `Qp::apply_outcome` clears this and enters
     /// the error state.
     pub cq_overrun: bool,
-    /// A half found that the queue pair must fail, and has already reported why by a completion or
-    /// an event. `Qp::apply_outcome` clears this and enters the error state.
+    /// The requester or the responder found that the queue pair must fail. It has already reported
+    /// the reason by a completion or an event. `Qp::apply_outcome` clears this and enters the error state.
     pub fatal: bool,
-    /// The sending half failed and can send no more. `Qp::apply_outcome` clears this and enters
-    /// SQE; receiving continues.
+    /// The requester failed and can send no more. `Qp::apply_outcome` clears this and enters SQE;
+    /// the responder continues.
     pub send_failed: bool,
     pub attr: QpAttr,
-    /// The XRC domain of an XRC target. Takes the place of a protection domain and a completion
-    /// queue.
+    /// The XRC domain of an XRC target, whose SRQs have the protection domains and completion
+    /// queues of received messages.
     pub xrc: Option<XrcTarget>,
     /// The completion queue of receives; `None` for XRC targets and for queue pairs that receive
     /// nothing.
     pub recv_cq: Option<CqRef>,
-    /// The protection domain named at creation: `pd` or one of its parent domains.
+    /// The protection domain named at creation: `pd` or one of its parent domains. It counts the
+    /// queue pair, and cannot be deallocated before.
     pub created_with_pd: PdId,
     /// The protection domain of receive buffers: that of the shared receive queue, if there is one.
+    /// For an XRC target, the same as `pd`.
     pub recv_pd: PdId,
     /// The earliest time for the next congestion notification packet (CNP) to the peer.
     pub next_cnp_at: Time,
@@ -117,20 +126,20 @@ impl QpCore {
         }
     }
 
-    /// Returns the opcode for an operation of this queue pair, given the opcode of a reliable
-    /// connection: that opcode itself, or the one of XRC.
-    pub fn opcode(&self, of_rc: Opcode) -> Opcode {
+    /// Returns `opcode`, or its XRC counterpart if this is an XRC queue pair. XRC shares the code
+    /// of RC, which names the opcodes of RC. UC and UD pass their own opcodes.
+    pub fn opcode(&self, opcode: Opcode) -> Opcode {
         match self.qp_type {
-            QpType::XrcSend | QpType::XrcRecv => of_rc.over_xrc(),
-            _ => of_rc,
+            QpType::XrcSend | QpType::XrcRecv => opcode.over_xrc(),
+            _ => opcode,
         }
     }
 
-    /// Returns the BTH of a packet to the peer. `of_rc` is the opcode that a reliable connection
-    /// would use.
+    /// Returns the BTH of a packet to the peer, with the opcode from [`opcode`](Self::opcode). A
+    /// datagram queue pair has no peer and replaces the destination.
     #[inline]
-    pub fn bth(&self, of_rc: Opcode, psn: Psn) -> Bth {
-        let mut bth = Bth::new(self.opcode(of_rc), self.attr.dest_qp_num, psn);
+    pub fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
+        let mut bth = Bth::new(self.opcode(opcode), self.attr.dest_qp_num, psn);
         (bth.pkey, bth.mig_req) = (self.pkey, self.mig_req);
         bth
     }
@@ -158,8 +167,9 @@ impl QpCore {
         cx.batched_cq.release();
         completion.timestamp_ns = cx.now.as_ns();
         debug_assert!(self.send_cq.is_some(), "a send without a completion queue");
+        let solicited = false; // only receives are
         self.cq_overrun |=
-            self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
+            self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, solicited).is_err());
     }
 
     /// Adds the completion of a receive to its queue, and notes an overrun. An XRC target uses the

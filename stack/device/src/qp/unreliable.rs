@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use urxe_wire::{Deth, Ext, ImmDt, Opcode, PacketRepr, Psn, QKey, Qpn, Service};
 
 use super::attr::QpState;
-use super::context::{QpContext, packet_len};
+use super::context::QpContext;
 use super::headers::data_headers;
 use super::local_ops;
 use super::qp_core::QpCore;
@@ -27,7 +27,7 @@ use super::sge_copy::{LocalFault, check};
 use super::ud::own_qkey;
 use super::work_request::{PostError, SendFlags, SendOp, SendRequest};
 use crate::cq::{Completion, WcStatus};
-use crate::path::run::RunBuffer;
+use crate::path::run::{RunBuffer, packet_len};
 use crate::path::scheduler::TransmitStatus;
 use urxe_memory::Access;
 use urxe_types::time::Time;

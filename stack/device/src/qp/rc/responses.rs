@@ -19,9 +19,9 @@ use urxe_wire::{
 
 use super::execution::Fault;
 use crate::path::acks::Ack;
-use crate::path::run::RunBuffer;
+use crate::path::run::{RunBuffer, packet_len};
 use crate::path::scheduler::TransmitStatus;
-use crate::qp::context::{QpContext, packet_len};
+use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use urxe_memory::{Access, Accessor, PdId};
 
