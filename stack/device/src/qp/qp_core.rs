@@ -66,7 +66,8 @@ pub(crate) struct QpCore {
     /// the error state.
     pub cq_overrun: bool,
     /// The requester or the responder found that the queue pair must fail. It has already reported
-    /// the reason by a completion or an event. `Qp::apply_outcome` clears this and enters the error state.
+    /// the reason by a completion or an event. `Qp::apply_outcome` clears this and enters the
+    /// error state.
     pub fatal: bool,
     /// The requester failed and can send no more. `Qp::apply_outcome` clears this and enters SQE;
     /// the responder continues.
