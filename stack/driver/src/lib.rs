@@ -21,7 +21,8 @@
 //!
 //! From `post_send` to the socket:
 //!
-//! 1. [`Engine::post_send`](driver::Engine::post_send) takes the work request and then transmits.
+//! 1. [`Engine::post_send`](driver::Engine::post_send) takes the work request and then transmits,
+//!    unless the send coalescer delays the request.
 //! 2. [`Device::post_send`](device::Device::post_send) checks the request and lists the queue pair
 //!    on its path.
 //! 3. [`Device::transmit_pending`](device::Device::transmit_pending) becomes the sender of the

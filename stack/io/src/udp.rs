@@ -57,8 +57,7 @@ use urxe_types::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
 
-/// The most packets of a run: every kernel with GSO takes that many in one call (UDP_MAX_SEGMENTS,
-/// 64 before 6.9).
+/// The most packets of a run.
 pub use urxe_types::port::MAX_RUN_SEGMENTS;
 /// The most bytes of a run. The system call takes up to 65,507 (the largest UDP payload of IPv4).
 /// But a run that exceeds 64 KiB with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN tag)

@@ -1,6 +1,9 @@
 //! Limits of a device, as `ibv_query_device` reports them.
 //!
 //! The values are those of `rdma_rxe` (`rxe_param.h`) where programs may depend on them.
+//!
+//! A new limit begins with a row of the table here. Programs read the limit through
+//! `verbs-api/abi/src/attributes.rs` and `tools/urxe/src/cmd/devinfo/attributes.rs`.
 
 use crate::attr::PathMtu;
 use urxe_wire::FlushIcrc;

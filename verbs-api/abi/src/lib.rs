@@ -36,6 +36,9 @@
 //! | [`environment`] | the variables `URXE_*` |
 //! | [`load_check`] | the check when the library is loaded |
 //!
+//! A new verb begins with a row in `exports/verbs.rs`. An inline verb of the header calls through a
+//! table instead, and begins in `tables` of [`context`].
+//!
 //! # Rules
 //! - **Panics** must not unwind into C. Each entry point that does more than read or write a field
 //!   catches panics: the verb fails with EIO, the reason is on standard error, and the process

@@ -1,8 +1,8 @@
 //! RDMA in userspace: RoCEv2 over plain UDP, without root and without a kernel module.
 //!
-//! Programs of this crate communicate with each other, with hosts that use the kernel's `rdma_rxe`,
-//! and with RDMA hardware that supports RoCEv2. Names follow libibverbs, so a reader of its manual
-//! finds the same objects and operations here. Three properties are different:
+//! Programs of this crate communicate with each other and with hosts that use the kernel's
+//! `rdma_rxe`. RDMA hardware as a peer is not tested. Names follow libibverbs, so a reader of its
+//! manual finds the same objects and operations here. Three properties are different:
 //!
 //! * Every object keeps the objects it needs alive. A program may drop them in any order.
 //! * Safe code cannot race with a peer's access to memory, and cannot leave a peer access to memory

@@ -1,4 +1,4 @@
-//! The state that all queue pairs with one peer address share.
+//! The state that queue pairs with the same `PathKey` share.
 //!
 //! A path owns the run being built, the right to send to its peer, the congestion window and the
 //! measured round trip. To send, a thread lists its queue pair on the path and tries to take the

@@ -11,6 +11,9 @@
 //!
 //! The decisions follow from the seed and the number of packets since the device was opened. The
 //! network and the scheduler determine the order of the packets.
+//!
+//! A new fault begins with a field of [`LinkFaults`], which `link.rs` applies. Its name in a text
+//! stands in a table of `spec`.
 
 mod spec;
 

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 pub use groups::{EveryGroup, JoinError, JoinGroups};
 
-/// The largest number of packets in a run (`UDP_MAX_SEGMENTS` of kernels before 6.7).
+/// The largest number of packets in a run. All kernels with UDP GSO take that many in one call:
+/// `UDP_MAX_SEGMENTS` is 64, and 128 since Linux 6.9 and in its stable backports.
 pub const MAX_RUN_SEGMENTS: usize = 64;
 
 /// The number of bytes that a paced sender (UC, UD) may send at once after a pause.
