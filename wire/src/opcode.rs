@@ -1,8 +1,8 @@
 //! The opcode table: everything that the first byte of a BTH defines.
 //!
 //! Each row states service, kind, position in the message and extension headers of an opcode. The
-//! compiler derives the rest of [`OpcodeInfo`] from the row. Nothing else in the project lists
-//! opcodes.
+//! compiler derives the rest of [`OpcodeInfo`] from the row. `stack/device/src/qp/headers.rs` maps
+//! the operations of programs to opcodes.
 //!
 //! Sources: IBTA vol. 1 table 38 (opcodes and headers), A14 (XRC), A17 (CNP), A19 (ATOMIC WRITE,
 //! FLUSH); Linux `include/rdma/ib_pack.h` for the numbers.

@@ -260,14 +260,14 @@ impl DeviceBuilder {
         self
     }
 
-    /// Sets whether the device copies registered memory by system calls, which takes about 1.5 µs
+    /// Sets whether the device copies registered memory by system calls, which takes about 1.4 µs
     /// more for each copy.
     ///
     /// An access to memory that the program unmapped then fails with a protection error instead of
     /// ending the process. This helps to find such errors in programs that register their own
     /// memory ([`ProtectionDomain::register`](crate::ProtectionDomain::register)). By default only
     /// [on-demand](crate::Access::ON_DEMAND) regions and files that may shrink are copied this way.
-    /// Atomic operations remain instructions.
+    /// A helper process executes atomic operations on that memory.
     #[must_use]
     pub fn checked_copies(mut self, on: bool) -> Self {
         self.config.copies = if on { CopyMode::Checked } else { CopyMode::Direct };

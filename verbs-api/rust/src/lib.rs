@@ -95,7 +95,7 @@
 //! | a key for a single transfer | [`FastRegion`], [`SendRequest::register`] |
 //! | a key for part of a region | [`MemoryWindow`], [`SendRequest::bind`] |
 //! | other memory, domain or rights for a region | [`MemoryRegion::change`], [`RegionChange`] |
-//! | a region of another part of the process | [`ImportedRegion`], [`Device::import_pd`] |
+//! | a region that another library of the process registered | [`ImportedRegion`], [`Device::import_pd`] |
 //!
 //! # Connections
 //! There are two ways to connect:
@@ -144,19 +144,19 @@
 //! multicast group, and [`SendRequest::to_group`] sends to a group.
 //!
 //! # Completions
-//! A [`CompletionQueue`] receives a [`Completion`] for each signaled request and for each failed
-//! one. A program has these ways to wait:
+//! A [`CompletionQueue`] receives a [`Completion`] for each receive, for each signaled send request,
+//! and for each request that fails. A program has these ways to wait:
 //!
 //! | method | cost |
 //! |---|---|
-//! | [`poll`](CompletionQueue::poll) in a loop | one processor; this thread receives packets itself, which is the fastest way |
+//! | [`poll`](CompletionQueue::poll) in a loop | occupies a processor; the thread receives packets itself, which is fastest |
 //! | [`start_poll`](CompletionQueue::start_poll) | the same, with access to one completion at a time |
 //! | [`wait`](CompletionQueue::wait) | blocks the thread |
 //! | [`next`](CompletionQueue::next) | suspends a task of any executor |
 //! | [`CompletionChannel`] | blocks in the program's own `poll` or `epoll`, on a descriptor |
 //!
-//! The first blocking wait after polling can be delayed by up to 1 ms. A busy program wakes less
-//! often with [`CompletionQueue::moderate`].
+//! After polling, the first wake-up of a task or of a descriptor can be up to 1 ms late.
+//! [`CompletionQueue::moderate`] makes one wake-up serve many completions.
 //!
 //! A completion or an event calls the waker of a task when the calling thread holds no lock of this
 //! crate. The waker may poll the task at once, or drop any object, including the device.
@@ -200,7 +200,7 @@
 //! | level | events |
 //! |---|---|
 //! | error | a background thread or a socket failed |
-//! | warn | a feature is missing, so the device is slower or a peer cannot be reached |
+//! | warn | a feature is missing and its effect; injected faults; a capture that ended |
 //! | info | the port or its addresses changed; a peer does not answer |
 //! | debug | the reason for each dropped packet, refused request and failed completion |
 //!
@@ -220,8 +220,8 @@
 //! ```
 //!
 //! # Errors
-//! Each operation has an error type of its own, whose variants have the given value and the values
-//! that are allowed. The method `errno` returns the number that libibverbs returns.
+//! Each operation has an error type of its own, whose variants state the given and the allowed
+//! values. The method `errno` returns the number that libibverbs returns.
 //!
 //! ```
 //! use urxe::{Access, AllocateError, CreateQpError, PostError, QpState, RegMrError, SendRequest};

@@ -1,5 +1,5 @@
 //! Devices of one process on one address, which share it in the same way as processes do. The
-//! project's `tests/tests/sharing_*` kill processes; the tests of `sys::fork` fork.
+//! project's `tests/tests/sharing.rs` kills processes; the tests of `sys::fork` fork.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicU64;
