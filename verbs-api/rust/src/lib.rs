@@ -144,8 +144,8 @@
 //! multicast group, and [`SendRequest::to_group`] sends to a group.
 //!
 //! # Completions
-//! A [`CompletionQueue`] receives a [`Completion`] for each receive, for each signaled send request,
-//! and for each request that fails. A program has these ways to wait:
+//! A [`CompletionQueue`] receives a [`Completion`] for each receive, for each signaled send
+//! request, and for each request that fails. A program has these ways to wait:
 //!
 //! | method | cost |
 //! |---|---|
