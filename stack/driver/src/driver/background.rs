@@ -1,15 +1,20 @@
-//! The background thread of an engine: see [`super`] for its three states.
+//! The background thread of an engine. It repeats a round: do the work that is due, sleep, handle
+//! the arrivals. [`decision`] defines how it sleeps and which threads count as polling or leading.
 //!
 //! | in | decided by | out |
 //! |---|---|---|
+//! | errors of the sockets | `UdpPort::drain_errors` | counters, log lines |
 //! | deadlines | `Shared::handle_timeouts` | packets, completions |
+//! | completions, ended connections | `Shared::call_hook` | a call of the hook of the engine |
 //! | threads that poll or lead | [`decision`] | a sleep on a part of the [`poll_set`] |
+//! | a thread polls | `PollWatchdog` | an armed watchdog for the time of the sleep |
 //! | readable sockets | [`decision`] | a series of reads, and the packets sent in reply |
 //! | changed interfaces | `Shared::refresh_port_state` | ports, a new [`poll_set`] |
-//! | joining processes, forwarded packets | `Ports::serve_peers` | replies, packets to the device |
+//! | joining processes, forwarded packets | `Ports::serve_others` | replies, packets to the device |
 //! | the common sockets, their backoff | `Ports::receive_common` | packets to the device |
 //! | sockets of ended processes | `Ports::clean_up_orphans`, once a second | MADs, drops |
 //! | MADs in the inbox | `Shared::serve_management` | MADs to the connection manager |
+//! | the number of MADs in a series | `MadBurstDetector` | the scheduling policy of this thread |
 
 mod decision;
 mod poll_set;
@@ -30,14 +35,14 @@ use crate::time::Time;
 const WATCHED_NS: u64 = 10_000_000;
 /// Nanoseconds between two clean-ups of the sockets of ended processes.
 const ORPHAN_CLEANUP_NS: u64 = 1_000_000_000;
-/// MADs from which the inbox is emptied although more packets wait.
+/// The number of MADs in the inbox at which they are handed on before more packets are read.
 const MAD_BATCH: usize = 64;
 
 /// Runs the background thread until the engine stops.
 pub(super) fn run(shared: &Shared) {
     let mut thread = BackgroundThread {
         shared,
-        poll_set: PollSet::new(shared, true),
+        poll_set: PollSet::new(shared, shared.ports.common_backoff().is_none()),
         common_receiver: Receiver::new(),
         mad_burst: MadBurstDetector::new(),
         watched_until: Time::ZERO,
@@ -66,6 +71,8 @@ impl BackgroundThread<'_> {
     fn round(&mut self) {
         let shared = self.shared;
         let now = clock::now();
+        // Takes the errors that a call for an address socket returned, on any thread. `sleep` takes
+        // the errors that only `poll` reported, and those of the common sockets.
         shared.ports.drain_errors();
         shared.handle_timeouts(now);
         shared.transmit(now);
@@ -83,19 +90,24 @@ impl BackgroundThread<'_> {
             watched_until: self.watched_until,
         });
         self.sleep(wait);
-        if wait.receives(shared.polled_at() > polled_at) && self.receive() && wait == Wait::Polled {
+        let was_polled = shared.polled_at() > polled_at;
+        let found = wait.receives(was_polled) && self.receive();
+        if found && wait == Wait::Polled {
+            // The polling thread left packets.
             self.watched_until = clock::now().plus_ns(WATCHED_NS);
         }
         if self.poll_set.is_ready(Entry::Changes) {
             shared.refresh_port_state();
             // A new address has a port.
             self.poll_set = PollSet::new(shared, self.poll_set.has_common);
-            // No sleep has used the new set yet: its `Entry::Shared` is served after the next
-            // sleep.
+            // No sleep has used the new set yet, so `is_ready` is false for `Entry::Shared` below.
+            // A descriptor that still has data ends the next sleep at once.
         }
         self.serve_shared();
         self.clean_up_orphans();
         shared.call_hook();
+        // No wake-up is lost: a thread leaves its work before it wakes this thread. The next round
+        // looks for work, and does so again after other threads see this thread asleep.
         while shared.waker.descriptor().try_take().unwrap_or(false) {}
     }
 
@@ -111,8 +123,9 @@ impl BackgroundThread<'_> {
             wait.deadline(&due, has_leader).map(|deadline| deadline.since_ns(now))
         };
         if wait == Wait::Polled {
-            // No thread needs to wake this one. The timer expires within 1 ms of the last poll, and
-            // a thread that extends the timer takes new deadlines into account.
+            // No thread needs to wake this one. The watchdog expires at most 1 ms after it was
+            // armed or extended. A polling thread that extends it passes the deadlines of that
+            // moment.
             let now = clock::now();
             shared.watchdog.arm(now, shared.watchdog_deadline());
             poll_set.sleep(wait.entries(), timeout_ns(now));
@@ -126,9 +139,10 @@ impl BackgroundThread<'_> {
             shared.waker.sleep(last_look, |timeout_ns| poll_set.sleep(wait.entries(), timeout_ns));
         }
         // A queued error makes a socket readable without a packet. If this thread did not take the
-        // error, every later sleep would end at once. It sleeps on the common sockets in every
-        // state; they get ICMP errors too, because the kernel picks the socket of an error by a
-        // hash.
+        // error, every later sleep would end at once. `Ports::drain_errors` takes errors only after
+        // a call has failed, and does not know the common sockets. They get ICMP errors too,
+        // because the kernel picks the socket of an error by a hash. So this loop takes the errors
+        // of all sockets that `poll` may have reported.
         if poll_set.has_socket_error(wait.entries()) {
             let common = shared.ports.members().filter_map(Member::common);
             for port in shared.ports.iter().chain(common) {
@@ -175,7 +189,7 @@ impl BackgroundThread<'_> {
         let ports = &shared.ports;
         let is_over = ports.common_backoff().is_some_and(|until| clock::now() >= until);
         if is_over || poll_set.is_ready(Entry::Shared) {
-            ports.serve_peers(receiver, &shared.device, || shared.listing().to_cbor());
+            ports.serve_others(receiver, &shared.device, || shared.listing().to_cbor());
             ports.receive_common(receiver, &shared.device);
             let mads = shared.serve_management();
             if mads > 0 {

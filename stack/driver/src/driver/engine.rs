@@ -124,7 +124,7 @@ impl Engine {
             attached: OnceLock::new(),
         });
         if let Some(connections) = &config.connections {
-            shared.ports.refuses.store(true, Ordering::Relaxed);
+            shared.ports.has_connection_manager.store(true, Ordering::Relaxed);
             let attached = attach(connections, &shared, &link, random()?);
             shared.attached.get_or_init(|| attached);
         }

@@ -3,8 +3,16 @@
 //! | sockets | number |
 //! |---|---|
 //! | address sockets | one for each address of the device |
-//! | common sockets | one for each address that processes share; all of them read this socket |
+//! | common sockets | one for each address that processes share; all those processes read it |
 //! | group sockets | one for each multicast group that the device joined |
+//!
+//! Here *process* means one opened device; one operating system process may have several. Each
+//! process has a *slot*, the same on all its addresses, which is part of its queue pair numbers.
+//! On an address that processes share, the kernel steers a packet to the address socket of the slot
+//! in its destination number. A MAD goes to the slot in its identifiers. Packets that name no slot,
+//! such as connection requests, go to the common socket. A packet may still arrive in another
+//! process: the kernel merged it with that process's packets, or its slot has no socket yet. That
+//! process forwards the packet.
 //!
 //! | in | decided by | out |
 //! |---|---|---|
@@ -56,26 +64,35 @@ use crate::sync::{Arc, Mutex};
 /// All sockets of a device.
 #[derive(Debug)]
 pub(super) struct Ports {
+    /// The address sockets that the device was opened with.
     ports: Vec<UdpPort>,
+    /// The memberships of those addresses that processes share, each with the common socket.
     members: Vec<Member>,
+    /// The sockets and memberships of addresses that were added later.
     added: AddedPorts,
+    /// The slot of this process.
     slot: u8,
+    /// The system call that failed with its error, if an address is therefore not shared.
     sharing_error: Option<(&'static str, Errno)>,
     services: Services,
-    /// Whether this process also gets requests without a listener, and MADs for ended processes.
-    /// Its connection manager rejects them.
-    pub refuses: AtomicBool,
+    /// Whether this process has a connection manager here. If so, the process also takes requests
+    /// without a listener and MADs for ended processes, because its connection manager rejects
+    /// them.
+    pub has_connection_manager: AtomicBool,
     /// Requests that wait for a listener, and MADs that wait for room in their process.
     pub deferred: DeferredMads,
     pub inbox: Inbox,
     pub groups: Arc<GroupPorts>,
-    /// The number of the socket that gave the last batch; see [`Ports::first_group`].
+    /// The number of the address or group socket that is read first, because it gave the last
+    /// batch; see [`Ports::first_group`].
     active: AtomicUsize,
+    /// Calls of [`Ports::receive`] that found the active socket empty.
     round: AtomicU32,
     /// The time in nanoseconds until which only the other processes read the common sockets; 0 if
     /// this process reads them too.
     common_backoff_ns: AtomicU64,
-    /// A simulated impairment of received packets. Its lock is taken before all locks of the core.
+    /// A simulated impairment of received packets. Its lock is taken before all locks of the
+    /// [`Device`](crate::device::Device), which handles the packets meanwhile.
     impairment: Option<Mutex<Impairment>>,
 }
 
@@ -104,7 +121,7 @@ impl Ports {
             slot,
             sharing_error,
             services: Services::default(),
-            refuses: AtomicBool::new(false),
+            has_connection_manager: AtomicBool::new(false),
             deferred: DeferredMads::default(),
             inbox: Inbox::default(),
             groups: Arc::new(groups),
@@ -149,7 +166,9 @@ impl Ports {
         self.members().any(Member::has_been_shared)
     }
 
-    /// Takes the errors that ICMP and the local interface reported. The port counts and logs them.
+    /// Takes the errors that ICMP and the local interface reported, from the address sockets where a
+    /// call has failed. The port counts and logs them. The background thread takes the errors of
+    /// the common sockets.
     pub fn drain_errors(&self) {
         for port in self.iter().filter(|port| port.errors_pending()) {
             port.drain_errors(|_| ());

@@ -1,22 +1,32 @@
-//! Finds or creates the group of an address: an election among the processes that open the address.
+//! Finds or creates the group of an address.
 //!
-//! Each round asks the processes of the address for the group, and tries to create the group if no
-//! process replies with the group.
+//! The *group* of an address is the set of SO_REUSEPORT sockets that its processes share, with the
+//! table of their slots and services. A *rendezvous server* is a local socket through which each
+//! process of the address gives the group to joining processes of its user. A joining process gets
+//! the group from the server of a process that has it, or creates the group.
+//!
+//! Each round asks the servers of the address for the group, and tries to create the group if none
+//! replies with it.
 //!
 //! | in | out |
 //! |---|---|
 //! | [`JoinReply::Joined`] | the group |
-//! | [`JoinReply::OtherOwner`] | the address is in use |
+//! | [`JoinReply::OtherOwner`]: a server of another user | the address is in use |
 //! | [`JoinReply::NoReply`], [`JoinReply::NoListener`] | an [`Attempt`] to create the group |
 //! | [`Attempt::Found`] | the group |
 //! | [`Attempt::Blocked`] | [`FailedRound::verdict`]: another round, or the address is in use |
-//! | [`CreateGroupError::Refused`]: by the system | the address is for this process alone |
+//! | [`CreateGroupError::Refused`]: by the system | that error; the address is for one process |
 //! | another error of creating | that error |
+//!
+//! The caller opens the port without sharing after `Refused`, and fails after another error.
 //!
 //! If two processes start at once, the creation lock, an abstract name, lets one of them create the
 //! group. That process binds the port on trial without SO_REUSEPORT, to make sure that no socket of
 //! an older group is left. The trial also detects a process that does not reply but still holds the
 //! port.
+//!
+//! The creation lock is released before the rendezvous server of the new group is open. A process
+//! that comes in between finds the port taken and no server, and starts another round.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -34,12 +44,14 @@ use crate::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
 use urxe_types::owner::Owner;
 
 /// How long a joining process tries, since its first round, while a process that does not reply has
-/// the port or another process has the creation lock. Each [`rendezvous::request_group`] blocks for
-/// up to 250 ms at each rendezvous server that does not reply.
+/// the port or another process has the creation lock. A round may take longer: it calls
+/// [`rendezvous::request_group`] up to twice, and each call waits up to 250 ms for each rendezvous
+/// server that does not reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a joining process tries, since its first round, while the port is taken and no process
-/// of the address listens. A process may have got the group from one that has died since, and not
-/// have opened its rendezvous server yet.
+/// How long a joining process tries, since its first round, while the port is taken and no
+/// rendezvous server listens. A process may have created the group, or have got it from one that
+/// has died since, and not have opened its server yet. The limit holds for
+/// [`Obstacle::Overtaken`] too: a child just forked closes its copy of the socket soon.
 const ORPHAN_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The outcome of trying to create a group.
@@ -66,9 +78,9 @@ enum Obstacle {
 #[derive(Clone, Copy, Debug)]
 struct FailedRound {
     obstacle: Obstacle,
-    /// Whether a process of the address listens but does not reply.
+    /// Whether a rendezvous server of this user listens but does not reply.
     has_unresponsive_listener: bool,
-    /// The process that has the rendezvous server, the lock or the port, if known.
+    /// The process that has the rendezvous server, the lock or the port, in this order, if known.
     holder: Option<Owner>,
     /// The time since the first round.
     waited: Duration,
@@ -89,9 +101,10 @@ impl FailedRound {
         let timeout = match self.obstacle {
             Obstacle::CreationLocked => REPLY_TIMEOUT,
             Obstacle::PortTaken if self.has_unresponsive_listener => REPLY_TIMEOUT,
-            // After a successful trial, a listener that does not reply does not matter: the port
-            // was free.
-            Obstacle::PortTaken | Obstacle::Overtaken => ORPHAN_TIMEOUT,
+            Obstacle::PortTaken => ORPHAN_TIMEOUT,
+            // A server that does not reply has no socket of the group, because the trial succeeded.
+            // So it does not extend the limit.
+            Obstacle::Overtaken => ORPHAN_TIMEOUT,
         };
         let is_other_owner = self.holder.is_some_and(|owner| owner.uid != own_uid);
         if is_other_owner || self.waited >= timeout { Verdict::InUse } else { Verdict::Retry }
@@ -111,7 +124,8 @@ pub(super) fn discover_or_create(
             JoinReply::NoReply(owner) => Some(owner),
             JoinReply::NoListener => None,
         };
-        tracing::debug!(%address, "requested the group from other processes");
+        let has_unresponsive_listener = silent.is_some();
+        tracing::debug!(%address, has_unresponsive_listener, "no process gave the group");
         let obstacle = match try_create(address, config)? {
             Attempt::Found(group) => return Ok(*group),
             Attempt::Blocked(obstacle) => obstacle,
@@ -122,7 +136,6 @@ pub(super) fn discover_or_create(
             Obstacle::Overtaken => None,
         });
         let waited = clock::now() - start;
-        let has_unresponsive_listener = silent.is_some();
         let failed = FailedRound { obstacle, has_unresponsive_listener, holder, waited };
         match failed.verdict(geteuid().as_raw()) {
             Verdict::Retry => std::thread::sleep(RETRY),
@@ -133,16 +146,17 @@ pub(super) fn discover_or_create(
 
 /// Creates the group under the creation lock, unless another process has the lock.
 fn try_create(address: SharedAddress, config: &UdpConfig) -> Result<Attempt, CreateGroupError> {
+    // Closed on fork, so that no child keeps the lock.
     let _lock = match close_on_fork(|| unix::listen_at(&address.creation_lock_name())) {
         Ok(lock) => lock,
         Err(Errno::ADDRINUSE) => return Ok(Attempt::Blocked(Obstacle::CreationLocked)),
         Err(errno) => {
-            return Err(CreateGroupError::Refused { call: "an abstract local socket", errno });
+            return Err(CreateGroupError::Refused { call: "bind of an abstract name", errno });
         }
     };
     tracing::debug!(%address, "took the creation lock");
-    // Another process may have created the group since the last request. After other replies the
-    // bind decides.
+    // Another process may have created the group since the last request. Any other reply is ignored
+    // here; the bind below shows whether sockets are left.
     if let JoinReply::Joined(group) = rendezvous::request_group(address) {
         return Ok(Attempt::Found(group));
     }
@@ -165,6 +179,8 @@ fn try_create(address: SharedAddress, config: &UdpConfig) -> Result<Attempt, Cre
     }
 }
 
+/// Returns the error of an address in use by `owner`. As a hint for the user, it names a loopback
+/// address that is free.
 fn in_use(address: SharedAddress, owner: Option<Owner>) -> CreateGroupError {
     CreateGroupError::Port(OpenPortError::AddressInUse {
         address: address.ip,

@@ -17,37 +17,43 @@ use crate::time::Time;
 const POLLED_NS: u64 = 1_000_000;
 /// Batches received in a row before the thread does other work.
 const MAX_BATCHES: usize = 64;
-/// Empty reads after a batch of a stream before the thread sleeps. The next run arrives sooner than
-/// a sleep and a wake-up take. Before each read the thread yields the processor. After small
-/// messages the thread sleeps at once, because the scheduler prefers sleeping threads to spinning
-/// ones.
+/// Empty reads after a batch of a stream before the thread sleeps. The next packets of the stream
+/// arrive sooner than a sleep and a wake-up take. Before each of these reads the thread yields the
+/// processor. After small messages the thread sleeps at once, because the kernel's scheduler
+/// prefers a thread that slept to a thread that spins.
 const MAX_EMPTY_READS: usize = 32;
 
 /// The other threads of the engine that may read the sockets.
+///
+/// A thread *polls* if it reads the sockets without sleeping: in `ibv_poll_cq` on an empty
+/// completion queue, or in `Engine::progress`. A *leader* is a thread that waits for completions in
+/// `Engine::wait`, and sleeps on the sockets in place of the background thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation {
     pub now: Time,
-    /// Whether a thread waits for completions and sleeps on the sockets.
+    /// Whether a thread leads.
     pub has_leader: bool,
-    /// The time of the last poll.
+    /// The time of the last poll. A leader that leaves counts as a poll, because it is likely to
+    /// wait again.
     pub polled_at: Time,
     /// The time until which this thread sleeps on the sockets although a thread polls, because that
     /// thread left packets in them.
     pub watched_until: Time,
 }
 
-/// How the background thread waits. See [`super::super`] for the three states.
+/// How the background thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// A leader sleeps on the sockets.
     Led,
-    /// A thread polls. It reads the sockets and keeps the deadlines of the queue pairs.
+    /// A thread polled less than [`POLLED_NS`] ago, and reads the sockets.
     Polled,
-    /// No other thread reads the sockets.
+    /// No other thread reads the sockets, or a polling thread left packets in them lately
+    /// (`watched_until`).
     Idle,
 }
 
-/// The deadlines, by subject.
+/// The deadlines, by subject. [`Wait::deadline`] says which of them another thread handles.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     /// Queue pairs, connections, deferred MADs, the end of the common sockets' backoff.
@@ -71,7 +77,8 @@ impl Wait {
         }
     }
 
-    /// Returns the descriptors to sleep on.
+    /// Returns the descriptors to sleep on. [`Entry`] is ordered `Watchdog`, `Waker`, `Changes`,
+    /// `Shared`, `Socket`. Only `Polled` includes the watchdog, and only `Idle` the sockets.
     pub fn entries(self) -> RangeInclusive<Entry> {
         match self {
             Self::Led => Entry::Waker..=Entry::Shared,
@@ -89,7 +96,9 @@ impl Wait {
             Self::Led if !has_leader => Some(Time::ZERO),
             // The leader delivers delayed packets.
             Self::Led => earliest([protocol, orphan_cleanup, None]),
-            // The watchdog keeps the other deadlines.
+            // The polling thread handles the deadlines of the queue pairs. The watchdog ends the
+            // sleep at the other ones (`Shared::watchdog_deadline`). If polling stops, the watchdog
+            // expires at most 1 ms after the last poll, or after the sleep began if that was later.
             Self::Polled => orphan_cleanup,
             Self::Idle => earliest([protocol, orphan_cleanup, delayed]),
         }
@@ -131,9 +140,11 @@ pub(super) enum NextRead {
 }
 
 impl Burst {
-    /// Records a read of `received` datagrams and returns the next step. `is_streaming`: the
-    /// last batch was part of a stream of data. `is_taken`: another thread polls or waits, and must
-    /// find the sockets free.
+    /// Records a read of `received` datagrams and returns the next step.
+    ///
+    /// `is_streaming`: the last batch was part of a stream of data. `is_taken`: another thread
+    /// polled since the series began, or leads, and needs the receiver that this thread has locked.
+    /// Only an empty read ends the series for that reason; packets that wait are read first.
     pub fn next(&mut self, received: usize, is_streaming: bool, is_taken: bool) -> NextRead {
         if received > 0 {
             self.batches += 1;
@@ -157,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_comes_before_a_polling_thread_and_unread_packets_before_that() {
+    fn a_leader_counts_before_packets_left_unread_and_these_before_a_poll() {
         let alone = Situation {
             now: ms(1000),
             has_leader: false,
@@ -176,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wait_keeps_the_deadlines_that_no_other_thread_keeps() {
+    fn each_sleep_ends_at_the_deadlines_that_nothing_else_handles() {
         let due = Due { protocol: Some(ms(3)), orphan_cleanup: Some(ms(4)), delayed: Some(ms(2)) };
         assert_eq!(Wait::Led.deadline(&due, true), Some(ms(3)));
         assert_eq!(Wait::Polled.deadline(&due, false), Some(ms(4)));
@@ -190,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sockets_are_read_only_where_no_other_thread_reads_them() {
+    fn the_sockets_are_read_if_idle_or_if_polling_stopped() {
         for (wait, was_polled, receives) in [
             (Wait::Led, false, false),
             (Wait::Led, true, false),

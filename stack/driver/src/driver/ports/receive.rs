@@ -34,19 +34,21 @@ use crate::time::Time;
 const IDLE_READ_INTERVAL: u32 = 16;
 /// Datagrams that one call reads. The limit keeps one poll of a busy socket short.
 const BATCH: usize = 4;
-/// Bytes, and packets, of a batch from which it is part of a stream. MADs do not count: they come
-/// in bursts too, but no run follows them closely.
-const STREAM: usize = 8 << 10;
+/// A batch with more bytes than this is part of a stream of data.
+const STREAM_BYTES: usize = 8 << 10;
+/// A batch with at least so many packets is part of a stream of data. Packets with a MAD do not
+/// count: they come in bursts too, but no further packets follow them closely.
 const STREAM_PACKETS: usize = 16;
 /// Nanoseconds after such a batch during which each batch is part of the stream. A sender that
 /// waits for an acknowledgement sends a single packet first.
 const STREAM_NS: u64 = 200_000;
 /// Bytes of a packet with a MAD: BTH, DETH, MAD, ICRC.
-const MANAGEMENT: usize = Bth::LEN + Deth::LEN + MAD_LEN + ICRC_LEN;
+const MAD_PACKET_LEN: usize = Bth::LEN + Deth::LEN + MAD_LEN + ICRC_LEN;
 /// Batches read in a row from a common socket, which all processes of an address read.
 const COMMON_BATCHES: usize = 16;
-/// Nanoseconds for which a process without listeners leaves the common sockets to the others. After
-/// that the process reads one batch, because it would only forward the packets.
+/// Nanoseconds for which a process without listeners leaves the common sockets to the others,
+/// because it would only forward the packets. Then the process reads one batch, in case none of the
+/// others reads.
 const COMMON_BACKOFF_NS: u64 = 10_000_000;
 
 /// The sockets that one call reads.
@@ -92,12 +94,12 @@ impl Receiver {
     fn detect_stream(&mut self, now: Time) {
         let (mut bytes, mut packets) = (0, 0);
         for datagrams in
-            self.buffers.iter().filter(|datagrams| datagrams.segment_size != MANAGEMENT)
+            self.buffers.iter().filter(|datagrams| datagrams.segment_size != MAD_PACKET_LEN)
         {
             bytes += datagrams.bytes.len();
             packets += datagrams.segments().len();
         }
-        if bytes > STREAM || packets >= STREAM_PACKETS {
+        if bytes > STREAM_BYTES || packets >= STREAM_PACKETS {
             self.stream_until = now.plus_ns(STREAM_NS);
         }
         self.is_streaming = packets > 0 && now < self.stream_until;

@@ -42,8 +42,9 @@ pub(super) enum Destination {
 pub(super) trait Processes {
     /// Returns the slot of this process.
     fn own_slot(&self) -> u8;
-    /// Returns whether this process rejects requests that have no listener.
-    fn refuses(&self) -> bool;
+    /// Returns whether this process has a connection manager here, which rejects requests that have
+    /// no listener.
+    fn has_connection_manager(&self) -> bool;
     /// Returns the slot of the process that listens on a service.
     fn listener_of(&self, service_id: u64) -> Option<u8>;
     /// Returns whether other processes have the address now.
@@ -73,7 +74,7 @@ fn route_mad(mad: mad::Destination, processes: &impl Processes) -> Destination {
     match slot {
         Some(slot) if slot == processes.own_slot() => Destination::Here,
         Some(slot) => Destination::Process(slot),
-        None if !processes.refuses() => Destination::Drop(Counter::DropNoListener),
+        None if !processes.has_connection_manager() => Destination::Drop(Counter::DropNoListener),
         None if processes.has_others() => Destination::Deferred,
         // No other process can be about to listen, and this one would know of its own listener.
         None => Destination::Here,
@@ -87,8 +88,8 @@ pub(super) enum DeferredStep {
     Deliver,
     /// Forward the MAD to the process with this slot.
     Forward(u8),
-    /// Defer the MAD once more; its service has a listener now.
-    FoundListener,
+    /// Defer the MAD once more. A process for it is known now, and the next retry confirms that.
+    ConfirmNextTime,
     /// Defer the MAD once more.
     Wait,
     /// Drop the MAD and count it here.
@@ -96,25 +97,26 @@ pub(super) enum DeferredStep {
 }
 
 impl DeferredStep {
-    /// Decides for a MAD whose destination is `destination` now. `had_listener`: its
-    /// service had a listener at the last retry, or that the MAD waits for room in its process.
+    /// Decides for a MAD whose destination is `destination` now. `had_listener`: its service had a
+    /// listener at the last retry, or the MAD waits only for room in its process.
     pub fn choose(destination: Destination, had_listener: bool, is_expired: bool) -> Self {
         match destination {
             Destination::Here if had_listener => Self::Deliver,
             Destination::Process(slot) if had_listener => Self::Forward(slot),
-            // Once more, because a program claims a service when it binds and listens right after.
-            Destination::Here | Destination::Process(_) => Self::FoundListener,
+            // A program claims a service when it binds, and listens right after. So a claim is
+            // confirmed at the next retry. `Here` may also mean that the last other process ended.
+            Destination::Here | Destination::Process(_) => Self::ConfirmNextTime,
             Destination::Deferred if !is_expired => Self::Wait,
-            // `EveryProcess` does not occur: such a MAD is never deferred, and only its bytes route
-            // it.
+            // Expired: the connection manager here rejects the request. `EveryProcess` does not
+            // occur: such a MAD is never deferred, and only its bytes route it.
             Destination::Deferred | Destination::EveryProcess => Self::Deliver,
             Destination::Drop(why) => Self::Drop(why),
         }
     }
 
-    /// Decides for a MAD that the process with `slot` did not take. `has_room`: the
-    /// process took all MADs that were forwarded, and that this MAD was not among them. `others`
-    /// returns the other processes of the address, or `None` if it is not shared.
+    /// Decides for a MAD that the process with `slot` did not take. `has_room`: the process took as
+    /// many MADs as are forwarded at a time, and this one was not among them. `others` returns the
+    /// other processes of the address, or `None` if it is not shared.
     pub fn not_taken(
         slot: u8,
         has_room: bool,
@@ -124,8 +126,8 @@ impl DeferredStep {
         if has_room || !is_expired {
             Self::Wait
         } else if others().is_some_and(|others| !others.contains(&slot)) {
-            // If the process ended before this one started, only its peers may still know of it.
-            // The connection manager of this process rejects their MADs.
+            // If the process ended before this one started, only remote hosts may still know of
+            // it. The connection manager of this process rejects their MADs.
             Self::Deliver
         } else {
             Self::Drop(Counter::DropOtherProcess)
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     struct Example {
-        refuses: bool,
+        has_connection_manager: bool,
         listener: Option<u8>,
         has_others: bool,
     }
@@ -152,8 +154,8 @@ mod tests {
             OWN
         }
 
-        fn refuses(&self) -> bool {
-            self.refuses
+        fn has_connection_manager(&self) -> bool {
+            self.has_connection_manager
         }
 
         fn listener_of(&self, service_id: u64) -> Option<u8> {
@@ -166,10 +168,11 @@ mod tests {
         }
     }
 
-    const ALONE: Example = Example { refuses: true, listener: None, has_others: false };
+    const ALONE: Example =
+        Example { has_connection_manager: true, listener: None, has_others: false };
 
     #[test]
-    fn a_packet_goes_to_the_slot_of_its_queue_pair_and_no_mad_is_dropped() {
+    fn a_packet_goes_to_the_slot_of_its_queue_pair_and_other_packets_than_mads_are_dropped() {
         let mut packet = [0; 64];
         packet[5..8].copy_from_slice(&[5 << 2, 0, 17]);
         assert_eq!(route(&packet, &ALONE), Destination::Process(5));
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_mad_goes_where_it_says_whatever_the_processes_do() {
-        let busy = Example { refuses: false, listener: Some(9), has_others: true };
+        let busy = Example { has_connection_manager: false, listener: Some(9), has_others: true };
         for processes in [ALONE, busy] {
             let to = |mad| route_mad(mad, &processes);
             assert_eq!(to(mad::Destination::Anyone), Destination::Here);
@@ -195,7 +198,7 @@ mod tests {
     #[test]
     fn a_request_goes_to_its_listener_or_waits_or_is_refused() {
         let no_listener = Destination::Drop(Counter::DropNoListener);
-        for (refuses, listener, has_others, expected) in [
+        for (has_connection_manager, listener, has_others, expected) in [
             (true, Some(OWN), false, Destination::Here),
             (false, Some(OWN), true, Destination::Here),
             (true, Some(4), true, Destination::Process(4)),
@@ -205,21 +208,25 @@ mod tests {
             (false, None, true, no_listener),
             (false, None, false, no_listener),
         ] {
-            let processes = Example { refuses, listener, has_others };
+            let processes = Example { has_connection_manager, listener, has_others };
             let request = mad::Destination::Service(ServiceId(7));
-            assert_eq!(route_mad(request, &processes), expected, "{refuses} {listener:?}");
+            assert_eq!(
+                route_mad(request, &processes),
+                expected,
+                "{has_connection_manager} {listener:?}"
+            );
         }
     }
 
     #[test]
     fn a_deferred_mad_is_delivered_at_the_second_look_with_a_listener() {
-        use DeferredStep::{Deliver, Drop, Forward, FoundListener, Wait};
+        use DeferredStep::{ConfirmNextTime, Deliver, Drop, Forward, Wait};
         let why = Counter::DropNoListener;
         for (destination, had_listener, is_expired, expected) in [
-            (Destination::Here, false, false, FoundListener),
-            (Destination::Here, false, true, FoundListener),
+            (Destination::Here, false, false, ConfirmNextTime),
+            (Destination::Here, false, true, ConfirmNextTime),
             (Destination::Here, true, false, Deliver),
-            (Destination::Process(4), false, false, FoundListener),
+            (Destination::Process(4), false, false, ConfirmNextTime),
             (Destination::Process(4), true, true, Forward(4)),
             (Destination::Deferred, false, false, Wait),
             (Destination::Deferred, true, false, Wait),

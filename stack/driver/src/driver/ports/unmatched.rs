@@ -7,7 +7,7 @@
 //! | a MAD for this process | [`Ports::deliver_mad`] | to QP1 or the inbox; dropped |
 //! | a deferred MAD not taken | [`DeferredStep::not_taken`] | deferred; to this process; dropped |
 //! | a new packet not taken | [`Ports::route_unmatched`] | a MAD is deferred; data is dropped |
-//! | a forwarded packet | [`Ports::serve_peers`] | to the device; to this process; dropped |
+//! | a forwarded packet | [`Ports::serve_others`] | to the device; to this process; dropped |
 //! | a packet of an ended process | [`Ports::clean_up_orphans`] | to one or all processes; dropped |
 
 use std::cell::Cell;
@@ -50,13 +50,14 @@ impl Processes for AddressView<'_> {
         self.ports.slot
     }
 
-    fn refuses(&self) -> bool {
-        self.ports.refuses.load(Ordering::Relaxed)
+    fn has_connection_manager(&self) -> bool {
+        self.ports.has_connection_manager.load(Ordering::Relaxed)
     }
 
     fn listener_of(&self, service_id: u64) -> Option<u8> {
-        // No other process listens on a service of this one. If the address is not shared, a claim
-        // on any address counts, because the connection manager compares the address itself.
+        // If this process listens on the service, no other does, so the table need not be read. If
+        // the address is not shared, a claim on any address counts, because the connection manager
+        // compares the address itself.
         if self.ports.services.is_claimed(service_id, self.member.map(Member::address)) {
             return Some(self.ports.slot);
         }
@@ -100,10 +101,11 @@ impl Ports {
                 Destination::Process(slot) => forwards.entry(slot).or_default().push(packet),
                 Destination::EveryProcess => {
                     self.deliver_mad(device, &packet);
-                    broadcast_to_peers(device, view.member, &packet);
+                    broadcast_to_others(device, view.member, &packet);
                 }
                 Destination::Deferred => {
                     if !self.deferred.defer(clock::now(), at, &packet) {
+                        // No room to defer the request: it is rejected here at once.
                         self.deliver_mad(device, &packet);
                     }
                 }
@@ -157,7 +159,7 @@ impl Ports {
     ) {
         match step {
             DeferredStep::Deliver => self.deliver_mad(device, &mad.packet.datagrams()),
-            DeferredStep::FoundListener => {
+            DeferredStep::ConfirmNextTime => {
                 mad.has_listener = true;
                 self.deferred.defer_again(now, mad);
             }
@@ -169,7 +171,7 @@ impl Ports {
 
     /// Serves joining processes, takes packets that other processes forward, and sends the result
     /// of `listing` to tools that ask for the connections.
-    pub fn serve_peers(
+    pub fn serve_others(
         &self,
         receiver: &mut Receiver,
         device: &Device,
@@ -203,11 +205,11 @@ impl Ports {
     /// longer.
     pub fn clean_up_orphans(&self, receiver: &mut Receiver, device: &Device) {
         let Receiver { buffers, scratch, .. } = receiver;
-        let refuses = self.refuses.load(Ordering::Relaxed);
+        let has_connection_manager = self.has_connection_manager.load(Ordering::Relaxed);
         for member in self.members().filter(|member| member.has_been_shared()) {
             let mut kept = Vec::new();
             let dropped = member.discard_orphaned(buffers, |packet| {
-                let is_kept = refuses
+                let is_kept = has_connection_manager
                     && kept.len() < MAX_ORPHANED_MADS
                     && management::destination(packet.bytes).is_some();
                 if is_kept {
@@ -219,13 +221,14 @@ impl Ports {
             device.counters().add_many(Counter::DropOrphanedSlot, dropped as u64);
             for packet in &kept {
                 let packet = packet.datagrams();
+                // The device checks the ICRC and counts the packet, as for a packet from a socket.
                 device.receive(clock::now(), &packet, scratch);
                 for packet in unmatched_packets(&packet, scratch.unmatched.as_ref()) {
                     self.deliver_mad(device, &packet);
                     // Without an id for its receiver, a MAD is steered to slot 0 (socket 1), for
                     // whichever process it is.
                     if management::destination(packet.bytes) == Some(mad::Destination::Everyone) {
-                        broadcast_to_peers(device, Some(member), &packet);
+                        broadcast_to_others(device, Some(member), &packet);
                     }
                 }
             }
@@ -257,7 +260,7 @@ fn forward<'a>(
 
 /// Forwards a packet to all other devices of the address, in this process and in others. Counts
 /// those that do not take it.
-fn broadcast_to_peers(device: &Device, member: Option<&Member>, packet: &Datagrams<'_>) {
+fn broadcast_to_others(device: &Device, member: Option<&Member>, packet: &Datagrams<'_>) {
     let others = member.map(Member::others).unwrap_or_default();
     for slot in others {
         if forward(device, member, slot, std::iter::once(*packet)) == 0 {
@@ -307,7 +310,7 @@ mod tests {
         let mut sent = 0;
         while value(Counter::DropOtherProcess) < 3 {
             assert!(sent < 10_000, "the queue of the other one has no end");
-            broadcast_to_peers(&device, here.members().next(), &packet);
+            broadcast_to_others(&device, here.members().next(), &packet);
             sent += 1;
             assert_eq!(value(Counter::Forwarded) + value(Counter::DropOtherProcess), sent);
         }
