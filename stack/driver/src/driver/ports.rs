@@ -58,7 +58,7 @@ use crate::port::faults::Impairment;
 use crate::port::sharing::{self, Member, PortSet};
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::port::{Run, SendOutcome, Transmit};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::sync::{Arc, Mutex};
 
 /// All sockets of a device.
@@ -83,11 +83,9 @@ pub(super) struct Ports {
     pub deferred: DeferredMads,
     pub inbox: Inbox,
     pub groups: Arc<GroupPorts>,
-    /// The number of the address or group socket that is read first, because it gave the last
-    /// batch; see [`Ports::first_group`].
+    /// The number of the address or group socket that is read first, because it had packets when
+    /// the one before was empty; see [`Ports::first_group`].
     active: AtomicUsize,
-    /// Calls of [`Ports::receive`] that found the active socket empty.
-    round: AtomicU32,
     /// The time in nanoseconds until which only the other processes read the common sockets; 0 if
     /// this process reads them too.
     common_backoff_ns: AtomicU64,
@@ -126,7 +124,6 @@ impl Ports {
             inbox: Inbox::default(),
             groups: Arc::new(groups),
             active: AtomicUsize::new(0),
-            round: AtomicU32::new(0),
             common_backoff_ns: AtomicU64::new(0),
             impairment: impairment(slot).map(Mutex::new),
         })
@@ -166,9 +163,9 @@ impl Ports {
         self.members().any(Member::has_been_shared)
     }
 
-    /// Takes the errors that ICMP and the local interface reported, from the address sockets where a
-    /// call has failed. The port counts and logs them. The background thread takes the errors of
-    /// the common sockets.
+    /// Takes the errors that ICMP and the local interface reported, from the address sockets where
+    /// a call has failed. The port counts and logs them. The background thread takes the errors of
+    /// the common sockets. Group sockets get none.
     pub fn drain_errors(&self) {
         for port in self.iter().filter(|port| port.errors_pending()) {
             port.drain_errors(|_| ());

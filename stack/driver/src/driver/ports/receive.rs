@@ -2,10 +2,13 @@
 //!
 //! | in | decided by | out |
 //! |---|---|---|
-//! | [`ReceiveScope`], the last batch's socket | [`Ports::receive`] | one batch of one socket |
+//! | [`ReceiveScope`], the active socket | [`Ports::receive`] | one batch of one or of each socket |
 //! | the sizes of a batch | [`Receiver::detect_stream`] | whether another batch follows closely |
 //! | a simulated impairment | `Impairment` | packets now, or at [`Ports::next_due`] |
 //! | listeners and sharers of the addresses | [`CommonRead`] | batches of the common sockets |
+//!
+//! The *active* socket is read first. It is the one that had packets when the active socket before
+//! it was empty.
 //!
 //! A *datagram* is one unit of a socket read: one packet, or several that the kernel merged. A
 //! *packet* is one segment of it. Each packet goes to the device. The packets that the device does
@@ -30,8 +33,9 @@ use crate::sync::lock;
 use crate::sys::clock;
 use crate::time::Time;
 
-/// Rounds from one read of an idle socket to the next, so an idle address costs little.
-const IDLE_READ_INTERVAL: u32 = 16;
+/// Calls of [`Ports::receive`] from one read of all sockets to the next. An idle address costs
+/// little, and a socket that always has packets delays the others by at most so many batches.
+const ALL_READ_INTERVAL: u32 = 16;
 /// Datagrams that one call reads. The limit keeps one poll of a busy socket short.
 const BATCH: usize = 4;
 /// A batch with more bytes than this is part of a stream of data.
@@ -51,12 +55,13 @@ const COMMON_BATCHES: usize = 16;
 /// others reads.
 const COMMON_BACKOFF_NS: u64 = 10_000_000;
 
-/// The sockets that one call reads.
+/// The sockets that a call reads if the active socket is empty. The active socket is always read
+/// first, and every [`ALL_READ_INTERVAL`]th call reads one batch of each socket in either scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver) enum ReceiveScope {
-    /// The socket of the last batch, and the others now and then.
+    /// No others.
     Recent,
-    /// All sockets.
+    /// The others one by one, until one has a batch.
     All,
 }
 
@@ -66,6 +71,8 @@ pub(in crate::driver) struct Receiver {
     pub(super) buffers: ReceiveBuffers,
     pub(super) scratch: ReceiveScratch,
     groups: View,
+    /// Calls of [`Ports::receive`] while the device had several sockets.
+    calls: u32,
     /// The time until which each batch is part of a stream, and whether the last one was.
     stream_until: Time,
     is_streaming: bool,
@@ -79,6 +86,7 @@ impl Receiver {
             buffers: ReceiveBuffers::new(BATCH),
             scratch: ReceiveScratch::collecting_unmatched(),
             groups: View::default(),
+            calls: 0,
             stream_until: Time::ZERO,
             is_streaming: false,
             message: Vec::new(),
@@ -130,7 +138,8 @@ impl CommonRead {
 }
 
 impl Ports {
-    /// Receives one batch for `device`. Returns the number of datagrams, or of delayed packets.
+    /// Receives for `device`: one batch of one socket, or every [`ALL_READ_INTERVAL`]th call one
+    /// batch of each. Returns the number of datagrams, or of delayed packets.
     pub fn receive(&self, receiver: &mut Receiver, device: &Device, scope: ReceiveScope) -> usize {
         let delivered = self.deliver_delayed(receiver, device);
         if delivered > 0 {
@@ -138,41 +147,46 @@ impl Ports {
         }
         let active = self.active.load(Ordering::Relaxed);
         let received = self.receive_from(active, receiver, device);
-        let has_one_socket = || {
-            let has_more = !self.added.is_empty() || !self.groups.is_empty();
-            self.ports.len() == 1 && active == 0 && !has_more
-        };
-        if received > 0 || has_one_socket() {
+        let has_more = !self.added.is_empty() || !self.groups.is_empty();
+        if self.ports.len() == 1 && active == 0 && !has_more {
             return received;
         }
-        let round = self.round.fetch_add(1, Ordering::Relaxed);
-        if scope == ReceiveScope::Recent && !round.is_multiple_of(IDLE_READ_INTERVAL) {
-            return 0;
-        }
-        let idle = (0..self.iter().count()).filter(|index| *index != active);
-        let received = self.receive_from_first(idle, receiver, device);
-        if received > 0 || self.groups.is_empty() {
+        receiver.calls = receiver.calls.wrapping_add(1);
+        let reads_all = receiver.calls.is_multiple_of(ALL_READ_INTERVAL);
+        if !reads_all && (received > 0 || scope == ReceiveScope::Recent) {
             return received;
         }
-        let groups = self.groups.ready().map(|place| self.first_group() + place);
-        self.receive_from_first(groups, receiver, device)
+        received + self.receive_from_others(active, received > 0, reads_all, receiver, device)
     }
 
-    /// Receives one batch from the first of `sockets` that has one. That socket is read first from
-    /// now on.
-    fn receive_from_first(
+    /// Receives one batch of the first socket other than `active` that has one, or of each if
+    /// `reads_all`. If `active` is not busy, the first socket with a batch becomes the active one.
+    fn receive_from_others(
         &self,
-        mut sockets: impl Iterator<Item = usize>,
+        active: usize,
+        is_active_busy: bool,
+        reads_all: bool,
         receiver: &mut Receiver,
         device: &Device,
     ) -> usize {
-        let found = sockets.find_map(|index| {
+        let addresses = 0..self.iter().count();
+        // The kernel lists ready groups in turn, so the limit of `ready` leaves no group unread for
+        // long. `ready` makes a system call, so it is called last.
+        let ready = || (!self.groups.is_empty()).then(|| self.groups.ready());
+        let places = std::iter::once_with(ready).flatten().flatten();
+        let groups = places.map(|place| self.first_group() + place);
+        let mut total = 0;
+        for index in addresses.chain(groups).filter(|index| *index != active) {
             let received = self.receive_from(index, receiver, device);
-            (received > 0).then_some((index, received))
-        });
-        let Some((index, received)) = found else { return 0 };
-        self.active.store(index, Ordering::Relaxed);
-        received
+            if received > 0 && total == 0 && !is_active_busy {
+                self.active.store(index, Ordering::Relaxed);
+            }
+            total += received;
+            if total > 0 && !reads_all {
+                break;
+            }
+        }
+        total
     }
 
     /// Returns the number of the first group socket. Address sockets have the numbers before it;
@@ -297,7 +311,55 @@ fn log_receive_error(port: &UdpPort, error: &io::Error) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use urxe_wire::{Gid, ROCE_PORT};
+
     use super::*;
+    use crate::device::DeviceConfig;
+    use crate::driver::groups::GroupPorts;
+    use crate::port::groups::JoinGroups;
+    use crate::port::udp::UdpConfig;
+    use crate::port::{Run, SendOutcome, Transmit};
+
+    #[test]
+    fn a_socket_that_always_has_packets_delays_the_others_by_few_batches() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let addresses = [1, 2, 3].map(|net| IpAddr::from([127, 160 + net, high, low.max(1)]));
+        let configs = addresses.map(UdpConfig::new);
+        let group = IpAddr::from([239, 220, high, low]);
+        let groups = GroupPorts::new(&configs).unwrap();
+        groups.join(group).unwrap();
+        let ports = Ports::open(&configs, groups, |_| None, || 1).unwrap();
+        let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(addresses[0])], 1));
+        let from = addresses[0];
+        let sender = ports.iter().next().unwrap();
+        // To a queue pair of slot 0. The device drops the packets.
+        let bytes = &[[0, 0, 0, 0, 0, 0, 0, 17], [0; 8], [0; 8]].concat();
+        let (segment_size, traffic_class, hop_limit) = (bytes.len(), 0, 1);
+        for to in addresses.into_iter().chain([group]) {
+            for _ in 0..200 {
+                let from_port = ROCE_PORT;
+                let run =
+                    Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit };
+                assert_eq!(sender.transmit(&run), SendOutcome::Sent);
+            }
+        }
+        for scope in [ReceiveScope::Recent, ReceiveScope::All] {
+            let mut receiver = Receiver::new();
+            let mut view = View::default();
+            ports.groups.refresh(&mut view);
+            let read = || {
+                let sockets = ports.iter().chain(view.at(0));
+                sockets.map(|port| port.counters().received_datagrams).collect::<Vec<_>>()
+            };
+            let before = read();
+            for _ in 0..ALL_READ_INTERVAL {
+                assert!(ports.receive(&mut receiver, &device, scope) > 0);
+            }
+            let after = read();
+            assert!(before.iter().zip(&after).all(|(before, after)| before < after), "{after:?}");
+            assert!(after[0] - before[0] > after[1] - before[1], "the first stays the active one");
+        }
+    }
 
     #[test]
     fn a_process_without_listeners_leaves_common_sockets_to_the_others_first() {
