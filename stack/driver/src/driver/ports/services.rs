@@ -80,7 +80,10 @@ impl Ports {
 
     /// Releases a service id. Returns whether this device had claimed it there.
     pub fn unlisten_at(&self, address: Option<IpAddr>, service_id: u64) -> bool {
-        let had = lock(&self.services.0).remove(&(service_id, address));
+        // Locked until all memberships have released the service. Otherwise another thread that
+        // claims it meanwhile would find it taken on some of them.
+        let mut claims = lock(&self.services.0);
+        let had = claims.remove(&(service_id, address));
         if had {
             for member in self.members_at(address) {
                 let _ = member.unlisten(service_id);
@@ -99,6 +102,31 @@ impl Ports {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::driver::groups::GroupPorts;
+    use crate::port::udp::UdpConfig;
+
+    /// A claim fails only while the other thread has one, never half-way through its release.
+    #[test]
+    fn threads_that_claim_one_service_in_turn_find_it_claimed_or_free_everywhere() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let configs = [4, 5].map(|net| UdpConfig::new([127, 160 + net, high, low.max(1)].into()));
+        let groups = GroupPorts::new(&configs).unwrap();
+        let ports = &Ports::open(&configs, groups, |_| None, || 1).unwrap();
+        let claim_and_release = || {
+            for _ in 0..2000 {
+                match ports.listen_at(None, 7) {
+                    Ok(()) => assert!(ports.unlisten_at(None, 7)),
+                    Err(ListenError::InUse { owner: None, .. }) => std::thread::yield_now(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(claim_and_release);
+            scope.spawn(claim_and_release);
+        });
+        assert!(ports.listen_at(None, 7).is_ok());
+    }
 
     #[test]
     fn claims_meet_on_the_same_address_and_where_one_is_for_all() {
