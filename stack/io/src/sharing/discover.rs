@@ -74,13 +74,32 @@ enum Obstacle {
     Overtaken,
 }
 
+impl Obstacle {
+    /// Returns the process to wait for, if known. This is `silent`, a process of this user whose
+    /// rendezvous server does not reply, or else the holder of the lock or the port. After a
+    /// successful trial only the holder of the port counts, because `silent` has no socket of a
+    /// group.
+    fn holder(
+        self,
+        silent: Option<Owner>,
+        of_lock: impl FnOnce() -> Option<Owner>,
+        of_port: impl FnOnce() -> Option<Owner>,
+    ) -> Option<Owner> {
+        match self {
+            Self::CreationLocked => silent.or_else(of_lock),
+            Self::PortTaken => silent.or_else(of_port),
+            Self::Overtaken => of_port(),
+        }
+    }
+}
+
 /// A round that did not find or create the group.
 #[derive(Clone, Copy, Debug)]
 struct FailedRound {
     obstacle: Obstacle,
     /// Whether a rendezvous server of this user listens but does not reply.
     has_unresponsive_listener: bool,
-    /// The process that has the rendezvous server, the lock or the port, in this order, if known.
+    /// The process to wait for; see [`Obstacle::holder`].
     holder: Option<Owner>,
     /// The time since the first round.
     waited: Duration,
@@ -130,11 +149,9 @@ pub(super) fn discover_or_create(
             Attempt::Found(group) => return Ok(*group),
             Attempt::Blocked(obstacle) => obstacle,
         };
-        let holder = silent.or_else(|| match obstacle {
-            Obstacle::CreationLocked => shared_address::at_name(&address.creation_lock_name()),
-            Obstacle::PortTaken => shared_address::of_port(address),
-            Obstacle::Overtaken => None,
-        });
+        let of_lock = || shared_address::at_name(&address.creation_lock_name());
+        let of_port = || shared_address::of_port(address);
+        let holder = obstacle.holder(silent, of_lock, of_port);
         let waited = clock::now() - start;
         let failed = FailedRound { obstacle, has_unresponsive_listener, holder, waited };
         match failed.verdict(geteuid().as_raw()) {
@@ -194,6 +211,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_silent_server_is_waited_for_unless_the_port_was_free() {
+        let [silent, lock, port] = [1, 2, 3].map(|pid| Some(Owner::new(1000, Some(pid), b"")));
+        for (obstacle, silent, expected) in [
+            (Obstacle::CreationLocked, silent, silent),
+            (Obstacle::CreationLocked, None, lock),
+            (Obstacle::PortTaken, silent, silent),
+            (Obstacle::PortTaken, None, port),
+            (Obstacle::Overtaken, silent, port),
+            (Obstacle::Overtaken, None, port),
+        ] {
+            assert_eq!(obstacle.holder(silent, || lock, || port), expected, "{obstacle:?}");
+        }
+    }
+
+    #[test]
     fn a_process_waits_for_its_own_users_processes_only_and_for_orphans_not_long() {
         const OWN: u32 = 1000;
         let own = Some(Owner::new(OWN, None, b""));
@@ -209,6 +241,7 @@ mod tests {
             (Obstacle::Overtaken, true, own, ORPHAN_TIMEOUT),
             (Obstacle::CreationLocked, false, other, Duration::ZERO),
             (Obstacle::PortTaken, false, other, Duration::ZERO),
+            (Obstacle::Overtaken, true, other, Duration::ZERO),
         ] {
             let failed =
                 FailedRound { obstacle, has_unresponsive_listener, holder, waited: timeout };
