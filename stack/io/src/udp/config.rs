@@ -187,6 +187,14 @@ impl UdpPort {
         // With SO_REUSEPORT, all sockets would have to belong to one user.
         socket.set_reuse_address(true).map_err(system_io("SO_REUSEADDR"))?;
         configure(&socket, config.address.to_canonical(), config).map_err(because)?;
+        // The socket never sends, so each ICMP error for it is forged. A queued error would make
+        // the socket readable for ever, because no thread takes the errors of group sockets.
+        let queue_errors = if group.is_ipv4() { socket::IP_RECVERR } else { socket::IPV6_RECVERR };
+        socket::set_int(&*socket, queue_errors, 0).map_err(|errno| JoinError::System {
+            group,
+            call: queue_errors.name,
+            errno,
+        })?;
         let scope_id = match group {
             IpAddr::V6(v6) if needs_scope(v6) => config.interface,
             _ => 0,

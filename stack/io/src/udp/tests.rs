@@ -517,3 +517,27 @@ fn steering_by_the_destination_qpn_and_by_the_identifiers_of_mads() {
         assert_eq!(arrives_at(&packet, "short"), 0, "{length} bytes");
     }
 }
+
+/// A socket of a group never sends, so only a forged message can name it.
+#[test]
+fn a_forged_icmp_error_for_a_group_leaves_its_socket_unreadable() {
+    use socket2::{Domain, Protocol, Type};
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let group = Ipv4Addr::new(239, 221, high, low);
+    let member = UdpPort::join(group.into(), &UdpConfig::new(Ipv4Addr::LOCALHOST.into())).unwrap();
+    let Ok(icmp) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else {
+        return eprintln!("skipped: raw sockets need CAP_NET_RAW");
+    };
+    // Port unreachable (RFC 792), for a datagram of 40 bytes from the group to 127.0.0.1.
+    let mut message =
+        [&[3, 3, 0, 0, 0, 0, 0, 0][..], &[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0]].concat();
+    message.extend([group.octets(), [127, 0, 0, 1]].concat());
+    message.extend([ROCE_PORT, ROCE_PORT, 20, 0].map(u16::to_be_bytes).concat());
+    let words = message.chunks_exact(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum: u32 = words.sum();
+    message[2..4].copy_from_slice(&(!(sum + (sum >> 16)) as u16).to_be_bytes());
+    icmp.send_to(&message, &SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let mut polled = [PollFd::new(&member, PollFlags::IN)];
+    poll(&mut polled, Some(&clock::timespec(100_000_000))).unwrap();
+    assert_eq!(polled[0].revents(), PollFlags::empty());
+}
