@@ -13,7 +13,8 @@
 //!   Step::Switch            collects_ack: does the ACK of the   the QP unlocked: its ACK to the
 //!                           QP unlocked leave with others       AckBatch, the QP to its path's
 //!                                                               list; then Deliver
-//!   Step::Notify, Group     receive_cnp, multicast.rs           other queue pairs
+//!   Step::Notify            receive_cnp: which queue pair       the window of its path
+//!   Step::Group             multicast.rs                        a copy to each member
 //!   Step::Unmatched         the caller of receive               its position in Unmatched
 //!   a marked packet         on_mark                             a CNP on the path, or none
 //!   the end                                                     the path on the device's list
@@ -128,8 +129,8 @@ enum Step {
 }
 
 /// Decides the next step with a packet. `index_of` returns the index that a queue pair's number
-/// names, or `None` for the numbers of other process slots. [`Device::lock_qp`] checks later
-/// whether a queue pair has the number now.
+/// names, or `None` for the numbers of other process slots. [`Device::dispatch`] checks later
+/// whether the queue pair at the index has the number now.
 #[inline(always)] // called in one place, for each packet
 fn next_step(packet: PacketFacts, index_of: impl FnOnce(Qpn) -> Option<u32>) -> Step {
     if packet.kind == Kind::Cnp {

@@ -158,9 +158,11 @@ impl Device {
         }
     }
 
-    /// Sends the packets that can be sent now, unless they are a few acknowledgements only: those
-    /// may wait for a reply that takes them along. The caller must call
-    /// [`transmit_pending`](Self::transmit_pending) within a millisecond.
+    /// Calls [`transmit_pending`](Self::transmit_pending) if data are pending. Data are pending if
+    /// a received packet causes more than a few acknowledgements, if a post was deferred, or if a
+    /// budget left turns over. A few acknowledgements may wait for a reply that takes them along.
+    /// Posts, timeouts and verbs do not count, because their callers send afterwards. The caller
+    /// must call `transmit_pending` within a millisecond.
     pub fn transmit_urgent(&self, now: Time, port: &dyn Transmit) {
         if self.data_pending.swap(false, Ordering::AcqRel) {
             self.transmit_pending(now, port);

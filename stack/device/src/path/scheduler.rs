@@ -70,7 +70,8 @@ pub(crate) enum TransmitStatus {
     /// The turn puts the queue pair into no queue. Either it has nothing to send now, or it was
     /// listed on another path, or an admission queue holds it already.
     Idle,
-    /// The next packet does not fit the run. The caller sends the run and asks again.
+    /// The next packet does not fit the run. The caller sends the run, and has listed the queue pair
+    /// on the path again, behind those that are ready.
     RunFull,
     /// The next packet would be the last of the run, in which packets of other queue pairs may
     /// still find room. The scheduler asks those first.

@@ -22,15 +22,20 @@
 //!
 //!   goes out                   collected in                  by
 //!   -------------------------  ----------------------------  -----------------------------
-//!   credit for the window      credit                        commit
+//!   bytes sent                 credit                        WindowCredit::commit_turn, by the
+//!                                                            requester
+//!   bytes acknowledged, the    credit                        commit
+//!   unused advance
 //!   counts of WRITEs           sent_writes, received_writes  commit
 //!   pins of memory             pins                          release_locks, or the drop
-//!   the lock of a CQ           batched_cq                    release_locks, QpCore::complete_send
-//!                                                            and complete_recv, or the drop
+//!   the lock of a CQ           batched_cq                    release_locks, every other
+//!                                                            completion, enter_error,
+//!                                                            enter_send_error, Device::receive
+//!                                                            before a packet that is no ACK, or
+//!                                                            the drop
 //! ```
 //!
-//! `batched_cq` has interior mutability, because the two functions of `QpCore` get a shared
-//! reference.
+//! `batched_cq` has interior mutability, because completions get a shared reference.
 //!
 //! A caller that passed a received packet in or gave a turn to send must call
 //! [`commit`](QpContext::commit) before it drops the context or changes `path`. Credit that is not
@@ -69,7 +74,9 @@ pub(crate) struct QpContext<'a> {
     // and not of a struct of their own, because contexts are made in place: a struct of this size
     // would be copied into each context.
     pub pins: Pins<'a>,
-    /// Credit that was consumed or returned and that the window of `path` does not know yet.
+    /// The credit of this call. `WindowCredit::commit_turn` charges the window with the bytes that
+    /// a turn sent, and with an advance while other queue pairs wait. `commit` returns the unused
+    /// advance and the acknowledged bytes.
     pub credit: WindowCredit,
     /// The completion queue that stays locked while ACKs for several queue pairs are handled. Every
     /// other completion first releases this lock, because it may lock another queue. See

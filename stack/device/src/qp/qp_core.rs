@@ -5,9 +5,11 @@
 //!   comes in                          from                          by
 //!   --------------------------------  ----------------------------  -----------------------------
 //!   type, number, PD, CQs, XRC domain creation                      QpCore::new, Qp::new
-//!   state, attr                       ibv_modify_qp, or a failure   Qp::transition, enter_error
+//!   pkey, always the default P_Key    creation                      QpCore::new
+//!   state, attr                       ibv_modify_qp                 Qp::transition
+//!   state                             a failure                     Qp::enter_error,
+//!                                                                   Qp::enter_send_error
 //!   cq_overrun, fatal, send_failed    the halves                    their calls
-//!   pkey                              ibv_modify_qp                 Qp::transition
 //!   next_cnp_at                       a marked packet               Qp::take_cnp
 //!
 //!   is decided here
@@ -18,8 +20,9 @@
 //!
 //!   goes out                          to                            by
 //!   --------------------------------  ----------------------------  -----------------------------
-//!   completions                       send_cq, recv_cq, or the      complete_send, complete_recv
-//!                                     queue of the XRC SRQ
+//!   completions                       send_cq, recv_cq, or the      complete_send, complete_recv;
+//!                                     queue of the XRC SRQ          those that an ACK causes:
+//!                                                                   SendCompletions
 //!   events                            the device's event queue      raise
 //!   failures                          Qp::apply_outcome             cq_overrun, fatal, send_failed
 //! ```

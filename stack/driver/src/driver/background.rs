@@ -4,13 +4,14 @@
 //! | in | decided by | out |
 //! |---|---|---|
 //! | errors of the sockets | `UdpPort::drain_errors` | counters, log lines |
-//! | deadlines | `Shared::handle_timeouts` | packets, completions |
+//! | deadlines | `Shared::handle_timeouts` | packets, completions, MADs |
+//! | packets that other threads left | `Shared::transmit` | packets |
 //! | completions, ended connections | `Shared::call_hook` | a call of the hook of the engine |
 //! | threads that poll or lead | [`decision`] | a sleep on a part of the [`poll_set`] |
 //! | a thread polls | `PollWatchdog` | an armed watchdog for the time of the sleep |
 //! | readable sockets | [`decision`] | a series of reads, and the packets sent in reply |
 //! | changed interfaces | `Shared::refresh_port_state` | ports, a new [`poll_set`] |
-//! | joining processes, forwarded packets | `Ports::serve_others` | replies, packets to the device |
+//! | joining processes, forwarded packets | `Ports::serve_others` | replies, received packets |
 //! | the common sockets, their backoff | `Ports::receive_common` | packets to the device |
 //! | sockets of ended processes | `Ports::clean_up_orphans`, once a second | MADs, drops |
 //! | MADs in the inbox | `Shared::serve_management` | MADs to the connection manager |
@@ -123,7 +124,9 @@ impl BackgroundThread<'_> {
             wait.deadline(&due, has_leader).map(|deadline| deadline.since_ns(now))
         };
         if wait == Wait::Polled {
-            // No thread needs to wake this one. The watchdog expires at most 1 ms after it was
+            // Threads that leave packets do not wake this one, because the polling thread sends
+            // them. The waker's descriptor still ends the sleep when the engine stops and when the
+            // loopback path leaves packets. The watchdog expires at most 1 ms after it was
             // armed or extended. A polling thread that extends it passes the deadlines of that
             // moment.
             let now = clock::now();

@@ -3,16 +3,19 @@
 //! | sockets | number |
 //! |---|---|
 //! | address sockets | one for each address of the device |
-//! | common sockets | one for each address that processes share; all those processes read it |
+//! | common sockets | one for each address that processes can share; all its processes read it |
 //! | group sockets | one for each multicast group that the device joined |
 //!
 //! Here *process* means one opened device; one operating system process may have several. Each
 //! process has a *slot*, the same on all its addresses, which is part of its queue pair numbers.
-//! On an address that processes share, the kernel steers a packet to the address socket of the slot
-//! in its destination number. A MAD goes to the slot in its identifiers. Packets that name no slot,
-//! such as connection requests, go to the common socket. A packet may still arrive in another
-//! process: the kernel merged it with that process's packets, or its slot has no socket yet. That
-//! process forwards the packet.
+//! Processes can share an address unless the system refuses it. On such an address:
+//!
+//! - The kernel steers a packet to the address socket of the slot in its destination number.
+//! - A MAD goes to the slot in its identifiers. A request, whose identifiers name no slot of the
+//!   receiver, goes to the common socket.
+//! - A MAD for all processes goes to the socket of slot 0.
+//! - A packet may still arrive in another process: the kernel merged it with that process's
+//!   packets, or its slot has no socket yet. That process forwards the packet.
 //!
 //! | in | decided by | out |
 //! |---|---|---|
@@ -21,7 +24,7 @@
 //! | packets that the device did not match | `route` | to one or all processes; deferred; dropped |
 //! | deferred MADs that are due | `route` | to one process; deferred again; dropped |
 //! | packets that other processes forward | `unmatched` | packets to the device; dropped |
-//! | sockets of ended processes | `unmatched` | MADs to one or all processes; dropped |
+//! | sockets of ended processes | `unmatched` | MADs to this process, some to all; dropped |
 //! | listen, unlisten | `services` | claims in the table of each shared address |
 //! | runs to send | [`Transmit`] | sends through the socket whose address is `run.from` |
 //!
@@ -66,7 +69,7 @@ use crate::sync::{Arc, Mutex};
 pub(super) struct Ports {
     /// The address sockets that the device was opened with.
     ports: Vec<UdpPort>,
-    /// The memberships of those addresses that processes share, each with the common socket.
+    /// The memberships of the addresses that processes can share, each with the common socket.
     members: Vec<Member>,
     /// The sockets and memberships of addresses that were added later.
     added: AddedPorts,

@@ -74,7 +74,8 @@ impl Shared {
         self.flush_loopback();
     }
 
-    /// Sends the ready packets of a queue pair, unless another thread is using it.
+    /// Sends the ready packets of a queue pair. Waits for a thread that is using the queue pair or
+    /// sending on its path.
     pub fn transmit_of(&self, qp: QpHandle, now: Time) {
         self.device.transmit_of(qp, now, self);
         self.flush_loopback();
