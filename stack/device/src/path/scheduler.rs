@@ -70,7 +70,7 @@ pub(crate) enum TransmitStatus {
     /// The turn puts the queue pair into no queue. Either it has nothing to send now, or it was
     /// listed on another path, or an admission queue holds it already.
     Idle,
-    /// The next packet does not fit the run. The caller sends the run, and has listed the queue pair
+    /// The next packet does not fit the run. The caller sends the run. It has listed the queue pair
     /// on the path again, behind those that are ready.
     RunFull,
     /// The next packet would be the last of the run, in which packets of other queue pairs may
