@@ -77,7 +77,10 @@ header_fields! {
 /// that shows the field.
 macro_rules! header {
     ($(#[$doc:meta])* $name:ident, $text:literal {
-        $($(#[$field_doc:meta])* $field:ident: $ty:ty, $place:literal, $shown:ident $($digits:literal)?;)*
+        $(
+            $(#[$field_doc:meta])*
+            $field:ident: $ty:ty, $place:literal, $shown:ident $($digits:literal)?;
+        )*
     }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,7 +63,7 @@ pub enum NetworkHeaderError {
     },
     /// The bytes are neither an IPv6 header nor 20 bytes followed by an IPv4 header.
     #[error(
-        "the 40 bytes are neither an IPv6 header nor 20 bytes and an IPv4 header with a right checksum"
+        "the bytes are neither an IPv6 header nor 20 bytes and an IPv4 header with a valid checksum"
     )]
     Unknown,
 }

@@ -316,11 +316,12 @@ pub enum OpcodeError {
 }
 
 /// Generates the enum and the table from the rows. XRC has the same operations as RC and differs
-/// only in the service bits.
+/// only in the service bits. The row of an RC opcode ends with the name of the XRC opcode.
 macro_rules! opcodes {
     (
         rc_and_xrc {$(
-            $code:literal $rc:ident $xrc:ident $name:literal $kind:ident $position:ident [$($header:ident)*];
+            $code:literal $rc:ident $name:literal $kind:ident $position:ident [$($header:ident)*]
+            $xrc:ident;
         )*}
         others {$(
             $other_code:literal $other:ident $other_name:literal
@@ -364,31 +365,56 @@ const XRC: u8 = 0xa0;
 
 opcodes! {
     rc_and_xrc {
-        0x00 RcSendFirst          XrcSendFirst          "SEND_FIRST"                  Send First [];
-        0x01 RcSendMiddle         XrcSendMiddle         "SEND_MIDDLE"                 Send Middle [];
-        0x02 RcSendLast           XrcSendLast           "SEND_LAST"                   Send Last [];
-        0x03 RcSendLastImm        XrcSendLastImm        "SEND_LAST_IMM"               Send Last [IMM];
-        0x04 RcSendOnly           XrcSendOnly           "SEND_ONLY"                   Send Only [];
-        0x05 RcSendOnlyImm        XrcSendOnlyImm        "SEND_ONLY_IMM"               Send Only [IMM];
-        0x06 RcWriteFirst         XrcWriteFirst         "RDMA_WRITE_FIRST"            Write First [RETH];
-        0x07 RcWriteMiddle        XrcWriteMiddle        "RDMA_WRITE_MIDDLE"           Write Middle [];
-        0x08 RcWriteLast          XrcWriteLast          "RDMA_WRITE_LAST"             Write Last [];
-        0x09 RcWriteLastImm       XrcWriteLastImm       "RDMA_WRITE_LAST_IMM"         Write Last [IMM];
-        0x0a RcWriteOnly          XrcWriteOnly          "RDMA_WRITE_ONLY"             Write Only [RETH];
-        0x0b RcWriteOnlyImm       XrcWriteOnlyImm       "RDMA_WRITE_ONLY_IMM"         Write Only [RETH IMM];
-        0x0c RcReadRequest        XrcReadRequest        "RDMA_READ_REQUEST"           ReadRequest Only [RETH];
-        0x0d RcReadResponseFirst  XrcReadResponseFirst  "RDMA_READ_RESPONSE_FIRST"    ReadResponse First [AETH];
-        0x0e RcReadResponseMiddle XrcReadResponseMiddle "RDMA_READ_RESPONSE_MIDDLE"   ReadResponse Middle [];
-        0x0f RcReadResponseLast   XrcReadResponseLast   "RDMA_READ_RESPONSE_LAST"     ReadResponse Last [AETH];
-        0x10 RcReadResponseOnly   XrcReadResponseOnly   "RDMA_READ_RESPONSE_ONLY"     ReadResponse Only [AETH];
-        0x11 RcAcknowledge        XrcAcknowledge        "ACKNOWLEDGE"                 Ack Only [AETH];
-        0x12 RcAtomicAcknowledge  XrcAtomicAcknowledge  "ATOMIC_ACKNOWLEDGE"          AtomicAck Only [AETH ATOMIC_ACK_ETH];
-        0x13 RcCompareSwap        XrcCompareSwap        "COMPARE_SWAP"                CompareSwap Only [ATOMIC_ETH];
-        0x14 RcFetchAdd           XrcFetchAdd           "FETCH_ADD"                   FetchAdd Only [ATOMIC_ETH];
-        0x16 RcSendLastInv        XrcSendLastInv        "SEND_LAST_INV"               Send Last [IETH];
-        0x17 RcSendOnlyInv        XrcSendOnlyInv        "SEND_ONLY_INV"               Send Only [IETH];
-        0x1c RcFlush              XrcFlush              "FLUSH"                       Flush Only [FETH RETH];
-        0x1d RcAtomicWrite        XrcAtomicWrite        "ATOMIC_WRITE"                AtomicWrite Only [RETH];
+        0x00 RcSendFirst          "SEND_FIRST"                Send First []
+             XrcSendFirst;
+        0x01 RcSendMiddle         "SEND_MIDDLE"               Send Middle []
+             XrcSendMiddle;
+        0x02 RcSendLast           "SEND_LAST"                 Send Last []
+             XrcSendLast;
+        0x03 RcSendLastImm        "SEND_LAST_IMM"             Send Last [IMM]
+             XrcSendLastImm;
+        0x04 RcSendOnly           "SEND_ONLY"                 Send Only []
+             XrcSendOnly;
+        0x05 RcSendOnlyImm        "SEND_ONLY_IMM"             Send Only [IMM]
+             XrcSendOnlyImm;
+        0x06 RcWriteFirst         "RDMA_WRITE_FIRST"          Write First [RETH]
+             XrcWriteFirst;
+        0x07 RcWriteMiddle        "RDMA_WRITE_MIDDLE"         Write Middle []
+             XrcWriteMiddle;
+        0x08 RcWriteLast          "RDMA_WRITE_LAST"           Write Last []
+             XrcWriteLast;
+        0x09 RcWriteLastImm       "RDMA_WRITE_LAST_IMM"       Write Last [IMM]
+             XrcWriteLastImm;
+        0x0a RcWriteOnly          "RDMA_WRITE_ONLY"           Write Only [RETH]
+             XrcWriteOnly;
+        0x0b RcWriteOnlyImm       "RDMA_WRITE_ONLY_IMM"       Write Only [RETH IMM]
+             XrcWriteOnlyImm;
+        0x0c RcReadRequest        "RDMA_READ_REQUEST"         ReadRequest Only [RETH]
+             XrcReadRequest;
+        0x0d RcReadResponseFirst  "RDMA_READ_RESPONSE_FIRST"  ReadResponse First [AETH]
+             XrcReadResponseFirst;
+        0x0e RcReadResponseMiddle "RDMA_READ_RESPONSE_MIDDLE" ReadResponse Middle []
+             XrcReadResponseMiddle;
+        0x0f RcReadResponseLast   "RDMA_READ_RESPONSE_LAST"   ReadResponse Last [AETH]
+             XrcReadResponseLast;
+        0x10 RcReadResponseOnly   "RDMA_READ_RESPONSE_ONLY"   ReadResponse Only [AETH]
+             XrcReadResponseOnly;
+        0x11 RcAcknowledge        "ACKNOWLEDGE"               Ack Only [AETH]
+             XrcAcknowledge;
+        0x12 RcAtomicAcknowledge  "ATOMIC_ACKNOWLEDGE"        AtomicAck Only [AETH ATOMIC_ACK_ETH]
+             XrcAtomicAcknowledge;
+        0x13 RcCompareSwap        "COMPARE_SWAP"              CompareSwap Only [ATOMIC_ETH]
+             XrcCompareSwap;
+        0x14 RcFetchAdd           "FETCH_ADD"                 FetchAdd Only [ATOMIC_ETH]
+             XrcFetchAdd;
+        0x16 RcSendLastInv        "SEND_LAST_INV"             Send Last [IETH]
+             XrcSendLastInv;
+        0x17 RcSendOnlyInv        "SEND_ONLY_INV"             Send Only [IETH]
+             XrcSendOnlyInv;
+        0x1c RcFlush              "FLUSH"                     Flush Only [FETH RETH]
+             XrcFlush;
+        0x1d RcAtomicWrite        "ATOMIC_WRITE"              AtomicWrite Only [RETH]
+             XrcAtomicWrite;
     }
     others {
         0x20 UcSendFirst      "UC SEND_FIRST"           Uc  Send First [];

@@ -89,7 +89,8 @@ fn a_captured_req_has_the_values_of_the_programs() {
     assert_eq!((header.src(), header.dst()), (SocketAddr::new(client, 0xd66d), server));
     assert_eq!(
         captured("rping", Attribute::Req).message.to_string(),
-        "CM REQ id 0xca638a66 service TCP:7174 qp 0x000087 psn 6489827 from 10.77.0.12:54893 > 10.77.0.11"
+        "CM REQ id 0xca638a66 service TCP:7174 qp 0x000087 psn 6489827 \
+         from 10.77.0.12:54893 > 10.77.0.11"
     );
 }
 
@@ -203,7 +204,8 @@ proptest! {
         body in proptest::collection::vec(any::<u8>(), MAD_LEN - MadHeader::LEN),
     ) {
         let mut bytes = [0; MAD_LEN];
-        let header = MadHeader { attribute_modifier: modifier, ..MadHeader::new(attribute, TransactionId(tid)) };
+        let header = MadHeader::new(attribute, TransactionId(tid));
+        let header = MadHeader { attribute_modifier: modifier, ..header };
         header.emit(bytes.first_chunk_mut().unwrap());
         bytes[MadHeader::LEN..].copy_from_slice(&body);
         match Mad::parse(&bytes) {
@@ -230,7 +232,8 @@ proptest! {
         bytes[MadHeader::LEN + bit / 8] |= 0x80 >> (bit % 8);
         let mad = Mad::parse(&bytes).unwrap();
         let blank = CmMessage::from(Req::default());
-        let changed = mad.message.fields().iter().zip(blank.fields()).filter(|(a, b)| **a != *b).count();
+        let (fields, blank) = (mad.message.fields(), blank.fields());
+        let changed = fields.iter().zip(&blank).filter(|(a, b)| a != b).count();
         let emitted = mad.to_bytes() == bytes;
         prop_assert_eq!(changed, usize::from(emitted), "bit {}", bit);
     }
@@ -239,7 +242,10 @@ proptest! {
     fn cma_headers_survive_a_round_trip(
         port in any::<u16>(), a in any::<u128>(), b in any::<u128>(), v6 in any::<bool>(),
     ) {
-        let ip = |bits: u128| if v6 { IpAddr::from(Ipv6Addr::from_bits(bits)) } else { Ipv4Addr::from_bits(bits as u32).into() };
+        let ip = |bits: u128| match v6 {
+            true => IpAddr::from(Ipv6Addr::from_bits(bits)),
+            false => IpAddr::from(Ipv4Addr::from_bits(bits as u32)),
+        };
         let header = CmaHeader::new(SocketAddr::new(ip(a), port), ip(b)).unwrap();
         let mut bytes = [0xa5; CmaHeader::LEN];
         header.emit(&mut bytes);

@@ -115,15 +115,20 @@ proptest! {
     }
 
     #[test]
-    fn a_buffer_too_small_is_an_error_and_stays_untouched((repr, payload) in packet(), missing in 1usize..40) {
+    fn a_buffer_too_small_is_an_error_and_stays_untouched(
+        (repr, payload) in packet(),
+        missing in 1usize..40,
+    ) {
         let need = packet_len(repr.headers_len(), payload.len());
         let have = need.saturating_sub(missing);
         let mut buf = vec![0xa5; have];
-        prop_assert_eq!(repr.emit(&payload, &mut buf), Err(EmitError::BufferTooSmall { need, have }));
+        let error = EmitError::BufferTooSmall { need, have };
+        prop_assert_eq!(repr.emit(&payload, &mut buf), Err(error));
         prop_assert!(buf.iter().all(|&b| b == 0xa5));
         let have = repr.headers_len().saturating_sub(missing);
         let error = EmitError::BufferTooSmall { need: repr.headers_len(), have };
-        prop_assert_eq!(repr.emit_headers(&mut buf[..have.min(need - missing.min(need))]), Err(error));
+        let room = have.min(need - missing.min(need));
+        prop_assert_eq!(repr.emit_headers(&mut buf[..room]), Err(error));
     }
 
     #[test]
@@ -157,7 +162,8 @@ proptest! {
     ) {
         let mut buf = [0; MAX_PACKET_LEN];
         let end = repr.emit(&payload, &mut buf).unwrap();
-        let frame = FrameRepr::new("10.0.0.1:4791".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
+        let [src, dst] = ["10.0.0.1:4791", "10.0.0.2:4791"].map(|text| text.parse().unwrap());
+        let frame = FrameRepr::new(src, dst);
         let mut frame = frame.build(&buf[..end + ICRC_LEN]).unwrap();
         let len = frame.len();
         for (at, value) in edits {
@@ -183,7 +189,11 @@ proptest! {
     }
 
     #[test]
-    fn grh_reads_back(word in any::<u32>(), len in any::<u16>(), ids in any::<([u8; 16], [u8; 16])>()) {
+    fn grh_reads_back(
+        word in any::<u32>(),
+        len in any::<u16>(),
+        ids in any::<([u8; 16], [u8; 16])>(),
+    ) {
         let grh = Grh {
             traffic_class: (word >> 24) as u8,
             flow_label: word & 0x000f_ffff,
@@ -210,8 +220,12 @@ proptest! {
     ) {
         use std::net::{IpAddr, SocketAddr};
         use urxe_wire::IpRepr;
-        let ip = |h: u128| if v6 { IpAddr::from(h.to_be_bytes()) } else { IpAddr::from((h as u32).to_be_bytes()) };
-        let (src, dst) = (SocketAddr::new(ip(hosts.0), ports.0), SocketAddr::new(ip(hosts.1), ports.1));
+        let ip = |h: u128| match v6 {
+            true => IpAddr::from(h.to_be_bytes()),
+            false => IpAddr::from((h as u32).to_be_bytes()),
+        };
+        let src = SocketAddr::new(ip(hosts.0), ports.0);
+        let dst = SocketAddr::new(ip(hosts.1), ports.1);
         let seed = IcrcSeed::new(src.ip(), src.port(), dst.ip(), dst.port()).unwrap();
         let mut buf = [0; MAX_PACKET_LEN];
         let end = repr.emit(&payload, &mut buf).unwrap();
@@ -221,8 +235,13 @@ proptest! {
         buf[4] ^= marks & 0xc0;
         let mut frame = FrameRepr::new(src, dst);
         frame.ip = match frame.ip {
-            IpRepr::V4 { .. } => IpRepr::V4 { tos: marks, identification, dont_fragment, ttl: marks },
-            IpRepr::V6 { .. } => IpRepr::V6 { traffic_class: marks, flow_label: marks.into(), hop_limit: marks },
+            IpRepr::V4 { .. } => {
+                IpRepr::V4 { tos: marks, identification, dont_fragment, ttl: marks }
+            }
+            IpRepr::V6 { .. } => {
+                let flow_label = marks.into();
+                IpRepr::V6 { traffic_class: marks, flow_label, hop_limit: marks }
+            }
         };
         let frame = frame.build(&buf[..end + ICRC_LEN]).unwrap();
         prop_assert!(Frame::parse(&frame).unwrap().icrc_holds());

@@ -7,22 +7,32 @@
 //! from scapy.contrib.roce import *
 //! import struct
 //! mac = dict(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
-//! v4 = lambda **k: Ether(**mac)/IP(src="192.0.2.1", dst="198.51.100.7", **k)/UDP(sport=49321, dport=4791)
-//! v6 = lambda **k: Ether(**mac)/IPv6(src="2001:db8::1", dst="fe80::2", **k)/UDP(sport=50000, dport=4791)
+//! v4 = lambda **k: (Ether(**mac)/IP(src="192.0.2.1", dst="198.51.100.7", **k)/
+//!                   UDP(sport=49321, dport=4791))
+//! v6 = lambda **k: (Ether(**mac)/IPv6(src="2001:db8::1", dst="fe80::2", **k)/
+//!                   UDP(sport=50000, dport=4791))
 //! reth = struct.pack("!QII", 0x7f0011223344, 0x1234, 5)
-//! SEND = v4(id=0x1234, flags="DF", ttl=7, tos=0x12)/BTH(opcode=4, dqpn=0x11, psn=0xabcdef, padcount=1, ackreq=1,
-//!                                                       solicited=1)/Raw(b"sevenby\0")
-//! WRITE = v6(tc=2, fl=0xbeef, hlim=3)/BTH(opcode=10, dqpn=0xfffffe, psn=0, padcount=3, becn=1)/Raw(reth+b"hello\0\0\0")
+//! SEND = (v4(id=0x1234, flags="DF", ttl=7, tos=0x12)/
+//!         BTH(opcode=4, dqpn=0x11, psn=0xabcdef, padcount=1, ackreq=1, solicited=1)/
+//!         Raw(b"sevenby\0"))
+//! WRITE = (v6(tc=2, fl=0xbeef, hlim=3)/
+//!          BTH(opcode=10, dqpn=0xfffffe, psn=0, padcount=3, becn=1)/Raw(reth+b"hello\0\0\0"))
 //! NAK = v4(id=0)/BTH(opcode=17, dqpn=0x12, psn=5)/AETH(syndrome=0x62, msn=9)
 //! CNP = v4(id=1, flags="DF")/BTH(opcode=0x81, dqpn=0x33, becn=1)/CNPPadding()
 //! # scapy 2.8.0 has no DETH and no XRCETH: they are bytes to it, its ICRC covers them.
-//! deth = struct.pack("!II", 0x11111111, 0x9c); xrceth = struct.pack("!I", 0x345); imm = struct.pack("!I", 0xdeadbeef)
+//! deth = struct.pack("!II", 0x11111111, 0x9c)
+//! xrceth = struct.pack("!I", 0x345)
+//! imm = struct.pack("!I", 0xdeadbeef)
 //! reth6 = struct.pack("!QII", 0x7f0011223344, 0x1234, 6)
-//! UC_SEND = v4(id=7, flags="DF")/BTH(opcode=0x24, dqpn=0x21, psn=9, padcount=3)/Raw(b"unrel\0\0\0")
-//! UD_SEND = v6(hlim=64)/BTH(opcode=0x65, dqpn=0x22, psn=0xffffff, solicited=1)/Raw(deth+imm+b"datagram")
-//! XRC_SEND = v4(id=0, flags="DF")/BTH(opcode=0xa4, dqpn=0x23, psn=1, padcount=1, ackreq=1)/Raw(xrceth+b"xrcsend\0")
-//! XRC_WRITE = v4(id=3, flags="DF")/BTH(opcode=0xab, dqpn=0x24, psn=2, padcount=2, ackreq=1)/
-//!             Raw(xrceth+reth6+imm+b"window\0\0")
+//! UC_SEND = (v4(id=7, flags="DF")/
+//!            BTH(opcode=0x24, dqpn=0x21, psn=9, padcount=3)/Raw(b"unrel\0\0\0"))
+//! UD_SEND = (v6(hlim=64)/
+//!            BTH(opcode=0x65, dqpn=0x22, psn=0xffffff, solicited=1)/Raw(deth+imm+b"datagram"))
+//! XRC_SEND = (v4(id=0, flags="DF")/
+//!             BTH(opcode=0xa4, dqpn=0x23, psn=1, padcount=1, ackreq=1)/Raw(xrceth+b"xrcsend\0"))
+//! XRC_WRITE = (v4(id=3, flags="DF")/
+//!              BTH(opcode=0xab, dqpn=0x24, psn=2, padcount=2, ackreq=1)/
+//!              Raw(xrceth+reth6+imm+b"window\0\0"))
 //! print(raw(frame).hex())
 //! ```
 //!
@@ -37,26 +47,34 @@ use urxe_wire::{
     Opcode, PacketRepr, Psn, QKey, Qpn, Reth, Rkey, Syndrome, XrcEth,
 };
 
-const SEND: &str = "0200000000020200000000010800451200341234400007117537c0000201c6336407c0a912b70020efe8\
-                    0490ffff0000001180abcdef736576656e627900ac6a7f53";
-const WRITE: &str = "02000000000202000000000186dd6020beef0030110320010db8000000000000000000000001\
-                     fe800000000000000000000000000002c35012b70030d9690a30ffff40fffffe0000000000007f001122334400001234\
-                     0000000568656c6c6f000000b1ba0d85";
-const NAK: &str = "0200000000020200000000010800450000300000000040118e81c0000201c6336407c0a912b7001cc6b4\
-                   1100ffff00000012000000056200000948b2bd91";
-const CNP: &str = "02000000000202000000000108004500003c0001400040114e74c0000201c6336407c0a912b700281b45\
-                   8100ffff4000003300000000000000000000000000000000000000005c600728";
+const SEND: &str = "\
+    0200000000020200000000010800451200341234400007117537c0000201c6336407c0a912b70020\
+    efe80490ffff0000001180abcdef736576656e627900ac6a7f53";
+const WRITE: &str = "\
+    02000000000202000000000186dd6020beef0030110320010db8000000000000000000000001fe80\
+    0000000000000000000000000002c35012b70030d9690a30ffff40fffffe0000000000007f001122\
+    3344000012340000000568656c6c6f000000b1ba0d85";
+const NAK: &str = "\
+    0200000000020200000000010800450000300000000040118e81c0000201c6336407c0a912b7001c\
+    c6b41100ffff00000012000000056200000948b2bd91";
+const CNP: &str = "\
+    02000000000202000000000108004500003c0001400040114e74c0000201c6336407c0a912b70028\
+    1b458100ffff4000003300000000000000000000000000000000000000005c600728";
 
-const UC_SEND: &str = "0200000000020200000000010800450000340007400040114e76c0000201c6336407c0a912b700206dfb2430\
-    ffff0000002100000009756e72656c0000007033e9b3";
-const UD_SEND: &str = "02000000000202000000000186dd60000000002c114020010db8000000000000000000000001fe8000000000\
-    00000000000000000002c35012b7002cad106580ffff0000002200ffffff111111110000009cdeadbeef6461\
-    74616772616dfcc18adf";
-const XRC_SEND: &str = "0200000000020200000000010800450000380000400040114e79c0000201c6336407c0a912b70024996ba410\
-    ffff00000023800000010000034578726373656e6400872e52a0";
-const XRC_WRITE: &str = "02000000000202000000000108004500004c0003400040114e62c0000201c6336407c0a912b70038d737ab20\
-    ffff00000024800000020000034500007f00112233440000123400000006deadbeef77696e646f7700003d5d\
-    343c";
+const UC_SEND: &str = "\
+    0200000000020200000000010800450000340007400040114e76c0000201c6336407c0a912b70020\
+    6dfb2430ffff0000002100000009756e72656c0000007033e9b3";
+const UD_SEND: &str = "\
+    02000000000202000000000186dd60000000002c114020010db8000000000000000000000001fe80\
+    0000000000000000000000000002c35012b7002cad106580ffff0000002200ffffff111111110000\
+    009cdeadbeef646174616772616dfcc18adf";
+const XRC_SEND: &str = "\
+    0200000000020200000000010800450000380000400040114e79c0000201c6336407c0a912b70024\
+    996ba410ffff00000023800000010000034578726373656e6400872e52a0";
+const XRC_WRITE: &str = "\
+    02000000000202000000000108004500004c0003400040114e62c0000201c6336407c0a912b70038\
+    d737ab20ffff00000024800000020000034500007f00112233440000123400000006deadbeef7769\
+    6e646f7700003d5d343c";
 
 fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()

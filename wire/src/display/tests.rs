@@ -57,7 +57,8 @@ fn one_line_a_packet() {
     };
     assert_eq!(
         line(flush, b""),
-        "XRC FLUSH qp 0x000011 psn 1234 xrcsrq 0x000005 plt 0x2 sel Region va 0x7f00 rkey 0x00001f2e dmalen 3"
+        "XRC FLUSH qp 0x000011 psn 1234 xrcsrq 0x000005 plt 0x2 sel Region \
+         va 0x7f00 rkey 0x00001f2e dmalen 3"
     );
 }
 

@@ -4,7 +4,10 @@ use std::fmt;
 
 /// Declares a code of which every value is valid, with constants for the defined values.
 macro_rules! codes {
-    ($(#[$doc:meta])* $name:ident($int:ty) { $($constant:ident = $value:literal $text:literal,)* }) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident($int:ty) { $($constant:ident = $value:literal $text:literal,)* }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(transparent)]

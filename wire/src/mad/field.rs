@@ -218,7 +218,9 @@ impl Field for SpreadVendorId {
 
 /// Implements [`Field`] for numbers of a fixed width.
 macro_rules! number_fields {
-    ($($ty:ty, $width:literal, |$bits:ident| $read:expr, |$this:ident| $write:expr, $value:expr;)*) => {$(
+    ($(
+        $ty:ty, $width:literal, |$bits:ident| $read:expr, |$this:ident| $write:expr, $value:expr;
+    )*) => {$(
         impl Field for $ty {
             fn read(_: Attribute, body: &Body, bit: usize) -> Result<Self, MadError> {
                 let $bits = get(body, bit, $width);
@@ -242,6 +244,10 @@ fn decimal<'a>(value: impl Into<u64>) -> MadValue<'a> {
     MadValue::Plain(Value::Decimal(value.into()))
 }
 
+fn word<'a>(word: &'static str) -> MadValue<'a> {
+    MadValue::Plain(Value::Word(word))
+}
+
 fn hex<'a>(value: impl Into<u64>, digits: usize) -> MadValue<'a> {
     MadValue::Plain(Value::Hex(value.into(), digits))
 }
@@ -260,8 +266,8 @@ number_fields! {
     RejReason, 16, |v| Self(v as u16), |this| this.0.into(), MadValue::Text(this.to_string());
     ApStatus, 8, |v| Self(v as u8), |this| this.0.into(), MadValue::Text(this.to_string());
     SidrStatus, 8, |v| Self(v as u8), |this| this.0.into(), MadValue::Text(this.to_string());
-    Answered, 2, |v| Self::ALL[v as usize & 3], |this| *this as u64, MadValue::Plain(Value::Word(this.name()));
-    TransportType, 2, |v| Self::ALL[v as usize & 3], |this| *this as u64, MadValue::Plain(Value::Word(this.name()));
+    Answered, 2, |v| Self::ALL[v as usize & 3], |this| *this as u64, word(this.name());
+    TransportType, 2, |v| Self::ALL[v as usize & 3], |this| *this as u64, word(this.name());
 }
 
 impl<const WIDTH: usize> Field for Bits<WIDTH> {

@@ -13,7 +13,12 @@ use crate::{Gid, PKey, Psn, QKey, Qpn};
 
 /// Declares the messages: structs, parsing, emitting and listing of fields.
 macro_rules! messages {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty, $byte:literal, $bit:literal;)* })*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident {
+            $($(#[$field_doc:meta])* $field:ident: $ty:ty, $byte:literal, $bit:literal;)*
+        }
+    )*) => {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
