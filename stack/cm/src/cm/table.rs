@@ -136,75 +136,80 @@ pub struct Step {
 /// A row. Without a next state, the connection stays in its state.
 struct Row(&'static [CmState], Input, Action, Option<CmState>);
 
-#[rustfmt::skip]
-const TABLE: &[Row] = {
-    use Action::*;
-    use CmState::*;
-    use Input::*;
-    &[
-        // The active side.
-        Row(&[Idle],                                        CallReq,          SendRequest,    Some(ReqSent)),
-        Row(&[ReqSent],                                     MraOfReq,         ExtendTimeout,  Some(MraReqRcvd)),
-        Row(&[MraReqRcvd],                                  MraOfReq,         Duplicate,      None),
-        Row(&[ReqSent, MraReqRcvd],                         Rep,              Notify,         Some(RepRcvd)),
-        Row(&[ReqSent, MraReqRcvd],                         RetriesExhausted, SendTimeoutRej, Some(Idle)),
-        Row(&[RepRcvd],                                     CallMra,          SendReply,      Some(MraRepSent)),
-        Row(&[RepRcvd, MraRepSent],                         CallRtu,          SendReply,      Some(Established)),
-        Row(&[RepRcvd, DreqSent, DreqRcvd, Timewait],       Rep,              Duplicate,      None),
-        Row(&[MraRepSent, Established],                     Rep,              Retransmit,     None),
-        Row(&[Idle],                                        Rep,              ReplyUnknown,   None),
-        // The passive side.
-        Row(&[ReqRcvd],                                     CallMra,          SendReply,      Some(MraReqSent)),
-        Row(&[ReqRcvd, MraReqSent],                         CallRep,          SendRequest,    Some(RepSent)),
-        Row(&[ReqRcvd, Established, DreqSent, DreqRcvd],    Req,              Duplicate,      None),
-        Row(&[MraReqSent, RepSent],                         Req,              Retransmit,     None),
-        Row(&[MraRepRcvd],                                  Req,              Duplicate,      None),
-        Row(&[Timewait],                                    Req,              RejectStale,    None),
-        Row(&[RepSent],                                     MraOfRep,         ExtendTimeout,  Some(MraRepRcvd)),
-        Row(&[MraRepRcvd],                                  MraOfRep,         Duplicate,      None),
-        Row(&[RepSent, MraRepRcvd],                         Rtu,              Notify,         Some(Established)),
-        Row(&[RepSent, MraRepRcvd],                         CommEstablished,  Notify,         Some(Established)),
-        Row(&[Established, DreqSent, DreqRcvd, Timewait],   Rtu,              Duplicate,      None),
-        Row(&[RepSent, MraRepRcvd],                         RetriesExhausted, SendTimeoutRej, Some(Idle)),
-        // Both sides request the connection.
-        Row(&[ReqSent, MraReqRcvd],                         PeerReqYields,    Yield,          Some(ReqRcvd)),
-        Row(&[ReqSent, MraReqRcvd],                         PeerReqStays,     Duplicate,      None),
-        Row(&[ReqSent, MraReqRcvd],                         RejPeerNotReady,  Duplicate,      None),
-        // Rejecting.
-        Row(&[ReqSent, MraReqRcvd, ReqRcvd, MraReqSent, RepRcvd, MraRepSent],
-                                                            CallRej,          SendReply,      Some(Idle)),
-        Row(&[RepSent, MraRepRcvd],                         CallRej,          SendReply,      Some(Timewait)),
-        Row(&[ReqSent, MraReqRcvd, ReqRcvd, MraReqSent, RepSent, MraRepRcvd],
-                                                            Rej,              Notify,         Some(Idle)),
-        Row(&[ReqSent, MraReqRcvd, ReqRcvd, MraReqSent, RepSent, MraRepRcvd],
-                                                            RejStale,         Notify,         Some(Timewait)),
-        Row(&[RepRcvd, MraRepSent, Established, DreqSent],  Rej,              Notify,         Some(Timewait)),
-        Row(&[RepRcvd, MraRepSent, Established, DreqSent],  RejStale,         Notify,         Some(Timewait)),
-        Row(&[Idle, DreqRcvd, Timewait],                    Rej,              Duplicate,      None),
-        Row(&[Idle, DreqRcvd, Timewait],                    RejStale,         Duplicate,      None),
-        // Disconnecting.
-        Row(&[Established],                                 CallDreq,         SendRequest,    Some(DreqSent)),
-        Row(&[RepSent, MraRepRcvd, Established, DreqSent],  Dreq,             Notify,         Some(DreqRcvd)),
-        Row(&[DreqRcvd],                                    Dreq,             Duplicate,      None),
-        Row(&[Idle],                                        Dreq,             ReplyUnknown,   None),
-        Row(&[DreqRcvd],                                    CallDrep,         SendReply,      Some(Timewait)),
-        Row(&[Timewait],                                    Dreq,             Retransmit,     None),
-        Row(&[DreqSent, DreqRcvd],                          Drep,             Notify,         Some(Timewait)),
-        Row(&[Timewait],                                    Drep,             Duplicate,      None),
-        Row(&[DreqSent],                                    RetriesExhausted, Notify,         Some(Timewait)),
-        Row(&[Timewait],                                    TimewaitExit,     Notify,         Some(Idle)),
-        // RoCE does not change paths.
-        Row(&[Established],                                 Lap,              RejectPath,     None),
-        // Service id resolution (SIDR).
-        Row(&[Idle],                                        CallSidrReq,      SendRequest,    Some(SidrReqSent)),
-        Row(&[SidrReqSent],                                 SidrRep,          Notify,         Some(Idle)),
-        Row(&[Idle],                                        SidrRep,          Duplicate,      None),
-        Row(&[SidrReqSent],                                 RetriesExhausted, Notify,         Some(Idle)),
-        Row(&[SidrReqRcvd],                                 CallSidrRep,      SendReply,      Some(Timewait)),
-        Row(&[SidrReqRcvd],                                 SidrReq,          Duplicate,      None),
-        Row(&[Timewait],                                    SidrReq,          Retransmit,     None),
-    ]
-};
+/// Declares the table. A row is: states, input, action, next state.
+macro_rules! transitions {
+    (@next) => { None };
+    (@next $next:ident) => { Some(CmState::$next) };
+    ($([$($from:ident)*] $input:ident $action:ident $(-> $next:ident)?;)*) => {
+        const TABLE: &[Row] = &[$(Row(
+            &[$(CmState::$from),*], Input::$input, Action::$action, transitions!(@next $($next)?),
+        ),)*];
+    };
+}
+
+transitions! {
+    // The active side.
+    [Idle]                                    CallReq          SendRequest    -> ReqSent;
+    [ReqSent]                                 MraOfReq         ExtendTimeout  -> MraReqRcvd;
+    [MraReqRcvd]                              MraOfReq         Duplicate;
+    [ReqSent MraReqRcvd]                      Rep              Notify         -> RepRcvd;
+    [ReqSent MraReqRcvd]                      RetriesExhausted SendTimeoutRej -> Idle;
+    [RepRcvd]                                 CallMra          SendReply      -> MraRepSent;
+    [RepRcvd MraRepSent]                      CallRtu          SendReply      -> Established;
+    [RepRcvd DreqSent DreqRcvd Timewait]      Rep              Duplicate;
+    [MraRepSent Established]                  Rep              Retransmit;
+    [Idle]                                    Rep              ReplyUnknown;
+    // The passive side.
+    [ReqRcvd]                                 CallMra          SendReply      -> MraReqSent;
+    [ReqRcvd MraReqSent]                      CallRep          SendRequest    -> RepSent;
+    [ReqRcvd Established DreqSent DreqRcvd]   Req              Duplicate;
+    [MraReqSent RepSent]                      Req              Retransmit;
+    [MraRepRcvd]                              Req              Duplicate;
+    [Timewait]                                Req              RejectStale;
+    [RepSent]                                 MraOfRep         ExtendTimeout  -> MraRepRcvd;
+    [MraRepRcvd]                              MraOfRep         Duplicate;
+    [RepSent MraRepRcvd]                      Rtu              Notify         -> Established;
+    [RepSent MraRepRcvd]                      CommEstablished  Notify         -> Established;
+    [Established DreqSent DreqRcvd Timewait]  Rtu              Duplicate;
+    [RepSent MraRepRcvd]                      RetriesExhausted SendTimeoutRej -> Idle;
+    // Both sides request the connection.
+    [ReqSent MraReqRcvd]                      PeerReqYields    Yield          -> ReqRcvd;
+    [ReqSent MraReqRcvd]                      PeerReqStays     Duplicate;
+    [ReqSent MraReqRcvd]                      RejPeerNotReady  Duplicate;
+    // Rejecting.
+    [ReqSent MraReqRcvd ReqRcvd MraReqSent RepRcvd MraRepSent]
+                                              CallRej          SendReply      -> Idle;
+    [RepSent MraRepRcvd]                      CallRej          SendReply      -> Timewait;
+    [ReqSent MraReqRcvd ReqRcvd MraReqSent RepSent MraRepRcvd]
+                                              Rej              Notify         -> Idle;
+    [ReqSent MraReqRcvd ReqRcvd MraReqSent RepSent MraRepRcvd]
+                                              RejStale         Notify         -> Timewait;
+    [RepRcvd MraRepSent Established DreqSent] Rej              Notify         -> Timewait;
+    [RepRcvd MraRepSent Established DreqSent] RejStale         Notify         -> Timewait;
+    [Idle DreqRcvd Timewait]                  Rej              Duplicate;
+    [Idle DreqRcvd Timewait]                  RejStale         Duplicate;
+    // Disconnecting.
+    [Established]                             CallDreq         SendRequest    -> DreqSent;
+    [RepSent MraRepRcvd Established DreqSent] Dreq             Notify         -> DreqRcvd;
+    [DreqRcvd]                                Dreq             Duplicate;
+    [Idle]                                    Dreq             ReplyUnknown;
+    [DreqRcvd]                                CallDrep         SendReply      -> Timewait;
+    [Timewait]                                Dreq             Retransmit;
+    [DreqSent DreqRcvd]                       Drep             Notify         -> Timewait;
+    [Timewait]                                Drep             Duplicate;
+    [DreqSent]                                RetriesExhausted Notify         -> Timewait;
+    [Timewait]                                TimewaitExit     Notify         -> Idle;
+    // RoCE does not change paths.
+    [Established]                             Lap              RejectPath;
+    // Service id resolution (SIDR).
+    [Idle]                                    CallSidrReq      SendRequest    -> SidrReqSent;
+    [SidrReqSent]                             SidrRep          Notify         -> Idle;
+    [Idle]                                    SidrRep          Duplicate;
+    [SidrReqSent]                             RetriesExhausted Notify         -> Idle;
+    [SidrReqRcvd]                             CallSidrRep      SendReply      -> Timewait;
+    [SidrReqRcvd]                             SidrReq          Duplicate;
+    [Timewait]                                SidrReq          Retransmit;
+}
 
 /// Returns the table's step for `input` in `state`, or `None` if the input is not allowed.
 #[must_use]

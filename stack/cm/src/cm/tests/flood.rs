@@ -310,15 +310,24 @@ proptest! {
     /// Any MADs from the peer of an established connection neither panic nor leak.
     #[test]
     fn any_messages_into_a_live_manager(
-        mads in proptest::collection::vec((0_usize..11, any::<[u8; 8]>(), 0_u8..4, any::<u16>()), 1..60),
+        mads in proptest::collection::vec(
+            (0_usize..11, any::<[u8; 8]>(), 0_u8..4, any::<u16>()),
+            1..60,
+        ),
     ) {
         let (mut cm, id, theirs) = connected();
         cm.listen(SERVICE, None, 3).unwrap();
         let mut now = Time::ZERO;
         for (which, noise, ids, more) in mads {
             let mut bytes = [0; urxe_wire::mad::MAD_LEN];
-            urxe_wire::mad::MadHeader::new(Attribute::ALL[which], TransactionId(1)).emit(bytes.first_chunk_mut().unwrap());
-            let (first, second) = match ids { 0 => (theirs, id), 1 => (id, theirs), 2 => (theirs, CommId::NONE), _ => (CommId(more.into()), id) };
+            let header = urxe_wire::mad::MadHeader::new(Attribute::ALL[which], TransactionId(1));
+            header.emit(bytes.first_chunk_mut().unwrap());
+            let (first, second) = match ids {
+                0 => (theirs, id),
+                1 => (id, theirs),
+                2 => (theirs, CommId::NONE),
+                _ => (CommId(more.into()), id),
+            };
             bytes[24..28].copy_from_slice(&first.0.to_be_bytes());
             bytes[28..32].copy_from_slice(&second.0.to_be_bytes());
             bytes[32..40].copy_from_slice(&noise);
