@@ -156,7 +156,8 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             eprintln!(
-                "a message costs more than was kept: mend it, or say why and run cargo xtask budget keep"
+                "a message needs more instructions than the stored count; reduce them, or give \
+                 the reason and run cargo xtask budget keep"
             );
             ExitCode::FAILURE
         }

@@ -48,7 +48,8 @@ fn compare(pair: &mut Pair, length: u32, one: QpHandle, handles: &[[QpHandle; 2]
     let ratio = ratios[ratios.len() / 2];
     let rate = |time: Duration| bytes as f64 * 8.0 / time.as_secs_f64() / 1e9;
     println!(
-        "WRITEs of {length} B over {} KiB: one queue pair {:.2} Gbit/s, {ACTIVE} queue pairs {:.2} Gbit/s, ratio {ratio:.3}",
+        "WRITEs of {length} B over {} KiB: one queue pair {:.2} Gbit/s, \
+         {ACTIVE} queue pairs {:.2} Gbit/s, ratio {ratio:.3}",
         bytes >> 10,
         rate(alone),
         rate(together)

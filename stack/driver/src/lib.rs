@@ -5,7 +5,7 @@
 //!
 //! | crate | modules here |
 //! |---|---|
-//! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], [`errno`], definitions in the modules below |
+//! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], [`errno`], basic types |
 //! | `urxe-memory` | [`memory`] |
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
 //! | `urxe-cm` | [`cm`], [`cma`] |

@@ -108,7 +108,7 @@ fn frames(capture: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn identifications_are_the_index_with_df_and_icrcs_hold() {
     let _loopback = Loopback::new(65_536);
     let mut watch = watch(A);
@@ -145,7 +145,7 @@ fn identifications_are_the_index_with_df_and_icrcs_hold() {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn icrcs_hold_over_ipv6() {
     let _loopback = Loopback::new(65_536);
     let mut watch = watch(V6);
@@ -165,7 +165,7 @@ fn icrcs_hold_over_ipv6() {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn the_tap_records_the_headers_that_are_on_the_wire() {
     let _loopback = Loopback::new(65_536);
     let mut watch = watch(A);
@@ -194,7 +194,7 @@ fn the_tap_records_the_headers_that_are_on_the_wire() {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_packet_over_the_mtu_is_refused_and_the_mtu_is_reported() {
     const MTU: u32 = 1500;
     let loopback = Loopback::new(MTU);
@@ -273,7 +273,7 @@ impl Drop for Veth {
 /// Groups of both IP versions and of each scope, on the loopback interface and on one with a
 /// network. The loopback interface allows no IPv6 groups.
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn multicast_leaves_with_its_hop_limit_and_reaches_the_members() {
     let pair = Veth::new();
     let interface = pair.interface();

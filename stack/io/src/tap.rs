@@ -203,7 +203,7 @@ impl State {
         let result = self.output.write_all(&self.collected).and_then(|()| self.output.flush());
         self.collected.clear();
         if let Err(error) = result {
-            tracing::warn!(%error, packets = self.packets, "cannot write the capture: it ends here");
+            tracing::warn!(%error, packets = self.packets, "the capture ends: cannot write to it");
             self.failed = Some(error);
         }
     }

@@ -95,7 +95,7 @@ impl UdpPort {
     /// merge the packets with others.
     pub fn port_towards(&self, peer_slot: u8) -> u16 {
         self.senders.port_towards(peer_slot, self).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot open a sending socket: using UDP port {ROCE_PORT} as source");
+            tracing::warn!(%error, "cannot open a sending socket: using source port {ROCE_PORT}");
             ROCE_PORT
         })
     }
@@ -390,13 +390,17 @@ impl UdpPort {
             Errno::IO if segments > 1 && self.gso() => {
                 self.gso.store(false, Ordering::Relaxed);
                 self.counters.gso_refused.add(1);
-                tracing::warn!(local = %self.address, "the network device refuses UDP GSO: each packet needs a system call now");
+                tracing::warn!(
+                    local = %self.address,
+                    "the network device refuses UDP GSO: each packet needs a system call now"
+                );
             }
             errno if is_path_error(errno) => self.counters.send_unreachable.add(1),
             _ => {
                 self.counters.send_failed.add(1);
                 if let Some(suppressed) = self.log_limit.pass(clock::now()) {
-                    tracing::warn!(local = %self.address, suppressed, error = %errno, "send failed");
+                    let local = self.address;
+                    tracing::warn!(%local, suppressed, error = %errno, "send failed");
                 }
             }
         }

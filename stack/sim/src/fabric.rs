@@ -1,7 +1,8 @@
 //! The event loop, which drives hosts, the network and virtual time in one thread.
 //!
 //! ```text
-//!   loop: next of (packet arrival, read, device deadline) → receive → handle_timeouts → transmit_pending
+//!   loop: next of (packet arrival, read, device deadline)
+//!         → receive → handle_timeouts → transmit_pending
 //! ```
 //!
 //! A host that is stopped by a pause neither reads packets nor runs timers. When it resumes, the

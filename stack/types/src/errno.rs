@@ -63,7 +63,9 @@ macro_rules! errors {
     (@message $message:literal $($argument:tt)*) => { $message };
 
     (@pattern $error:ident $variant:ident) => { Self::$variant };
-    (@pattern $error:ident $variant:ident { $($field:ident)* }) => { Self::$variant { $($field),* } };
+    (@pattern $error:ident $variant:ident { $($field:ident)* }) => {
+        Self::$variant { $($field),* }
+    };
     (@pattern $error:ident $variant:ident ($inner:ty)) => { Self::$variant($error) };
     (@pattern $error:ident $variant:ident ($inner:ty) $bound:ident) => { Self::$variant($bound) };
 

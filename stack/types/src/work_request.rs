@@ -327,10 +327,8 @@ crate::errors! {
         #[error("the queue pair uses a shared receive queue: post the receive to that queue")]
         SharedReceive = EINVAL,
         /// Only a multicast group has queue pair number 0xffffff, and it has no other.
-        #[error(
-            "queue pair {given} at {to}: use queue pair {} for a multicast group, and only for that",
-            Qpn::MULTICAST
-        )]
+        #[error("queue pair {given} at {to}: use queue pair {} for a multicast group, and only \
+                 for that", Qpn::MULTICAST)]
         GroupNumber { given: Qpn, to: IpAddr } = EINVAL,
         #[error("the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT \
                  or later")]
@@ -340,7 +338,7 @@ crate::errors! {
         QueueFull { capacity: u32 } = ENOMEM,
         #[error("{given} scatter-gather entries, but the queue was created for at most {allowed}")]
         TooManySges { given: usize, allowed: u32 } = EINVAL,
-        #[error("{given} bytes of inline data, but the queue pair was created for at most {allowed}")]
+        #[error("{given} bytes of inline data; the queue pair was created for at most {allowed}")]
         TooMuchInline { given: usize, allowed: u32 } = EINVAL,
         #[error("a message of {given} bytes exceeds the maximum of {allowed} bytes")]
         TooLong { given: u64, allowed: u64 } = EINVAL,

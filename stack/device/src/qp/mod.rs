@@ -395,7 +395,10 @@ impl Qp {
             false => matches!(state, QpState::Rts | QpState::Sqd | QpState::Sqe),
         };
         if !ready {
-            tracing::debug!(qp = %self.core.qpn, %state, opcode = %info.name, "dropped: QP is not in ready state");
+            tracing::debug!(
+                qp = %self.core.qpn, %state, opcode = %info.name,
+                "dropped: the queue pair is not ready"
+            );
             return cx.device.counters.add(Counter::DropNotReady);
         }
         if state == QpState::Rtr && !self.established {

@@ -69,7 +69,10 @@ struct Row {
 }
 
 macro_rules! table {
-    ($($from:ident -> $to:ident, $service:ident: [$($required:ident)*] optional [$($optional:ident)*];)*) => {
+    ($(
+        $from:ident -> $to:ident, $service:ident:
+            [$($required:ident)*] optional [$($optional:ident)*];
+    )*) => {
         &[$(Row {
             from: QpState::$from,
             to: QpState::$to,

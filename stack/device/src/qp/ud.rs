@@ -48,7 +48,8 @@ impl ReceiveHalf for Responder {
     fn on_request(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {
         let (Some(deth), Some(arrival)) = (packet.deth(), cx.arrival) else { return };
         if deth.qkey != own_qkey(qp) {
-            tracing::debug!(qp = %qp.qpn, from = %arrival.from, given = %deth.qkey, "dropped: wrong Q_Key");
+            let (from, given) = (arrival.from, deth.qkey);
+            tracing::debug!(qp = %qp.qpn, %from, %given, "dropped: wrong Q_Key");
             return cx.device.counters.add(Counter::DropWrongQkey);
         }
         let Some((wqe, sges)) = self.queue.front() else {

@@ -119,7 +119,8 @@ urxe_types::errors! {
         #[error(transparent)] Link(#[from] LinkError),
         /// A socket.
         #[error(transparent)] Port(#[from] OpenPortError),
-        #[error("cannot create an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
+        #[error("cannot create an event descriptor: {0}; raise the limit of open files \
+                 (ulimit -n)")]
         EventFd(Errno) => |errno| errno.raw_os_error(),
         #[error("cannot get random numbers from the operating system: {0}")]
         Random(Errno) => |errno| errno.raw_os_error(),

@@ -2,7 +2,7 @@
 //!
 //! | MAD | waits for | finally | retries | capacity |
 //! |---|---|---|---|---|
-//! | request for a service without a listener | a listener | rejected | 1, 2, 4 … 32 ms apart | 64 |
+//! | request to a service without listener | a listener | rejected | 1, 2, 4 … 32 ms apart | 64 |
 //! | MAD for another process without room | room | dropped | 1 ms apart, for 64 ms | 4096 |
 //!
 //! If other processes share the address, a request without a listener is not rejected at once. A

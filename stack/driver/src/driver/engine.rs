@@ -429,7 +429,10 @@ impl LocalDevice for EngineDevice {
 fn watch_changes() -> Option<Changes> {
     Changes::watch()
         .inspect_err(|error| {
-            tracing::warn!(%error, "netlink is refused: the device does not follow changes of its interface and addresses");
+            tracing::warn!(
+                %error,
+                "no access to netlink: the device ignores changes of its interface and addresses"
+            );
         })
         .ok()
 }

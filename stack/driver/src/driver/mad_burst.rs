@@ -60,7 +60,10 @@ impl MadBurstDetector {
         match thread::set_sched_batch(batch) {
             Ok(()) => self.uses_batch_scheduling = batch,
             Err(error) => {
-                tracing::debug!(%error, "cannot set SCHED_BATCH: bursts of MADs cost more context switches");
+                tracing::debug!(
+                    %error,
+                    "cannot set SCHED_BATCH: bursts of MADs cost more context switches"
+                );
                 self.is_possible = false;
             }
         }

@@ -172,7 +172,7 @@ fn send_run(port: &UdpPort, to: IpAddr, mads: &[OutgoingMad], bytes: &mut Vec<u8
         match write_packet(port, from_port, to, &mad.transmit.mad, identification, &mut packet) {
             Some(len) => bytes.extend_from_slice(&packet[..len]),
             None => {
-                tracing::debug!(%from, %to, "dropped a MAD: the addresses are of different IP versions")
+                tracing::debug!(%from, %to, "dropped a MAD: the addresses' IP versions differ")
             }
         }
     }

@@ -150,7 +150,10 @@ impl Shared {
         match opened {
             Ok(()) => tracing::info!(%address, "opened a port for a new address"),
             Err(ref error) => {
-                tracing::warn!(%address, error, "cannot open a port for a new address: it is in the GID table, but peers cannot reach it");
+                tracing::warn!(
+                    %address, error,
+                    "cannot open a port for a new address: peers cannot reach its GID"
+                );
             }
         }
         opened.is_ok()

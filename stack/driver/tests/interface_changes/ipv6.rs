@@ -17,7 +17,7 @@ use crate::{TIMEOUT, comes_goes_and_comes_back};
 const DOWN: [PortEventType; 3] = [PortEventType::PortErr, GID_CHANGE[0], GID_CHANGE[1]];
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn the_gid_table_follows_addresses_of_ipv6() {
     let _cable = Veth::of_both_families();
     let engine = open("here");
@@ -54,14 +54,14 @@ fn the_gid_table_follows_addresses_of_ipv6() {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_new_address_of_ipv6_sends_and_receives_at_once_and_again_when_it_comes_back() {
     let _cable = Veth::of_both_families();
     comes_goes_and_comes_back([FIRST_V6, SECOND_V6, NEW_V6].map(IpAddr::from));
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_device_of_one_address_of_ipv6_loses_it_with_the_interface_and_speaks_from_it_again() {
     let _cable = Veth::of_both_families();
     ip("link set lo up");

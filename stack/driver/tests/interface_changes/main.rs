@@ -34,7 +34,7 @@ use crate::veth::{
 };
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn the_port_follows_the_interface_and_its_carrier() {
     let _cable = Veth::new();
     let engine = open("here");
@@ -56,7 +56,7 @@ fn the_port_follows_the_interface_and_its_carrier() {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn the_gid_table_follows_the_addresses() {
     let _cable = Veth::new();
     let engine = open("here");
@@ -80,7 +80,7 @@ fn the_gid_table_follows_the_addresses() {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_device_of_one_address_reports_changes_of_that_address_only() {
     let _cable = Veth::new();
     let engine = open(&FIRST.to_string());
@@ -99,7 +99,7 @@ fn a_device_of_one_address_reports_changes_of_that_address_only() {
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_new_address_sends_and_receives_at_once_and_again_when_it_comes_back() {
     let _cable = Veth::new();
     comes_goes_and_comes_back([FIRST, SECOND, NEW].map(IpAddr::from));
@@ -168,7 +168,7 @@ fn comes_goes_and_comes_back_over(direct: bool, [first, second, new]: [IpAddr; 3
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn groups_are_joined_from_an_address_that_came_later() {
     let _cable = Veth::new();
     let engine = open("here");
@@ -193,7 +193,7 @@ fn groups_are_joined_from_an_address_that_came_later() {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn a_new_address_that_another_process_has_with_the_same_slot_is_listed_and_not_assigned() {
     let _cable = Veth::new();
     ip(&format!("address add {NEW}/24 dev lo"));
@@ -221,7 +221,7 @@ fn open_elsewhere(devices: usize) -> Vec<Engine> {
 }
 
 #[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn hosts_made_of_namespaces_do_not_meet_within_their_process() {
     let (here, there) = (open_elsewhere(2), open_elsewhere(2));
     fn endpoints(engines: &[Engine]) -> Vec<Endpoint<'_>> {

@@ -142,8 +142,8 @@ urxe_types::errors! {
         #[error("the device name {given:?} is longer than {MAX_NAME_LEN} bytes")]
         NameTooLong { given: String } = ENODEV,
         /// `found`: the first character that is not allowed there.
-        #[error("the device name {given:?} has {found:?}; a name is a letter, then letters, digits, \
-                 '_', '-' and '.'")]
+        #[error("the device name {given:?} has {found:?}; a name is a letter, then letters, \
+                 digits, '_', '-' and '.'")]
         NameCharacter { given: String, found: char } = ENODEV,
         /// Neither an address nor a possible name of an interface.
         #[error("{given:?} is neither an IP address nor the name of a network interface")]

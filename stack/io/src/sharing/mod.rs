@@ -206,7 +206,7 @@ fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
         Ok(group) => Ok(Lookup::Shared(group)),
         Err(CreateGroupError::Port(error)) => Err(error),
         Err(CreateGroupError::Refused { call, errno }) => {
-            tracing::warn!(%address, %errno, "{call} is refused: the address is for this process alone");
+            tracing::warn!(%address, %errno, "{call} failed: only this process uses the address");
             Ok(Lookup::Unshared { call, errno })
         }
     }

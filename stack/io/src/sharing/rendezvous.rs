@@ -119,13 +119,15 @@ fn serve_one(
                 let descriptors = [group.table.descriptor(), end_in, end_out];
                 if let Err(errno) = unix::send(connection, &[&[JOIN_REPLY, VERSION]], &descriptors)
                 {
-                    tracing::warn!(%errno, "cannot send the group to a process that joins {}", group.address);
+                    let address = group.address;
+                    tracing::warn!(%errno, "cannot send the group of {address} to a process");
                 }
                 return;
             }
             Ok(length) if buffer[..length] == [CONNECTIONS, VERSION] => {
                 if let Err(errno) = answer_listing(connection, &listing()) {
-                    tracing::warn!(%errno, "cannot send the list of connections on {}", group.address);
+                    let address = group.address;
+                    tracing::warn!(%errno, "cannot send the list of connections on {address}");
                 }
                 return;
             }

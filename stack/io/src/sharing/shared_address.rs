@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_line_of_the_kernels_list_is_understood() {
-        let line = "  123: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1001        0 4242 2 0";
+        let line = "  123: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 \
+                    00000000  1001        0 4242 2 0";
         assert_eq!(holder_in_line(line, "127.0.0.1".parse().unwrap()), Some((1001, 4242)));
         assert_eq!(holder_in_line(line, "127.0.0.2".parse().unwrap()), None);
         let any = line.replace("0100007F", "00000000");

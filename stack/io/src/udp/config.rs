@@ -351,7 +351,10 @@ fn assemble(
     let gso = config.gso && socket::int(&*socket, socket::UDP_SEGMENT).is_ok();
     let gro =
         socket::set_int(&*socket, socket::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
-    tracing::debug!(%address, scope_id, receive_buffer, send_buffer, gso, gro, "opened UDP port {ROCE_PORT}");
+    tracing::debug!(
+        %address, scope_id, receive_buffer, send_buffer, gso, gro,
+        "opened UDP port {ROCE_PORT}"
+    );
     Ok(UdpPort {
         socket,
         senders: Senders::default(),

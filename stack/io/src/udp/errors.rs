@@ -118,7 +118,7 @@ impl fmt::Display for PathError {
             Reason::TooBig { mtu: 0 } => write!(f, "a packet to {peer} is too big for the path"),
             Reason::TooBig { mtu } => write!(
                 f,
-                "a packet to {peer} is too big for the path, whose MTU is {mtu} bytes: use a smaller path MTU"
+                "a packet to {peer} exceeds the path's MTU of {mtu} bytes: use a smaller path MTU"
             ),
             Reason::TimeExceeded => write!(f, "a packet to {peer} ran out of hops"),
             Reason::Other { icmp_type, icmp_code } => {

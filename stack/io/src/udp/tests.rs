@@ -292,7 +292,8 @@ fn a_taken_address_gives_an_error_that_names_a_free_one() {
     assert_eq!(
         error.to_string(),
         format!(
-            "UDP port 4791 of {address} is taken by another process or by the kernel's rdma_rxe; {free} is free"
+            "UDP port 4791 of {address} is taken by another process or by the kernel's rdma_rxe; \
+             {free} is free"
         )
     );
     assert!(free.is_loopback() && free != address);

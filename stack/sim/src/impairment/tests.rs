@@ -130,7 +130,8 @@ fn no_more_is_held_than_fits() {
 
 #[test]
 fn every_fault_is_read_and_shown_as_it_was_given() {
-    let text = "loss=1%,duplicate=0.5%,reorder=0.0001%,corrupt=100%,burst=4,late=200us,delay=50us,jitter=3ms,rate=100M,seed=7";
+    let text = "loss=1%,duplicate=0.5%,reorder=0.0001%,corrupt=100%,burst=4,late=200us,\
+                delay=50us,jitter=3ms,rate=100M,seed=7";
     let spec: FaultSpec = text.parse().unwrap();
     assert_eq!(spec.to_string(), text);
     assert_eq!(spec.link.loss, Probability::from_ppm(10_000));

@@ -1,7 +1,7 @@
 //! Polling one completion at a time, with access to its fields (`struct ibv_cq_ex`).
 //!
 //! ```text
-//! start_poll ──> first completion ──advance──> next … ──> none left ──drop──> another thread may start
+//! start_poll ──> first completion ──advance──> next … ──> none left ──drop──> released
 //!      └──> None: the queue is empty (ENOENT)
 //! ```
 //!

@@ -317,7 +317,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (any::<bool>(), any::<bool>()).prop_map(|(failed, solicited)| Step::Push { failed, solicited }),
+        4 => (any::<bool>(), any::<bool>())
+            .prop_map(|(failed, solicited)| Step::Push { failed, solicited }),
         2 => (0..6_usize).prop_map(Step::Poll),
         2 => prop_oneof![Just(ArmKind::Next), Just(ArmKind::Solicited)].prop_map(Step::Arm),
         1 => (1..12_u32).prop_map(Step::Resize),

@@ -129,7 +129,10 @@ impl Requester {
             }
             Due::GiveUp => {
                 cx.device.counters.add(Counter::RetryExceededErr);
-                tracing::info!(qp = %qp.qpn, una = %self.una, "retry count exceeded: the peer does not respond");
+                tracing::info!(
+                    qp = %qp.qpn, una = %self.una,
+                    "retry count exceeded: the peer does not respond"
+                );
                 self.fail_head(qp, cx, WcStatus::RetryExcErr)
             }
         }
@@ -333,7 +336,10 @@ impl Requester {
         let mtu = qp.mtu();
         let index = psn.steps_from(wqe.first_psn);
         if !is_expected_response(&wqe, index, mtu, packet) {
-            tracing::debug!(qp = %qp.qpn, %psn, opcode = %packet.opcode(), "response refused: it was not requested");
+            tracing::debug!(
+                qp = %qp.qpn, %psn, opcode = %packet.opcode(),
+                "response refused: it was not requested"
+            );
             return self.fail_head(qp, cx, WcStatus::BadRespErr);
         }
         let offset = u64::from(index) * u64::from(mtu);

@@ -242,7 +242,8 @@ impl Responder {
             cx.pins.clear();
             let memory = cx.device.memory;
             memory.invalidate(ieth.rkey, qp.accessor(), Invalidator::Peer).map_err(|error| {
-                tracing::debug!(qp = %qp.qpn, rkey = %ieth.rkey, %error, "remote invalidate refused");
+                let (qp, rkey) = (qp.qpn, ieth.rkey);
+                tracing::debug!(%qp, %rkey, %error, "remote invalidate refused");
                 cx.device.counters.add(Counter::InvalidateRefused);
                 Fault::INVALID_REQUEST
             })?;

@@ -238,7 +238,8 @@ impl Responder {
     }
 
     fn fail(&mut self, fault: Fault, qp: &mut QpCore, cx: &QpContext<'_>, psn: Psn) {
-        tracing::debug!(qp = %qp.qpn, %psn, nak = ?fault.nak, status = ?fault.status, "request refused");
+        let Fault { nak, status, .. } = fault;
+        tracing::debug!(qp = %qp.qpn, %psn, ?nak, ?status, "request refused");
         let receiving = matches!(self.message, Message::Send { .. });
         if receiving || matches!(fault.status, WcStatus::LocLenErr | WcStatus::LocProtErr) {
             self.queue.fail(fault.status, qp, cx);

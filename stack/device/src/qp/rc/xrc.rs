@@ -42,7 +42,7 @@ impl Responder {
         }
         let found = named.filter(|_| starts).and_then(|id| cx.device.srqs.find(id, &target.xrcd));
         let Some(srq) = found else {
-            tracing::debug!(qp = %qp.qpn, ?named, "request refused: the XRC domain has no such SRQ");
+            tracing::debug!(qp = %qp.qpn, ?named, "request refused: no such SRQ in the XRC domain");
             cx.device.counters.add(Counter::XrcViolation);
             return Err(Fault::INVALID_REQUEST);
         };

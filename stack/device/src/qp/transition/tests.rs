@@ -292,7 +292,8 @@ proptest! {
     /// Every call is either planned or refused, and every refusal has a text.
     #[test]
     fn no_call_panics(
-        from in states(), to in states(), current in states(), qp_type in types(), bits: u32, value: u8,
+        from in states(), to in states(), current in states(), qp_type in types(),
+        bits: u32, value: u8,
     ) {
         let attr = QpAttr {
             qp_state: to,

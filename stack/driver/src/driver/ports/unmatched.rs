@@ -8,7 +8,7 @@
 //! | a deferred MAD not taken | [`DeferredStep::not_taken`] | deferred; to this process; dropped |
 //! | a new packet not taken | [`Ports::route_unmatched`] | a MAD is deferred; data is dropped |
 //! | a forwarded packet | [`Ports::serve_others`] | to the device; to this process; dropped |
-//! | a MAD of an ended process | [`Ports::clean_up_orphans`] | to this process, some to all; dropped |
+//! | a MAD of an ended process | [`Ports::clean_up_orphans`] | to this process, all; dropped |
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

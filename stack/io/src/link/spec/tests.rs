@@ -112,11 +112,14 @@ proptest! {
     #[test]
     fn what_is_shown_is_read_back(link in any_link()) {
         prop_assert_eq!(link.to_string().parse::<LinkSpec>(), Ok(link.clone()));
-        prop_assert_eq!(parse_file(&format!("  {} = {}\t# x", link.name, link.source)), Ok(vec![link]));
+        let line = format!("  {} = {}\t# x", link.name, link.source);
+        prop_assert_eq!(parse_file(&line), Ok(vec![link]));
     }
 
     #[test]
-    fn any_text_is_read_or_refused_at_a_place_in_it(text in "[rxe0-9=,#. \n\té/:]{0,60}|\\PC{0,60}") {
+    fn any_text_is_read_or_refused_at_a_place_in_it(
+        text in "[rxe0-9=,#. \n\té/:]{0,60}|\\PC{0,60}",
+    ) {
         for parsed in [parse_list(&text), parse_file(&text)] {
             match parsed {
                 Ok(links) => {
@@ -127,7 +130,8 @@ proptest! {
                 Err(error) => {
                     let longest = text.chars().count() + 1;
                     prop_assert!((1..=longest).contains(&error.column), "{error}");
-                    prop_assert!((1..=text.lines().count().max(1)).contains(&error.line), "{error}");
+                    let lines = text.lines().count().max(1);
+                    prop_assert!((1..=lines).contains(&error.line), "{error}");
                 }
             }
         }

@@ -45,7 +45,10 @@ fn lengths_that_lie_end_the_reading() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_within_bounds(bytes in proptest::collection::vec(any::<u8>(), 0..128), first in 0_usize..160) {
+    fn any_bytes_are_read_within_bounds(
+        bytes in proptest::collection::vec(any::<u8>(), 0..128),
+        first in 0_usize..160,
+    ) {
         let mut bytes = bytes;
         if let Some(length) = bytes.first_chunk_mut::<ALIGNMENT>() {
             *length = first.to_ne_bytes();

@@ -64,7 +64,7 @@ fn local_errors_have_no_reporter() {
     assert_eq!(error.reporter, None);
     assert_eq!(
         error.to_string(),
-        "a packet to 192.0.2.1 is too big for the path, whose MTU is 1500 bytes: use a smaller path MTU"
+        "a packet to 192.0.2.1 exceeds the path's MTU of 1500 bytes: use a smaller path MTU"
     );
 }
 
