@@ -158,7 +158,8 @@ impl Bench {
         let middle = rounds[ROUNDS / 2];
         let verdict = if ratio(&middle) >= MIN_RATIO { "holds" } else { "does not hold" };
         println!(
-            "{how}, WRITEs of {length} B: one queue pair {:.0}/s, {ACTIVE} queue pairs {:.0}/s, ratio {:.2}: {verdict}",
+            "{how}, WRITEs of {length} B: one queue pair {:.0}/s, \
+             {ACTIVE} queue pairs {:.0}/s, ratio {:.2}: {verdict}",
             middle[0],
             middle[1],
             ratio(&middle),
@@ -168,7 +169,8 @@ impl Bench {
 
 fn main() {
     println!(
-        "goals: at most {MAX_BYTES_EACH} bytes each, all in {MAX_CREATION:?}, ratio of at least {MIN_RATIO}"
+        "goals: at most {MAX_BYTES_EACH} bytes each, all in {MAX_CREATION:?}, \
+         ratio of at least {MIN_RATIO}"
     );
     for (net, how, direct) in [(0, "over sockets", false), (1, "within the process", true)] {
         let bench = Bench::new(net, direct);

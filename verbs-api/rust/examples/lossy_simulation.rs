@@ -108,7 +108,8 @@ fn run(seed: u64) -> Result<u64, Box<dyn Error>> {
     }
     let counters = fabric.counters();
     println!(
-        "seed {seed}: {RECORDS} records right, {} of virtual time, {} packets, {} lost, {} twice, {} damaged",
+        "seed {seed}: {RECORDS} records right, {} of virtual time, \
+         {} packets, {} lost, {} twice, {} damaged",
         fabric.now(),
         counters.sent,
         counters.lost + counters.paused,

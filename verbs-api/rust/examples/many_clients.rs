@@ -91,7 +91,8 @@ pub(crate) fn main() -> Result<()> {
         }
     }
     println!(
-        "{CLIENTS} clients sent {MESSAGES} messages each into {BUFFERS} buffers, and an event reported that few were left"
+        "{CLIENTS} clients sent {MESSAGES} messages each into {BUFFERS} buffers, \
+         and an event reported that few were left"
     );
     Ok(())
 }

@@ -92,7 +92,8 @@ pub(crate) fn main() -> Result<()> {
     let each = started.elapsed() / u32::from(ROUNDS);
     server.join().map_err(|_| "the server panicked")??;
     println!(
-        "{ROUNDS} messages of {LEN} bytes went to and fro, each in {each:?}, and every byte was right"
+        "{ROUNDS} messages of {LEN} bytes went to and fro, each in {each:?}, \
+         and every byte was right"
     );
     Ok(())
 }

@@ -149,13 +149,14 @@
 //!
 //! | method | cost |
 //! |---|---|
-//! | [`poll`](CompletionQueue::poll) in a loop | occupies a processor; the thread receives packets itself, which is fastest |
-//! | [`start_poll`](CompletionQueue::start_poll) | the same, with access to one completion at a time |
+//! | [`poll`](CompletionQueue::poll) in a loop | occupies a processor; the fastest way |
+//! | [`start_poll`](CompletionQueue::start_poll) | the same, for one completion at a time |
 //! | [`wait`](CompletionQueue::wait) | blocks the thread |
 //! | [`next`](CompletionQueue::next) | suspends a task of any executor |
 //! | [`CompletionChannel`] | blocks in the program's own `poll` or `epoll`, on a descriptor |
 //!
-//! After polling, the first wake-up of a task or of a descriptor can be up to 1 ms late.
+//! Polling is the fastest way because the polling thread itself receives the packets. After
+//! polling, the first wake-up of a task or of a descriptor can be up to 1 ms late.
 //! [`CompletionQueue::moderate`] makes one wake-up serve many completions.
 //!
 //! A completion or an event calls the waker of a task when the calling thread holds no lock of this

@@ -7,7 +7,8 @@
 //! this API, and by the background thread after each round.
 //!
 //! ```text
-//!   future, thread --register--> WakerList --wake (under locks)--> ReadyWakers --run (no locks)--> Waker
+//!   future, thread --register--> WakerList --wake (under locks)--> ReadyWakers
+//!   ReadyWakers --run (no locks)--> Waker
 //! ```
 //!
 //! No wake-up is lost, because a waiter registers its waker, then arms the event source, then

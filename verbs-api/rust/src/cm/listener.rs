@@ -115,7 +115,8 @@ impl ListenerBuilder {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use urxe::{Device, cm};
-/// # let (here, there) = (Device::open_address([127, 49, 11, 3])?, Device::open_address([127, 49, 11, 4])?);
+/// # let here = Device::open_address([127, 49, 11, 3])?;
+/// # let there = Device::open_address([127, 49, 11, 4])?;
 /// let listener = cm::Listener::builder().device(&here).bind("0.0.0.0:0")?;
 /// let port = listener.local_addr().port();
 /// # let client = std::thread::spawn(move || {

@@ -103,7 +103,10 @@ fn configured() -> Result<ServiceDevices, NoServiceError> {
         match Device::builder().open_within(listed.spec(), Arc::clone(&service)) {
             Ok(device) => open.push(device),
             Err(error) => {
-                tracing::warn!(device = %listed, %error, "a configured device is not available for connections");
+                tracing::warn!(
+                    device = %listed, %error,
+                    "a configured device is not available for connections"
+                );
                 failed = Some(error);
             }
         }

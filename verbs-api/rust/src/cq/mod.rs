@@ -2,11 +2,13 @@
 //!
 //! | method | cost |
 //! |---|---|
-//! | [`poll`](CompletionQueue::poll) in a loop | one processor; this thread receives packets itself, which is the fastest way |
-//! | [`start_poll`](CompletionQueue::start_poll) | the same, with access to one completion at a time |
+//! | [`poll`](CompletionQueue::poll) in a loop | one processor; the fastest way |
+//! | [`start_poll`](CompletionQueue::start_poll) | the same, for one completion at a time |
 //! | [`wait`](CompletionQueue::wait) | blocks the thread |
 //! | [`next`](CompletionQueue::next) | suspends a task of any executor |
 //! | [`CompletionChannel`] | blocks in the program's own `poll` or `epoll`, on a descriptor |
+//!
+//! Polling is the fastest way because the polling thread itself receives the packets.
 
 mod channel;
 mod poller;
@@ -56,7 +58,8 @@ urxe_stack::errors! {
         TimedOut = ETIMEDOUT,
         /// The completion queue overran.
         #[error(transparent)] Cq(#[from] CqError),
-        #[error("the completion queue reports to a completion channel: arm the queue and wait there")]
+        #[error("the completion queue reports to a completion channel: \
+                 arm the queue and wait there")]
         HasChannel = EINVAL,
         #[error("cannot wait for an event descriptor: {errno}")]
         Descriptor { errno: Errno } = errno.raw_os_error(),

@@ -33,7 +33,8 @@ impl CompletionQueue {
     /// # let region = pd.allocate(64, urxe::Access::LOCAL_WRITE | urxe::Access::REMOTE_WRITE)?;
     /// # let there = region.remote();
     /// for wr_id in 0..3 {
-    ///     qp.post_send(&SendRequest::write(Data::inline(b"text"), there).wr_id(wr_id).signaled())?;
+    ///     let write = SendRequest::write(Data::inline(b"text"), there);
+    ///     qp.post_send(&write.wr_id(wr_id).signaled())?;
     /// }
     /// let mut seen = Vec::new();
     /// while seen.len() < 3 {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `change` | reregistration: new memory, domain or access rights |
 //! | `region` | the methods that all kinds of regions share |
-//! | `registration` | memory of the program and the whole address space: the only `unsafe` code of this crate |
+//! | `registration` | the program's memory or whole address space: the crate's only `unsafe` code |
 //! | `fast` | fast-registration regions |
 //! | `window` | memory windows |
 //! | `dm` | device memory |
@@ -154,7 +154,8 @@ impl ProtectionDomain {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
     /// # let path = std::env::temp_dir().join(format!("urxe-map-file-{}", std::process::id()));
-    /// # let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+    /// # let mut options = std::fs::File::options();
+    /// # let mut file = options.read(true).write(true).create_new(true).open(&path)?;
     /// # std::fs::remove_file(&path)?;
     /// file.set_len(4096)?;
     /// let region = pd.map_file(&file, 0, 4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;

@@ -35,7 +35,8 @@ impl QueuePair {
     /// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
     /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
     /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
-    /// # let theirs = peer_pd.allocate(64, urxe::Access::LOCAL_WRITE | urxe::Access::REMOTE_WRITE)?;
+    /// # let rights = urxe::Access::LOCAL_WRITE | urxe::Access::REMOTE_WRITE;
+    /// # let theirs = peer_pd.allocate(64, rights)?;
     /// # let there = theirs.remote();
     /// qp.drain_send_queue()?;
     /// while a.events().wait(None)?.event_type() != AsyncEventType::SqDrained {}
@@ -77,7 +78,8 @@ impl QueuePair {
     /// use urxe::{Data, QKey, QpState, QpType, SendRequest, WcStatus, sim::Fabric};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
-    /// # let (pd, another_pd, cq) = (device.alloc_pd()?, device.alloc_pd()?, device.create_cq(16)?);
+    /// # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+    /// # let another_pd = device.alloc_pd()?;
     /// # let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create()?;
     /// # qp.start_datagrams(QKey(1))?;
     /// # let ah = pd.address_handle(qp.endpoint().gid)?;

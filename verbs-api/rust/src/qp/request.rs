@@ -330,7 +330,8 @@ impl<'a> SendRequest<'a> {
     /// use urxe::{Access, ConnectOptions, Data, Device, PlacementType, SendRequest};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (here, there) = (Device::open_address([127, 49, 10, 3])?, Device::open_address([127, 49, 10, 4])?);
+    /// # let here = Device::open_address([127, 49, 10, 3])?;
+    /// # let there = Device::open_address([127, 49, 10, 4])?;
     /// # let (pd, peer_pd) = (here.alloc_pd()?, there.alloc_pd()?);
     /// # let (cq, peer_cq) = (here.create_cq(16)?, there.create_cq(16)?);
     /// # let qp = pd.queue_pair(&cq).create()?;
@@ -344,7 +345,8 @@ impl<'a> SendRequest<'a> {
     /// qp.post_send(&SendRequest::write(Data::inline(b"record"), there))?;
     /// qp.post_send(&SendRequest::flush(there, 6, PlacementType::GLOBAL_VISIBILITY))?;
     /// let mark = there.slice(64..72)?;
-    /// qp.post_send(&SendRequest::atomic_write(Data::inline(&1u64.to_ne_bytes()), mark).signaled())?;
+    /// let commit = SendRequest::atomic_write(Data::inline(&1u64.to_ne_bytes()), mark);
+    /// qp.post_send(&commit.signaled())?;
     /// assert!(cq.wait_one(None)?.status.is_success());
     /// assert_eq!((log.load_u64(64)?, log.read_vec(0, 6)?), (1, b"record".to_vec()));
     /// # Ok(())

@@ -45,7 +45,9 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use urxe::sim::{DeviceOptions, Fabric, NodeConfig, PausedPackets, Probability, SimCounters, Time};
+//! use urxe::sim::{
+//!     DeviceOptions, Fabric, NodeConfig, PausedPackets, Probability, SimCounters, Time,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let fabric = Fabric::manual(7);

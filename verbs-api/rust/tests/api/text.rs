@@ -35,7 +35,11 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_text_is_an_error_or_another_value(endpoint in endpoint(), remote in remote(), cut in 0_usize..60) {
+    fn a_cut_text_is_an_error_or_another_value(
+        endpoint in endpoint(),
+        remote in remote(),
+        cut in 0_usize..60,
+    ) {
         let text = endpoint.to_string();
         if let Some(part) = text.get(..cut.min(text.len() - 1)) {
             // Only digits of the last field can be missing without an error.
@@ -54,11 +58,16 @@ proptest! {
     }
 
     #[test]
-    fn parts_of_a_peers_region_stay_inside(remote in remote(), start in any::<u64>(), end in any::<u64>()) {
+    fn parts_of_a_peers_region_stay_inside(
+        remote in remote(),
+        start in any::<u64>(),
+        end in any::<u64>(),
+    ) {
         match remote.slice(start..end) {
             Ok(part) => {
                 prop_assert!(start <= end && end <= remote.len);
-                let expected = RemoteRegion { addr: remote.addr.wrapping_add(start), len: end - start, ..remote };
+                let addr = remote.addr.wrapping_add(start);
+                let expected = RemoteRegion { addr, len: end - start, ..remote };
                 prop_assert_eq!(part, expected);
             }
             Err(error) => {

@@ -19,7 +19,8 @@ fn a_port_without_a_listener_is_reported() {
     assert_eq!(error.errno(), libc::ECONNREFUSED);
     assert_eq!(
         error.to_string(),
-        "127.50.20.1:9 refused the connection: invalid service id; no program listens on port 9 there"
+        "127.50.20.1:9 refused the connection: invalid service id; \
+         no program listens on port 9 there"
     );
 }
 

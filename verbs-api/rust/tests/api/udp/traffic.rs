@@ -216,7 +216,8 @@ fn packets_that_are_late_for_microseconds_are_not_retransmitted() {
         [Counter::SimulatedReorder, Counter::ReorderDelivered, Counter::CompleterRetryErr]
             .map(count);
     eprintln!(
-        "{late} packets were late, {executed} executed when these came, {went_back} times sent again"
+        "{late} packets were late, {executed} executed when these came, \
+         {went_back} times sent again"
     );
     assert!(late > 300 && executed > late, "{late} were late, {executed} kept for them");
     // Without the reorder buffer, each late packet would cause a retransmission. With it, only a
