@@ -185,7 +185,10 @@ fn steps(table: &str) -> impl Iterator<Item = (&str, f64)> {
 mod tests {
     use super::*;
 
-    const ROWS: &str = " #bytes     #iterations    BW peak[MB/sec]\n 2          100              0.22               0.18\n";
+    const ROWS: &str = concat!(
+        " #bytes     #iterations    BW peak[MB/sec]\n",
+        " 2          100              0.22               0.18\n"
+    );
 
     fn rows(sizes: &[u64], messages: u64) -> Pair {
         let expects = Expects::Rows { sizes: sizes.to_vec(), messages };

@@ -63,7 +63,8 @@ fn every_seed_comes_out_right() {
         }
         println!("seed {seed}:\n{outcome}");
         println!(
-            "  replay: URXE_SEED={seed} cargo test -p urxe-tests --test sim_faults -- --nocapture every_seed\n"
+            "  replay: URXE_SEED={seed} cargo test -p urxe-tests --test sim_faults -- \
+             --nocapture every_seed\n"
         );
         if let Some(path) = capture(seed) {
             let _ =

@@ -117,9 +117,11 @@ impl fmt::Display for Counters {
 mod tests {
     use super::Counters;
 
-    const QUIET: &str = "sent_pkts:10\nrcvd_pkts:4\nduplicate_request:0\nout_of_seq_request:0\nrcvd_rnr_err:0\n\
-        send_rnr_err:0\nrcvd_seq_err:0\nack_deferred:0\nretry_exceeded_err:0\nretry_rnr_exceeded_err:0\n\
-        completer_retry_err:0\nsend_err:0\nlifespan:10\nlink_downed:0\nrdma_sends:2\nrdma_recvs:2\n";
+    const QUIET: &str = "\
+        sent_pkts:10\nrcvd_pkts:4\nduplicate_request:0\nout_of_seq_request:0\n\
+        rcvd_rnr_err:0\nsend_rnr_err:0\nrcvd_seq_err:0\nack_deferred:0\n\
+        retry_exceeded_err:0\nretry_rnr_exceeded_err:0\ncompleter_retry_err:0\n\
+        send_err:0\nlifespan:10\nlink_downed:0\nrdma_sends:2\nrdma_recvs:2\n";
 
     #[test]
     fn a_clean_run_has_no_trouble() {

@@ -50,11 +50,12 @@ impl Guest {
     /// [`Error::Status`] of the `tc` command that failed.
     pub fn impair(&self, impairment: Impairment) -> Result<Impaired<'_>, Error> {
         let netem = impairment.netem();
-        // All bands of prio but the fourth work as without it: the map sends unfiltered packets to
-        // the first.
+        // All bands of prio but the fourth work as without it: the map sends unfiltered packets of
+        // all 16 priorities to the first.
+        let first = ["0"; 16].join(" ");
         let script = format!(
             "set -e; tc=/usr/bin/tc
-            $tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+            $tc qdisc add dev eth0 root handle 1: prio bands 4 priomap {first}
             $tc qdisc add dev eth0 parent 1:4 handle 40: {netem}
             $tc filter add dev eth0 parent 1: {IPV4} flowid 1:4
             $tc filter add dev eth0 parent 1: {IPV6} flowid 1:4

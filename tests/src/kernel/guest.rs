@@ -188,7 +188,8 @@ impl Guest {
     pub fn wait_listening(&self, port: u16) -> Result<(), Error> {
         // The fourth column of /proc/net/tcp is the state, 0A is LISTEN.
         let script = format!(
-            "until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':{port:04X} [0:]* 0A '; do usleep 20000; done"
+            "until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':{port:04X} [0:]* 0A '; \
+             do usleep 20000; done"
         );
         self.run(&script)?.ok().map(drop)
     }
@@ -271,7 +272,8 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
     // mitigations=off: nothing needs protection here, and emulated mitigations are slow. Names with
     // '.' are kernel parameters; guest_* reach init as environment variables.
     let append = format!(
-        "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=1 nr_cpus=1 guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
+        "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=1 nr_cpus=1 \
+         guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
     );
     // One processor: with several, the emulator sometimes misses a jump that another processor
     // patches, and the kernel panics. A second processor is possible but unused. For machines with

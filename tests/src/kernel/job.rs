@@ -127,7 +127,8 @@ impl Job {
         // group.
         let quoted = command.replace('\'', r"'\''");
         let script = format!(
-            "setsid sh -c 'echo $$\n{quoted}\n' </dev/null 2>&1\nprintf '\\{STATUS_MARK:03o}%d' $?\nexit\n"
+            "setsid sh -c 'echo $$\n{quoted}\n' </dev/null 2>&1\n\
+             printf '\\{STATUS_MARK:03o}%d' $?\nexit\n"
         );
         stream.write_all(script.as_bytes()).context(|| format!("send `{command}` to {shell}"))?;
         let state = Arc::new(State::default());

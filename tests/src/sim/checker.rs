@@ -85,7 +85,8 @@ pub enum Difference {
     },
     /// A byte is wrong at a completion or at the end.
     #[error(
-        "device {device}, byte {address:#x} {when}: {got:#04x}, not {expected:#04x}, and {others} more"
+        "device {device}, byte {address:#x} {when}: {got:#04x}, not {expected:#04x}, \
+         and {others} more"
     )]
     Byte {
         /// The device.

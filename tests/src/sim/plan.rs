@@ -370,8 +370,10 @@ impl fmt::Display for Plan {
             let (sends, recvs) = (end.sends.len(), end.recvs.len());
             writeln!(
                 f,
-                "connection {} end {}: device {}, mtu {}, PSN {:#08x}, {sends} sends in {} every {} ns, {recvs} recvs in \
-                 {} ({} at start, every {} ns), timeout {}, RNR timer {}, max_rd_atomic {}",
+                "connection {} end {}: device {}, mtu {}, PSN {:#08x}, \
+                 {sends} sends in {} every {} ns, \
+                 {recvs} recvs in {} ({} at start, every {} ns), \
+                 timeout {}, RNR timer {}, max_rd_atomic {}",
                 id.connection,
                 id.side,
                 end.device,

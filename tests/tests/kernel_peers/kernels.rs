@@ -105,8 +105,9 @@ fn refusals(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
 /// before the addresses that disappear with it. The test uses an interface of its own, because the
 /// other carries the shell.
 fn events(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
-    const DEVICE: &str = "ip=/usr/bin/ip; $ip link add port0 type ifb && $ip link set port0 addrgenmode none && \
-        $ip address add 10.99.0.1/24 dev port0 && $ip link set port0 up && rdma link add rxe1 type rxe netdev port0";
+    const DEVICE: &str = "ip=/usr/bin/ip; $ip link add port0 type ifb && \
+        $ip link set port0 addrgenmode none && $ip address add 10.99.0.1/24 dev port0 && \
+        $ip link set port0 up && rdma link add rxe1 type rxe netdev port0";
     const CHANGES: [(&str, &[&str]); 7] = [
         ("link set port0 down", &["PORT_ERR (10)"]),
         ("link set port0 up", &["PORT_ACTIVE (9)"]),
@@ -129,7 +130,8 @@ fn events(_: &Testbed, guest: &Guest) -> Result<(), Failure> {
             due += &format!("  event_type IBV_EVENT_{event}, port 1\n");
         }
     }
-    script += "ibv_devinfo -d rxe1 -v | grep PORT_DOWN; kill $!; cat /tmp/events; rdma link delete rxe1; $ip link del port0";
+    script += "ibv_devinfo -d rxe1 -v | grep PORT_DOWN; kill $!; cat /tmp/events; \
+               rdma link delete rxe1; $ip link del port0";
     let output = output_with(guest.run(&script)?, &["PORT_DOWN (1)"])?;
     if output.ends_with(&due) { Ok(()) } else { Err(Failure::missing_output(script, output, due)) }
 }

@@ -123,7 +123,8 @@ fn mckey_listens(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
     let urxe = Node::Urxe(testbed);
     let mut mckey = guest.start(&format!("mckey -m 239.77.3.4 -b {}", guest.v4()))?;
     // When its queue pair is attached, the interface accepts this Ethernet address.
-    let attached = "for i in $(seq 300); do grep -q 3333ef4d0304 /proc/net/dev_mcast && exit 0; usleep 50000; done; exit 1";
+    let attached = "for i in $(seq 300); do \
+                    grep -q 3333ef4d0304 /proc/net/dev_mcast && exit 0; usleep 50000; done; exit 1";
     guest.start(attached)?.finish(START_LIMIT)?.ok()?;
     for _ in 0..8 {
         let sending = group(testbed, urxe, Family::V4).words(MCKEY).words("-n 10").start()?;

@@ -57,8 +57,9 @@ fn compare(testbed: &Testbed, guest: &Guest) -> Result<(), Failure> {
             [&urxe, &kernel].map(|rounds| median(rounds.iter().map(|round| round[place])));
         let ratio = urxe / kernel;
         let line = format!(
-            "{ratio:>6.1} times: {urxe:.0} connections/s over urxe, {kernel:.1} over {} in the same guest, {what}; five bare \
-             datagrams: {bare:.0}/s, {:.1} times the kernel's",
+            "{ratio:>6.1} times: {urxe:.0} connections/s over urxe, \
+             {kernel:.1} over {} in the same guest, {what}; \
+             five bare datagrams: {bare:.0}/s, {:.1} times the kernel's",
             guest.name(),
             bare / kernel
         );

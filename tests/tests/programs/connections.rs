@@ -279,7 +279,8 @@ fn cmtime_rounds(rounds: usize, connections: usize) {
         let held = holds(server.id());
         let per_second = connected_per_second(&table, connections).unwrap();
         println!(
-            "round {round}: {per_second:.0} connections/s made and ended; the server has {held:?} (KiB, descriptors)"
+            "round {round}: {per_second:.0} connections/s made and ended; \
+             the server has {held:?} (KiB, descriptors)"
         );
         // From the middle on, the numbers of connections in TIMEWAIT and of unused identifiers no
         // longer grow.
@@ -316,7 +317,8 @@ fn connections_are_made_fast() {
     let [connected, whole] = rounds[ROUNDS / 2];
     let verdict = if connected >= 5_000.0 { "yes" } else { "NO" };
     println!(
-        "{verdict:<3} {connected:.0} connections/s made and ended; {whole:.0} with identifiers and queue pairs"
+        "{verdict:<3} {connected:.0} connections/s made and ended; \
+         {whole:.0} with identifiers and queue pairs"
     );
 }
 

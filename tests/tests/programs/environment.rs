@@ -20,7 +20,8 @@ fn programs_of_a_shell_run_over_urxe() {
     let text = ok(&mut shell(
         "--link rxe7=127.79.1.1",
         "ibv_devices
-        ibv_rc_pingpong -d rxe7 -g 0 -c -n 100 -p 22600 >server & # The client knocks until it listens.
+        ibv_rc_pingpong -d rxe7 -g 0 -c -n 100 -p 22600 >server &
+        # The client starts when the server listens.
         for attempt in 1 2 3 4 5 6 7 8 9 10; do
             sleep 0.3
             ! grep -qi ':5848 .* 0A ' /proc/net/tcp /proc/net/tcp6 || break
@@ -37,8 +38,11 @@ fn programs_of_a_shell_run_over_urxe() {
 #[test]
 fn all_options_reach_the_shell_whatever_characters_they_have() {
     let text = ok(&mut shell(
-        "--link rxe0=127.79.1.2 --link rxe1=127.79.1.3 --sysfs --fault loss=1%,seed=7 --capture \"it's \\$HOME.pcapng\"",
-        "echo \"devices $URXE_DEVICES\"; echo \"faults $URXE_FAULTS\"; echo \"capture $URXE_CAPTURE\"
+        "--link rxe0=127.79.1.2 --link rxe1=127.79.1.3 --sysfs --fault loss=1%,seed=7 \
+         --capture \"it's \\$HOME.pcapng\"",
+        "echo \"devices $URXE_DEVICES\"
+        echo \"faults $URXE_FAULTS\"
+        echo \"capture $URXE_CAPTURE\"
         cat /sys/class/infiniband/rxe1/ports/1/state
         ibv_devinfo -d rxe1 >/dev/null
         test -s \"it's \\$HOME.pcapng\"; rm \"it's \\$HOME.pcapng\"",

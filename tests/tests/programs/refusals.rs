@@ -50,9 +50,12 @@ fn a_refused_verb_logs_the_reason_on_request() {
     assert_eq!(log(""), "");
     let log = log("warn");
     for reason in [
-        "ibv_create_cq: the completion channel belongs to another context than the completion queue errno=9",
-        "ibv_create_cq_ex: the completion channel belongs to another context than the completion queue errno=9",
-        "ibv_create_qp: send_cq belongs to another context of the device: make both objects through one context",
+        "ibv_create_cq: the completion channel belongs to another context than the completion \
+         queue errno=9",
+        "ibv_create_cq_ex: the completion channel belongs to another context than the completion \
+         queue errno=9",
+        "ibv_create_qp: send_cq belongs to another context of the device: \
+         make both objects through one context",
         "ibv_rereg_mr: pd belongs to another context of the device",
         "ibv_create_qp: max_send_wr is 1048577; the device allows 1048576 errno=22",
         "ibv_create_qp_ex: send_ops_flags is 0x1: UD queue pairs do not support 0x1 errno=95",
@@ -60,25 +63,35 @@ fn a_refused_verb_logs_the_reason_on_request() {
         "ibv_destroy_cq: the completion queue is used by 2 work queues errno=16",
         "are not all writable, which LOCAL_WRITE needs errno=14",
         "ibv_modify_qp: path_mtu is 9; IBV_MTU_256 (1) to IBV_MTU_4096 (5) are allowed errno=22",
-        "ibv_modify_qp: qkey (IBV_QP_QKEY) is 0x80010000: those with the highest bit set are privileged",
-        "ibv_post_recv: the queue holds 4 work requests and all are outstanding: poll for completions first errno=12",
+        "ibv_modify_qp: qkey (IBV_QP_QKEY) is 0x80010000: \
+         those with the highest bit set are privileged",
+        "ibv_post_recv: the queue holds 4 work requests and all are outstanding: \
+         poll for completions first errno=12",
         "ibv_dealloc_pd: pd is NULL errno=22",
         "ibv_create_srq: max_wr is 0, not 1 to 1048576 errno=22",
-        "ibv_modify_srq: srq_limit is 1048576, and the shared receive queue holds 4 receives at most errno=22",
+        "ibv_modify_srq: srq_limit is 1048576, and the shared receive queue holds 4 receives at \
+         most errno=22",
         "ibv_destroy_srq: 1 queue pairs use the shared receive queue: destroy them first errno=16",
-        "ibv_post_recv: the queue pair uses a shared receive queue: post the receive to that queue errno=22",
-        "ibv_create_ah: is_global is 0: an address handle of RoCE needs a GRH with the destination in dgid errno=22",
-        "ibv_init_ah_from_wc: the completion has no GRH (IBV_WC_GRH): it is not of a received datagram errno=22",
-        "ibv_attach_mcast: a RC queue pair cannot be attached to a multicast group; UD queue pairs can errno=22",
+        "ibv_post_recv: the queue pair uses a shared receive queue: \
+         post the receive to that queue errno=22",
+        "ibv_create_ah: is_global is 0: an address handle of RoCE needs a GRH with the \
+         destination in dgid errno=22",
+        "ibv_init_ah_from_wc: the completion has no GRH (IBV_WC_GRH): \
+         it is not of a received datagram errno=22",
+        "ibv_attach_mcast: a RC queue pair cannot be attached to a multicast group; \
+         UD queue pairs can errno=22",
         "is not attached to 0000:0000:0000:0000:0000:ffff:ef00:0007 errno=22",
-        "ibv_destroy_qp: the queue pair is attached to 1 multicast groups: detach it first errno=16",
+        "ibv_destroy_qp: the queue pair is attached to 1 multicast groups: \
+         detach it first errno=16",
         "ibv_post_send: a message of 5000 bytes exceeds the maximum of 4096 bytes errno=22",
         "ibv_post_send: a UD queue pair does not support this operation errno=95",
         "ibv_post_send: the address handle belongs to another protection domain",
         "at 239.0.0.8: use queue pair 0xffffff for a multicast group, and only for that errno=22",
-        "ibv_dealloc_pd: the protection domain still has 0 queue pairs, 0 shared receive queues, 1 address handles",
+        "ibv_dealloc_pd: the protection domain still has 0 queue pairs, 0 shared receive queues, \
+         1 address handles",
         "ibv_post_send: ah is NULL errno=22",
-        "ibv_bind_mw: mw_access_flags is 36; a bind of a type 1 window must not set IBV_ACCESS_ZERO_BASED errno=22",
+        "ibv_bind_mw: mw_access_flags is 36; a bind of a type 1 window must not set \
+         IBV_ACCESS_ZERO_BASED errno=22",
         "ibv_dereg_mr: 1 memory windows are bound to the region",
         "ibv_free_dm: 1 memory regions of the device memory are registered",
         "ibv_close_xrcd: the XRC domain still has 1 shared receive queues",

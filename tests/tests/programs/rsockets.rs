@@ -119,7 +119,9 @@ fn pythons_http_server_serves_clients() {
     let page: String = (0..200_000).map(|word: u32| format!("{word:x}\n")).collect();
     fs::write(home.join("page.txt"), &page).unwrap();
     let fetch = format!(
-        "import urllib.request as r;print(r.urlopen('http://{ADDRESS}:18480/page.txt',timeout=20).read().decode())"
+        "import urllib.request\n\
+         reply = urllib.request.urlopen('http://{ADDRESS}:18480/page.txt', timeout=20)\n\
+         print(reply.read().decode())"
     );
     fs::write(home.join("fetch.py"), fetch).unwrap();
     let words = format!("{preload} /usr/bin/python3 -u -m http.server --bind {ADDRESS} 18480");

@@ -107,7 +107,8 @@ fn programs_are_about_as_fast_as_the_rust_api() {
         let verdict = if ratio >= LEAST { "yes" } else { "NO" };
         let pair = comparison.program.clone().pair();
         let line = format!(
-            "{verdict:<3} {ratio:.3}  {program:>8.3} {unit:<4} {pair}\n           {perf:>8.3} {unit:<4} urxe perf {}",
+            "{verdict:<3} {ratio:.3}  {program:>8.3} {unit:<4} {pair}\n\
+             {perf:>19.3} {unit:<4} urxe perf {}",
             comparison.perf
         );
         println!("{line}");

@@ -23,11 +23,14 @@ fn files_and_folders_are_there_for_every_program() {
     let text = ok(&mut install().run(&format!("--sysfs {LINK} -- cat {files}")));
     assert_eq!(
         text,
-        "0000:5efe:7f4f:0008\n4: ACTIVE\n0000:0000:0000:0000:0000:ffff:7f4f:0008\nRoCE v2\n2.5 Gb/sec (1X SDR)\n"
+        "0000:5efe:7f4f:0008\n4: ACTIVE\n0000:0000:0000:0000:0000:ffff:7f4f:0008\nRoCE v2\n\
+         2.5 Gb/sec (1X SDR)\n"
     );
     let script = format!(
-        "import os; d='{FOLDER}/rxe0'; print(os.listdir('{FOLDER}'), open(d+'/ports/1/link_layer').read().strip(), \
-         os.path.realpath(d), os.listdir(d+'/device/net'), os.path.exists(d+'x'), [e.name for e in os.scandir(d+'/ports')])"
+        "import os; d='{FOLDER}/rxe0'; print(os.listdir('{FOLDER}'), \
+         open(d+'/ports/1/link_layer').read().strip(), os.path.realpath(d), \
+         os.listdir(d+'/device/net'), os.path.exists(d+'x'), \
+         [e.name for e in os.scandir(d+'/ports')])"
     );
     let mut python = install().run(&format!("--sysfs {LINK} -- python3 -c"));
     assert_eq!(
@@ -35,7 +38,8 @@ fn files_and_folders_are_there_for_every_program() {
         "['rxe0'] Ethernet /sys/devices/virtual/infiniband/rxe0 ['lo'] False ['1']\n"
     );
     let shell = format!(
-        "cd {FOLDER}/rxe0 && cat node_type && realpath {FOLDER}/rxe0/ports && read x < node_desc && echo $x"
+        "cd {FOLDER}/rxe0 && cat node_type && realpath {FOLDER}/rxe0/ports && \
+         read x < node_desc && echo $x"
     );
     let mut shell_command = install().run(&format!("--sysfs {LINK} -- sh -c"));
     assert_eq!(

@@ -5,7 +5,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `scenario` | the devices, posted receives, and a run from start to end |
-//! | `send` | the sends of a connection: messages, operations on cells, flushed records, ends of keys |
+//! | `send` | the sends of a connection: messages, cell operations, flushed records, ends of keys |
 //! | `checker` | completions, cells and memory, compared with the posted requests |
 //! | `lent_part` | keys that a SEND with invalidate ends |
 //! | `ending` | premature ends of connections |

@@ -242,8 +242,8 @@ mod tests {
 
     #[test]
     fn operations_have_the_names_of_the_protocol() {
-        const NAMES: &str = "SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE \
-            MW_READ MW1_WRITE INV_THEN_WRITE FAA CAS CAS_MISS";
+        const NAMES: &str = "SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ \
+            MW_WRITE MW_READ MW1_WRITE INV_THEN_WRITE FAA CAS CAS_MISS";
         let names: Vec<String> =
             Operation::value_variants().iter().map(ToString::to_string).collect();
         assert_eq!(names.join(" "), NAMES);

@@ -220,7 +220,10 @@ fn bytes_are_judged_when_a_read_completes_not_only_at_the_end() {
             });
         }
         checker.finish(&run.images);
-        let late = |found: &Difference| matches!(found, Difference::Byte { when, .. } if *when != "at the end");
+        let late = |found: &Difference| match found {
+            Difference::Byte { when, .. } => *when != "at the end",
+            _ => false,
+        };
         assert!(checker.differences().iter().any(late));
     }
 }
