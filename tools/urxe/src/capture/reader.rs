@@ -74,8 +74,8 @@ pub enum CaptureError {
     Malformed { offset: u64 },
     /// A packet names an interface that no block has described.
     #[error(
-        "the capture is damaged: the packet at byte {offset} names interface {interface}, of {known} \
-         described before"
+        "the capture is damaged: the packet at byte {offset} names interface {interface}, \
+         of {known} described before"
     )]
     NoInterface { offset: u64, interface: u32, known: usize },
 }

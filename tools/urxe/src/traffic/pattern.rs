@@ -3,7 +3,8 @@
 //! The bytes are a function of the message's number, so messages differ in nearly every byte.
 //!
 //! ```text
-//! word i of message n = mix(mix(n) + i · 0x9e3779b97f4a7c15)  (mod 2^64, little-endian; mix is a permutation)
+//! word i of message n = mix(mix(n) + i · 0x9e3779b97f4a7c15)
+//!                       (mod 2^64, little-endian; mix is a permutation)
 //! ```
 //! No two words of a message are equal. The comparison therefore detects bytes at a wrong offset
 //! and bytes of another message. The last word may be truncated.

@@ -103,7 +103,8 @@ fn errors_have_a_remedy() {
     for words in ["connect 127.83.5.1 9", "rping -c -a 127.83.5.1 -p 9"] {
         assert_eq!(
             urxe(5, words).finish().fails(1),
-            "urxe: 127.83.5.1:9 refused the connection: invalid service id; no program listens on port 9 there\n"
+            "urxe: 127.83.5.1:9 refused the connection: invalid service id; \
+             no program listens on port 9 there\n"
         );
     }
     for words in

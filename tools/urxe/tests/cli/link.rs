@@ -108,7 +108,8 @@ fn a_device_that_is_gone_is_shown_with_the_reason() {
     std::fs::write(user.links(), "rxe0 = gone0\nrxe1 = lo\n").unwrap();
     let shown = user.run("link").ok();
     assert!(shown.starts_with(
-        "link rxe0/1 state DOWN physical_state DISABLED netdev gone0 error: no network interface gone0"
+        "link rxe0/1 state DOWN physical_state DISABLED netdev gone0 \
+         error: no network interface gone0"
     ));
     assert!(shown.contains("\nlink rxe1/1 state ACTIVE"));
     assert_eq!(user.run("link show rxe0").code, Some(1));

@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn clauses_are_distinguished_from_other_numbers() {
-        let text = "// IBTA C9-94, o9-2.1 and 9.7.5.2; A19.4.1.\n// Debian 12.9, 192.168.1.1, 10.0.0.1, RFC-1.2";
+        let text = "// IBTA C9-94, o9-2.1 and 9.7.5.2; A19.4.1.\n\
+                    // Debian 12.9, 192.168.1.1, 10.0.0.1, RFC-1.2";
         assert_eq!(citations(text), ["C9-94", "o9-2.1", "9.7.5.2", "A19.4.1"]);
     }
 }

@@ -63,7 +63,7 @@ By the changed part:
   asan                    2 min  the memory module under AddressSanitizer
   fuzz [SECONDS]          8 min  each fuzz target for 60 s
   allocations              30 s  no message allocates
-  budget [keep]           1 min  instructions of a message, compared with the stored counts; keep stores them
+  budget [keep]           1 min  instructions of a message against stored counts; keep stores them
   golden                  5 min  update the golden texts
 
 With other programs and kernels; install packages by name as root:

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   PREFIX/bin/urxe
-//!   PREFIX/lib/urxe/liburxe.so, liburxe_sysfs.so, libibverbs.so.1 -> liburxe.so, librdmacm.so.1 -> liburxe.so
+//!   PREFIX/lib/urxe/liburxe.so, liburxe_sysfs.so
+//!   PREFIX/lib/urxe/libibverbs.so.1 -> liburxe.so, librdmacm.so.1 -> liburxe.so
 //!   PREFIX/share/doc/urxe/…
 //! ```
 //! The libraries have a separate folder, which the loader searches only under `urxe run`, so the
@@ -66,7 +67,8 @@ fn options(arguments: &[String], has_prefix: bool) -> Result<Options> {
                 options.source = Source::Built(root().join(folder));
             }
             _ => bail!(
-                "unknown arguments {arguments:?}; allowed: [--prefix FOLDER] (install) [--profile PROFILE | --built FOLDER]"
+                "unknown arguments {arguments:?}; allowed: [--prefix FOLDER] (install) \
+                 [--profile PROFILE | --built FOLDER]"
             ),
         }
     }

@@ -248,18 +248,20 @@ fn damage_is_named_with_its_place() {
         (b"abc", "the capture is cut short: the block at byte 0 has only 3 bytes"),
         (
             b"#!/bin/sh\nexit 0\n# and much more text",
-            "not a capture: the file begins with the bytes [23, 21, 2f, 62]; supported are pcap and \
-             pcapng",
+            "not a capture: the file begins with the bytes [23, 21, 2f, 62]; \
+             supported are pcap and pcapng",
         ),
         (&long, "the capture is damaged: the block at byte 24 has a length over 16777216 bytes"),
         (&short, "the capture is damaged: the block at byte 28 violates the format"),
         (
             &unknown,
-            "the capture is damaged: the packet at byte 48 names interface 7, of 1 described before",
+            "the capture is damaged: the packet at byte 48 names interface 7, \
+             of 1 described before",
         ),
         (
             &[order.section(), order.simple(1, &[1])].concat(),
-            "the capture is damaged: the packet at byte 28 names interface 0, of 0 described before",
+            "the capture is damaged: the packet at byte 28 names interface 0, \
+             of 0 described before",
         ),
     ] {
         assert_eq!(read(file).1.unwrap().to_string(), expected);

@@ -95,10 +95,21 @@ fn bth_object(view: &PacketView<'_>) -> Value {
 fn add_headers(object: &mut Object, view: &PacketView<'_>) {
     let hex = |value: u64| format!("0x{value:016x}");
     object.add("xrceth", view.xrceth().map(|header| json!({ "srq": header.srq.value() })));
-    let deth = |header: urxe_wire::Deth| json!({ "qkey": header.qkey.value(), "src_qp": header.src_qp.value() });
+    let deth = |header: urxe_wire::Deth| {
+        json!({
+            "qkey": header.qkey.value(),
+            "src_qp": header.src_qp.value(),
+        })
+    };
     object.add("deth", view.deth().map(deth));
     object.add("feth", view.feth().map(|header| header.to_string()));
-    let reth = |header: urxe_wire::Reth| json!({ "va": hex(header.va), "rkey": header.rkey.value(), "dma_len": header.dma_len });
+    let reth = |header: urxe_wire::Reth| {
+        json!({
+            "va": hex(header.va),
+            "rkey": header.rkey.value(),
+            "dma_len": header.dma_len,
+        })
+    };
     object.add("reth", view.reth().map(reth));
     let atomic_eth = |header: urxe_wire::AtomicEth| {
         json!({

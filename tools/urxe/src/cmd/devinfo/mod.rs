@@ -17,7 +17,8 @@ pub struct Args {
     #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
     device: Option<LinkName>,
     /// Show only this port; each device has only port 1
-    #[arg(short = 'i', long = "ib-port", value_name = "PORT", value_parser = clap::value_parser!(u8).range(1..=1))]
+    #[arg(short = 'i', long = "ib-port", value_name = "PORT",
+        value_parser = clap::value_parser!(u8).range(1..=1))]
     port: Option<u8>,
     /// Show only the devices' names
     #[arg(short, long)]

@@ -14,7 +14,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `channel` | messages in registered memory, in order, limited by the receives of the other end |
+//! | `channel` | messages in registered memory, in order, limited by the peer's receives |
 //! | `transfer` | the pattern, and the throughput |
 
 mod channel;

@@ -2,7 +2,8 @@
 //! prepared requests.
 //!
 //! ```text
-//!   region   | source: sent data, results of atomics | destination: received data, READ data, counters |
+//!   region   | source: sent data, results of atomics
+//!            | destination: received data, READ data, counters
 //! ```
 //! Each half has the size of the case's window. The requests of a ring are created once and posted
 //! repeatedly, so a timed loop allocates nothing.

@@ -2,9 +2,11 @@
 //!
 //! | operation | timed interval |
 //! |---|---|
-//! | SEND, WRITE_IMM | half of: post, until the peer's message of the same size has completed a receive |
-//! | WRITE | half of: post, until the last byte of the peer's message of the same size is in memory |
+//! | SEND, WRITE_IMM | half the time from post until the peer's message completes a receive |
+//! | WRITE | half the time from post until the last byte of the peer's message is in memory |
 //! | READ, atomics | from post to completion |
+//!
+//! The peer's message has the same size.
 //!
 //! A thread that waits for a WRITE reads memory and polls its queue alternately, because the
 //! polling thread receives the packets. With `--spin-memory` the thread only reads memory, as

@@ -57,7 +57,8 @@ pub struct Args {
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
     /// Rounds of each figure, alternating with the floors; the median is shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=99))]
     pub rounds: u32,
     /// Number of queue pairs
     #[arg(short, long, value_name = "N", default_value_t = 1, visible_alias = "qp")]
@@ -78,7 +79,8 @@ pub struct Args {
     #[arg(short, long)]
     pub events: bool,
     /// Copy messages of up to this many bytes when they are posted
-    #[arg(short = 'I', long, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = inline)]
+    #[arg(short = 'I', long, value_name = "BYTES", default_value = "0", hide_default_value = true,
+        value_parser = inline)]
     pub inline: usize,
     /// Latency of WRITE: only read memory, as ib_write_lat does; the device's thread receives
     #[arg(long)]
@@ -105,18 +107,20 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["addresses", "all", "two_hosts"])]
     pub compare_addresses: bool,
     /// Measure the project's targets, and report for each whether the result meets the target
-    #[arg(long, conflicts_with_all = ["operations", "bandwidth", "latency", "size", "all", "iterations", "qps",
-        "tx_depth", "post_list", "mtu", "bidirectional", "events", "inline", "spin_memory", "target_polls", "working_set",
-        "receive_buffer", "device", "addresses", "compare_addresses", "two_hosts", "svg"])]
+    #[arg(long, conflicts_with_all = ["operations", "bandwidth", "latency", "size", "all",
+        "iterations", "qps", "tx_depth", "post_list", "mtu", "bidirectional", "events", "inline",
+        "spin_memory", "target_polls", "working_set", "receive_buffer", "device", "addresses",
+        "compare_addresses", "two_hosts", "svg"])]
     pub targets: bool,
     /// Measure only targets whose name contains this text
     #[arg(long, value_name = "TEXT", requires = "targets", value_parser = part_of_row)]
     pub row: Option<String>,
 
     /// Wait for another host's urxe perf --connect, and execute its commands
-    #[arg(long, group = "two_hosts", conflicts_with_all = ["connect", "operations", "bandwidth", "latency", "size", "all",
-        "iterations", "duration", "rounds", "qps", "tx_depth", "post_list", "mtu", "bidirectional", "events", "inline",
-        "spin_memory", "target_polls", "working_set", "receive_buffer", "addresses", "json", "svg"])]
+    #[arg(long, group = "two_hosts", conflicts_with_all = ["connect", "operations", "bandwidth",
+        "latency", "size", "all", "iterations", "duration", "rounds", "qps", "tx_depth",
+        "post_list", "mtu", "bidirectional", "events", "inline", "spin_memory", "target_polls",
+        "working_set", "receive_buffer", "addresses", "json", "svg"])]
     pub listen: bool,
     /// Measure with the host where urxe perf --listen runs
     #[arg(long, value_name = "HOST", group = "two_hosts", conflicts_with = "addresses")]

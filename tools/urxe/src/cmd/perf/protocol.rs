@@ -6,7 +6,7 @@
 //! | `Open` | [`Opened`]: a device |
 //! | `Prepare` | number of the session, [`Ends`] |
 //! | `PrepareFloor` | number of the session, [`Sockets`] |
-//! | `Begin` | empty; a bidirectional case later sends its [`Sample`] and [`Sent`] when its own messages are done |
+//! | `Begin` | empty; a bidirectional case sends its [`Sample`] and [`Sent`] at its end |
 //! | `Stop` | a floor's received data as a [`Sample`]; the number of verified messages |
 //! | `Resident` | peak memory in bytes |
 //! | `Connect`, `ConnectFloor`, `Close` | empty |

@@ -82,8 +82,8 @@ fn print_notes(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         retries => format!("{retries} retransmissions"),
     };
     let mut lines = vec![
-        "vs: ratio to a floor of this run, measured alternately. Figures depend on the machine; the \
-         ratios are stable."
+        "vs: ratio to a floor of this run, measured alternately. Figures depend on the machine; \
+         the ratios are stable."
             .to_owned(),
     ];
     if !report.latency.is_empty() {

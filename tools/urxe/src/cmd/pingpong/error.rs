@@ -63,14 +63,15 @@ pub enum PingpongError {
     Stalled { limit: Duration },
     /// Nothing completes, and lost messages are not retransmitted.
     #[error(
-        "no completion for {} seconds: a message was lost, which {transport} does not retransmit, or \
-         the peer has ended",
+        "no completion for {} seconds: a message was lost, which {transport} does not \
+         retransmit, or the peer has ended",
         limit.as_secs()
     )]
     Lost { transport: Transport, limit: Duration },
     /// The message is longer than a packet.
     #[error(
-        "a datagram of {given} bytes does not fit the path MTU; choose a size of at most {mtu} bytes"
+        "a datagram of {given} bytes does not fit the path MTU; \
+         choose a size of at most {mtu} bytes"
     )]
     DatagramTooLong { given: usize, mtu: PathMtu },
     /// A message on each queue pair needs a receive.
@@ -81,7 +82,8 @@ pub enum PingpongError {
     TooFewReceives { qps: u32, given: u32 },
     /// The other end has fewer queue pairs.
     #[error(
-        "the peer has {given} queue pairs, this end {wanted}: give both ends the same number (--srq here, -q there)"
+        "the peer has {given} queue pairs, this end {wanted}: \
+         give both ends the same number (--srq here, -q there)"
     )]
     FewerQueuePairs { given: usize, wanted: u32 },
     /// A completion of an unknown queue pair.
@@ -89,14 +91,14 @@ pub enum PingpongError {
     UnknownQueuePair { given: urxe::Qpn },
     /// No entry of the GID table has the index.
     #[error(
-        "there is no GID with index {given}; the device has {entries}, counted from 0; urxe devinfo -v \
-         lists them"
+        "there is no GID with index {given}; the device has {entries}, counted from 0; \
+         urxe devinfo -v lists them"
     )]
     NoSuchGid { given: u8, entries: usize },
     /// The built-in device cannot reach another host.
     #[error(
-        "the built-in device is on a loopback address and cannot reach {host}; use --device {local}, \
-         or add a device: urxe link add rxe1 {local}"
+        "the built-in device is on a loopback address and cannot reach {host}; \
+         use --device {local}, or add a device: urxe link add rxe1 {local}"
     )]
     LoopbackOnly { host: IpAddr, local: IpAddr },
 }

@@ -2,9 +2,12 @@
 //! `ibv_srq_pingpong`, so either end may be that program.
 //!
 //! ```text
-//! both: one SRQ with rx_depth receives, N queue pairs on it; exchange 256 addresses over TCP for any N; connect
-//! client: SEND on each queue pair ->      server: replies on the queue pair of the received message
-//! each queue pair sends again when its last SEND completed and a message arrived; until n messages in total went each way
+//! both:   one SRQ with rx_depth receives, N queue pairs on it;
+//!         exchange 256 addresses over TCP for any N; connect
+//! client: SEND on each queue pair
+//! server: reply on the queue pair of the received message
+//! both:   each queue pair sends again when its last SEND completed and a message arrived,
+//!         until n messages in total went each way
 //! ```
 //! That program uses one buffer for sending and receiving, which is initially zero. This end sends
 //! the same pattern in every message, so the other end's buffer holds that pattern after the first

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `local` | the default run: this process and a peer process on another loopback address |
 //! | `responder`, `protocol` | the peer process, and the protocol between the two processes |
-//! | `two_hosts` | `--listen` and `--connect`, compatible with `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` |
+//! | `two_hosts` | `--listen` and `--connect`, compatible with `ibv_{rc,uc,ud}_pingpong` |
 //! | `many` | `--srq`, compatible with `ibv_srq_pingpong` |
 //! | `exchange` | the exchange of addresses over TCP |
 //! | `endpoint` | one end: device, region, queue pair |
@@ -77,7 +77,8 @@ pub struct Args {
     mtu: Option<PathMtu>,
     /// Number of messages, each way with two hosts [default: 1000; without another host fewer, if
     /// they take too long]
-    #[arg(short = 'n', long, value_name = "N", visible_alias = "iters", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(short = 'n', long, value_name = "N", visible_alias = "iters",
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     iterations: Option<u32>,
     /// Sleep on completion events instead of polling
     #[arg(short, long)]
@@ -103,8 +104,8 @@ pub struct Args {
     #[arg(short, long, requires = "two_hosts", help_heading = TWO_HOSTS)]
     size: Option<Size>,
     /// Posted receives
-    #[arg(short, long, requires = "two_hosts", default_value_t = 500, value_name = "N", help_heading = TWO_HOSTS,
-        value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    #[arg(short, long, requires = "two_hosts", default_value_t = 500, value_name = "N",
+        help_heading = TWO_HOSTS, value_parser = clap::value_parser!(u32).range(2..=65_536))]
     rx_depth: u32,
     /// Index of the local GID [default: the GID of the TCP connection's address]
     #[arg(short, long, requires = "two_hosts", value_name = "INDEX", help_heading = TWO_HOSTS)]
@@ -115,7 +116,8 @@ pub struct Args {
     chk: bool,
     /// Number of queue pairs on one shared receive queue, as ibv_srq_pingpong -q N (default 16);
     /// the number of messages is that of all queue pairs together
-    #[arg(long, requires = "two_hosts", conflicts_with = "chk", value_name = "N", help_heading = TWO_HOSTS,
+    #[arg(long, requires = "two_hosts", conflicts_with = "chk", value_name = "N",
+        help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(many::MAX_QPS)))]
     srq: Option<u32>,
     /// For a peer that may stall, such as in an emulator or a debugger: retransmit only after 4 s

@@ -2,9 +2,10 @@
 //! `ibv_ud_pingpong`, so either end may be that program.
 //!
 //! ```text
-//! both: post rx_depth receives, exchange addresses over TCP, connect
+//! both:   post rx_depth receives, exchange addresses over TCP, connect
 //! client: SEND 0 ->            server: receive 0, then SEND 0 back, then receive 1, ...
-//! each end posts its next SEND when its last one completed and a message arrived; until n messages went each way
+//! both:   post the next SEND when the last one completed and a message arrived,
+//!         until n messages went each way
 //! ```
 //! UC and UD do not retransmit lost messages. Then both ends time out and report the loss.
 //!

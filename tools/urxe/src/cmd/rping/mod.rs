@@ -32,7 +32,10 @@ const MAX_SIZE: u32 = 65_535;
 
 /// Arguments of `urxe rping`, with the original's letters.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("role").required(true).args(["server", "client"])), after_help = EXAMPLES)]
+#[command(
+    group(clap::ArgGroup::new("role").required(true).args(["server", "client"])),
+    after_help = EXAMPLES
+)]
 pub struct Args {
     /// Run as server
     #[arg(short, long)]

@@ -39,8 +39,8 @@ pub enum ProgramError {
     Setuid { path: PathBuf },
     /// The file has capabilities, which have the same effect.
     #[error(
-        "{} has file capabilities (getcap), so the loader uses only the system's libraries; run a copy \
-         of the program (cp omits the capabilities)",
+        "{} has file capabilities (getcap), so the loader uses only the system's libraries; \
+         run a copy of the program (cp omits the capabilities)",
         path.display()
     )]
     Capabilities { path: PathBuf },

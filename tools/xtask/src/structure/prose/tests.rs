@@ -52,7 +52,8 @@ fn a_pending_area_is_free_until_it_keeps_the_limits() {
 
 #[test]
 fn code_tables_and_links_of_a_page_do_not_count() {
-    let page = "# Who calls\n\n```text\nwho calls\n```\n| who calls |\n- `who calls` [what](who calls)\n\
+    let page = "# Who calls\n\n```text\nwho calls\n```\n| who calls |\n\
+                - `who calls` [what](who calls)\n\
                 1. <https://example.org/who calls>\n[x]: who calls\n";
     assert_eq!(bare_clauses(&markdown(page)), 1, "{}", markdown(page));
     assert_eq!(sentences("# one two three\n\none two three. four five six\n\nseven").count(), 2);

@@ -25,7 +25,8 @@ pub(super) fn receive(name: Name, a: UdpPort, b: UdpPort) -> Probe {
     let limit = sysctl("net/core/rmem_max");
     let held = packets_held(&a, &b);
     let detail = format!(
-        "{} granted of {} requested (default {}, net.core.rmem_max {}); {held} packets of 4 KiB fit",
+        "{} granted of {} requested (default {}, net.core.rmem_max {}); \
+         {held} packets of 4 KiB fit",
         Size::from_bytes(granted),
         Size::from_bytes(WANTED_RECEIVE),
         Size::from_bytes(default),

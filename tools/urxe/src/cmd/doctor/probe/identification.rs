@@ -43,8 +43,8 @@ pub(super) fn probe(_: Name, a: UdpPort, b: UdpPort) -> Probe {
             return NAME
                 .unverified(
                     format!("no packet socket: {error} (Linux {})", release.trim()),
-                    "assumed to be 0 with DF, as on every measured Linux; otherwise peers count ICRC \
-                 errors",
+                    "assumed to be 0 with DF, as on every measured Linux; \
+                     otherwise peers count ICRC errors",
                 )
                 .advise("run `sudo urxe doctor`");
         }

@@ -32,9 +32,9 @@ pub(super) fn port() -> Probe {
             );
             return match error {
                 OpenPortError::AddressInUse { .. } => probe.advise(
-                    "find the process with `ss -ulnp sport = :4791`; if there is none, the kernel's \
-                     rdma_rxe uses the port: `rdma link` lists its devices, and `rdma link delete \
-                     NAME` removes one; or use another network namespace",
+                    "find the process with `ss -ulnp sport = :4791`; if there is none, the \
+                     kernel's rdma_rxe uses the port: `rdma link` lists its devices, and `rdma \
+                     link delete NAME` removes one; or use another network namespace",
                 ),
                 _ => probe,
             };

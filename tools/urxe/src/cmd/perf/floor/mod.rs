@@ -3,10 +3,12 @@
 //!
 //! | floor | traffic |
 //! |---|---|
-//! | stream, GSO and GRO | one process sends runs of datagrams, the other receives; CRC-32 and a payload copy on both sides |
+//! | stream, GSO and GRO | runs of datagrams in one direction; CRC-32 and a copy on both sides |
 //! | stream, one a call | the same with one datagram for each system call |
-//! | ping-pong | round trips, spinning or blocking; no CRC, no copy; each end on its own processor ([`cpu_affinity`](super::cpu_affinity)) |
+//! | ping-pong | round trips, spinning or blocking; no CRC, no copy |
 //! | TCP | one stream of 128 KiB writes and reads, as in `iperf3` |
+//!
+//! Each end of a ping-pong is bound to its own processor ([`cpu_affinity`](super::cpu_affinity)).
 //!
 //! The sockets are unconnected, like those of a device, and request the same receive buffer. Lost
 //! datagrams are not sent again; the result counts the datagrams that arrived. Datagrams have the
