@@ -95,7 +95,7 @@
 //! | a key for a single transfer | [`FastRegion`], [`SendRequest::register`] |
 //! | a key for part of a region | [`MemoryWindow`], [`SendRequest::bind`] |
 //! | other memory, domain or rights for a region | [`MemoryRegion::change`], [`RegionChange`] |
-//! | a region that another library of the process registered | [`ImportedRegion`], [`Device::import_pd`] |
+//! | a region that another library registered | [`ImportedRegion`], [`Device::import_pd`] |
 //!
 //! # Connections
 //! There are two ways to connect:

@@ -2,7 +2,7 @@
 //!
 //! | in | decided by | out |
 //! |---|---|---|
-//! | [`ReceiveScope`], the active socket | [`Ports::receive`] | one batch of one or of each socket |
+//! | [`ReceiveScope`], the active socket | [`Ports::receive`] | a batch of one or each socket |
 //! | the sizes of a batch | [`Receiver::detect_stream`] | whether another batch follows closely |
 //! | a simulated impairment | `Impairment` | packets now, or at [`Ports::next_due`] |
 //! | listeners and sharers of the addresses | [`CommonRead`] | batches of the common sockets |
