@@ -150,6 +150,8 @@ urxe_types::errors! {
         #[error("the region of key {lkey} registers memory of another kind, which cannot be \
                  exchanged like this")]
         OtherMemory { lkey: Lkey } = EOPNOTSUPP,
+        #[error("the region is the whole address space: register the other memory separately")]
+        WholeAddressSpace = EOPNOTSUPP,
         /// `ZERO_BASED` defines the meaning of addresses, so it changes only with the translation.
         #[error("{given:?}: ZERO_BASED can change only together with the translation")]
         ZeroBasedWithoutTranslation { given: Access } = EINVAL,

@@ -11,10 +11,11 @@
 
 use super::checked_copy::{self, PopulateError};
 use super::error::{AllocMrError, FastRegError, MapError};
+use super::keys::is_same_object;
 use super::layout::{AccessScope, Region};
 use super::pages::{PageList, Piece};
 use super::slot::{FastRegion, SlotContent};
-use super::table::Class;
+use super::table::Kind;
 use super::{Access, Buffer, Memory, PdId, persistence, window};
 use std::ops::Range;
 use urxe_types::sync::Arc;
@@ -35,13 +36,11 @@ impl Memory {
         if max_pages == 0 || max_pages > allowed {
             return Err(AllocMrError::Pages { given: max_pages, allowed });
         }
-        let (index, slot) =
-            self.allocate_slot(pd, Class::Region).map_err(|max| AllocMrError::TooMany { max })?;
-        let key = self.fresh_key(index, slot);
+        let (key, slot) =
+            self.allocate_slot(pd, Kind::Fast).map_err(|max| AllocMrError::TooMany { max })?;
         let list = || PageList::new(max_pages as usize);
         let (active, staged) = (list(), list());
-        let low_byte = key as u8;
-        let fast = FastRegion { pd, low_byte, valid: false, active, staged };
+        let fast = FastRegion { pd, key, valid: false, active, staged };
         slot.set(&mut slot.content(), SlotContent::Fast(Box::new(fast)));
         Ok(Rkey(key))
     }
@@ -120,7 +119,7 @@ impl Memory {
     ) -> Result<(), MapError> {
         let slot = self.slot(self.index(key.0)).ok_or(MapError::UnknownKey { key })?;
         match &mut *slot.content() {
-            SlotContent::Fast(fast) => {
+            SlotContent::Fast(fast) if is_same_object(fast.key, key.0) => {
                 fast.staged.map(pieces, page_size, iova, writable, kept).map(drop)
             }
             _ => Err(MapError::UnknownKey { key }),
@@ -137,7 +136,10 @@ impl Memory {
         let unknown = FastRegError::UnknownKey { key };
         let slot = self.slot(self.index(key.0)).ok_or(unknown)?;
         let mut content = slot.content();
-        let SlotContent::Fast(fast) = &mut *content else { return Err(unknown) };
+        let fast = match &mut *content {
+            SlotContent::Fast(fast) if is_same_object(fast.key, key.0) => fast,
+            _ => return Err(unknown),
+        };
         if fast.pd != pd {
             return Err(FastRegError::WrongPd { key, given: pd, owner: fast.pd });
         }
@@ -176,8 +178,8 @@ impl Memory {
             fast.staged.mapping = None;
         }
         fast.valid = true;
-        fast.low_byte = key.0 as u8;
-        slot.publish(&region, key.0 as u8);
+        fast.key = key.0;
+        slot.publish(&region, key.0);
         Ok(())
     }
 
@@ -187,7 +189,9 @@ impl Memory {
     #[must_use]
     pub fn query_fast(&self, key: Rkey) -> Option<(u32, bool)> {
         match &*self.slot(self.index(key.0))?.content() {
-            SlotContent::Fast(fast) => Some((fast.active.capacity() as u32, fast.valid)),
+            SlotContent::Fast(fast) if is_same_object(fast.key, key.0) => {
+                Some((fast.active.capacity() as u32, fast.valid))
+            }
             _ => None,
         }
     }

@@ -6,6 +6,7 @@
 
 use urxe_wire::{Qpn, Rkey};
 
+use super::keys::is_same_object;
 use super::slot::SlotContent;
 use super::{Accessor, Memory, MwType, PdId};
 
@@ -58,11 +59,11 @@ impl Memory {
         who: Invalidator,
     ) -> Result<(), InvalidateError> {
         let by = by.into();
-        let low_byte = rkey.0 as u8;
+        let key = rkey.0;
         let slot = self.slot(self.index(rkey.0)).ok_or(InvalidateError::UnknownKey { rkey })?;
         match &mut *slot.content() {
             SlotContent::Vacant => Err(InvalidateError::UnknownKey { rkey }),
-            SlotContent::Region(_) if !slot.answers_to(low_byte) => {
+            SlotContent::Region(_) if !slot.answers_to(key) => {
                 Err(InvalidateError::UnknownKey { rkey })
             }
             SlotContent::Region(_) => match slot.region().pd {
@@ -71,9 +72,10 @@ impl Memory {
                 }
                 _ => Err(InvalidateError::OrdinaryRegion { rkey }),
             },
-            SlotContent::Fast(fast) if fast.low_byte != low_byte => {
-                Err(InvalidateError::Stale { rkey })
+            SlotContent::Fast(fast) if !is_same_object(fast.key, key) => {
+                Err(InvalidateError::UnknownKey { rkey })
             }
+            SlotContent::Fast(fast) if fast.key != key => Err(InvalidateError::Stale { rkey }),
             SlotContent::Fast(fast) if fast.pd != by.pd => {
                 Err(InvalidateError::WrongPd { rkey, given: by.pd, owner: fast.pd })
             }
@@ -81,13 +83,16 @@ impl Memory {
                 (false, Invalidator::Peer, _) => Err(InvalidateError::Stale { rkey }),
                 (false, Invalidator::Local, _) => Ok(()),
                 (true, _, 0) => {
-                    slot.unpublish_and_drain(low_byte);
+                    slot.unpublish_and_drain(key);
                     fast.valid = false;
                     Ok(())
                 }
                 (true, _, windows) => Err(InvalidateError::Bound { rkey, windows }),
             },
-            SlotContent::Window(window) if window.low_byte != low_byte => {
+            SlotContent::Window(window) if !is_same_object(window.key, key) => {
+                Err(InvalidateError::UnknownKey { rkey })
+            }
+            SlotContent::Window(window) if window.key != key => {
                 Err(InvalidateError::Stale { rkey })
             }
             SlotContent::Window(window) if window.pd != by.pd => {

@@ -1,21 +1,58 @@
-//! Conversion between slots of the key table and 32-bit keys.
+//! Conversion between the indices of the key table and 32-bit keys.
 //!
 //! ```text
-//!  31                              8 7            0
-//! | slot index, permuted (24 bits)  | low byte     |
+//!  key     31                              8 7            0
+//!         | index, permuted (24 bits)       | low byte     |
+//!
+//!  index   23      18 17                   0
+//!         | segment  | turn    | offset      |
 //! ```
+//! An index names a slot by the segment and the offset. The other bits are the turn: a segment of
+//! 2^n slots leaves 18 - n bits for it. Each use of a slot takes the next turn. After the last turn
+//! the next low byte follows, in a keyed permutation of all 256 values. So the keys of a slot
+//! repeat after 2^(18 - n) × 256 uses. `slot_allocator` lets other slots be used in between.
+//!
+//! The segments are in three classes, and no index is in two of them:
+//!
+//! | class | segments | keys |
+//! |---|---|---|
+//! | `Region` | 0 to 15 | regions of a range of memory |
+//! | `Whole` | 16 to 31 | regions of the whole address space |
+//! | `Changing` | 32 to 63 | fast-registration regions and windows |
+//!
+//! A key to the whole address space is a key to memory with other owners. If it had the value of a
+//! former key, a request that was posted with the former key could overwrite anything. The program
+//! chooses the low byte of a `Changing` key. Therefore only the upper 24 bits distinguish two
+//! objects of this class, and an object of another class never has these upper bits.
+//!
 //! The permutation is a Feistel network of four rounds. Each round is a keyed multiply-and-add with
 //! the top bits of the result (a 2-universal hash), so the data path needs four multiplications
-//! from a key to its slot. The low byte follows a keyed permutation of all 256 values as its slot
-//! is used again. A stale key therefore fails until 255 more registrations used the same slot.
+//! from a key to its index.
 //!
-//! Both depend on a 64-bit seed. A peer without a key guesses one with a probability of 2⁻³² per
-//! live region and attempt. The seed is no cryptographic protection, and RoCE has none, because
-//! keys are sent in plain text. With the same seed, every run has the same keys, on which the
-//! replays of the simulation rely.
+//! Both permutations depend on a 64-bit seed. A peer without a key guesses one with a probability
+//! of 2⁻³² per live region and attempt. The seed is no cryptographic protection, and RoCE has none,
+//! because keys are sent in plain text. With the same seed, every run has the same keys, on which
+//! the replays of the simulation rely.
 
-/// Number of bits of a slot index.
+use std::ops::Range;
+
+/// Number of bits of an index.
 pub(super) const INDEX_BITS: u32 = 24;
+
+/// Number of bits of an index below the segment.
+pub(super) const SEGMENT_INDEX_BITS: u32 = 18;
+
+const SEGMENT_INDEX_MASK: u32 = (1 << SEGMENT_INDEX_BITS) - 1;
+
+/// Number of segments.
+pub(super) const SEGMENTS: usize = 1 << (INDEX_BITS - SEGMENT_INDEX_BITS);
+
+/// Number of slots of the first segment of a class (log2). The second has as many, and each later
+/// one doubles, up to the number of indices of a segment.
+const FIRST_SEGMENT_BITS: u32 = 6;
+
+/// The first segment of a class, counted from 0, that has a slot for each of its indices.
+const FULL_SEGMENT: u32 = SEGMENT_INDEX_BITS - FIRST_SEGMENT_BITS + 1;
 
 const HALF_BITS: u32 = INDEX_BITS / 2;
 const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
@@ -53,12 +90,15 @@ impl Keys {
         Self { seed, rounds }
     }
 
-    /// Returns the key of slot `index` in its use number `generation` (modulo 256).
-    pub(super) fn key(&self, index: u32, generation: u8) -> u32 {
-        (self.permute(index) << 8) | u32::from(self.low_byte(index, generation))
+    /// Returns the key of the slot at `position` in its use number `uses`.
+    pub(super) fn key(&self, position: Position, uses: u32) -> u32 {
+        let turn_bits = SEGMENT_INDEX_BITS - position.segment_bits();
+        let turn = uses & ((1 << turn_bits) - 1);
+        let index = position.0 | turn << position.segment_bits();
+        self.permute(index) << 8 | u32::from(self.low_byte(index, (uses >> turn_bits) as u8))
     }
 
-    /// Returns the slot to which `key` may belong. The low byte decides whether it does.
+    /// Returns the index to which `key` may belong. The slot decides whether it does.
     pub(super) fn index(&self, key: u32) -> u32 {
         let (mut left, mut right) = (key >> 8 >> HALF_BITS, (key >> 8) & HALF_MASK);
         for round in self.rounds.iter().rev() {
@@ -86,11 +126,100 @@ impl Keys {
     }
 }
 
-/// The purpose of a pseudo-random value, so that no two uses share one.
-#[derive(Clone, Copy)]
-enum Domain {
-    Index = 1,
-    LowByte = 2,
+/// Returns whether two keys belong to one object of the class [`Class::Changing`], whose low byte
+/// the program chooses.
+pub(super) const fn is_same_object(one: u32, other: u32) -> bool {
+    (one ^ other) >> 8 == 0
+}
+
+/// The kind of object of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// A region of a range of memory.
+    Region,
+    /// A region of the whole address space.
+    Whole,
+    /// A fast-registration region or a window.
+    Changing,
+}
+
+impl Class {
+    /// Returns the segments of the class.
+    const fn segments(self) -> Range<u32> {
+        match self {
+            Self::Region => 0..16,
+            Self::Whole => 16..32,
+            Self::Changing => 32..64,
+        }
+    }
+
+    /// Returns the number of slots of all segments of the class.
+    pub(super) const fn capacity(self) -> u32 {
+        let Range { start, end } = self.segments();
+        // The segments before the first one of full size have together as many slots as that one.
+        (end - start - FULL_SEGMENT + 1) << SEGMENT_INDEX_BITS
+    }
+}
+
+/// The place of a slot: its index in the first turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position(u32);
+
+impl Position {
+    /// Returns the place of the slot number `number` of a class, which is below the capacity of the
+    /// class.
+    pub(super) const fn of(class: Class, number: u32) -> Self {
+        let full_segments = number >> SEGMENT_INDEX_BITS;
+        let (segment, start) = if number < 1 << FIRST_SEGMENT_BITS {
+            (0, 0)
+        } else if full_segments == 0 {
+            let top = number.ilog2();
+            (top - FIRST_SEGMENT_BITS + 1, 1 << top)
+        } else {
+            (FULL_SEGMENT - 1 + full_segments, full_segments << SEGMENT_INDEX_BITS)
+        };
+        Self(((class.segments().start + segment) << SEGMENT_INDEX_BITS) + number - start)
+    }
+
+    /// Returns the place of the slot to which an index belongs.
+    pub(super) const fn of_index(index: u32) -> Self {
+        let in_segment = (1 << Self(index).segment_bits()) - 1;
+        Self(index & (!SEGMENT_INDEX_MASK | in_segment))
+    }
+
+    /// Returns the class of the slot.
+    pub(super) const fn class(self) -> Class {
+        match self.0 >> SEGMENT_INDEX_BITS {
+            0..16 => Class::Region,
+            16..32 => Class::Whole,
+            _ => Class::Changing,
+        }
+    }
+
+    /// Returns the number of the segment.
+    pub(super) const fn segment(self) -> usize {
+        (self.0 >> SEGMENT_INDEX_BITS) as usize
+    }
+
+    /// Returns the number of the slot in its segment.
+    pub(super) const fn offset(self) -> usize {
+        (self.0 & SEGMENT_INDEX_MASK) as usize
+    }
+
+    /// Returns the number of slots of the segment (log2).
+    pub(super) const fn segment_bits(self) -> u32 {
+        match (self.0 >> SEGMENT_INDEX_BITS) - self.class().segments().start {
+            0 => FIRST_SEGMENT_BITS,
+            nth @ 1..FULL_SEGMENT => FIRST_SEGMENT_BITS + nth - 1,
+            _ => SEGMENT_INDEX_BITS,
+        }
+    }
+
+    /// Returns the number of uses after which the keys of the slot repeat.
+    #[cfg(test)]
+    pub(super) const fn keys(self) -> u32 {
+        1 << (SEGMENT_INDEX_BITS - self.segment_bits() + u8::BITS)
+    }
 }
 
 /// SipHash-2-4. The standard library deprecates this hasher for hash tables, but keeps its output
@@ -103,54 +232,12 @@ fn prf(seed: u64, domain: Domain, message: u64) -> u64 {
     hasher.finish()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_index_comes_back() {
-        for seed in [0, 1, 0x1234_5678_9abc_def0, u64::MAX] {
-            let keys = Keys::new(seed);
-            for index in (0..1 << INDEX_BITS).step_by(997) {
-                assert_eq!(keys.index(keys.key(index, 7)), index, "seed {seed:#x}");
-            }
-        }
-    }
-
-    #[test]
-    fn indices_are_permuted_without_collision() {
-        let keys = Keys::new(42);
-        let mut seen = vec![false; 1 << INDEX_BITS];
-        for index in 0..1 << INDEX_BITS {
-            let permuted = keys.permute(index) as usize;
-            assert!(!seen[permuted], "{permuted:#x} twice");
-            seen[permuted] = true;
-        }
-    }
-
-    #[test]
-    fn low_bytes_of_a_slot_are_all_different() {
-        let keys = Keys::new(42);
-        for index in [0, 1, 63, 64, 0xff_ffff] {
-            let mut bytes: Vec<u8> =
-                (0..=255).map(|generation| keys.low_byte(index, generation)).collect();
-            assert_ne!(bytes, (0..=255).collect::<Vec<u8>>());
-            bytes.sort_unstable();
-            assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
-        }
-    }
-
-    #[test]
-    fn seeds_differ_and_one_seed_repeats() {
-        let keys = |seed| (0..64).map(|index| Keys::new(seed).key(index, 0)).collect::<Vec<_>>();
-        assert_eq!(keys(1), keys(1));
-        let (one, two) = (keys(1), keys(2));
-        assert!(one.iter().zip(&two).filter(|(a, b)| a == b).count() <= 1);
-        let steps = one.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) >> 8);
-        let distinct: std::collections::BTreeSet<u32> = steps.collect();
-        assert!(
-            distinct.len() > 32,
-            "neighbouring slots must not have evenly spaced keys: {distinct:?}"
-        );
-    }
+/// The purpose of a pseudo-random value, so that no two uses share one.
+#[derive(Clone, Copy)]
+enum Domain {
+    Index = 1,
+    LowByte = 2,
 }
+
+#[cfg(test)]
+mod tests;

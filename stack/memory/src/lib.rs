@@ -8,7 +8,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `keys` | slot index to key and back |
+//! | `keys` | slot to key and back; classes of keys |
+//! | `slot_allocator` | the order in which slots are used again |
 //! | `layout` | the range of a key, and the location of its bytes |
 //! | `slot` | one entry: publication, pin count, drain; the object in the entry |
 //! | `table` | all entries, which never move |
@@ -78,6 +79,7 @@ mod persistence;
 mod pin;
 mod reregister;
 mod slot;
+mod slot_allocator;
 mod table;
 mod window;
 

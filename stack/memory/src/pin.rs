@@ -56,7 +56,8 @@ impl Memory {
         len: u64,
     ) -> Result<Pin<'_>, AccessError> {
         let Some(pin) = self.pin_key(key) else {
-            let changing = self.slot(self.index(key)).is_some_and(Slot::is_changing);
+            let slot = self.slot(self.index(key));
+            let changing = slot.is_some_and(|slot| slot.is_changing(key));
             return Err(if changing {
                 AccessError::StaleKey { key }
             } else {
@@ -76,7 +77,7 @@ impl Memory {
 
     pub(super) fn pin_key(&self, key: u32) -> Option<Pin<'_>> {
         let slot = self.slot(self.index(key))?;
-        slot.pin(key as u8).then(|| Pin::counted(slot, key))
+        slot.pin(key).then(|| Pin::counted(slot, key))
     }
 }
 

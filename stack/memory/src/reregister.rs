@@ -86,10 +86,9 @@ impl Memory {
             return Err(ReregMrError::Nothing);
         }
         let unknown = ReregMrError::UnknownKey { lkey };
-        let low_byte = lkey.0 as u8;
         let slot = self.slot(self.index(lkey.0)).ok_or(unknown)?;
         let mut content = slot.content();
-        let known = slot.answers_to(low_byte);
+        let known = slot.answers_to(lkey.0);
         let region = match &mut *content {
             SlotContent::Region(region) if known => region,
             SlotContent::Fast(_) if known => return Err(ReregMrError::FastRegistration { lkey }),
@@ -110,8 +109,8 @@ impl Memory {
         if next.pd != former.pd {
             self.move_to_pd(former.pd, next.pd);
         }
-        slot.unpublish_and_drain(low_byte);
-        slot.publish(&next, low_byte);
+        slot.unpublish_and_drain(lkey.0);
+        slot.publish(&next, lkey.0);
         drop(content);
         drop(kept); // may unmap
         Ok(describe(lkey, &next))
@@ -129,6 +128,10 @@ impl Memory {
         let zero_based = access.contains(Access::ZERO_BASED);
         let mut next = Region { pd, access, ..*former };
         if let Some(Translation { addr, len, iova }) = change.translation {
+            if former.layout == Layout::Whole {
+                // A key to the whole address space never becomes a key to anything else.
+                return Err(ReregMrError::WholeAddressSpace);
+            }
             let start = if zero_based { 0 } else { iova };
             self.check_len(len)?;
             check_range(addr.addr(), len, start, !zero_based)?;

@@ -3,12 +3,12 @@
 //! All sharing uses one atomic word:
 //!
 //! ```text
-//!  63          62      56 55       48 47            0
-//! | published | 0       | low byte  | pins           |
+//!  63          62          31 30            0
+//! | published | key         | pins           |
 //! ```
 //! * A pin adds one to the count and checks the former word. If the slot is published with the
-//!   right low byte, the pin is valid; otherwise the pin subtracts the one again. Every valid pin
-//!   is therefore ordered before the bit was cleared.
+//!   right key, the pin is valid; otherwise the pin subtracts the one again. Every valid pin is
+//!   therefore ordered before the bit was cleared.
 //! * Only the owner of an unpublished slot without pins writes the other fields. Only the writer,
 //!   or a thread with a valid pin, reads them. They are relaxed atomics, which are plain loads on
 //!   every processor, so that this module needs no `unsafe`. The word orders them (release when
@@ -21,18 +21,20 @@
 //! itself use, under the lock of the slot. The holder of that lock may wait for pins, so a thread
 //! that holds a pin must not wait for the lock.
 
+use super::keys::is_same_object;
 use super::layout::{AccessScope, Layout, Region};
 use super::pages::PageList;
 use super::{Access, Buffer, DmId, MwType, PdId};
-use urxe_types::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use urxe_types::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use urxe_types::sync::{Arc, Mutex, MutexGuard, lock};
 use urxe_wire::Qpn;
 
 const PUBLISHED: u64 = 1 << 63;
-const LOW_BYTE_SHIFT: u32 = 48;
-/// Safe code may forget pins, so the count must not reach the bits above. With a million forgotten
-/// pins a second, that takes nine years.
-const PINS: u64 = (1 << LOW_BYTE_SHIFT) - 1;
+const KEY_SHIFT: u32 = 31;
+const PINS: u64 = (1 << KEY_SHIFT) - 1;
+/// From this many pins on, no thread gets a pin. Safe code may forget pins, and the count must not
+/// reach the key.
+const MAX_PINS_BITS: u32 = KEY_SHIFT - 1;
 
 /// `shape`: the page shift (0: not paged) in the low byte, and these flags.
 const WHOLE: u32 = 1 << 8;
@@ -59,8 +61,8 @@ pub(super) struct RegionContent {
 /// A fast-registration region. Its slot is published while the region is valid.
 pub(super) struct FastRegion {
     pub(super) pd: PdId,
-    /// The low byte of the key, whether or not the region is valid.
-    pub(super) low_byte: u8,
+    /// The present key, whether or not the region is valid.
+    pub(super) key: u32,
     pub(super) valid: bool,
     /// The pages of the valid region.
     pub(super) active: PageList,
@@ -72,8 +74,8 @@ pub(super) struct FastRegion {
 pub(super) struct WindowContent {
     pub(super) kind: MwType,
     pub(super) pd: PdId,
-    /// The low byte of the key, whether or not the window is bound.
-    pub(super) low_byte: u8,
+    /// The present key, whether or not the window is bound.
+    pub(super) key: u32,
     /// Whether binds ignore the low byte of the key that they name.
     pub(super) by_handle: bool,
     pub(super) bound: Option<Bound>,
@@ -82,7 +84,7 @@ pub(super) struct WindowContent {
 /// The binding of a window.
 #[derive(Clone, Copy)]
 pub(super) struct Bound {
-    /// The slot of the region.
+    /// The index of the region's key.
     pub(super) region: u32,
     /// The queue pair that bound a type 2 window.
     pub(super) qpn: Option<Qpn>,
@@ -101,11 +103,12 @@ pub(super) struct Slot {
     /// The queue pair of a type 2 window, or 0.
     qpn: AtomicU32,
     shape: AtomicU32,
-    /// Whether the content is a fast-registration region or a window, whose key changes during its
-    /// life. Threads without the lock read this field.
-    is_changing: AtomicBool,
-    /// Number of uses of the slot, modulo 256. Only changed under the lock of the table.
-    generation: AtomicU8,
+    /// For a fast-registration region or a window, whose key changes during its life: any of its
+    /// keys. Otherwise 0. Threads without the lock read this field.
+    changing: AtomicU32,
+    /// Number of uses of the slot, modulo 2^32. Only the owner of a slot without content changes
+    /// it.
+    uses: AtomicU32,
     /// Number of windows bound to the region. The number grows only under the lock and while the
     /// region is published. A thread that holds the lock and finds 0 may therefore remove the
     /// region.
@@ -125,8 +128,8 @@ impl Slot {
             access: AtomicU32::new(0),
             qpn: AtomicU32::new(0),
             shape: AtomicU32::new(0),
-            is_changing: AtomicBool::new(false),
-            generation: AtomicU8::new(0),
+            changing: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
             windows: AtomicU32::new(0),
             content: Mutex::new(SlotContent::Vacant),
         }
@@ -137,16 +140,22 @@ impl Slot {
         lock(&self.content)
     }
 
-    /// Sets the content of the slot, and whether its key changes, for threads without the lock.
+    /// Sets the content of the slot. Threads without the lock see the key of an object whose key
+    /// changes.
     pub(super) fn set(&self, place: &mut SlotContent, content: SlotContent) -> SlotContent {
-        let is_changing = matches!(content, SlotContent::Fast(_) | SlotContent::Window(_));
-        self.is_changing.store(is_changing, Ordering::Relaxed);
+        let changing = match &content {
+            SlotContent::Fast(fast) => fast.key,
+            SlotContent::Window(window) => window.key,
+            SlotContent::Vacant | SlotContent::Region(_) => 0,
+        };
+        self.changing.store(changing, Ordering::Relaxed);
         std::mem::replace(place, content)
     }
 
-    /// Returns whether the slot holds an object whose key changes during its life.
-    pub(super) fn is_changing(&self) -> bool {
-        self.is_changing.load(Ordering::Relaxed)
+    /// Returns whether the slot holds an object whose key changes, and which may have had `key`.
+    pub(super) fn is_changing(&self, key: u32) -> bool {
+        let changing = self.changing.load(Ordering::Relaxed);
+        changing != 0 && is_same_object(changing, key)
     }
 
     /// Counts a window. The caller holds the lock.
@@ -165,19 +174,19 @@ impl Slot {
         self.windows.load(Ordering::Acquire)
     }
 
-    /// Returns whether the slot is published for keys with this low byte.
-    pub(super) fn answers_to(&self, low_byte: u8) -> bool {
-        answers(self.word.load(Ordering::Relaxed), low_byte)
+    /// Returns whether the slot is published with this key.
+    pub(super) fn answers_to(&self, key: u32) -> bool {
+        is_published(self.word.load(Ordering::Relaxed), key)
     }
 
-    /// Counts one more use of the slot and returns the count, modulo 256.
-    pub(super) fn next_generation(&self) -> u8 {
-        self.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    /// Counts one more use of the slot, and returns the number of uses before, modulo 2^32.
+    pub(super) fn next_use(&self) -> u32 {
+        self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Publishes the slot for keys with this low byte. The caller owns the slot: the slot is new,
-    /// or the caller has unpublished and drained it.
-    pub(super) fn publish(&self, region: &Region, low_byte: u8) {
+    /// Publishes the slot with this key. The caller owns the slot: the slot is new, or the caller
+    /// has unpublished and drained it.
+    pub(super) fn publish(&self, region: &Region, key: u32) {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & PUBLISHED, 0, "published twice");
         self.base.store(region.base, Ordering::Relaxed);
         self.start.store(region.start, Ordering::Relaxed);
@@ -199,7 +208,7 @@ impl Slot {
         self.qpn.store(qpn, Ordering::Relaxed);
         self.shape.store(shape | window | checked, Ordering::Relaxed);
         // The count is kept, because pins by a stale key may be counted for a moment.
-        let top = PUBLISHED | (u64::from(low_byte) << LOW_BYTE_SHIFT);
+        let top = PUBLISHED | (u64::from(key) << KEY_SHIFT);
         let mut word = self.word.load(Ordering::Relaxed);
         while let Err(now) = self.word.compare_exchange_weak(
             word,
@@ -211,21 +220,21 @@ impl Slot {
         }
     }
 
-    /// Unpublishes the slot and waits for the pins. Returns false if the slot was not published for
-    /// `low_byte`.
-    pub(super) fn unpublish_and_drain(&self, low_byte: u8) -> bool {
-        let was_there = self.unpublish(low_byte);
+    /// Unpublishes the slot and waits for the pins. Returns false if the slot was not published
+    /// with `key`.
+    pub(super) fn unpublish_and_drain(&self, key: u32) -> bool {
+        let was_there = self.unpublish(key);
         if was_there {
             self.drain();
         }
         was_there
     }
 
-    /// Unpublishes the slot. Returns false if the slot was not published for `low_byte`. The caller
+    /// Unpublishes the slot. Returns false if the slot was not published with `key`. The caller
     /// must then call [`Slot::drain`] before anything else.
-    pub(super) fn unpublish(&self, low_byte: u8) -> bool {
+    pub(super) fn unpublish(&self, key: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
-        while answers(word, low_byte) {
+        while is_published(word, key) {
             match self.word.compare_exchange_weak(
                 word,
                 word & !PUBLISHED,
@@ -248,13 +257,13 @@ impl Slot {
         }
     }
 
-    /// Pins the slot if it is published for `low_byte`. Each success needs one [`Slot::unpin`].
-    pub(super) fn pin(&self, low_byte: u8) -> bool {
+    /// Pins the slot if it is published with `key`. Each success needs one [`Slot::unpin`].
+    pub(super) fn pin(&self, key: u32) -> bool {
         // The load first keeps packets with wrong keys from writing to the cache line.
-        if !answers(self.word.load(Ordering::Relaxed), low_byte) {
+        if !can_be_pinned(self.word.load(Ordering::Relaxed), key) {
             return false;
         }
-        if answers(self.word.fetch_add(1, Ordering::Acquire), low_byte) {
+        if can_be_pinned(self.word.fetch_add(1, Ordering::Acquire), key) {
             return true;
         }
         self.unpin();
@@ -294,8 +303,14 @@ impl Slot {
     }
 }
 
-fn answers(word: u64, low_byte: u8) -> bool {
-    word & PUBLISHED != 0 && (word >> LOW_BYTE_SHIFT) as u8 == low_byte
+fn is_published(word: u64, key: u32) -> bool {
+    word >> KEY_SHIFT == PUBLISHED >> KEY_SHIFT | u64::from(key)
+}
+
+/// Returns whether a slot with this word is published with `key`, and has few enough pins.
+fn can_be_pinned(word: u64, key: u32) -> bool {
+    word >> MAX_PINS_BITS
+        == (PUBLISHED >> KEY_SHIFT | u64::from(key)) << (KEY_SHIFT - MAX_PINS_BITS)
 }
 
 /// A wait that begins fast and becomes cheap: pins last microseconds, unless the system suspends
@@ -334,3 +349,47 @@ impl Wait {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Keys that differ in one bit, the most pins, and the word that both have in common.
+    #[test]
+    fn a_slot_answers_to_one_key_and_the_count_of_pins_never_reaches_it() {
+        let (slot, key) = (Slot::new(), 0xffff_fffe);
+        let region = Region {
+            base: std::ptr::null_mut(),
+            start: 0,
+            len: 8,
+            pd: PdId(1),
+            access: Access::empty(),
+            layout: Layout::Flat,
+            scope: AccessScope::All,
+            checked: false,
+        };
+        assert!(!slot.pin(0), "a new slot");
+        slot.publish(&region, key);
+        for bit in 0..32 {
+            let other = key ^ (1 << bit);
+            assert!(!slot.pin(other) && !slot.answers_to(other) && !slot.unpublish(other));
+        }
+        let forgotten = 1 << MAX_PINS_BITS;
+        slot.word.fetch_add(forgotten - 1, Ordering::Relaxed);
+        assert!(slot.pin(key));
+        assert!(!slot.pin(key), "too many are forgotten");
+        assert!(slot.answers_to(key));
+        slot.unpin();
+        assert!(slot.pin(key));
+        assert!(slot.unpublish(key));
+        slot.word.fetch_sub(forgotten, Ordering::Relaxed);
+        slot.drain();
+        slot.publish(&region, key + 1);
+        assert!(!slot.pin(key) && slot.pin(key + 1));
+    }
+
+    #[test]
+    fn a_slot_takes_two_cache_lines() {
+        assert_eq!(size_of::<Slot>(), 128);
+    }
+}

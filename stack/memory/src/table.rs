@@ -1,30 +1,26 @@
 //! The key table of a device.
 //!
-//! Slots are in segments of doubling size, which are allocated on first use and never move. A pin
-//! costs the inverse permutation of a key, two loads to find the slot, and one atomic addition. It
-//! takes no lock, counts no reference and allocates nothing. Registration and deregistration share
-//! one lock for state that only they use.
+//! Slots are in segments, which are allocated on first use and never move. A pin costs the inverse
+//! permutation of a key, two loads to find the slot, and one atomic addition. It takes no lock,
+//! counts no reference and allocates nothing. Registration and deregistration share one lock for
+//! state that only they use.
+//!
+//! A key of a region that ended stays invalid for 2^24 registrations (`slot_allocator`). A key to
+//! the whole address space never has the value of another region's key (`keys`).
 
 use super::checked_copy::{self, PopulateError};
 use super::error::{DeregMrError, RegMrError};
-use super::keys::{INDEX_BITS, Keys};
+use super::keys::{Class, Keys, Position, SEGMENT_INDEX_BITS, SEGMENTS, is_same_object};
 use super::layout::{AccessScope, Layout, Region};
 use super::persistence;
 use super::slot::{RegionContent, Slot, SlotContent};
+use super::slot_allocator::{SlotAllocator, max_objects};
 use super::{Access, Buffer, DmId, MemoryLimits, Mr, PdId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::OnceLock;
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_wire::Lkey;
-
-/// Number of freed slots that wait before one is used again, so that a stale key stays stale for a
-/// long time.
-const QUARANTINE: usize = 64;
-
-/// Number of slots of the first and of the second segment; each later segment doubles.
-const FIRST_SEGMENT: u32 = 64;
-const SEGMENTS: usize = (INDEX_BITS - FIRST_SEGMENT.ilog2() + 1) as usize;
 
 /// The way to move the bytes of regions without [`Access::ON_DEMAND`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,9 +37,23 @@ pub enum CopyMode {
 
 /// The kind of object for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum Kind {
     Region,
+    /// A region of the whole address space.
+    Whole,
+    /// A fast-registration region.
+    Fast,
     Window,
+}
+
+impl Kind {
+    fn class(self) -> Class {
+        match self {
+            Self::Region => Class::Region,
+            Self::Whole => Class::Whole,
+            Self::Fast | Self::Window => Class::Changing,
+        }
+    }
 }
 
 /// The registered memory of a device. There is no global instance.
@@ -58,17 +68,13 @@ pub struct Memory {
 
 /// State that only creation and destruction use. Its lock may be taken under the lock of a slot,
 /// never the other way round.
-#[derive(Default)]
 struct MemoryState {
-    /// Slots below this index were used at least once.
-    allocated: u32,
-    /// Freed slots, beginning with the oldest.
-    free: VecDeque<u32>,
+    slots: [SlotAllocator; 3],
     /// Number of registered regions, including regions whose deregistration waits.
     live: u32,
     /// Number of regions and windows of each protection domain.
     by_pd: BTreeMap<PdId, u32>,
-    /// The slots of all windows.
+    /// The indices of the keys of all windows.
     windows: BTreeSet<u32>,
 }
 
@@ -115,15 +121,18 @@ impl Memory {
     /// Makes an empty table with the given limits.
     #[must_use]
     pub fn with_limits(seed: u64, limits: MemoryLimits, mode: CopyMode) -> Self {
-        const MOST: u32 = (1 << INDEX_BITS) - QUARANTINE as u32;
-        let max_mr = limits.max_mr.min(MOST);
-        let limits = MemoryLimits { max_mr, max_mw: limits.max_mw.min(MOST - max_mr), ..limits };
+        const MAX_MR: u32 = max_objects(Class::Region);
+        // Fast-registration regions are regions, and have their slots from the same class as
+        // windows.
+        const MAX_MW: u32 = max_objects(Class::Changing) - MAX_MR;
+        let (max_mr, max_mw) = (limits.max_mr.min(MAX_MR), limits.max_mw.min(MAX_MW));
+        let limits = MemoryLimits { max_mr, max_mw, ..limits };
         Self {
             keys: Keys::new(seed),
             segments: [const { OnceLock::new() }; SEGMENTS],
             mode,
             limits,
-            state: Mutex::new(MemoryState::default()),
+            state: Mutex::new(MemoryState::new()),
             dm: Mutex::new(DeviceMemoryState::default()),
         }
     }
@@ -222,10 +231,10 @@ impl Memory {
         if !access.contains(Access::ON_DEMAND) {
             populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
         }
-        let (index, slot) =
-            self.allocate_slot(pd, Class::Region).map_err(|max| RegMrError::TooMany { max })?;
-        let key = self.fresh_key(index, slot);
-        let layout = if whole { Layout::Whole } else { Layout::Flat };
+        let (kind, layout) =
+            if whole { (Kind::Whole, Layout::Whole) } else { (Kind::Region, Layout::Flat) };
+        let (key, slot) =
+            self.allocate_slot(pd, kind).map_err(|max| RegMrError::TooMany { max })?;
         let checked = guard || self.is_checked(access);
         let region = Region {
             base: addr,
@@ -239,7 +248,7 @@ impl Memory {
         };
         let mut place = slot.content();
         slot.set(&mut place, SlotContent::Region(content));
-        slot.publish(&region, key as u8);
+        slot.publish(&region, key);
         Ok(describe(Lkey(key), &region))
     }
 
@@ -264,18 +273,20 @@ impl Memory {
         let unknown = DeregMrError::UnknownKey { lkey };
         let slot = self.slot(index).ok_or(unknown)?;
         let mut content = slot.content();
-        let (pd, low_byte, dm) = match &*content {
-            SlotContent::Region(region) if slot.answers_to(lkey.0 as u8) => {
-                (slot.region().pd, lkey.0 as u8, region.dm)
+        let (pd, key, dm) = match &*content {
+            SlotContent::Region(region) if slot.answers_to(lkey.0) => {
+                (slot.region().pd, lkey.0, region.dm)
             }
-            SlotContent::Fast(fast) => (fast.pd, fast.low_byte, None),
+            SlotContent::Fast(fast) if is_same_object(fast.key, lkey.0) => {
+                (fast.pd, fast.key, None)
+            }
             _ => return Err(unknown),
         };
         let windows = slot.windows();
         if windows != 0 {
             return Err(DeregMrError::Busy { lkey, windows });
         }
-        let was_there = slot.unpublish(low_byte);
+        let was_there = slot.unpublish(key);
         let former = slot.set(&mut content, SlotContent::Vacant);
         // A second thread gets its error without waiting for the pins. The slot is not reused
         // before the pins are dropped.
@@ -283,7 +294,7 @@ impl Memory {
         if was_there {
             slot.drain();
         }
-        self.free_slot(index, pd, Class::Region);
+        self.free_slot(index, pd, Kind::Region);
         drop(former); // may unmap, which needs no lock
         if let Some(dm) = dm {
             self.release_dm(dm);
@@ -333,17 +344,6 @@ impl Memory {
         self.keys.index(key)
     }
 
-    /// Returns a key for a slot that was just allocated.
-    pub(super) fn fresh_key(&self, index: u32, slot: &Slot) -> u32 {
-        loop {
-            let key = self.keys.key(index, slot.next_generation());
-            // Programs use 0 for "no key".
-            if key != 0 {
-                return key;
-            }
-        }
-    }
-
     /// Counts a region that moved from one protection domain to another.
     pub(super) fn move_to_pd(&self, from: PdId, to: PdId) {
         let mut state = lock(&self.state);
@@ -351,52 +351,63 @@ impl Memory {
         state.release_pd(from);
     }
 
+    /// Returns the slot of an index, which is below 2^24.
     pub(super) fn slot(&self, index: u32) -> Option<&Slot> {
-        let (segment, offset) = place(index);
-        self.segments[segment].get()?.get(offset)
+        let segment = self.segments[index as usize >> SEGMENT_INDEX_BITS & (SEGMENTS - 1)].get()?;
+        // The number of slots is a power of two.
+        segment.get(index as usize & (segment.len() - 1))
     }
 
-    /// Allocates and counts a slot. Fails with the limit.
-    pub(super) fn allocate_slot(&self, pd: PdId, class: Class) -> Result<(u32, &Slot), u32> {
+    /// Allocates and counts a slot. Returns the slot and a key that no object had for a long time.
+    /// Fails with the limit.
+    pub(super) fn allocate_slot(&self, pd: PdId, kind: Kind) -> Result<(u32, &Slot), u32> {
         let mut state = lock(&self.state);
-        let (live, most) = match class {
-            Class::Region => (state.live, self.limits.max_mr),
-            Class::Window => (state.windows.len() as u32, self.limits.max_mw),
+        let (live, most) = match kind {
+            Kind::Region | Kind::Whole | Kind::Fast => (state.live, self.limits.max_mr),
+            Kind::Window => (state.windows.len() as u32, self.limits.max_mw),
         };
         if live >= most {
             return Err(most);
         }
-        // The table has at most max_mr + max_mw + QUARANTINE slots, which is at most 2^24.
-        let recycled = if state.free.len() >= QUARANTINE { state.free.pop_front() } else { None };
-        let index = recycled.unwrap_or_else(|| {
-            state.allocated += 1;
-            state.allocated - 1
-        });
-        match class {
-            Class::Region => state.live += 1,
-            Class::Window => drop(state.windows.insert(index)),
+        // The limits leave enough slots that this succeeds.
+        let position = state.slots[kind.class() as usize].allocate().ok_or(most)?;
+        let slots = self.segments[position.segment()]
+            .get_or_init(|| (0..1 << position.segment_bits()).map(|_| Slot::new()).collect());
+        let slot = &slots[position.offset()];
+        let key = loop {
+            let key = self.keys.key(position, slot.next_use());
+            // Programs use 0 for "no key".
+            if key != 0 {
+                break key;
+            }
+        };
+        match kind {
+            Kind::Region | Kind::Whole | Kind::Fast => state.live += 1,
+            Kind::Window => drop(state.windows.insert(self.keys.index(key))),
         }
         *state.by_pd.entry(pd).or_default() += 1;
-        let (segment, offset) = place(index);
-        let slots = self.segments[segment].get_or_init(|| {
-            let len = if segment == 0 { FIRST_SEGMENT } else { FIRST_SEGMENT << (segment - 1) };
-            (0..len).map(|_| Slot::new()).collect()
-        });
-        Ok((index, &slots[offset]))
+        Ok((key, slot))
     }
 
-    pub(super) fn free_slot(&self, index: u32, pd: PdId, class: Class) {
+    /// Frees the slot of the key with this index.
+    pub(super) fn free_slot(&self, index: u32, pd: PdId, kind: Kind) {
+        let position = Position::of_index(index);
         let mut state = lock(&self.state);
-        state.free.push_back(index);
-        match class {
-            Class::Region => state.live -= 1,
-            Class::Window => drop(state.windows.remove(&index)),
+        state.slots[position.class() as usize].free(position);
+        match kind {
+            Kind::Region | Kind::Whole | Kind::Fast => state.live -= 1,
+            Kind::Window => drop(state.windows.remove(&index)),
         }
         state.release_pd(pd);
     }
 }
 
 impl MemoryState {
+    fn new() -> Self {
+        let slots = [Class::Region, Class::Whole, Class::Changing].map(SlotAllocator::new);
+        Self { slots, live: 0, by_pd: BTreeMap::new(), windows: BTreeSet::new() }
+    }
+
     fn release_pd(&mut self, pd: PdId) {
         if let Some(count) = self.by_pd.get_mut(&pd) {
             *count -= 1;
@@ -405,15 +416,6 @@ impl MemoryState {
             }
         }
     }
-}
-
-/// Returns the segment of a slot index below 2²⁴, and the offset in the segment.
-fn place(index: u32) -> (usize, usize) {
-    if index < FIRST_SEGMENT {
-        return (0, index as usize);
-    }
-    let top = index.ilog2();
-    ((top - FIRST_SEGMENT.ilog2() + 1) as usize, (index - (1 << top)) as usize)
 }
 
 /// Drops unknown optional flags and checks the rest.

@@ -5,6 +5,7 @@ mod device_memory;
 mod fast;
 mod faults;
 mod file;
+mod lifecycle;
 mod model;
 mod reregister;
 mod table;

@@ -14,9 +14,10 @@
 //! Sources: `rxe_mw.c`; C10-72 to C10-75, o10-36.2.2, o10-37.2.26, o10-37.2.30, o10-37.2.40.
 
 use super::error::{AllocMwError, BindError, DeallocMwError, DeregMrError};
+use super::keys::is_same_object;
 use super::layout::{AccessScope, Layout, Region};
 use super::slot::{Bound, Slot, SlotContent, WindowContent};
-use super::table::Class;
+use super::table::Kind;
 use super::{Access, Accessor, Bind, Memory, MwType, PdId, persistence};
 use urxe_types::sync::yield_now;
 use urxe_wire::{Lkey, Qpn, Rkey};
@@ -51,10 +52,9 @@ impl Memory {
     }
 
     fn alloc_window(&self, pd: PdId, kind: MwType, by_handle: bool) -> Result<Rkey, AllocMwError> {
-        let (index, slot) =
-            self.allocate_slot(pd, Class::Window).map_err(|max| AllocMwError::TooMany { max })?;
-        let key = self.fresh_key(index, slot);
-        let window = WindowContent { kind, pd, low_byte: key as u8, by_handle, bound: None };
+        let (key, slot) =
+            self.allocate_slot(pd, Kind::Window).map_err(|max| AllocMwError::TooMany { max })?;
+        let window = WindowContent { kind, pd, key, by_handle, bound: None };
         slot.set(&mut slot.content(), SlotContent::Window(window));
         Ok(Rkey(key))
     }
@@ -70,12 +70,15 @@ impl Memory {
         let index = self.index(key.0);
         let slot = self.slot(index).ok_or(unknown)?;
         let mut content = slot.content();
-        let SlotContent::Window(window) = &mut *content else { return Err(unknown) };
+        let window = match &mut *content {
+            SlotContent::Window(window) if is_same_object(window.key, key.0) => window,
+            _ => return Err(unknown),
+        };
         self.unbind(slot, window);
         let pd = window.pd;
         slot.set(&mut content, SlotContent::Vacant);
         drop(content);
-        self.free_slot(index, pd, Class::Window);
+        self.free_slot(index, pd, Kind::Window);
         Ok(())
     }
 
@@ -95,7 +98,8 @@ impl Memory {
         outcome
     }
 
-    /// Binds the window. `target` is the slot of the region, and the memory of the bound window.
+    /// Binds the window. `target` is the index of the region's key, and the memory of the bound
+    /// window.
     fn bind_window(
         &self,
         bind: &Bind,
@@ -106,24 +110,28 @@ impl Memory {
         let unknown = BindError::UnknownWindow { key };
         let slot = self.slot(self.index(key.0)).ok_or(unknown)?;
         let mut content = slot.content();
-        let SlotContent::Window(window) = &mut *content else { return Err(unknown) };
-        if !window.by_handle && window.low_byte != key.0 as u8 {
+        let window = match &mut *content {
+            SlotContent::Window(window) if is_same_object(window.key, key.0) => window,
+            _ => return Err(unknown),
+        };
+        if !window.by_handle && window.key != key.0 {
             return Err(unknown);
         }
         let scope = check_window(window, bind, by)?;
         // From here on nothing fails. A type 1 window loses its former binding.
         self.unbind(slot, window);
-        window.low_byte = bind.new_rkey.0 as u8;
+        // The upper 24 bits belong to the window.
+        window.key = key.0 & !0xff | bind.new_rkey.0 & 0xff;
         if let Some((region, stands_for)) = target {
             let qpn = if let AccessScope::PeerOf(qpn) = scope { Some(qpn) } else { None };
             window.bound = Some(Bound { region, qpn });
-            slot.publish(&Region { scope, ..stands_for }, window.low_byte);
+            slot.publish(&Region { scope, ..stands_for }, window.key);
         }
-        Ok(Rkey(key.0 & !0xff | u32::from(window.low_byte)))
+        Ok(Rkey(window.key))
     }
 
-    /// Checks the region that a bind names, and counts the window. Returns the slot of the region,
-    /// and the memory of the bound window.
+    /// Checks the region that a bind names, and counts the window. Returns the index of the
+    /// region's key, and the memory of the bound window.
     fn acquire_target(&self, bind: &Bind, by: Accessor) -> Result<(u32, Region), BindError> {
         let lkey = bind.region;
         let unknown = BindError::UnknownRegion { lkey };
@@ -131,7 +139,7 @@ impl Memory {
         let slot = self.slot(index).ok_or(unknown)?;
         let content = slot.content();
         if !matches!(*content, SlotContent::Region(_) | SlotContent::Fast(_))
-            || !slot.answers_to(lkey.0 as u8)
+            || !slot.answers_to(lkey.0)
         {
             return Err(unknown);
         }
@@ -173,7 +181,7 @@ impl Memory {
     /// Unbinds a window, if it is bound.
     pub(super) fn unbind(&self, slot: &Slot, window: &mut WindowContent) {
         let Some(bound) = window.bound.take() else { return };
-        let was_there = slot.unpublish_and_drain(window.low_byte);
+        let was_there = slot.unpublish_and_drain(window.key);
         debug_assert!(was_there, "a bound window answers to its key");
         self.release_target(bound.region);
     }

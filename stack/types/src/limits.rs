@@ -110,7 +110,8 @@ impl Limits {
     }
 }
 
-/// Limits of a memory table, which holds at most 2²⁴ - 64 objects in all.
+/// Limits of a memory table. Of larger values, the table uses 917,504 regions and about 3.8 million
+/// windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Number of regions, including fast-registration regions.

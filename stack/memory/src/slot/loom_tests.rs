@@ -8,8 +8,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-const LOW: u8 = 0x5a;
-const NEXT: u8 = 0xa5;
+const KEY: u32 = 0x1234_565a;
+const NEXT: u32 = 0x1234_56a5;
 
 fn region(start: u64) -> Region {
     Region {
@@ -28,11 +28,11 @@ fn region(start: u64) -> Region {
 fn loom_deregistration_waits_for_pins() {
     loom::model(|| {
         let slot = Arc::new((Slot::new(), UnsafeCell::new(0_u32)));
-        slot.0.publish(&region(1), LOW);
+        slot.0.publish(&region(1), KEY);
         let peer = {
             let slot = slot.clone();
             thread::spawn(move || {
-                if slot.0.pin(LOW) {
+                if slot.0.pin(KEY) {
                     assert_eq!(slot.0.region(), region(1));
                     // SAFETY: pinned; only this thread writes during the pin.
                     slot.1.with_mut(|memory| unsafe { *memory += 1 });
@@ -40,11 +40,11 @@ fn loom_deregistration_waits_for_pins() {
                 }
             })
         };
-        assert!(slot.0.unpublish(LOW));
+        assert!(slot.0.unpublish(KEY));
         slot.0.drain();
         // SAFETY: drained; loom fails here if the peer may still write.
         slot.1.with_mut(|memory| unsafe { *memory += 1 });
-        assert!(!slot.0.pin(LOW));
+        assert!(!slot.0.pin(KEY));
         peer.join().unwrap();
     });
 }
@@ -53,12 +53,12 @@ fn loom_deregistration_waits_for_pins() {
 fn loom_only_one_deregisters() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
-        slot.publish(&region(1), LOW);
+        slot.publish(&region(1), KEY);
         let other = {
             let slot = slot.clone();
-            thread::spawn(move || slot.unpublish(LOW))
+            thread::spawn(move || slot.unpublish(KEY))
         };
-        let mine = slot.unpublish(LOW);
+        let mine = slot.unpublish(KEY);
         assert!(mine ^ other.join().unwrap());
     });
 }
@@ -67,20 +67,20 @@ fn loom_only_one_deregisters() {
 fn loom_reuse_never_mixes_two_regions() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
-        slot.publish(&region(1), LOW);
-        let peers = [(LOW, 1), (NEXT, 2)].map(|(low, start)| {
+        slot.publish(&region(1), KEY);
+        let peers = [(KEY, 1), (NEXT, 2)].map(|(key, start)| {
             let slot = slot.clone();
             thread::spawn(move || {
-                if slot.pin(low) {
+                if slot.pin(key) {
                     assert_eq!(slot.region(), region(start));
                     slot.unpin();
                 }
             })
         });
-        assert!(slot.unpublish(LOW));
+        assert!(slot.unpublish(KEY));
         slot.drain();
         slot.publish(&region(2), NEXT);
-        assert!(!slot.pin(LOW));
+        assert!(!slot.pin(KEY));
         for peer in peers {
             peer.join().unwrap();
         }
@@ -96,14 +96,14 @@ fn loom_reuse_never_mixes_two_regions() {
 fn loom_nothing_moves_through_a_window_after_its_invalidation() {
     loom::model(|| {
         let window = Arc::new((Slot::new(), [0, 1].map(|_| UnsafeCell::new(0_u32))));
-        window.0.publish(&region(0), LOW);
+        window.0.publish(&region(0), KEY);
         let peer = {
             let window = window.clone();
             thread::spawn(move || {
-                for low in [LOW, NEXT] {
-                    if window.0.pin(low) {
+                for key in [KEY, NEXT] {
+                    if window.0.pin(key) {
                         let place = window.0.region().start as usize;
-                        assert_eq!(place, usize::from(low == NEXT));
+                        assert_eq!(place, usize::from(key == NEXT));
                         // SAFETY: pinned; only this thread writes there during the pin.
                         window.1[place].with_mut(|memory| unsafe { *memory += 1 });
                         window.0.unpin();
@@ -111,11 +111,11 @@ fn loom_nothing_moves_through_a_window_after_its_invalidation() {
                 }
             })
         };
-        assert!(window.0.unpublish_and_drain(LOW));
+        assert!(window.0.unpublish_and_drain(KEY));
         // SAFETY: invalidated; loom fails here if the peer may still write.
         let last = window.1[0].with(|memory| unsafe { *memory });
         window.0.publish(&region(1), NEXT);
-        assert!(!window.0.pin(LOW));
+        assert!(!window.0.pin(KEY));
         peer.join().unwrap();
         // SAFETY: the only other thread has ended.
         window.1[0].with(|memory| assert_eq!(unsafe { *memory }, last));
@@ -129,13 +129,13 @@ fn loom_a_region_without_windows_is_still() {
     loom::model(|| {
         let shared = Arc::new((Slot::new(), Slot::new(), UnsafeCell::new(0_u32)));
         let (region_slot, window, _) = &*shared;
-        region_slot.publish(&region(1), LOW);
+        region_slot.publish(&region(1), KEY);
         region_slot.count_window();
-        window.publish(&region(1), LOW);
+        window.publish(&region(1), KEY);
         let peer = {
             let shared = shared.clone();
             thread::spawn(move || {
-                if shared.1.pin(LOW) {
+                if shared.1.pin(KEY) {
                     // SAFETY: pinned; only this thread writes during the pin.
                     shared.2.with_mut(|memory| unsafe { *memory += 1 });
                     shared.1.unpin();
@@ -146,13 +146,13 @@ fn loom_a_region_without_windows_is_still() {
             let shared = shared.clone();
             thread::spawn(move || {
                 let _object = shared.1.content();
-                assert!(shared.1.unpublish_and_drain(LOW));
+                assert!(shared.1.unpublish_and_drain(KEY));
                 shared.0.uncount_window();
             })
         };
         let content = region_slot.content();
         if region_slot.windows() == 0 {
-            assert!(region_slot.unpublish_and_drain(LOW));
+            assert!(region_slot.unpublish_and_drain(KEY));
             // SAFETY: no window is left; loom fails here if the peer may still write.
             shared.2.with_mut(|memory| unsafe { *memory += 1 });
         }
