@@ -1,9 +1,8 @@
 //! A slice of the whole address space is unsafe.
 use std::ptr::NonNull;
-use urxe::{ProtectionDomain, SendRequest};
+use urxe::{AddressSpace, SendRequest};
 
-fn send(pd: &ProtectionDomain, addr: NonNull<u8>) {
-    let everything = pd.local_dma_key().unwrap();
+fn send(everything: &AddressSpace, addr: NonNull<u8>) {
     let _ = SendRequest::send(everything.slice(addr, 8));
 }
 

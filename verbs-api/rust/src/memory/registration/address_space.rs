@@ -3,10 +3,14 @@
 //! With access rights for peers, this is an implicit on-demand region (`ibv_reg_mr` of address 0
 //! and length `SIZE_MAX`). Without such rights, it is the `pd->local_dma_lkey` of kernel modules.
 //!
-//! The key alone gives no access to memory. A work request names memory by [`AddressSpace::slice`],
-//! whose caller makes the safety promises. Therefore a key without rights for peers is safe to
-//! create. For the same reason [`import_region`](ProtectionDomain::import_region), whose regions
-//! have safe slices, does not return this region.
+//! The key is a key to memory with other owners, so making it is unsafe. These rules keep all other
+//! safe code from the key:
+//!
+//! * A work request names memory by [`AddressSpace::slice`], which is unsafe.
+//! * [`import_region`](ProtectionDomain::import_region), whose regions have safe slices, does not
+//!   return this region.
+//! * The device never gives the value of the key to a region of another kind, neither before nor
+//!   after. A request with the key of a dropped region therefore never uses this key.
 
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
@@ -41,7 +45,8 @@ use crate::pd::ProtectionDomain;
 /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
 /// # let inbox = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
 /// # peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
-/// let everything = pd.local_dma_key()?;
+/// // SAFETY: only the request below names the key.
+/// let everything = unsafe { pd.local_dma_key() }?;
 /// // Memory without a registration of its own.
 /// let message = Box::new(*b"for you");
 /// let addr = NonNull::from(message.as_ref()).cast();
@@ -66,9 +71,15 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// Fails with [`RegMrError::TooMany`] if the device has no free region.
-    pub fn local_dma_key(&self) -> Result<AddressSpace, RegMrError> {
-        // SAFETY: no peer can use the key. Requests of the owner name memory only by
-        // `AddressSpace::slice`, whose caller makes the required promises for each slice.
+    ///
+    /// # Safety
+    /// The key gives requests of this protection domain access to any byte of the process. The
+    /// caller promises that all requests that name the key keep the promises of
+    /// [`AddressSpace::slice`]. The value of a dropped `AddressSpace`'s key may return after 2^24
+    /// keys to the whole address space. Then this includes requests that are outstanding since.
+    pub unsafe fn local_dma_key(&self) -> Result<AddressSpace, RegMrError> {
+        // SAFETY: no peer can use the key. The callers of this function and of
+        // `AddressSpace::slice` make the required promises.
         unsafe { AddressSpace::new(self, Access::LOCAL_WRITE) }
     }
 
@@ -109,7 +120,7 @@ impl ProtectionDomain {
     /// With a right for peers, each holder of the key can read or overwrite any byte of the
     /// process, until the returned value is dropped, or forever if the value is leaked. The caller
     /// promises that they access only memory for which the promises of [`register`](Self::register)
-    /// hold.
+    /// hold. The promises of [`local_dma_key`](Self::local_dma_key) are required as well.
     pub unsafe fn register_everything(&self, access: Access) -> Result<AddressSpace, RegMrError> {
         // SAFETY: the caller makes the required promises, and so do the callers of
         // `AddressSpace::slice`.
@@ -162,13 +173,15 @@ impl AddressSpace {
     ///
     /// # Safety
     /// The caller promises the following, from the posting of a request with the slice until the
-    /// request has completed, or its queue pair or this value is dropped:
+    /// request has completed, or its queue pair, its shared receive queue or this value is dropped:
     /// * The memory at `[addr, addr + len)`, if it is mapped, is not freed and has no new owner.
     /// * For a request that reads the memory (SEND, WRITE): no `&mut` to the memory is used.
     /// * For a request that writes the memory (a receive, a READ, the result of an atomic
     ///   operation): neither `&mut` nor `&` to the memory is used, except to atomics or inside an
     ///   `UnsafeCell` whose users expect this. The memory holds no value for which some bytes are
     ///   invalid.
+    /// * For a request that binds a [window](crate::MemoryWindow) to the memory: the promises of
+    ///   [`ProtectionDomain::register`] hold until the window is unbound.
     #[must_use]
     pub unsafe fn slice(&self, addr: NonNull<u8>, len: u32) -> RegionSlice<'_> {
         let addr = addr.as_ptr().expose_provenance() as u64;

@@ -6,6 +6,7 @@ mod domains;
 mod draining;
 mod events;
 mod faults;
+mod keys;
 mod moderation;
 mod shared;
 mod solicited;
