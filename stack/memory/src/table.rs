@@ -302,6 +302,19 @@ impl Memory {
         Ok(())
     }
 
+    /// Returns whether the table owns the memory of this region, as for
+    /// [`register_buffer`](Self::register_buffer) and device memory. Safe code cannot change the
+    /// region to memory with another owner. Returns false for fast-registration regions, whose next
+    /// registration may have other memory, and for a key without a region.
+    #[must_use]
+    pub fn owns_memory_of(&self, lkey: Lkey) -> bool {
+        self.slot(self.index(lkey.0)).is_some_and(|slot| {
+            let content = slot.content();
+            let is_kept = matches!(&*content, SlotContent::Region(region) if region.kept.is_some());
+            is_kept && slot.answers_to(lkey.0)
+        })
+    }
+
     /// Returns the number of regions and windows of `pd`, including regions whose deregistration
     /// waits. The domain cannot be deallocated while the number is not 0.
     #[must_use]

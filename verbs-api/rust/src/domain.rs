@@ -43,6 +43,11 @@ urxe_stack::errors! {
         NoRegion { given: u32 } = ENOENT,
         #[error("region {given:#010x} belongs to another protection domain")]
         OtherPd { given: u32 } = ENOENT,
+        /// The memory of the region has another owner than the device
+        /// ([`ProtectionDomain::register`]), or the key is that of a fast-registration region.
+        #[error("the device does not own the memory of region {given:#010x}, so only the code \
+                 that registered the memory may use it")]
+        OtherOwner { given: u32 } = EPERM,
     }
 }
 
@@ -88,7 +93,8 @@ impl Device {
     /// (`ibv_import_pd`).
     ///
     /// The domain exists as long as any of its handles. Dropping the imported handle does not
-    /// affect the others (`ibv_unimport_pd`).
+    /// affect the others (`ibv_unimport_pd`). A domain alone gives no access to memory, because a
+    /// request names memory by a slice of a region.
     ///
     /// ```
     /// use urxe::{Access, ImportError, sim::Fabric};
@@ -167,17 +173,24 @@ impl ProtectionDomain {
     /// Returns the region with this [number](crate::MemoryRegion::handle) in this protection domain
     /// (`ibv_import_mr`).
     ///
+    /// A caller can try all numbers, and gets safe slices of every region that it finds. So the
+    /// call returns only regions whose memory the device owns, such as a
+    /// [`MemoryRegion`](crate::MemoryRegion). Memory with another owner is in use by code that
+    /// promised how requests access it.
+    ///
     /// # Errors
-    /// Fails with [`ImportError`] if there is no such region, or if it is in another protection
-    /// domain.
+    /// Fails with [`ImportError`] in these cases:
+    /// * There is no such region.
+    /// * The region is in another protection domain.
+    /// * The memory of the region has another owner.
     pub fn import_region(&self, handle: u32) -> Result<ImportedRegion, ImportError> {
-        let found = self.device().core().memory().query(Lkey(handle));
-        // Slices of the whole address space are unsafe, so a number alone must not give access to
-        // that region.
-        let found = found.filter(|mr| mr.len != usize::MAX);
-        let mr = found.ok_or(ImportError::NoRegion { given: handle })?;
+        let (memory, given) = (self.device().core().memory(), handle);
+        let mr = memory.query(Lkey(handle)).ok_or(ImportError::NoRegion { given })?;
         if mr.pd != self.memory_id() {
-            return Err(ImportError::OtherPd { given: handle });
+            return Err(ImportError::OtherPd { given });
+        }
+        if !memory.owns_memory_of(mr.lkey) {
+            return Err(ImportError::OtherOwner { given });
         }
         Ok(ImportedRegion { pd: self.clone(), mr })
     }

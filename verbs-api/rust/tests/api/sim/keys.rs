@@ -108,3 +108,24 @@ fn a_receive_of_a_dropped_region_fails_whatever_is_registered_then() {
     }
     victim.assert_unchanged();
 }
+
+/// A caller who tries all numbers finds only memory of the device.
+#[test]
+fn a_region_of_memory_with_another_owner_is_not_imported() {
+    let (_, b) = simulated_pair(&Fabric::new(4));
+    let words: Vec<std::sync::atomic::AtomicU64> = (0..8).map(Into::into).collect();
+    let addr = std::ptr::NonNull::from(words.as_slice()).cast::<u8>();
+    // SAFETY: the words are atomics, and the region is dropped first.
+    let region = unsafe { b.pd.register(addr, 64, addr.as_ptr() as u64, ALL) }.unwrap();
+    let whole = everything(&b);
+    let mut fast = b.pd.alloc_fast_region(1).unwrap();
+    fast.map(&b.region, 0..PAGE, 0).unwrap();
+    b.perform(SendRequest::register(&fast, Access::LOCAL_WRITE));
+    for given in [region.lkey(), whole.lkey(), fast.lkey()].map(|lkey| lkey.0) {
+        let error = b.pd.import_region(given).unwrap_err();
+        assert_eq!((error, error.errno()), (ImportError::OtherOwner { given }, libc::EPERM));
+    }
+    let device_memory = b.device.alloc_device_memory(64, 0).unwrap();
+    let part = b.pd.register_device_memory(&device_memory, 0..64, Access::LOCAL_WRITE).unwrap();
+    assert_eq!(b.pd.import_region(part.lkey().0).unwrap().len(), 64);
+}
