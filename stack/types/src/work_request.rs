@@ -369,6 +369,10 @@ crate::errors! {
         #[error("the address handle belongs to another device: create one on the device of the \
                  queue pair")]
         AhOfOtherDevice = EINVAL,
+        /// A slice, window or region belongs to another device. Its key may name other memory here.
+        #[error("memory of the request is registered on another device: register it on the device \
+                 of the queue")]
+        MemoryOfOtherDevice = EINVAL,
         /// The service of the queue pair does not send to such a destination.
         #[error("a {qp_type} queue pair sends {}", allowed_destination(*.qp_type))]
         Destination { qp_type: QpType } = EINVAL,

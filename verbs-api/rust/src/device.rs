@@ -437,6 +437,37 @@ pub struct Device {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceIdentity(usize);
 
+/// The devices of the objects that a work request names.
+///
+/// Keys and handles are numbers of one device. On another device the same number may denote another
+/// object, for example memory with another owner. A request for such a device is therefore refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamedDevices {
+    None,
+    One(DeviceIdentity),
+    Several,
+}
+
+impl NamedDevices {
+    /// Adds the device of one more object.
+    pub(crate) fn and(self, device: DeviceIdentity) -> Self {
+        match self {
+            Self::None => Self::One(device),
+            Self::One(other) if other == device => self,
+            Self::One(_) | Self::Several => Self::Several,
+        }
+    }
+
+    /// Returns whether no object belongs to another device than `device`.
+    pub(crate) fn is_within(self, device: &Device) -> bool {
+        match self {
+            Self::None => true,
+            Self::One(named) => named == device.identity(),
+            Self::Several => false,
+        }
+    }
+}
+
 pub(crate) struct Inner {
     pub backend: Backend,
     pub description: DeviceDescription,

@@ -206,6 +206,7 @@ impl SharedReceiveQueue {
     /// # Errors
     /// Fails with [`PostError`]. The request is not posted then.
     pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        request.check_device(self.pd().device())?;
         self.inner.srq.post(&[request.as_core()]).map_err(|(_, error)| error)
     }
 
@@ -215,7 +216,7 @@ impl SharedReceiveQueue {
     /// Fails with [`BatchError`], which names the first refused request. All earlier requests were
     /// posted.
     pub fn post_recv_batch(&self, requests: &[RecvRequest<'_>]) -> Result<(), BatchError> {
-        post_recv_batch(requests, |requests| self.inner.srq.post(requests))
+        post_recv_batch(self.pd().device(), requests, |requests| self.inner.srq.post(requests))
     }
 
     /// Arms the limit. When a message leaves fewer than `limit` receives, the device reports

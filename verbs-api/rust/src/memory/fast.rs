@@ -104,7 +104,9 @@ impl FastRegion {
     ) -> Result<(), MapError> {
         let buffers: Vec<_> =
             parts.iter().map(|(region, range)| (&region.buffer, range.clone())).collect();
-        let len = parts.iter().map(|(_, range)| range.len()).sum();
+        // Ranges beyond their regions may have any length, and are refused below.
+        let add = |sum: usize, (_, range): &(_, Range<usize>)| sum.saturating_add(range.len());
+        let len = parts.iter().fold(0, add);
         self.map_with(iova, len, |memory, key, page| {
             memory.map_fast_buffers(key, &buffers, page, iova)
         })
@@ -125,7 +127,8 @@ impl FastRegion {
     }
 
     /// Changes the key of the next registration, for the same memory. A peer cannot use the former
-    /// key for the new registration.
+    /// key for the new registration. Only the low 8 bits change, so each key returns after 256
+    /// changes.
     pub fn renew_key(&mut self) {
         self.key = inc_rkey(self.key);
     }
@@ -156,7 +159,7 @@ impl FastRegion {
     /// Fails with [`SliceError`] if the range exceeds the mapping, or if the slice is longer than
     /// 2^32 - 1 bytes.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice<'_>, SliceError> {
-        RegionSlice::inside(self.start, self.len, self.lkey(), range)
+        RegionSlice::inside(&self.pd, self.start, self.len, self.lkey(), range)
     }
 
     /// Returns the number of pages that can be mapped.

@@ -100,6 +100,10 @@ urxe_stack::errors! {
 /// A posted work request therefore borrows nothing. The [`RegionSlice`] that describes its memory
 /// borrows the region, so the compiler rejects a program that posts part of a dropped region.
 ///
+/// The key of a dropped region has no new owner for 2^24 registrations. After that, a request that
+/// is posted since may reach another region of the protection domain. It never reaches memory that
+/// is not registered, because a key to the [whole address space](AddressSpace) has other values.
+///
 /// [`ProtectionDomain::register`] registers memory with another owner and is `unsafe`.
 pub struct MemoryRegion {
     pd: ProtectionDomain,

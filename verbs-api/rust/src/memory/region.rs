@@ -57,7 +57,7 @@ macro_rules! region {
                 &self,
                 range: impl std::ops::RangeBounds<usize>,
             ) -> Result<$crate::memory::RegionSlice<'_>, $crate::memory::SliceError> {
-                $crate::memory::RegionSlice::new(&self.mr, range)
+                $crate::memory::RegionSlice::new(&self.pd, &self.mr, range)
             }
         }
 

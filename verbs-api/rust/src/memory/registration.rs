@@ -152,7 +152,9 @@ impl FastRegion {
         }
         let writable =
             parts.iter().all(|(region, _)| region.access().contains(Access::LOCAL_WRITE));
-        self.map_with(iova, pieces.iter().map(|piece| piece.len).sum(), |memory, key, page| {
+        // The device refuses parts that together exceed the addresses.
+        let len = pieces.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.len));
+        self.map_with(iova, len, |memory, key, page| {
             // SAFETY: the caller makes the promises that `Memory::map_fast` requires.
             unsafe { memory.map_fast(key, &pieces, page, iova, writable) }
         })

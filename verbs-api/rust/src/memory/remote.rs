@@ -13,6 +13,9 @@ use crate::endpoint::{decimal, fields, hex, serde_as_text};
 /// A region of a peer, as returned by the peer's
 /// [`MemoryRegion::remote`](crate::MemoryRegion::remote).
 ///
+/// A program can make any value. The peer checks the key, the range and the rights, so the value
+/// gives only access that the owner of the region granted to each holder of the key.
+///
 /// `Display` and `FromStr` convert it to and from the text form
 /// `addr=0x0000000000001000,len=4096,rkey=0x00012345`.
 ///

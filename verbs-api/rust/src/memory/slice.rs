@@ -7,6 +7,9 @@ use urxe_stack::memory::Mr;
 use urxe_stack::qp::work_request::Sge;
 use urxe_wire::Lkey;
 
+use crate::device::DeviceIdentity;
+use crate::pd::ProtectionDomain;
+
 /// The reason why a region has no such slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages name the fields
@@ -40,7 +43,12 @@ pub(super) fn resolve_range<T: Copy>(
 
 /// A slice of a region: one scatter-gather entry (`struct ibv_sge`).
 ///
-/// The slice borrows its region, so safe code cannot post a slice of a dropped region.
+/// The slice borrows its region, so safe code cannot post a slice of a dropped region. A request
+/// may outlive the region, and then fails, because its key is unknown.
+///
+/// Safe code cannot make a slice from a number: [`sge`](Self::sge) has no inverse. A slice can be
+/// posted only on the device of its region, because its key may denote other memory on another
+/// device.
 ///
 /// ```
 /// use urxe::{Access, RegionSlice, SliceError, sim::Fabric};
@@ -58,21 +66,27 @@ pub(super) fn resolve_range<T: Copy>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSlice<'a> {
     pub(crate) sge: Sge,
+    pub(crate) device: DeviceIdentity,
     region: PhantomData<&'a Mr>,
 }
 
 impl<'a> RegionSlice<'a> {
-    pub(crate) fn new(mr: &'a Mr, range: impl RangeBounds<usize>) -> Result<Self, SliceError> {
-        Self::inside(mr.iova, mr.len, mr.lkey, range)
+    pub(crate) fn new(
+        pd: &ProtectionDomain,
+        mr: &'a Mr,
+        range: impl RangeBounds<usize>,
+    ) -> Result<Self, SliceError> {
+        Self::inside(pd, mr.iova, mr.len, mr.lkey, range)
     }
 
-    /// Returns a slice from an entry of memory that the caller borrows for `'a`.
-    pub(crate) const fn of(sge: Sge) -> Self {
-        Self { sge, region: PhantomData }
+    /// Returns a slice from an entry of memory in `pd` that the caller borrows for `'a`.
+    pub(crate) fn of(pd: &ProtectionDomain, sge: Sge) -> Self {
+        Self { sge, device: pd.device().identity(), region: PhantomData }
     }
 
-    /// Returns a slice of the `region_len` bytes at address `iova`.
+    /// Returns a slice of the `region_len` bytes at address `iova` of a region in `pd`.
     pub(crate) fn inside(
+        pd: &ProtectionDomain,
         iova: u64,
         region_len: usize,
         lkey: Lkey,
@@ -84,7 +98,8 @@ impl<'a> RegionSlice<'a> {
         }
         let len = end - start;
         let length = u32::try_from(len).map_err(|_| SliceError::TooLong { len })?;
-        Ok(Self::of(Sge { addr: iova + start as u64, length, lkey }))
+        // Only the end of a region wraps, at the end of the addresses. That slice is empty.
+        Ok(Self::of(pd, Sge { addr: iova.wrapping_add(start as u64), length, lkey }))
     }
 
     /// Returns the length in bytes.

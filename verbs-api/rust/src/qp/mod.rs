@@ -26,6 +26,7 @@ pub(crate) use self::connect::{End, end_calls};
 pub use self::request::{Data, Gather, RecvRequest, SendRequest};
 
 use crate::cq::CompletionQueue;
+use crate::device::Device;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 
@@ -224,6 +225,7 @@ impl QueuePair {
     /// Fails with [`PostError`]. The request is not posted then.
     pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
+        request.check_device(device)?;
         let result = device.inner.backend.post_recv(self.handle, &[request.as_core()]);
         device.run_ready_wakers();
         result.map_err(|(_, error)| error)
@@ -236,7 +238,7 @@ impl QueuePair {
     /// posted.
     pub fn post_recv_batch(&self, requests: &[RecvRequest<'_>]) -> Result<(), BatchError> {
         let device = self.pd.device();
-        let result = post_recv_batch(requests, |requests| {
+        let result = post_recv_batch(device, requests, |requests| {
             device.inner.backend.post_recv(self.handle, requests)
         });
         device.run_ready_wakers();
@@ -244,18 +246,28 @@ impl QueuePair {
     }
 }
 
-/// Passes `requests` to `post` in chunks of [`BATCH`], in order.
+/// Passes `requests` to `post`, which posts them on `device`, in chunks of [`BATCH`], in order.
 pub(crate) fn post_recv_batch(
+    device: &Device,
     requests: &[RecvRequest<'_>],
     post: impl Fn(&[CoreRecv<'_>]) -> Result<(), (usize, PostError)>,
 ) -> Result<(), BatchError> {
     requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
         let mut core: [CoreRecv<'_>; BATCH] = [CoreRecv { wr_id: 0, sges: &[] }; BATCH];
+        let mut count = 0;
+        let mut foreign = Ok(());
         for (place, request) in core.iter_mut().zip(requests) {
+            foreign = request.check_device(device).map_err(|error| (count, error));
+            if foreign.is_err() {
+                break;
+            }
             *place = request.as_core();
+            count += 1;
         }
-        let posted = post(&core[..requests.len()]);
-        posted.map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
+        let posted = post(&core[..count]);
+        posted
+            .and(foreign)
+            .map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
     })
 }
 

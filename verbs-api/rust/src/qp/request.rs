@@ -14,7 +14,7 @@ use urxe_stack::qp::work_request::{
 use urxe_wire::{PlacementType, QKey, Qpn, Rkey};
 
 use crate::ah::AddressHandle;
-use crate::device::{Device, DeviceIdentity};
+use crate::device::{Device, NamedDevices};
 use crate::memory::{FastRegion, MemoryWindow, RegionSlice};
 
 /// The number of scatter-gather entries that are stored without an allocation.
@@ -55,6 +55,7 @@ pub struct Gather<'a> {
     count: usize,
     /// All entries, if there are more than [`INLINE_SGES`].
     heap: Vec<Sge>,
+    devices: NamedDevices,
     regions: PhantomData<RegionSlice<'a>>,
 }
 
@@ -62,8 +63,13 @@ const NO_SGE: Sge = Sge { addr: 0, length: 0, lkey: urxe_wire::Lkey(0) };
 
 impl Gather<'_> {
     /// The empty list.
-    pub const EMPTY: Gather<'static> =
-        Gather { inline: [NO_SGE; INLINE_SGES], count: 0, heap: Vec::new(), regions: PhantomData };
+    pub const EMPTY: Gather<'static> = Gather {
+        inline: [NO_SGE; INLINE_SGES],
+        count: 0,
+        heap: Vec::new(),
+        devices: NamedDevices::None,
+        regions: PhantomData,
+    };
 
     fn sges(&self) -> &[Sge] {
         if self.heap.is_empty() { &self.inline[..self.count] } else { &self.heap }
@@ -78,7 +84,8 @@ impl<'a> From<RegionSlice<'a>> for Gather<'a> {
 
 impl<'a> From<&[RegionSlice<'a>]> for Gather<'a> {
     fn from(slices: &[RegionSlice<'a>]) -> Self {
-        let mut gather = Gather { count: slices.len(), ..Gather::EMPTY };
+        let devices = slices.iter().fold(NamedDevices::None, |all, slice| all.and(slice.device));
+        let mut gather = Gather { count: slices.len(), devices, ..Gather::EMPTY };
         if slices.len() > INLINE_SGES {
             gather.heap = slices.iter().map(|slice| slice.sge).collect();
         } else {
@@ -184,9 +191,10 @@ pub struct SendRequest<'a> {
     wr_id: u64,
     op: SendOp,
     to: Destination,
-    /// The device of the address handle in `to`. The same handle number may denote another peer on
-    /// another device.
-    ah_device: Option<DeviceIdentity>,
+    /// The device of the address handle in `to`.
+    ah_device: NamedDevices,
+    /// The devices of the window, region or fast-registration region in `op`.
+    op_devices: NamedDevices,
     flags: SendFlags,
     data: Data<'a>,
 }
@@ -197,7 +205,8 @@ impl<'a> SendRequest<'a> {
         wr_id: 0,
         op: SendOp::Send,
         to: Destination::Peer,
-        ah_device: None,
+        ah_device: NamedDevices::None,
+        op_devices: NamedDevices::None,
         flags: SendFlags::empty(),
         data: Data::EMPTY,
     };
@@ -263,7 +272,7 @@ impl<'a> SendRequest<'a> {
     /// must belong to the protection domain of the queue pair, otherwise posting fails.
     pub fn to(mut self, ah: &AddressHandle, qpn: Qpn, qkey: QKey) -> Self {
         self.to = Destination::Datagram { ah: ah.core(), qpn, qkey };
-        self.ah_device = Some(ah.device().identity());
+        self.ah_device = NamedDevices::None.and(ah.device().identity());
         self
     }
 
@@ -284,13 +293,16 @@ impl<'a> SendRequest<'a> {
     /// The call changes the window's [`rkey`](MemoryWindow::rkey). If the request fails or is not
     /// posted, the new key gives no access, and the window can be bound again.
     pub fn bind(window: &mut MemoryWindow, part: RegionSlice<'a>, access: Access) -> Self {
-        Self::new(SendOp::BindMw(window.bind(&part, access)), Data::EMPTY)
+        let op_devices = NamedDevices::None.and(window.pd().device().identity()).and(part.device);
+        let op = SendOp::BindMw(window.bind(&part, access));
+        Self { op_devices, ..Self::new(op, Data::EMPTY) }
     }
 
     /// Returns a request that unbinds a type 1 window by binding no bytes. A type 2 window refuses
     /// this with `MwBindErr` and must be [invalidated](Self::invalidate) instead.
     pub fn unbind(window: &mut MemoryWindow) -> Self {
-        Self::new(SendOp::BindMw(window.unbind()), Data::EMPTY)
+        let op_devices = NamedDevices::None.and(window.pd().device().identity());
+        Self { op_devices, ..Self::new(SendOp::BindMw(window.unbind()), Data::EMPTY) }
     }
 
     /// Returns a request that registers a fast-registration region (`IB_WR_REG_MR`).
@@ -299,14 +311,17 @@ impl<'a> SendRequest<'a> {
     /// [`rkey`](FastRegion::rkey). It sends no packet. Later requests may send the
     /// [`remote`](FastRegion::remote) region to the peer at once.
     pub fn register(region: &FastRegion, access: Access) -> Self {
-        Self::new(SendOp::RegMr { key: region.rkey(), access }, Data::EMPTY)
+        let op_devices = NamedDevices::None.and(region.pd().device().identity());
+        let op = SendOp::RegMr { key: region.rkey(), access };
+        Self { op_devices, ..Self::new(op, Data::EMPTY) }
     }
 
     /// Returns a request that invalidates the key of a window or a fast-registration region
     /// (`IBV_WR_LOCAL_INV`).
     ///
     /// The request starts when all earlier requests have completed and sends no packet. After its
-    /// completion the key gives no access.
+    /// completion the key gives no access. The key may be that of any window or region of the
+    /// protection domain, because an invalidation only ends access.
     pub fn invalidate(rkey: Rkey) -> Self {
         Self::new(SendOp::LocalInv { rkey }, Data::EMPTY)
     }
@@ -374,7 +389,7 @@ impl<'a> SendRequest<'a> {
     /// refuse it.
     pub const fn to_srq(mut self, srq: SrqId) -> Self {
         self.to = Destination::XrcSrq { srq };
-        self.ah_device = None;
+        self.ah_device = NamedDevices::None;
         self
     }
 
@@ -401,11 +416,18 @@ impl<'a> SendRequest<'a> {
         self
     }
 
-    /// Fails if the address handle of the request belongs to another device.
+    /// Fails if the address handle or the memory of the request belongs to another device.
     pub(super) fn check_device(&self, device: &Device) -> Result<(), PostError> {
-        match self.ah_device.is_none_or(|of| of == device.identity()) {
-            true => Ok(()),
-            false => Err(PostError::AhOfOtherDevice),
+        let data = match &self.data {
+            Data::Registered(gather) => gather.devices,
+            Data::Inline(_) => NamedDevices::None,
+        };
+        if !self.ah_device.is_within(device) {
+            Err(PostError::AhOfOtherDevice)
+        } else if !data.is_within(device) || !self.op_devices.is_within(device) {
+            Err(PostError::MemoryOfOtherDevice)
+        } else {
+            Ok(())
         }
     }
 
@@ -461,6 +483,14 @@ impl<'a> RecvRequest<'a> {
     pub const fn wr_id(mut self, wr_id: u64) -> Self {
         self.wr_id = wr_id;
         self
+    }
+
+    /// Fails if the memory of the request belongs to another device.
+    pub(crate) fn check_device(&self, device: &Device) -> Result<(), PostError> {
+        match self.into.devices.is_within(device) {
+            true => Ok(()),
+            false => Err(PostError::MemoryOfOtherDevice),
+        }
     }
 
     pub(crate) fn as_core(&self) -> CoreRecv<'_> {

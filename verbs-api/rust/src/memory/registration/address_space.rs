@@ -11,6 +11,7 @@
 //!   return this region.
 //! * The device never gives the value of the key to a region of another kind, neither before nor
 //!   after. A request with the key of a dropped region therefore never uses this key.
+//! * A slice of a region of another device, where a region may have the same key, is refused.
 
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
@@ -185,7 +186,7 @@ impl AddressSpace {
     #[must_use]
     pub unsafe fn slice(&self, addr: NonNull<u8>, len: u32) -> RegionSlice<'_> {
         let addr = addr.as_ptr().expose_provenance() as u64;
-        RegionSlice::of(Sge { addr, length: len, lkey: self.mr.lkey })
+        RegionSlice::of(&self.pd, Sge { addr, length: len, lkey: self.mr.lkey })
     }
 }
 

@@ -1,12 +1,12 @@
-//! Local keys in requests that outlive their region. The key must not become another region's key,
-//! least of all that of the whole address space.
+//! Local keys in requests that outlive their region, and in requests for another device. In both
+//! cases the key may have the value of another region's key, even of the whole address space.
 
 use std::collections::HashSet;
 
 use urxe::sim::Fabric;
 use urxe::*;
 
-use crate::common::{ALL, End, connected, simulated_pair};
+use crate::common::{ALL, End, connected, says, simulated_pair};
 
 const PAGE: usize = 4096;
 
@@ -109,6 +109,67 @@ fn a_receive_of_a_dropped_region_fails_whatever_is_registered_then() {
     victim.assert_unchanged();
 }
 
+/// Returns two devices whose regions have the same keys: the same device of two fabrics with one
+/// seed.
+fn twins() -> [End; 2] {
+    [3, 3].map(|seed| simulated_pair(&Fabric::new(seed)).0)
+}
+
+/// A slice of one device, whose key is that of another region on another device, is no slice there.
+#[test]
+fn memory_of_another_device_is_refused_by_all_posts() {
+    let [own, other] = twins();
+    assert_eq!(own.region.lkey(), other.region.lkey());
+    let (good, bad) = (|| own.slice(..8), || other.slice(..8));
+    let refused = PostError::MemoryOfOtherDevice;
+    assert_eq!(refused.errno(), libc::EINVAL);
+    says(&refused, "registered on another device");
+
+    let remote = own.region.remote();
+    for request in [
+        SendRequest::send(bad()),
+        SendRequest::send(Gather::from([good(), bad()])),
+        SendRequest::send(Gather::from([bad(), good()])),
+        SendRequest::send(Gather::from(&[good(), good(), good(), good(), bad()][..])),
+        SendRequest::write(bad(), remote),
+        SendRequest::read(bad(), remote),
+        SendRequest::fetch_add(bad(), remote, 1),
+        SendRequest::compare_swap(bad(), remote, 1, 2),
+        SendRequest::atomic_write(bad(), remote),
+    ] {
+        assert_eq!(own.qp.post_send(&request), Err(refused), "{request:?}");
+        let batch = [SendRequest::send(good()), request];
+        assert_eq!(own.qp.post_send_batch(&batch), Err(BatchError { index: 1, error: refused }));
+    }
+
+    let receives = || [RecvRequest::new(good()), RecvRequest::new(bad())];
+    let second = Err(BatchError { index: 1, error: refused });
+    assert_eq!(own.qp.post_recv(&RecvRequest::new(bad())), Err(refused));
+    assert_eq!(own.qp.post_recv_batch(&receives()), second);
+    let srq = own.pd.shared_receive_queue(8).create().unwrap();
+    assert_eq!(srq.post_recv(&RecvRequest::new(bad())), Err(refused));
+    assert_eq!(srq.post_recv_batch(&receives()), second);
+    assert_eq!(srq.len(), 1);
+}
+
+#[test]
+fn windows_and_fast_regions_of_another_device_are_refused() {
+    let [own, other] = twins();
+    let windows = [&own, &other].map(|end| end.pd.alloc_window_of_type(MwType::Type1).unwrap());
+    let [mut window, mut other_window] = windows;
+    assert_eq!(window.rkey(), other_window.rkey());
+    let refused = Err(PostError::MemoryOfOtherDevice);
+    let read = Access::REMOTE_READ;
+    for request in [
+        SendRequest::bind(&mut window, other.slice(..8), read),
+        SendRequest::bind(&mut other_window, own.slice(..8), read),
+        SendRequest::unbind(&mut other_window),
+        SendRequest::register(&other.pd.alloc_fast_region(1).unwrap(), read),
+    ] {
+        assert_eq!(own.qp.post_send(&request), refused, "{request:?}");
+    }
+}
+
 /// A caller who tries all numbers finds only memory of the device.
 #[test]
 fn a_region_of_memory_with_another_owner_is_not_imported() {
@@ -128,4 +189,16 @@ fn a_region_of_memory_with_another_owner_is_not_imported() {
     let device_memory = b.device.alloc_device_memory(64, 0).unwrap();
     let part = b.pd.register_device_memory(&device_memory, 0..64, Access::LOCAL_WRITE).unwrap();
     assert_eq!(b.pd.import_region(part.lkey().0).unwrap().len(), 64);
+}
+
+/// The end of the addresses, and ranges whose sum is no length.
+#[test]
+fn ranges_at_the_limits_are_slices_or_errors() {
+    let (_, b) = simulated_pair(&Fabric::new(5));
+    let region = b.pd.allocate_at(PAGE, u64::MAX - PAGE as u64 + 1, ALL).unwrap();
+    assert_eq!(region.slice(PAGE - 1..).unwrap().sge().addr, u64::MAX);
+    assert!(region.slice(PAGE..).unwrap().is_empty());
+    let mut fast = b.pd.alloc_fast_region(4).unwrap();
+    let parts = [(&region, 0..usize::MAX), (&region, 0..usize::MAX)];
+    assert!(matches!(fast.map_parts(&parts, 0), Err(MapError::OutsideBuffer { index: 0, .. })));
 }
