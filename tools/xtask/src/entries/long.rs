@@ -9,10 +9,11 @@ use super::none;
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 6] = [
+const CAMPAIGNS: [(&str, &[&str]); 7] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
     ("sharing", &[]),
+    ("keys", &[]),
     ("programs", &["all"]),
     ("newer", &[]),
     ("kernel", &["all"]),
@@ -39,4 +40,11 @@ pub fn sharing(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let mut tests: Command = cargo(["test", "--workspace", "--test", "sharing"]);
     runner.run(tests.env("URXE_SHARING_KILLS", "200"))
+}
+
+/// Registers and deregisters regions until keys return, and checks that none returns too early.
+pub fn keys(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    let test = "in_the_long_run";
+    runner.run(&mut cargo(["test", "-p", "urxe-memory", "--lib", test, "--", "--ignored"]))
 }

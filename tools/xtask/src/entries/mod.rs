@@ -19,7 +19,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 24] = [
+const TASKS: [(&str, Task); 25] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -43,6 +43,7 @@ const TASKS: [(&str, Task); 24] = [
     ("package", package::package),
     ("ci", ci::ci),
     ("sharing", long::sharing),
+    ("keys", long::keys),
     ("long", long::long),
 ];
 
@@ -84,7 +85,8 @@ Delivering:
 Together:
   ci                     20 min  the tasks of CI; as root, installs their packages
   sharing                 5 min  200 processes of one address killed
-  long [CAMPAIGN…]        hours  sim, fuzz, sharing, programs, newer and kernel at length
+  keys                    5 min  registrations until keys return
+  long [CAMPAIGN…]        hours  sim, fuzz, sharing, keys, programs, newer and kernel at length
 ";
 
 /// Finds a task by name.
