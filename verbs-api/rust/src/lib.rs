@@ -6,7 +6,7 @@
 //!
 //! * Every object keeps the objects it needs alive. A program may drop them in any order.
 //! * Safe code cannot race with a peer's access to memory, and cannot leave a peer access to memory
-//!   that is freed.
+//!   that is freed. `docs/architecture/soundness.md` of the repository has the worst calls.
 //! * Waits block a thread or suspend a task. Tasks need no particular runtime.
 //!
 //! # A first program
