@@ -21,6 +21,7 @@ mod packages;
 mod pages;
 mod pair;
 mod pairs;
+mod privileged;
 mod refusals;
 mod refused;
 mod rsockets;

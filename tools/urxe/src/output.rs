@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+use urxe_stack::sys::environment;
 
 /// Returns standard output. A terminal receives each line at once, so that slow work shows
 /// progress. A pipe receives large pieces.
@@ -129,7 +130,7 @@ const MIN_WIDTH: usize = 60;
 
 /// Returns the columns of standard output.
 fn width() -> usize {
-    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let columns = || environment::value("COLUMNS")?.to_str()?.parse().ok();
     let width = Table::new().width().map(usize::from).or_else(columns);
     width.unwrap_or(DEFAULT_WIDTH).max(MIN_WIDTH)
 }
@@ -196,7 +197,7 @@ pub struct BadFilter {
 /// Starts logging for the life of the process. `default` applies if the environment variable is
 /// unset.
 pub fn start_logging(default: &str) -> Result<(), BadFilter> {
-    let given = std::env::var(LOG_VARIABLE).unwrap_or_default();
+    let given = environment::value(LOG_VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
     let filter = if given.trim().is_empty() { default } else { &given };
     let filter =
         EnvFilter::try_new(filter).map_err(|error| BadFilter { given: given.clone(), error })?;

@@ -1,7 +1,9 @@
 //! Checks of the structure that the compiler does not make: the crates and modules that each crate
-//! and module may use, sizes of files, lengths of lines, language, spelling.
+//! and module may use, readers of environment variables, sizes of files, lengths of lines,
+//! language, spelling.
 
 pub mod crates;
+pub mod environment;
 pub mod lines;
 pub mod modules;
 pub mod prose;

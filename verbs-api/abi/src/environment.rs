@@ -2,7 +2,8 @@
 //!
 //! Log lines go to standard error. `URXE_LOG` filters them, as for the `urxe` command. Without the
 //! variable, only errors are logged, for example a device that cannot be opened. A refused verb is
-//! a warning, because programs probe for features.
+//! a warning, because programs probe for features. Privileged programs ignore all variables
+//! ([`value`]).
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -14,6 +15,7 @@ use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
 use urxe_stack::sync::lock;
+use urxe_stack::sys::environment::value;
 use urxe_stack::sys::fork::PerProcess;
 
 use crate::error::VerbError;
@@ -39,7 +41,7 @@ const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
 pub fn start_logging() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
-        let given = std::env::var(LOG).unwrap_or_default();
+        let given = value(LOG).unwrap_or_default().to_string_lossy().into_owned();
         let chosen = if given.trim().is_empty() { DEFAULT_LOG } else { &given };
         let (filter, bad) = match EnvFilter::try_new(chosen) {
             Ok(filter) => (filter, None),
@@ -86,7 +88,7 @@ extern "C" fn write_capture() {
 /// Returns the capture of the process, shared by its devices, and opens the capture if needed.
 fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     static AT_EXIT: Once = Once::new();
-    let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else {
+    let Some(path) = value(CAPTURE) else {
         return Ok(None);
     };
     let mut shared = lock(TAP.get());
@@ -112,7 +114,7 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
 
 /// Returns the impairments that the environment asks for.
 fn faults() -> Result<FaultSpec, VerbError> {
-    let Some(text) = std::env::var_os(FAULTS).filter(|text| !text.is_empty()) else {
+    let Some(text) = value(FAULTS) else {
         return Ok(FaultSpec::default());
     };
     text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
@@ -120,7 +122,7 @@ fn faults() -> Result<FaultSpec, VerbError> {
 
 /// Returns the value of a variable that is `on` or `off`, or `usual` if the variable is not set.
 fn switch(variable: &'static str, usual: bool) -> Result<bool, VerbError> {
-    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
+    let Some(text) = value(variable) else {
         return Ok(usual);
     };
     match text.to_str() {

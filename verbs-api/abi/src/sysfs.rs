@@ -1,15 +1,16 @@
 //! Sysfs for programs: `ibv_get_sysfs_path`, `ibv_read_sysfs_file`, and the counters for programs
 //! that read sysfs themselves through `liburxe_sysfs.so` (`urxe run --sysfs`).
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::fs;
 use std::mem::transmute;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::slice::from_raw_parts;
 use std::sync::{Once, OnceLock};
 
 use urxe_stack::device::counters::Counter;
+use urxe_stack::sys::environment;
 
 use crate::ffi;
 use crate::shared_engine::SharedEngine;
@@ -18,8 +19,8 @@ use crate::shared_engine::SharedEngine;
 fn root() -> &'static CStr {
     static ROOT: OnceLock<std::ffi::CString> = OnceLock::new();
     ROOT.get_or_init(|| {
-        let given = std::env::var_os("SYSFS_PATH").filter(|path| !path.is_empty());
-        let text = given.map_or_else(|| b"/sys".to_vec(), |path| path.as_bytes().to_vec());
+        let given = environment::value("SYSFS_PATH");
+        let text = given.map_or_else(|| b"/sys".to_vec(), OsString::into_vec);
         let end = text.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
         // Values of environment variables contain no zero bytes.
         std::ffi::CString::new(&text[..end]).unwrap_or_default()

@@ -20,10 +20,15 @@ const REPLACED: [&[u8]; 5] = [
 /// Includes the terminating zero.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
 
-/// Returns the replacement directory without a trailing slash.
+/// Returns the replacement directory without a trailing slash. A privileged program has none,
+/// because its caller chose the variable (secure_getenv(3)).
 pub fn root() -> Option<&'static [u8]> {
     static ROOT: OnceLock<Option<Box<[u8]>>> = OnceLock::new();
     let root = ROOT.get_or_init(|| {
+        // SAFETY: the call takes no pointer.
+        if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+            return None;
+        }
         let given = env::var_os(VARIABLE)?;
         let bytes = given.as_bytes();
         let len = bytes.iter().rposition(|byte| *byte != b'/')? + 1;

@@ -13,7 +13,6 @@
 //! replaces the old one by renaming, so a reader never reads an incomplete file. Writers lock the
 //! folder. If the file is a symbolic link, the target file is replaced.
 
-use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
@@ -22,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use super::spec::{parse_file, parse_list, strip_comment};
 use super::{ENVIRONMENT, LinkError, LinkName, LinkSpec};
+use crate::sys::environment;
 
 #[cfg(test)]
 mod tests;
@@ -84,7 +84,7 @@ impl Configured {
 /// no fallback to the next source, because a mistake must not select another device.
 pub fn configured() -> Result<Configured, LinkError> {
     let file = file_path().ok();
-    configured_from(env::var_os(ENVIRONMENT).as_deref(), file.as_deref())
+    configured_from(environment::value(ENVIRONMENT).as_deref(), file.as_deref())
 }
 
 /// Returns the links for this value of the environment variable and this path of the file.
@@ -118,7 +118,8 @@ pub fn configured_from(
 /// # Errors
 /// [`LinkError::NoHome`] if neither `XDG_CONFIG_HOME` nor `HOME` is set to an absolute path.
 pub fn file_path() -> Result<PathBuf, LinkError> {
-    file_path_from(env::var_os("XDG_CONFIG_HOME").as_deref(), env::var_os("HOME").as_deref())
+    let [xdg, home] = ["XDG_CONFIG_HOME", "HOME"].map(environment::value);
+    file_path_from(xdg.as_deref(), home.as_deref())
 }
 
 /// Returns the path for these values of `XDG_CONFIG_HOME` and `HOME`.

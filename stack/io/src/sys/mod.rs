@@ -5,6 +5,7 @@
 //! | [`address`] | socket addresses in the kernel's layout |
 //! | [`clock`] | the monotonic clock and the wall clock |
 //! | [`control`] | control messages; reading does not trust their lengths |
+//! | [`environment`] | environment variables, which privileged programs ignore |
 //! | [`fork`] | descriptors that a forked child must not keep |
 //! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
 //! | [`poll`] | `poll` for a caller's descriptor numbers; whether signal handlers restart calls |
@@ -22,6 +23,7 @@
 pub mod address;
 pub mod clock;
 pub mod control;
+pub mod environment;
 pub mod fork;
 pub mod message;
 pub mod poll;

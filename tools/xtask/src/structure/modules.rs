@@ -74,6 +74,13 @@ fn arrows(file: &Path) -> Result<Arrows> {
     Ok(arrows)
 }
 
+/// Returns all paths of two or more words in the crate with this root file, with file and line.
+pub fn paths(file: &Path) -> Result<Vec<(Vec<String>, String)>> {
+    let mut reader = Reader { file: file.to_owned(), ..Reader::default() };
+    reader.read(file, file.parent().unwrap_or(file))?;
+    Ok(reader.uses.into_iter().map(|Use { path, place, .. }| (path, place)).collect())
+}
+
 /// A path in a module.
 struct Use {
     module: Vec<String>,

@@ -1,6 +1,7 @@
 //! `urxe link add` and `urxe link del`: changes of the user's list of devices.
 
 use urxe_stack::link::{self, LinkName, LinkSpec, Source, config};
+use urxe_stack::sys::environment;
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
@@ -58,7 +59,8 @@ impl DelArgs {
 
 /// Prints a note if the environment variable overrides the list.
 fn note_environment() {
-    if std::env::var(link::ENVIRONMENT).is_ok_and(|value| !value.trim().is_empty()) {
+    let value = environment::value(link::ENVIRONMENT).unwrap_or_default();
+    if !value.to_string_lossy().trim().is_empty() {
         output::note("URXE_DEVICES is set here and overrides the list; unset it to use the list");
     }
 }

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
+use urxe_stack::sys::environment;
+
 /// The file name of the library.
 const LIBRARY: &str = "liburxe.so";
 /// The library that provides the view of sysfs; installed in the same folder.
@@ -80,7 +82,7 @@ pub fn sysfs() -> Result<PathBuf, LibraryError> {
 }
 
 fn find() -> Result<PathBuf, LibraryError> {
-    if let Some(given) = env::var_os(VARIABLE).filter(|given| !given.is_empty()) {
+    if let Some(given) = environment::value(VARIABLE) {
         let given = PathBuf::from(given);
         return fs::canonicalize(&given).map_err(|error| LibraryError::Named { given, error });
     }
@@ -94,7 +96,8 @@ fn find() -> Result<PathBuf, LibraryError> {
 /// Returns the user's cache folder. Other users must not be able to write there, because the loader
 /// takes code from this folder.
 pub fn cache() -> Result<PathBuf, LibraryError> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute =
+        |name| environment::value(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".cache"));
     absolute("XDG_CACHE_HOME").or_else(home).ok_or(LibraryError::NoHome)
 }

@@ -23,6 +23,7 @@ use std::process::Command;
 
 use urxe_stack::link::{ENVIRONMENT, LinkSpec};
 use urxe_stack::port::faults::FaultSpec;
+use urxe_stack::sys::environment;
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
@@ -85,7 +86,7 @@ struct EnvironmentArgs {
 /// Returns `first`, followed by the present value of a loader variable.
 fn prepend(first: OsString, variable: &str) -> OsString {
     let mut value = first;
-    if let Some(old) = std::env::var_os(variable).filter(|old| !old.is_empty()) {
+    if let Some(old) = environment::value(variable) {
         value.push(":");
         value.push(old);
     }

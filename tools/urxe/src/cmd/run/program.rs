@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use goblin::elf::Elf;
 use goblin::elf::dynamic::DT_RPATH;
+use urxe_stack::sys::environment;
 
 /// Mode bits of a file: run with the rights of the file's owner or group.
 const SETUID: u32 = 0o4000;
@@ -74,7 +75,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
     if name.as_encoded_bytes().contains(&b'/') {
         return Ok(PathBuf::from(name));
     }
-    let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let path = environment::value("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let found =
         env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_executable(path));
     found.ok_or_else(|| ProgramError::NotFound { given: name.to_string_lossy().into_owned() })
