@@ -2,6 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`files`] | files that this process writes at a path that its user chose |
 //! | [`link`] | the devices of a user: names, addresses, interfaces |
 //! | [`sharing`] | several processes on one address |
 //! | [`sys`] | the system calls that no crate offers in the shape needed here |
@@ -11,6 +12,7 @@
 //! Only [`sys`] has `unsafe` code.
 #![deny(unsafe_code)]
 
+pub mod files;
 pub mod link;
 pub mod sharing;
 pub mod sys;

@@ -23,7 +23,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -33,6 +32,8 @@ use urxe_wire::{FrameRepr, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, LinkRepr, 
 
 use urxe_types::port::{DEFAULT_HOP_LIMIT, Datagrams, PacketTap, Run};
 use urxe_types::sync::{Mutex, lock};
+
+use crate::files::{self, OutputFileError, Readers};
 
 /// Bytes that are collected before they are written.
 const WRITE_AT_BYTES: usize = 256 << 10;
@@ -88,12 +89,14 @@ impl Tap {
         }
     }
 
-    /// Creates or overwrites a file, and makes a capture that is written to it.
+    /// Creates or overwrites a file that only this user may read, and makes a capture that is
+    /// written to it.
     ///
     /// # Errors
-    /// The system's, if the file cannot be created.
-    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        File::create(path).map(Self::new)
+    /// Fails with [`OutputFileError`] if another user could have made the file ([`files`]), or the
+    /// system refuses.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, OutputFileError> {
+        files::create(path.as_ref(), Readers::Owner).map(Self::new)
     }
 
     /// Returns the number of packets recorded so far.

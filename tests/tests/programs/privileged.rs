@@ -1,11 +1,14 @@
-//! Programs with more rights than their callers.
+//! Programs with more rights than their callers, and files of other users.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use crate::install::{compile_as, install, is_root};
+use crate::install::{NOBODY, compile_as, install, is_root, text_of};
+
+/// A third user.
+const OTHER: u32 = 65_533;
 
 /// Returns whether the tests run as root, and prints that a test is skipped otherwise.
 fn can_be_others() -> bool {
@@ -72,4 +75,77 @@ fn a_setuid_program_ignores_the_variables_of_its_caller() {
     }
     assert_eq!(fs::read_to_string(&secret).unwrap(), "precious");
     assert!(!log.exists());
+}
+
+#[test]
+fn a_capture_in_the_file_of_another_user_is_refused() {
+    if !can_be_others() {
+        return;
+    }
+    let folder = folder("home/others", NOBODY.0);
+    let [victim, link, foreign, own] =
+        ["victim", "link", "foreign", "own"].map(|name| folder.join(name));
+    file(&victim, NOBODY.0, 0o600);
+    file(&foreign, OTHER, 0o666);
+    file(&own, NOBODY.0, 0o644);
+    symlink(&victim, &link).unwrap();
+    let program = program("bin/opens");
+    let run = |file: &Path| {
+        let words = format!("--link rxe0=127.79.0.41 --capture {} --", file.display());
+        install().run(&format!("{words} {}", program.display())).output().unwrap()
+    };
+    for (file, why) in [
+        (&link, "it is a symbolic link, which may lead to any file; remove it".to_owned()),
+        (&foreign, format!("it belongs to user {OTHER}, and this program runs as user 65534")),
+    ] {
+        let text = text_of(&run(file));
+        let error = format!("URXE_CAPTURE: cannot write {}: {why}", file.display());
+        assert!(text.contains(&error) && text.contains("not opened"), "{text}");
+    }
+    for file in [&victim, &foreign] {
+        assert_eq!(fs::read_to_string(file).unwrap(), "precious", "{}", file.display());
+    }
+    for file in [&own, &folder.join("new")] {
+        let text = text_of(&run(file));
+        assert!(text.contains(", opened"), "{text}");
+        assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600, "{text}");
+        assert_eq!(fs::read(file).unwrap()[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng file");
+    }
+}
+
+#[test]
+fn the_list_and_the_links_of_another_user_are_not_changed() {
+    if !can_be_others() {
+        return;
+    }
+    let home = folder("home-of-list", OTHER);
+    fs::set_permissions(&home, Permissions::from_mode(0o755)).unwrap();
+    let inside = folder("home-of-list/urxe", OTHER);
+    fs::set_permissions(&inside, Permissions::from_mode(0o777)).unwrap();
+    let list = inside.join("links");
+    file(&list, OTHER, 0o666);
+    fs::write(&list, "").unwrap();
+    let urxe = || install().user(install().path("bin/urxe"));
+    let mut add = urxe();
+    let output =
+        add.args(["link", "add", "mine", "127.0.0.9"]).env("XDG_CONFIG_HOME", &home).output();
+    let text = text_of(&output.unwrap());
+    assert!(text.contains(&format!("urxe: cannot write {}", home.display())), "{text}");
+    assert!(text.contains(&format!("belongs to user {OTHER}")), "{text}");
+    assert_eq!(fs::read_to_string(&list).unwrap(), "");
+
+    // The loader takes code from the folder in the cache.
+    let mut env = urxe();
+    env.arg("env").env("XDG_CACHE_HOME", &home).env("URXE_LIBRARY", copy_of_library());
+    let text = text_of(&env.output().unwrap());
+    assert!(text.contains("cannot write") && text.contains("belongs to user"), "{text}");
+}
+
+/// Returns the library at a place without links beside it.
+fn copy_of_library() -> PathBuf {
+    let copy = install().path("alone/liburxe.so");
+    fs::create_dir(copy.parent().unwrap()).unwrap();
+    fs::copy(install().path("lib/liburxe.so"), &copy).unwrap();
+    fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+    copy
 }

@@ -5,8 +5,8 @@
 //! a warning, because programs probe for features. Privileged programs ignore all variables
 //! ([`value`]).
 
-use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::sync::{Arc, Mutex, Once, Weak};
 
 use tracing_subscriber::EnvFilter;
@@ -96,8 +96,7 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
         return Ok(Some(tap));
     }
     let path = path.to_string_lossy().replace("%p", &std::process::id().to_string());
-    let file = File::create(&path).map_err(|error| VerbError::Capture { path, error })?;
-    let tap = Arc::new(Tap::new(file));
+    let tap = Arc::new(Tap::create(Path::new(&path)).map_err(VerbError::Capture)?);
     *shared = Arc::downgrade(&tap);
     AT_EXIT.call_once(|| {
         // SAFETY: the function does not unwind, and the library is never unloaded, because threads

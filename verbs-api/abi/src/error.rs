@@ -9,6 +9,7 @@ use urxe_stack::device::{
     CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError,
 };
 use urxe_stack::driver::OpenEngineError;
+use urxe_stack::files::OutputFileError;
 use urxe_stack::link::LinkError;
 use urxe_stack::memory::{
     AdviseError, AllocMwError, DeallocMwError, DeregMrError, DmError, RegMrError, ReregMrError,
@@ -73,8 +74,8 @@ urxe_stack::errors! {
         #[error(transparent)] Cma(#[from] CmaError),
         #[error(transparent)] Link(#[from] LinkError),
         #[error(transparent)] Open(#[from] OpenEngineError),
-        #[error("URXE_CAPTURE: cannot write {path}: {error}")]
-        Capture { path: String, error: std::io::Error } = error.raw_os_error().unwrap_or(EIO),
+        #[error("URXE_CAPTURE: {0}")]
+        Capture(OutputFileError),
         #[error("{variable}: {error}")]
         Faults { variable: &'static str, error: FaultError } = error.errno(),
         #[error("{variable} is {given:?}; the allowed values are on and off")]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::device::{IcrcPolicy, Limits};
 use urxe_stack::driver::{Engine, EngineConfig, Hooks, OpenEngineError};
+use urxe_stack::files::OutputFileError;
 use urxe_stack::link::{
     self, GidEntry, Guid, LinkError, LinkName, LinkSpec, ParseError, ResolvedLink, Source,
 };
@@ -38,11 +39,8 @@ urxe_stack::errors! {
         #[error(transparent)] Link(#[from] LinkError),
         /// The sockets or the background thread cannot be created.
         #[error(transparent)] Engine(#[from] OpenEngineError),
-        #[error("cannot create the capture {}: {error}", path.display())]
-        Capture {
-            path: PathBuf,
-            #[source] error: std::io::Error,
-        } = error.raw_os_error().unwrap_or(EIO),
+        /// The file of the capture cannot be written.
+        #[error(transparent)] Capture(#[from] OutputFileError),
     }
 }
 
@@ -274,7 +272,9 @@ impl DeviceBuilder {
         self
     }
 
-    /// Captures all packets in a pcapng file (feature `capture`). An existing file is overwritten.
+    /// Captures all packets in a pcapng file that only this user may read (feature `capture`). An
+    /// existing file of this user is overwritten. A file of another user and a symbolic link are
+    /// refused.
     #[cfg(feature = "capture")]
     #[must_use]
     pub fn capture(mut self, path: impl AsRef<Path>) -> Self {
@@ -363,8 +363,7 @@ impl DeviceBuilder {
     ) -> Result<Device, OpenError> {
         #[cfg(feature = "capture")]
         if let Some(path) = self.capture {
-            let tap = Tap::create(&path).map_err(|error| OpenError::Capture { path, error })?;
-            self.config.tap = Some(Arc::new(tap));
+            self.config.tap = Some(Arc::new(Tap::create(path)?));
         }
         let ready = Arc::clone(service.ready());
         let events = Arc::new(WakerList::new(Arc::clone(&ready)));

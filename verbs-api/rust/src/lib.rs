@@ -309,6 +309,7 @@ pub use urxe_stack::device::{
     OpenQpError,
 };
 pub use urxe_stack::driver::OpenEngineError;
+pub use urxe_stack::files::OutputFileError;
 pub use urxe_stack::link::{GidEntry, Guid, LinkError, LinkSpec, ResolvedLink, Source};
 pub use urxe_stack::memory::{
     Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError,

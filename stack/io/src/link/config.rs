@@ -11,7 +11,8 @@
 //!
 //! Adding and removing links keeps every other line, comments included. A complete new file
 //! replaces the old one by renaming, so a reader never reads an incomplete file. Writers lock the
-//! folder. If the file is a symbolic link, the target file is replaced.
+//! folder. If the file is a symbolic link of this user, the target file is replaced. Files and
+//! folders of other users are not changed.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use super::spec::{parse_file, parse_list, strip_comment};
 use super::{ENVIRONMENT, LinkError, LinkName, LinkSpec};
+use crate::files;
 use crate::sys::environment;
 
 #[cfg(test)]
@@ -201,6 +203,10 @@ fn rewrite(
     let folder = target.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder).map_err(failed)?;
     let turn = File::open(folder).map_err(failed)?;
+    files::check_folder(folder, &rustix::fs::fstat(&turn).map_err(|errno| failed(errno.into()))?)?;
+    for file in [path, &target] {
+        files::check_owner(file)?;
+    }
     turn.lock().map_err(failed)?;
 
     let text = change(&read_or_empty(&target)?)?;
@@ -215,7 +221,8 @@ fn rewrite(
 /// Writes a file and waits until the disk has the file, because the rename must not precede its
 /// content.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let _left_by_one_that_was_killed = fs::remove_file(path);
+    let mut file = File::create_new(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

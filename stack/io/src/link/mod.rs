@@ -45,6 +45,8 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::files::OutputFileError;
+
 /// The environment variable with the devices, which precedes any file: `rxe0=10.0.0.1,rxe1=eth0`.
 pub const ENVIRONMENT: &str = "URXE_DEVICES";
 
@@ -88,6 +90,8 @@ urxe_types::errors! {
         ReadConfig { path: PathBuf, #[source] error: io::Error } = ENODEV,
         #[error("cannot write {}", path.display())]
         WriteConfig { path: PathBuf, #[source] error: io::Error } = ENODEV,
+        /// The list or its folder is one of another user.
+        #[error(transparent)] Output(#[from] OutputFileError),
         #[error("link {name} exists already in {}, on {source_of_it}; delete it first (urxe link \
                  del {name})", path.display())]
         NameTaken { name: LinkName, path: PathBuf, source_of_it: Source } = ENODEV,

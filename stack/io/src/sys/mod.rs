@@ -34,6 +34,9 @@ pub mod steering;
 pub mod thread;
 pub mod unix;
 
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// Returns a random seed from the kernel (getrandom(2)).
@@ -44,6 +47,23 @@ pub fn random_seed() -> Result<u64, Errno> {
     let mut bytes = [0; 8];
     let length = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     if length == bytes.len() { Ok(u64::from_ne_bytes(bytes)) } else { Err(Errno::IO) }
+}
+
+/// Returns a copy of the descriptor with this number, which a program passed to this process or its
+/// user named. A forked or executed process does not inherit the copy.
+///
+/// # Errors
+/// `EBADF` if there is no such descriptor or it is not open for writing; the kernel's.
+pub fn duplicate_writable(number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes no pointer, and makes a new descriptor without changing another one.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the descriptor that the call made, which nothing else owns.
+    let copy = unsafe { OwnedFd::from_raw_fd(copy) };
+    let mode = rustix::fs::fcntl_getfl(&copy)? & OFlags::RWMODE;
+    if mode == OFlags::RDONLY { Err(Errno::BADF) } else { Ok(copy) }
 }
 
 /// Returns the `errno` of the calling thread's last failed system call.

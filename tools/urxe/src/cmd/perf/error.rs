@@ -56,8 +56,8 @@ pub enum PerfError {
     )]
     LoopbackOnly { host: std::net::IpAddr, local: std::net::IpAddr },
     /// The plot cannot be written.
-    #[error("cannot write the plot {path}: {reason}")]
-    Plot { path: String, reason: String },
+    #[error("there is no plot: {reason}")]
+    Plot { reason: String },
 }
 
 impl<E: Into<TrafficError>> From<E> for PerfError {

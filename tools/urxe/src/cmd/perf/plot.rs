@@ -1,9 +1,11 @@
 //! Plots of a run over all sizes: one in the terminal, one as SVG.
 
+use std::io::Write;
 use std::path::Path;
 
 use plotters::prelude::*;
 use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
+use urxe_stack::files::{self, Readers};
 
 use super::error::PerfError;
 use super::report::Report;
@@ -79,21 +81,26 @@ fn braille(points: &[(f64, f64)], is_log: bool) -> String {
 /// # Errors
 /// [`PerfError::Plot`].
 pub fn svg(report: &Report, path: &Path) -> Result<(), PerfError> {
-    draw(report, path).map_err(|error| PerfError::Plot {
-        path: path.display().to_string(),
-        reason: error.to_string(),
-    })
+    write(report, path).map_err(|error| PerfError::Plot { reason: error.to_string() })
 }
 
-fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::new(path, SVG).into_drawing_area();
+fn write(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let text = draw(report)?;
+    Ok(files::create(path, Readers::Umask)?.write_all(text.as_bytes())?)
+}
+
+/// Returns the SVG.
+fn draw(report: &Report) -> Result<String, Box<dyn std::error::Error>> {
+    let mut text = String::new();
+    let root = SVGBackend::with_string(&mut text, SVG).into_drawing_area();
     root.fill(&WHITE)?;
     let (left, right) = root.split_horizontally(SVG.0 / 2);
     let title = |what| format!("{what}, path MTU {}, median of {}", report.mtu, report.rounds);
     panel(&left, &title("Gb/s"), &bandwidth(report))?;
     panel(&right, &title("µs, half a round trip or post to completion"), &latency(report))?;
     root.present()?;
-    Ok(())
+    drop((left, right, root));
+    Ok(text)
 }
 
 fn panel(
@@ -182,7 +189,7 @@ mod tests {
         let message =
             svg(&report(), &folder.path().join("no/such/folder.svg")).unwrap_err().to_string();
         assert!(
-            message.contains("cannot write the plot") && message.contains("folder.svg"),
+            message.contains("there is no plot: cannot write") && message.contains("folder.svg"),
             "{message}"
         );
     }

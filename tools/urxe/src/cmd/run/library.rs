@@ -3,9 +3,10 @@
 use std::env;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use urxe_stack::files::{self, OutputFileError};
 use urxe_stack::sys::environment;
 
 /// The file name of the library.
@@ -46,6 +47,9 @@ pub enum LibraryError {
     /// There is no cache folder.
     #[error("there is no cache folder for links to {LIBRARY}; set HOME or XDG_CACHE_HOME")]
     NoHome,
+    /// Another user can write to the folder for the links.
+    #[error(transparent)]
+    Folder(#[from] OutputFileError),
     /// The links cannot be created.
     #[error("cannot make links to {LIBRARY} in {}", folder.display())]
     Links {
@@ -68,7 +72,8 @@ pub fn folder_of_links() -> Result<PathBuf, LibraryError> {
     {
         return Ok(folder.to_owned());
     }
-    let folder = cache()?.join("urxe/lib").join(name_of(&library));
+    let inside = Path::new("urxe/lib").join(name_of(&library));
+    let folder = files::private_folder(&cache()?, &inside)?;
     make_links(&folder, &library)
         .map_err(|error| LibraryError::Links { folder: folder.clone(), error })?;
     Ok(folder)
@@ -93,8 +98,8 @@ fn find() -> Result<PathBuf, LibraryError> {
     found.ok_or(LibraryError::Missing { looked })
 }
 
-/// Returns the user's cache folder. Other users must not be able to write there, because the loader
-/// takes code from this folder.
+/// Returns the user's cache folder. The loader takes code from folders there, so
+/// [`files::private_folder`] makes them.
 pub fn cache() -> Result<PathBuf, LibraryError> {
     let absolute =
         |name| environment::value(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -112,7 +117,6 @@ fn points_to(link: &Path, library: &Path) -> bool {
 }
 
 fn make_links(folder: &Path, library: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     for name in NAMES {
         let link = folder.join(name);
         if fs::read_link(&link).is_ok_and(|target| target == library) {

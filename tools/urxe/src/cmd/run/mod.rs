@@ -18,9 +18,10 @@ use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use urxe_stack::files;
 use urxe_stack::link::{ENVIRONMENT, LinkSpec};
 use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::sys::environment;
@@ -100,7 +101,8 @@ impl EnvironmentArgs {
         let mut variables = vec![(LIBRARY_PATH, path)];
         if self.sysfs {
             variables.push((PRELOAD, prepend(library::sysfs()?.into_os_string(), PRELOAD)));
-            let place = library::cache()?.join("urxe/sysfs");
+            let place = files::private_folder(&library::cache()?, Path::new("urxe/sysfs"))
+                .map_err(LibraryError::from)?;
             variables.push((SYSFS, sysfs::folder(&self.links, &place)?.into()));
         }
         if !self.links.is_empty() {
