@@ -77,8 +77,11 @@ pub struct PacketRecord<'a> {
     pub interface: u32,
     /// Time in nanoseconds since 1970, or since the start of a simulation.
     pub timestamp_ns: u64,
-    /// The frame. Bytes beyond [`SNAP_LEN`] are cut off.
+    /// The frame.
     pub data: &'a [u8],
+    /// The largest number of bytes to keep, at most [`SNAP_LEN`]. A reader still sees the frame's
+    /// length.
+    pub snap_len: usize,
     /// Direction, if known.
     pub direction: Option<Direction>,
     /// A comment for readers of the capture, for example the reason of a drop. May be empty.
@@ -88,7 +91,7 @@ pub struct PacketRecord<'a> {
 /// Appends a packet block.
 pub fn enhanced_packet(out: &mut Vec<u8>, packet: &PacketRecord<'_>) {
     block(out, ENHANCED_PACKET, |out| {
-        let kept = &packet.data[..packet.data.len().min(SNAP_LEN)];
+        let kept = &packet.data[..packet.data.len().min(packet.snap_len).min(SNAP_LEN)];
         out.extend(packet.interface.to_le_bytes());
         out.extend(((packet.timestamp_ns >> 32) as u32).to_le_bytes());
         out.extend((packet.timestamp_ns as u32).to_le_bytes());

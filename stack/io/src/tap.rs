@@ -19,6 +19,10 @@
 //! packet that the system then refuses looks like one that the network lost. Each local address is
 //! an interface of the capture.
 //!
+//! A tap of [headers only](Tap::headers_only) keeps the headers of a frame up to the payload. A MAD
+//! of the connection manager is a payload, because it has private data. The frame's length is still
+//! recorded.
+//!
 //! Threads and ports share a tap. Writing costs a lock and a copy for each packet.
 
 use std::collections::HashMap;
@@ -28,7 +32,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use urxe_wire::pcapng::{self, Direction, LinkType, PacketRecord};
-use urxe_wire::{FrameRepr, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, LinkRepr, ROCE_PORT};
+use urxe_wire::{
+    Bth, FrameRepr, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, LinkRepr, Opcode, ROCE_PORT,
+};
 
 use urxe_types::port::{DEFAULT_HOP_LIMIT, Datagrams, PacketTap, Run};
 use urxe_types::sync::{Mutex, lock};
@@ -58,6 +64,7 @@ pub struct Tap {
 
 struct State {
     output: Box<dyn Write + Send>,
+    keeps_payload: bool,
     /// Blocks that are not written yet.
     collected: Vec<u8>,
     /// Interface numbers by local address.
@@ -79,6 +86,7 @@ impl Tap {
         Self {
             state: Mutex::new(State {
                 output: Box::new(output),
+                keeps_payload: true,
                 collected,
                 interfaces: HashMap::new(),
                 solver: IcrcSolver::new(),
@@ -97,6 +105,13 @@ impl Tap {
     /// system refuses.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, OutputFileError> {
         files::create(path.as_ref(), Readers::Owner).map(Self::new)
+    }
+
+    /// Cuts the payload and the ICRC from the packets that are recorded from now on.
+    #[must_use]
+    pub fn headers_only(self) -> Self {
+        lock(&self.state).keeps_payload = false;
+        self
     }
 
     /// Returns the number of packets recorded so far.
@@ -169,6 +184,7 @@ impl State {
             interface,
             timestamp_ns: wall_ns,
             data: &data,
+            snap_len: if self.keeps_payload { data.len() } else { without_payload(&data, packet) },
             direction: Some(fields.direction),
             comment,
         };
@@ -268,6 +284,14 @@ impl fmt::Debug for Tap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tap").field("packets", &self.packets()).finish_non_exhaustive()
     }
+}
+
+/// Returns the length of the headers of a frame with this packet at its end. A packet of an unknown
+/// opcode has only a BTH.
+fn without_payload(frame: &[u8], packet: &[u8]) -> usize {
+    let info = packet.first().and_then(|byte| Opcode::lookup(*byte));
+    let headers = info.map_or(Bth::LEN, |info| info.headers_len());
+    frame.len() - packet.len() + headers.min(packet.len())
 }
 
 /// Returns an Ethernet address for `address`: a locally administered one, or that of the group.

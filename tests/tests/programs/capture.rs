@@ -92,6 +92,42 @@ fn each_process_records_all_its_packets_in_a_file_of_its_own() {
 }
 
 #[test]
+fn a_capture_of_headers_has_no_payload_and_the_original_lengths() {
+    /// Ethernet, IPv4, UDP, BTH, and the longest extension headers of these packets: RETH.
+    const HEADERS: usize = 14 + 20 + 8 + 12 + 16;
+    const SIZE: usize = 700;
+    let folder = folder("captures-of-headers");
+    run_on_two_addresses(
+        "--capture captures-of-headers/%p.pcapng --capture-headers",
+        &format!("ibv_rc_pingpong -g 0 -s {SIZE} -n {MESSAGES}"),
+    );
+    for file in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let packets = decoded(&file);
+        let sends: Vec<_> =
+            packets.iter().filter(|packet| packet["bth"]["name"] == "RC SEND_ONLY").collect();
+        assert!(sends.len() >= 2 * MESSAGES, "{} of {}", sends.len(), packets.len());
+        for packet in &sends {
+            let found = (&packet["payload_len"], &packet["icrc"]["ok"]);
+            assert_eq!(found, (&SIZE.into(), &Value::Null));
+        }
+        let mut tshark = Command::new("tshark");
+        tshark.args("-n -T fields -e frame.len -e frame.cap_len -r".split(' ')).arg(&file);
+        let text = ok(tshark.stdin(Stdio::null()));
+        let lengths = text.lines().map(|line| {
+            let mut numbers = line.split('\t').map(|number| number.parse::<usize>().unwrap());
+            (numbers.next().unwrap(), numbers.next().unwrap())
+        });
+        let (mut count, mut whole) = (0, 0);
+        for (original, captured) in lengths {
+            assert!(captured <= HEADERS && captured < original, "{captured} of {original} bytes");
+            count += 1;
+            whole += usize::from(original == 14 + 20 + 8 + 12 + SIZE + 4);
+        }
+        assert_eq!((count, whole), (packets.len(), sends.len()));
+    }
+}
+
+#[test]
 fn a_capture_that_cannot_be_written_is_reported_and_the_device_does_not_open() {
     for (file, why) in [
         (

@@ -26,6 +26,8 @@ const LOG: &str = "URXE_LOG";
 const DEFAULT_LOG: &str = "error";
 /// The file that records all packets; `%p` in the name stands for the process number.
 const CAPTURE: &str = "URXE_CAPTURE";
+/// `on`: the capture has no payload.
+const CAPTURE_HEADERS: &str = "URXE_CAPTURE_HEADERS";
 /// Impairments of received packets, for example `loss=1%,delay=50us,seed=7` ([`FaultSpec`]).
 const FAULTS: &str = "URXE_FAULTS";
 /// `off`: packets between devices of this process go over sockets as well, where tcpdump and netem
@@ -96,7 +98,9 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
         return Ok(Some(tap));
     }
     let path = path.to_string_lossy().replace("%p", &std::process::id().to_string());
-    let tap = Arc::new(Tap::create(Path::new(&path)).map_err(VerbError::Capture)?);
+    let headers_only = switch(CAPTURE_HEADERS, false)?;
+    let tap = Tap::create(Path::new(&path)).map_err(VerbError::Capture)?;
+    let tap = Arc::new(if headers_only { tap.headers_only() } else { tap });
     *shared = Arc::downgrade(&tap);
     AT_EXIT.call_once(|| {
         // SAFETY: the function does not unwind, and the library is never unloaded, because threads

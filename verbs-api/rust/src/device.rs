@@ -3,8 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 #[cfg(feature = "capture")]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,6 +142,8 @@ pub struct DeviceBuilder {
     config: EngineConfig,
     #[cfg(feature = "capture")]
     capture: Option<PathBuf>,
+    #[cfg(feature = "capture")]
+    capture_headers: bool,
 }
 
 impl DeviceBuilder {
@@ -282,6 +283,15 @@ impl DeviceBuilder {
         self
     }
 
+    /// Sets whether the [capture](Self::capture) omits payload (feature `capture`). The default is
+    /// `false`. The capture then has the headers and the original length of each packet.
+    #[cfg(feature = "capture")]
+    #[must_use]
+    pub fn capture_headers(mut self, on: bool) -> Self {
+        self.capture_headers = on;
+        self
+    }
+
     /// Captures all packets by a tap (feature `capture`), which several devices may share.
     ///
     /// ```
@@ -363,7 +373,9 @@ impl DeviceBuilder {
     ) -> Result<Device, OpenError> {
         #[cfg(feature = "capture")]
         if let Some(path) = self.capture {
-            self.config.tap = Some(Arc::new(Tap::create(path)?));
+            let tap = Tap::create(path)?;
+            let tap = if self.capture_headers { tap.headers_only() } else { tap };
+            self.config.tap = Some(Arc::new(tap));
         }
         let ready = Arc::clone(service.ready());
         let events = Arc::new(WakerList::new(Arc::clone(&ready)));

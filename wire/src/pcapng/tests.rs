@@ -59,6 +59,7 @@ fn an_independent_reader_reads_it_back() {
                 interface: u32::from(len & 1),
                 timestamp_ns: timestamp_ns + u64::from(len),
                 data: &data,
+                snap_len: SNAP_LEN,
                 direction: (len > 2).then_some(Direction::Outbound),
                 comment: if len == 4 { "dropped: bad ICRC" } else { "" },
             },
@@ -85,10 +86,18 @@ fn too_long_values_are_cut() {
     section_header(&mut out, &"ü".repeat(40_000));
     interface_description(&mut out, LinkType::Ethernet, "");
     let data = vec![7; SNAP_LEN + 1];
-    let record =
-        PacketRecord { interface: 0, timestamp_ns: 0, data: &data, direction: None, comment: "" };
-    enhanced_packet(&mut out, &record);
+    for snap_len in [usize::MAX, 9] {
+        let record = PacketRecord {
+            interface: 0,
+            timestamp_ns: 0,
+            data: &data,
+            snap_len,
+            direction: None,
+            comment: "",
+        };
+        enhanced_packet(&mut out, &record);
+    }
     let packets = read(&out);
-    assert_eq!(packets[0].2.len(), SNAP_LEN);
-    assert_eq!(packets[0].3 as usize, SNAP_LEN + 1);
+    let lengths = packets.iter().map(|packet| (packet.2.len(), packet.3 as usize));
+    assert!(lengths.eq([(SNAP_LEN, SNAP_LEN + 1), (9, SNAP_LEN + 1)]));
 }

@@ -37,6 +37,7 @@ struct Captured {
     interface: u32,
     timestamp_ns: u64,
     frame: Vec<u8>,
+    original_len: usize,
     /// The flags option: 1 inbound, 2 outbound.
     direction: Option<Vec<u8>>,
     comment: Option<String>,
@@ -51,11 +52,11 @@ fn read(capture: &[u8]) -> (Vec<String>, Vec<Captured>) {
             interfaces.extend(option(&description.options, 2).map(text));
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
-            assert_eq!(packet.caplen, packet.origlen);
             packets.push(Captured {
                 interface: packet.if_id,
                 timestamp_ns: u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low),
                 frame: packet.data[..packet.caplen as usize].to_vec(),
+                original_len: packet.origlen as usize,
                 direction: option(&packet.options, 2),
                 comment: option(&packet.options, 1).map(text),
             });
@@ -104,6 +105,7 @@ fn arrived<'a>(run: &Run<'a>, hop_limit: u8) -> Datagrams<'a> {
 
 /// Returns the identification in a frame, after checking everything that can be checked.
 fn checked_identification(captured: &Captured, payload: &[u8]) -> u16 {
+    assert_eq!(captured.frame.len(), captured.original_len);
     let frame = Frame::parse(&captured.frame).unwrap();
     assert_eq!(frame.udp_payload, payload);
     assert!(frame.icrc_holds(), "{frame:?}");
@@ -196,6 +198,32 @@ fn a_wrong_icrc_is_remarked() {
     assert_eq!(captured[0].comment, None);
     assert_eq!(captured[1].comment.as_deref(), Some("the ICRC does not hold"));
     assert!(!Frame::parse(&captured[1].frame).unwrap().icrc_holds());
+}
+
+#[test]
+fn headers_are_kept_and_payload_is_not() {
+    const LOWER: usize = 14 + 20 + 8;
+    let output = Output::default();
+    let tap = Tap::new(output.clone()).headers_only();
+    // RC SEND_ONLY, RC WRITE_ONLY with its RETH, RC ACKNOWLEDGE with its AETH, UD SEND_ONLY with
+    // its DETH, an unknown opcode, and less than a BTH.
+    let cases: [(u8, usize, usize); 6] = [
+        (0x04, 512, 12),
+        (0x0a, 512, 28),
+        (0x11, 20, 16),
+        (0x64, 256, 20),
+        (0xff, 99, 12),
+        (0x04, 8, 8),
+    ];
+    for (opcode, length, _) in cases {
+        let mut packet = vec![0x5a; length];
+        packet[0] = opcode;
+        tap.sent(1, &run_between(A, B, &packet, length));
+    }
+    drop(tap);
+    let (_, captured) = read(&output.bytes());
+    let kept = captured.iter().map(|packet| (packet.frame.len(), packet.original_len));
+    assert!(kept.eq(cases.iter().map(|(_, length, headers)| (LOWER + headers, LOWER + length))));
 }
 
 #[test]

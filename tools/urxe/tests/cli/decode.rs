@@ -107,7 +107,14 @@ fn comments_of_the_capture_are_shown() {
     pcapng::interface_description(&mut file, LinkType::Raw, "rxe0");
     let data: &[u8] = &[0x45, 0, 0];
     for comment in ["why it\nwas dropped", ""] {
-        let record = PacketRecord { interface: 0, timestamp_ns: 1, data, direction: None, comment };
+        let record = PacketRecord {
+            interface: 0,
+            timestamp_ns: 1,
+            data,
+            snap_len: pcapng::SNAP_LEN,
+            direction: None,
+            comment,
+        };
         pcapng::enhanced_packet(&mut file, &record);
     }
     let folder = tempfile::tempdir().unwrap();

@@ -63,7 +63,7 @@ impl Plan {
     pub fn run(&self) -> Result<Report, PingpongError> {
         let mut builder = Device::builder();
         if let Some(path) = &self.args.capture {
-            builder = builder.capture(path);
+            builder = builder.capture(path).capture_headers(self.args.capture_headers);
         }
         let device = self.choice.open(&builder)?;
         let mut run = Run::start(self, device)?;

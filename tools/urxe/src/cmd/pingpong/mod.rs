@@ -86,6 +86,9 @@ pub struct Args {
     /// Record all packets in this file, as pcapng
     #[arg(long, value_name = "FILE.pcapng")]
     capture: Option<PathBuf>,
+    /// Record only the headers of packets, without payload
+    #[arg(long, requires = "capture")]
+    capture_headers: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,

@@ -91,7 +91,7 @@ impl Plan {
     pub fn run(&self, status: &mut dyn Status) -> Result<Summary, PingpongError> {
         let mut builder = Device::builder();
         if let Some(path) = &self.args.capture {
-            builder = builder.capture(path);
+            builder = builder.capture(path).capture_headers(self.args.capture_headers);
         }
         if self.args.patient {
             builder = builder.early_timeout_min(Duration::MAX);

@@ -35,6 +35,8 @@ pub use sysfs::SysfsError;
 
 /// The environment variable that names the capture file.
 const CAPTURE: &str = "URXE_CAPTURE";
+/// The environment variable for captures without payload.
+const CAPTURE_HEADERS: &str = "URXE_CAPTURE_HEADERS";
 /// The environment variable with the faults of received packets.
 const FAULTS: &str = "URXE_FAULTS";
 /// Variables of the loader.
@@ -73,6 +75,9 @@ struct EnvironmentArgs {
     /// Record all packets in a pcapng file; %p in the name stands for the process id
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    /// Record only the headers of packets, without payload
+    #[arg(long, requires = "capture")]
+    capture_headers: bool,
     /// Faults of received packets, separated by commas: loss=1%, burst=4, duplicate=1%, reorder=1%,
     /// late=200us, corrupt=1%, delay=50us, jitter=20us, rate=100M, seed=7; without a seed, one is
     /// chosen and printed
@@ -113,6 +118,9 @@ impl EnvironmentArgs {
             // The program may change its working directory before it opens a device.
             let capture = std::path::absolute(capture).unwrap_or_else(|_| capture.clone());
             variables.push((CAPTURE, capture.into()));
+            if self.capture_headers {
+                variables.push((CAPTURE_HEADERS, "on".into()));
+            }
         }
         if let Some(fault) = &self.fault {
             // All started processes use one seed, so that the printed options reproduce the run.
