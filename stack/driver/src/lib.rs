@@ -5,7 +5,7 @@
 //!
 //! | crate | modules here |
 //! |---|---|
-//! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], [`errno`], basic types |
+//! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], [`errno`], [`escape`], basic types |
 //! | `urxe-memory` | [`memory`] |
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
 //! | `urxe-cm` | [`cm`], [`cma`] |
@@ -45,7 +45,7 @@ pub use urxe_cm::{cm, cma};
 pub use urxe_device::{cq, device, path, qp, srq};
 pub use urxe_io::{files, link, sys};
 pub use urxe_memory as memory;
-pub use urxe_types::{errno, errors, rng, sync, time};
+pub use urxe_types::{errno, errors, escape, rng, sync, time};
 
 /// The ports, and the traits that a port implements.
 pub mod port {

@@ -7,6 +7,7 @@
 //! | [`completion`] | work completions: status, opcode, flags |
 //! | [`counters`] | counters of a device |
 //! | [`errno`] | a macro for errors with a message and an `errno` |
+//! | [`escape`] | text of other processes and of peers, for terminals and logs |
 //! | [`ids`] | identifiers of a device's objects |
 //! | [`limits`] | limits of a device |
 //! | [`owner`] | processes that hold an address or a service |
@@ -26,6 +27,7 @@ pub mod attr;
 pub mod completion;
 pub mod counters;
 pub mod errno;
+pub mod escape;
 pub mod ids;
 pub mod limits;
 pub mod owner;

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use rustix::io::Errno;
 
+use crate::escape::Escaped;
+
 /// The largest number of service ids that the processes of one address listen on.
 pub const MAX_SERVICES: usize = 1024;
 
@@ -29,10 +31,11 @@ impl Owner {
         Self { uid, pid, name: kept }
     }
 
-    /// Returns the name of the process (proc(5), comm), or an empty text if unknown.
+    /// Returns the name of the process (proc(5), comm), or an empty text if unknown. A process
+    /// chooses its own name, so control characters are [escaped](crate::escape).
     #[must_use]
     pub fn name(&self) -> String {
-        String::from_utf8_lossy(&self.name).trim_end_matches('\0').to_owned()
+        Escaped(String::from_utf8_lossy(&self.name).trim_end_matches('\0')).to_string()
     }
 }
 
@@ -63,5 +66,16 @@ crate::errors! {
         TooMany { address: IpAddr } = ENOMEM,
         #[error("cannot change the table of services of {address}: {errno}")]
         System { address: IpAddr, errno: Errno } = errno.raw_os_error(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_a_name_are_escaped() {
+        let owner = Owner::new(1000, Some(7), b"\x1b[31m\x07x\n");
+        assert_eq!(owner.to_string(), "process 7 (\\u001b[31m\\u0007x\\u000a) of user 1000");
     }
 }

@@ -1,11 +1,17 @@
-//! Programs with more rights than their callers, and files of other users.
+//! Programs with more rights than their callers, files of other users, and names of processes with
+//! control characters.
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Once;
 
-use crate::install::{NOBODY, compile_as, install, is_root, text_of};
+use urxe_tests::process::KillOnDrop;
+
+use crate::install::{NOBODY, compile, compile_as, install, is_root, ok, text_of};
 
 /// A third user.
 const OTHER: u32 = 65_533;
@@ -148,4 +154,32 @@ fn copy_of_library() -> PathBuf {
     fs::copy(install().path("lib/liburxe.so"), &copy).unwrap();
     fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
     copy
+}
+
+#[test]
+fn a_name_with_control_characters_reaches_no_terminal() {
+    const NAME: &str = "\x1b[31m\x1b]0;own\x07x";
+    const SHOWN: &str = "(\\u001b[31m\\u001b]0;own\\u0007x)";
+    const LINK: &str = "rxe0=127.79.0.42";
+    let program = compile("privileged");
+    let mut holder: Command = install().run(&format!("--link {LINK} -- {}", program.display()));
+    holder.arg(NAME).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if is_root() {
+        // A process of another user also appears in an error.
+        let home = folder("home-of-name", OTHER);
+        holder.env("HOME", home).uid(OTHER).gid(OTHER);
+    }
+    let mut holder = KillOnDrop(holder.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("rxe0, opened"), "{line}");
+
+    let mut show = install().user(install().path("bin/urxe"));
+    let listing = ok(show.args(["link", "show"]).env("URXE_DEVICES", LINK));
+    assert!(listing.contains(SHOWN) && !listing.contains('\x1b'), "{listing:?}");
+    if is_root() {
+        let output = install().run(&format!("--link {LINK} -- ibv_devinfo")).output().unwrap();
+        let text = text_of(&output);
+        assert!(text.contains(SHOWN) && !text.contains('\x1b'), "{text:?}");
+    }
 }

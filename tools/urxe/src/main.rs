@@ -10,6 +10,8 @@
 //! | 1 | failure; the reason is on standard error |
 //! | 2 | wrong usage |
 #![forbid(unsafe_code)]
+// The functions of `output` escape text of other processes.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
 mod capture;

@@ -1,4 +1,7 @@
 //! Output of results, errors and log lines.
+//!
+//! All of them may have text of other processes and of peers, so special characters are escaped
+//! ([`urxe_stack::escape`]).
 
 use std::error::Error;
 use std::io::{self, IsTerminal, LineWriter, Write};
@@ -10,18 +13,45 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::format::debug_fn;
+use urxe_stack::escape::{Escaped, EscapingWriter};
 use urxe_stack::sys::environment;
 
-/// Returns standard output. A terminal receives each line at once, so that slow work shows
-/// progress. A pipe receives large pieces.
+/// Returns standard output with escapes. A terminal receives each line at once, so that slow work
+/// shows progress. A pipe receives large pieces.
 pub fn stdout() -> Box<dyn Write> {
     let stdout = io::stdout();
     if stdout.is_terminal() {
-        Box::new(LineWriter::new(stdout.lock()))
+        Box::new(EscapingWriter::new(LineWriter::new(stdout.lock())))
     } else {
-        Box::new(io::BufWriter::with_capacity(64 * 1024, stdout.lock()))
+        let buffered = io::BufWriter::with_capacity(64 * 1024, stdout.lock());
+        Box::new(EscapingWriter::new(buffered))
     }
+}
+
+/// Returns standard output for the data of a peer: with escapes on a terminal, and unchanged for
+/// another program.
+pub fn data() -> Box<dyn Write> {
+    let stdout = io::stdout();
+    if stdout.is_terminal() {
+        Box::new(EscapingWriter::new(stdout.lock()))
+    } else {
+        Box::new(stdout.lock())
+    }
+}
+
+/// Writes a line to standard output at once. A closed output does not end the run.
+pub fn line(text: &str) {
+    let mut out = EscapingWriter::new(io::stdout().lock());
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Writes a line to standard error. A failed write is ignored, because there is no other place to
+/// report to.
+pub fn error_line(text: &str) {
+    let _ = writeln!(EscapingWriter::new(io::stderr()), "{text}");
 }
 
 /// Writes `value` as JSON, indented, with a line feed.
@@ -104,13 +134,12 @@ pub fn describe(error: &dyn Error) -> String {
 
 /// Writes an error and its causes to standard error.
 pub fn report(error: &dyn Error) {
-    // A failed write is ignored, because there is no other place to report to.
-    let _ = writeln!(io::stderr(), "urxe: {}", describe(error));
+    error_line(&format!("urxe: {}", describe(error)));
 }
 
 /// Writes a note, which is not an error, to standard error.
 pub fn note(message: &str) {
-    let _ = writeln!(io::stderr(), "urxe: note: {message}");
+    error_line(&format!("urxe: note: {message}"));
 }
 
 /// Returns a bar on standard error, if that is a terminal.
@@ -205,6 +234,13 @@ pub fn start_logging(default: &str) -> Result<(), BadFilter> {
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
+        .fmt_fields(
+            debug_fn(|out, field, value| match field.name() {
+                "message" => write!(out, "{}", Escaped(format_args!("{value:?}"))),
+                name => write!(out, "{name}={}", Escaped(format_args!("{value:?}"))),
+            })
+            .delimited(" "),
+        )
         .init();
     Ok(())
 }

@@ -10,7 +10,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Once, Weak};
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::debug_fn;
 use urxe_stack::driver::EngineConfig;
+use urxe_stack::escape::Escaped;
 use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
@@ -53,6 +56,14 @@ pub fn start_logging() {
             .with_env_filter(filter)
             .with_ansi(io::stderr().is_terminal())
             .with_writer(io::stderr)
+            // A message may have the name of another process or the text of a peer.
+            .fmt_fields(
+                debug_fn(|out, field, value| match field.name() {
+                    "message" => write!(out, "{}", Escaped(format_args!("{value:?}"))),
+                    name => write!(out, "{name}={}", Escaped(format_args!("{value:?}"))),
+                })
+                .delimited(" "),
+            )
             .try_init();
         if let Some(error) = bad {
             tracing::error!("{LOG}={given:?} is no log filter ({error}); try {LOG}=debug");

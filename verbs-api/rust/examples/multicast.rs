@@ -47,7 +47,7 @@ impl Host {
     fn expect(&self, message: &[u8]) -> Result<(), Box<dyn Error>> {
         let completion = self.cq.wait_one(Some(TIMEOUT))?;
         let got = self.region.read_vec(GRH_LEN, completion.byte_len as usize - GRH_LEN)?;
-        println!("{}: {}", self.qp.endpoint().gid, String::from_utf8_lossy(&got));
+        println!("{}: {:?}", self.qp.endpoint().gid, String::from_utf8_lossy(&got));
         if got == message { Ok(()) } else { Err("another message".into()) }
     }
 }

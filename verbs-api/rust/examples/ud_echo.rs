@@ -52,7 +52,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     let answered = client.cq.wait_one(Some(TIMEOUT))?;
     let echo = client.region.read_vec(GRH_LEN, answered.byte_len as usize - GRH_LEN)?;
-    println!("the answer: {}", String::from_utf8_lossy(&echo));
+    println!("the answer: {:?}", String::from_utf8_lossy(&echo));
     if answered.status != WcStatus::Success || echo != MESSAGE {
         return Err("the answer differs from the question".into());
     }

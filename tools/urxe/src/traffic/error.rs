@@ -8,6 +8,7 @@ use urxe::{
     CreateQpError, CreateSrqError, LinkError, ModifyError, OpenError, PathMtu, PostError,
     SliceError, WaitError, WcStatus,
 };
+use urxe_stack::escape::Escaped;
 
 use super::peer::ProcessError;
 
@@ -49,7 +50,7 @@ pub enum TrafficError {
     )]
     NoPeerAddress,
     /// The peer's text violates the protocol.
-    #[error("the other end violates the protocol: {0}")]
+    #[error("the other end violates the protocol: {}", Escaped(.0))]
     Protocol(String),
 }
 

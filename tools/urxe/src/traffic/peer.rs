@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use urxe_stack::escape::Escaped;
 
 /// Time limit for one reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -32,13 +33,16 @@ pub enum ProcessError {
     #[error("the peer process has not replied for {} seconds", limit.as_secs())]
     Silent { limit: Duration },
     /// The reply violates the protocol.
-    #[error("the peer process replied {reply} to {command}, which violates the protocol")]
+    #[error(
+        "the peer process replied {} to {command}, which violates the protocol",
+        Escaped(reply)
+    )]
     Protocol { command: String, reply: String },
     /// A command failed.
-    #[error("the peer process: {0}")]
+    #[error("the peer process: {}", Escaped(.0))]
     Failed(String),
     /// The other end found wrong data.
-    #[error("the peer process found wrong data: {0}")]
+    #[error("the peer process found wrong data: {}", Escaped(.0))]
     Wrong(String),
 }
 

@@ -106,7 +106,7 @@ fn comments_of_the_capture_are_shown() {
     pcapng::section_header(&mut file, "test");
     pcapng::interface_description(&mut file, LinkType::Raw, "rxe0");
     let data: &[u8] = &[0x45, 0, 0];
-    for comment in ["why it\nwas dropped", ""] {
+    for comment in ["why it\nwas \u{9b}31mdropped", ""] {
         let record = PacketRecord {
             interface: 0,
             timestamp_ns: 1,
@@ -124,7 +124,7 @@ fn comments_of_the_capture_are_shown() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
     assert!(lines[0].ends_with(
-        "damaged frame: the frame ends within its IPv4 header: 3 bytes of 20  # why it was dropped"
+        "damaged frame: the frame ends within its IPv4 header: 3 bytes of 20  # why it\\u000awas \\u009b31mdropped"
     ));
     assert!(lines[1].ends_with("3 bytes of 20"), "{text}");
 }

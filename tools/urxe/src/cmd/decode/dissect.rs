@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use urxe_stack::escape::Escaped;
 use urxe_wire::frame::{Frame, FrameRepr};
 use urxe_wire::mad::{Mad, MadError};
 use urxe_wire::packet::ICRC_LEN;
@@ -32,7 +33,7 @@ pub struct Packet<'a> {
     pub captured_len: usize,
     /// Bytes on the wire.
     pub original_len: u32,
-    /// The comment in the file, without control characters.
+    /// The comment in the file, with escapes.
     pub comment: Option<String>,
     /// The content.
     pub content: Content<'a>,
@@ -119,7 +120,7 @@ impl<'a> Packet<'a> {
     pub fn new(number: u64, record: &Record<'_>, bytes: &'a [u8]) -> Self {
         let captured_len = record.bytes.len();
         let content = content(record.link_type, bytes, captured_len);
-        let comment = record.comment.as_ref().map(|text| text.replace(char::is_control, " "));
+        let comment = record.comment.as_ref().map(|text| Escaped(text).to_string());
         Self {
             number,
             time_ns: record.time_ns,

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use urxe_stack::cma::Listing;
+use urxe_stack::escape::Escaped;
 use urxe_stack::link::{self, LinkError, LinkName, LinkSpec, OperState, ResolvedLink, Source};
 
 use crate::cmd::processes::{self, Connections, Process};
@@ -129,17 +130,18 @@ impl Row {
 }
 
 /// Prints a line for each identifier, a line of communications by state, and a line of counters.
+/// The words are those of the other process.
 fn print_listing(out: &mut dyn Write, listing: &Listing) -> Result<(), CmdError> {
     for id in &listing.ids {
         write!(out, "        cm-idn {} lqpn {}", id.cm_idn, id.lqpn)?;
         if let Some(rqpn) = id.rqpn {
             write!(out, " rqpn {rqpn}")?;
         }
-        write!(out, " qp-type {} state {}", id.qp_type, id.state)?;
+        write!(out, " qp-type {} state {}", Escaped(&id.qp_type), Escaped(&id.state))?;
         if let Some(state) = &id.cm_state {
-            write!(out, " cm-state {state}")?;
+            write!(out, " cm-state {}", Escaped(state))?;
         }
-        write!(out, " ps {}", id.ps)?;
+        write!(out, " ps {}", Escaped(&id.ps))?;
         for (key, address) in [("src-addr", id.src_addr), ("dst-addr", id.dst_addr)] {
             if let Some(address) = address {
                 write!(out, " {key} {address}")?;
@@ -153,7 +155,7 @@ fn print_listing(out: &mut dyn Write, listing: &Listing) -> Result<(), CmdError>
         if !counts.is_empty() {
             write!(out, "        {what}")?;
             for (name, value) in counts {
-                write!(out, " {name} {value}")?;
+                write!(out, " {} {value}", Escaped(name))?;
             }
             writeln!(out)?;
         }

@@ -193,7 +193,7 @@ fn send_input(messages: &Messages) -> Result<(), MessagesError> {
 
 /// Prints messages until the other end announces the end of its input.
 fn print(messages: &Messages) -> Result<(), MessagesError> {
-    let mut out = io::stdout().lock();
+    let mut out = output::data();
     while let Some(message) = messages.receive()? {
         if message.is_empty() {
             return Ok(());

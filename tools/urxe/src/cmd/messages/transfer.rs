@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::MessagesError;
 use super::channel::{MESSAGE_MAX, Messages};
+use crate::output;
 
 /// Returns the byte at a place of the pattern, which has no period that a message could be a
 /// multiple of.
@@ -29,7 +30,7 @@ pub fn send(messages: &Messages, total: u64) -> Result<(), MessagesError> {
     if counted != total {
         return Err(MessagesError::Count { counted, sent: total });
     }
-    println!("sent {}", figures(total, began.elapsed()));
+    output::line(&format!("sent {}", figures(total, began.elapsed())));
     Ok(())
 }
 
@@ -51,7 +52,7 @@ pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), MessagesErro
     let took = began.elapsed();
     messages.send(&u64::to_be_bytes(total))?;
     messages.wait_for_end();
-    println!("{from}: received {}", figures(total, took));
+    output::line(&format!("{from}: received {}", figures(total, took)));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Two hosts: the listening host executes the commands of the other, over a TCP connection that
 //! carries the same lines as the pipes of a peer process.
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use super::error::PerfError;
 use super::protocol::DeviceOptions;
 use super::runner::Runner;
 use super::{builder, responder};
+use crate::output;
 use crate::traffic;
 use crate::traffic::device::{Choice, address_of};
 use crate::traffic::peer::Peer;
@@ -33,8 +34,7 @@ pub fn listen(choice: &Choice, port: u16) -> Result<(), PerfError> {
     let at = SocketAddr::new(address, port);
     let listener = TcpListener::bind(at).map_err(failed("cannot listen on TCP", &at))?;
     let at = listener.local_addr().unwrap_or(at);
-    // A closed output does not end the run.
-    let _ = writeln!(io::stdout(), "listening on TCP {at}").and_then(|()| io::stdout().flush());
+    output::line(&format!("listening on TCP {at}"));
     let (stream, from) =
         listener.accept().map_err(failed("cannot accept a connection on TCP", &at))?;
     drop(listener);

@@ -26,7 +26,6 @@ mod summary;
 mod transport;
 mod two_hosts;
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -218,13 +217,7 @@ struct StatusLines {
 
 impl StatusLines {
     fn say(&self, line: &str) {
-        // A closed output does not end the run.
-        let _ = if self.json {
-            writeln!(io::stderr(), "{line}")
-        } else {
-            writeln!(io::stdout(), "{line}")
-        };
-        let _ = io::stdout().flush();
+        if self.json { output::error_line(line) } else { output::line(line) }
     }
 
     fn address(&self, whose: &str, address: &Address) {

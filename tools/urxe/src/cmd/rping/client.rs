@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use urxe::cm::{self, ConnectionEvent};
+use urxe_stack::escape::Escaped;
 
 use super::peer::{self, Peer};
 use super::{Args, RpingError};
@@ -70,10 +71,10 @@ fn content(ping: u32, size: usize) -> Vec<u8> {
     data
 }
 
-/// Returns the data up to the first zero, as the original prints it.
+/// Returns the data up to the first zero, as the original prints it, with escapes.
 pub fn text(data: &[u8]) -> String {
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
-    String::from_utf8_lossy(&data[..end]).into_owned()
+    Escaped(String::from_utf8_lossy(&data[..end])).to_string()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::cmd::{CmdError, Outcome};
+use crate::output;
 use crate::traffic::error::TrafficError;
 
 /// The original's limits: the longest number before the data, and the buffer.
@@ -138,7 +139,7 @@ impl Args {
 
     fn debug(&self, what: impl FnOnce() -> String) {
         if self.debug {
-            eprintln!("{}", what());
+            output::error_line(&what());
         }
     }
 }
