@@ -1,5 +1,6 @@
 //! Queue pairs of a SOCK_DGRAM: one for each local address from which the socket reaches peers.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -11,6 +12,7 @@ use urxe_stack::qp::work_request::{
     AhHandle, Destination as SendTarget, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_wire::mad::PortSpace;
+use urxe_wire::network_header::NetworkHeader;
 use urxe_wire::{Gid, Grh, QKey, Qpn};
 
 use crate::error::{Result, errno};
@@ -32,16 +34,12 @@ const HOP_LIMIT: u8 = 64;
 /// Maximum size of the header of a datagram.
 const LONGEST_HEADER: usize = 24;
 
-/// The address handle and the queue pair of a peer.
-#[derive(Clone, Copy)]
-pub struct Peer {
-    pub ah: AhHandle,
-    pub qpn: u32,
-}
-
 /// A received datagram.
 pub struct Arrived {
+    /// The address in the header of the datagram, which its sender chose.
     pub from: SocketAddr,
+    /// The sender's queue pair.
+    pub qpn: u32,
     /// The offset of the receive, and the range of the data in the receive buffer.
     pub slot: usize,
     pub data: Range<usize>,
@@ -57,6 +55,12 @@ pub struct DatagramQp {
     /// Offsets in the send buffer that no pending request uses.
     free: Vec<usize>,
     slots: usize,
+    /// Numbers of requests that were posted and completed. Requests complete in their order.
+    posted: u64,
+    completed: u64,
+    /// Address handles that no further request uses, each with the number of requests posted
+    /// before. A request whose handle is destroyed would fail and end the queue pair.
+    retired: VecDeque<(u64, AhHandle)>,
     inline: usize,
     header: Vec<u8>,
     pub is_armed: bool,
@@ -84,9 +88,16 @@ impl DatagramQp {
             local,
             qpn: queues.qp.qpn().value(),
             send: region(sizes.send_queue, 0, Access::empty())?,
-            recv: region(sizes.recv_queue, Grh::LEN, Access::LOCAL_WRITE)?,
+            recv: region(
+                sizes.recv_queue,
+                usize::from(sizes.recv_queue) * Grh::LEN,
+                Access::LOCAL_WRITE,
+            )?,
             free: (0..usize::from(sizes.send_queue)).rev().map(|slot| slot * SLOT).collect(),
             slots: sizes.send_queue.into(),
+            posted: 0,
+            completed: 0,
+            retired: VecDeque::new(),
             inline: sizes.inline as usize,
             header: header(local),
             is_armed: false,
@@ -103,16 +114,28 @@ impl DatagramQp {
         self.queues.device
     }
 
-    /// Posts the receive of a slot. The GRH is stored behind all slots.
+    /// Posts the receive of a slot. The GRHs are stored behind all slots.
     pub fn post_receive(&self, slot: usize) -> Result<()> {
         let (addr, lkey) = (self.recv.address(), self.recv.mr().lkey);
-        let behind = self.recv.buffer.len() - Grh::LEN;
         let sges = [
-            Sge { addr: addr + behind as u64, length: Grh::LEN as u32, lkey },
+            Sge { addr: addr + self.grh_of(slot) as u64, length: Grh::LEN as u32, lkey },
             Sge { addr: addr + slot as u64, length: SLOT as u32, lkey },
         ];
         let receive = RecvRequest { wr_id: RECEIVE | slot as u64, sges: &sges };
         self.queues.post_recv(&[receive])
+    }
+
+    /// Returns the offset of the GRH of the datagram in a slot.
+    fn grh_of(&self, slot: usize) -> usize {
+        let slots = self.recv.buffer.len() / (SLOT + Grh::LEN);
+        slots * SLOT + slot / SLOT * Grh::LEN
+    }
+
+    /// Returns the source address of the packet of a datagram.
+    pub fn source_of(&self, arrived: &Arrived) -> Option<IpAddr> {
+        let mut grh = [0; Grh::LEN];
+        self.recv.buffer.read(self.grh_of(arrived.slot), &mut grh).ok()?;
+        NetworkHeader::parse(&grh).ok().map(|header| header.from.to_canonical())
     }
 
     pub fn has_room(&self) -> bool {
@@ -141,12 +164,24 @@ impl DatagramQp {
         engine.device().create_ah(pd, &vector).map_err(errno)
     }
 
-    pub fn destroy_ah(&self, ah: AhHandle) {
-        let _ = self.device().engine.device().destroy_ah(ah);
+    /// Destroys an address handle when all requests that use it are complete. No further request
+    /// may use the handle.
+    pub fn retire_ah(&mut self, ah: AhHandle) {
+        self.retired.push_back((self.posted, ah));
+        self.destroy_retired();
+    }
+
+    /// Destroys the retired address handles that no pending request uses.
+    fn destroy_retired(&mut self) {
+        let completed = self.completed;
+        while let Some((_, ah)) = self.retired.pop_front_if(|(posted, _)| *posted <= completed) {
+            // A removed device has removed its handles already.
+            let _ = self.device().engine.device().destroy_ah(ah);
+        }
     }
 
     /// Sends a datagram. The caller has checked that there is room.
-    pub fn send(&mut self, to: Peer, pieces: &GatherList<'_>) -> Result<()> {
+    pub fn send(&mut self, ah: AhHandle, qpn: u32, pieces: &GatherList<'_>) -> Result<()> {
         let len = self.header.len() + pieces.len();
         if len > SLOT {
             return Err(Errno::MSGSIZE);
@@ -171,15 +206,17 @@ impl DatagramQp {
         let request = SendRequest {
             wr_id: slot as u64,
             op: SendOp::Send,
-            to: SendTarget::Datagram { ah: to.ah, qpn: Qpn::masked(to.qpn), qkey: QKEY },
+            to: SendTarget::Datagram { ah, qpn: Qpn::masked(qpn), qkey: QKEY },
             flags: flags | SendFlags::SIGNALED,
             payload,
         };
-        self.queues.post_send(request).inspect_err(|_| self.free.push(slot))
+        self.queues.post_send(request).inspect_err(|_| self.free.push(slot))?;
+        self.posted += 1;
+        Ok(())
     }
 
     /// Takes completions, and passes received datagrams to `arrive`.
-    pub fn progress(&mut self, mut arrive: impl FnMut(Arrived)) -> Result<()> {
+    pub fn progress(&mut self, mut arrive: impl FnMut(&Self, Arrived)) -> Result<()> {
         let mut batch = [Completion::default(); BATCH];
         loop {
             let taken = self.queues.poll(&mut batch)?;
@@ -187,10 +224,11 @@ impl DatagramQp {
                 let slot = (completion.wr_id & !RECEIVE) as usize;
                 if completion.wr_id & RECEIVE == 0 {
                     self.free.push(slot);
+                    self.completed += 1;
                 } else if !completion.status.is_success() {
                     // A receive that failed is not posted again, because the queue pair ends.
-                } else if let Some(arrived) = self.read(slot, completion.byte_len as usize) {
-                    arrive(arrived);
+                } else if let Some(arrived) = self.read(slot, completion) {
+                    arrive(self, arrived);
                 } else {
                     self.post_receive(slot)?;
                 }
@@ -199,18 +237,20 @@ impl DatagramQp {
                 break;
             }
         }
+        self.destroy_retired();
         self.device().deliver_events();
         Ok(())
     }
 
     /// Parses the header of the datagram in a slot.
-    fn read(&self, slot: usize, received: usize) -> Option<Arrived> {
-        let len = received.checked_sub(Grh::LEN)?.min(SLOT);
+    fn read(&self, slot: usize, completion: &Completion) -> Option<Arrived> {
+        let len = (completion.byte_len as usize).checked_sub(Grh::LEN)?.min(SLOT);
         let mut start = [0; LONGEST_HEADER];
         let start = &mut start[..len.min(LONGEST_HEADER)];
         self.recv.buffer.read(slot, start).ok()?;
         let (from, used) = parse_header(start)?;
-        Some(Arrived { from, slot, data: slot + used..slot + len })
+        let qpn = completion.src_qp.value();
+        Some(Arrived { from, qpn, slot, data: slot + used..slot + len })
     }
 
     /// Arms the completion queue.
@@ -227,5 +267,14 @@ impl DatagramQp {
             self.is_armed = false;
         }
         Ok(())
+    }
+}
+
+impl Drop for DatagramQp {
+    fn drop(&mut self) {
+        // The queue pair ends with its pending requests.
+        for (_, ah) in self.retired.drain(..) {
+            let _ = self.queues.device.engine.device().destroy_ah(ah);
+        }
     }
 }

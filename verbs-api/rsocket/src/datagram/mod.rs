@@ -4,11 +4,12 @@
 //! first datagram to a peer goes over UDP and carries the number of the local queue pair. The peer
 //! answers with its own number, and later datagrams go from queue pair to queue pair. Each datagram
 //! names the sender's address in a header, because programs need the address and not the number of
-//! a queue pair.
+//! a queue pair. [`peers`] says when an answer is believed.
 
 mod destination;
+mod peers;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -21,11 +22,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::qp::work_request::AhHandle;
 use urxe_stack::sync::lock;
 use urxe_stack::sys::poll::poll;
 use urxe_wire::Gid;
 
-use self::destination::{Arrived, DatagramQp, Peer, SLOT};
+use self::destination::{Arrived, DatagramQp, SLOT};
+use self::peers::{MAX_ANSWERED, MAX_AWAITING, Peers, Route};
 use crate::config::Config;
 use crate::error::Result;
 use crate::iovec::{GatherList, ScatterList};
@@ -51,15 +54,13 @@ pub struct Datagram {
     pub flags: Flags,
 }
 
-#[derive(Default)]
 struct State {
     /// The socket has an address, or has sent a datagram.
     is_started: bool,
-    peer: Option<SocketAddr>,
+    /// The only peer of a connected socket, and the place of its queue pair.
+    connected: Option<(SocketAddr, usize)>,
     qps: Vec<DatagramQp>,
-    /// For each peer the index of the queue pair, and the address handle once the peer has
-    /// answered.
-    peers: HashMap<SocketAddr, (usize, Option<Peer>)>,
+    peers: Peers<AhHandle>,
     pending: VecDeque<PendingDatagram>,
 }
 
@@ -83,7 +84,13 @@ impl Datagram {
             udp,
             ready,
             udp_ready,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                is_started: false,
+                connected: None,
+                qps: Vec::new(),
+                peers: Peers::new(MAX_AWAITING, MAX_ANSWERED),
+                pending: VecDeque::new(),
+            }),
             options: Mutex::new(Options::new(Config::get().sizes)),
             flags: Flags::default(),
         }))
@@ -124,8 +131,8 @@ impl Datagram {
     pub fn connect(self: &Arc<Self>, to: SocketAddr) -> Result<()> {
         self.start()?;
         let mut state = self.state();
-        self.find_peer(&mut state, to)?;
-        state.peer = Some(to);
+        let place = self.qp_for(&mut state, to)?;
+        state.connected = Some((to, place));
         Ok(())
     }
 
@@ -133,37 +140,39 @@ impl Datagram {
     /// because answers may come from another address than the destination.
     pub fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>)> {
         let state = self.state();
-        let by = state
-            .peer
-            .and_then(|peer| state.peers.get(&peer))
-            .map(|(place, _)| state.qps[*place].local);
-        let own = by.map_or_else(|| address(rustix::net::getsockname(&self.udp)?), Ok)?;
-        Ok((own, state.peer))
+        match state.connected {
+            Some((peer, place)) => Ok((state.qps[place].local, Some(peer))),
+            None => Ok((address(rustix::net::getsockname(&self.udp)?)?, None)),
+        }
     }
 
-    /// Returns the queue pair for a destination, and makes it if needed.
-    fn find_peer(&self, state: &mut State, to: SocketAddr) -> Result<(usize, Option<Peer>)> {
-        if let Some(known) = state.peers.get(&to) {
-            return Ok(*known);
+    /// Returns the way to a destination of the program.
+    fn route(&self, state: &mut State, to: SocketAddr) -> Result<Route<AhHandle>> {
+        if let Some(known) = state.peers.route(to) {
+            return Ok(known);
         }
+        let place = self.qp_for(state, to)?;
+        state.peers.await_answer(to, place);
+        Ok(Route::Udp { place })
+    }
+
+    /// Returns the place of the queue pair for a destination, and makes the queue pair if needed.
+    /// There is one for each address of the devices.
+    fn qp_for(&self, state: &mut State, to: SocketAddr) -> Result<usize> {
         let local = self.local_for(to)?;
-        let place = match state.qps.iter().position(|qp| qp.local == local) {
-            Some(place) => place,
-            None => {
-                let made = DatagramQp::new(self.process, local, lock(&self.options).sizes)?;
-                // The queue is armed before the first datagram, so that a thread that sleeps on the
-                // socket wakes up for it.
-                let token = epoll::EventData::new_u64(state.qps.len() as u64 + 1);
-                epoll::add(&self.ready, &made.queues, token, epoll::EventFlags::IN)?;
-                state.qps.push(made);
-                let place = state.qps.len() - 1;
-                state.qps[place].arm();
-                poll_waiters::wake_all();
-                place
-            }
-        };
-        state.peers.insert(to, (place, None));
-        Ok((place, None))
+        if let Some(place) = state.qps.iter().position(|qp| qp.local == local) {
+            return Ok(place);
+        }
+        let made = DatagramQp::new(self.process, local, lock(&self.options).sizes)?;
+        // The queue is armed before the first datagram, so that a thread that sleeps on the socket
+        // wakes up for it.
+        let token = epoll::EventData::new_u64(state.qps.len() as u64 + 1);
+        epoll::add(&self.ready, &made.queues, token, epoll::EventFlags::IN)?;
+        state.qps.push(made);
+        let place = state.qps.len() - 1;
+        state.qps[place].arm();
+        poll_waiters::wake_all();
+        Ok(place)
     }
 
     /// Returns the local address for a destination, with the port of the socket.
@@ -210,18 +219,19 @@ impl Datagram {
         let started = Instant::now();
         loop {
             let mut state = self.state();
-            let to = to.or(state.peer).ok_or(Errno::NOTCONN)?;
-            let (place, peer) = self.find_peer(&mut state, to)?;
-            let Some(peer) = peer else {
-                let qp = &state.qps[place];
-                self.send_udp(qp, to, UdpOp::Data, pieces)?;
-                return Ok(pieces.len());
+            let to = to.or(state.connected.map(|(peer, _)| peer)).ok_or(Errno::NOTCONN)?;
+            let (place, ah, qpn) = match self.route(&mut state, to)? {
+                Route::Udp { place } => {
+                    self.send_udp(&state.qps[place], to, UdpOp::Data, pieces)?;
+                    return Ok(pieces.len());
+                }
+                Route::Qp { place, ah, qpn } => (place, ah, qpn),
             };
             if !state.qps[place].has_room() {
                 self.progress(&mut state)?;
             }
             if state.qps[place].has_room() {
-                state.qps[place].send(peer, pieces)?;
+                state.qps[place].send(ah, qpn, pieces)?;
                 return Ok(pieces.len());
             }
             drop(state);
@@ -315,9 +325,17 @@ impl Datagram {
     }
 
     fn progress(&self, state: &mut State) -> Result<()> {
-        let State { qps, pending, .. } = state;
+        let State { qps, pending, peers, .. } = state;
         for (place, qp) in qps.iter_mut().enumerate() {
-            qp.progress(|arrived| pending.push_back(PendingDatagram::Received(place, arrived)))?;
+            qp.progress(|qp, arrived| {
+                // The sender chose the address in the header, but not the one of the packet.
+                if peers.has_doubt(arrived.from, arrived.qpn)
+                    && qp.source_of(&arrived) == Some(arrived.from.ip().to_canonical())
+                {
+                    peers.believe(arrived.from, arrived.qpn);
+                }
+                pending.push_back(PendingDatagram::Received(place, arrived));
+            })?;
         }
         Ok(())
     }
@@ -370,22 +388,19 @@ impl Datagram {
             from.set_ip(header.from);
         }
         let mut state = self.state();
-        let (place, known) = self.find_peer(&mut state, from)?;
-        let qp = &state.qps[place];
-        if header.op == UdpOp::Data {
-            self.send_udp(qp, from, UdpOp::Control, &GatherList::new(&[]))?;
-        }
-        let peer = match known {
-            Some(peer) if peer.qpn == header.qpn => peer,
-            _ => {
-                if let Some(old) = known {
-                    qp.destroy_ah(old.ah);
-                }
-                Peer { ah: qp.create_ah(from.ip())?, qpn: header.qpn }
+        let is_answer = header.op == UdpOp::Control;
+        state.peers.hear(from, header.qpn, is_answer);
+        if !is_answer {
+            // The answer needs no entry, and goes only to the owner of the address.
+            let place = self.qp_for(&mut state, from)?;
+            self.send_udp(&state.qps[place], from, UdpOp::Control, &GatherList::new(&[]))?;
+        } else if let Some(place) = state.peers.awaits(from) {
+            let ah = state.qps[place].create_ah(from.ip())?;
+            if let Some((place, unused)) = state.peers.add(from, place, ah, header.qpn) {
+                state.qps[place].retire_ah(unused);
             }
-        };
-        state.peers.insert(from, (place, Some(peer)));
-        if header.op == UdpOp::Data && state.pending.len() < MAX_PENDING {
+        }
+        if !is_answer && state.pending.len() < MAX_PENDING {
             state.pending.push_back(PendingDatagram::Copied(from, bytes[used..].to_vec()));
             drop(state);
             self.udp_ready.wake();
@@ -410,10 +425,8 @@ impl Datagram {
         }
         let mut state = self.state();
         let State { qps, peers, .. } = &mut *state;
-        for (place, peer) in std::mem::take(peers).into_values() {
-            if let Some(peer) = peer {
-                qps[place].destroy_ah(peer.ah);
-            }
+        for (place, ah) in peers.clear() {
+            qps[place].retire_ah(ah);
         }
     }
 }
