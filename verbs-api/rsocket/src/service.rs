@@ -107,6 +107,23 @@ impl Service {
         self.ensure_running(&mut state)
     }
 
+    /// Ignores events of a watched descriptor until [`resume`](Self::resume).
+    pub fn pause(&self, descriptor: BorrowedFd<'_>) {
+        self.set_events(descriptor, epoll::EventFlags::empty());
+    }
+
+    /// Handles events of a watched descriptor again, those of the meantime included.
+    pub fn resume(&self, descriptor: BorrowedFd<'_>) {
+        self.set_events(descriptor, epoll::EventFlags::IN);
+    }
+
+    fn set_events(&self, descriptor: BorrowedFd<'_>, events: epoll::EventFlags) {
+        let Ok(descriptors) = self.descriptors() else { return };
+        let token = epoll::EventData::new_u64(descriptor.as_raw_fd() as u64);
+        // Another thread may have closed the socket, so that the descriptor is not watched.
+        let _ = epoll::modify(&descriptors.epoll, descriptor, token, events);
+    }
+
     /// Sends a keepalive in each `period`.
     pub fn start_keepalive<T: Watched + 'static>(
         &'static self,

@@ -2,6 +2,7 @@
 //! first. No thread sleeps while it holds the lock.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -101,9 +102,10 @@ impl Stream {
             let (is_over, has_failed) = (!phase.is_opening(), matches!(*phase, Phase::Failed));
             drop(phase);
             if has_failed
-                && let Some(queue) = listener.as_ref().and_then(|listener| listener.queue.get())
+                && let Some(listener) = listener.as_ref()
+                && let Some(queue) = listener.queue.get()
             {
-                queue.remove_opening(self);
+                queue.remove_opening(listener.as_fd(), self);
             }
             if is_over {
                 self.notify_waiters();

@@ -128,13 +128,19 @@ impl Stream {
 
     pub fn listen(self: &Arc<Self>, backlog: i32) -> Result<()> {
         let mut phase = self.phase();
+        let capacity = accept::capacity(backlog);
         match &*phase {
-            Phase::Listening => return Ok(()),
+            Phase::Listening => {
+                if let Some(queue) = self.queue.get() {
+                    queue.set_capacity(self.as_fd(), capacity);
+                }
+                return Ok(());
+            }
             Phase::Unbound | Phase::Bound => {}
             _ => return Err(Errno::INVAL),
         }
-        self.id.listen(backlog)?;
-        if self.queue.set(AcceptQueue::new()?).is_err() {
+        self.id.listen(accept::requests(capacity))?;
+        if self.queue.set(AcceptQueue::new(capacity)?).is_err() {
             return Err(Errno::INVAL);
         }
         *phase = Phase::Listening;

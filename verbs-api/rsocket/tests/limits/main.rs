@@ -1,5 +1,6 @@
 //! Peers that send forged messages, and peers that connect without end.
 
+mod backlog;
 mod datagrams;
 
 use std::net::Ipv4Addr;
