@@ -10,7 +10,7 @@
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
 //! | `urxe-cm` | [`cm`], [`cma`] |
 //! | `urxe-sim` | [`port::sim`], [`port::faults`] |
-//! | `urxe-io` | [`files`], [`link`], [`sys`], [`port::udp`], [`port::sharing`], `port::tap` (`capture`) |
+//! | `urxe-io` | [`files`], [`link`], [`sys`], `udp`, `sharing` and `tap` of [`port`] |
 //!
 //! The protocol core (memory, device, cm) is sans-IO. Packets, time and the program's calls go in;
 //! packets, completions and the next deadline come out. The core has no socket, no thread, no clock

@@ -124,7 +124,8 @@ fn comments_of_the_capture_are_shown() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
     assert!(lines[0].ends_with(
-        "damaged frame: the frame ends within its IPv4 header: 3 bytes of 20  # why it\\u000awas \\u009b31mdropped"
+        "damaged frame: the frame ends within its IPv4 header: 3 bytes of 20  \
+         # why it\\u000awas \\u009b31mdropped"
     ));
     assert!(lines[1].ends_with("3 bytes of 20"), "{text}");
 }
