@@ -360,7 +360,8 @@ impl<'a> SendRequest<'a> {
     /// qp.post_send(&SendRequest::write(Data::inline(b"record"), there))?;
     /// qp.post_send(&SendRequest::flush(there, 6, PlacementType::GLOBAL_VISIBILITY))?;
     /// let mark = there.slice(64..72)?;
-    /// let commit = SendRequest::atomic_write(Data::inline(&1u64.to_ne_bytes()), mark);
+    /// let one = 1u64.to_ne_bytes();
+    /// let commit = SendRequest::atomic_write(Data::inline(&one), mark);
     /// qp.post_send(&commit.signaled())?;
     /// assert!(cq.wait_one(None)?.status.is_success());
     /// assert_eq!((log.load_u64(64)?, log.read_vec(0, 6)?), (1, b"record".to_vec()));
