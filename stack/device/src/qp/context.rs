@@ -2,9 +2,10 @@
 //!
 //! A context lives for one call into the device, on the stack of the calling thread.
 //! `Device::context` (`device/objects.rs`) makes the context, and the functions of
-//! [`Qp`](super::Qp) take it. The thread holds the lock of the queue pair meanwhile. One context
-//! may serve several queue pairs one after the other. The caller then replaces `path`, `arrival`
-//! and `turn` between them.
+//! [`Qp`](super::Qp) take it. The thread holds the lock of the queue pair while such a function
+//! runs. One context may serve several queue pairs one after the other. A receiving caller then
+//! moves `path` to the next queue pair (`Device::move_context`), and renews the identification in
+//! `arrival` for each packet. A sending caller replaces `turn`.
 //!
 //! ```text
 //!   comes in                   from                          valid for
@@ -18,21 +19,21 @@
 //!   is decided here
 //!   -------------------------  -----------------------------------------------------------
 //!   rejects                    whether a packet joins the run
-//!   has_credit                 whether the window of the path has room
+//!   has_credit                 whether the window of the path has room for data to send
 //!
 //!   goes out                   collected in                  by
 //!   -------------------------  ----------------------------  -----------------------------
-//!   bytes sent                 credit                        WindowCredit::commit_turn, by the
-//!                                                            requester
+//!   bytes of SENDs and WRITEs  credit                        WindowCredit::commit_turn, by the
+//!                                                            requester of a reliable service
 //!   bytes acknowledged, the    credit                        commit
 //!   unused advance
 //!   counts of WRITEs           sent_writes, received_writes  commit
-//!   pins of memory             pins                          release_locks, or the drop
+//!   pins of memory             pins                          release_locks, clear, or the drop
 //!   the lock of a CQ           batched_cq                    release_locks, every other
 //!                                                            completion, enter_error,
 //!                                                            enter_send_error, Device::receive
-//!                                                            before a packet that is no ACK, or
-//!                                                            the drop
+//!                                                            before a packet that is no ACK and
+//!                                                            at its end, or the drop
 //! ```
 //!
 //! `batched_cq` has interior mutability, because completions get a shared reference.
@@ -66,7 +67,7 @@ pub(crate) struct QpContext<'a> {
     pub path: &'a Path,
     /// The index of `path` in the device's table of paths.
     pub path_index: u32,
-    /// The source of the packet that is being received; `None` in other calls.
+    /// The network header fields of the packet that is being received; `None` in other calls.
     pub arrival: Option<Arrival>,
     /// The rules of the queue pair's turn to send; [`TurnRules::ALONE`] in other calls.
     pub turn: TurnRules,

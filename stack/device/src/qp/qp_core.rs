@@ -4,7 +4,10 @@
 //! ```text
 //!   comes in                          from                          by
 //!   --------------------------------  ----------------------------  -----------------------------
-//!   type, number, PD, CQs, XRC domain creation                      QpCore::new, Qp::new
+//!   type, number, PD, CQs, XRC domain creation                      QpCore::new, Qp::new,
+//!                                                                   Qp::xrc_target
+//!   pd, recv_pd, xrc.srq of an XRC    the SRQ that a message names  find_srq (rc/xrc.rs)
+//!   target
 //!   pkey, always the default P_Key    creation                      QpCore::new
 //!   state, attr                       ibv_modify_qp                 Qp::transition
 //!   state                             a failure                     Qp::enter_error,
