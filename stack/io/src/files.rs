@@ -29,13 +29,13 @@ use crate::sys;
 #[cfg(test)]
 mod tests;
 
-/// The users who may read a file.
+/// The users with the right to read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// Only the owner (mode 0600), because packets have the data of programs. An existing file gets
     /// this mode, too.
     Owner,
-    /// The users whom the umask does not exclude. An existing file keeps its mode.
+    /// All users but those that the umask excludes. An existing file keeps its mode.
     Umask,
 }
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use cargo_metadata::{Metadata, MetadataCommand};
+use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
 
 use crate::machine::{is_root, need_packages, succeeds};
 use crate::run::{Runner, root, target_folder};
@@ -21,6 +21,21 @@ use crate::run::{Runner, root, target_folder};
 /// Returns the metadata of the workspace's packages.
 fn metadata() -> Result<Metadata> {
     Ok(MetadataCommand::new().no_deps().manifest_path(root().join("Cargo.toml")).exec()?)
+}
+
+/// Returns the package and the root file of each library and program, except those of the packages
+/// `free`.
+fn root_files(free: &[&str]) -> Result<Vec<(String, PathBuf)>> {
+    let kinds = [TargetKind::Lib, TargetKind::CDyLib, TargetKind::Bin];
+    let mut files = Vec::new();
+    for package in metadata()?.packages.iter().filter(|package| !free.contains(&&**package.name)) {
+        for target in &package.targets {
+            if kinds.iter().any(|kind| target.kind.contains(kind)) {
+                files.push((package.name.to_string(), target.src_path.clone().into()));
+            }
+        }
+    }
+    Ok(files)
 }
 
 /// Returns the tracked files with one of these endings, relative to the root.

@@ -7,9 +7,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use cargo_metadata::TargetKind;
 
-use super::{metadata, modules};
+use super::{modules, root_files};
 
 /// The last two words of the paths of functions that read variables.
 const READERS: [[&str; 2]; 6] = [
@@ -33,16 +32,8 @@ const FREE: [&str; 4] = ["urxe-fuzz", "urxe-test-support", "urxe-tests", "xtask"
 /// Returns a line for each other use of a function that reads variables.
 pub fn check() -> Result<Vec<String>> {
     let mut faults = Vec::new();
-    let metadata = metadata()?;
-    for package in metadata.packages.iter().filter(|package| !FREE.contains(&&**package.name)) {
-        let checked = package.targets.iter().filter(|target| {
-            [TargetKind::Lib, TargetKind::CDyLib, TargetKind::Bin]
-                .iter()
-                .any(|kind| target.kind.contains(kind))
-        });
-        for target in checked {
-            faults.extend(of_crate(target.src_path.as_std_path())?);
-        }
+    for (_, file) in root_files(&FREE)? {
+        faults.extend(of_crate(&file)?);
     }
     Ok(faults)
 }

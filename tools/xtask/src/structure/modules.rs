@@ -11,12 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use cargo_metadata::TargetKind;
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItem, Item, ItemMod, ItemUse, Macro, Meta, UseTree, Visibility};
 
-use super::metadata;
+use super::root_files;
 use crate::run::root;
 
 /// The file and line of the first use, by using and used module.
@@ -32,19 +31,9 @@ const FREE: [&str; 2] = ["urxe", "urxe-abi"];
 /// Returns the cycles of all other crates of the workspace.
 pub fn check() -> Result<Vec<String>> {
     let mut faults = Vec::new();
-    let metadata = metadata()?;
-    for package in metadata.packages.iter().filter(|package| !FREE.contains(&&**package.name)) {
-        let checked = package.targets.iter().filter(|target| {
-            [TargetKind::Lib, TargetKind::CDyLib, TargetKind::Bin]
-                .iter()
-                .any(|kind| target.kind.contains(kind))
-        });
-        for target in checked {
-            let arrows = arrows(target.src_path.as_std_path())?;
-            faults.extend(
-                cycles(&arrows).into_iter().map(|cycle| show(&package.name, &arrows, &cycle)),
-            );
-        }
+    for (package, file) in root_files(&FREE)? {
+        let arrows = arrows(&file)?;
+        faults.extend(cycles(&arrows).into_iter().map(|cycle| show(&package, &arrows, &cycle)));
     }
     Ok(faults)
 }

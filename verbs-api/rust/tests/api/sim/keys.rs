@@ -170,7 +170,7 @@ fn windows_and_fast_regions_of_another_device_are_refused() {
     }
 }
 
-/// A caller who tries all numbers finds only memory of the device.
+/// A search through all numbers finds only memory of the device.
 #[test]
 fn a_region_of_memory_with_another_owner_is_not_imported() {
     let (_, b) = simulated_pair(&Fabric::new(4));
