@@ -1,5 +1,6 @@
 //! Lifetimes of objects in a C program: devices opened and closed under valgrind, objects left
-//! behind, objects inherited by children. A program with two copies of the library is refused.
+//! behind, objects inherited by children, threads cancelled. A program with two copies of the
+//! library is refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -45,6 +46,19 @@ fn nothing_is_left_of_a_closed_device() {
 fn destroying_identifiers_and_channels_waits_for_unacknowledged_events() {
     let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.12", &compile("cm_lifetimes"), "127.79.0.12");
+}
+
+#[test]
+fn cancelled_threads_end_and_leave_the_objects_usable() {
+    let _exclusive = exclusive();
+    let program = compile("cancel");
+    passes("--link rxe0=127.79.0.14", &program, "");
+    // The library also writes a file then.
+    let capture = install().path("home/cancel.pcapng");
+    let words = format!("--link rxe0=127.79.0.14 -- timeout 120 {}", program.display());
+    let output = install().run(&words).env("URXE_CAPTURE", &capture).output().unwrap();
+    assert!(output.status.success() && text_of(&output).contains(EXPECTED), "{}", text_of(&output));
+    assert!(fs::metadata(&capture).unwrap().len() > 0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Asynchronous events of a context.
 
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 use std::ptr;
 
 use urxe_stack::cq::{AsyncEvent, CqEventType, EventObject, QpEventType, SrqEventType};
@@ -14,16 +15,17 @@ use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
 /// `ibv_get_async_event`: blocks until an event arrives, unless the descriptor is non-blocking.
-pub unsafe extern "C" fn get_async_event(
+pub unsafe extern "C-unwind" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    ffi::return_minus_one("ibv_get_async_event", || {
+    ffi::return_after_sleep("ibv_get_async_event", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         ffi::non_null(event, "event")?;
-        let taken = context.events_fd.take_event(|| context.events.next_event_for_count());
+        let taken = context.events_fd.try_take_event(|| context.events.next_event_for_count());
         let taken = taken.map_err(|errno| VerbError::system("no asynchronous event", errno))?;
+        let Some(taken) = taken else { return Ok(Some(context.events_fd.as_raw_fd())) };
         let element = match (taken, taken.object()) {
             (AsyncEvent::Port(_, port), _) => ptr::without_provenance_mut(port.into()),
             (_, None) => ptr::null_mut(),
@@ -35,7 +37,7 @@ pub unsafe extern "C" fn get_async_event(
         let event_type = taken.event_type().number().into();
         // SAFETY: the ABI's contract: a place for the event.
         unsafe { event.write(ibv_async_event { element, event_type }) };
-        Ok(())
+        Ok(None)
     })
 }
 

@@ -1,8 +1,19 @@
-//! Conversion of a verb's result, or of its panic, into a C result.
+//! The border to C: conversion of a verb's result, or of its panic, into a C result; and
+//! cancellation of the calling thread (`pthread_cancel`).
+//!
+//! A cancelled thread unwinds from a cancellation point of the C library, such as `sendmsg`. Such
+//! an unwinding must not start in Rust code, because that code may hold a lock, and because a Rust
+//! function with the C calling convention ends the process. [`catch_panic`] therefore disables
+//! cancellation while Rust code runs. The calls that wait for an event sleep in
+//! [`return_after_sleep`], whose frames own nothing, and are cancelled there.
 
 use std::ffi::c_int;
+use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+
+use rustix::io::Errno;
+use urxe_stack::sys::poll::restart_calls;
 
 use crate::error::VerbError;
 
@@ -12,8 +23,47 @@ pub fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Runs `call`. If it panics, sets `errno` to EIO and returns `broken`.
+unsafe extern "C" {
+    // The functions are declared here because the crate libc lacks them.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+unsafe extern "C-unwind" {
+    // A cancellation point unwinds, so the declaration of the crate libc does not fit.
+    fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE` of the GNU C library and of musl.
+const CANCEL_DISABLE: c_int = 1;
+
+/// Disables cancellation of the calling thread, until it is dropped.
+struct NotCancellable {
+    /// The state that the program set.
+    before: c_int,
+}
+
+impl NotCancellable {
+    #[inline]
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: the call changes a flag of the calling thread and stores the old one.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for NotCancellable {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: as above. Enabling cancellation is no cancellation point.
+        unsafe { pthread_setcancelstate(self.before, ptr::null_mut()) };
+    }
+}
+
+/// Runs `call` while the thread cannot be cancelled. If it panics, sets `errno` to EIO and returns
+/// `broken`.
 pub fn catch_panic<T>(broken: T, call: impl FnOnce() -> T) -> T {
+    let _cancellation = NotCancellable::new();
     // State that a panic left inconsistent is behind locks that recover (see urxe_stack::sync);
     // nothing else is shared.
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -37,11 +87,53 @@ pub fn return_errno(verb: &'static str, call: impl FnOnce() -> Result<(), VerbEr
 pub fn return_minus_one(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError>) -> c_int {
     catch_panic(-1, || match call() {
         Ok(()) => 0,
-        Err(error) => {
-            log_and_set_errno(verb, &error);
-            -1
-        }
+        Err(error) => fail(verb, &error),
     })
+}
+
+/// Logs the error of a verb, sets `errno` and returns -1.
+#[cold]
+fn fail(verb: &'static str, error: &VerbError) -> c_int {
+    log_and_set_errno(verb, error);
+    -1
+}
+
+/// Repeats `step` until the call is over; returns 0, or -1 with the error number in `errno`. `step`
+/// returns the descriptor on which the call goes on waiting, or `None` at the end of the call.
+///
+/// Between two steps, the thread sleeps until the descriptor is readable. It can be cancelled
+/// there, as in the `read` of the original. A signal ends the call with EINTR, unless its handler
+/// restarts calls.
+///
+/// The captures of `step` are `Copy` and so have no destructor, because cancellation unwinds this
+/// function and its caller.
+#[inline]
+pub fn return_after_sleep(
+    verb: &'static str,
+    step: impl Fn() -> Result<Option<RawFd>, VerbError> + Copy,
+) -> c_int {
+    let mut is_interrupted = false;
+    loop {
+        let outcome = catch_panic(Err(-1), || {
+            if is_interrupted && !restart_calls() {
+                return Err(fail(verb, &VerbError::system("a signal arrived", Errno::INTR)));
+            }
+            match step() {
+                Ok(Some(fd)) => Ok(fd),
+                Ok(None) => Err(0),
+                Err(error) => Err(fail(verb, &error)),
+            }
+        });
+        let fd = match outcome {
+            Ok(fd) => fd,
+            Err(result) => return result,
+        };
+        let mut wait = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which lives through the call. The frames that the unwinding of a
+        // cancelled thread leaves have no destructors. Events, and a descriptor that was closed,
+        // are left to the next step.
+        is_interrupted = unsafe { poll(&raw mut wait, 1, -1) } < 0;
+    }
 }
 
 /// Returns a pointer, or NULL with the error number in `errno`.
@@ -146,9 +238,7 @@ mod tests {
         }
         let logger = tracing_subscriber::fmt().with_writer(|| Unspeakable).finish();
         let answer = tracing::subscriber::with_default(logger, || {
-            return_errno("ibv_number", || {
-                Err(VerbError::system("a call", rustix::io::Errno::NOSPC))
-            })
+            return_errno("ibv_number", || Err(VerbError::system("a call", Errno::NOSPC)))
         });
         assert_eq!((answer, errno()), (libc::EIO, libc::EIO));
     }
@@ -157,10 +247,10 @@ mod tests {
     fn without_a_panic_the_result_is_that_of_the_call() {
         set_errno(0);
         assert_eq!((return_errno("ibv_number", || Ok(())), errno()), (0, 0));
-        let full = || Err(VerbError::system("a call", rustix::io::Errno::NOSPC));
+        let full = || Err(VerbError::system("a call", Errno::NOSPC));
         assert_eq!((return_errno("ibv_number", full), errno()), (libc::ENOSPC, libc::ENOSPC));
         set_errno(0);
-        let full = || Err(VerbError::system("a call", rustix::io::Errno::NOSPC));
+        let full = || Err(VerbError::system("a call", Errno::NOSPC));
         assert_eq!((return_minus_one("ibv_minus_one", full), errno()), (-1, libc::ENOSPC));
     }
 

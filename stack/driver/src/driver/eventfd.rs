@@ -9,6 +9,7 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, read, write};
 
 use crate::cq::Wake;
@@ -99,6 +100,26 @@ impl EventFd {
                 return Ok(event);
             }
         }
+    }
+
+    /// Takes an event as [`take_event`](Self::take_event) does, and returns `None` where that
+    /// function would sleep.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if the descriptor is non-blocking and the count is 0.
+    pub fn try_take_event<E>(
+        &self,
+        mut next_event: impl FnMut() -> Option<E>,
+    ) -> Result<Option<E>, Errno> {
+        while self.try_take()? {
+            if let Some(event) = next_event() {
+                return Ok(Some(event));
+            }
+        }
+        if fcntl_getfl(&self.fd)?.contains(OFlags::NONBLOCK) {
+            return Err(Errno::AGAIN);
+        }
+        Ok(None)
     }
 }
 

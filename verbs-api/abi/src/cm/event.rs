@@ -3,14 +3,16 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
+use std::os::fd::AsRawFd;
 use std::ptr;
 
 use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
+use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::sync::lock;
 
 use super::address;
-use super::channel;
+use super::channel::{self, Channel};
 use super::id::{self, IdObject};
 use super::multicast::MembershipObject;
 use super::process::connections;
@@ -35,15 +37,19 @@ struct EventObject {
 }
 
 /// `rdma_get_cm_event`: waits for an event, unless the program made the descriptor non-blocking.
-pub unsafe extern "C" fn get_cm_event(
+pub unsafe extern "C-unwind" fn get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    ffi::return_minus_one("rdma_get_cm_event", || {
+    ffi::return_after_sleep("rdma_get_cm_event", || {
         ffi::non_null(event, "event")?;
-        // SAFETY: the ABI's contract: a channel, and a place for the result.
-        unsafe { event.write(take(channel)?) };
-        Ok(())
+        let object = channel::find(channel)?;
+        // SAFETY: the ABI's contract.
+        let taken = unsafe { take_next(&object, |fd, redeem| fd.try_take_event(redeem)) }?;
+        let Some(taken) = taken else { return Ok(Some(object.events.fd().as_raw_fd())) };
+        // SAFETY: the ABI's contract: a place for the result.
+        unsafe { event.write(taken) };
+        Ok(None)
     })
 }
 
@@ -97,39 +103,56 @@ fn present_user_event(event: &UserEvent) -> *mut rdma_cm_event {
     Box::into_raw(Box::new(made)).cast()
 }
 
-/// Takes the next event for the program.
+/// Takes the next event for the program, and waits for one if there is none.
 ///
 /// # Safety
 /// The ABI's contract.
 pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, VerbError> {
     let object = channel::find(channel)?;
     loop {
-        let redeem = || {
-            // SAFETY: the listener has an event, so the identifier behind its user value is valid.
-            let request_id =
-                |new, listener| unsafe { request_id(new, IdObject::from_user(listener)) };
-            let event = connections().call(|cma, _| {
-                let event = cma.next_event(object.core, request_id)?;
-                // SAFETY: the identifier is valid, because its destruction first takes the core's
-                // lock.
-                if let Ok(of) = unsafe { IdObject::from_c(IdObject::from_user(event.user)) } {
-                    lock(&of.state).delivered_events += 1;
-                }
-                Some(event)
-            });
-            event
-                .map(Taken::Core)
-                .or_else(|| user_events::take(&object.user_events).map(Taken::User))
-        };
-        let event = object.events.fd().take_event(redeem);
-        let event = event.map_err(|errno| VerbError::system("no event", errno))?;
-        let presented = match event {
-            // SAFETY: destroying the identifier waits until this event is given back.
-            Taken::Core(event) => unsafe { present(event) },
-            Taken::User(event) => Some(present_user_event(&event)),
-        };
-        if let Some(event) = presented {
+        // SAFETY: the caller's.
+        let taken = unsafe { take_next(&object, |fd, redeem| fd.take_event(redeem).map(Some)) }?;
+        if let Some(event) = taken {
             return Ok(event);
+        }
+    }
+}
+
+/// Returns the event behind a count of the descriptor.
+type Redeem<'a> = &'a mut dyn FnMut() -> Option<Taken>;
+
+/// Takes the next event for the program by `take_event`. `None` means that `take_event` returned
+/// none.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn take_next(
+    object: &Channel,
+    take_event: impl Fn(&EventFd, Redeem<'_>) -> Result<Option<Taken>, Errno>,
+) -> Result<Option<*mut rdma_cm_event>, VerbError> {
+    let mut redeem = || {
+        // SAFETY: the listener has an event, so the identifier behind its user value is valid.
+        let request_id = |new, listener| unsafe { request_id(new, IdObject::from_user(listener)) };
+        let event = connections().call(|cma, _| {
+            let event = cma.next_event(object.core, request_id)?;
+            // SAFETY: the identifier is valid, because its destruction first takes the core's lock.
+            if let Ok(of) = unsafe { IdObject::from_c(IdObject::from_user(event.user)) } {
+                lock(&of.state).delivered_events += 1;
+            }
+            Some(event)
+        });
+        event.map(Taken::Core).or_else(|| user_events::take(&object.user_events).map(Taken::User))
+    };
+    loop {
+        let event = take_event(object.events.fd(), &mut redeem);
+        let presented = match event.map_err(|errno| VerbError::system("no event", errno))? {
+            None => return Ok(None),
+            // SAFETY: destroying the identifier waits until this event is given back.
+            Some(Taken::Core(event)) => unsafe { present(event) },
+            Some(Taken::User(event)) => Some(present_user_event(&event)),
+        };
+        if presented.is_some() {
+            return Ok(presented);
         }
     }
 }

@@ -83,6 +83,20 @@ fn a_reader_of_a_withdrawn_event_waits_for_the_next() {
 }
 
 #[test]
+fn taking_without_sleeping_returns_none_in_place_of_sleeping() {
+    let fd = EventFd::new().unwrap();
+    assert_eq!(fd.try_take_event(|| Some(7)), Ok(None));
+    fd.wake();
+    fd.wake();
+    let mut events = vec![Some(7), None];
+    assert_eq!(fd.try_take_event(|| events.pop().unwrap()), Ok(Some(7)));
+    fd.wake();
+    assert_eq!(fd.try_take_event(|| None::<u8>), Ok(None), "the count was void");
+    set_nonblocking(&fd);
+    assert_eq!(fd.try_take_event(|| Some(8)), Err(Errno::AGAIN));
+}
+
+#[test]
 fn a_completion_channel_has_the_descriptor_of_libibverbs() {
     let fd = Arc::new(EventFd::new().unwrap());
     let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&fd))));
