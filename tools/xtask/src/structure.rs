@@ -1,9 +1,10 @@
 //! Checks of the structure that the compiler does not make: the crates and modules that each crate
 //! and module may use, readers of environment variables, sizes of files, lengths of lines,
-//! language, spelling.
+//! language, spelling, examples of the Rust API.
 
 pub mod crates;
 pub mod environment;
+pub mod examples;
 pub mod lines;
 pub mod modules;
 pub mod prose;

@@ -36,17 +36,21 @@ urxe_stack::errors! {
 /// `LocQpOpErr`.
 ///
 /// ```
-/// use urxe::{AddressVector, Gid, sim::Fabric};
+/// use urxe::{AddressHandle, AddressVector, CreateAhError, Gid, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let fabric = Fabric::new(1);
 /// let pd = fabric.device([10, 0, 0, 1])?.alloc_pd()?;
 /// let peer = Gid::from_ip([10, 0, 0, 2].into());
-/// let ah = pd.address_handle(peer)?;
+/// let ah: AddressHandle = pd.address_handle(peer)?;
 /// assert_eq!(ah.query().hop_limit, 64);
 /// // The same with all attributes.
 /// let attr = AddressVector { traffic_class: 8, ..ah.query() };
 /// assert_eq!(pd.address_handle_with(&attr)?.query().dgid, peer);
+/// // The device has one port.
+/// let attr = AddressVector { port_num: 2, ..attr };
+/// let error: CreateAhError = pd.address_handle_with(&attr).unwrap_err();
+/// assert_eq!(error, CreateAhError::Port { given: 2 });
 /// # Ok(())
 /// # }
 /// ```
@@ -124,6 +128,18 @@ impl ProtectionDomain {
     ///
     /// `grh` is the first [`GRH_LEN`] bytes of the receive buffer. The sender's queue pair number
     /// is in the completion ([`Completion::src_qp`]).
+    ///
+    /// ```
+    /// use urxe::{AddressHandle, AhFromWcError, AnswerError, Completion, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+    /// // Only the completion of a received datagram names a sender.
+    /// let answer: Result<AddressHandle, AnswerError> = pd.answer_to(&Completion::default(), &[]);
+    /// assert_eq!(answer.unwrap_err(), AnswerError::Source(AhFromWcError::NoGrh));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Fails with [`AnswerError`] if the completion and the header do not identify a sender.

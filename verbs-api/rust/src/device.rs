@@ -123,15 +123,17 @@ pub fn devices() -> Result<Vec<DeviceInfo>, LinkError> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use urxe::{Counter, Device, IcrcPolicy, Limits};
+/// use urxe::{Counter, Device, DeviceBuilder, FlushIcrc, IcrcPolicy, Limits};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let device = Device::builder()
-///     .limits(Limits { max_qp: 1000, ..Limits::default() })
+/// // For peers that compute the ICRC of FLUSH packets as the specification does.
+/// let flush_icrc = FlushIcrc::Standard;
+/// let builder: DeviceBuilder = Device::builder()
+///     .limits(Limits { max_qp: 1000, flush_icrc, ..Limits::default() })
 ///     .icrc_policy(IcrcPolicy::Strict)
 ///     .early_timeout_min(Duration::from_millis(100))
-///     .gso(false)
-///     .open_address([127, 49, 10, 20])?;
+///     .gso(false);
+/// let device = builder.open_address([127, 49, 10, 20])?;
 /// assert_eq!(device.query().limits.max_qp, 1000);
 /// assert_eq!(device.counter(Counter::DropSimulated), 0);
 /// # Ok(())
@@ -296,10 +298,13 @@ impl DeviceBuilder {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use urxe::{Device, Tap};
+    /// use urxe::{Device, OutputFileError, Tap};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // A real program passes a file, or calls `Tap::create`.
+    /// // A folder is not a file.
+    /// let error: OutputFileError = Tap::create("/").unwrap_err();
+    /// println!("{error}");
+    /// // A real program passes a file, or calls `Tap::create` with a path.
     /// let tap = Arc::new(Tap::new(std::io::sink()));
     /// let device = Device::builder().tap(Arc::clone(&tap)).open_address([127, 49, 10, 22])?;
     /// # drop(device);
@@ -348,13 +353,21 @@ impl DeviceBuilder {
     /// Opens the device of a link.
     ///
     /// ```
-    /// use urxe::{Device, LinkSpec, Source};
+    /// use urxe::{Device, LinkError, LinkSpec, OpenEngineError, OpenError, Source};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let spec: LinkSpec = "rxe7=127.49.10.23".parse()?;
     /// assert_eq!(spec.source, Source::Address([127, 49, 10, 23].into()));
     /// let device = Device::builder().open_link(&spec)?;
     /// assert_eq!(device.name(), "rxe7");
+    /// // An address of another machine (RFC 5737).
+    /// let foreign: LinkSpec = "rxe8=192.0.2.1".parse()?;
+    /// match Device::builder().open_link(&foreign).unwrap_err() {
+    ///     OpenError::Engine(OpenEngineError::Link(LinkError::NoSuchAddress { given, .. })) => {
+    ///         println!("{given} is not an address of this machine");
+    ///     }
+    ///     other => panic!("{other}"),
+    /// }
     /// # Ok(())
     /// # }
     /// ```

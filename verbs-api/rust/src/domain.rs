@@ -81,6 +81,19 @@ impl fmt::Debug for ThreadDomain {
 impl Device {
     /// Allocates a thread domain (`ibv_alloc_td`).
     ///
+    /// ```
+    /// use urxe::{AllocTdError, Limits, sim::{DeviceOptions, Fabric}};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits { max_pd: 1, ..Limits::default() };
+    /// let options = DeviceOptions { limits, ..DeviceOptions::default() };
+    /// let device = Fabric::new(1).device_with(&[[10, 0, 0, 1].into()], options)?;
+    /// let only = device.alloc_thread_domain()?;
+    /// assert_eq!(device.alloc_thread_domain().unwrap_err(), AllocTdError { allowed: 1 });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Fails with [`AllocTdError`] if the device has no free thread domain.
     pub fn alloc_thread_domain(&self) -> Result<ThreadDomain, AllocTdError> {
@@ -97,7 +110,7 @@ impl Device {
     /// request names memory by a slice of a region.
     ///
     /// ```
-    /// use urxe::{Access, ImportError, sim::Fabric};
+    /// use urxe::{Access, ImportError, ImportedRegion, sim::Fabric};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
     /// let pd = device.alloc_pd()?;
@@ -106,7 +119,8 @@ impl Device {
     ///
     /// // Another part of the process knows the device and the numbers only.
     /// let same = device.import_pd(numbers.0)?;
-    /// assert_eq!(same.import_region(numbers.1)?.len(), 4096);
+    /// let region: ImportedRegion = same.import_region(numbers.1)?;
+    /// assert_eq!(region.len(), 4096);
     /// let unknown = numbers.0 ^ 1;
     /// assert_eq!(device.import_pd(unknown).unwrap_err(), ImportError::NoPd { given: unknown });
     /// # Ok(())
@@ -127,14 +141,20 @@ impl ProtectionDomain {
     /// of either domain serve the queue pairs of both.
     ///
     /// ```
-    /// # use urxe::sim::Fabric;
+    /// use urxe::{AllocParentDomainError, ThreadDomain, sim::Fabric};
+    ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// let fabric = Fabric::new(1);
+    /// let (device, other) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
     /// let pd = device.alloc_pd()?;
-    /// let mine = pd.parent_domain(Some(&device.alloc_thread_domain()?))?;
+    /// let thread: ThreadDomain = device.alloc_thread_domain()?;
+    /// let mine = pd.parent_domain(Some(&thread))?;
     /// let cq = device.create_cq(16)?;
     /// let qp = mine.queue_pair(&cq).create()?;
     /// assert!(qp.pd().is_parent_domain());
+    /// let error: AllocParentDomainError =
+    ///     pd.parent_domain(Some(&other.alloc_thread_domain()?)).unwrap_err();
+    /// assert_eq!(error, AllocParentDomainError::NoTd);
     /// # Ok(())
     /// # }
     /// ```

@@ -16,12 +16,14 @@ use urxe_wire::{Gid, Psn, Qpn};
 /// GID in every form of an IP address.
 ///
 /// ```
-/// use urxe::QpEndpoint;
+/// use urxe::{EndpointParseError, Psn, QpEndpoint, Qpn};
 ///
-/// # fn main() -> Result<(), urxe::EndpointParseError> {
+/// # fn main() -> Result<(), EndpointParseError> {
 /// let endpoint: QpEndpoint = "gid=10.0.0.1,qpn=0x000011,psn=0x00abcd".parse()?;
-/// assert_eq!(endpoint.qpn.value(), 0x11);
+/// let (qpn, psn): (Qpn, Psn) = (endpoint.qpn, endpoint.psn);
+/// assert_eq!((qpn.value(), psn.value()), (0x11, 0xabcd));
 /// assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
+/// assert_eq!("10.0.0.1".parse::<QpEndpoint>(), Err(EndpointParseError::Shape));
 /// # Ok(())
 /// # }
 /// ```

@@ -71,12 +71,13 @@ impl<'a> DeviceEvents<'a> {
     /// Returns a future that waits for an event and takes it. The future needs no runtime.
     ///
     /// ```
-    /// use urxe::{AsyncEventType, sim::Fabric};
+    /// use urxe::{AsyncEventType, NextEvent, sim::Fabric};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let fabric = Fabric::new(1);
     /// let device = fabric.device([10, 0, 0, 1])?;
     /// fabric.set_port_active(&device, false)?;
-    /// let event = pollster::block_on(device.events().next())?;
+    /// let next: NextEvent<'_> = device.events().next();
+    /// let event = pollster::block_on(next)?;
     /// assert_eq!(event.event_type(), AsyncEventType::PortErr);
     /// # Ok(())
     /// # }

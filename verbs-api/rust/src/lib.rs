@@ -14,7 +14,10 @@
 //! of its own.
 //!
 //! ```
-//! use urxe::{Access, ConnectOptions, Device, RemoteRegion, SendRequest};
+//! use urxe::{
+//!     Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain, QpEndpoint,
+//!     QueuePair, RemoteRegion, SendRequest,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Two devices. `Device::open("rxe0")` opens a configured device.
@@ -22,18 +25,20 @@
 //! let there = Device::open_address([127, 49, 10, 2])?;
 //!
 //! // Each end has a protection domain, a completion queue and a queue pair.
-//! let (pd, peer_pd) = (here.alloc_pd()?, there.alloc_pd()?);
-//! let (cq, peer_cq) = (here.create_cq(16)?, there.create_cq(16)?);
-//! let qp = pd.queue_pair(&cq).create()?;
+//! let (pd, peer_pd): (ProtectionDomain, _) = (here.alloc_pd()?, there.alloc_pd()?);
+//! let (cq, peer_cq): (CompletionQueue, _) = (here.create_cq(16)?, there.create_cq(16)?);
+//! let qp: QueuePair = pd.queue_pair(&cq).create()?;
 //! let peer_qp = peer_pd.queue_pair(&peer_cq).create()?;
 //!
 //! // The ends exchange their endpoints, here as text, and connect.
-//! let endpoint = peer_qp.endpoint().to_string();
-//! qp.connect(&endpoint.parse()?, &ConnectOptions::default())?;
+//! let text = peer_qp.endpoint().to_string();
+//! let endpoint: QpEndpoint = text.parse()?;
+//! qp.connect(&endpoint, &ConnectOptions::default())?;
 //! peer_qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
 //!
 //! // The peer allocates memory and sends the address, length and key.
-//! let target = peer_pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//! let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+//! let target: MemoryRegion = peer_pd.allocate(4096, rights)?;
 //! let target_text = target.remote().to_string();
 //!
 //! // This end fills a region, writes it to the peer, and waits.
@@ -167,13 +172,13 @@
 //! the port, each as an [`AsyncEvent`]:
 //!
 //! ```
-//! use urxe::{AsyncEvent, CqEventType, QpEventType, SrqEventType};
+//! use urxe::{AsyncEvent, CqEventType, CqId, DeviceEvents, QpEventType, SrqEventType, SrqId};
 //!
 //! fn log(event: &AsyncEvent) {
 //!     match event {
 //!         AsyncEvent::Qp(QpEventType::QpFatal, qpn) => println!("queue pair {qpn} failed"),
-//!         AsyncEvent::Cq(CqEventType::CqErr, cq) => println!("completion queue {cq:?} overran"),
-//!         AsyncEvent::Srq(SrqEventType::SrqLimitReached, srq) => println!("{srq:?} is low"),
+//!         AsyncEvent::Cq(CqEventType::CqErr, CqId(nr)) => println!("queue {nr} overran"),
+//!         AsyncEvent::Srq(SrqEventType::SrqLimitReached, SrqId(nr)) => println!("{nr} is low"),
 //!         other => println!("{other}"),
 //!     }
 //! }
@@ -182,7 +187,8 @@
 //! # let fabric = urxe::sim::Fabric::new(1);
 //! # let device = fabric.device([10, 0, 0, 1])?;
 //! # fabric.set_port_active(&device, false)?;
-//! while let Some(event) = device.events().try_next() {
+//! let events: DeviceEvents<'_> = device.events();
+//! while let Some(event) = events.try_next() {
 //!     log(&event);
 //! }
 //! # Ok(())
@@ -225,8 +231,8 @@
 //! values. The method `errno` returns the number that libibverbs returns.
 //!
 //! ```
-//! use urxe::{Access, AllocateError, CreateQpError, PostError, QpState, RegMrError, SendRequest};
-//! # use urxe::{CreateCqError, Data, ModifyError, sim::Fabric};
+//! use urxe::{Access, AllocateError, CqError, CreateCqError, CreateQpError, Data, ModifyError};
+//! use urxe::{ModifyQpError, PostError, QpState, RegMrError, SendRequest, sim::Fabric};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = Fabric::new(1).device([10, 0, 0, 1])?;
@@ -238,8 +244,13 @@
 //! let qp = pd.queue_pair(&cq).create()?;
 //! let error: PostError = qp.post_send(&SendRequest::send(Data::EMPTY)).unwrap_err();
 //! assert_eq!(error, PostError::State { state: QpState::Reset });
-//! # let _: CreateCqError = device.create_cq(0).unwrap_err();
-//! # let _: ModifyError = qp.set_error().unwrap_err();
+//! let error: CreateCqError = device.create_cq(0).unwrap_err();
+//! assert!(matches!(error, CreateCqError::Cq(CqError::Capacity { requested: 0, .. })));
+//! let error: ModifyError = qp.resume_send_queue().unwrap_err();
+//! let ModifyError::Attributes(ModifyQpError::NoTransition { from, to, .. }) = error else {
+//!     panic!("{error}")
+//! };
+//! assert_eq!((from, to), (QpState::Reset, QpState::Rts));
 //! # Ok(())
 //! # }
 //! ```
@@ -323,7 +334,7 @@ pub use urxe_stack::qp::attr::{
     AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType,
 };
 pub use urxe_stack::qp::transition::ModifyQpError;
-pub use urxe_stack::qp::work_request::{PostError, Remote, SendFlags};
+pub use urxe_stack::qp::work_request::{PostError, Remote};
 pub use urxe_stack::srq::SrqAttr;
 pub use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
 pub use urxe_stack::srq::xrcd::{OpenXrcdError, XrcdFlags};

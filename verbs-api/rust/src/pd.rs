@@ -35,11 +35,12 @@ impl AllocPdError {
 /// clone and the last object in it are dropped.
 ///
 /// ```
-/// use urxe::{Access, sim::Fabric};
+/// use urxe::{Access, AllocPdError, ProtectionDomain, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
-/// let pd = device.alloc_pd()?;
+/// let allocated: Result<ProtectionDomain, AllocPdError> = device.alloc_pd();
+/// let pd = allocated?;
 /// let region = pd.allocate(4096, Access::LOCAL_WRITE)?;
 /// // The region keeps its domain alive.
 /// drop(pd);

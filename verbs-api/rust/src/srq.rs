@@ -26,14 +26,14 @@ use crate::xrc::XrcDomain;
 ///
 /// ```
 /// use urxe::sim::Fabric;
-/// use urxe::{Access, ConnectOptions, RecvRequest, SendRequest};
+/// use urxe::{Access, ConnectOptions, RecvRequest, SendRequest, SharedReceiveQueue};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let fabric = Fabric::new(1);
 /// let server = fabric.device([10, 0, 0, 1])?;
 /// let (pd, cq) = (server.alloc_pd()?, server.create_cq(64)?);
 /// let buffers = pd.allocate(8 * 64, Access::LOCAL_WRITE)?;
-/// let srq = pd.shared_receive_queue(8).create()?;
+/// let srq: SharedReceiveQueue = pd.shared_receive_queue(8).create()?;
 /// for nr in 0..8 {
 ///     srq.post_recv(&RecvRequest::new(buffers.slice(nr * 64..(nr + 1) * 64)?).wr_id(nr as u64))?;
 /// }
@@ -79,13 +79,18 @@ impl Drop for Inner {
 /// The options of a new shared receive queue, made by [`ProtectionDomain::shared_receive_queue`].
 ///
 /// ```
-/// use urxe::{AsyncEventType, SrqAttr, sim::Fabric};
+/// use urxe::{CreateSrqError, ModifySrqError, SrqAttr, SrqBuilder, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
 /// let pd = device.alloc_pd()?;
-/// let srq = pd.shared_receive_queue(64).max_sge(2).limit(8).create()?;
+/// let builder: SrqBuilder = pd.shared_receive_queue(64).max_sge(2).limit(8);
+/// let srq = builder.create()?;
 /// assert_eq!(srq.query(), SrqAttr { max_wr: 64, max_sge: 2, srq_limit: 8 });
+/// let error: ModifySrqError = srq.arm_limit(65).unwrap_err();
+/// assert_eq!(error, ModifySrqError::Limit { given: 65, max_wr: 64 });
+/// let error: CreateSrqError = pd.shared_receive_queue(0).create().unwrap_err();
+/// assert!(matches!(error, CreateSrqError::Size(_)), "{error}");
 /// # Ok(())
 /// # }
 /// ```

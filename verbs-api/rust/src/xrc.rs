@@ -30,7 +30,8 @@ use crate::qp::{ConnectOptions, End, end_calls};
 ///
 /// ```
 /// use urxe::sim::Fabric;
-/// use urxe::{Access, ConnectOptions, Data, QpType, RecvRequest, SendRequest};
+/// use urxe::{Access, ConnectOptions, Data, OpenQpError, QpType, Qpn, RecvRequest, SendRequest};
+/// use urxe::{XrcDomain, XrcTarget};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let fabric = Fabric::new(1);
@@ -38,8 +39,8 @@ use crate::qp::{ConnectOptions, End, end_calls};
 ///
 /// // The receiving side: a domain, a target and two shared receive queues. Each has its own
 /// // protection domain and completion queue.
-/// let domain = there.new_xrc_domain()?;
-/// let target = domain.target()?;
+/// let domain: XrcDomain = there.new_xrc_domain()?;
+/// let target: XrcTarget = domain.target()?;
 /// let mut queues = Vec::new();
 /// for _ in 0..2 {
 ///     let (pd, cq) = (there.alloc_pd()?, there.create_cq(8)?);
@@ -59,6 +60,13 @@ use crate::qp::{ConnectOptions, End, end_calls};
 ///     assert_eq!(their_cq.wait_one(None)?.qp_num, target.qpn());
 ///     assert_eq!(region.read_vec(0, 5)?, b"hello");
 /// }
+///
+/// // Another part of the program opens the target by its number.
+/// let again = domain.open_target(target.qpn())?;
+/// assert_eq!(again.qpn(), target.qpn());
+/// let unknown = Qpn::new(target.qpn().value() ^ 1).unwrap();
+/// let error: OpenQpError = domain.open_target(unknown).unwrap_err();
+/// assert_eq!(error, OpenQpError::NoQp { given: unknown });
 /// # Ok(())
 /// # }
 /// ```
@@ -93,11 +101,13 @@ impl Device {
     /// file's contents are not read, and the file may be closed at once.
     ///
     /// ```
-    /// use urxe::{XrcdFlags, sim::Fabric};
+    /// use urxe::{OpenXrcdError, XrcdFlags, sim::Fabric};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
     /// let file = std::fs::File::open(std::env::current_exe()?)?;
+    /// let error: OpenXrcdError = device.open_xrc_domain(&file, XrcdFlags::empty()).unwrap_err();
+    /// assert!(matches!(error, OpenXrcdError::NotThere { .. }));
     /// let domain = device.open_xrc_domain(&file, XrcdFlags::CREATE)?;
     /// let again = device.open_xrc_domain(&file, XrcdFlags::empty())?;
     /// assert!(domain.is_same(&again));

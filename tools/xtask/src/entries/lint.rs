@@ -4,7 +4,9 @@ use anyhow::{Result, bail};
 
 use super::none;
 use crate::run::{Runner, cargo};
-use crate::structure::{crates, environment, lines, modules, prose, small, typos, typos_program};
+use crate::structure::{
+    crates, environment, examples, lines, modules, prose, small, typos, typos_program,
+};
 
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
 const FEATURES: &str = "urxe/serde,urxe-tests/kernel-peers,urxe-tests/programs";
@@ -18,10 +20,11 @@ pub fn fmt(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// A check's name, and the function that returns a line for each fault.
 type Check = (&'static str, fn() -> Result<Vec<String>>);
 
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 8] = [
     ("crates", crates::check),
     ("modules", modules::check),
     ("environment", environment::check),
+    ("examples", examples::check),
     ("lines", lines::check),
     ("small", small::check),
     ("prose", prose::check),

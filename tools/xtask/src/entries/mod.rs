@@ -53,7 +53,7 @@ usage: cargo xtask TASK [ARGUMENT]
 
 Before a commit:
   fmt                       2 s  the formatting (cargo fmt corrects it)
-  structure [CHECK]         5 s  dependencies, sizes of files and lines, and the language
+  structure [CHECK]         5 s  dependencies, sizes, language, examples of the Rust API
   clippy                  1 min  lints; a warning is an error
   doc                     1 min  the documentation; a warning is an error
   test                    4 min  all tests that need neither root nor packages

@@ -97,6 +97,9 @@ fn count(fds: &[pollfd]) -> usize {
 }
 
 /// Waits for events, as poll(2) does.
+///
+/// # Errors
+/// As poll(2), and EMFILE if no descriptor is left for the wait.
 pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
     let mut poller = Poller::new(fds);
     if !poller.has_rsockets() {

@@ -123,6 +123,7 @@ impl fmt::Debug for Resolving {
 ///
 /// ```
 /// use urxe::cm::{self, DatagramListener, DatagramRequest, DatagramService};
+/// use urxe::cm::{ResolveError, Resolving, SidrStatus};
 /// use urxe::{Device, QpType};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let here = Device::open_address([127, 49, 11, 9])?;
@@ -134,11 +135,17 @@ impl fmt::Debug for Resolving {
 /// let listener = DatagramListener::bind_with(options, "127.49.11.9:0")?;
 /// let to = listener.local_addr();
 /// # let options = cm::Options::new().device(&there);
-/// let client = std::thread::spawn(move || cm::resolve(to, &options).unwrap().wait().unwrap());
+/// let resolving: Resolving = cm::resolve(to, &options)?;
 /// let request: DatagramRequest = listener.wait(None)?;
 /// request.accept(&qp, b"")?;
-/// let service: DatagramService = client.join().unwrap();
+/// let service: DatagramService = resolving.wait()?;
 /// assert_eq!(service.qpn, qp.qpn());
+/// // Without a listener, the host refuses.
+/// drop(listener);
+/// match cm::resolve(to, &options)?.wait().unwrap_err() {
+///     ResolveError::Refused { status, .. } => assert_eq!(status, SidrStatus::UNSUPPORTED),
+///     other => panic!("{other}"),
+/// }
 /// # Ok(())
 /// # }
 /// ```

@@ -114,16 +114,21 @@ impl ListenerBuilder {
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use urxe::{Device, cm};
+/// use urxe::cm::{self, ConnectRequest, Incoming, ListenerBuilder, PeerParameters};
+/// # use urxe::Device;
 /// # let here = Device::open_address([127, 49, 11, 3])?;
 /// # let there = Device::open_address([127, 49, 11, 4])?;
-/// let listener = cm::Listener::builder().device(&here).bind("0.0.0.0:0")?;
+/// let builder: ListenerBuilder = cm::Listener::builder().device(&here);
+/// let listener = builder.bind("0.0.0.0:0")?;
 /// let port = listener.local_addr().port();
 /// # let client = std::thread::spawn(move || {
 /// #     let options = cm::Options::new().device(&there).private_data(b"hello");
 /// #     cm::prepare(("127.49.11.3", port), &options).unwrap().establish().unwrap().disconnect();
 /// # });
-/// let request = listener.wait(None)?;
+/// let mut requests: Incoming<'_> = listener.incoming();
+/// let request: ConnectRequest = requests.next().unwrap()?;
+/// let peer: &PeerParameters = request.parameters();
+/// println!("queue pair {} asks for a connection", peer.qpn);
 /// assert!(request.private_data().starts_with(b"hello"));
 /// let connection = request.accept()?;
 /// # client.join().unwrap();

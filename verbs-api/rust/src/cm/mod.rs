@@ -55,12 +55,14 @@
 //! [`ConnectionEvents::next`]:
 //!
 //! ```
-//! use urxe::cm::{self, ConnectError, Connection, ConnectionEvent, Establishing, Options};
+//! use urxe::cm::{self, ConnectError, Connection, ConnectionEvent, ConnectionEvents, Establish};
+//! use urxe::cm::{Establishing, NextConnectionEvent, NextRequest, Options};
 //! # use urxe::Device;
 //!
 //! async fn accept(listener: &cm::Listener) -> Result<Connection, ConnectError> {
-//!     let establishing: Establishing = listener.next().await.prepare(&Options::new())?.start()?;
-//!     establishing.await
+//!     let next: NextRequest<'_> = listener.next();
+//!     let establish: Establish = next.await.prepare(&Options::new())?.into_future();
+//!     establish.await
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -68,11 +70,14 @@
 //! # let there = Device::open_address([127, 49, 11, 14])?;
 //! # let listener = cm::Listener::builder().device(&here).bind("127.49.11.13:0")?;
 //! # let options = Options::new().device(&there);
-//! let client = cm::prepare(listener.local_addr(), &options)?.start()?;
+//! // The request is sent before the task waits.
+//! let client: Establishing = cm::prepare(listener.local_addr(), &options)?.start()?;
 //! let accepted = pollster::block_on(accept(&listener))?;
 //! let connected = pollster::block_on(client)?;
 //! drop(connected);
-//! let event = pollster::block_on(accepted.events().next());
+//! let events: ConnectionEvents<'_> = accepted.events();
+//! let next: NextConnectionEvent<'_> = events.next();
+//! let event = pollster::block_on(next);
 //! assert_eq!(event, ConnectionEvent::Disconnected);
 //! # Ok(())
 //! # }
@@ -84,7 +89,7 @@
 //! message says what to do:
 //!
 //! ```
-//! use urxe::cm::{self, ConnectError, Listener, NoServiceError, Options};
+//! use urxe::cm::{self, CmaError, ConnectError, ListenError, Listener, NoServiceError, Options};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = urxe::sim::Fabric::new(1).device([10, 0, 0, 1])?;
@@ -93,6 +98,15 @@
 //! println!("{error}");
 //! let error = Listener::builder().device(&device).bind("10.0.0.1:7471").unwrap_err();
 //! println!("{error} (errno {})", error.errno());
+//!
+//! let device = urxe::Device::open_address([127, 49, 11, 17])?;
+//! let first = Listener::builder().device(&device).bind("127.49.11.17:0")?;
+//! match Listener::builder().device(&device).bind(first.local_addr()).unwrap_err() {
+//!     ListenError::InUse { addr, reason: CmaError::PortTaken { .. } } => {
+//!         assert_eq!(addr, first.local_addr());
+//!     }
+//!     other => panic!("{other}"),
+//! }
 //! # Ok(())
 //! # }
 //! ```

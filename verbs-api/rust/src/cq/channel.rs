@@ -47,14 +47,17 @@ pub struct CqEvent {
 /// ```
 ///
 /// ```
-/// use urxe::{ArmKind, ConnectOptions, CqEvent, Data, RecvRequest, SendRequest, sim::Fabric};
+/// use urxe::{ArmKind, ChannelError, CompletionChannel, CqEvent, CqId, Data, RecvRequest};
+/// # use urxe::{ConnectOptions, SendRequest, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let fabric = Fabric::new(1);
 /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
 /// # let (pd, peer_pd, peer_cq) = (a.alloc_pd()?, b.alloc_pd()?, b.create_cq(16)?);
-/// let channel = a.create_channel()?;
+/// let created: Result<CompletionChannel, ChannelError> = a.create_channel();
+/// let channel = created?;
 /// let cq = channel.create_cq(16)?;
+/// let id: CqId = cq.id();
 /// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
 /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
 /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
@@ -63,7 +66,7 @@ pub struct CqEvent {
 /// // `arm` returns true if completions are present, which create no event.
 /// if !cq.arm(ArmKind::Next) {
 ///     let CqEvent { cq: armed } = channel.wait(None)?;
-///     assert_eq!(armed, cq.id());
+///     assert_eq!(armed, id);
 /// }
 /// assert!(cq.poll_one()?.is_some());
 /// # Ok(())

@@ -86,12 +86,13 @@ pub(crate) enum EventTarget {
 /// it are dropped.
 ///
 /// ```
-/// use urxe::{Completion, ConnectOptions, Data, SendRequest, WcOpcode, sim::Fabric};
+/// use urxe::{Completion, CompletionQueue, Data, SendRequest, WcOpcode};
+/// # use urxe::{ConnectOptions, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
 /// # let pd = device.alloc_pd()?;
-/// let cq = device.create_cq(64)?;
+/// let cq: CompletionQueue = device.create_cq(64)?;
 /// # let qp = pd.queue_pair(&cq).create()?;
 /// # qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
 /// # let region = pd.allocate(64, urxe::Access::LOCAL_WRITE | urxe::Access::REMOTE_WRITE)?;
@@ -215,11 +216,12 @@ impl CompletionQueue {
     /// Returns an iterator that polls the queue until it is empty.
     ///
     /// ```
-    /// use urxe::sim::Fabric;
+    /// use urxe::{Drain, sim::Fabric};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let cq = Fabric::new(1).device([10, 0, 0, 1])?.create_cq(16)?;
-    /// for completion in cq.drain() {
+    /// let completions: Drain<'_> = cq.drain();
+    /// for completion in completions {
     ///     println!("{}", completion?.status);
     /// }
     /// # Ok(())

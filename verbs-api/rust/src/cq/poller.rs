@@ -25,6 +25,7 @@ impl CompletionQueue {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use urxe::{CqError, Poller};
     /// # use urxe::{ConnectOptions, Data, Device, SendRequest};
     /// # let device = Device::open_address([127, 49, 10, 5])?;
     /// # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
@@ -38,7 +39,8 @@ impl CompletionQueue {
     /// }
     /// let mut seen = Vec::new();
     /// while seen.len() < 3 {
-    ///     let Some(mut poller) = cq.start_poll()? else { continue };
+    ///     let started: Result<Option<Poller<'_>>, CqError> = cq.start_poll();
+    ///     let Some(mut poller) = started? else { continue };
     ///     loop {
     ///         assert!(poller.status.is_success());
     ///         // Nanoseconds of the device's clock.

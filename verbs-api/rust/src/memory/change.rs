@@ -67,7 +67,7 @@ impl MemoryRegion {
     /// When this call returns, no access to the former region is in progress.
     ///
     /// ```
-    /// use urxe::{Access, RegionChange, sim::Fabric};
+    /// use urxe::{Access, ChangeRegionError, RegionChange, ReregMrError, sim::Fabric};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
@@ -77,6 +77,8 @@ impl MemoryRegion {
     /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     /// region.change(&RegionChange::new().memory(8192, 0x10_0000).pd(&other).access(rights))?;
     /// assert_eq!((region.len(), region.iova(), region.rkey()), (8192, 0x10_0000, key));
+    /// let error: ChangeRegionError = region.change(&RegionChange::new()).unwrap_err();
+    /// assert!(matches!(error, ChangeRegionError::Reregister(ReregMrError::Nothing)));
     /// # Ok(())
     /// # }
     /// ```

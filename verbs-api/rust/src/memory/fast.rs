@@ -24,7 +24,8 @@ const PAGE: usize = 4096;
 /// fast-registration region invalidates its key and waits for accesses in progress.
 ///
 /// ```
-/// # use urxe::{Access, ConnectOptions, SendRequest, WcStatus, sim::Fabric};
+/// use urxe::{Access, AllocMrError, FastRegion, MapError, SendRequest, WcStatus};
+/// # use urxe::{ConnectOptions, sim::Fabric};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let fabric = Fabric::new(1);
 /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
@@ -36,7 +37,7 @@ const PAGE: usize = 4096;
 /// # let copy = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
 /// let buffer = pd.allocate(3 * 4096, Access::LOCAL_WRITE)?;
 /// buffer.write(4096, b"for you")?;
-/// let mut region = pd.alloc_fast_region(2)?;
+/// let mut region: FastRegion = pd.alloc_fast_region(2)?;
 /// region.map(&buffer, 4096..4160, 0x10_0000)?;
 /// qp.post_send(&SendRequest::register(&region, Access::REMOTE_READ).signaled())?;
 /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
@@ -49,6 +50,11 @@ const PAGE: usize = 4096;
 /// qp.post_send(&SendRequest::invalidate(there.rkey).signaled())?;
 /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
 /// assert!(!region.is_valid());
+///
+/// let error: MapError = region.map(&buffer, 0..3 * 4096, 0).unwrap_err();
+/// assert_eq!(error, MapError::TooManyPages { given: 3, allowed: 2 });
+/// let error: AllocMrError = pd.alloc_fast_region(0).unwrap_err();
+/// assert!(matches!(error, AllocMrError::Pages { given: 0, .. }));
 /// # Ok(())
 /// # }
 /// ```

@@ -67,17 +67,23 @@ urxe_stack::errors! {
 /// Threads can share a region in an [`Arc`]. Dropping the region deregisters and unmaps its memory.
 ///
 /// ```
-/// use urxe::{Access, sim::Fabric};
+/// use urxe::{Access, BufferError, Lkey, MemoryRegion, RemoteRegion, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
-/// let region = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+/// let region: MemoryRegion = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 /// region.write(0, b"hello")?;
 /// assert_eq!(region.read_vec(0, 5)?, b"hello");
 /// region.store_u64(8, 40)?;
 /// assert_eq!((region.fetch_add_u64(8, 2)?, region.load_u64(8)?), (40, 42));
 /// // A peer reaches the region by this address, length and key.
-/// println!("{}", region.remote());
+/// let remote: RemoteRegion = region.remote();
+/// println!("{remote}");
+/// // Work requests of the owner use the local key.
+/// let key: Lkey = region.lkey();
+/// assert_eq!(region.slice(..)?.sge().lkey, key);
+/// let error: BufferError = region.write(4095, b"hello").unwrap_err();
+/// assert_eq!(error, BufferError::OutOfBounds { offset: 4095, len: 5, buffer_len: 4096 });
 /// # Ok(())
 /// # }
 /// ```
@@ -154,7 +160,8 @@ impl ProtectionDomain {
     ///
     /// ```
     /// # use std::io::Read;
-    /// # use urxe::{Access, sim::Fabric};
+    /// use urxe::{Access, FileError, MapFileError};
+    /// # use urxe::sim::Fabric;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
     /// # let path = std::env::temp_dir().join(format!("urxe-map-file-{}", std::process::id()));
@@ -167,6 +174,8 @@ impl ProtectionDomain {
     /// let mut start = [0; 11];
     /// file.read_exact(&mut start)?;
     /// assert_eq!(&start, b"what a peer");
+    /// let error: MapFileError = pd.map_file(&file, 0, 8192, Access::empty()).unwrap_err();
+    /// assert!(matches!(error, MapFileError::Map(FileError::OutsideFile { file_len: 4096, .. })));
     /// # Ok(())
     /// # }
     /// ```
@@ -224,11 +233,14 @@ impl MemoryRegion {
     /// as later ones. The region must have [`Access::ON_DEMAND`].
     ///
     /// ```
-    /// # use urxe::{Access, sim::Fabric};
+    /// use urxe::{Access, AdviseError};
+    /// # use urxe::sim::Fabric;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
     /// let region = pd.allocate(1 << 20, Access::LOCAL_WRITE | Access::ON_DEMAND)?;
     /// region.prefetch(0, 64 << 10)?;
+    /// let error: AdviseError = region.prefetch(1 << 20, 1).unwrap_err();
+    /// assert!(matches!(error, AdviseError::OutOfBounds { len: 1, .. }));
     /// # Ok(())
     /// # }
     /// ```

@@ -53,14 +53,16 @@ impl ProtectionDomain {
     /// ```
     /// # use std::ptr::NonNull;
     /// # use std::sync::atomic::{AtomicU64, Ordering};
-    /// # use urxe::{Access, sim::Fabric};
+    /// use urxe::{Access, ForeignRegion};
+    /// # use urxe::sim::Fabric;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
     /// let counters: Vec<AtomicU64> = (0..512).map(AtomicU64::new).collect();
     /// let addr = NonNull::from(counters.as_slice()).cast::<u8>();
     /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     /// // SAFETY: the region goes before the counters, which any thread may write at any time.
-    /// let region = unsafe { pd.register(addr, 4096, addr.as_ptr() as u64, rights) }?;
+    /// let region: ForeignRegion =
+    ///     unsafe { pd.register(addr, 4096, addr.as_ptr() as u64, rights) }?;
     /// assert_eq!(region.remote().len, 4096);
     /// drop(region);
     /// assert_eq!(counters[5].load(Ordering::Acquire), 5);

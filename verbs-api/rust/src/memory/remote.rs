@@ -20,13 +20,18 @@ use crate::endpoint::{decimal, fields, hex, serde_as_text};
 /// `addr=0x0000000000001000,len=4096,rkey=0x00012345`.
 ///
 /// ```
-/// use urxe::{RemoteRegion, Rkey};
+/// use urxe::{Remote, RemoteParseError, RemoteRegion, RemoteSliceError, Rkey};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let region: RemoteRegion = "addr=0x1000,len=4096,rkey=0x00012345".parse()?;
 /// let second = region.slice(2048..)?;
 /// assert_eq!((second.addr, second.len, second.rkey), (0x1800, 2048, Rkey(0x12345)));
-/// assert!(region.slice(..5000).is_err());
+/// let error: RemoteSliceError = region.slice(..5000).unwrap_err();
+/// assert_eq!(error, RemoteSliceError { start: 0, end: 5000, region_len: 4096 });
+/// // Work requests need the address and the key only.
+/// assert_eq!(Remote::from(second), Remote { addr: 0x1800, rkey: Rkey(0x12345) });
+/// let error: RemoteParseError = "addr=0x1000".parse::<RemoteRegion>().unwrap_err();
+/// println!("{error}");
 /// # Ok(())
 /// # }
 /// ```

@@ -26,7 +26,8 @@ use crate::pd::ProtectionDomain;
 /// for accesses in progress.
 ///
 /// ```
-/// # use urxe::{Access, ConnectOptions, SendRequest, WcStatus, sim::Fabric};
+/// use urxe::{Access, AllocMwError, MemoryWindow, MwType, SendRequest, WcStatus};
+/// # use urxe::{ConnectOptions, sim::Fabric};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let fabric = Fabric::new(1);
 /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
@@ -38,7 +39,8 @@ use crate::pd::ProtectionDomain;
 /// # let copy = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
 /// let region = pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
 /// region.write(1024, b"for you")?;
-/// let mut window = pd.alloc_window()?;
+/// let allocated: Result<MemoryWindow, AllocMwError> = pd.alloc_window();
+/// let mut window = allocated?;
 /// let part = region.slice(1024..1088)?;
 /// qp.post_send(&SendRequest::bind(&mut window, part, Access::REMOTE_READ).signaled())?;
 /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
@@ -52,6 +54,10 @@ use crate::pd::ProtectionDomain;
 /// // The key is invalidated; the region stays.
 /// qp.post_send(&SendRequest::invalidate(there.rkey).signaled())?;
 /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+///
+/// // A window for the peers of all queue pairs of the domain.
+/// let shared = pd.alloc_window_of_type(MwType::Type1)?;
+/// assert!(shared.remote().is_none());
 /// # Ok(())
 /// # }
 /// ```

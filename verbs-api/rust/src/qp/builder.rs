@@ -26,19 +26,19 @@ pub(crate) const DEFAULT_CAP: QpCap = QpCap {
 /// receives of 4 scatter-gather entries each, and 64 bytes of inline data.
 ///
 /// ```
-/// use urxe::{QpCap, QpType, sim::Fabric};
+/// use urxe::{QpCap, QpType, QueuePairBuilder, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
 /// let pd = device.alloc_pd()?;
 /// let (send_cq, recv_cq) = (device.create_cq(512)?, device.create_cq(64)?);
-/// let qp = pd
+/// let builder: QueuePairBuilder = pd
 ///     .queue_pair(&send_cq)
 ///     .recv_cq(&recv_cq)
 ///     .qp_type(QpType::Uc)
 ///     .max_send_wr(512)
-///     .signal_all(true)
-///     .create()?;
+///     .signal_all(true);
+/// let qp = builder.create()?;
 /// let cap: QpCap = qp.query().cap;
 /// assert!(cap.max_send_wr >= 512);
 /// assert_eq!(qp.recv_cq().id(), recv_cq.id());

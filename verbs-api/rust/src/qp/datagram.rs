@@ -64,7 +64,8 @@ impl QueuePair {
     /// It leaves the group after the last queue pair is [detached](Self::detach_mcast) or dropped.
     ///
     /// ```
-    /// use urxe::{Access, Data, Gid, QKey, QpType, RecvRequest, SendRequest, sim::Fabric};
+    /// use urxe::{Access, AttachMcastError, Data, DetachMcastError, Gid, JoinError, QKey, QpType};
+    /// use urxe::{RecvRequest, SendRequest, sim::Fabric};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
@@ -79,6 +80,12 @@ impl QueuePair {
     /// qp.post_send(&SendRequest::send(Data::inline(b"hello")).to_group(&everyone, QKey(7)))?;
     /// assert!(cq.wait_one(None)?.status.is_success());
     /// qp.detach_mcast(group)?;
+    /// let error: DetachMcastError = qp.detach_mcast(group).unwrap_err();
+    /// assert_eq!(error, DetachMcastError::NotAttached { qpn: qp.qpn(), given: group });
+    /// // The device has no IPv6 address.
+    /// let group: Gid = Gid::from_ip("ff05::7".parse()?);
+    /// let error: AttachMcastError = qp.attach_mcast(group).unwrap_err();
+    /// assert!(matches!(error, AttachMcastError::Join(JoinError::NoAddress { .. })), "{error}");
     /// # Ok(())
     /// # }
     /// ```

@@ -59,7 +59,8 @@ impl BatchError {
 /// completions stay in the completion queues, and the queue pair leaves its multicast groups.
 ///
 /// ```
-/// use urxe::{ConnectOptions, Data, QpState, RecvRequest, SendRequest, WcStatus};
+/// use urxe::{Data, QpState, QueuePair, RecvRequest, SendRequest, WcStatus};
+/// # use urxe::ConnectOptions;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let fabric = urxe::sim::Fabric::new(1);

@@ -46,7 +46,7 @@
 //! ```
 //! use std::time::Duration;
 //! use urxe::sim::{
-//!     DeviceOptions, Fabric, NodeConfig, PausedPackets, Probability, SimCounters, Time,
+//!     DeviceOptions, Fabric, NodeConfig, PausedPackets, Probability, SimCounters, Stalled, Time,
 //! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,7 +58,8 @@
 //! let device = fabric.device_with(&[[10, 0, 0, 1].into()], options)?;
 //! // A cable that is unplugged for a second.
 //! fabric.pause(&device, PausedPackets::Drop, Duration::from_secs(1))?;
-//! fabric.run_for(Duration::from_secs(2))?;
+//! let run: Result<(), Stalled> = fabric.run_for(Duration::from_secs(2));
+//! run?;
 //! assert_eq!(fabric.now(), Time::ZERO + Duration::from_secs(2));
 //! let counters: SimCounters = fabric.counters();
 //! assert_eq!(counters.sent, 0);
@@ -98,11 +99,11 @@ use urxe_stack::device::{Device as Core, DeviceConfig};
 use urxe_stack::driver::EventWake;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::link::Guid;
-use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, SimNetwork};
+use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, NodeId, SimNetwork};
 use urxe_wire::Gid;
 
 pub use urxe_stack::port::sim::{
-    AddNodeError, LinkFaults, NodeConfig, NodeId, PausedPackets, SimCounters, Stalled,
+    AddNodeError, LinkFaults, NodeConfig, PausedPackets, SimCounters, Stalled,
 };
 pub use urxe_stack::rng::{Probability, Rng};
 pub use urxe_stack::time::Time;

@@ -35,7 +35,8 @@ use crate::pd::ProtectionDomain;
 /// ```
 /// # use std::cell::UnsafeCell;
 /// # use std::ptr::NonNull;
-/// # use urxe::{Access, ConnectOptions, RecvRequest, SendRequest, WcStatus, sim::Fabric};
+/// use urxe::{AddressSpace, SendRequest, WcStatus};
+/// # use urxe::{Access, ConnectOptions, RecvRequest, sim::Fabric};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let fabric = Fabric::new(1);
 /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
@@ -47,7 +48,7 @@ use crate::pd::ProtectionDomain;
 /// # let inbox = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
 /// # peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
 /// // SAFETY: only the request below names the key.
-/// let everything = unsafe { pd.local_dma_key() }?;
+/// let everything: AddressSpace = unsafe { pd.local_dma_key() }?;
 /// // Memory without a registration of its own.
 /// let message = Box::new(*b"for you");
 /// let addr = NonNull::from(message.as_ref()).cast();
