@@ -350,6 +350,28 @@ fn retry_exceeded_comes_after_so_many_timeouts() {
     }
 }
 
+/// A router drops the packets of the path MTU without an ICMP message that the sender may believe.
+#[test]
+fn a_path_mtu_is_suspected_if_the_peer_acknowledges_shorter_packets_only() {
+    for (acknowledged, last, suspected) in
+        [(Some(8), MTU, 1), (Some(8), 8, 0), (Some(MTU), MTU, 0), (None, MTU, 0)]
+    {
+        let lab = Lab::new(Setup { retry_cnt: 1, ..Setup::default() });
+        if let Some(len) = acknowledged {
+            lab.post_send(1, len);
+            assert_eq!(lab.sent().len(), 1);
+            lab.deliver(ack(500));
+            lab.expect_sends([(1, Success)]);
+        }
+        lab.post_send(2, last);
+        assert!(!lab.sent().is_empty());
+        lab.wait(100 * TIMEOUT_14);
+        lab.expect_sends([(2, RetryExcErr)]);
+        let counted = lab.counter(Counter::PathMtuSuspected);
+        assert_eq!(counted, suspected, "{acknowledged:?}, then {last} bytes");
+    }
+}
+
 /// Progress restores all retries.
 #[test]
 fn retries_count_from_the_last_progress() {

@@ -15,6 +15,7 @@
 use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -190,6 +191,71 @@ fn the_tap_records_the_headers_that_are_on_the_wire() {
         seen[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
         expected[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
         assert!(expected == seen, "recorded {:02x?}, seen {:02x?}", &expected[..40], &seen[..40]);
+    }
+}
+
+/// Sends an ICMP message to `victim` that claims that its packet to `peer` exceeded an MTU of `mtu`
+/// bytes (RFC 792 type 3 code 4, RFC 4443 type 2).
+fn forge_too_big(victim: IpAddr, peer: IpAddr, mtu: u16) {
+    const UDP: u8 = 17;
+    let ports = [ROCE_PORT.to_be_bytes(), ROCE_PORT.to_be_bytes()].concat();
+    let udp = [&ports[..], &1064u16.to_be_bytes(), &[0, 0]].concat();
+    let (message, protocol) = match (victim, peer) {
+        (IpAddr::V4(victim), IpAddr::V4(peer)) => {
+            let ip = [0x45, 0, 4, 0x3c, 0, 0, 0x40, 0, 64, UDP, 0, 0];
+            let about = [&ip[..], &victim.octets(), &peer.octets(), &udp].concat();
+            let mut message = [&[3, 4, 0, 0, 0, 0][..], &mtu.to_be_bytes(), &about].concat();
+            let sum = message.chunks(2).fold(0u32, |sum, word| {
+                sum + u32::from(u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)]))
+            });
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+            (message, Protocol::ICMPV4)
+        }
+        (IpAddr::V6(victim), IpAddr::V6(peer)) => {
+            let ip = [0x60, 0, 0, 0, 4, 0x28, UDP, 64];
+            let about = [&ip[..], &victim.octets(), &peer.octets(), &udp].concat();
+            // The kernel fills the checksum in.
+            let message = [&[2, 0, 0, 0, 0, 0][..], &mtu.to_be_bytes(), &about].concat();
+            (message, Protocol::ICMPV6)
+        }
+        _ => unreachable!("both addresses have one version"),
+    };
+    let domain = if victim.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::RAW, Some(protocol)).unwrap();
+    socket.send_to(&message, &std::net::SocketAddr::new(victim, 0).into()).unwrap();
+}
+
+/// Returns the path MTU that the kernel keeps for a route, if it keeps one.
+fn kept_mtu(from: IpAddr, to: IpAddr) -> Option<u32> {
+    let words = format!("route get {to} from {from}");
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split_once(" mtu ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
+}
+
+#[test]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn a_forged_path_mtu_stops_no_packet_unless_the_port_believes_it() {
+    let _loopback = Loopback::new(65_536);
+    // IPv6 has a minimum MTU of 1280 bytes.
+    for (from, to, mtu, packet) in [(A, B, 552, 1064), (V6, V6, 1280, 4136)] {
+        for (icmp_mtu, outcome) in [(false, SendOutcome::Sent), (true, SendOutcome::Dropped)] {
+            let port = UdpPort::open(UdpConfig { icmp_mtu, ..UdpConfig::new(from) }).unwrap();
+            assert_eq!(port.ignores_icmp_mtu(), !icmp_mtu);
+            let bytes = run_bytes(from, to, 3 * packet + 20, packet);
+            let send = || port.transmit(&run(from, to, &bytes, packet));
+            if !icmp_mtu {
+                assert_eq!((send(), kept_mtu(from, to)), (SendOutcome::Sent, None));
+            }
+            forge_too_big(from, to, mtu);
+            // The attack succeeds: the kernel keeps the MTU for the route.
+            assert_eq!(kept_mtu(from, to), Some(mtu.into()));
+            for _ in 0..20 {
+                assert_eq!(send(), outcome, "{from}, icmp_mtu {icmp_mtu}");
+                forge_too_big(from, to, mtu);
+            }
+        }
     }
 }
 

@@ -82,6 +82,7 @@ pub struct UdpPort {
     send_buffer: usize,
     gso: AtomicBool,
     gro: bool,
+    ignores_icmp_mtu: bool,
     errors_pending: AtomicBool,
     is_address_missing: AtomicBool,
     counters: Counters,
@@ -136,6 +137,12 @@ impl UdpPort {
     #[must_use]
     pub fn gro(&self) -> bool {
         self.gro
+    }
+
+    /// Returns whether the socket ignores the path MTU of ICMP messages, which any host can forge.
+    #[must_use]
+    pub fn ignores_icmp_mtu(&self) -> bool {
+        self.ignores_icmp_mtu
     }
 
     /// Returns the counters of the port. Makes one system call, for the kernel's drop counter.

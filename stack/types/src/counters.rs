@@ -48,6 +48,9 @@ crate::named_enum! {
         ReorderDelivered => "reorder_delivered",
         /// Last packets resent because no response arrived, to detect which packets were lost.
         TailProbes => "tail_probes",
+        /// Times that a peer acknowledged packets, but none of the path MTU, until the retries were
+        /// exceeded. A router on the path probably has a smaller MTU.
+        PathMtuSuspected => "path_mtu_suspected",
         /// Dropped: malformed. The log states the reason.
         DropMalformed => "drop_malformed",
         /// Dropped: wrong ICRC.

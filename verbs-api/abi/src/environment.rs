@@ -38,6 +38,8 @@ const FAULTS: &str = "URXE_FAULTS";
 const DIRECT: &str = "URXE_DIRECT";
 /// `off`: packets of reliable connections do not announce that their sender supports ECN.
 const ECN: &str = "URXE_ECN";
+/// `on`: sockets believe the path MTU of ICMP messages.
+const ICMP_MTU: &str = "URXE_ICMP_MTU";
 /// `on`: bytes of registered memory move by system calls, which fail where the program has unmapped
 /// memory without deregistering it.
 const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
@@ -80,6 +82,7 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
         faults: faults()?,
         direct: switch(DIRECT, true)?,
         ecn: switch(ECN, true)?,
+        icmp_mtu: switch(ICMP_MTU, false)?,
         copies: if checked { CopyMode::Checked } else { CopyMode::Direct },
         ..EngineConfig::default()
     })

@@ -251,6 +251,16 @@ impl DeviceBuilder {
         self
     }
 
+    /// Sets whether the sockets believe the path MTU of ICMP messages. The default is `false`,
+    /// because any host can forge such a message, and then no larger packet is sent for ten
+    /// minutes. With `false`, packets may have the MTU of the interface. If a router has a smaller
+    /// MTU, connect with a smaller [`path_mtu`](crate::ConnectOptions::path_mtu).
+    #[must_use]
+    pub fn icmp_mtu(mut self, believe: bool) -> Self {
+        self.config.icmp_mtu = believe;
+        self
+    }
+
     /// Sets whether packets to other devices of this process bypass the sockets, which is several
     /// times faster. Both devices must have this option, and a device also sends to itself this
     /// way. The default is `true`. Captures and counters are the same. Tools such as tcpdump, netem

@@ -70,6 +70,7 @@ impl Engine {
             receive_buffer: config.receive_buffer,
             gso: config.gso,
             gro: config.gro,
+            icmp_mtu: config.icmp_mtu,
             tap: config.tap.clone(),
             ..UdpConfig::on(link.interface.index, *address)
         };

@@ -47,6 +47,9 @@ pub struct UdpConfig {
     pub gso: bool,
     /// Whether to receive merged datagrams, if the kernel can.
     pub gro: bool,
+    /// Whether to believe the path MTU of ICMP messages. Any host can forge such a message, even
+    /// without seeing a packet, and then no larger packet is sent for ten minutes.
+    pub icmp_mtu: bool,
     /// The observer that records the packets.
     pub tap: Option<Arc<dyn PacketTap>>,
 }
@@ -63,6 +66,7 @@ impl UdpConfig {
             send_buffer: None,
             gso: true,
             gro: true,
+            icmp_mtu: false,
             tap: None,
         }
     }
@@ -261,6 +265,7 @@ pub(super) fn bind_sender(port: &UdpPort) -> Result<(CloseOnFork<Socket>, u16), 
         gro: false,
         receive_buffer: Some(256 << 10),
         interface: port.interface,
+        icmp_mtu: !port.ignores_icmp_mtu,
         ..UdpConfig::new(address)
     };
     configure(&socket, address, &config)?;
@@ -284,8 +289,7 @@ fn socket_closed_on_fork(address: IpAddr) -> Result<CloseOnFork<Socket>, OpenPor
 pub(super) const USUAL_TRAFFIC_CLASS: u8 = ecn::capable(0);
 
 /// The options of every socket on an IPv4 address.
-const V4_OPTIONS: [(IntOption, i32); 5] = [
-    (socket::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+const V4_OPTIONS: [(IntOption, i32); 4] = [
     (socket::IP_RECVERR, 1),
     (socket::IP_RECVTTL, 1),
     (socket::IP_RECVTOS, 1),
@@ -293,8 +297,7 @@ const V4_OPTIONS: [(IntOption, i32); 5] = [
 ];
 
 /// The options of every socket on an IPv6 address.
-const V6_OPTIONS: [(IntOption, i32); 7] = [
-    (socket::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+const V6_OPTIONS: [(IntOption, i32); 6] = [
     (socket::IPV6_DONTFRAG, 1),
     (socket::IPV6_RECVERR, 1),
     (socket::IPV6_RECVHOPLIMIT, 1),
@@ -304,11 +307,41 @@ const V6_OPTIONS: [(IntOption, i32); 7] = [
     (socket::UDP_NO_CHECK6_RX, 1),
 ];
 
+/// Returns the option of path MTU discovery, with the modes that believe and that ignore ICMP
+/// messages. Both forbid fragments.
+///
+/// The modes that ignore ICMP messages allow packets up to the MTU of the interface. They exist
+/// since Linux 2.6.22; some sandboxes lack them.
+const fn mtu_discovery(address: IpAddr) -> (IntOption, [i32; 2]) {
+    match address {
+        IpAddr::V4(_) => (socket::IP_MTU_DISCOVER, [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE]),
+        IpAddr::V6(_) => {
+            (socket::IPV6_MTU_DISCOVER, [libc::IPV6_PMTUDISC_DO, libc::IPV6_PMTUDISC_PROBE])
+        }
+    }
+}
+
+/// Sets an option to the first of `values` that the system supports. Returns the error for the last
+/// value if it supports none.
+fn set_first(socket: &Socket, option: IntOption, values: &[i32]) -> Result<(), Errno> {
+    let mut set = Err(Errno::INVAL);
+    for &value in values {
+        set = socket::set_int(socket, option, value);
+        if set.is_ok() {
+            break;
+        }
+    }
+    set
+}
+
 fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(), OpenPortError> {
     let options = if address.is_ipv4() { &V4_OPTIONS[..] } else { &V6_OPTIONS };
     for &(option, value) in options {
         socket::set_int(socket, option, value).map_err(failed(address, option.name))?;
     }
+    let (option, [believe, ignore]) = mtu_discovery(address);
+    let modes = if config.icmp_mtu { &[believe][..] } else { &[ignore, believe] };
+    set_first(socket, option, modes).map_err(failed(address, option.name))?;
     match address {
         IpAddr::V4(_) => {
             if let IpAddr::V4(own) = config.address.to_canonical() {
@@ -351,8 +384,10 @@ fn assemble(
     let gso = config.gso && socket::int(&*socket, socket::UDP_SEGMENT).is_ok();
     let gro =
         socket::set_int(&*socket, socket::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
+    let (option, [_, ignore]) = mtu_discovery(address);
+    let ignores_icmp_mtu = socket::int(&*socket, option) == Ok(ignore);
     tracing::debug!(
-        %address, scope_id, receive_buffer, send_buffer, gso, gro,
+        %address, scope_id, receive_buffer, send_buffer, gso, gro, ignores_icmp_mtu,
         "opened UDP port {ROCE_PORT}"
     );
     Ok(UdpPort {
@@ -365,6 +400,7 @@ fn assemble(
         send_buffer,
         gso: AtomicBool::new(gso),
         gro,
+        ignores_icmp_mtu,
         errors_pending: AtomicBool::new(false),
         is_address_missing: AtomicBool::new(false),
         counters: Counters::default(),
@@ -436,4 +472,29 @@ pub(crate) fn failed<E: Into<io::Error>>(
 
 fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_system_without_a_mode_gets_the_next_one() {
+        for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            let Ok(socket) = new_socket(address) else {
+                eprintln!("skipped: this system has no IPv6");
+                continue;
+            };
+            let (option, [believe, ignore]) = mtu_discovery(address);
+            // No system has this mode.
+            const UNKNOWN: i32 = 99;
+            assert_eq!(set_first(&socket, option, &[ignore, believe]), Ok(()));
+            assert_eq!(socket::int(&socket, option), Ok(ignore));
+            assert_eq!(set_first(&socket, option, &[UNKNOWN, believe]), Ok(()));
+            assert_eq!(socket::int(&socket, option), Ok(believe));
+            assert_eq!(set_first(&socket, option, &[UNKNOWN]), Err(Errno::INVAL));
+        }
+    }
 }

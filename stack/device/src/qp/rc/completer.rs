@@ -133,6 +133,14 @@ impl Requester {
                     qp = %qp.qpn, una = %self.una,
                     "retry count exceeded: the peer does not respond"
                 );
+                if self.suspects_path_mtu(qp) {
+                    cx.device.counters.add(Counter::PathMtuSuspected);
+                    tracing::warn!(
+                        qp = %qp.qpn, path_mtu = self.mtu,
+                        "the peer acknowledged shorter packets, but none of the path MTU: a router \
+                         may have a smaller MTU; choose a smaller path MTU for the queue pair"
+                    );
+                }
                 self.fail_head(qp, cx, WcStatus::RetryExcErr)
             }
         }

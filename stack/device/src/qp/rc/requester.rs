@@ -70,6 +70,8 @@ pub(in crate::qp) struct Requester {
     pub(super) reorder_buffer: Option<Box<ReorderBuffer>>,
     /// The path MTU in bytes, constant while requests are queued.
     pub(super) mtu: u32,
+    /// The length in bytes of the longest message that was acknowledged since the start.
+    longest_acknowledged: u32,
     /// The PSN of the next packet.
     pub(super) cursor_psn: Psn,
     /// The first PSN of the next entry to begin.
@@ -92,6 +94,7 @@ impl Requester {
             queue,
             cursor: 0,
             mtu: 256,
+            longest_acknowledged: 0,
             cursor_psn: psn,
             next_psn: psn,
             sent_psn: psn,
@@ -414,6 +417,9 @@ impl Requester {
             let completion = Completion::new(wqe.wr_id, qpn, wqe.op.wc_opcode(), status);
             if status.is_success() { completion.with_byte_len(wqe.length) } else { completion }
         });
+        if status.is_success() {
+            self.longest_acknowledged = self.longest_acknowledged.max(wqe.length);
+        }
         self.queue.pop();
         if self.cursor == position {
             self.cursor += 1;
@@ -421,6 +427,15 @@ impl Requester {
             self.failed = None;
         }
         completion
+    }
+
+    /// Returns whether the peer acknowledged packets since the start, but none of the path MTU, and
+    /// the oldest unacknowledged packet is of the path MTU.
+    pub(super) fn suspects_path_mtu(&self, qp: &QpCore) -> bool {
+        let wqe = self.queue.wqe(self.queue.head());
+        // The later packets of a message follow one of the path MTU that was acknowledged.
+        let is_first = self.una == wqe.first_psn && self.una != qp.attr.sq_psn;
+        is_first && wqe.length >= self.mtu && self.longest_acknowledged < self.mtu
     }
 
     /// Returns whether the oldest entry is a local operation that was executed.
@@ -433,6 +448,7 @@ impl SendHalf for Requester {
     fn start(&mut self, qp: &QpCore) {
         let psn = qp.attr.sq_psn;
         self.mtu = qp.mtu();
+        self.longest_acknowledged = 0;
         (self.cursor_psn, self.next_psn, self.sent_psn, self.una) = (psn, psn, psn, psn);
         self.reads.reserve(usize::from(qp.attr.max_rd_atomic));
         self.recovery = Recovery::new(qp);

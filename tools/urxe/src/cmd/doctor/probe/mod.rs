@@ -111,6 +111,7 @@ pub fn run() -> Vec<Probe> {
             with_pair(buffers::RECEIVE, buffers::receive),
             buffers::send(),
             with_pair(transport::PATH_ERRORS, transport::path_errors),
+            with_pair(transport::ICMP_MTU, transport::icmp_mtu),
             transport::ipv6(),
             sharing::steering(),
             sharing::multicast(),

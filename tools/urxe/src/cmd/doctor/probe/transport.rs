@@ -172,6 +172,23 @@ pub(super) fn path_errors(name: Name, a: UdpPort, b: UdpPort) -> Probe {
     }
 }
 
+pub(super) const ICMP_MTU: Name = Name("Forged path MTUs (IP_PMTUDISC_PROBE)");
+
+/// Probes whether sockets ignore the path MTU of ICMP messages.
+pub(super) fn icmp_mtu(name: Name, a: UdpPort, _: UdpPort) -> Probe {
+    if a.ignores_icmp_mtu() {
+        return name.works(
+            "sockets ignore the path MTU of ICMP messages",
+            "a forged message cannot end connections",
+        );
+    }
+    name.limited(
+        "the system does not support IP_PMTUDISC_PROBE",
+        "a host that forges ICMP messages can end connections for ten minutes",
+    )
+    .advise("use Linux outside a sandbox that emulates the network")
+}
+
 /// Probes IPv6 on ::1.
 pub(super) fn ipv6() -> Probe {
     const NAME: Name = Name("IPv6");
