@@ -50,6 +50,11 @@ impl Timers {
         }
     }
 
+    /// Wakes the thread that sleeps until the earliest entry, because there is other work.
+    pub fn wake(&self) {
+        self.wake.wake();
+    }
+
     /// Takes one entry whose time has come.
     pub fn take_due(&self, now: Time) -> Option<(Time, u32)> {
         if self.next() > now {

@@ -152,9 +152,10 @@ impl ModerationTimers {
         self.timers.next()
     }
 
-    /// Sends the events of all queues whose period has ended at `now`.
-    pub fn expire(&self, now: Time) {
-        while let Some((entry, id)) = self.timers.take_due(now) {
+    /// Sends the events of queues whose period has ended at `now`, at most `most` of them.
+    pub fn expire(&self, now: Time, most: usize) {
+        for _ in 0..most {
+            let Some((entry, id)) = self.timers.take_due(now) else { return };
             let queue = lock(&self.queues).get(&CqId(id)).and_then(std::sync::Weak::upgrade);
             if let Some(queue) = queue {
                 queue.on_timer(entry, now);

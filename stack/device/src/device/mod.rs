@@ -206,6 +206,8 @@ pub struct Device {
     ready_paths: ReadyList,
     /// The ready paths have more to send than a few acknowledgements.
     data_pending: AtomicBool,
+    /// The budget of the last call that sent has left paths over.
+    has_leftover: AtomicBool,
     timers: Timers,
     /// The times at which completion queues report delayed events.
     moderation_timers: Arc<ModerationTimers>,
@@ -294,6 +296,7 @@ impl Device {
             gsi: AtomicU32::new(objects::NO_GSI),
             ready_paths: ReadyList::new(),
             data_pending: AtomicBool::new(false),
+            has_leftover: AtomicBool::new(false),
             timers: Timers::new(Arc::clone(&config.timer_wake)),
             moderation_timers: Arc::new(ModerationTimers::new(config.timer_wake)),
             cq_quota: CqQuota::default(),

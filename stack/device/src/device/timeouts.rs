@@ -7,15 +7,21 @@ use std::mem;
 
 use super::Device;
 use crate::qp::Qp;
+use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::lock;
 use urxe_types::time::Time;
 
+/// The most deadlines of a kind that a call handles.
+const MAX_TIMEOUTS: usize = 256;
+
 impl Device {
-    /// Handles all deadlines up to `now`. Packets that must be sent leave with the next
-    /// [`transmit_pending`](Self::transmit_pending).
+    /// Handles deadlines up to `now`, at most 256 of each kind. Further ones stay due, so that
+    /// [`next_deadline`](Self::next_deadline) is in the past. Packets that must be sent leave with
+    /// the next [`transmit_pending`](Self::transmit_pending).
     pub fn handle_timeouts(&self, now: Time) {
-        self.moderation_timers.expire(now);
-        while let Some((at, index)) = self.timers.take_due(now) {
+        self.moderation_timers.expire(now, MAX_TIMEOUTS);
+        for _ in 0..MAX_TIMEOUTS {
+            let Some((at, index)) = self.timers.take_due(now) else { return };
             self.on_timer_entry(now, at, index);
         }
     }
@@ -52,10 +58,14 @@ impl Device {
         }
     }
 
-    /// Returns the time at which [`handle_timeouts`](Self::handle_timeouts) must be called, if any.
-    /// The deadline itself may be later.
+    /// Returns the time at which [`handle_timeouts`](Self::handle_timeouts) and
+    /// [`transmit_pending`](Self::transmit_pending) must be called, if any. The deadline itself may
+    /// be later. [`Time::ZERO`] if the last call left packets over.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
+        if self.has_leftover.load(Ordering::Acquire) {
+            return Some(Time::ZERO);
+        }
         Some(self.timers.next().min(self.moderation_timers.next())).filter(|at| *at != Time::NEVER)
     }
 

@@ -23,8 +23,11 @@
 //!                                      └── next turn ───┘ if the run is full: send, check_receiver
 //! ```
 //!
-//! [`Device::transmit_within`] bounds the bytes that a call sends on each path. Turns that the
-//! budget leaves over stay listed, and the caller calls again.
+//! A call sends at most [`CALL_BYTES`], and a path at most [`PATH_BYTES`] before the other listed
+//! paths have their turns. So an event at one peer, such as a READ request for gigabytes, occupies
+//! the calling thread for a bounded time. Turns and paths that the budget leaves over stay listed,
+//! in their order. [`Device::next_deadline`] is then in the past: the caller reads its sockets and
+//! calls again.
 //!
 //! # Queue pairs without credit
 //!
@@ -84,7 +87,15 @@ use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{lock, try_lock};
 use urxe_types::time::Time;
 
-/// The budget in bytes of a call that sends all packets.
+/// The most bytes that a call sends, but for the run that uses up the budget. A packet counts as at
+/// least [`PACKET_COST`] bytes.
+const CALL_BYTES: u64 = 2 << 20;
+/// The most bytes that a path sends before the other listed paths have their turns: four runs.
+const PATH_BYTES: u64 = 256 << 10;
+/// The least bytes that a packet counts, and a turn without a packet: the work is the same as for
+/// so many bytes of payload.
+const PACKET_COST: u64 = 256;
+/// The budget in bytes of a call that sends all packets of a path.
 const UNLIMITED: u64 = u64::MAX;
 
 /// The arguments of a call that sends.
@@ -93,23 +104,35 @@ struct TransmitCall<'p> {
     port: &'p dyn Transmit,
     /// The bytes that may still be sent on the present path.
     budget_bytes: u64,
+    /// The bytes that were sent beyond the budget, because a turn that was begun is completed.
+    overshoot_bytes: u64,
+}
+
+impl<'p> TransmitCall<'p> {
+    fn new(now: Time, port: &'p dyn Transmit, budget_bytes: u64) -> Self {
+        Self { now, port, budget_bytes, overshoot_bytes: 0 }
+    }
 }
 
 impl Device {
-    /// Sends all packets that can be sent now.
+    /// Sends the packets that can be sent now, up to 2 MiB. If more can be sent, the
+    /// [deadline](Self::next_deadline) is in the past: the caller handles timeouts and calls again.
     #[inline]
     pub fn transmit_pending(&self, now: Time, port: &dyn Transmit) {
-        self.transmit_within(now, port, UNLIMITED);
+        self.transmit_within(now, port, CALL_BYTES);
     }
 
-    /// Sends the packets that can be sent now, on each path until `budget_bytes` were sent.
-    /// `budget_bytes` must not be 0. A turn that was begun is completed, and adds at most a run.
-    /// Acknowledgements and congestion notifications that left their queue pairs are sent as well
-    /// and do not count.
+    /// Sends the packets that can be sent now, until `budget_bytes` were sent. `budget_bytes` must
+    /// not be 0. A turn that was begun is completed, and adds at most a run. A short packet counts
+    /// as 256 bytes. Acknowledgements and congestion notifications that left their queue pairs are
+    /// sent as well and do not count.
     ///
-    /// Returns whether the caller must call again, because paths are still listed or were listed
-    /// meanwhile.
+    /// Returns whether the caller must call again, because paths are still listed.
     pub fn transmit_within(&self, now: Time, port: &dyn Transmit, budget_bytes: u64) -> bool {
+        // Before the look at the list: a thread lists its paths before it sets the flag.
+        if self.has_leftover.load(Ordering::Relaxed) {
+            self.has_leftover.swap(false, Ordering::AcqRel);
+        }
         if self.ready_paths.is_empty() {
             return false;
         }
@@ -118,24 +141,33 @@ impl Device {
             Some(path) => &path.link,
             None => unreachable!("only paths that exist are listed"),
         };
-        let mut call = TransmitCall { now, port, budget_bytes };
+        let mut left = budget_bytes;
         loop {
             self.ready_paths.take_all(link_of, |index| {
-                if let Some(path) = self.paths.at(index) {
-                    path.link.unlist();
-                    call.budget_bytes = budget_bytes;
-                    // If another thread sends on this path now, `flush` makes that thread drain
-                    // the path once more.
-                    path.flush(|sender| self.drain(index, path, sender, &mut call));
+                let Some(path) = self.paths.at(index) else { return };
+                path.link.unlist();
+                if left == 0 {
+                    return self.ready_paths.push(index, &path.link);
                 }
+                let share = left.min(PATH_BYTES);
+                let mut call = TransmitCall::new(now, port, share);
+                // If another thread sends on this path now, `flush` makes that thread drain the
+                // path once more.
+                path.flush(|sender| self.drain(index, path, sender, &mut call));
+                // A path costs as much as a packet, because other threads may list paths without
+                // end.
+                let sent = share - call.budget_bytes + call.overshoot_bytes;
+                left = left.saturating_sub(sent.max(PACKET_COST));
             });
-            // Draining one path may list another: a queue pair that moved is enqueued there.
+            // Draining one path may list another: a queue pair that moved is enqueued there. A path
+            // with turns left over lists itself.
             if self.ready_paths.is_empty() {
                 return false;
             }
-            // A call with a budget makes one pass, because other threads may list paths without
-            // end. A call without a budget must send everything.
-            if budget_bytes != UNLIMITED {
+            if left == 0 {
+                self.data_pending.store(true, Ordering::Release);
+                self.has_leftover.store(true, Ordering::Release);
+                self.timers.wake();
                 return true;
             }
         }
@@ -153,7 +185,7 @@ impl Device {
         });
         let Some(Some((index, _))) = listed else { return };
         if let Some(path) = self.paths.at(index) {
-            let mut call = TransmitCall { now, port, budget_bytes: UNLIMITED };
+            let mut call = TransmitCall::new(now, port, UNLIMITED);
             path.flush_after_others(|sender| self.drain(index, path, sender, &mut call));
         }
     }
@@ -231,9 +263,10 @@ impl Device {
                 Credit::ReadResponse => context.path.window.admits_read(1),
             });
             let Some(turn) = turn else { break };
-            let before = run.len();
+            let (before, packets_before) = (run.len(), run.count());
             let status = self.fill(&turn, run, &mut context);
-            scheduler.record(&turn, status, (run.len() - before) as u64);
+            let cost = PACKET_COST * (run.count() - packets_before).max(1) as u64;
+            scheduler.record(&turn, status, (run.len() - before) as u64, cost);
             if status == TransmitStatus::RunFull {
                 debug_assert!(!run.is_empty(), "the round would not end");
                 context.pins.clear();
@@ -244,7 +277,9 @@ impl Device {
         }
         context.pins.clear();
         context.commit();
-        call.budget_bytes = scheduler.end();
+        let (budget_bytes, overshoot_bytes) = scheduler.end();
+        call.budget_bytes = budget_bytes;
+        call.overshoot_bytes += overshoot_bytes;
         path.acks.take(acks);
         path.cnps.take(cnps);
         if !(acks.is_empty() && cnps.is_empty()) {

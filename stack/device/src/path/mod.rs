@@ -12,7 +12,7 @@
 //! | `run` | the run being built |
 //! | `window`, `window_credit` | the congestion window, and a thread's part of its credit |
 //! | `congestion` | an estimate of how often a path is congested |
-//! | `pacer` | the rate of services without acknowledgements |
+//! | `pacer` | the rates of services without acknowledgements and of READ responses |
 //! | `coalescer` | requests that wait for others to fill a run |
 //! | `acks`, `ecn`, `pending_list` | ACKs and congestion notifications without their queue pairs |
 //!
@@ -41,7 +41,7 @@ use urxe_wire::IcrcSeed;
 use self::acks::{Ack, AckList};
 use self::coalescer::SendCoalescer;
 use self::ecn::{Cnp, CnpList};
-use self::pacer::Pacer;
+use self::pacer::{Pacer, ResponsePacer};
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
 use self::scheduler::TurnQueues;
@@ -89,6 +89,7 @@ pub(crate) struct Path {
     pub cnps: CnpList,
     pub window: Window,
     pub pacer: Pacer,
+    pub response_pacer: ResponsePacer,
     pub coalescer: SendCoalescer,
     /// Queue pairs wait for a [`Credit`](window::Credit). `device/transmit.rs` names writer and
     /// reader of this flag and the next.
@@ -133,6 +134,7 @@ impl Path {
             cnps: CnpList::default(),
             window: Window::new(read_budget, early_timeout_min),
             pacer: Pacer::default(),
+            response_pacer: ResponsePacer::default(),
             coalescer: SendCoalescer::default(),
             has_blocked: AtomicBool::new(false),
             has_window_waiters: AtomicBool::new(false),
@@ -154,6 +156,7 @@ impl Path {
         self.cnps.clear();
         self.window.reset();
         self.pacer.reset();
+        self.response_pacer.reset();
         self.coalescer.release();
     }
 

@@ -13,6 +13,10 @@
 //! processes that send and receive in turn lose nothing. After [`STALL_TIMEOUT_NS`] the sender goes
 //! on: packets to a receiver that reads nothing are lost, as on any network.
 //!
+//! READ responses have a pacer of their own, because no acknowledgement returns credit for them
+//! either: a requester names up to 2 GiB with a packet of 28 bytes. [`ResponsePacer`] allows more
+//! than any requester with a window asks for.
+//!
 //! The algorithm is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA). Its state is
 //! one number: the time at which all bytes sent so far would have left at the steady rate.
 
@@ -20,8 +24,11 @@ use urxe_types::port::PACED_BURST as BURST;
 use urxe_types::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use urxe_types::time::Time;
 
-/// The time of a byte at 10 Gbit/s, in tenths of a nanosecond.
-const TENTHS_OF_NS_PER_BYTE: u64 = 8;
+/// The rate of unreliable services: 10 Gbit/s.
+const UNRELIABLE: Rate = Rate { ps_per_byte: 800, burst: BURST };
+/// The rate of READ responses: 100 Gbit/s. The burst is five times the READ responses that a
+/// requester of this stack has outstanding on a path (400 KiB).
+const RESPONSES: Rate = Rate { ps_per_byte: 80, burst: 2 << 20 };
 
 /// The pause before the sender checks a congested receiver again, in nanoseconds.
 const RECHECK_NS: u64 = 100_000;
@@ -31,8 +38,7 @@ const STALL_TIMEOUT_NS: u64 = 1_000_000_000;
 /// The pacer of one path. Only the thread with the path's sender lock changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// The time at which all bytes sent so far would have left, in nanoseconds.
-    sent_until_ns: AtomicU64,
+    schedule: VirtualSchedule,
     /// The bytes sent since the last check of the receiver.
     bytes_since_check: AtomicU64,
     /// The last check found the receiver congested.
@@ -44,7 +50,7 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Forgets the bytes sent to a former peer.
     pub fn reset(&self) {
-        self.sent_until_ns.store(0, Ordering::Relaxed);
+        self.schedule.reset();
         self.bytes_since_check.store(0, Ordering::Relaxed);
         self.is_congested.store(false, Ordering::Relaxed);
     }
@@ -67,8 +73,7 @@ impl Pacer {
         }
         if now_ns.saturating_sub(self.congested_since_ns.load(Ordering::Relaxed)) < STALL_TIMEOUT_NS
         {
-            let pause = now_ns + ns(BURST) + RECHECK_NS;
-            self.sent_until_ns.fetch_max(pause, Ordering::Relaxed);
+            self.schedule.pause_until(now_ns + UNRELIABLE.ns(BURST) + RECHECK_NS);
         }
     }
 
@@ -78,20 +83,70 @@ impl Pacer {
     /// The time at which to try again, with nothing recorded. At that time half a burst has room,
     /// so that a paused sender sends runs and not single packets.
     pub fn admit(&self, now: Time, bytes: u64) -> Result<(), Time> {
-        let now_ns = now.as_ns();
-        let sent_until = self.sent_until_ns.load(Ordering::Relaxed);
-        let ahead = sent_until.saturating_sub(now_ns);
-        if ahead > ns(BURST) {
-            return Err(now.plus_ns(ahead - ns(BURST / 2)));
-        }
-        self.sent_until_ns.store(now_ns + ahead + ns(bytes), Ordering::Relaxed);
+        self.schedule.admit(now, bytes, &UNRELIABLE)?;
         self.bytes_since_check.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 }
 
-const fn ns(bytes: u64) -> u64 {
-    bytes * TENTHS_OF_NS_PER_BYTE / 10
+/// The pacer of the READ responses of one path. Only the thread with the path's sender lock changes
+/// it.
+#[derive(Debug, Default)]
+pub(crate) struct ResponsePacer(VirtualSchedule);
+
+impl ResponsePacer {
+    /// Forgets the bytes sent to a former peer.
+    pub fn reset(&self) {
+        self.0.reset();
+    }
+
+    /// Records `bytes` as sent.
+    ///
+    /// # Errors
+    /// The time at which to try again, as for [`Pacer::admit`].
+    #[inline]
+    pub fn admit(&self, now: Time, bytes: u64) -> Result<(), Time> {
+        self.0.admit(now, bytes, &RESPONSES)
+    }
+}
+
+/// A steady rate with bursts.
+struct Rate {
+    /// The time of a byte in picoseconds.
+    ps_per_byte: u64,
+    /// The bytes that may leave at once.
+    burst: u64,
+}
+
+impl Rate {
+    const fn ns(&self, bytes: u64) -> u64 {
+        bytes * self.ps_per_byte / 1000
+    }
+}
+
+/// The time at which all bytes sent so far would have left at a steady rate, in nanoseconds.
+#[derive(Debug, Default)]
+struct VirtualSchedule(AtomicU64);
+
+impl VirtualSchedule {
+    fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    fn pause_until(&self, at_ns: u64) {
+        self.0.fetch_max(at_ns, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn admit(&self, now: Time, bytes: u64, rate: &Rate) -> Result<(), Time> {
+        let now_ns = now.as_ns();
+        let ahead = self.0.load(Ordering::Relaxed).saturating_sub(now_ns);
+        if ahead > rate.ns(rate.burst) {
+            return Err(now.plus_ns(ahead - rate.ns(rate.burst / 2)));
+        }
+        self.0.store(now_ns + ahead + rate.ns(bytes), Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -125,9 +180,9 @@ mod tests {
             at = next;
         }
         let elapsed = at.since_ns(start);
-        let at_the_rate = ns(total * PACKET);
+        let at_the_rate = UNRELIABLE.ns(total * PACKET);
         assert!(
-            elapsed.abs_diff(at_the_rate) < 2 * ns(BURST),
+            elapsed.abs_diff(at_the_rate) < 2 * UNRELIABLE.ns(BURST),
             "{elapsed} ns for {at_the_rate} ns of packets"
         );
     }

@@ -163,6 +163,8 @@ pub(crate) struct Scheduler<'q> {
     queues: &'q mut TurnQueues,
     /// The bytes that may still be sent.
     budget_bytes: u64,
+    /// The bytes of the last turn beyond the budget.
+    overshoot_bytes: u64,
     /// The number of queue pairs set aside that get their turns first, because the run is new.
     resumed: usize,
     /// The number of queue pairs in each admission queue that this round still tries.
@@ -184,6 +186,7 @@ impl<'q> Scheduler<'q> {
         Self {
             queues,
             budget_bytes,
+            overshoot_bytes: 0,
             resumed: 0,
             retries,
             have_waited: retries != [0; Credit::COUNT],
@@ -233,16 +236,19 @@ impl<'q> Scheduler<'q> {
         Some(Turn { index, source, rules })
     }
 
-    /// Records that a turn ended with `status` and added `bytes` to the run. After
-    /// [`RunFull`](TransmitStatus::RunFull) the caller sends the run and begins another.
+    /// Records that a turn ended with `status` and added `bytes` to the run. The turn takes `cost`
+    /// from the budget if that is more. After [`RunFull`](TransmitStatus::RunFull) the caller sends
+    /// the run and begins another.
     #[inline(always)]
-    pub fn record(&mut self, turn: &Turn, status: TransmitStatus, bytes: u64) {
+    pub fn record(&mut self, turn: &Turn, status: TransmitStatus, bytes: u64, cost: u64) {
         debug_assert!(
             status != TransmitStatus::WouldEndRun || !turn.rules.may_end_run,
             "a queue pair that may end the run would be asked again and again"
         );
         let TurnQueues { admission, set_aside, .. } = &mut *self.queues;
-        self.budget_bytes = self.budget_bytes.saturating_sub(bytes);
+        let cost = bytes.max(cost);
+        self.overshoot_bytes = cost.saturating_sub(self.budget_bytes);
+        self.budget_bytes = self.budget_bytes.saturating_sub(cost);
         match turn.source {
             TurnSource::Admission(credit) => self.waiting_sent[credit as usize] |= bytes > 0,
             TurnSource::Ready => self.ready_sent |= bytes > 0,
@@ -282,12 +288,12 @@ impl<'q> Scheduler<'q> {
         self.ready_sent = false;
     }
 
-    /// Ends the round. Returns the bytes that it could still have sent. At 0, the queues may hold
-    /// turns: they belong to the next round.
+    /// Ends the round. Returns the bytes that it could still have sent, and those over the budget.
+    /// If no byte is left, the queues may hold turns: they belong to the next round.
     #[inline(always)]
-    pub fn end(mut self) -> u64 {
+    pub fn end(mut self) -> (u64, u64) {
         self.record_run();
-        self.budget_bytes
+        (self.budget_bytes, self.overshoot_bytes)
     }
 }
 

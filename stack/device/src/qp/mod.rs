@@ -443,6 +443,7 @@ impl Qp {
 
     /// Handles the timers that are due at `cx.now`.
     pub fn on_timer(&mut self, cx: &QpContext<'_>) {
+        self.service.receive_half().resume(cx.now);
         if has_timers(self.core.state) {
             self.service.receive_half().on_timer(cx);
             self.service.send_half().on_timer(&mut self.core, cx);
@@ -454,7 +455,7 @@ impl Qp {
     #[inline]
     pub fn deadline(&self) -> Time {
         match &self.service {
-            _ if !has_timers(self.core.state) => Time::NEVER,
+            service if !has_timers(self.core.state) => service.resume_at(),
             // Most queue pairs are RC: their call is inlined.
             AnyService::Rc(rc) => rc.deadline(),
             service => service.deadline(),
@@ -471,7 +472,7 @@ impl Qp {
         };
         hint.has_data_to_send |= self.is_blocked;
         if !has_timers(self.core.state) {
-            hint.deadline = Time::NEVER;
+            hint.deadline = self.service.resume_at();
         }
         hint
     }

@@ -170,10 +170,19 @@ pub(super) trait ReceiveHalf {
     /// Handles the timers that are due at `cx.now`. Called in RTR, RTS and SQD.
     fn on_timer(&mut self, _cx: &QpContext<'_>) {}
 
-    /// Returns the time of the next timer.
+    /// Returns the time of the next timer, [`resume_at`](Self::resume_at) included.
     fn deadline(&self) -> Time {
         Time::NEVER
     }
+
+    /// Returns the time at which the pacer admits responses again, or [`Time::NEVER`]. Responses
+    /// are sent in ERR as well.
+    fn resume_at(&self) -> Time {
+        Time::NEVER
+    }
+
+    /// Ends the pause of the pacer if it is over at `now`.
+    fn resume(&mut self, _now: Time) {}
 }
 
 /// Both halves of a service. Calls that each packet makes go to both halves at once. All other
@@ -208,6 +217,9 @@ pub(super) trait TransportService {
 
     /// Returns the time of the next timer.
     fn deadline(&self) -> Time;
+
+    /// As [`ReceiveHalf::resume_at`].
+    fn resume_at(&self) -> Time;
 
     /// Returns whether there may be something to send at `now`.
     fn wants_to_send(&self, now: Time) -> bool;
@@ -293,6 +305,10 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
     #[inline]
     fn deadline(&self) -> Time {
         self.send.deadline().min(self.receive.deadline())
+    }
+
+    fn resume_at(&self) -> Time {
+        self.receive.resume_at()
     }
 
     fn wants_to_send(&self, now: Time) -> bool {

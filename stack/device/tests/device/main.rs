@@ -34,6 +34,7 @@ macro_rules! assert_refused {
 }
 
 mod acks;
+mod bounds;
 mod bursts;
 mod completions;
 mod datagrams;

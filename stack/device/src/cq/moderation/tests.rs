@@ -38,7 +38,7 @@ impl Moderated {
     }
 
     fn expire(&self, at_us: u64) {
-        self.moderation_timers.expire(Time::from_ns(at_us * 1000));
+        self.moderation_timers.expire(Time::from_ns(at_us * 1000), usize::MAX);
     }
 
     fn events(&self) -> usize {
@@ -216,6 +216,6 @@ fn a_destroyed_queue_has_no_timer() {
     assert_eq!(cq.moderate(after(1, 1)), Err(CqError::Destroyed));
     drop(cq);
     assert!(lock(&moderation_timers.queues).is_empty());
-    moderation_timers.expire(Time::from_ns(1 << 40));
+    moderation_timers.expire(Time::from_ns(1 << 40), usize::MAX);
     assert_eq!(moderation_timers.next(), Time::NEVER);
 }

@@ -28,7 +28,7 @@ fn run(
     let mut turns = Vec::new();
     while let Some(turn) = scheduler.next(|_| has_room) {
         let (status, bytes) = outcome(&turn);
-        scheduler.record(&turn, status, bytes);
+        scheduler.record(&turn, status, bytes, 0);
         turns.push(turn);
         assert!(turns.len() < 1000, "the round does not end");
     }
@@ -48,7 +48,7 @@ fn the_ready_have_their_turns_in_order_and_only_the_last_may_end_the_run() {
     let rules: Vec<_> =
         turns.iter().map(|turn| (turn.rules.may_end_run, turn.rules.more_pending)).collect();
     assert_eq!(rules, [(false, true), (false, true), (true, false)]);
-    assert_eq!(scheduler.end(), UNLIMITED - 300);
+    assert_eq!(scheduler.end(), (UNLIMITED - 300, 0));
     assert!(queues.is_empty());
 }
 
@@ -173,11 +173,11 @@ fn the_budget_ends_the_round_and_the_next_goes_on() {
         _ => (Idle, 200),
     });
     assert_eq!(indices(&first), [1, 2], "a turn is completed");
-    assert_eq!(scheduler.end(), 0);
+    assert_eq!(scheduler.end().0, 0);
     assert!(!queues.is_empty());
     assert_eq!((queues.take_set_aside(), queues.take_set_aside()), (Some(1), None));
     let mut scheduler = Scheduler::begin(&mut queues, 150);
     assert_eq!(indices(&run(&mut scheduler, true, |_| (Idle, 100))), [3]);
-    assert_eq!(scheduler.end(), 50);
+    assert_eq!(scheduler.end(), (50, 0));
     assert!(queues.is_empty());
 }

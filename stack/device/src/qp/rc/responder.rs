@@ -331,6 +331,14 @@ impl ReceiveHalf for Responder {
 
     #[inline]
     fn deadline(&self) -> Time {
-        ReorderBuffer::deadline(self.reorder_buffer.as_deref())
+        ReorderBuffer::deadline(self.reorder_buffer.as_deref()).min(self.responses.resume_at())
+    }
+
+    fn resume_at(&self) -> Time {
+        self.responses.resume_at()
+    }
+
+    fn resume(&mut self, now: Time) {
+        self.responses.resume(now);
     }
 }

@@ -24,6 +24,7 @@ use crate::path::scheduler::TransmitStatus;
 use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use urxe_memory::{Access, Accessor, PdId};
+use urxe_types::time::Time;
 
 /// The pending responses beyond one for each kept response: the ACKs between them, and a NAK.
 const MORE_PENDING: usize = 4;
@@ -94,7 +95,7 @@ pub(super) enum Replay {
 }
 
 /// The responses of one responder.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(C)] // the fields that each packet reads are adjacent
 pub(super) struct Responses {
     /// The PSN and MSN of the ACK behind all pending responses. Usually there is no other response.
@@ -103,6 +104,15 @@ pub(super) struct Responses {
     pending: VecDeque<Pending>,
     kept: VecDeque<Pending>,
     depth: usize,
+    /// The time until which the pacer stopped READ responses; [`Time::NEVER`] if it did not.
+    resume_at: Time,
+}
+
+impl Default for Responses {
+    fn default() -> Self {
+        let (pending, kept) = (VecDeque::new(), VecDeque::new());
+        Self { ack: None, pending, kept, depth: 0, resume_at: Time::NEVER }
+    }
 }
 
 impl Responses {
@@ -116,6 +126,7 @@ impl Responses {
     }
 
     pub fn clear(&mut self) {
+        self.resume_at = Time::NEVER;
         self.pending.clear();
         self.ack = None;
         self.kept.clear();
@@ -146,6 +157,19 @@ impl Responses {
         self.pending.truncate(end);
         self.ack = None;
         self.kept.clear();
+    }
+
+    /// Returns the time at which the pacer admits READ responses again, or [`Time::NEVER`].
+    #[inline]
+    pub const fn resume_at(&self) -> Time {
+        self.resume_at
+    }
+
+    /// Forgets the pause of the pacer if it is over.
+    pub fn resume(&mut self, now: Time) {
+        if self.resume_at <= now {
+            self.resume_at = Time::NEVER;
+        }
     }
 
     /// Changes the depth in SQD. If more responses are kept, drops the oldest.
@@ -302,6 +326,11 @@ impl Responses {
             };
             match sent {
                 Ok(Progress::Stop(why)) => return Ok(why),
+                Ok(Progress::Paced(resume_at)) => {
+                    // The timer at that time lists the queue pair again.
+                    self.resume_at = resume_at;
+                    return Ok(TransmitStatus::Idle);
+                }
                 Ok(Progress::More) => {}
                 Ok(Progress::Done) => {
                     self.pending.pop_front();
@@ -318,7 +347,7 @@ impl Responses {
         if let Some((psn, msn)) = self.ack {
             match send_short(psn, msn, Response::Ack, qp, cx, run) {
                 Progress::Stop(why) => return Ok(why),
-                Progress::More | Progress::Done => self.ack = None,
+                Progress::Paced(_) | Progress::More | Progress::Done => self.ack = None,
             }
         }
         Ok(TransmitStatus::Idle)
@@ -328,6 +357,8 @@ impl Responses {
 enum Progress {
     /// The packet does not join the run.
     Stop(TransmitStatus),
+    /// The pacer admits the packet at this time.
+    Paced(Time),
     /// A packet was appended, and the response has more.
     More,
     /// The response is complete.
@@ -395,8 +426,12 @@ fn send_read(
     };
     let len = rest.left.min(qp.mtu());
     let bth = qp.bth(opcode, *next);
-    if let Some(why) = cx.rejects(run, packet_len(bth.opcode, len as usize)) {
+    let packet_len = packet_len(bth.opcode, len as usize);
+    if let Some(why) = cx.rejects(run, packet_len) {
         return Ok(Progress::Stop(why));
+    }
+    if let Err(resume_at) = cx.path.response_pacer.admit(cx.now, packet_len as u64) {
+        return Ok(Progress::Paced(resume_at));
     }
     let (pins, counters, from) = (&mut cx.pins, cx.device.counters, rest.va);
     let by = Accessor { pd: rest.pd, qpn: Some(qp.qpn) };
