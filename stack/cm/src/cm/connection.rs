@@ -95,9 +95,30 @@ pub(super) struct Connection {
     pub agreed: Agreed,
 }
 
+/// The shortest and the longest response timeout that a peer can choose, as exponents: 0.27 s and
+/// 17 s. The kernel's CMA chooses 4.3 s.
+const RESPONSE_TIMEOUTS: [u32; 2] = [16, 22];
+/// The longest service timeout of an MRA that is believed, as an exponent: 69 s. The kernel's CMA
+/// states this value.
+pub(super) const MAX_SERVICE_TIMEOUT: u32 = 24;
+/// The longest TIMEWAIT, as an exponent: 17 s.
+const MAX_TIMEWAIT: u8 = 22;
+
 /// Returns 4.096 µs · 2^n in nanoseconds (IBTA 12.7.34).
 pub(super) const fn exponent_ns(exponent: u32) -> u64 {
     4_096 << (if exponent > 31 { 31 } else { exponent })
+}
+
+/// Returns the response timeout that a peer chose, within the limits, in nanoseconds.
+fn response_timeout_ns(chosen: Bits<5>) -> u64 {
+    let [shortest, longest] = RESPONSE_TIMEOUTS;
+    exponent_ns(chosen.value().clamp(shortest, longest))
+}
+
+/// Returns the duration of TIMEWAIT for the ACK timeout that follows from a peer's acknowledgement
+/// delay, as an exponent.
+pub(super) const fn timewait_exponent(ack_timeout: u8) -> u8 {
+    if ack_timeout > MAX_TIMEWAIT { MAX_TIMEWAIT } else { ack_timeout }
 }
 
 /// Returns the exponent of the local ACK timeout, from the exponents of the device's
@@ -164,9 +185,9 @@ impl Connection {
         Self {
             remote_id: req.local_comm_id,
             tid,
-            interval_ns: exponent_ns(req.local_cm_response_timeout.value()),
+            interval_ns: response_timeout_ns(req.local_cm_response_timeout),
             max_cm_retries: req.max_cm_retries.value(),
-            wait_exponent: agreed.ack_timeout,
+            wait_exponent: timewait_exponent(agreed.ack_timeout),
             ..Self::new(id, path, agreed)
         }
     }

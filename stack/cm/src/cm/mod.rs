@@ -250,8 +250,13 @@ impl ConnectionManager {
                 pending_request.retries_left -= 1;
                 let (attribute, mad, interval_ns) =
                     (pending_request.attribute, pending_request.mad, pending_request.interval_ns);
-                let route = connection.route();
-                self.transmit(route, attribute, mad, true);
+                // An unknown peer may have forged the address of its REQ. Such an address gets two
+                // REPs and a REJ, and a REP for each repetition of the REQ.
+                let is_first = pending_request.retries_left + 1 == connection.max_cm_retries;
+                if is_first || connection.state != CmState::RepSent {
+                    let route = connection.route();
+                    self.transmit(route, attribute, mad, true);
+                }
                 return self.arm(index, now.plus_ns(interval_ns));
             }
         };

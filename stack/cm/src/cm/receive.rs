@@ -6,7 +6,10 @@ use urxe_wire::mad::{
 };
 
 use super::calls::ListenerId;
-use super::connection::{Agreed, CmPath, Connection, ack_timeout, exponent_ns, qpn_of};
+use super::connection::{
+    Agreed, CmPath, Connection, MAX_SERVICE_TIMEOUT, ack_timeout, exponent_ns, qpn_of,
+    timewait_exponent,
+};
 use super::request_window::SendState;
 use super::stateless_reply::rejection_reason;
 
@@ -137,8 +140,8 @@ impl ConnectionManager {
     /// time.
     fn extend_timeout(&mut self, now: Time, index: usize, service_timeout: Bits<5>, next: CmState) {
         let connection = self.at_mut(index);
-        let interval_ns =
-            exponent_ns(service_timeout.value()) + exponent_ns(connection.wait_exponent.into());
+        let interval_ns = exponent_ns(service_timeout.value().min(MAX_SERVICE_TIMEOUT))
+            + exponent_ns(connection.wait_exponent.into());
         let Some(mut pending_request) = connection.pending_request.clone() else {
             unreachable!("an MRA acknowledges a pending request")
         };
@@ -158,9 +161,11 @@ impl ConnectionManager {
             }
             return self.apply(now, index, Input::Req, mad);
         }
-        if let Some(&index) = self.by_remote_qp.get(&(path.remote, req.local_qpn.value())) {
+        if self.by_remote_qp.contains_key(&(path.remote, req.local_qpn.value())) {
+            // The connection stays, unlike in IBTA 12.9.8.3.1: a REQ with a forged address and a
+            // guessed queue pair number would end it. A peer that restarted asks again with another
+            // queue pair.
             self.reject_stateless(path, mad, RejReason::STALE_CONN, &[]);
-            self.end_stale(now, index);
             return Ok(());
         }
         if let Some(index) = self.peers.get(&(path, req.service_id)).copied() {
@@ -295,9 +300,8 @@ impl ConnectionManager {
             .is_some_and(|step| step.next == CmState::RepRcvd && step.action == Action::Notify)
         {
             let remote_qpn = qpn_of(rep, self.at(index).agreed.transport_type);
-            if let Some(&stale) = self.by_remote_qp.get(&(path.remote, remote_qpn.value())) {
+            if self.by_remote_qp.contains_key(&(path.remote, remote_qpn.value())) {
                 self.reject_stateless(path, mad, RejReason::STALE_CONN, &[]);
-                self.end_stale(now, stale);
                 return Ok(());
             }
             self.apply_rep(index, mad, rep);
@@ -312,14 +316,15 @@ impl ConnectionManager {
         let connection = self.at_mut(index);
         connection.remote_id = rep.local_comm_id;
         let life_time = connection.wait_exponent - 1;
-        connection.wait_exponent = ack_timeout(rep.target_ack_delay.value() as u8, life_time);
+        let ack_timeout = ack_timeout(rep.target_ack_delay.value() as u8, life_time);
+        connection.wait_exponent = timewait_exponent(ack_timeout);
         connection.agreed = Agreed {
             remote_qpn: qpn_of(rep, connection.agreed.transport_type),
             sq_psn: rep.starting_psn,
             initiator_depth: rep.responder_resources,
             responder_resources: rep.initiator_depth,
             rnr_retry_count: rep.rnr_retry_count,
-            ack_timeout: connection.wait_exponent,
+            ack_timeout,
             ece: (rep.ece_vendor_id.0.value(), mad.attribute_modifier),
             ..connection.agreed
         };
@@ -345,11 +350,16 @@ impl ConnectionManager {
 
     fn on_rej(&mut self, now: Time, path: CmPath, mad: &Mad, rej: &Rej) -> Handled {
         let Rej { local_comm_id: theirs, remote_comm_id: ours, answered, reason, .. } = *rej;
-        let index = if reason == RejReason::TIMEOUT {
-            // A peer that gave up may not know this side's id.
+        let index = if reason == RejReason::TIMEOUT && ours == CommId::NONE {
+            // A peer that gave up before this side's reply arrived does not know this side's id. The
+            // peer of an established connection does.
             let index = *self.by_remote_id.get(&(path.remote, theirs)).ok_or(CmDrop::UnknownId)?;
-            if self.at(index).path != path {
+            let connection = self.at(index);
+            if connection.path != path {
                 return Err(CmDrop::WrongSource);
+            }
+            if connection.state.is_confirmed() {
+                return Err(CmDrop::UnknownId);
             }
             index
         } else if answered == Answered::Req {
@@ -375,11 +385,5 @@ impl ConnectionManager {
             self.at_mut(index).tid = mad.tid;
         }
         self.apply(now, index, Input::Dreq, mad)
-    }
-
-    /// Ends a connection whose remote queue pair belongs to a new connection (IBTA 12.9.8.3.1).
-    fn end_stale(&mut self, now: Time, index: usize) {
-        // In states other than ESTABLISHED, the retries without a reply end the connection.
-        let _ = self.send_dreq(now, index, PrivateData::NONE);
     }
 }

@@ -44,6 +44,12 @@ impl CmState {
         matches!(self, Self::RepSent | Self::MraRepRcvd)
     }
 
+    /// Returns whether the peer knows both ids: it has confirmed this side's reply, or replied.
+    pub(super) const fn is_confirmed(self) -> bool {
+        use CmState::{DreqRcvd, DreqSent, Established, MraRepSent, RepRcvd, Timewait};
+        matches!(self, RepRcvd | MraRepSent | Established | DreqSent | DreqRcvd | Timewait)
+    }
+
     /// Returns whether this side's REQ has no reply, so the peer's REQ may cross it.
     pub(super) const fn awaits_rep(self) -> bool {
         matches!(self, Self::ReqSent | Self::MraReqRcvd)
