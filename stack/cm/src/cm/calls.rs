@@ -9,7 +9,7 @@ use urxe_wire::mad::{
     RejReason, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq, SidrStatus,
 };
 
-use super::connection::{Agreed, CmPath, Connection, ack_timeout, exponent_ns, qpn_of};
+use super::connection::{Agreed, CmPath, Connection, Origin, ack_timeout, exponent_ns, qpn_of};
 use super::table::{CmState, Input};
 use super::{CmEventKind, ConnectionManager, Listener, ids};
 use urxe_types::time::Time;
@@ -106,7 +106,7 @@ impl ConnectionManager {
             ..req
         };
         let transactions = self.ids.first_transaction();
-        let index = self.insert(|id| {
+        let index = self.insert(Origin::Own, |id| {
             req.local_comm_id = id;
             let agreed =
                 Agreed { local_qpn: req.local_qpn, rq_psn: req.starting_psn, ..Agreed::of(&req) };
@@ -148,7 +148,7 @@ impl ConnectionManager {
     ) -> Result<CommId, CmError> {
         let agreed = Agreed::of(&Req { primary_traffic_class, ..Req::default() });
         let transactions = self.ids.first_transaction();
-        let index = self.insert(|id| Connection {
+        let index = self.insert(Origin::Own, |id| Connection {
             tid: ids::transaction(id, transactions),
             transactions,
             interval_ns,

@@ -3,6 +3,7 @@
 use urxe_wire::mad::{Attribute, Bits, CommId, MAD_LEN, Rep, Req, TransactionId, TransportType};
 use urxe_wire::{Gid, PKey, Psn, Qpn};
 
+use super::limits::Age;
 use super::request_window::SendState;
 use super::table::CmState;
 use urxe_types::time::Time;
@@ -67,10 +68,30 @@ pub(super) struct PendingRequest {
     pub send_state: SendState,
 }
 
+/// The side that created an entry. Each has a limit of its own, so that peers cannot keep this side
+/// from connecting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A call of the program.
+    Own,
+    /// A REQ of a peer.
+    Peer,
+    /// A SIDR_REQ of a peer.
+    Service,
+}
+
+impl Origin {
+    /// The number of origins.
+    pub const COUNT: usize = 3;
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub id: CommId,
+    pub origin: Origin,
+    /// The place among the half-open connections or those in TIMEWAIT, by the state.
+    pub age: Option<Age>,
     pub remote_id: CommId,
     pub path: CmPath,
     pub state: CmState,
@@ -147,6 +168,8 @@ impl Connection {
     pub fn new(id: CommId, path: CmPath, agreed: Agreed) -> Self {
         Self {
             id,
+            origin: Origin::Own,
+            age: None,
             remote_id: CommId::NONE,
             path,
             state: CmState::Idle,
@@ -183,6 +206,7 @@ impl Connection {
             ..Agreed::of(req)
         };
         Self {
+            origin: Origin::Peer,
             remote_id: req.local_comm_id,
             tid,
             interval_ns: response_timeout_ns(req.local_cm_response_timeout),
@@ -207,7 +231,8 @@ impl Connection {
         // them must find the reply.
         const WAIT_EXPONENT: u8 = 22;
         let new = Self::new(id, path, Agreed::of(&Req::default()));
-        Self { remote_id: request_id, tid, wait_exponent: WAIT_EXPONENT, ..new }
+        let origin = Origin::Service;
+        Self { origin, remote_id: request_id, tid, wait_exponent: WAIT_EXPONENT, ..new }
     }
 }
 

@@ -18,9 +18,17 @@ urxe_types::named_enum! {
         WrongQpn => "cm_drop_wrong_qpn",
         /// The listener's backlog is full. The peer receives no reply and tries again.
         BacklogFull => "cm_drop_backlog_full",
-        /// Too many connections wait for confirmation by their peer. The peer receives no reply and
-        /// tries again.
-        HalfOpenFull => "cm_drop_half_open_full",
+    }
+}
+
+urxe_types::named_enum! {
+    /// The table from which a new entry evicted an old one, with the counter's name in listings.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum CmEviction: name {
+        /// An accepted connection that its peer had not confirmed. The peer may ask again.
+        HalfOpen => "cm_evicted_half_open",
+        /// A connection in TIMEWAIT, or an answered SIDR_REQ. Its time ended early.
+        Timewait => "cm_evicted_timewait",
     }
 }
 
@@ -39,6 +47,8 @@ pub struct CmCounters {
     pub malformed: [u64; MadError::NAMES.len()],
     /// MADs dropped, in the order of [`CmDrop::ALL`].
     pub dropped: [u64; CmDrop::ALL.len()],
+    /// Entries evicted, in the order of [`CmEviction::ALL`].
+    pub evicted: [u64; CmEviction::ALL.len()],
 }
 
 const fn at(attribute: Attribute) -> usize {
@@ -70,6 +80,12 @@ impl CmCounters {
         self.dropped[reason as usize]
     }
 
+    /// Returns the number of entries evicted from this table.
+    #[must_use]
+    pub const fn evicted(&self, from: CmEviction) -> u64 {
+        self.evicted[from as usize]
+    }
+
     /// Returns all counters with their names. MADs have the names of the kernel's files below
     /// `ports/1`, such as `cm_rx_msgs/req`.
     pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
@@ -91,7 +107,9 @@ impl CmCounters {
             .zip(self.malformed);
         let dropped =
             CmDrop::ALL.into_iter().map(|reason| (reason.name().to_owned(), self.dropped(reason)));
-        messages.chain(malformed).chain(dropped)
+        let evicted =
+            CmEviction::ALL.into_iter().map(|from| (from.name().to_owned(), self.evicted(from)));
+        messages.chain(malformed).chain(dropped).chain(evicted)
     }
 
     pub(super) const fn count_received(&mut self, attribute: Attribute) {
@@ -109,6 +127,10 @@ impl CmCounters {
 
     pub(super) const fn count_malformed(&mut self, reason: MadError) {
         self.malformed[reason.index()] += 1;
+    }
+
+    pub(super) const fn count_evicted(&mut self, from: CmEviction) {
+        self.evicted[from as usize] += 1;
     }
 
     pub(super) const fn count_dropped(&mut self, reason: CmDrop) {

@@ -4,8 +4,8 @@
 //! ```text
 //!  communication id, request id           transaction id
 //!  31        26 25                   0    63             32 31                    0
-//! | process slot | index and nonce    |  | transaction of  | communication id      |
-//! |              | in a random mask   |  | this id         |                       |
+//! | process slot | random             |  | transaction of  | communication id      |
+//! |              |                    |  | this id         |                       |
 //! ```
 //!
 //! Processes that share an address also share its queue pair 1. A reply names the receiver's
@@ -17,42 +17,42 @@
 //! process repeats one with every few thousand ids. An id alone therefore does not distinguish a
 //! repeated request from a new one. The random number of its first transaction does.
 
+use std::hash::Hasher;
+
 use urxe_wire::mad::{CommId, TransactionId};
 
 use urxe_types::qpn::MAX_PROCESS_SLOTS;
 use urxe_types::rng::Rng;
 
-const INDEX_BITS: u32 = 16;
+/// The largest number of connections of one kind: own ones, those of peers, and the service id
+/// resolutions of peers.
+pub const MAX_CONNECTIONS: usize = 1 << 16;
 
-/// The largest number of connections of one process.
-pub const MAX_CONNECTIONS: usize = 1 << INDEX_BITS;
-
-/// The ids of one process.
+/// The ids of one process. Earlier ids do not predict later ones: each is the SipHash-2-4 of a
+/// counter under a secret key.
 #[derive(Debug)]
 pub struct CommIds {
     slot: u8,
-    mask: u32,
-    rng: Rng,
+    key: [u64; 2],
+    counter: u64,
 }
 
 impl CommIds {
-    /// Returns the ids of the process in `slot`.
+    /// Returns the ids of the process in `slot`. `rng` yields the secret key.
     ///
     /// # Panics
     /// Panics if `slot` is not below [`MAX_PROCESS_SLOTS`].
     #[must_use]
     pub fn new(slot: u8, mut rng: Rng) -> Self {
         assert!(slot < MAX_PROCESS_SLOTS, "process slot {slot} of {MAX_PROCESS_SLOTS}");
-        Self { slot, mask: rng.next_u32(), rng }
+        Self { slot, key: [rng.next_u64(), rng.next_u64()], counter: 0 }
     }
 
-    /// Returns a new id for the connection `index`, other than `last` and [`CommId::NONE`].
-    pub fn id(&mut self, index: usize, last: CommId) -> CommId {
-        debug_assert!(index < MAX_CONNECTIONS);
+    /// Returns a new id that is not in use and not [`CommId::NONE`].
+    pub fn id(&mut self, is_used: impl Fn(CommId) -> bool) -> CommId {
         loop {
-            let nonce = self.rng.next_u32() << INDEX_BITS;
-            let id = CommId::with_slot(self.slot, (nonce | index as u32) ^ self.mask);
-            if id != last && id != CommId::NONE {
+            let id = CommId::with_slot(self.slot, self.next() as u32);
+            if id != CommId::NONE && !is_used(id) {
                 return id;
             }
         }
@@ -60,14 +60,17 @@ impl CommIds {
 
     /// Returns the number of a new connection's first transaction.
     pub fn first_transaction(&mut self) -> u32 {
-        self.rng.next_u32()
+        self.next() as u32
     }
 
-    /// Returns the index that `id` refers to, if the id belongs to this process. The caller must
-    /// compare the id of the connection at that index.
-    #[must_use]
-    pub fn index(&self, id: CommId) -> Option<usize> {
-        (id.slot() == self.slot).then_some(((id.0 ^ self.mask) & ((1 << INDEX_BITS) - 1)) as usize)
+    fn next(&mut self) -> u64 {
+        self.counter += 1;
+        let [k0, k1] = self.key;
+        // The other hashers of the standard library take no key.
+        #[allow(deprecated, reason = "deprecated for hash tables, in favour of `RandomState`")]
+        let mut hasher = std::hash::SipHasher::new_with_keys(k0, k1);
+        hasher.write_u64(self.counter);
+        hasher.finish()
     }
 }
 
@@ -84,33 +87,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_yields_its_index_and_slot() {
+    fn ids_have_the_slot_and_differ() {
         for slot in [0, 1, 37, MAX_PROCESS_SLOTS - 1] {
             let mut ids = CommIds::new(slot, Rng::new(u64::from(slot)));
             let mut seen = BTreeSet::new();
-            let mut last = CommId::NONE;
-            for index in (0..MAX_CONNECTIONS).step_by(97) {
-                let id = ids.id(index, last);
-                assert!(id != CommId::NONE && id != last && seen.insert(id));
-                assert_eq!((id.slot(), ids.index(id)), (slot, Some(index)));
-                assert_eq!(CommId(transaction(id, 7).0 as u32).slot(), slot);
-                assert_eq!(ids.index(CommId(id.0 ^ 1 << 31)), None, "of another process");
-                last = id;
+            for _ in 0..10_000 {
+                let id = ids.id(|id| seen.contains(&id));
+                assert!(id != CommId::NONE && seen.insert(id));
+                assert_eq!((id.slot(), CommId(transaction(id, 7).0 as u32).slot()), (slot, slot));
             }
         }
     }
 
+    /// Two ids, and the difference of two ids, are the same in each free bit for half of all pairs.
     #[test]
-    fn the_same_index_gets_another_id_each_time() {
+    fn no_bit_of_an_id_follows_from_the_id_before() {
+        const PAIRS: u32 = 4096;
         let mut ids = CommIds::new(0, Rng::new(5));
-        let mut last = CommId::NONE;
-        let mut seen = BTreeSet::new();
-        for _ in 0..100 {
-            let id = ids.id(9, last);
-            assert_ne!(id, last);
-            seen.insert(id);
+        let mut equal = [0; 26];
+        let mut last = ids.id(|_| false);
+        for _ in 0..PAIRS {
+            let id = ids.id(|_| false);
+            for (bit, equal) in equal.iter_mut().enumerate() {
+                *equal += !((id.0 ^ last.0) >> bit) & 1;
+            }
             last = id;
         }
-        assert!(seen.len() > 80, "{} of 100 differ", seen.len());
+        // Six standard deviations.
+        let range = PAIRS / 2 - 192..PAIRS / 2 + 192;
+        assert!(equal.iter().all(|equal| range.contains(equal)), "{equal:?}");
     }
 }

@@ -22,13 +22,16 @@
 //! | `calls` | the calls of a program |
 //! | `receive` | the processing of received MADs |
 //! | `stateless_reply` | replies without a connection |
+//! | `limits` | the limits on entries that unknown peers create |
 //! | `request_window` | the limit on requests in flight to one address |
 //! | `counters` | counters |
 //!
 //! # Protection against unknown peers
 //!
-//! A REQ or SIDR_REQ creates state only for a listener with space in its backlog. The number of
-//! connections that were accepted but not confirmed by the peer is limited, too. A reply goes to
+//! A REQ or SIDR_REQ creates state only for a listener with space in its backlog. The connections
+//! that were accepted but not confirmed by the peer, and those in TIMEWAIT, have limits
+//! (`limits`). Own connections, those of peers, and answers to SIDR_REQs have limits of their own.
+//! Peers choose timeouts within bounds (`connection`). A reply goes to
 //! the source address of the MAD and is not longer than the MAD. A MAD for a connection is valid
 //! only between the two addresses of the connection. Every MAD without an effect increments a
 //! counter.
@@ -37,6 +40,7 @@ mod calls;
 mod connection;
 mod counters;
 pub mod ids;
+mod limits;
 mod receive;
 mod request_window;
 mod stateless_reply;
@@ -52,9 +56,10 @@ use urxe_wire::mad::{Attribute, Bits, CommId, Guid, MAD_LEN, Mad, ServiceId};
 
 pub use self::calls::{CmError, CmRoute, ListenerId};
 pub use self::connection::{Agreed, CmPath, ack_timeout};
-use self::connection::{Connection, PendingRequest, exponent_ns};
-pub use self::counters::{CmCounters, CmDrop};
+use self::connection::{Connection, Origin, PendingRequest, exponent_ns};
+pub use self::counters::{CmCounters, CmDrop, CmEviction};
 use self::ids::{CommIds, MAX_CONNECTIONS};
+use self::limits::PeerEntries;
 use self::request_window::{RequestWindows, SendState};
 use self::table::{Action, CmState, Input, Step};
 use urxe_types::rng::Rng;
@@ -72,10 +77,13 @@ pub struct CmConfig {
     /// Longest time until the device acknowledges: 4.096 µs · 2^n. The kernel's `rdma_rxe` reports
     /// 15.
     pub ack_delay: Bits<5>,
-    /// Largest number of connections, at most [`MAX_CONNECTIONS`].
+    /// Largest number of own connections, of connections of peers, and of service id resolutions of
+    /// peers, each at most [`MAX_CONNECTIONS`].
     pub max_connections: usize,
     /// Largest number of connections that were accepted and not yet confirmed by the peer.
     pub max_half_open: usize,
+    /// Largest number of connections in TIMEWAIT, answered SIDR_REQs included.
+    pub max_timewait: usize,
 }
 
 impl CmConfig {
@@ -90,6 +98,7 @@ impl CmConfig {
             ack_delay,
             max_connections: MAX_CONNECTIONS,
             max_half_open: 16_384,
+            max_timewait: 16_384,
         }
     }
 }
@@ -150,9 +159,10 @@ pub struct ConnectionManager {
     config: CmConfig,
     ids: CommIds,
     connections: Vec<Option<Box<Connection>>>,
-    /// The last ids of unused entries. An id is not reused at once.
-    last_ids: Vec<CommId>,
     free: Vec<usize>,
+    by_id: BTreeMap<CommId, usize>,
+    /// The number of connections of each origin.
+    counts: [usize; Origin::COUNT],
     listeners: BTreeMap<u32, Listener>,
     next_listener: u32,
     by_service: BTreeMap<(ServiceId, Option<Gid>), u32>,
@@ -166,7 +176,8 @@ pub struct ConnectionManager {
     peers: BTreeMap<(CmPath, ServiceId), usize>,
     timers: BTreeSet<(Time, usize)>,
     request_windows: RequestWindows,
-    half_open: usize,
+    half_open: PeerEntries,
+    timewait: PeerEntries,
     transmits: VecDeque<CmTransmit>,
     events: VecDeque<CmEvent>,
     counters: CmCounters,
@@ -186,8 +197,9 @@ impl ConnectionManager {
             },
             ids: CommIds::new(config.slot, Rng::stream(config.seed, 0x434d_4944)),
             connections: Vec::new(),
-            last_ids: Vec::new(),
             free: Vec::new(),
+            by_id: BTreeMap::new(),
+            counts: [0; Origin::COUNT],
             listeners: BTreeMap::new(),
             next_listener: 0,
             by_service: BTreeMap::new(),
@@ -197,7 +209,8 @@ impl ConnectionManager {
             peers: BTreeMap::new(),
             timers: BTreeSet::new(),
             request_windows: RequestWindows::default(),
-            half_open: 0,
+            half_open: PeerEntries::default(),
+            timewait: PeerEntries::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             counters: CmCounters::default(),
@@ -321,7 +334,9 @@ impl ConnectionManager {
             && self.peers.is_empty()
             && self.timers.is_empty()
             && self.request_windows.is_idle()
-            && self.half_open == 0
+            && self.by_id.is_empty()
+            && self.half_open.len() == 0
+            && self.timewait.len() == 0
             && self.listeners.values().all(|listener| listener.pending == 0)
             && self.transmits.is_empty()
             && self.events.is_empty()
@@ -335,9 +350,8 @@ impl ConnectionManager {
 
     /// Returns the index of a connection that the program has not released.
     fn find(&self, id: CommId) -> Option<usize> {
-        let index = self.ids.index(id)?;
-        let connection = self.connections.get(index)?.as_ref()?;
-        (connection.id == id && !connection.is_released).then_some(index)
+        let index = *self.by_id.get(&id)?;
+        (!self.at(index).is_released).then_some(index)
     }
 
     fn at(&self, index: usize) -> &Connection {
@@ -376,29 +390,70 @@ impl ConnectionManager {
     }
 
     /// Adds a connection, with a new id.
-    fn insert(&mut self, make: impl FnOnce(CommId) -> Connection) -> Result<usize, CmError> {
+    fn insert(
+        &mut self,
+        origin: Origin,
+        make: impl FnOnce(CommId) -> Connection,
+    ) -> Result<usize, CmError> {
         let max = self.config.max_connections;
-        if self.connection_count() >= max {
+        if self.counts[origin as usize] >= max {
             return Err(CmError::TooMany { max });
         }
+        self.counts[origin as usize] += 1;
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
-            self.last_ids.push(CommId::NONE);
             self.connections.len() - 1
         });
-        let id = self.ids.id(index, self.last_ids[index]);
-        self.last_ids[index] = id;
-        self.connections[index] = Some(Box::new(make(id)));
+        let id = self.ids.id(|id| self.by_id.contains_key(&id));
+        self.by_id.insert(id, index);
+        let connection = make(id);
+        debug_assert_eq!(connection.origin, origin);
+        self.connections[index] = Some(Box::new(connection));
         Ok(index)
     }
 
     /// Removes a connection that is idle and that the program has released.
     fn reap(&mut self, index: usize) {
-        let Connection { state, is_released, .. } = *self.at(index);
+        let Connection { id, origin, state, is_released, .. } = *self.at(index);
         if is_released && state == CmState::Idle {
             self.arm(index, Time::NEVER);
+            self.by_id.remove(&id);
+            self.counts[origin as usize] -= 1;
             self.connections[index] = None;
             self.free.push(index);
+        }
+    }
+
+    /// Returns a table of entries, and its limit.
+    fn table(&mut self, of: CmEviction) -> (&mut PeerEntries, usize) {
+        match of {
+            CmEviction::HalfOpen => (&mut self.half_open, self.config.max_half_open),
+            CmEviction::Timewait => (&mut self.timewait, self.config.max_timewait),
+        }
+    }
+
+    /// Moves a connection between the tables with limits. If the table is full, evicts an entry.
+    fn move_between_tables(&mut self, index: usize, old: CmState, new: CmState, now: Time) {
+        let (old, new) = (table_of(old), table_of(new));
+        if old == new {
+            return;
+        }
+        let peer = self.at(index).path.remote;
+        if let (Some(old), Some(age)) = (old, self.at_mut(index).age.take()) {
+            self.table(old).0.remove(peer, age);
+        }
+        let Some(new) = new else { return };
+        let (table, max) = self.table(new);
+        let victim = if table.len() >= max { table.victim() } else { None };
+        let age = table.insert(peer, index);
+        self.at_mut(index).age = Some(age);
+        if let Some(victim) = victim {
+            self.counters.count_evicted(new);
+            let waits_for = self.at(victim).pending_request.as_ref().map(|sent| sent.attribute);
+            self.enter(victim, CmState::Idle, now);
+            let kind = waits_for.map_or(CmEventKind::TimewaitExit, CmEventKind::TimedOut);
+            self.notify(victim, kind);
+            self.reap(victim);
         }
     }
 
@@ -423,8 +478,6 @@ impl ConnectionManager {
                 listener.pending -= 1;
             }
         }
-        self.half_open =
-            self.half_open + usize::from(next.is_half_open()) - usize::from(state.is_half_open());
         let remote_qp = (path.remote, remote_qpn.value());
         if !next.holds_remote_qp() && self.by_remote_qp.get(&remote_qp) == Some(&index) {
             self.by_remote_qp.remove(&remote_qp);
@@ -440,6 +493,7 @@ impl ConnectionManager {
             }
         }
         self.arm(index, if next == CmState::Timewait { now.plus_ns(wait_ns) } else { Time::NEVER });
+        self.move_between_tables(index, state, next, now);
         if let Some(send_state) = send_state {
             self.request_windows.complete(now, path.remote, send_state);
             self.send_queued(now, path.remote);
@@ -455,7 +509,7 @@ impl ConnectionManager {
                         pending_request.send_state == SendState::Queued
                     })
             };
-            let index = self.ids.index(id);
+            let index = self.by_id.get(&id).copied();
             let connection =
                 index.and_then(|index| self.connections.get_mut(index)?.as_mut()).filter(waits);
             let Some((index, connection)) = index.zip(connection) else {
@@ -511,5 +565,16 @@ impl ConnectionManager {
 
     fn require(&self, id: CommId) -> Result<usize, CmError> {
         self.find(id).ok_or(CmError::UnknownId(id))
+    }
+}
+
+/// Returns the table with a limit that holds the connections in this state.
+const fn table_of(state: CmState) -> Option<CmEviction> {
+    if state.is_half_open() {
+        Some(CmEviction::HalfOpen)
+    } else if matches!(state, CmState::Timewait) {
+        Some(CmEviction::Timewait)
+    } else {
+        None
     }
 }

@@ -7,7 +7,7 @@ use urxe_wire::mad::{
 
 use super::calls::ListenerId;
 use super::connection::{
-    Agreed, CmPath, Connection, MAX_SERVICE_TIMEOUT, ack_timeout, exponent_ns, qpn_of,
+    Agreed, CmPath, Connection, MAX_SERVICE_TIMEOUT, Origin, ack_timeout, exponent_ns, qpn_of,
     timewait_exponent,
 };
 use super::request_window::SendState;
@@ -59,10 +59,9 @@ impl ConnectionManager {
 
     /// Returns the connection with both ids and these addresses.
     fn locate(&self, path: CmPath, local: CommId, remote: CommId) -> Result<usize, CmDrop> {
-        let index = self.ids.index(local).ok_or(CmDrop::UnknownId)?;
-        let connection =
-            self.connections.get(index).and_then(Option::as_ref).ok_or(CmDrop::UnknownId)?;
-        if connection.id != local || connection.remote_id != remote {
+        let index = *self.by_id.get(&local).ok_or(CmDrop::UnknownId)?;
+        let connection = self.at(index);
+        if connection.remote_id != remote {
             Err(CmDrop::UnknownId)
         } else if connection.path != path {
             Err(CmDrop::WrongSource)
@@ -179,7 +178,7 @@ impl ConnectionManager {
             self.reject_stateless(path, mad, reason, &info);
             return Ok(());
         }
-        let index = self.enqueue(number, |id| {
+        let index = self.enqueue(number, Origin::Peer, |id| {
             Connection::from_req(id, path, mad.tid, req, mad.attribute_modifier)
         })?;
         let Some(index) = index else {
@@ -205,8 +204,9 @@ impl ConnectionManager {
             self.reject_service(path, mad, req, SidrStatus::UNSUPPORTED);
             return Ok(());
         };
-        let index = self
-            .enqueue(number, |id| Connection::from_sidr_req(id, path, mad.tid, req.request_id))?;
+        let index = self.enqueue(number, Origin::Service, |id| {
+            Connection::from_sidr_req(id, path, mad.tid, req.request_id)
+        })?;
         let Some(index) = index else {
             self.reject_service(path, mad, req, SidrStatus::REJECT);
             return Ok(());
@@ -221,6 +221,7 @@ impl ConnectionManager {
     fn enqueue(
         &mut self,
         number: u32,
+        origin: Origin,
         make: impl FnOnce(CommId) -> Connection,
     ) -> Result<Option<usize>, CmDrop> {
         let Some(listener) = self.listeners.get_mut(&number) else {
@@ -229,10 +230,7 @@ impl ConnectionManager {
         if listener.pending >= listener.backlog {
             return Err(CmDrop::BacklogFull);
         }
-        if self.half_open >= self.config.max_half_open {
-            return Err(CmDrop::HalfOpenFull);
-        }
-        let Ok(index) = self.insert(make) else {
+        let Ok(index) = self.insert(origin, make) else {
             return Ok(None);
         };
         if let Some(listener) = self.listeners.get_mut(&number) {
@@ -274,12 +272,14 @@ impl ConnectionManager {
             return Ok(());
         }
         let old = self.at_mut(index);
-        let (id, transactions, is_released) = (old.id, old.transactions, old.is_released);
+        let (id, origin) = (old.id, old.origin);
+        let (transactions, is_released) = (old.transactions, old.is_released);
         let local_qpn = agreed.local_qpn;
         self.enter(index, step.next, now);
         let mut new = Connection::from_req(id, path, mad.tid, req, mad.attribute_modifier);
         (new.state, new.transactions, new.is_released, new.is_peer) =
             (step.next, transactions, is_released, true);
+        new.origin = origin;
         new.agreed.local_qpn = local_qpn;
         *self.at_mut(index) = new;
         self.by_remote_id.insert((path.remote, req.local_comm_id), index);

@@ -5,5 +5,6 @@ mod faults;
 mod flood;
 mod history;
 mod kernel;
+mod limits;
 mod pair;
 mod verbs;

@@ -296,7 +296,8 @@ impl Pair {
     }
 
     fn accept(&mut self, side: usize, id: CommId) {
-        let qpn = 0x500 + (id.0 & 0xffff);
+        self.sequence += 1;
+        let qpn = 0x500 + self.sequence as u32;
         self.sides[side].cm.accept(self.now, id, reply(qpn), 0).unwrap();
     }
 
