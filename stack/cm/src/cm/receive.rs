@@ -351,8 +351,8 @@ impl ConnectionManager {
     fn on_rej(&mut self, now: Time, path: CmPath, mad: &Mad, rej: &Rej) -> Handled {
         let Rej { local_comm_id: theirs, remote_comm_id: ours, answered, reason, .. } = *rej;
         let index = if reason == RejReason::TIMEOUT && ours == CommId::NONE {
-            // A peer that gave up before this side's reply arrived does not know this side's id. The
-            // peer of an established connection does.
+            // A peer that gave up before this side's reply arrived does not know this side's id.
+            // The peer of an established connection does.
             let index = *self.by_remote_id.get(&(path.remote, theirs)).ok_or(CmDrop::UnknownId)?;
             let connection = self.at(index);
             if connection.path != path {
