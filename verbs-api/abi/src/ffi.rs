@@ -24,7 +24,7 @@ pub fn set_errno(errno: c_int) {
 }
 
 unsafe extern "C" {
-    // The functions are declared here because the crate libc lacks them.
+    // The crate libc lacks this function.
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 

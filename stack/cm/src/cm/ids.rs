@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Two ids, and the difference of two ids, are the same in each free bit for half of all pairs.
+    /// Each free bit of an id equals that of the id before for half of all pairs.
     #[test]
     fn no_bit_of_an_id_follows_from_the_id_before() {
         const PAIRS: u32 = 4096;

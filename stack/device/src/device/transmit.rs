@@ -27,7 +27,8 @@
 //! paths have their turns. So an event at one peer, such as a READ request for gigabytes, occupies
 //! the calling thread for a bounded time. Turns and paths that the budget leaves over stay listed,
 //! in their order. [`Device::next_deadline`] is then in the past: the caller reads its sockets and
-//! calls again.
+//! calls again. [`Device::transmit_of`] alone has no budget: the window and the pacers of its path
+//! bound it.
 //!
 //! # Queue pairs without credit
 //!

@@ -14,8 +14,7 @@
 //! on: packets to a receiver that reads nothing are lost, as on any network.
 //!
 //! READ responses have a pacer of their own, because no acknowledgement returns credit for them
-//! either: a requester names up to 2 GiB with a packet of 28 bytes. [`ResponsePacer`] allows more
-//! than any requester with a window asks for.
+//! either: an IPv4 packet of 60 bytes requests up to 2 GiB.
 //!
 //! The algorithm is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA). Its state is
 //! one number: the time at which all bytes sent so far would have left at the steady rate.
