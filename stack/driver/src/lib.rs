@@ -37,6 +37,42 @@
 //! 3. [`Device::receive`](device::Device::receive) checks the ICRC and locks the queue pair. The
 //!    responder checks keys and copies payload into the region.
 //! 4. [`Cq::poll`](cq::Cq::poll) returns the completion.
+//!
+//! # Example
+//!
+//! A SEND over UDP from one address of the loopback interface to another:
+//!
+//! ```
+//! use urxe_stack::cq::{Completion, WcStatus};
+//! use urxe_stack::driver::{Engine, EngineConfig};
+//! use urxe_stack::qp::attr::{QpAttr, QpState, QpType};
+//! use urxe_stack::qp::work_request::{RecvRequest, SendOp};
+//! use urxe_test_support::qp::{attributes, bring_up_by, init, request};
+//!
+//! let mut ends = Vec::new();
+//! for address in ["127.77.1.1", "127.77.1.2"] {
+//!     let engine = Engine::open(&format!("rxe0={address}").parse()?, EngineConfig::default())?;
+//!     let pd = engine.device().alloc_pd().unwrap();
+//!     let cq = engine.device().create_cq(4, None, 0)?;
+//!     let qp = engine.device().create_qp(&init(QpType::Rc, pd, &cq))?;
+//!     ends.push((engine, qp, cq, address.parse()?));
+//! }
+//! for (here, there) in [(0, 1), (1, 0)] {
+//!     let (engine, qp, ..) = &ends[here];
+//!     let attr = attributes(ends[there].3, ends[there].1.qpn());
+//!     let modify = |attr: &QpAttr, mask| engine.modify_qp(*qp, attr, mask);
+//!     bring_up_by(QpType::Rc, &attr, QpState::Rts, modify)?;
+//! }
+//!
+//! ends[1].0.post_recv(ends[1].1, &[RecvRequest { wr_id: 1, sges: &[] }]).unwrap();
+//! ends[0].0.post_send(ends[0].1, &[request(SendOp::Send, &[])]).unwrap();
+//! for (engine, _, cq, _) in &ends {
+//!     let mut completion = [Completion::default()];
+//!     while engine.poll(cq, &mut completion)? == 0 {}
+//!     assert_eq!(completion[0].status, WcStatus::Success);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 pub mod driver;

@@ -10,6 +10,36 @@
 //! | [`udp`] | a port over a UDP socket |
 //!
 //! Only [`sys`] has `unsafe` code.
+//!
+//! ```
+//! use std::net::IpAddr;
+//! use urxe_io::udp::{ReceiveBuffers, UdpConfig, UdpPort};
+//! use urxe_types::port::{Run, Transmit};
+//!
+//! let address: IpAddr = "127.77.0.1".parse()?;
+//! let port = UdpPort::open(UdpConfig::new(address))?;
+//! // Three packets of at most eight bytes, to the port itself.
+//! let run = Run {
+//!     from: address,
+//!     from_port: 4791,
+//!     to: address,
+//!     bytes: b"packet 1packet 2last",
+//!     segment_size: 8,
+//!     traffic_class: 0,
+//!     hop_limit: 0,
+//! };
+//! port.transmit(&run);
+//!
+//! let (mut buffers, mut packets) = (ReceiveBuffers::default(), Vec::new());
+//! while packets.len() < 3 {
+//!     port.receive(&mut buffers)?;
+//!     for datagrams in buffers.iter() {
+//!         packets.extend(datagrams.segments().map(|packet| packet.to_vec()));
+//!     }
+//! }
+//! assert_eq!(packets, [&b"packet 1"[..], b"packet 2", b"last"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 pub mod files;

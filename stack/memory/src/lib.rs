@@ -27,6 +27,29 @@
 //! | `buffer` | [`Buffer`]: memory for the safe API, anonymous or of a file |
 //! | `error` | errors |
 //!
+//! ```
+//! use std::sync::Arc;
+//! use urxe_memory::{Access, Buffer, Memory, PdId};
+//!
+//! let memory = Memory::new(1, 16);
+//! let pd = PdId(1);
+//! let buffer = Arc::new(Buffer::new(4096)?);
+//! let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+//! let mr = memory.register_buffer(pd, &buffer, 0..4096, 0x1000, access)?;
+//!
+//! // A peer's write: the key, its domain, the right and the bounds are checked once.
+//! memory.pin(mr.rkey.0, pd, Access::REMOTE_WRITE, 0x1010, 5)?.write(0x1010, b"hello")?;
+//! let mut bytes = [0; 5];
+//! buffer.read(0x10, &mut bytes)?;
+//! assert_eq!(&bytes, b"hello");
+//!
+//! // A read needs another right, and the region ends after 4,096 bytes.
+//! assert!(memory.pin(mr.rkey.0, pd, Access::REMOTE_READ, 0x1000, 1).is_err());
+//! assert!(memory.pin(mr.rkey.0, pd, Access::REMOTE_WRITE, 0x1ffe, 5).is_err());
+//! memory.deregister(mr.lkey)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Memory is like device memory
 //! Peers write registered memory while the program reads it. No lock can prevent that, and programs
 //! rely on it, because they poll the last byte. The data-race rules of Rust and C apply to accesses

@@ -16,6 +16,36 @@
 //!   transmit ─→ MTU ─→ rate, queue ─→ loss ─→ duplicate ─→ corrupt, delay, reorder
 //!            ─→ pause ─→ buffer ─→ merge ─→ read
 //! ```
+//!
+//! ```
+//! use std::net::IpAddr;
+//! use urxe_sim::{LinkFaults, SimNetwork};
+//! use urxe_types::port::{Run, Transmit};
+//! use urxe_types::rng::Probability;
+//!
+//! let network = SimNetwork::new(7);
+//! let (from, to): (IpAddr, IpAddr) = ("10.0.0.1".parse()?, "10.0.0.2".parse()?);
+//! let (sender, receiver) = (network.add_node(&[from])?, network.add_node(&[to])?);
+//! let loss = Probability::from_percent(30);
+//! let faults = LinkFaults { loss, delay_ns: 500, ..LinkFaults::default() };
+//! network.set_faults(sender.node(), receiver.node(), faults);
+//!
+//! // 64 packets of 100 bytes.
+//! let (bytes, segment_size) = (&[0; 6_400], 100);
+//! let (from_port, traffic_class, hop_limit) = (4791, 0, 0);
+//! sender.transmit(&Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit });
+//!
+//! // Virtual time goes from event to event.
+//! let mut received = 0;
+//! while let Some(at) = network.next_event() {
+//!     network.advance(at);
+//!     network.deliver(|_, datagrams| received += datagrams.segments().len());
+//! }
+//! assert!(network.now().as_ns() >= 500);
+//! assert_eq!(received as u64, 64 - network.counters().lost);
+//! assert!(received < 64);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

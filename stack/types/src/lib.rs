@@ -20,6 +20,21 @@
 //! | [`work_request`] | work requests |
 //!
 //! This crate has no I/O and reads no clock.
+//!
+//! ```
+//! use urxe_types::access::Access;
+//! use urxe_types::rng::Rng;
+//! use urxe_types::time::Time;
+//!
+//! // The caller passes the time.
+//! let start = Time::from_ns(0);
+//! assert_eq!(start.plus_ns(500).as_ns(), 500);
+//! // Equal seeds give equal numbers.
+//! assert_eq!(Rng::stream(7, 1).below(100), Rng::stream(7, 1).below(100));
+//! // Rights of a region.
+//! let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+//! assert!(!access.contains(Access::REMOTE_WRITE));
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod access;

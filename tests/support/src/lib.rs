@@ -12,6 +12,19 @@
 //! | [`namespace`] | a network namespace of the test |
 //! | [`capture`] | packets of a capture file |
 //! | `simulation` | devices on a bad network, seeds, tallies (feature `simulation`) |
+//!
+//! ```
+//! use urxe_device::cq::WcStatus;
+//! use urxe_device::qp::work_request::SendOp;
+//! use urxe_test_support::host::{pair, run};
+//!
+//! let (a, b, wire) = pair();
+//! b.write(64, b"hello");
+//! a.post(SendOp::Read { remote: b.remote(64) }, &[a.sge(0, 5)]);
+//! run(&a, &b, &wire);
+//! assert_eq!(a.bytes(0, 5), b"hello");
+//! assert_eq!(a.statuses(), [WcStatus::Success]);
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod capture;

@@ -41,6 +41,72 @@
 //!   library's support of children (`RDMAV_FORK_SAFE`) connects again, and works.
 //! - AF_IB is refused, because the stack has only IP addresses. Options for iWARP are refused,
 //!   because no device supports iWARP.
+//!
+//! # Example
+//!
+//! A stream between two sockets of one process:
+//!
+//! ```
+//! use std::net::{Ipv4Addr, SocketAddr};
+//! use std::sync::Arc;
+//!
+//! use rustix::io::Errno;
+//! use urxe_rsocket::{Device, Process, ScatterList};
+//! use urxe_stack::driver::{AfterProgress, Connections, Engine, EngineConfig};
+//!
+//! /// A process with one device, which stays open.
+//! #[derive(Debug)]
+//! struct Host {
+//!     connections: &'static Arc<Connections>,
+//!     device: Device,
+//! }
+//!
+//! impl Process for Host {
+//!     fn connections(&self) -> &'static Arc<Connections> {
+//!         self.connections
+//!     }
+//!
+//!     fn devices(&self) -> Result<Vec<Device>, Errno> {
+//!         Ok(vec![self.device])
+//!     }
+//! }
+//!
+//! /// The program takes no asynchronous events.
+//! struct NoEvents;
+//!
+//! impl AfterProgress for NoEvents {
+//!     fn is_due(&self) -> bool {
+//!         false
+//!     }
+//!
+//!     fn act(&self) {}
+//! }
+//!
+//! let connections: &_ = Box::leak(Box::new(Arc::new(Connections::new(1))));
+//! let config = EngineConfig { connections: Some(Arc::clone(connections)), ..Default::default() };
+//! let engine: &_ = Box::leak(Box::new(Engine::open(&"rxe0=127.77.2.1".parse()?, config)?));
+//! let (key, pd) = (engine.connection_key().unwrap(), engine.device().alloc_pd().unwrap());
+//! let device = Device { key, engine, pd, events: &NoEvents };
+//! let host: &_ = Box::leak(Box::new(Host { connections, device }));
+//!
+//! let at = SocketAddr::from((Ipv4Addr::new(127, 77, 2, 1), 7100));
+//! let listener = urxe_rsocket::socket(host, libc::AF_INET, libc::SOCK_STREAM, 0)?;
+//! urxe_rsocket::bind(listener, at)?;
+//! urxe_rsocket::listen(listener, 1)?;
+//! let client = std::thread::spawn(move || {
+//!     let client = urxe_rsocket::socket(host, libc::AF_INET, libc::SOCK_STREAM, 0)?;
+//!     urxe_rsocket::connect(client, at)?;
+//!     urxe_rsocket::send(client, &[b"hello ", b"world"], 0, None)
+//! });
+//!
+//! let (stream, _) = urxe_rsocket::accept(listener)?;
+//! let mut bytes = [0; 11];
+//! let mut to = ScatterList::new(vec![&mut bytes]);
+//! urxe_rsocket::receive(stream, &mut to, libc::MSG_WAITALL)?;
+//! assert_eq!(&bytes, b"hello world");
+//! assert_eq!(client.join().unwrap(), Ok(11));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod calls;

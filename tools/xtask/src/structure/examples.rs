@@ -1,4 +1,5 @@
-//! Examples of the Rust API: each public type of the crate `urxe` stands in an example that runs.
+//! Examples in the documentation: each public type of the crate `urxe` stands in an example that
+//! runs, and each internal library has an example on its crate page.
 //!
 //! The check reads texts. It collects the types that the root files of the public modules define or
 //! re-export, and the visible lines of the examples in the documentation of the crate. `cargo test`
@@ -9,7 +10,7 @@ use std::fs;
 
 use anyhow::Result;
 
-use super::tracked;
+use super::{root_files, tracked};
 use crate::run::root;
 
 /// The files that define the public paths of the crate.
@@ -18,8 +19,35 @@ const MODULES: [&str; 3] =
 /// The sources whose documentation has the examples.
 const SOURCES: &str = "verbs-api/rust/src/*.rs";
 
-/// Returns a line for each public type without an example.
+/// Packages whose crate page needs no example.
+const FREE: [&str; 7] = [
+    // C libraries: no Rust program can call them. Their examples are programs in C.
+    "urxe-abi",
+    "urxe-sysfs",
+    // Programs and tests.
+    "urxe-compile-fail",
+    "urxe-fuzz",
+    "urxe-tests",
+    "urxe-tools",
+    "xtask",
+];
+
+/// Returns a line for each public type and each crate page without an example.
 pub fn check() -> Result<Vec<String>> {
+    let mut found = types()?;
+    for (package, file) in root_files(&FREE)? {
+        let text = fs::read_to_string(&file)?;
+        let page: String =
+            text.lines().filter(|l| l.starts_with("//!")).collect::<Vec<_>>().join("\n");
+        if words_of_examples(&page).is_empty() {
+            found.push(format!("{package}: the crate page has no example that runs"));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns a line for each public type without an example.
+fn types() -> Result<Vec<String>> {
     let mut shown = BTreeSet::new();
     for file in tracked(&[SOURCES])? {
         shown.extend(words_of_examples(&fs::read_to_string(root().join(file))?));
