@@ -208,7 +208,7 @@ pub(super) struct OwnPrograms {
 }
 
 /// Source, name in the guest, and options of the compiler.
-const OWN: [(&str, &str, &str); 9] = [
+const OWN: [(&str, &str, &str); 10] = [
     ("../../programs/exchange.c", "bin/exchange", "-libverbs"),
     ("../../programs/cm_refusals.c", "bin/cm_refusals", "-libverbs -lrdmacm"),
     ("../../programs/cm_lifetimes.c", "bin/cm_lifetimes", "-libverbs -lrdmacm -lpthread"),
@@ -218,6 +218,7 @@ const OWN: [(&str, &str, &str); 9] = [
     ("five_datagrams.c", "bin/five_datagrams", ""),
     ("patient.c", "lib/patient.so", "-shared -fPIC"),
     ("lingering.c", "lib/lingering.so", "-shared -fPIC"),
+    ("slow_connect.c", "lib/slow_connect.so", "-shared -fPIC"),
 ];
 
 /// The folder of the libraries of `peer` and `group` in the guest, which are newer than those of
