@@ -52,7 +52,13 @@ impl Pair {
     /// Returns the option for the GID index, which differs between the ends.
     #[must_use]
     pub fn gid_flag(&self) -> &'static str {
-        if self.program.starts_with("ib_") { "-x" } else { "-g" }
+        if self.is_perftest() { "-x" } else { "-g" }
+    }
+
+    /// Returns whether the program is one of perftest.
+    #[must_use]
+    pub fn is_perftest(&self) -> bool {
+        self.program.starts_with("ib_")
     }
 
     /// Checks the outputs of two ends that exited with status 0.

@@ -339,6 +339,26 @@ impl IcrcSeed {
         verdict
     }
 
+    /// Changes the ICRC of `packet` as if its sender had used the addresses and ports of `to`
+    /// instead of these. A wrong ICRC stays wrong.
+    ///
+    /// A CRC is linear: the difference between the ICRCs of two packets of one length depends only
+    /// on the difference between the packets. So any identification serves.
+    pub fn translate(&self, to: &Self, packet: &mut [u8]) {
+        let Some((covered, icrc)) = packet.split_last_chunk_mut::<ICRC_LEN>() else { return };
+        let received = u32::from_le_bytes(*icrc);
+        let mut difference = self.icrc(0, true, covered) ^ to.icrc(0, true, covered);
+        if is_flush(covered) {
+            let from_plain = self.icrc(0, true, covered) ^ received;
+            let solver = &mut IcrcSolver::new();
+            if self.judge(solver, from_plain, covered.len(), 0) == IcrcVerdict::Bad {
+                let of_rxe = |seed: &Self| seed.rxe_flush_icrc(0, true, covered);
+                difference = of_rxe(self) ^ of_rxe(to);
+            }
+        }
+        *icrc = (received ^ difference).to_le_bytes();
+    }
+
     /// Judges an ICRC.
     ///
     /// `difference` is the XOR of the received ICRC and the ICRC for identification `expected`.

@@ -36,6 +36,8 @@ pub struct SimCounters {
     pub corrupted: u64,
     /// Packets with an ECN mark. They also count at the end of their path.
     pub marked: u64,
+    /// Number of times that a link changed the UDP source port of its packets.
+    pub rebound: u64,
     /// Copies that were delayed to reorder packets. They also count at the end of their path.
     pub reordered: u64,
     /// The number of times that a copy waited for the end of a pause.

@@ -1,14 +1,16 @@
 //! One direction between two nodes, which decides the fate of each packet.
 //!
 //! A packet is first delayed by the rate of the link and may then be lost. The packet and its
-//! duplicate get a delay and possibly flipped bits. Packets stay in order, except those that are
-//! reordered on purpose.
+//! duplicate get a source port, a delay and possibly flipped bits. Packets stay in order, except
+//! those that are reordered on purpose.
+
+use std::net::IpAddr;
 
 use super::counters::SimCounters;
 use super::link_faults::LinkFaults;
 use urxe_types::rng::{Probability, Rng};
 use urxe_types::time::Time;
-use urxe_wire::ecn;
+use urxe_wire::{IcrcSeed, ROCE_PORT, ecn};
 
 /// The bytes on the wire in addition to the IP packet: preamble, Ethernet header, frame check
 /// sequence and inter-packet gap.
@@ -23,6 +25,8 @@ pub(crate) struct Delivery {
     pub(crate) flips: u32,
     /// Whether a router marks the packet.
     pub(crate) is_marked: bool,
+    /// The UDP source port, if it differs from that of the sender.
+    pub(crate) source_port: Option<u16>,
 }
 
 /// The state of a link between packets.
@@ -37,11 +41,20 @@ pub(crate) struct Link {
     busy_until: Time,
     /// The number of further packets that the current burst loses.
     burst_left: u32,
+    /// The UDP source port of all packets, after the first change.
+    source_port: Option<u16>,
 }
 
 impl Link {
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, faults: None, last_arrival: Time::ZERO, busy_until: Time::ZERO, burst_left: 0 }
+        Self {
+            rng,
+            faults: None,
+            last_arrival: Time::ZERO,
+            busy_until: Time::ZERO,
+            burst_left: 0,
+            source_port: None,
+        }
     }
 
     /// Sends an IP packet of `ip_bytes` and `traffic_class` at `now`. Returns the copies that will
@@ -66,10 +79,16 @@ impl Link {
             is_queue_long || (faults.mark != Probability::NEVER && self.rng.chance(faults.mark));
         let is_marked = marks && ecn::is_capable(traffic_class);
         counters.marked += u64::from(is_marked);
-        let first = Delivery { is_marked, ..self.deliver(departure, faults, counters) };
+        if faults.rebind != Probability::NEVER && self.rng.chance(faults.rebind) {
+            counters.rebound += 1;
+            self.source_port = Some(self.rng.between(1_024, 65_535) as u16);
+        }
+        let source_port = self.source_port;
+        let first =
+            Delivery { is_marked, source_port, ..self.deliver(departure, faults, counters) };
         let second = self.rng.chance(faults.duplicate).then(|| {
             counters.duplicated += 1;
-            Delivery { is_marked, ..self.deliver(departure, faults, counters) }
+            Delivery { is_marked, source_port, ..self.deliver(departure, faults, counters) }
         });
         [Some(first), second]
     }
@@ -131,7 +150,7 @@ impl Link {
             self.last_arrival = in_order;
             in_order
         };
-        Delivery { arrival, flips, is_marked: false }
+        Delivery { arrival, flips, is_marked: false, source_port: None }
     }
 }
 
@@ -143,5 +162,21 @@ pub(crate) fn flip_bits(payload: &mut [u8], flips: u32, rng: &mut Rng) {
     for flip in 0..flips {
         let bit = if flip == 0 { first } else { first + 1 + rng.index(bits - 1) } % bits;
         payload[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// The addresses and the source port of a packet, which its ICRC covers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    pub(crate) from: IpAddr,
+    pub(crate) from_port: u16,
+    pub(crate) to: IpAddr,
+}
+
+/// Changes the ICRC of a packet as if its sender had used the source port `new`.
+pub(crate) fn change_source_port(payload: &mut [u8], flow: Flow, new: u16) {
+    let seed = |port| IcrcSeed::new(flow.from, port, flow.to, ROCE_PORT);
+    if let (Some(old), Some(new)) = (seed(flow.from_port), seed(new)) {
+        old.translate(&new, payload);
     }
 }

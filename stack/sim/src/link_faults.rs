@@ -42,6 +42,10 @@ pub struct LinkFaults {
     pub corrupt: Probability,
     /// The maximum number of flipped bits in a corrupted packet; 0 counts as 1.
     pub corrupt_bits_max: u32,
+    /// The probability that from a packet on, the link gives all packets another UDP source port,
+    /// as a router that translates addresses does when it forgets a flow. The ICRC follows the
+    /// port, because it covers the port.
+    pub rebind: Probability,
     /// The delay of every packet, in nanoseconds.
     pub delay_ns: u64,
     /// The maximum random addition to the delay, in nanoseconds. Packets stay in order.
@@ -69,6 +73,7 @@ impl Default for LinkFaults {
             mark: Probability::NEVER,
             corrupt: Probability::NEVER,
             corrupt_bits_max: 3,
+            rebind: Probability::NEVER,
             delay_ns: 10 * MICROSECOND_NS,
             jitter_ns: 0,
             mtu: 9_000,
@@ -89,6 +94,7 @@ impl LinkFaults {
             reorder: Probability::NEVER,
             mark: Probability::NEVER,
             corrupt: Probability::NEVER,
+            rebind: Probability::NEVER,
             ..self.clone()
         }
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::counters::{Event, SimCounters, Trace};
 use super::delay_queue::{DelayQueue, Delayed};
-use super::link::{Link, flip_bits};
+use super::link::{Flow, Link, change_source_port, flip_bits};
 use super::link_faults::{LinkFaults, NodeConfig, NodeId, Pause, PauseScope, PausedPackets};
 use super::receive::{MAX_RUN_BYTES, Packet, Read, ReceiveBuffer};
 use urxe_types::port::{
@@ -431,14 +431,18 @@ impl State {
                 let mut payload = payload.to_vec();
                 // The payload is not empty, because empty runs are refused.
                 flip_bits(&mut payload, copy.flips, &mut self.link(sender, receiver).rng);
+                let Run { from, from_port, to, .. } = *run;
+                if let Some(port) = copy.source_port {
+                    change_source_port(&mut payload, Flow { from, from_port, to }, port);
+                }
                 self.schedule(
                     copy.arrival,
                     Packet {
                         sender,
                         receiver,
-                        from: run.from,
-                        from_port: run.from_port,
-                        to: run.to,
+                        from,
+                        from_port: copy.source_port.unwrap_or(from_port),
+                        to,
                         traffic_class: run.traffic_class | if copy.is_marked { ecn::CE } else { 0 },
                         identification: index as u16,
                         payload,

@@ -74,6 +74,8 @@ crate::named_enum! {
         DropMadOverflow => "drop_mad_overflow",
         /// Dropped: the source address is not that of the queue pair's peer.
         DropWrongSource => "drop_wrong_source",
+        /// Dropped: another UDP source port than the peer's, and not the expected PSN.
+        DropUnknownPort => "drop_unknown_port",
         /// Dropped: the opcode does not belong to the queue pair's service.
         DropWrongService => "drop_wrong_service",
         /// Dropped: the P_Key does not match the queue pair's.
@@ -103,6 +105,10 @@ crate::named_enum! {
         SimulatedCorrupt => "simulated_corrupt",
         /// Received with a congestion mark, by simulation.
         SimulatedMark => "simulated_mark",
+        /// Times that the UDP source port of received packets changed, by simulation.
+        SimulatedRebind => "simulated_rebind",
+        /// The UDP source port of a connection's peer changed, with the expected PSN.
+        SourcePortChanged => "source_port_changed",
         /// Requests rejected: the target's XRC domain does not have the shared receive queue.
         XrcViolation => "xrc_violation",
         /// Number of times that a message found its shared receive queue empty.

@@ -102,6 +102,18 @@ pub fn with_kernels() -> Vec<Pair> {
     pairs
 }
 
+/// Returns pairs of SENDs, WRITEs, READs and atomics over reliable connections.
+#[must_use]
+pub fn with_each_operation() -> Vec<Pair> {
+    let mut pairs = pingpongs(&[("ibv_rc_pingpong", "-c -s 20001 -n 20")]);
+    pairs.extend([
+        few("ib_write_bw", "RC").size(20_000).pair(),
+        few("ib_read_bw", "RC").size(20_000).pair(),
+        few("ib_atomic_bw", "RC").pair(),
+    ]);
+    pairs
+}
+
 fn few(program: &'static str, service: &'static str) -> Perftest {
     Perftest::new(program, service).messages(16)
 }

@@ -603,6 +603,8 @@ fn link(rng: &mut Rng, severity: u64, mtu: usize) -> LinkFaults {
         mark: reorder,
         corrupt,
         corrupt_bits_max: 3,
+        // Not drawn, for the same reason.
+        rebind: Probability::from_ppm(duplicate.as_ppm() / 20),
         delay_ns: rng.pick(&[1, 10, 100]) * MICROSECOND_NS,
         jitter_ns: rng.pick(&[0, 0, 5, 50]) * MICROSECOND_NS,
         mtu,

@@ -81,6 +81,8 @@ pub struct Setup {
     pub max_rd_atomic: u8,
     /// Outstanding READs and atomics of the peer.
     pub max_dest_rd_atomic: u8,
+    /// Whether the device compares the source ports of packets.
+    pub port_check: bool,
     /// Whether the queue pair stays in RTR.
     pub rtr_only: bool,
     /// The operations that the queue pair grants to the peer.
@@ -99,6 +101,7 @@ impl Default for Setup {
             min_rnr_timer: 12,
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
+            port_check: true,
             rtr_only: false,
             access: REMOTE | Access::FLUSH_GLOBAL,
         }
@@ -129,6 +132,7 @@ impl Lab {
     pub fn new(setup: Setup) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(OWN)], 1);
         config.icrc_policy = IcrcPolicy::Strict;
+        config.port_check = setup.port_check;
         let options = HostOptions {
             qp_type: setup.qp_type,
             cap: CAP,
@@ -284,6 +288,15 @@ impl Lab {
     pub fn deliver_from(&self, from: IpAddr, packet: Packet) {
         let bytes = self.packet_bytes(from, &packet);
         self.deliver_bytes(from, &bytes, bytes.len());
+    }
+
+    /// Delivers a packet of the peer from another UDP source port, and transmits pending packets.
+    pub fn deliver_from_port(&self, from_port: u16, packet: Packet) {
+        let bytes = self.packet_bytes(PEER, &packet);
+        let len = bytes.len();
+        let mut run = PacketRun { from_port, ..PacketRun::new(PEER, OWN, bytes, len) };
+        run.seal();
+        self.deliver_run(&run);
     }
 
     /// Delivers packets of one size at once, as GRO merges them, and transmits pending packets.

@@ -19,6 +19,7 @@ mod kernels;
 mod krping;
 mod multicast;
 mod nodes;
+mod ports;
 mod programs;
 mod rcopy;
 mod service_type;
@@ -73,6 +74,7 @@ fn trials(testbed: Option<&Arc<Testbed>>) -> Vec<Trial> {
         multicast::cases(),
         programs::cases(),
         congestion::cases(),
+        ports::cases(),
         connections::cases(),
         ends::cases(),
         deaths::cases(),

@@ -38,6 +38,8 @@ const FAULTS: &str = "URXE_FAULTS";
 const DIRECT: &str = "URXE_DIRECT";
 /// `off`: packets of reliable connections do not announce that their sender supports ECN.
 const ECN: &str = "URXE_ECN";
+/// `off`: packets of a peer may come from any UDP source port.
+const PORT_CHECK: &str = "URXE_PORT_CHECK";
 /// `on`: sockets believe the path MTU of ICMP messages.
 const ICMP_MTU: &str = "URXE_ICMP_MTU";
 /// `on`: bytes of registered memory move by system calls, which fail where the program has unmapped
@@ -82,6 +84,7 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
         faults: faults()?,
         direct: switch(DIRECT, true)?,
         ecn: switch(ECN, true)?,
+        port_check: switch(PORT_CHECK, true)?,
         icmp_mtu: switch(ICMP_MTU, false)?,
         copies: if checked { CopyMode::Checked } else { CopyMode::Direct },
         ..EngineConfig::default()

@@ -251,6 +251,16 @@ impl DeviceBuilder {
         self
     }
 
+    /// Sets whether the device compares the UDP source ports of a peer's packets. The default is
+    /// `true`: a packet from a port that the peer has not used is handled only if its sender knows
+    /// the expected PSN or repeats a recent packet. Disable the check for a peer that sends each
+    /// packet of a connection from another port; its lost packets are then requested at once.
+    #[must_use]
+    pub fn port_check(mut self, check: bool) -> Self {
+        self.config.port_check = check;
+        self
+    }
+
     /// Sets whether the sockets believe the path MTU of ICMP messages. The default is `false`,
     /// because any host can forge such a message, and then no larger packet is sent for ten
     /// minutes. With `false`, packets may have the MTU of the interface. If a router has a smaller

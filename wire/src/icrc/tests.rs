@@ -211,3 +211,28 @@ fn a_flush_of_the_kernel_holds_and_one_sent_as_such_is_the_same() {
     write[end..].copy_from_slice(&icrc.to_le_bytes());
     assert_eq!(seed.verify(&mut IcrcSolver::new(), &write, 0), IcrcVerdict::Bad);
 }
+
+#[test]
+fn a_translated_icrc_fits_the_new_port_whatever_the_identification() {
+    let to = IcrcSeed::new(SRC.into(), 50_000, DST.into(), 4791).unwrap();
+    let of_rxe = seed().with_flush(FlushIcrc::Rxe);
+    for (opcode, from) in
+        [(Opcode::RcSendOnly, seed()), (Opcode::RcFlush, seed()), (Opcode::RcFlush, of_rxe)]
+    {
+        for identification in [0, 1, 0x1234] {
+            let mut packet = packet(40);
+            packet[0] = opcode as u8;
+            from.append(identification, &mut packet, 36).unwrap();
+            let mut damaged = packet.clone();
+            damaged[20] ^= 1;
+            let verdict = |packet: &[u8]| to.verify(&mut IcrcSolver::new(), packet, identification);
+            from.translate(&to, &mut packet);
+            assert_eq!(verdict(&packet), IcrcVerdict::Exact { identification }, "{opcode:?}");
+            from.translate(&to, &mut damaged);
+            assert_eq!(verdict(&damaged), IcrcVerdict::Bad, "{opcode:?}");
+        }
+    }
+    let mut short = [0; 3];
+    seed().translate(&to, &mut short);
+    assert_eq!(short, [0; 3]);
+}

@@ -98,6 +98,8 @@ pub struct DeviceConfig {
     pub early_timeout_min: Duration,
     /// Whether packets of reliable connections announce ECN (ECT(0)), so that routers mark them.
     pub ecn: bool,
+    /// Whether a packet from another UDP source port than the peer's needs the expected PSN.
+    pub port_check: bool,
     /// The UDP source ports of the device's packets.
     pub source_ports: Box<dyn SourcePorts>,
     /// The port's functions to join and leave multicast groups.
@@ -151,6 +153,7 @@ impl DeviceConfig {
             read_budget: 96 << 10,
             early_timeout_min: EARLY_TIMEOUT_MIN,
             ecn: true,
+            port_check: true,
             source_ports: Box::new(ROCE_PORT),
             groups: Box::new(EveryGroup),
             icrc_policy: IcrcPolicy::default(),
@@ -186,6 +189,7 @@ pub struct Device {
     read_budget: u64,
     early_timeout_min: Duration,
     ecn: bool,
+    port_check: bool,
     source_ports: Box<dyn SourcePorts>,
     icrc_policy: IcrcPolicy,
     gids: Mutex<Vec<Gid>>,
@@ -281,6 +285,7 @@ impl Device {
             read_budget: config.read_budget,
             early_timeout_min: config.early_timeout_min,
             ecn: config.ecn,
+            port_check: config.port_check,
             source_ports: config.source_ports,
             icrc_policy: config.icrc_policy,
             gids: Mutex::new(config.gids),

@@ -258,8 +258,11 @@ impl<'d> Reception<'_, 'd> {
         if let Some(arrival) = &mut self.context.arrival {
             arrival.identification = identification;
         }
+        // Before the packet changes what is expected.
+        let reports_mark =
+            self.is_marked && locked.guard.as_ref().is_some_and(|qp| qp.believes_mark(packet));
         let is_delivered = self.device.dispatch(locked, self.context, self.from, packet);
-        if self.is_marked && is_delivered {
+        if reports_mark && is_delivered {
             self.has_data |= self.device.on_mark(locked.guard.as_mut(), self.context, packet);
         }
     }
@@ -305,6 +308,7 @@ impl Device {
         let queues = BatchQueues::default();
         let mut context = self.context(now, None);
         context.arrival = Some(arrival(datagrams, 0));
+        context.from_port = datagrams.from_port;
         let context = &mut context;
         let (from, is_marked) = (datagrams.from, ecn::is_marked(datagrams.traffic_class));
         let mut reception = Reception {
@@ -516,9 +520,9 @@ impl Device {
         }
     }
 
-    /// Handles the mark of a router on `packet`, which was delivered to `qp`. Marks on packets
-    /// without data are ignored, because no window limits them. Returns whether a congestion
-    /// notification waits at the path.
+    /// Handles the mark of a router on `packet`, which was delivered to `qp`. The queue pair
+    /// believes the mark. Marks on packets without data are ignored, because no window limits them.
+    /// Returns whether a congestion notification waits at the path.
     #[cold]
     pub(super) fn on_mark(
         &self,

@@ -5,6 +5,7 @@ use urxe_wire::PacketView;
 
 use super::attr::{QpCap, QpType};
 use super::context::QpContext;
+use super::origin::PsnMatch;
 use super::qp_core::QpCore;
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;

@@ -13,7 +13,7 @@
 //!   now                        the caller                    the life of the context
 //!   device                     the device                    the life of the device
 //!   path, path_index           the table of paths            the queue pairs of one path
-//!   arrival                    the port                      one received packet
+//!   arrival, from_port         the port                      one received packet
 //!   turn                       the scheduler of the path     one turn to send
 //!
 //!   is decided here
@@ -69,6 +69,8 @@ pub(crate) struct QpContext<'a> {
     pub path_index: u32,
     /// The network header fields of the packet that is being received; `None` in other calls.
     pub arrival: Option<Arrival>,
+    /// The UDP source port of the packet that is being received; 0 in other calls.
+    pub from_port: u16,
     /// The rules of the queue pair's turn to send; [`TurnRules::ALONE`] in other calls.
     pub turn: TurnRules,
     // The fields below collect results over the packets of a call. They are fields of the context
@@ -98,6 +100,8 @@ pub(crate) struct DeviceParts<'a> {
     pub srqs: &'a SrqTable,
     /// The address handles, which name the paths of datagrams.
     pub ahs: &'a AhTable,
+    /// Whether a packet from another source port than the peer's needs the expected PSN.
+    pub port_check: bool,
 }
 
 impl QpContext<'_> {

@@ -16,6 +16,7 @@
 //! | `uc` | the responder of an unreliable connection |
 //! | [`ud`] | the responder of a datagram queue pair |
 //! | `unreliable` | the requester of both unreliable services |
+//! | `origin` | the UDP source port of the peer |
 //! | `inbound` | the message that a connected responder is receiving |
 //! | `headers` | the opcode and headers of SEND and WRITE packets |
 //! | `local_ops` | work requests that send nothing: memory windows and fast registration |
@@ -34,6 +35,7 @@ pub(crate) mod context;
 mod headers;
 mod inbound;
 mod local_ops;
+mod origin;
 pub(crate) mod qp_core;
 mod queue;
 mod rc;
@@ -53,6 +55,7 @@ use urxe_wire::{PacketView, Qpn};
 use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::QpContext;
+use self::origin::{Origin, PsnMatch};
 use self::qp_core::{QpCore, XrcTarget};
 use self::recv_queue::RecvQueue;
 use self::service::{SchedulingHint, TransportService};
@@ -107,6 +110,8 @@ pub(crate) struct Qp {
     /// blocked at a post. [`move_to_path`](Self::move_to_path) clears this. Datagrams change `path`
     /// as well, but they take no credit and never set this.
     pub is_blocked: bool,
+    /// The source port of the peer's packets.
+    origin: Origin,
     established: bool,
     drained: bool,
     pub core: QpCore,
@@ -174,6 +179,7 @@ impl Qp {
             timer_at: Time::NEVER,
             later_timer_at: Time::NEVER,
             is_blocked: false,
+            origin: Origin::default(),
             established: false,
             drained: false,
         }
@@ -197,6 +203,7 @@ impl Qp {
             (_, QpState::Reset) => self.reset(cx),
             (QpState::Init, QpState::Rtr) => {
                 self.service.receive_half().start(&self.core);
+                self.origin = Origin::default();
                 self.established = false;
             }
             (QpState::Rtr, QpState::Rts) => self.service.send_half().start(&self.core),
@@ -383,6 +390,13 @@ impl Qp {
         result
     }
 
+    /// Returns whether a mark on the packet reports congestion: whether the PSN of the packet is
+    /// the expected one or close behind it. Always true for services without a check of PSNs.
+    pub fn believes_mark(&self, packet: &PacketView<'_>) -> bool {
+        packet.info().service == self.core.qp_type.service()
+            && matches!(self.service.psn_match(packet), PsnMatch::Expected | PsnMatch::Ahead)
+    }
+
     /// Handles a packet that is addressed to this queue pair and has a valid ICRC.
     pub fn on_packet(&mut self, packet: &PacketView<'_>, cx: &mut QpContext<'_>) {
         let info = packet.info();
@@ -401,7 +415,16 @@ impl Qp {
             );
             return cx.device.counters.add(Counter::DropNotReady);
         }
-        if state == QpState::Rtr && !self.established {
+        if !self.origin.is(cx.from_port)
+            && !self.core.qp_type.is_datagram()
+            && !self.origin.admits(self.service.psn_match(packet), packet, cx)
+        {
+            return;
+        }
+        if state == QpState::Rtr
+            && !self.established
+            && self.service.psn_match(packet) == PsnMatch::Expected
+        {
             self.established = true;
             self.core.raise(QpEventType::CommEst, cx);
         }

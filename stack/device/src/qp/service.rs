@@ -19,6 +19,7 @@ use urxe_wire::PacketView;
 
 use super::attr::QpAttrMask;
 use super::context::QpContext;
+use super::origin::PsnMatch;
 use super::qp_core::QpCore;
 use super::recv_queue::RecvQueue;
 use super::work_request::{PostError, SendRequest};
@@ -60,6 +61,12 @@ pub(super) trait SendHalf {
     /// Queues a send work request. The caller has checked the state and the type of the queue pair.
     fn push(&mut self, qp: &QpCore, _request: &SendRequest<'_>) -> Result<(), PostError> {
         Err(PostError::NoQueue { qp_type: qp.qp_type, queue: "send" })
+    }
+
+    /// Returns the relation of a response's PSN to the requests. Services without a check of PSNs
+    /// expect each packet.
+    fn psn_match(&self, _packet: &PacketView<'_>) -> PsnMatch {
+        PsnMatch::Expected
     }
 
     /// Handles a response packet. The caller has checked the state.
@@ -137,6 +144,12 @@ pub(super) trait ReceiveHalf {
         None
     }
 
+    /// Returns the relation of a request's PSN to the expected one. Services without a check of
+    /// PSNs expect each packet.
+    fn psn_match(&self, _packet: &PacketView<'_>) -> PsnMatch {
+        PsnMatch::Expected
+    }
+
     /// Handles a request packet. The caller has checked the state.
     fn on_request(&mut self, _qp: &mut QpCore, cx: &mut QpContext<'_>, _packet: &PacketView<'_>) {
         cx.device.counters.add(Counter::DropWrongService);
@@ -195,6 +208,9 @@ pub(super) trait TransportService {
     /// Returns the half that receives.
     fn receive_half(&mut self) -> &mut dyn ReceiveHalf;
 
+    /// Returns the relation of a packet's PSN to the state of the half that handles it.
+    fn psn_match(&self, packet: &PacketView<'_>) -> PsnMatch;
+
     /// Handles a packet of this service. The caller has checked the state.
     fn on_packet(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>);
 
@@ -249,6 +265,13 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
 
     fn receive_half(&mut self) -> &mut dyn ReceiveHalf {
         &mut self.receive
+    }
+
+    fn psn_match(&self, packet: &PacketView<'_>) -> PsnMatch {
+        match packet.info().is_request {
+            true => self.receive.psn_match(packet),
+            false => self.send.psn_match(packet),
+        }
     }
 
     fn on_packet(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {

@@ -49,6 +49,8 @@ pub struct EngineConfig {
     /// Whether packets of reliable connections are marked ECN-capable (ECT(0)), because the sender
     /// reduces its rate on congestion notifications.
     pub ecn: bool,
+    /// Whether a packet from another UDP source port than the peer's needs the expected PSN.
+    pub port_check: bool,
     /// Whether sockets believe the path MTU of ICMP messages, which any host can forge.
     pub icmp_mtu: bool,
     /// Callbacks beside the event descriptors.
@@ -73,6 +75,7 @@ impl Default for EngineConfig {
             early_timeout_min: EARLY_TIMEOUT_MIN,
             direct: true,
             ecn: true,
+            port_check: true,
             icmp_mtu: false,
             hooks: Hooks::default(),
             connections: None,

@@ -97,6 +97,7 @@ impl Engine {
             read_budget: (buffer * READ_BUDGET_EIGHTHS / 8).min(READ_BUDGET_MAX),
             early_timeout_min: config.early_timeout_min,
             ecn: config.ecn,
+            port_check: config.port_check,
             icrc_policy: config.icrc_policy,
             copies: config.copies,
             limits: limits_here(config.limits),
@@ -361,6 +362,7 @@ impl Drop for Engine {
                 reordered = value(Counter::SimulatedReorder),
                 corrupted = value(Counter::SimulatedCorrupt),
                 marked = value(Counter::SimulatedMark),
+                rebound = value(Counter::SimulatedRebind),
                 "faults suffered",
             );
         }

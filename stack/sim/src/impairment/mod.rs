@@ -5,8 +5,9 @@
 //! of faults and the same probabilities, but in real time. Delayed packets wait in this module.
 //!
 //! ```text
-//!   socket ─→ rate, loss ─→ mark, duplicate ─→ corrupt, delay, reorder ─┬─ on time ───────→ device
-//!                                                                      └─ delayed ─ due ─→ device
+//!   socket ─→ rate, loss ─→ mark, rebind, duplicate
+//!          ─→ corrupt, delay, reorder ─┬─ on time ───────→ device
+//!                                      └─ delayed ─ due ─→ device
 //! ```
 //!
 //! The decisions follow from the seed and the number of packets since the device was opened. The
@@ -25,7 +26,7 @@ use std::net::IpAddr;
 pub use spec::{FaultError, FaultSpec};
 
 use crate::delay_queue::{DelayQueue, Delayed};
-use crate::link::{Link, flip_bits};
+use crate::link::{Flow, Link, change_source_port, flip_bits};
 use crate::{LinkFaults, SimCounters};
 use urxe_types::counters::{Counter, Counters};
 use urxe_types::port::{Datagrams, StoredPacket};
@@ -102,6 +103,7 @@ impl Impairment {
                 && copy.arrival <= now
                 && copy.flips == 0
                 && !copy.is_marked
+                && copy.source_port.is_none()
             {
                 continue;
             }
@@ -113,7 +115,15 @@ impl Impairment {
                 let mut bytes = Box::<[u8]>::from(packet);
                 flip_bits(&mut bytes, copy.flips, &mut self.link.rng);
                 let mark = if copy.is_marked { ecn::CE } else { 0 };
-                let as_it_came = Datagrams { traffic_class: traffic_class | mark, ..*datagrams };
+                let Datagrams { from, from_port, to, .. } = *datagrams;
+                if let Some(port) = copy.source_port {
+                    change_source_port(&mut bytes, Flow { from, from_port, to }, port);
+                }
+                let as_it_came = Datagrams {
+                    traffic_class: traffic_class | mark,
+                    from_port: copy.source_port.unwrap_or(from_port),
+                    ..*datagrams
+                };
                 if copy.arrival <= now {
                     deliver(&Datagrams { bytes: &bytes, segment_size: bytes.len(), ..as_it_came });
                 } else {
@@ -144,6 +154,7 @@ impl Impairment {
             (Counter::SimulatedReorder, done.reordered),
             (Counter::SimulatedCorrupt, done.corrupted),
             (Counter::SimulatedMark, done.marked),
+            (Counter::SimulatedRebind, done.rebound),
         ] {
             if count > 0 {
                 counters.add_many(counter, count);

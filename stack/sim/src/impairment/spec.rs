@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! faults = fault *("," fault)
-//! fault  = ("loss" / "mark" / "duplicate" / "reorder" / "corrupt") "=" share
+//! fault  = ("loss" / "mark" / "duplicate" / "reorder" / "corrupt" / "rebind") "=" share
 //!        / ("delay" / "jitter" / "late") "=" time
 //!        / "burst" "=" number
 //!        / "rate" "=" number ("k" / "M" / "G")
@@ -14,6 +14,7 @@
 //! | fault | meaning |
 //! |---|---|
 //! | `mark` | the share of ECN-capable packets that are marked |
+//! | `rebind` | the share of packets from which on the UDP source port is another one |
 //! | `late` | the maximum additional delay of a reordered packet |
 //! | `burst` | the maximum number of packets that one loss takes |
 //! | `rate` | bits per second |
@@ -39,12 +40,13 @@ const PPM_PER_PERCENT: u32 = 10_000;
 /// Selects a field of the faults of a link.
 type FieldOf<T> = fn(&mut LinkFaults) -> &mut T;
 /// The faults that are a share of the packets.
-const SHARES: [(&str, FieldOf<Probability>); 5] = [
+const SHARES: [(&str, FieldOf<Probability>); 6] = [
     ("loss", |link| &mut link.loss),
     ("mark", |link| &mut link.mark),
     ("duplicate", |link| &mut link.duplicate),
     ("reorder", |link| &mut link.reorder),
     ("corrupt", |link| &mut link.corrupt),
+    ("rebind", |link| &mut link.rebind),
 ];
 /// The faults that are a time.
 const TIMES: [(&str, FieldOf<u64>); 3] = [
@@ -80,12 +82,13 @@ impl FaultSpec {
             duplicate,
             reorder,
             corrupt,
+            rebind,
             delay_ns,
             jitter_ns,
             bandwidth_bps,
             ..
         } = self.link;
-        [loss, mark, duplicate, reorder, corrupt] == [Probability::NEVER; 5]
+        [loss, mark, duplicate, reorder, corrupt, rebind] == [Probability::NEVER; 6]
             && (delay_ns, jitter_ns, bandwidth_bps) == (0, 0, None)
     }
 }
@@ -99,7 +102,7 @@ urxe_types::errors! {
                  loss=1%,delay=50us,seed=7")]
         Form { given: String } = EINVAL,
         #[error("unknown fault {given:?}; the faults are loss, burst, mark, duplicate, reorder, \
-                 late, corrupt, delay, jitter, rate and seed")]
+                 late, corrupt, rebind, delay, jitter, rate and seed")]
         Name { given: String } = EINVAL,
         #[error("{name} is given twice")]
         Twice { name: &'static str } = EINVAL,

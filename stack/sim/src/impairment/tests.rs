@@ -1,6 +1,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use urxe_types::rng::Probability;
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, ROCE_PORT};
 
 use super::*;
 
@@ -130,14 +132,15 @@ fn no_more_is_held_than_fits() {
 
 #[test]
 fn every_fault_is_read_and_shown_as_it_was_given() {
-    let text = "loss=1%,duplicate=0.5%,reorder=0.0001%,corrupt=100%,burst=4,late=200us,\
-                delay=50us,jitter=3ms,rate=100M,seed=7";
+    let text = "loss=1%,duplicate=0.5%,reorder=0.0001%,corrupt=100%,rebind=0.01%,burst=4,\
+                late=200us,delay=50us,jitter=3ms,rate=100M,seed=7";
     let spec: FaultSpec = text.parse().unwrap();
     assert_eq!(spec.to_string(), text);
     assert_eq!(spec.link.loss, Probability::from_ppm(10_000));
     assert_eq!(spec.link.duplicate, Probability::from_ppm(5_000));
     assert_eq!(spec.link.reorder, Probability::from_ppm(1));
     assert_eq!(spec.link.corrupt, Probability::ALWAYS);
+    assert_eq!(spec.link.rebind, Probability::from_ppm(100));
     let link = &spec.link;
     assert_eq!((link.loss_burst_max, link.reorder_delay_ns), (4, 200_000));
     assert_eq!((link.delay_ns, link.jitter_ns), (50_000, 3_000_000));
@@ -175,4 +178,29 @@ fn mistakes_are_named() {
         let error: FaultError = text.parse::<FaultSpec>().unwrap_err();
         assert!(error.to_string().contains(told), "{text:?}: {error}");
     }
+}
+
+/// The ICRC of each packet fits its port.
+#[test]
+fn a_new_source_port_comes_with_the_icrc_for_it() {
+    let seed = |port| IcrcSeed::new(HERE, port, HERE, ROCE_PORT).unwrap();
+    let mut bytes = packets();
+    for (nr, packet) in bytes.chunks_mut(SIZE).enumerate() {
+        let end = packet.len() - ICRC_LEN;
+        seed(1).append(nr as u16, packet, end).unwrap();
+    }
+    let mut link = impairment("rebind=30%", 5);
+    let (mut ports, mut count) = (Vec::new(), 0);
+    link.apply(Time::ZERO, HERE, &datagrams(&bytes), |datagrams| {
+        for packet in datagrams.segments() {
+            let verdict = seed(datagrams.from_port).verify(&mut IcrcSolver::new(), packet, count);
+            assert_eq!(verdict, IcrcVerdict::Exact { identification: count }, "packet {count}");
+            count += 1;
+        }
+        ports.push(datagrams.from_port);
+    });
+    ports.dedup();
+    assert_eq!(count, 10);
+    assert_eq!(link.counters.rebound as usize, ports.len() - 1, "{ports:?}");
+    assert!(ports.len() > 2 && ports[0] == 1, "{ports:?}");
 }

@@ -36,6 +36,7 @@ use crate::qp::attr::{QpAttrMask, QpState};
 use crate::qp::context::QpContext;
 use crate::qp::headers::data_headers;
 use crate::qp::local_ops;
+use crate::qp::origin::{PsnMatch, RECENT};
 use crate::qp::qp_core::QpCore;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::service::SendHalf;
@@ -531,6 +532,14 @@ impl SendHalf for Requester {
         let wqe = self.queue.wqe(self.cursor);
         let is_data = !wqe.op.has_response() && !wqe.op.is_local();
         is_data.then(|| credit_bytes(wqe, 0, 1, self.mtu))
+    }
+
+    fn psn_match(&self, packet: &PacketView<'_>) -> PsnMatch {
+        let outstanding = self.sent_psn.steps_from(self.una).min(RECENT as u32);
+        match packet.psn().steps_from(self.una) < outstanding {
+            true => PsnMatch::Expected,
+            false => PsnMatch::Implausible,
+        }
     }
 
     fn on_response(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {

@@ -29,6 +29,7 @@ use crate::path::scheduler::TransmitStatus;
 use crate::qp::attr::QpState;
 use crate::qp::context::QpContext;
 use crate::qp::inbound::Message;
+use crate::qp::origin::{AHEAD, PsnMatch};
 use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
@@ -163,8 +164,16 @@ impl Responder {
     /// Handles a request behind the expected one: that one was overtaken, or is lost. One NAK is
     /// sent until the peer is in order again (IBTA vol. 1, 9.7.5.2.2). The NAK is repeated if the
     /// peer evidently moved back and the packet was lost again.
+    ///
+    /// A request more than [`AHEAD`] packets behind the expected one is dropped without a NAK,
+    /// because a forged PSN is more probable than such a loss. If it was a loss, the peer
+    /// retransmits after its timeout.
     fn on_out_of_order(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
         let mut highest = packet.psn();
+        if highest.distance(self.expected_psn) > AHEAD {
+            cx.device.counters.add(Counter::OutOfSeqRequest);
+            return cx.device.counters.add(Counter::DropOutOfSequence);
+        }
         if self.gap.is_none() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
             match ReorderBuffer::insert(&mut self.reorder_buffer, packet, qp.mtu(), due) {
@@ -313,6 +322,10 @@ impl ReceiveHalf for Responder {
 
     fn queue(&mut self) -> Option<&mut RecvQueue> {
         Some(&mut self.queue)
+    }
+
+    fn psn_match(&self, packet: &PacketView<'_>) -> PsnMatch {
+        PsnMatch::of_request(packet.psn().distance(self.expected_psn))
     }
 
     fn on_request(&mut self, qp: &mut QpCore, cx: &mut QpContext<'_>, packet: &PacketView<'_>) {

@@ -79,8 +79,8 @@ struct EnvironmentArgs {
     #[arg(long, requires = "capture")]
     capture_headers: bool,
     /// Faults of received packets, separated by commas: loss=1%, burst=4, duplicate=1%, reorder=1%,
-    /// late=200us, corrupt=1%, delay=50us, jitter=20us, rate=100M, seed=7; without a seed, one is
-    /// chosen and printed
+    /// late=200us, corrupt=1%, rebind=0.1%, delay=50us, jitter=20us, rate=100M, seed=7; without a
+    /// seed, one is chosen and printed
     #[arg(long, value_name = "FAULTS", visible_alias = "faults")]
     fault: Option<FaultSpec>,
     /// Show the devices in /sys/class/infiniband to programs that read this folder (UCX, perftest's

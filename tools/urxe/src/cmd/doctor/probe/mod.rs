@@ -112,6 +112,7 @@ pub fn run() -> Vec<Probe> {
             buffers::send(),
             with_pair(transport::PATH_ERRORS, transport::path_errors),
             with_pair(transport::ICMP_MTU, transport::icmp_mtu),
+            with_pair(transport::SOURCE_PORT, transport::source_port),
             transport::ipv6(),
             sharing::steering(),
             sharing::multicast(),
@@ -153,9 +154,20 @@ fn not_tried(name: Name, error: &OpenPortError) -> Probe {
 
 /// Sends `bytes` in segments.
 fn send(from: &UdpPort, to: IpAddr, bytes: &[u8], segment_size: usize) -> SendOutcome {
+    send_from_port(from, ROCE_PORT, to, bytes, segment_size)
+}
+
+/// Sends a run from one of the source ports of `from`.
+fn send_from_port(
+    from: &UdpPort,
+    from_port: u16,
+    to: IpAddr,
+    bytes: &[u8],
+    segment_size: usize,
+) -> SendOutcome {
     from.transmit(&Run {
         from: from.address(),
-        from_port: ROCE_PORT,
+        from_port,
         to,
         bytes,
         segment_size,
@@ -168,6 +180,7 @@ fn send(from: &UdpPort, to: IpAddr, bytes: &[u8], segment_size: usize) -> SendOu
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Arrival {
     from: IpAddr,
+    from_port: u16,
     bytes: Vec<u8>,
     segment_size: usize,
 }
@@ -187,6 +200,7 @@ fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrival> {
         while matches!(port.receive(&mut buffers), Ok(1..)) {
             all.extend(buffers.iter().map(|datagrams| Arrival {
                 from: datagrams.from,
+                from_port: datagrams.from_port,
                 bytes: datagrams.bytes.to_vec(),
                 segment_size: datagrams.segment_size,
             }));

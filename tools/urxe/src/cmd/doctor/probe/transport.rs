@@ -8,7 +8,10 @@ use urxe_stack::port::SendOutcome;
 use urxe_stack::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
 use urxe_wire::ROCE_PORT;
 
-use super::{Arrival, Name, Probe, arrivals, marked, not_tried, scratch_port, send, wait_readable};
+use super::{
+    Arrival, Name, Probe, arrivals, marked, not_tried, scratch_port, send, send_from_port,
+    wait_readable,
+};
 
 /// Returns the effective user and the kernel. Informs; there is nothing to fail.
 pub(super) fn user() -> Probe {
@@ -187,6 +190,34 @@ pub(super) fn icmp_mtu(name: Name, a: UdpPort, _: UdpPort) -> Probe {
         "a host that forges ICMP messages can end connections for ten minutes",
     )
     .advise("use Linux outside a sandbox that emulates the network")
+}
+
+pub(super) const SOURCE_PORT: Name = Name("Forged packets (source ports)");
+/// A process slot of a peer. Packets to it have a source port of their own.
+const PEER_SLOT: u8 = 5;
+
+/// Probes whether a receiver learns the source port of each packet.
+pub(super) fn source_port(name: Name, a: UdpPort, b: UdpPort) -> Probe {
+    let packet = marked(64, 6);
+    let ports = [ROCE_PORT, a.port_towards(PEER_SLOT)];
+    for port in ports {
+        send_from_port(&a, port, b.address(), &packet, packet.len());
+    }
+    let mut arrived: Vec<_> = arrivals(&b, 2).iter().map(|arrival| arrival.from_port).collect();
+    arrived.sort_unstable();
+    let mut expected = ports;
+    expected.sort_unstable();
+    if ports[0] != ports[1] && arrived == expected {
+        return name.works(
+            "the source port of each packet is known",
+            "a packet from another port than the peer's needs the expected PSN",
+        );
+    }
+    name.limited(
+        format!("packets were sent from the ports {expected:?}, and arrived from {arrived:?}"),
+        "lost packets of a peer may be requested only after its timeout",
+    )
+    .advise("set URXE_PORT_CHECK=off if a peer's port changes with each packet")
 }
 
 /// Probes IPv6 on ::1.
