@@ -40,6 +40,7 @@ mod completions;
 mod datagrams;
 mod domains;
 mod holes;
+mod kernel_flaws;
 mod keys;
 mod limits;
 mod paths;
