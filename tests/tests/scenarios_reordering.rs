@@ -24,6 +24,8 @@ const ACK: Syndrome = Syndrome::ACK;
 const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 /// The capacity of the reorder buffer, in packets.
 const HELD: u32 = 8;
+/// The most PSNs by which a request may be early.
+const REACH: u32 = 256;
 
 fn part(opcode: Opcode, psn: u32, byte: u8, len: usize) -> Packet {
     part_of(opcode, psn, &vec![byte; len])
@@ -152,6 +154,30 @@ fn the_reorder_wait_restarts_with_each_gap() {
     lab.expect([]);
     lab.wait(1);
     lab.expect([answered(103, SEQUENCE, 3)]);
+}
+
+/// A forged request needs the queue pair's number and a PSN that the peer will use. If requests
+/// with any later PSN were kept, half of all PSNs would do, as long as the peer keeps sending.
+#[test]
+fn a_request_far_ahead_is_never_executed() {
+    for ahead in [REACH, REACH + 1, 3000, (1 << 23) - 1] {
+        let lab = lab();
+        let rkey = lab.mr.rkey;
+        let before = lab.word(TARGET + 8);
+        lab.deliver(write_only((100 + ahead) & 0xff_ffff, TARGET + 8, rkey, b"a forgery"));
+        let is_kept = ahead <= REACH;
+        if is_kept {
+            lab.expect([]);
+        } else {
+            lab.expect([answered(100, SEQUENCE, 0)]);
+        }
+        for psn in 100..=100 + ahead.min(4000) {
+            lab.deliver(write_only(psn, TARGET, rkey, b"a"));
+            lab.sent();
+        }
+        assert_eq!(lab.word(TARGET + 8) != before, is_kept, "{ahead} PSNs ahead");
+        assert_eq!(lab.counter(Counter::ReorderBuffered), u64::from(is_kept));
+    }
 }
 
 #[test]

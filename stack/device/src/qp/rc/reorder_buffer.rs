@@ -16,6 +16,10 @@
 //! no delay. A lower limit (TCP uses three) requests packets that are about to arrive. Whole runs
 //! that overtake each other would take tens of times the memory.
 //!
+//! **How far.** A request counts as early up to [`REACH`] PSNs before its turn. Each further one
+//! means a loss. Otherwise a forged request with any later PSN would be kept until its turn came,
+//! because the timer starts again with each delivery. So an attacker would need no PSN.
+//!
 //! **How long.** Behind the last packets of a burst too few packets follow, so a timer decides. It
 //! runs for a quarter of the shortest round trip, between 0.1 ms and 1 ms
 //! ([`Window::reordering_ns`](crate::path::window::Window::reordering_ns)). The timer starts with
@@ -34,6 +38,9 @@ use urxe_types::time::Time;
 
 /// The most packets that are stored.
 pub(super) const MAX: usize = 8;
+/// The most PSNs by which a request may be early. A READ takes a PSN for each of its responses, so
+/// the request behind an overtaken READ is early by more than one.
+pub(super) const REACH: i32 = 256;
 /// The time in nanoseconds after which an unused buffer is freed.
 const IDLE_NS: u64 = 10_000_000;
 

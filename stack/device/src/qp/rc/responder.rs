@@ -20,7 +20,7 @@ use urxe_wire::{Kind, Msn, NakCode, PacketView, Psn};
 
 use super::execution::{Executed, Fault};
 use super::gap_timer::GapTimer;
-use super::reorder_buffer::{Insert, ReorderBuffer};
+use super::reorder_buffer::{Insert, REACH, ReorderBuffer};
 use super::responses::{Replay, Response, Responses};
 use crate::cq::WcStatus;
 use crate::path::acks::Ack;
@@ -176,7 +176,13 @@ impl Responder {
         }
         if self.gap.is_none() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
-            match ReorderBuffer::insert(&mut self.reorder_buffer, packet, qp.mtu(), due) {
+            let is_near = packet.psn().distance(self.expected_psn) <= REACH;
+            let inserted = if is_near {
+                ReorderBuffer::insert(&mut self.reorder_buffer, packet, qp.mtu(), due)
+            } else {
+                Insert::Full
+            };
+            match inserted {
                 Insert::Stored => {
                     cx.device.counters.add(Counter::OutOfSeqRequest);
                     return cx.device.counters.add(Counter::ReorderBuffered);
