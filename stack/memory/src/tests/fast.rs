@@ -108,6 +108,48 @@ fn a_registration_makes_valid_what_was_mapped_last() {
     assert_eq!((memory.count(), memory.count_in(PD)), (0, 0));
 }
 
+/// CVE-2026-46325: the kernel's `rdma_rxe` computed addresses with the page size of the system, not
+/// of the region. The pieces are those of its report: a part of a page, and a page before it.
+#[test]
+fn addresses_follow_the_page_size_of_the_region() {
+    for page_size in [4096, 8192, 65536] {
+        let memory = Memory::new(1, 16);
+        let kept = buffer(4 * page_size / 4096);
+        // Offset of the first page boundary in the buffer.
+        let start = (kept.addr() as usize).next_multiple_of(page_size) - kept.addr() as usize;
+        let (second, first) = (start, start + 2 * page_size);
+        let tail = first + page_size - 0x800..first + page_size;
+        let key = memory.alloc_fast(PD, 4).unwrap();
+        let iova = (8 * page_size - 0x800) as u64;
+        let parts = [(&kept, tail.clone()), (&kept, second..second + page_size)];
+        memory.map_fast_buffers(key, &parts, page_size, iova).unwrap();
+        memory.register_fast(key, ALL, PD).unwrap();
+        let write = |at: u64, bytes: &[u8]| {
+            let len = bytes.len() as u64;
+            let pin = memory.pin(key.0, QP, Access::REMOTE_WRITE, iova + at, len).unwrap();
+            pin.write(iova + at, bytes).unwrap();
+        };
+        // The middle of the second page, and across the boundary.
+        write(0x810, b"second");
+        write(0x7fc, b"lastnext");
+        write(0x800 + page_size as u64 - 3, b"end");
+        let seen = |at: usize, len: usize| {
+            let mut bytes = vec![0; len];
+            kept.read(at, &mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!(seen(second + 0x10, 6), b"second", "pages of {page_size}");
+        assert_eq!(seen(tail.end - 4, 4), b"last");
+        assert_eq!(
+            (seen(second, 4), seen(second + page_size - 3, 3)),
+            (b"next".into(), b"end".into())
+        );
+        let written = 6 + 8 + 3;
+        let all = seen(0, kept.len());
+        assert_eq!(all.iter().filter(|byte| **byte != 0).count(), written, "nowhere else");
+    }
+}
+
 #[test]
 fn windows_hold_a_fast_region_valid() {
     let memory = Memory::new(1, 16);
