@@ -1,6 +1,6 @@
 //! Checks of the structure that the compiler does not make: the crates and modules that each crate
 //! and module may use, readers of environment variables, sizes of files, lengths of lines,
-//! language, spelling, examples of the Rust API.
+//! language, spelling, examples of the Rust API, the tests that SECURITY.md names.
 
 pub mod crates;
 pub mod environment;
@@ -8,6 +8,7 @@ pub mod examples;
 pub mod lines;
 pub mod modules;
 pub mod prose;
+pub mod security;
 pub mod small;
 
 use std::path::PathBuf;

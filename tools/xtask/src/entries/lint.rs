@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::none;
 use crate::run::{Runner, cargo};
 use crate::structure::{
-    crates, environment, examples, lines, modules, prose, small, typos, typos_program,
+    crates, environment, examples, lines, modules, prose, security, small, typos, typos_program,
 };
 
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
@@ -20,7 +20,7 @@ pub fn fmt(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// A check's name, and the function that returns a line for each fault.
 type Check = (&'static str, fn() -> Result<Vec<String>>);
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     ("crates", crates::check),
     ("modules", modules::check),
     ("environment", environment::check),
@@ -28,6 +28,7 @@ const CHECKS: [Check; 8] = [
     ("lines", lines::check),
     ("small", small::check),
     ("prose", prose::check),
+    ("security", security::check),
     ("typos", typos),
 ];
 
