@@ -150,7 +150,6 @@ fn a_region_is_deregistered_after_an_rnr_nak() {
     std::thread::spawn(move || {
         let deregistered = host.device.memory().deregister(host.mr.lkey);
         done.send(deregistered).expect("the test waits");
-        std::mem::forget(host);
     });
     let deregistered = wait.recv_timeout(Duration::from_secs(10));
     assert_eq!(deregistered.expect("the region is not in use"), Ok(()));
