@@ -166,7 +166,8 @@ fn a_request_far_ahead_is_never_executed() {
         let before = lab.word(TARGET + 8);
         lab.deliver(write_only((100 + ahead) & 0xff_ffff, TARGET + 8, rkey, b"a forgery"));
         let is_kept = ahead <= REACH;
-        if is_kept {
+        // A PSN that is implausible causes no NAK (scenarios_origin).
+        if is_kept || ahead > 65_536 {
             lab.expect([]);
         } else {
             lab.expect([answered(100, SEQUENCE, 0)]);
