@@ -8,11 +8,13 @@
 //! A socket filter uses the upper six bits to select one of the processes that share an address.
 //! These bits are not permuted. The lower 18 bits hold the index in the process's table (16 bits)
 //! and a generation (2 bits). A keyed Feistel network permutes them, so that numbers cannot be
-//! guessed and a freed number is not reused at once. The numbers 0, 1 and 0xffffff are reserved.
+//! guessed and a freed number is not reused at once. Its round functions are random tables, so that
+//! a peer cannot compute numbers from those that it has seen. The numbers 0, 1 and 0xffffff are
+//! reserved.
 
 use urxe_wire::Qpn;
 
-use crate::rng::Rng;
+use crate::rng::SecretRng;
 
 /// The largest number of processes that share one address.
 pub const MAX_PROCESS_SLOTS: u8 = 64;
@@ -34,6 +36,8 @@ pub const SLOT_SHIFT: u32 = 18;
 
 const HALF_BITS: u32 = LOW_BITS / 2;
 const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
+/// The number of values of a half.
+const HALVES: usize = 1 << HALF_BITS;
 const ROUNDS: usize = 4;
 /// The number of uses of an index before its first number is reused.
 pub const GENERATIONS: u32 = 1 << (LOW_BITS - INDEX_BITS);
@@ -54,7 +58,8 @@ pub fn peer_slot(qpn: Qpn) -> u8 {
 #[derive(Debug)]
 pub struct QpNumbers {
     process_slot: u8,
-    factors: [u32; ROUNDS],
+    /// The round functions: 4 KiB.
+    rounds: Box<[[u16; HALVES]; ROUNDS]>,
 }
 
 impl QpNumbers {
@@ -68,8 +73,9 @@ impl QpNumbers {
             process_slot < MAX_PROCESS_SLOTS,
             "process slot {process_slot} of {MAX_PROCESS_SLOTS}"
         );
-        let mut rng = Rng::stream(seed, 0x5150_4e00);
-        Self { process_slot, factors: [(); ROUNDS].map(|()| rng.next_u32() | 1) }
+        let mut rng = SecretRng::stream(seed, 0x5150_4e00);
+        let rounds = [(); ROUNDS].map(|()| [(); HALVES].map(|()| rng.next_u32() as u16));
+        Self { process_slot, rounds: Box::new(rounds) }
     }
 
     /// Returns the number of queue pair `index` in its `generation`th use, or `None` for a reserved
@@ -91,7 +97,7 @@ impl QpNumbers {
     }
 
     fn round(&self, round: usize, half: u32) -> u32 {
-        (half + 1 + round as u32).wrapping_mul(self.factors[round]) >> (32 - HALF_BITS)
+        u32::from(self.rounds[round][(half & HALF_MASK) as usize]) & HALF_MASK
     }
 
     fn permute(&self, value: u32) -> u32 {

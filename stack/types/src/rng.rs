@@ -5,11 +5,15 @@
 //! generators", 2018), with a state from SplitMix64 and a 64-bit seed. Generators of other crates
 //! may change between versions. The tests fix the output of this one.
 //!
-//! The generator is not suitable for secrets. Keys and initial PSNs must not be predictable, so the
-//! creator of a device passes in a seed from the operating system.
+//! [`Rng`] is not suitable for secrets, because its outputs predict later ones. The numbers that
+//! peers see (queue pair numbers, first PSNs, communication ids) come from [`SecretRng`]. Its seed
+//! is a secret from the operating system, unless a run must be repeatable.
 
 #[cfg(test)]
 mod tests;
+
+use std::fmt;
+use std::hash::Hasher as _;
 
 /// A seeded generator of uniform numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +58,7 @@ impl Rng {
 
     /// Returns a number below `bound`, or 0 if `bound` is 0. The bias is below `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+        below(self.next_u64(), bound)
     }
 
     /// Returns a number from `low` to `high`, inclusive, or `low` if the range is empty.
@@ -89,6 +93,56 @@ impl Rng {
     pub fn chance(&mut self, probability: Probability) -> bool {
         self.below(u64::from(Probability::ALWAYS.0)) < u64::from(probability.0)
     }
+}
+
+/// A seeded generator for numbers that peers see and must not predict. Each output is the
+/// SipHash-2-4 of a counter, so that earlier outputs do not tell later ones without the seed.
+#[derive(Clone)]
+pub struct SecretRng {
+    key: [u64; 2],
+    counter: u64,
+}
+
+impl SecretRng {
+    /// Returns a generator for one of several independent streams of a seed. The seed is the
+    /// secret; the stream is a public number.
+    #[must_use]
+    pub const fn stream(seed: u64, stream: u64) -> Self {
+        Self { key: [seed, stream], counter: 0 }
+    }
+
+    /// Returns the next 64 uniform bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.counter += 1;
+        let [k0, k1] = self.key;
+        // The other hashers of the standard library take no key.
+        #[allow(deprecated, reason = "deprecated for hash tables, in favour of `RandomState`")]
+        let mut hasher = std::hash::SipHasher::new_with_keys(k0, k1);
+        hasher.write_u64(self.counter);
+        hasher.finish()
+    }
+
+    /// Returns the next 32 uniform bits.
+    pub fn next_u32(&mut self) -> u32 {
+        (self.next_u64() >> 32) as u32
+    }
+
+    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias is below `bound` / 2^64.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        below(self.next_u64(), bound)
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for SecretRng {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretRng").field("counter", &self.counter).finish_non_exhaustive()
+    }
+}
+
+/// Maps 64 uniform bits to the numbers below `bound`.
+fn below(uniform: u64, bound: u64) -> u64 {
+    ((u128::from(uniform) * u128::from(bound)) >> 64) as u64
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): advances `state` and returns the next number.

@@ -17,41 +17,37 @@
 //! process repeats one with every few thousand ids. An id alone therefore does not distinguish a
 //! repeated request from a new one. The random number of its first transaction does.
 
-use std::hash::Hasher;
-
 use urxe_wire::mad::{CommId, TransactionId};
 
 use urxe_types::qpn::MAX_PROCESS_SLOTS;
-use urxe_types::rng::Rng;
+use urxe_types::rng::SecretRng;
 
 /// The largest number of connections of one kind: own ones, those of peers, and the service id
 /// resolutions of peers.
 pub const MAX_CONNECTIONS: usize = 1 << 16;
 
-/// The ids of one process. Earlier ids do not predict later ones: each is the SipHash-2-4 of a
-/// counter under a secret key.
+/// The ids of one process. Earlier ids do not predict later ones.
 #[derive(Debug)]
 pub struct CommIds {
     slot: u8,
-    key: [u64; 2],
-    counter: u64,
+    rng: SecretRng,
 }
 
 impl CommIds {
-    /// Returns the ids of the process in `slot`. `rng` yields the secret key.
+    /// Returns the ids of the process in `slot`.
     ///
     /// # Panics
     /// Panics if `slot` is not below [`MAX_PROCESS_SLOTS`].
     #[must_use]
-    pub fn new(slot: u8, mut rng: Rng) -> Self {
+    pub fn new(slot: u8, rng: SecretRng) -> Self {
         assert!(slot < MAX_PROCESS_SLOTS, "process slot {slot} of {MAX_PROCESS_SLOTS}");
-        Self { slot, key: [rng.next_u64(), rng.next_u64()], counter: 0 }
+        Self { slot, rng }
     }
 
     /// Returns a new id that is not in use and not [`CommId::NONE`].
     pub fn id(&mut self, is_used: impl Fn(CommId) -> bool) -> CommId {
         loop {
-            let id = CommId::with_slot(self.slot, self.next() as u32);
+            let id = CommId::with_slot(self.slot, self.rng.next_u32());
             if id != CommId::NONE && !is_used(id) {
                 return id;
             }
@@ -60,17 +56,7 @@ impl CommIds {
 
     /// Returns the number of a new connection's first transaction.
     pub fn first_transaction(&mut self) -> u32 {
-        self.next() as u32
-    }
-
-    fn next(&mut self) -> u64 {
-        self.counter += 1;
-        let [k0, k1] = self.key;
-        // The other hashers of the standard library take no key.
-        #[allow(deprecated, reason = "deprecated for hash tables, in favour of `RandomState`")]
-        let mut hasher = std::hash::SipHasher::new_with_keys(k0, k1);
-        hasher.write_u64(self.counter);
-        hasher.finish()
+        self.rng.next_u32()
     }
 }
 
@@ -89,7 +75,7 @@ mod tests {
     #[test]
     fn ids_have_the_slot_and_differ() {
         for slot in [0, 1, 37, MAX_PROCESS_SLOTS - 1] {
-            let mut ids = CommIds::new(slot, Rng::new(u64::from(slot)));
+            let mut ids = CommIds::new(slot, SecretRng::stream(1, u64::from(slot)));
             let mut seen = BTreeSet::new();
             for _ in 0..10_000 {
                 let id = ids.id(|id| seen.contains(&id));
@@ -103,7 +89,7 @@ mod tests {
     #[test]
     fn no_bit_of_an_id_follows_from_the_id_before() {
         const PAIRS: u32 = 4096;
-        let mut ids = CommIds::new(0, Rng::new(5));
+        let mut ids = CommIds::new(0, SecretRng::stream(5, 0));
         let mut equal = [0; 26];
         let mut last = ids.id(|_| false);
         for _ in 0..PAIRS {

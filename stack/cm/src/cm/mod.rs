@@ -62,7 +62,7 @@ use self::ids::{CommIds, MAX_CONNECTIONS};
 use self::limits::PeerEntries;
 use self::request_window::{RequestWindows, SendState};
 use self::table::{Action, CmState, Input, Step};
-use urxe_types::rng::Rng;
+use urxe_types::rng::SecretRng;
 use urxe_types::time::Time;
 
 /// Configuration of a connection manager.
@@ -195,7 +195,7 @@ impl ConnectionManager {
                 max_connections: config.max_connections.min(MAX_CONNECTIONS),
                 ..config
             },
-            ids: CommIds::new(config.slot, Rng::stream(config.seed, 0x434d_4944)),
+            ids: CommIds::new(config.slot, SecretRng::stream(config.seed, 0x434d_4944)),
             connections: Vec::new(),
             free: Vec::new(),
             by_id: BTreeMap::new(),

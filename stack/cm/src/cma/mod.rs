@@ -67,7 +67,7 @@ use self::ports::Ports;
 use crate::cm::{CmConfig, CmTransmit, ConnectionManager, ListenerId};
 use urxe_types::attr::PathMtu;
 use urxe_types::owner::ListenError;
-use urxe_types::rng::Rng;
+use urxe_types::rng::SecretRng;
 use urxe_types::time::Time;
 
 /// The properties of a device, and its part in claiming ports among processes.
@@ -129,7 +129,7 @@ pub struct Cma {
     next_id: u64,
     ports: Ports,
     channels: Channels,
-    rng: Rng,
+    rng: SecretRng,
 }
 
 impl Cma {
@@ -144,7 +144,7 @@ impl Cma {
             next_id: 1,
             ports: Ports::default(),
             channels: Channels::default(),
-            rng: Rng::stream(seed, 0x636d_615f),
+            rng: SecretRng::stream(seed, 0x636d_615f),
         }
     }
 

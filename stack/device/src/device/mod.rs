@@ -70,7 +70,7 @@ use crate::srq::{MAX_SRQS, SrqTable};
 use crate::timers::Timers;
 use urxe_memory::{CopyMode, Memory, PdId};
 use urxe_types::port::{EveryGroup, JoinGroups};
-use urxe_types::rng::Rng;
+use urxe_types::rng::SecretRng;
 use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::work_request::AhHandle;
@@ -216,7 +216,7 @@ pub struct Device {
     /// The times at which completion queues report delayed events.
     moderation_timers: Arc<ModerationTimers>,
     cq_quota: CqQuota,
-    rng: Mutex<Rng>,
+    rng: Mutex<SecretRng>,
     control: Mutex<Control>,
 }
 
@@ -271,7 +271,7 @@ impl Device {
     /// Returns a device without objects.
     #[must_use]
     pub fn new(config: DeviceConfig) -> Self {
-        let mut rng = Rng::stream(config.seed, 0x6465_7669_6365);
+        let mut rng = SecretRng::stream(config.seed, 0x6465_7669_6365);
         Self {
             memory: Memory::with_limits(rng.next_u64(), config.limits.memory(), config.copies),
             numbers: QpNumbers::new(config.process_slot, rng.next_u64()),

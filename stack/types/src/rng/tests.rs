@@ -86,3 +86,17 @@ fn probabilities_are_respected() {
         assert!((low..=high).contains(&hits), "{chance:?}: {hits} of 100,000");
     }
 }
+
+#[test]
+fn secret_numbers_follow_from_seed_and_stream_and_show_neither() {
+    let stream = |seed, stream| {
+        let mut rng = SecretRng::stream(seed, stream);
+        [(); 4].map(|()| rng.next_u64())
+    };
+    assert_eq!(stream(1, 2), stream(1, 2));
+    let (seeds, streams) = ([stream(1, 2), stream(3, 2)], [stream(1, 2), stream(1, 3)]);
+    assert!(seeds[0] != seeds[1] && streams[0] != streams[1]);
+    let mut rng = SecretRng::stream(7, 0);
+    assert!((0..10_000).all(|_| rng.below(10) < 10));
+    assert_eq!(format!("{:?}", SecretRng::stream(7, 0)), "SecretRng { counter: 0, .. }");
+}
