@@ -8,7 +8,7 @@ use super::multicast::GroupChanges;
 use super::paths::{AddressError, Peers, index_of};
 use super::qpn;
 use super::{Control, Device, QpHandle, QpSlot};
-use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
+use crate::cq::{AsyncEvent, CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::path::scheduler::TurnRules;
 use crate::path::window_credit::WindowCredit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
@@ -469,6 +469,23 @@ impl Device {
             batched_cq: BatchedCqLock::default(),
             sent_writes: 0,
             received_writes: 0,
+        }
+    }
+
+    /// Fails the device after an error of the stack itself. Raises the event DEVICE_FATAL and moves
+    /// all queue pairs to the error state, so that their work requests complete as flushed.
+    ///
+    /// Queue pairs in RESET have no work requests and stay there.
+    pub fn fail(&self, now: Time) {
+        self.events.push(AsyncEvent::DeviceFatal);
+        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+        let slots = (0..).map_while(|index| Some((index, self.qps.at(index)?)));
+        for (index, slot) in slots {
+            let Some(qpn) = lock(&slot.qp).as_ref().map(|qp| qp.core.qpn) else { continue };
+            let handle = QpHandle { index, qpn };
+            if let Err(error) = self.modify_qp(now, handle, &attr, QpAttrMask::STATE) {
+                tracing::debug!(qp = %qpn, %error, "not moved to the error state");
+            }
         }
     }
 

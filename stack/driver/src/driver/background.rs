@@ -20,6 +20,8 @@
 mod decision;
 mod poll_set;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use self::decision::{Burst, Due, NextRead, Situation, Wait};
 use self::poll_set::{Entry, PollSet};
 use super::mad_burst::MadBurstDetector;
@@ -39,8 +41,35 @@ const ORPHAN_CLEANUP_NS: u64 = 1_000_000_000;
 /// The number of MADs in the inbox at which they are handed on before more packets are read.
 const MAD_BATCH: usize = 64;
 
+/// The number of panics after which the thread ends.
+const MAX_PANICS: usize = 8;
+
 /// Runs the background thread until the engine stops.
+///
+/// A panic is a fault of the stack or of a hook. The device then fails: programs get the event
+/// DEVICE_FATAL and flushed completions, and none waits for ever. The thread goes on, because other
+/// queue pairs of the process may be created again.
 pub(super) fn run(shared: &Shared) {
+    for _ in 0..MAX_PANICS {
+        if let Some(()) = without_panic(|| run_rounds(shared)) {
+            return;
+        }
+        tracing::error!(
+            "the background thread panicked: the device fails, and its queue pairs move to the \
+             error state"
+        );
+        without_panic(|| shared.device.fail(clock::now()));
+    }
+    tracing::error!("the background thread ends after {MAX_PANICS} panics: close the device");
+}
+
+/// Returns the result of `run`, or `None` if it panicked. Locks that were held stay usable
+/// ([`lock`](crate::sync::lock)).
+fn without_panic<T>(run: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(run)).ok()
+}
+
+fn run_rounds(shared: &Shared) {
     let mut thread = BackgroundThread {
         shared,
         poll_set: PollSet::new(shared, shared.ports.common_backoff().is_none()),

@@ -5,7 +5,7 @@
 //! output. So neither process waits for the other forever.
 
 use std::fmt::Debug;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
@@ -19,6 +19,19 @@ use urxe_stack::escape::Escaped;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for a process to end after its standard input closed.
 const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// The most bytes of a line. The longest replies have the samples of a round.
+pub const MAX_LINE: u64 = 64 << 20;
+
+/// Returns the lines of `from`, up to the first that is longer than `max` bytes or is no UTF-8.
+pub fn bounded_lines(mut from: impl BufRead, max: u64) -> impl Iterator<Item = String> {
+    std::iter::from_fn(move || {
+        let mut line = String::new();
+        let length = from.by_ref().take(max + 1).read_line(&mut line).ok()?;
+        let is_whole = length > 0 && length as u64 <= max;
+        is_whole.then(|| line.trim_end_matches(['\r', '\n']).to_owned())
+    })
+}
 
 /// Failures of the other end.
 #[derive(Debug, thiserror::Error)]
@@ -177,10 +190,22 @@ fn accepted<T: DeserializeOwned>(line: String, command: &impl Debug) -> Result<T
 fn read_lines(from: Option<impl BufRead + Send + 'static>) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     if let Some(from) = from {
-        thread::spawn(move || {
-            let mut all = from.lines().map_while(Result::ok);
-            all.try_for_each(|line| sender.send(line))
-        });
+        thread::spawn(move || bounded_lines(from, MAX_LINE).try_for_each(|line| sender.send(line)));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_at_the_first_that_is_too_long() {
+        let lines =
+            |text: &'static str, max| bounded_lines(text.as_bytes(), max).collect::<Vec<_>>();
+        assert_eq!(lines("one\ntwo\r\nthree", 8), ["one", "two", "three"]);
+        assert_eq!(lines("one\nfour and more\nfive\n", 8), ["one"]);
+        assert_eq!(lines("one\n1234567\n12345678\nfive\n", 8), ["one", "1234567"]);
+        assert_eq!(lines("", 8), [""; 0]);
+    }
 }

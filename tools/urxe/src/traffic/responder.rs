@@ -9,8 +9,11 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::peer::{Reply, write_line};
+use super::peer::{Reply, bounded_lines, write_line};
 use crate::output;
+
+/// The most bytes of a command. The longest has the numbers of all queue pairs.
+const MAX_COMMAND: u64 = 16 << 20;
 
 /// The action at the end of the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,7 @@ pub fn read_commands<O: DeserializeOwned + Send + 'static>(
 ) -> Receiver<O> {
     let (sender, commands) = mpsc::channel();
     thread::spawn(move || {
-        for line in from.lines().map_while(Result::ok) {
+        for line in bounded_lines(from, MAX_COMMAND) {
             let Ok(command) = serde_json::from_str(&line) else { break };
             on_read(Some(&command));
             if sender.send(command).is_err() {

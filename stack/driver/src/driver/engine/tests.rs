@@ -17,6 +17,7 @@ use crate::qp::work_request::{Destination, Remote, SendFlags, SendOp, Sge};
 
 mod loopback;
 mod multicast;
+mod panics;
 mod sharing;
 
 fn open(address: Ipv4Addr, config: EngineConfig) -> Result<Engine, OpenEngineError> {

@@ -150,6 +150,8 @@ machines; the ratios to the floor show the cost of the stack.
 Two hosts:
   there: urxe perf --listen -d ADDRESS
   here:  urxe perf --connect THERE -d ADDRESS
+The listening end has no authentication: any host that reaches its TCP port may run the one \
+measurement. Listen only on a network that you trust.
 
 Exit code 0: measured, and all verified data was correct; with --targets: all targets hold. \
 1: otherwise.";

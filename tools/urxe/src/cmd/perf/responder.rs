@@ -53,6 +53,9 @@ pub fn execute(
     Ok(())
 }
 
+/// The most sessions of a measurement: far more than all rows and rounds have.
+const MAX_SESSIONS: usize = 1 << 16;
+
 struct Responder<'a> {
     devices: Vec<Device>,
     /// The sessions by number; a closed session is `None`.
@@ -70,7 +73,7 @@ impl Responder<'_> {
             Command::Prepare { device, case } => {
                 let session = Session::new(self.device(device)?, case)?;
                 let ends = session.end.ends();
-                json!((self.keep(Work::Verbs(Box::new(session))), ends))
+                json!((self.keep(Work::Verbs(Box::new(session)))?, ends))
             }
             Command::Connect { session, ends } => match self.session(session)? {
                 Work::Verbs(of) => json!(of.end.connect(&ends)?),
@@ -79,7 +82,7 @@ impl Responder<'_> {
             Command::PrepareFloor { device, floor } => {
                 let end = FloorEnd::new(floor, address_of(self.device(device)?)?, true)?;
                 let sockets = end.sockets()?;
-                json!((self.keep(Work::Floor(Box::new(end))), sockets))
+                json!((self.keep(Work::Floor(Box::new(end)))?, sockets))
             }
             Command::ConnectFloor { session, sockets } => match self.session(session)? {
                 Work::Floor(of) => json!(of.connect(&sockets)?),
@@ -109,9 +112,12 @@ impl Responder<'_> {
             .ok_or_else(|| unexpected("a session that is not there"))
     }
 
-    fn keep(&mut self, work: Work) -> usize {
+    fn keep(&mut self, work: Work) -> Result<usize, TrafficError> {
+        if self.sessions.len() == MAX_SESSIONS {
+            return Err(unexpected("more sessions than a measurement has"));
+        }
         self.sessions.push(Some(work));
-        self.sessions.len() - 1
+        Ok(self.sessions.len() - 1)
     }
 
     /// Opens the first device whose address is free, or the configured device if `links` is empty.
