@@ -9,9 +9,10 @@ use super::none;
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 7] = [
+const CAMPAIGNS: [(&str, &[&str]); 8] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
+    ("forger", &[]),
     ("sharing", &[]),
     ("keys", &[]),
     ("programs", &["all"]),
@@ -32,6 +33,13 @@ pub fn long(arguments: &[String], runner: &mut Runner) -> Result<()> {
         .map(|(name, arguments)| run(name, arguments, Ok(Runner::default())))
         .collect();
     finish(outcomes, chosen.map(|(name, _)| name), runner)
+}
+
+/// Sends a hundred million forged packets of each attacker.
+pub fn forger(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    let mut tests: Command = cargo(["test", "--workspace", "--test", "forger"]);
+    runner.run(tests.env("URXE_FORGED", "100000000"))
 }
 
 /// Kills processes that share an address two hundred times, and checks the remaining processes

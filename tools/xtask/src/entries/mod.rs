@@ -19,7 +19,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 25] = [
+const TASKS: [(&str, Task); 26] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -42,6 +42,7 @@ const TASKS: [(&str, Task); 25] = [
     ("install", package::install),
     ("package", package::package),
     ("ci", ci::ci),
+    ("forger", long::forger),
     ("sharing", long::sharing),
     ("keys", long::keys),
     ("long", long::long),
@@ -84,9 +85,10 @@ Delivering:
 
 Together:
   ci                     20 min  the tasks of CI; as root, installs their packages
+  forger                 30 min  100 million forged packets of each attacker
   sharing                 5 min  200 processes of one address killed
   keys                    5 min  registrations until keys return
-  long [CAMPAIGN…]        hours  sim, fuzz, sharing, keys, programs, newer and kernel at length
+  long [CAMPAIGN…]        hours  sim, fuzz, forger, sharing, keys, programs, newer, kernel
 ";
 
 /// Finds a task by name.

@@ -220,7 +220,8 @@ impl Responder {
     }
 
     /// Handles a request that was executed before (IBTA vol. 1, 9.7.4.1.1). A SEND or WRITE is
-    /// acknowledged again, a READ reads again, and an atomic gets its stored response.
+    /// acknowledged again, a READ reads again, and an atomic gets its stored response. A PSN more
+    /// than [`AHEAD`] packets ago is none that the peer still has, and is dropped.
     fn on_duplicate(&mut self, qp: &QpCore, cx: &QpContext<'_>, packet: &PacketView<'_>) {
         cx.device.counters.add(Counter::DuplicateRequest);
         let replayed = match packet.info().kind {
@@ -230,6 +231,7 @@ impl Responder {
             },
             Kind::CompareSwap | Kind::FetchAdd => self.responses.replay_once(packet.psn(), true),
             Kind::AtomicWrite | Kind::Flush => self.responses.replay_once(packet.psn(), false),
+            _ if packet.psn().distance(self.expected_psn) < -AHEAD => Replay::Unknown,
             _ => {
                 self.push_ack(self.expected_psn.sub(1), cx);
                 Replay::Queued
