@@ -1,9 +1,9 @@
 //! The packet forger: attackers that send packets with a valid ICRC to a device.
 //!
-//! - An *off-path* attacker knows addresses, ports and the number of the queue pair, but no PSN. The
-//!   data of the connection must be right, the connection must stay up without a retransmission, and
-//!   the device must send no more than the attacker.
-//! - A *hostile peer* knows everything, and has a key to one region. No other memory may change, a
+//! - An *off-path* attacker knows addresses, ports and queue pair numbers, but no PSN. The data of
+//!   the connection must be right. The connection must stay up without a retransmission, and the
+//!   device must send no more than the attacker.
+//! - A *hostile peer* knows everything, and has a key to one region. No other memory may change. A
 //!   call sends a bounded number of bytes, and a connection ends for a reported reason.
 //!
 //! `URXE_FORGED` is the number of packets of each attacker (default: half a million). `URXE_SEED`
