@@ -19,7 +19,7 @@
 //! Unreliable connections have no such check, because they may lose any packet and go on with the
 //! next message. They expect each packet, whatever its port. Datagrams have many senders.
 //!
-//! IBTA vol. 1, annex A17.9.2 leaves the source port to the sender, and allows changes.
+//! IBTA vol. 1, annex A17 leaves the choice of the source port to the sender.
 
 use urxe_types::counters::Counter;
 use urxe_wire::PacketView;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use urxe_stack::device::Limits;
 
-use crate::{Host, LIMIT, SOON, host};
+use crate::{Host, LIMIT, SOON, counts_descriptors, host, opens_descriptors};
 
 fn socket(host: &'static Host) -> RawFd {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
@@ -59,6 +59,7 @@ fn descriptors() -> usize {
 
 #[test]
 fn connections_beyond_the_backlog_wait() {
+    let _guard = counts_descriptors();
     const CLIENTS: usize = 40;
     /// One more than the backlog, as in TCP.
     const CAPACITY: usize = 3;
@@ -86,6 +87,7 @@ fn connections_beyond_the_backlog_wait() {
 
 #[test]
 fn a_larger_backlog_makes_room_at_once() {
+    let _guard = opens_descriptors();
     let (listener, clients) = listener_and_clients(21, 0, 2);
     thread::sleep(SOON * 2);
     assert_eq!(clients.connected(), 1);

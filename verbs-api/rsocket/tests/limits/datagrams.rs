@@ -10,7 +10,7 @@ use urxe_rsocket::ScatterList;
 use urxe_stack::device::Limits;
 use urxe_stack::device::counters::Counter;
 
-use crate::{Host, LIMIT, SOON, host};
+use crate::{Host, LIMIT, SOON, host, opens_descriptors};
 
 /// Operations of messages over UDP (`struct ds_udp_header`).
 const DATA: u8 = 0;
@@ -92,6 +92,7 @@ fn check_queue_pairs(host: &Host, sockets: [RawFd; 2], addresses: [SocketAddr; 2
 
 #[test]
 fn claimed_addresses_take_no_state() {
+    let _guard = opens_descriptors();
     const CLAIMED: u32 = 500;
     let (host, ip) = host(0, Limits { max_ah: 4, ..Limits::default() });
     let [client_at, server_at] = [7001, 7000].map(|port| SocketAddr::from((ip, port)));
@@ -107,6 +108,7 @@ fn claimed_addresses_take_no_state() {
 
 #[test]
 fn a_program_that_answers_everybody_keeps_its_peers() {
+    let _guard = opens_descriptors();
     const CLAIMED: u32 = 3000;
     let (host, ip) = host(1, Limits { max_ah: 4, ..Limits::default() });
     let addresses = [7001, 7000].map(|port| SocketAddr::from((ip, port)));
@@ -126,6 +128,7 @@ fn a_program_that_answers_everybody_keeps_its_peers() {
 
 #[test]
 fn a_forged_message_does_not_replace_the_queue_pair_of_a_peer() {
+    let _guard = opens_descriptors();
     const OLD: u32 = 0x111;
     const FORGED: u32 = 0x666;
     for op in [DATA, ANSWER] {
@@ -162,6 +165,7 @@ fn a_forged_message_does_not_replace_the_queue_pair_of_a_peer() {
 
 #[test]
 fn a_restarted_peer_is_believed_when_it_sends_from_its_queue_pair() {
+    let _guard = opens_descriptors();
     let (host, ip) = host(12, Limits::default());
     let addresses = [7001, 7000].map(|port| SocketAddr::from((ip, port)));
     let server = socket(host, addresses[1]);

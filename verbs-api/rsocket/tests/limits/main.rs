@@ -4,7 +4,7 @@ mod backlog;
 mod datagrams;
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -17,6 +17,20 @@ use urxe_stack::link::{LinkSpec, Source};
 const LIMIT: Duration = Duration::from_secs(20);
 /// A time in which a message over loopback arrives with certainty.
 const SOON: Duration = Duration::from_millis(300);
+
+/// One test counts the descriptors of the process. `cargo test` runs the tests of a binary in
+/// threads, so that test holds the lock for writing, and the others for reading.
+static DESCRIPTORS: RwLock<()> = RwLock::new(());
+
+/// Returns the guard of a test that opens descriptors.
+fn opens_descriptors() -> RwLockReadGuard<'static, ()> {
+    DESCRIPTORS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the guard of a test that counts descriptors.
+fn counts_descriptors() -> RwLockWriteGuard<'static, ()> {
+    DESCRIPTORS.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A process with one device, which is never closed.
 #[derive(Debug)]
