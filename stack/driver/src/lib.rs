@@ -10,7 +10,7 @@
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
 //! | `urxe-cm` | [`cm`], [`cma`] |
 //! | `urxe-sim` | [`port::sim`], [`port::faults`] |
-//! | `urxe-io` | [`files`], [`link`], [`sys`], `udp`, `sharing` and `tap` of [`port`] |
+//! | `urxe-io` | [`files`], [`link`], [`rendezvous`], [`sys`]; three modules of [`port`] |
 //!
 //! The protocol core (memory, device, cm) is sans-IO. Packets, time and the program's calls go in;
 //! packets, completions and the next deadline come out. The core has no socket, no thread, no clock
@@ -79,7 +79,7 @@ pub mod driver;
 
 pub use urxe_cm::{cm, cma};
 pub use urxe_device::{cq, device, path, qp, srq};
-pub use urxe_io::{files, link, sys};
+pub use urxe_io::{files, link, rendezvous, sys};
 pub use urxe_memory as memory;
 pub use urxe_types::{errno, errors, escape, rng, sync, time};
 

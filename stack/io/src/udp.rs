@@ -44,7 +44,7 @@ pub use counters::UdpCounters;
 pub use errors::{PathError, PathErrorReason};
 pub use receive::ReceiveBuffers;
 
-pub(super) use config::{bind_shared, check_address, failed};
+pub(super) use config::{bind_alone, bind_shared, check_address, failed, set_shared};
 
 use crate::sys::address::RawAddress;
 use crate::sys::control::Control;

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::install::{EXPECTED, compile, install, passes, text_of};
+use crate::install::{EXPECTED, compile, compile_as, install, ok, passes, text_of};
 use crate::pair::exclusive;
 
 fn compiled() -> &'static PathBuf {
@@ -77,4 +77,37 @@ fn two_copies_of_the_library_are_refused_at_loading() {
         text.contains("copies/libibverbs.so.1 and") && text.contains("are both loaded"),
         "{text}"
     );
+}
+
+#[test]
+fn two_copies_of_wheels_in_a_process_are_refused_with_both_paths() {
+    let package = install().path("lib/liburxe.so");
+    // The names that packers of wheels give.
+    let [first, second] = ["1a2b3c4d", "5e6f7a8b"].map(|hash| {
+        let wheel = install().path(&format!("lib/liburxe-{hash}.so"));
+        fs::copy(&package, &wheel).unwrap();
+        wheel
+    });
+    let program = compile_as("two_copies", "bin/two_copies", &["-ldl"]);
+    let run = |copies: [&PathBuf; 2]| {
+        let mut command = install().user(&program);
+        command.args(copies).env("URXE_DEVICES", "rxe0=127.79.0.42");
+        command
+    };
+    let output = run([&first, &second]).output().unwrap();
+    let text = text_of(&output);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "opened\nDevice or resource busy\n", "{text}");
+    for path in [&first, &second] {
+        assert!(text.contains(&path.display().to_string()), "{text}");
+    }
+    assert!(text.contains("this process has two copies of urxe"), "{text}");
+    // The loader's check knows the name of the package's library.
+    let text = text_of(&run([&package, &second]).output().unwrap());
+    assert!(text.starts_with("exit status: 127\n"), "{text}");
+    for path in [&package, &second] {
+        assert!(text.contains(&path.display().to_string()), "{text}");
+    }
+    // The same copy twice is one library.
+    assert_eq!(ok(&mut run([&first, &first])), "opened\nopened\n");
 }

@@ -9,6 +9,8 @@ use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use urxe_stack::rendezvous::LibraryCopy;
+
 use crate::ffi;
 
 /// Prefixes of the file names that must be loaded once.
@@ -26,8 +28,9 @@ extern "C" fn check_libraries() {
         let (this, others): (Vec<_>, Vec<_>) =
             mapped_libraries().into_iter().partition(|(_, is_this)| *is_this);
         let Some((other, _)) = others.first() else { return };
-        let this =
-            this.first().map_or_else(|| PathBuf::from("liburxe.so"), |(path, _)| path.clone());
+        // The file of this library may have any name.
+        let own = || PathBuf::from(LibraryCopy::own().path);
+        let this = this.first().map_or_else(own, |(path, _)| path.clone());
         eprintln!(
             "urxe: {} and {} are both loaded; a process can have one libibverbs.so.1 and \
              librdmacm.so.1, which are links to one liburxe.so: take the other one's folder out of \

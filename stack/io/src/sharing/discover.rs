@@ -10,54 +10,53 @@
 //!
 //! | in | out |
 //! |---|---|
-//! | [`JoinReply::Joined`] | the group |
-//! | [`JoinReply::OtherOwner`]: a server of another user | the address is in use |
-//! | [`JoinReply::NoReply`], [`JoinReply::NoListener`] | an [`Attempt`] to create the group |
-//! | [`Attempt::Found`] | the group |
+//! | a server gives the group | the group |
+//! | [`NotGiven`]: none does | an [`Attempt`] to create the group |
+//! | [`Attempt::Created`] | the group |
 //! | [`Attempt::Blocked`] | [`FailedRound::verdict`]: another round, or the address is in use |
 //! | [`CreateGroupError::Refused`]: by the system | that error; the address is for one process |
 //! | another error of creating | that error |
 //!
 //! The caller opens the port without sharing after `Refused`, and fails after another error.
 //!
-//! If two processes start at once, the creation lock, an abstract name, lets one of them create the
-//! group. That process binds the port on trial without SO_REUSEPORT, to make sure that no socket of
-//! an older group is left. The trial also detects a process that does not reply but still holds the
-//! port.
+//! Processes of other users are ignored: only the holder of the port counts. If two processes start
+//! at once, one of them binds the port, and the other one starts another round. The creation lock,
+//! an abstract name, excludes processes of earlier builds, which released the port between a trial
+//! and the creation. A lock of another user is ignored.
 //!
-//! The creation lock is released before the rendezvous server of the new group is open. A process
-//! that comes in between finds the port taken and no server, and starts another round.
+//! The rendezvous server of a new group opens after the group is created. A process that comes in
+//! between finds the port taken and no server, and starts another round.
 
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::RETRY;
 use super::group::{CreateGroupError, Group};
-use super::rendezvous::{self, JoinReply};
-use super::shared_address::{self, SharedAddress};
-use crate::sys::fork::close_on_fork;
-use crate::sys::{clock, unix};
-use crate::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
+use super::server::{self, NotGiven};
+use crate::rendezvous::{Identity, LibraryCopy, SharedAddress, listener_of, of_port, owner_of};
+use crate::sys::clock;
+use crate::sys::fork::{CloseOnFork, close_on_fork};
+use crate::sys::unix::{self, Name};
+use crate::udp::{OpenPortError, UdpConfig, free_loopback_address};
 use urxe_types::owner::Owner;
 
 /// How long a joining process tries, since its first round, while a process that does not reply has
 /// the port or another process has the creation lock. A round may take longer: it calls
-/// [`rendezvous::request_group`] up to twice, and each call waits up to 250 ms for each rendezvous
-/// server that does not reply.
+/// [`server::request_group`], which waits up to 250 ms for each rendezvous server that does not
+/// reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a joining process tries, since its first round, while the port is taken and no
 /// rendezvous server listens. A process may have created the group, or have got it from one that
-/// has died since, and not have opened its server yet. The limit holds for
-/// [`Obstacle::Overtaken`] too: a child just forked closes its copy of the socket soon.
+/// has died since, and not have opened its server yet.
 const ORPHAN_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The outcome of trying to create a group.
 enum Attempt {
-    /// The group exists.
-    Found(Box<Group>),
+    /// This process created the group.
+    Created(Box<Group>),
     /// The group cannot be created now.
     Blocked(Obstacle),
 }
@@ -65,31 +64,28 @@ enum Attempt {
 /// Why a group cannot be created now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// Another process has the creation lock.
-    CreationLocked,
+    /// Another process of this user has the creation lock.
+    CreationLocked(Owner),
     /// Another process has the port.
     PortTaken,
-    /// The port was taken between the trial and the creation, in spite of the creation lock: by
-    /// another program, or by a child just forked that still has a copy of the trial socket.
-    Overtaken,
 }
 
 impl Obstacle {
-    /// Returns the process to wait for, if known. This is `silent`, a process of this user whose
-    /// rendezvous server does not reply, or else the holder of the lock or the port. After a
-    /// successful trial only the holder of the port counts, because `silent` has no socket of a
-    /// group.
-    fn holder(
-        self,
-        silent: Option<Owner>,
-        of_lock: impl FnOnce() -> Option<Owner>,
-        of_port: impl FnOnce() -> Option<Owner>,
-    ) -> Option<Owner> {
-        match self {
-            Self::CreationLocked => silent.or_else(of_lock),
-            Self::PortTaken => silent.or_else(of_port),
-            Self::Overtaken => of_port(),
-        }
+    /// Returns the process to wait for, if known. This is a process of this user whose rendezvous
+    /// server does not reply, or else the holder of the lock or the port.
+    fn holder(self, refused: &NotGiven, of_port: impl FnOnce() -> Option<Owner>) -> Option<Owner> {
+        let port_holder = || match (of_port(), refused.stranger) {
+            // /proc shows the processes of other users to root alone, but the local socket does.
+            (Some(Owner { uid, pid: None, .. }), Some(stranger)) if stranger.uid == uid => {
+                Some(stranger)
+            }
+            (None, stranger) => stranger,
+            (holder, _) => holder,
+        };
+        refused.silent.or_else(|| match self {
+            Self::CreationLocked(owner) => Some(owner),
+            Self::PortTaken => port_holder(),
+        })
     }
 }
 
@@ -118,12 +114,9 @@ impl FailedRound {
     /// Decides for a process of user `own_uid`.
     fn verdict(&self, own_uid: u32) -> Verdict {
         let timeout = match self.obstacle {
-            Obstacle::CreationLocked => REPLY_TIMEOUT,
+            Obstacle::CreationLocked(_) => REPLY_TIMEOUT,
             Obstacle::PortTaken if self.has_unresponsive_listener => REPLY_TIMEOUT,
             Obstacle::PortTaken => ORPHAN_TIMEOUT,
-            // A server that does not reply has no socket of the group, because the trial succeeded.
-            // So it does not extend the limit.
-            Obstacle::Overtaken => ORPHAN_TIMEOUT,
         };
         let is_other_owner = self.holder.is_some_and(|owner| owner.uid != own_uid);
         if is_other_owner || self.waited >= timeout { Verdict::InUse } else { Verdict::Retry }
@@ -137,21 +130,22 @@ pub(super) fn discover_or_create(
 ) -> Result<Group, CreateGroupError> {
     let start = clock::now();
     loop {
-        let silent = match rendezvous::request_group(address) {
-            JoinReply::Joined(group) => return Ok(*group),
-            JoinReply::OtherOwner(owner) => return Err(in_use(address, Some(owner))),
-            JoinReply::NoReply(owner) => Some(owner),
-            JoinReply::NoListener => None,
+        let refused = match server::request_group(address) {
+            Ok(group) => return Ok(*group),
+            Err(refused) => refused,
         };
-        let has_unresponsive_listener = silent.is_some();
-        tracing::debug!(%address, has_unresponsive_listener, "no process gave the group");
+        tracing::debug!(%address, ?refused, "no process gave the group");
         let obstacle = match try_create(address, config)? {
-            Attempt::Found(group) => return Ok(*group),
+            Attempt::Created(group) => return Ok(*group),
             Attempt::Blocked(obstacle) => obstacle,
         };
-        let of_lock = || shared_address::at_name(&address.creation_lock_name());
-        let of_port = || shared_address::of_port(address);
-        let holder = obstacle.holder(silent, of_lock, of_port);
+        if let Some(other) = refused.other_version {
+            let (own, other) = (Box::new(LibraryCopy::own()), Box::new(other));
+            let error = OpenPortError::OtherVersion { address: address.ip, own, other };
+            return Err(CreateGroupError::Port(error));
+        }
+        let has_unresponsive_listener = refused.silent.is_some();
+        let holder = obstacle.holder(&refused, || of_port(address));
         let waited = clock::now() - start;
         let failed = FailedRound { obstacle, has_unresponsive_listener, holder, waited };
         match failed.verdict(geteuid().as_raw()) {
@@ -161,38 +155,37 @@ pub(super) fn discover_or_create(
     }
 }
 
-/// Creates the group under the creation lock, unless another process has the lock.
+/// Creates the group, unless another process has the port or the creation lock.
 fn try_create(address: SharedAddress, config: &UdpConfig) -> Result<Attempt, CreateGroupError> {
-    // Closed on fork, so that no child keeps the lock.
-    let _lock = match close_on_fork(|| unix::listen_at(&address.creation_lock_name())) {
+    let _lock = match creation_lock(address) {
         Ok(lock) => lock,
-        Err(Errno::ADDRINUSE) => return Ok(Attempt::Blocked(Obstacle::CreationLocked)),
-        Err(errno) => {
-            return Err(CreateGroupError::Refused { call: "bind of an abstract name", errno });
-        }
+        Err(owner) => return Ok(Attempt::Blocked(Obstacle::CreationLocked(owner))),
     };
-    tracing::debug!(%address, "took the creation lock");
-    // Another process may have created the group since the last request. Any other reply is ignored
-    // here; the bind below shows whether sockets are left.
-    if let JoinReply::Joined(group) = rendezvous::request_group(address) {
-        return Ok(Attempt::Found(group));
-    }
-    // Without SO_REUSEPORT this succeeds only if no socket of an older group is left.
-    match UdpPort::open(config.clone()) {
-        Ok(port) => drop(port),
-        Err(OpenPortError::AddressInUse { .. }) => {
-            return Ok(Attempt::Blocked(Obstacle::PortTaken));
-        }
-        Err(error) => return Err(CreateGroupError::Port(error)),
-    }
     let created = Group::create(address, config);
     tracing::debug!(%address, is_created = created.is_ok(), "tried to create the group");
     match created {
-        Ok(group) => Ok(Attempt::Found(Box::new(group))),
+        Ok(group) => Ok(Attempt::Created(Box::new(group))),
         Err(CreateGroupError::Port(OpenPortError::AddressInUse { .. })) => {
-            Ok(Attempt::Blocked(Obstacle::Overtaken))
+            Ok(Attempt::Blocked(Obstacle::PortTaken))
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Takes the creation lock. Returns `None` if another user has it or the system has no abstract
+/// names, because binding the port excludes processes of this version too.
+///
+/// # Errors
+/// The process of this user that has the lock.
+fn creation_lock(address: SharedAddress) -> Result<Option<CloseOnFork<OwnedFd>>, Owner> {
+    let name = address.creation_lock_name();
+    // Closed on fork, so that no child keeps the lock.
+    match close_on_fork(|| unix::listen_at(Name::Abstract(&name))) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(_) => match listener_of(&name) {
+            Some(peer) if Identity::own().has_own_id(peer) => Err(owner_of(peer)),
+            _ => Ok(None),
+        },
     }
 }
 
@@ -210,38 +203,52 @@ fn in_use(address: SharedAddress, owner: Option<Owner>) -> CreateGroupError {
 mod tests {
     use super::*;
 
+    const OWN: u32 = 1000;
+
+    fn refused(silent: Option<Owner>, stranger: Option<Owner>) -> NotGiven {
+        NotGiven { silent, stranger, other_version: None }
+    }
+
     #[test]
-    fn a_silent_server_is_waited_for_unless_the_port_was_free() {
-        let [silent, lock, port] = [1, 2, 3].map(|pid| Some(Owner::new(1000, Some(pid), b"")));
-        for (obstacle, silent, expected) in [
-            (Obstacle::CreationLocked, silent, silent),
-            (Obstacle::CreationLocked, None, lock),
-            (Obstacle::PortTaken, silent, silent),
-            (Obstacle::PortTaken, None, port),
-            (Obstacle::Overtaken, silent, port),
-            (Obstacle::Overtaken, None, port),
-        ] {
-            assert_eq!(obstacle.holder(silent, || lock, || port), expected, "{obstacle:?}");
+    fn the_holder_is_a_silent_server_or_has_the_lock_or_the_port() {
+        let [silent, lock, port] = [1, 2, 3].map(|pid| Owner::new(OWN, Some(pid), b""));
+        for obstacle in [Obstacle::CreationLocked(lock), Obstacle::PortTaken] {
+            let holder = obstacle.holder(&refused(Some(silent), None), || Some(port));
+            assert_eq!(holder, Some(silent), "{obstacle:?}");
         }
+        let none = refused(None, None);
+        assert_eq!(Obstacle::CreationLocked(lock).holder(&none, || Some(port)), Some(lock));
+        assert_eq!(Obstacle::PortTaken.holder(&none, || Some(port)), Some(port));
+    }
+
+    #[test]
+    fn a_stranger_with_a_name_counts_only_as_the_holder_of_the_port() {
+        let other = OWN + 1;
+        let stranger = Owner::new(other, Some(7), b"stranger");
+        let with = refused(None, Some(stranger));
+        let holder = |of_port| Obstacle::PortTaken.holder(&with, || of_port);
+        assert_eq!(holder(Some(Owner::new(other, None, b""))), Some(stranger), "with its process");
+        for port in [Owner::new(OWN, None, b""), Owner::new(other, Some(8), b"")] {
+            assert_eq!(holder(Some(port)), Some(port));
+        }
+        assert_eq!(holder(None), Some(stranger), "/proc shows nothing");
+        let lock = Owner::new(OWN, Some(9), b"");
+        assert_eq!(Obstacle::CreationLocked(lock).holder(&with, || None), Some(lock));
     }
 
     #[test]
     fn a_process_waits_for_its_own_users_processes_only_and_for_orphans_not_long() {
-        const OWN: u32 = 1000;
-        let own = Some(Owner::new(OWN, None, b""));
+        let own = Owner::new(OWN, None, b"");
         let other = Some(Owner::new(OWN + 1, None, b""));
+        let locked = Obstacle::CreationLocked(own);
         for (obstacle, has_unresponsive_listener, holder, timeout) in [
-            (Obstacle::CreationLocked, false, None, REPLY_TIMEOUT),
-            (Obstacle::CreationLocked, false, own, REPLY_TIMEOUT),
-            (Obstacle::CreationLocked, true, own, REPLY_TIMEOUT),
-            (Obstacle::PortTaken, true, own, REPLY_TIMEOUT),
-            (Obstacle::PortTaken, false, own, ORPHAN_TIMEOUT),
+            (locked, false, Some(own), REPLY_TIMEOUT),
+            (locked, true, Some(own), REPLY_TIMEOUT),
+            (Obstacle::PortTaken, true, Some(own), REPLY_TIMEOUT),
+            (Obstacle::PortTaken, false, Some(own), ORPHAN_TIMEOUT),
             (Obstacle::PortTaken, false, None, ORPHAN_TIMEOUT),
-            (Obstacle::Overtaken, false, None, ORPHAN_TIMEOUT),
-            (Obstacle::Overtaken, true, own, ORPHAN_TIMEOUT),
-            (Obstacle::CreationLocked, false, other, Duration::ZERO),
             (Obstacle::PortTaken, false, other, Duration::ZERO),
-            (Obstacle::Overtaken, true, other, Duration::ZERO),
+            (Obstacle::PortTaken, true, other, Duration::ZERO),
         ] {
             let failed =
                 FailedRound { obstacle, has_unresponsive_listener, holder, waited: timeout };

@@ -14,15 +14,16 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use urxe_types::port::Datagrams;
 
+use crate::rendezvous::PROTOCOL;
+
 pub(super) const FORWARD: u8 = b'F';
-pub(super) const VERSION: u8 = 1;
 /// Bytes before the payload.
 pub(super) const HEADER_LEN: usize = 42;
 
 /// Returns the header for `datagrams`, whose payload follows it.
 pub(super) fn header(datagrams: &Datagrams<'_>) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
-    bytes[..2].copy_from_slice(&[FORWARD, VERSION]);
+    bytes[..2].copy_from_slice(&[FORWARD, PROTOCOL]);
     bytes[2..4].copy_from_slice(&datagrams.from_port.to_ne_bytes());
     bytes[4..8].copy_from_slice(&(datagrams.segment_size as u32).to_ne_bytes());
     bytes[8..10].copy_from_slice(&[datagrams.traffic_class, datagrams.hop_limit]);
@@ -35,7 +36,7 @@ pub(super) fn header(datagrams: &Datagrams<'_>) -> [u8; HEADER_LEN] {
 pub(super) fn parse(message: &[u8]) -> Option<Datagrams<'_>> {
     let (header, payload) = message.split_first_chunk::<HEADER_LEN>()?;
     let segment_size = u32::from_ne_bytes(std::array::from_fn(|n| header[4 + n])) as usize;
-    if header[..2] != [FORWARD, VERSION] || segment_size == 0 || payload.is_empty() {
+    if header[..2] != [FORWARD, PROTOCOL] || segment_size == 0 || payload.is_empty() {
         return None;
     }
     let address = |at: usize| -> IpAddr {

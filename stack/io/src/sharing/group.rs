@@ -12,12 +12,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::Socket;
 
-use super::shared_address::SharedAddress;
 use super::socket_pool::SocketPool;
 use super::table::{Process, Record, Service, Table};
+use crate::rendezvous::SharedAddress;
 use crate::sys::fork::{CloseOnFork, PerProcess};
 use crate::sys::{clock, steering};
-use crate::udp::{OpenPortError, UdpConfig, bind_shared, failed};
+use crate::udp::{OpenPortError, UdpConfig, bind_alone, bind_shared, failed, set_shared};
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
 use urxe_types::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 
@@ -97,6 +97,18 @@ pub(super) struct Group {
     claims: Mutex<[u64; 64]>,
 }
 
+/// The outcome of claiming a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The slot belongs to the caller now.
+    Claimed,
+    /// Another device has the slot.
+    Taken,
+    /// Another copy of this library in this process has the slot, or a program had it that executed
+    /// this one. Locks do not exclude that copy.
+    OfOtherCopy,
+}
+
 /// The services in the table.
 pub(super) struct Services {
     /// Services of living processes, each with its index in the table.
@@ -118,14 +130,23 @@ impl Drop for Locked<'_> {
 }
 
 impl Group {
-    /// Makes a new group with the common socket and the steering program. The port must be free.
+    /// Makes a new group with the common socket, the socket of slot 0 and the steering program.
+    ///
+    /// The common socket is bound without SO_REUSEPORT, which succeeds only if no socket of an
+    /// older group is left. The option is set after that, so no other process can create a group in
+    /// between. The second socket makes the two a group of the kernel (`reuseport_add_sock` in
+    /// net/core/sock_reuseport.c).
     pub fn create(address: SharedAddress, config: &UdpConfig) -> Result<Self, CreateGroupError> {
         let refused = |call| move |errno| CreateGroupError::Refused { call, errno };
+        let common = bind_alone(config).map_err(CreateGroupError::Port)?;
         let table = Table::new().map_err(refused("memfd_create"))?;
         let pool = SocketPool::new().map_err(refused("socketpair"))?;
-        let common = bind_shared(config).map_err(CreateGroupError::Port)?;
+        set_shared(&common, config.address).map_err(CreateGroupError::Port)?;
+        let first = bind_shared(config).map_err(CreateGroupError::Port)?;
         steering::attach(&*common).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
-        pool.put(&common).map_err(refused("SCM_RIGHTS"))?;
+        for socket in [&common, &first] {
+            pool.put(socket).map_err(refused("SCM_RIGHTS"))?;
+        }
         let group = Self::new(address, table, pool, false);
         // Some systems that report themselves as Linux do not duplicate descriptors on a peek.
         match group.locked().and_then(|locked| locked.peek(steering::COMMON_SOCKET)) {
@@ -174,24 +195,22 @@ impl Group {
         Ok(Locked { group: self, claims })
     }
 
-    /// Claims a slot with the number `claim`. Returns whether the slot was free.
-    pub fn try_claim(&self, slot: u8, claim: u64) -> Result<bool, Errno> {
+    /// Claims a slot with the number `claim`.
+    pub fn try_claim(&self, slot: u8, claim: u64) -> Result<Claim, Errno> {
         let mut claims = lock(&self.claims);
         if claims[usize::from(slot)] != 0 {
-            return Ok(false);
+            return Ok(Claim::Taken);
         }
         let record = self.table.record(slot)?;
         if record.claim != 0 && record.process == self.process {
-            // The slot belongs to another copy of this library in this process; locks do not
-            // exclude that copy.
-            return Ok(false);
+            return Ok(Claim::OfOtherCopy);
         }
         if !self.table.try_lock_slot(slot)? {
-            return Ok(false);
+            return Ok(Claim::Taken);
         }
         self.table.set_record(slot, Record { process: self.process, claim })?;
         claims[usize::from(slot)] = claim;
-        Ok(true)
+        Ok(Claim::Claimed)
     }
 
     /// Releases a slot.
@@ -275,7 +294,7 @@ impl Locked<'_> {
 }
 
 /// Why a group cannot be created.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum CreateGroupError {
     /// The system refused a call that sharing needs.
     Refused {

@@ -11,7 +11,7 @@
 //! address. The sockets are in a `socket_pool` that all processes have, and each process takes the
 //! sockets that it reads.
 //!
-//! A joining process asks the `rendezvous` servers, one after the other, for `socket_pool` and
+//! A joining process asks the rendezvous servers, one after the other, for `socket_pool` and
 //! `table`. The process claims the lowest free slot by a lock that ends with the process. Before
 //! using the slot, the process drops the packets that a dead process left in the slot's socket.
 //!
@@ -25,12 +25,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `shared_address` | an address, its names, and the processes that share or hold it |
 //! | `table` | slots and services: the memory file and its locks |
 //! | `socket_pool` | the sockets |
 //! | `group` | table and pool, as one process uses them |
 //! | `discover` | how a process finds the group, or creates it |
-//! | `rendezvous` | requests to join, forwarded packets, and requests for a listing |
+//! | `server` | requests to join, forwarded packets, and requests for a listing |
 //! | `forward` | the format of a forwarded packet |
 //!
 //! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
@@ -38,8 +37,7 @@
 mod discover;
 mod forward;
 mod group;
-mod rendezvous;
-mod shared_address;
+mod server;
 mod socket_pool;
 mod table;
 
@@ -55,12 +53,12 @@ use rustix::io::Errno;
 use socket2::Socket;
 
 use self::discover::discover_or_create;
-use self::group::{CreateGroupError, Group, REGISTRY, Services};
-use self::rendezvous::RendezvousServer;
-use self::shared_address::{SharedAddress, owner_of};
+use self::group::{Claim, CreateGroupError, Group, REGISTRY, Services};
+use self::server::RendezvousServer;
 use self::table::Service;
+use crate::rendezvous::{Identity, LibraryCopy, SharedAddress, connect, owner_of};
 use crate::sys::fork::{CloseOnFork, ProcessId};
-use crate::sys::{socket, steering, unix};
+use crate::sys::{socket, steering};
 use crate::udp::{
     OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, check_address, discard_received, failed,
     free_loopback_address,
@@ -70,8 +68,8 @@ use urxe_types::qpn::MAX_PROCESS_SLOTS;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::Ordering;
 
-pub use self::rendezvous::listing_of;
-pub use self::shared_address::{Sharer, sharers};
+pub use self::server::listing_of;
+pub use crate::rendezvous::{Sharer, sharers};
 pub use urxe_types::owner::{ListenError, Owner};
 
 /// Batches read from the socket of a dead process at a time. A stream of data ends earlier, because
@@ -241,13 +239,28 @@ fn claim(
     })
 }
 
+/// Fails if another copy of this library in this process serves the slot. The slot may also have a
+/// record of the program that executed this one.
+fn check_other_copy(address: SharedAddress, slot: u8) -> Result<(), OpenPortError> {
+    let is_here = |pid| u32::try_from(pid) == Ok(std::process::id());
+    match connect(address, slot, Identity::own()) {
+        Ok((_, peer)) if is_here(peer.pid) => {
+            let other = server::library_of(address, slot).unwrap_or_else(LibraryCopy::unknown);
+            let (own, other) = (Box::new(LibraryCopy::own()), Box::new(other));
+            Err(OpenPortError::SecondCopy { address: address.ip, own, other })
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Member {
     /// Claims a slot and opens its rendezvous server; `None` if the slot is taken.
     fn claim(group: &Arc<Group>, slot: u8, claim: u64) -> Result<Option<Self>, OpenPortError> {
         let address = group.address.ip;
-        let taken = group.try_claim(slot, claim);
-        if !taken.map_err(failed(address, "F_SETLK"))? {
-            return Ok(None);
+        match group.try_claim(slot, claim).map_err(failed(address, "F_SETLK"))? {
+            Claim::Claimed => {}
+            Claim::Taken => return Ok(None),
+            Claim::OfOtherCopy => return check_other_copy(group.address, slot).map(|()| None),
         }
         let mut member = Self {
             group: Some(Arc::clone(group)),
@@ -372,7 +385,7 @@ impl Member {
         packets: impl Iterator<Item = Datagrams<'a>>,
     ) -> usize {
         let mut taken = 0;
-        match rendezvous::forward_packets(self.group().address, slot, packets, &mut taken) {
+        match server::forward_packets(self.group().address, slot, packets, &mut taken) {
             Ok(()) => {}
             Err(errno) => tracing::debug!(%errno, slot, taken, "cannot forward all packets"),
         }
@@ -389,10 +402,8 @@ impl Member {
         let locked = self.group().locked().map_err(system)?;
         let Services { alive, free } = locked.services().map_err(system)?;
         if let Some((_, taken)) = alive.iter().find(|(_, service)| service.id == service_id) {
-            let rendezvous =
-                unix::connect_to(&self.group().address.rendezvous_name(taken.slot)).ok();
-            let owner =
-                rendezvous.and_then(|rendezvous| unix::peer(&rendezvous).ok()).map(owner_of);
+            let listener = connect(self.group().address, taken.slot, Identity::own());
+            let owner = listener.ok().map(|(_, peer)| owner_of(peer));
             return Err(ListenError::InUse { address, service_id, owner });
         }
         let index = free.ok_or(ListenError::TooMany { address })?;

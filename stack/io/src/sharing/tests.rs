@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicU64;
 
 use super::*;
+use crate::sys::unix;
 use crate::udp::ReceiveBuffers;
 use crate::udp::tests::run_between;
 use urxe_types::port::{Run, StoredPacket, Transmit};
@@ -262,6 +263,94 @@ fn a_process_sends_its_listing_to_a_tool() {
             assert!(asking.join().unwrap().unwrap() == text);
         });
     }
+}
+
+/// Replies once to a joining process, as a later version does.
+fn later_version(address: IpAddr) -> std::thread::JoinHandle<()> {
+    let name = SharedAddress::new(address, 0).rendezvous_name(0);
+    let listener = unix::listen_at(unix::Name::Abstract(&name)).unwrap();
+    std::thread::spawn(move || {
+        let deadline = crate::sys::clock::now() + Duration::from_secs(20);
+        let connection = loop {
+            match rustix::net::accept(&listener) {
+                Ok(connection) => break connection,
+                Err(_) => assert!(crate::sys::clock::now() < deadline, "no process asks"),
+            }
+            std::thread::yield_now();
+        };
+        let mut request = [0; 2];
+        while unix::receive(&connection, &mut request, &mut Vec::new(), false).is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(request, [b'J', 1], "the request of this version");
+        unix::send(&connection, &[b"V\x02", b"0.9.1\0/opt/later/liburxe.so"], &[]).unwrap();
+    })
+}
+
+#[test]
+fn a_version_that_does_not_understand_the_request_is_named_with_its_path() {
+    let at = address(15);
+    let _port = UdpPort::open(UdpConfig::new(at)).unwrap();
+    let later = later_version(at);
+    let error = join(&[UdpConfig::new(at)], || 1).unwrap_err();
+    later.join().unwrap();
+    let OpenPortError::OtherVersion { own, other, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((own.protocol, own.version.as_str()), (1, env!("CARGO_PKG_VERSION")));
+    assert_eq!(own.path, std::env::current_exe().unwrap().to_str().unwrap());
+    assert_eq!((other.protocol, other.version.as_str()), (2, "0.9.1"));
+    assert!(error.to_string().contains("/opt/later/liburxe.so"), "{error}");
+    assert_eq!(error.errno(), libc::EADDRINUSE);
+}
+
+#[test]
+fn an_unknown_request_is_answered_with_version_and_path() {
+    let at = address(16);
+    let there = joined(at);
+    let name = SharedAddress::new(at, 0).rendezvous_name(there.slot);
+    for request in [&b"J\x02"[..], b"V\x01", b"Z", b"J\x01 and more"] {
+        let connection = unix::connect_to(unix::Name::Abstract(&name)).unwrap();
+        unix::send(&connection, &[request], &[]).unwrap();
+        there.members[0].serve(&mut Vec::new(), |_| panic!("no packet"), Vec::new);
+        let mut reply = [0; crate::rendezvous::MAX_DESCRIPTION];
+        let length = unix::receive(&connection, &mut reply, &mut Vec::new(), false).unwrap();
+        assert_eq!(LibraryCopy::parse(&reply[..length]), Some(LibraryCopy::own()), "{request:?}");
+    }
+}
+
+/// The second view of the group stands for that of another copy, which has its own registry.
+#[test]
+fn a_second_copy_of_the_library_in_a_process_is_refused_with_both_paths() {
+    let at = address(17);
+    let first = joined(at);
+    let shared = SharedAddress::new(at, 0);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            let group = Arc::new(*server::request_group(shared).unwrap());
+            let claimed = claim(&[&group], &mut || 1).map(|(slot, _)| slot);
+            // Closing its table would release the locks of the process.
+            std::mem::forget(group);
+            claimed
+        });
+        while !second.is_finished() {
+            first.members[0].serve(&mut Vec::new(), |_| panic!("no packet"), Vec::new);
+            std::thread::yield_now();
+        }
+        let error = second.join().unwrap().unwrap_err();
+        let path = std::env::current_exe().unwrap().display().to_string();
+        assert_eq!(error.to_string().matches(&path).count(), 2, "{error}");
+        assert_eq!(error.errno(), libc::EBUSY);
+    });
+}
+
+#[test]
+fn a_record_of_the_program_that_executed_this_one_is_no_second_copy() {
+    let at = address(18);
+    let first = joined(at);
+    let group = Arc::clone(first.members[0].group());
+    // The record of slot 1 has this process, but no process listens there.
+    let record = group.table.record(first.slot).unwrap();
+    group.table.set_record(1, record).unwrap();
+    assert_eq!(joined(at).slot, 2);
 }
 
 #[test]

@@ -1,11 +1,13 @@
-//! Local sockets: abstract names, the credentials of the peer, and passing descriptors (unix(7)).
+//! Local sockets: their names, the credentials of the peer, and passing descriptors (unix(7)).
 //!
 //! An abstract name is not a file. The name belongs to the network namespace, as IP addresses do,
-//! and is freed with the last descriptor of the socket that is bound to it.
+//! and is freed with the last descriptor of the socket that is bound to it. A socket can also have
+//! a file as its name. The file remains when the socket ends.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -39,24 +41,43 @@ pub fn peer(socket: impl AsFd) -> Result<Peer, Errno> {
     Ok(Peer { pid: pid as i32, uid })
 }
 
-/// Opens a SOCK_SEQPACKET socket that listens under an abstract name. Non-blocking, close-on-exec.
+/// The name of a listening socket.
+#[derive(Clone, Copy, Debug)]
+pub enum Name<'a> {
+    /// A name of the network namespace.
+    Abstract(&'a str),
+    /// A file.
+    File(&'a Path),
+}
+
+impl Name<'_> {
+    fn address(self) -> Result<SocketAddrUnix, Errno> {
+        match self {
+            Self::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
+            Self::File(path) => SocketAddrUnix::new(path),
+        }
+    }
+}
+
+/// Opens a SOCK_SEQPACKET socket that listens under a name. Non-blocking, close-on-exec.
 ///
 /// # Errors
-/// `EADDRINUSE` if the name is taken.
-pub fn listen_at(name: &str) -> Result<OwnedFd, Errno> {
+/// `EADDRINUSE` if the name is taken, `ENAMETOOLONG` for a path of more than 107 bytes.
+pub fn listen_at(name: Name<'_>) -> Result<OwnedFd, Errno> {
     let socket = new_socket()?;
-    bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    bind(&socket, &name.address()?)?;
     listen(&socket, 128)?;
     Ok(socket)
 }
 
-/// Connects to the socket that listens under an abstract name. Non-blocking, close-on-exec.
+/// Connects to the socket that listens under a name. Non-blocking, close-on-exec.
 ///
 /// # Errors
-/// `ECONNREFUSED` if no socket listens, `EAGAIN` if its queue is full.
-pub fn connect_to(name: &str) -> Result<OwnedFd, Errno> {
+/// `ECONNREFUSED` if no socket listens, `ENOENT` if there is no such file, `EAGAIN` if the queue of
+/// the socket is full.
+pub fn connect_to(name: Name<'_>) -> Result<OwnedFd, Errno> {
     let socket = new_socket()?;
-    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    connect(&socket, &name.address()?)?;
     Ok(socket)
 }
 

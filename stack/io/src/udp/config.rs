@@ -12,6 +12,7 @@ use urxe_wire::ROCE_PORT;
 use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
 use crate::link::gid;
+use crate::rendezvous::LibraryCopy;
 use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::socket::{self, IntOption};
 use urxe_types::owner::Owner;
@@ -85,7 +86,7 @@ impl UdpConfig {
 
 urxe_types::errors! {
     /// Why a port could not be opened, and what to do.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum OpenPortError {
         /// `owner`: the process that has the port, if known.
         ///
@@ -115,6 +116,16 @@ urxe_types::errors! {
         #[error("another process uses {address} with slot {slot}, which this process has on its \
                  other addresses; open the device again to get another slot")]
         SlotTaken { address: IpAddr, slot: u8 } = EADDRINUSE,
+        /// The processes of an address use versions of this library that do not understand each
+        /// other.
+        #[error("{address} is in use by a process with urxe {other}, which does not understand \
+                 urxe {own}; use one version for both, or another address")]
+        OtherVersion { address: IpAddr, own: Box<LibraryCopy>, other: Box<LibraryCopy> }
+            = EADDRINUSE,
+        /// Two copies of this library in one process, such as one of a package and one of a wheel.
+        #[error("this process has two copies of urxe, which cannot share {address}: {own}, and \
+                 {other}; remove one of them")]
+        SecondCopy { address: IpAddr, own: Box<LibraryCopy>, other: Box<LibraryCopy> } = EBUSY,
         #[error("no interface has the address {address}; `ip address` lists the existing ones, and \
                  any 127.x.y.z works")]
         NoSuchAddress { address: IpAddr } = EADDRNOTAVAIL,
@@ -244,6 +255,20 @@ impl UdpPort {
             tracing::debug!(group = %self.address, %error, "cannot leave a group");
         }
     }
+}
+
+/// Opens a socket that is alone on its address and port. [`set_shared`] lets others in.
+pub(crate) fn bind_alone(config: &UdpConfig) -> Result<CloseOnFork<Socket>, OpenPortError> {
+    let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
+    let socket = socket_closed_on_fork(address)?;
+    configure(&socket, address, config)?;
+    bind(&socket, address, scope_id, ROCE_PORT)?;
+    Ok(socket)
+}
+
+/// Allows other sockets of this user on the address and port of a bound socket (SO_REUSEPORT).
+pub(crate) fn set_shared(socket: &Socket, address: IpAddr) -> Result<(), OpenPortError> {
+    socket.set_reuse_port(true).map_err(failed(address, "SO_REUSEPORT"))
 }
 
 /// Opens a socket that shares its address and port with others (SO_REUSEPORT).

@@ -6,9 +6,12 @@
 //!   another process ── 'F' packets ──> server       (no reply)
 //!   tool ── 'C' ──> server ── a memory file with the listing ──> tool
 //! ```
-//! Every process has a server under the abstract name of its slot, so any living process can serve
-//! a joining one. The process that connects must have the same effective user; the server reads
-//! nothing from others.
+//! Every process has a server at one of the [places](crate::rendezvous) of its slot, so any living
+//! process can serve a joining one. Both ends check that the other one belongs to this
+//! user, and neither reads from nor sends to others.
+//!
+//! A server replies with its [`LibraryCopy`] to a request that it does not know. So a process of
+//! another version can name both versions.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,12 +21,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use rustix::process::geteuid;
 
-use super::forward::{self, FORWARD, VERSION};
+use super::forward::{self, FORWARD};
 use super::group::Group;
-use super::shared_address::{SharedAddress, owner_of};
-use crate::sys::fork::{CloseOnFork, close_on_fork};
+use crate::rendezvous::{
+    self, Identity, LIBRARY, LibraryCopy, Listener, MAX_DESCRIPTION, NotConnected,
+    PROTOCOL as VERSION, SharedAddress, owner_of,
+};
+use crate::sys::fork::{CloseOnFork, close_all_on_fork, close_on_fork};
 use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};
 use urxe_types::owner::Owner;
@@ -40,6 +45,9 @@ const CONNECTIONS: u8 = b'C';
 const MAX_LISTING: usize = 1 << 28;
 /// The most connections served by one call.
 const MAX_CONNECTIONS: usize = 16;
+/// The most connections of other users closed by one call, more than a queue holds. Other users
+/// cannot keep the queue full, because closing takes less time than connecting.
+const MAX_STRANGERS: usize = 256;
 /// The most messages of one connection.
 const MAX_MESSAGES: usize = 256;
 /// The most packets forwarded on one connection. Half of [`MAX_MESSAGES`], because a wait of the
@@ -48,22 +56,22 @@ const MAX_FORWARDED: usize = MAX_MESSAGES / 2;
 /// How long the server waits for the request of a connection. A process sends its request right
 /// after connecting.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(2);
-/// How long a process waits for the reply of one server.
+/// How long a process waits for the reply of one server, and for room in the queues of servers.
 const JOIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The rendezvous server of a slot.
 #[derive(Debug)]
 pub(super) struct RendezvousServer {
-    listener: CloseOnFork<OwnedFd>,
+    listener: Listener,
 }
 
 impl RendezvousServer {
     /// Opens the server of a claimed slot.
     ///
     /// # Errors
-    /// `EADDRINUSE` while another socket has the name, such as that of a dead process's child.
+    /// As [`Listener::open`].
     pub fn open(address: SharedAddress, slot: u8) -> Result<Self, Errno> {
-        Ok(Self { listener: close_on_fork(|| unix::listen_at(&address.rendezvous_name(slot)))? })
+        Ok(Self { listener: Listener::open(address, slot, Identity::own())? })
     }
 
     /// Serves the connections that wait. Forwarded packets go to `sink`; `listing` returns the
@@ -75,15 +83,18 @@ impl RendezvousServer {
         mut sink: impl FnMut(&Datagrams<'_>),
         listing: impl Fn() -> Vec<u8>,
     ) {
+        let identity = Identity::own();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        for _ in 0..MAX_CONNECTIONS {
+        let (mut served, mut strangers) = (0, 0);
+        while served < MAX_CONNECTIONS && strangers < MAX_STRANGERS {
             let Ok(connection) = close_on_fork(|| accept_with(&self.listener, flags)) else {
                 return;
             };
-            let is_own_user =
-                unix::peer(&*connection).is_ok_and(|peer| peer.uid == geteuid().as_raw());
-            if is_own_user {
+            if unix::peer(&*connection).is_ok_and(|peer| identity.has_own_id(peer)) {
                 serve_one(&connection, group, buffer, &mut sink, &listing);
+                served += 1;
+            } else {
+                strangers += 1;
             }
         }
     }
@@ -113,27 +124,35 @@ fn serve_one(
                     sink(&datagrams);
                 }
             }
-            Ok(length) if buffer[..length] == [JOIN, VERSION] => {
-                group.has_been_shared.store(true, Ordering::Relaxed);
-                let [end_in, end_out] = group.pool.descriptors();
-                let descriptors = [group.table.descriptor(), end_in, end_out];
-                if let Err(errno) = unix::send(connection, &[&[JOIN_REPLY, VERSION]], &descriptors)
-                {
+            Ok(length) => {
+                if let Err(errno) = answer(connection, &buffer[..length], group, listing) {
                     let address = group.address;
-                    tracing::warn!(%errno, "cannot send the group of {address} to a process");
-                }
-                return;
-            }
-            Ok(length) if buffer[..length] == [CONNECTIONS, VERSION] => {
-                if let Err(errno) = answer_listing(connection, &listing()) {
-                    let address = group.address;
-                    tracing::warn!(%errno, "cannot send the list of connections on {address}");
+                    tracing::warn!(%errno, "cannot reply to a process of {address}");
                 }
                 return;
             }
             Err(Errno::AGAIN) if wait_readable(connection, deadline) => {}
-            _ => return,
+            Err(_) => return,
         }
+    }
+}
+
+/// Replies to a request.
+fn answer(
+    connection: &OwnedFd,
+    request: &[u8],
+    group: &Group,
+    listing: &impl Fn() -> Vec<u8>,
+) -> Result<(), Errno> {
+    match *request {
+        [JOIN, VERSION] => {
+            group.has_been_shared.store(true, Ordering::Relaxed);
+            let [end_in, end_out] = group.pool.descriptors();
+            let descriptors = [group.table.descriptor(), end_in, end_out];
+            unix::send(connection, &[&[JOIN_REPLY, VERSION]], &descriptors)
+        }
+        [CONNECTIONS, VERSION] => answer_listing(connection, &listing()),
+        _ => unix::send(connection, &[&LibraryCopy::own().message()], &[]),
     }
 }
 
@@ -153,15 +172,17 @@ fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `ECONNREFUSED` if no process has the slot. `EACCES` if the process belongs to another user.
-/// `ETIMEDOUT` if the process does not reply within 250 ms, such as a stopped process. `ECONNRESET`
-/// or `EPROTO` if its version does not support listings.
+/// `ETIMEDOUT` if the process does not reply within 250 ms, such as a stopped process. `EPROTO` if
+/// its version does not support listings.
 pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, Errno> {
     let address = SharedAddress::new(address, scope_id);
-    let [file] =
-        request(address, slot, CONNECTIONS, CONNECTIONS).map_err(|refusal| match refusal {
-            Refusal::NoListener(errno) | Refusal::NoReply(_, errno) => errno,
-            Refusal::OtherOwner(_) => Errno::ACCESS,
-        })?;
+    let patience = clock::now() + JOIN_TIMEOUT;
+    let result = request(address, slot, CONNECTIONS, CONNECTIONS, patience);
+    let [file] = result.map_err(|refusal| match refusal {
+        Refusal::NotConnected(NotConnected { stranger: Some(_), .. }) => Errno::ACCESS,
+        Refusal::NotConnected(NotConnected { errno, .. }) | Refusal::NoReply(_, errno) => errno,
+        Refusal::OtherVersion(_) => Errno::PROTO,
+    })?;
     let length =
         usize::try_from(fstat(&file)?.st_size).ok().filter(|length| *length <= MAX_LISTING);
     let mut bytes = vec![0; length.ok_or(Errno::FBIG)?];
@@ -175,45 +196,54 @@ pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, E
     Ok(bytes)
 }
 
-/// The outcome of requesting the group.
-pub(super) enum JoinReply {
-    /// The group.
-    Joined(Box<Group>),
+/// Describes the copy of this library in the process with `slot` on the address.
+pub(super) fn library_of(address: SharedAddress, slot: u8) -> Option<LibraryCopy> {
+    let patience = clock::now() + JOIN_TIMEOUT;
+    match request::<0>(address, slot, LIBRARY, LIBRARY, patience) {
+        Err(Refusal::OtherVersion(copy)) => Some(copy),
+        _ => None,
+    }
+}
+
+/// The processes that did not give the group.
+#[derive(Debug, Default)]
+pub(super) struct NotGiven {
     /// A process of this user listens, but does not reply.
-    NoReply(Owner),
-    /// A process of another user listens.
-    OtherOwner(Owner),
-    /// No process listens.
-    NoListener,
+    pub silent: Option<Owner>,
+    /// A process of this user has another version of the library.
+    pub other_version: Option<LibraryCopy>,
+    /// A process of another user has the name of a server.
+    pub stranger: Option<Owner>,
 }
 
 /// Requests the group from one rendezvous server after the other.
-pub(super) fn request_group(address: SharedAddress) -> JoinReply {
-    let mut silent = None;
+pub(super) fn request_group(address: SharedAddress) -> Result<Box<Group>, NotGiven> {
+    let mut refused = NotGiven::default();
+    let patience = clock::now() + JOIN_TIMEOUT;
     for slot in 0..MAX_PROCESS_SLOTS {
-        match request(address, slot, JOIN, JOIN_REPLY) {
-            Ok(descriptors) => {
-                return JoinReply::Joined(Box::new(Group::passed(address, descriptors)));
+        match request(address, slot, JOIN, JOIN_REPLY, patience) {
+            Ok(descriptors) => return Ok(Box::new(Group::passed(address, descriptors))),
+            Err(Refusal::NotConnected(NotConnected { stranger, .. })) => {
+                refused.stranger = refused.stranger.or_else(|| stranger.map(owner_of));
             }
-            Err(Refusal::NoListener(_)) => {}
-            Err(Refusal::OtherOwner(peer)) => return JoinReply::OtherOwner(owner_of(peer)),
+            Err(Refusal::OtherVersion(copy)) => refused.other_version = Some(copy),
             Err(Refusal::NoReply(peer, errno)) => {
                 tracing::debug!(%errno, slot, "no reply from a rendezvous server of {address}");
-                silent = silent.or(Some(owner_of(peer)));
+                refused.silent = refused.silent.or(Some(owner_of(peer)));
             }
         }
     }
-    silent.map_or(JoinReply::NoListener, JoinReply::NoReply)
+    Err(refused)
 }
 
 /// Why a server did not give the requested descriptors.
 enum Refusal {
-    /// No process listens.
-    NoListener(Errno),
-    /// A process of another user listens.
-    OtherOwner(Peer),
+    /// No process of this user listens.
+    NotConnected(NotConnected),
     /// The server does not reply (`ETIMEDOUT`), or replies with something else.
     NoReply(Peer, Errno),
+    /// The server does not know the request, or the request was for this description.
+    OtherVersion(LibraryCopy),
 }
 
 /// Sends `question` to the server of `slot`. Returns the `COUNT` descriptors that come with
@@ -221,21 +251,25 @@ enum Refusal {
 ///
 /// On a busy machine this thread may lose the processor between connecting and sending, for longer
 /// than the server waits. The server has closed the connection then, so this function connects
-/// again.
+/// again. Until `patience`, it also waits for room in the queue of the server.
 fn request<const COUNT: usize>(
     address: SharedAddress,
     slot: u8,
     question: u8,
     expected: u8,
+    patience: Time,
 ) -> Result<[CloseOnFork<OwnedFd>; COUNT], Refusal> {
+    let identity = Identity::own();
     let deadline = clock::now() + JOIN_TIMEOUT;
     loop {
-        let connection = close_on_fork(|| unix::connect_to(&address.rendezvous_name(slot)))
-            .map_err(Refusal::NoListener)?;
-        let peer = unix::peer(&*connection).map_err(Refusal::NoListener)?;
-        if peer.uid != geteuid().as_raw() {
-            return Err(Refusal::OtherOwner(peer));
-        }
+        let (connection, peer) = match rendezvous::connect(address, slot, identity) {
+            Ok(connected) => connected,
+            Err(full) if full.errno == Errno::AGAIN && clock::now() < patience => {
+                std::thread::sleep(REQUEST_TIMEOUT);
+                continue;
+            }
+            Err(failed) => return Err(Refusal::NotConnected(failed)),
+        };
         match exchange(&connection, question, expected, deadline) {
             Err(errno) if is_disconnected(errno) && clock::now() < deadline => {
                 std::thread::sleep(REQUEST_TIMEOUT)
@@ -244,8 +278,9 @@ fn request<const COUNT: usize>(
                 return Err(Refusal::NoReply(peer, Errno::TIMEDOUT));
             }
             Err(errno) => return Err(Refusal::NoReply(peer, errno)),
+            Ok(Reply::Library(copy)) => return Err(Refusal::OtherVersion(copy)),
             // Fewer descriptors than expected: this process may have reached its limit.
-            Ok(passed) => {
+            Ok(Reply::Descriptors(passed)) => {
                 return passed.try_into().map_err(|_| Refusal::NoReply(peer, Errno::MFILE));
             }
         }
@@ -257,28 +292,41 @@ fn is_disconnected(errno: Errno) -> bool {
     matches!(errno, Errno::PIPE | Errno::CONNRESET)
 }
 
+/// The reply of a server.
+enum Reply {
+    /// The expected reply, with these descriptors.
+    Descriptors(Vec<CloseOnFork<OwnedFd>>),
+    /// The description of the server's library.
+    Library(LibraryCopy),
+}
+
 /// Sends one request and receives its reply.
 ///
 /// # Errors
 /// `ETIMEDOUT` if the server does not reply, `EPIPE` or `ECONNRESET` if it [closed the
-/// connection](is_disconnected).
+/// connection](is_disconnected) before it read the request, `EPROTO` if after.
 fn exchange(
     connection: &OwnedFd,
     question: u8,
     expected: u8,
     deadline: Time,
-) -> Result<Vec<CloseOnFork<OwnedFd>>, Errno> {
+) -> Result<Reply, Errno> {
     unix::send(connection, &[&[question, VERSION]], &[])?;
     if !wait_readable(connection, deadline) {
         return Err(Errno::TIMEDOUT);
     }
-    let mut answer = [0; 2];
-    let passed = crate::sys::fork::close_all_on_fork(|| {
+    let mut answer = [0; MAX_DESCRIPTION];
+    let mut length = 0;
+    let passed = close_all_on_fork(|| {
         let mut descriptors = Vec::with_capacity(unix::MAX_DESCRIPTORS);
-        unix::receive(connection, &mut answer, &mut descriptors, false)?;
+        length = unix::receive(connection, &mut answer, &mut descriptors, false)?;
         Ok::<_, Errno>(descriptors)
     })?;
-    if answer == [expected, VERSION] { Ok(passed) } else { Err(Errno::PROTO) }
+    match &answer[..length] {
+        [] => Err(Errno::PROTO),
+        [first, VERSION] if *first == expected => Ok(Reply::Descriptors(passed)),
+        other => LibraryCopy::parse(other).map(Reply::Library).ok_or(Errno::PROTO),
+    }
 }
 
 /// Forwards packets to the process with `slot`, and adds the number of those sent to `taken`.
@@ -291,10 +339,10 @@ pub(super) fn forward_packets<'a>(
     packets: impl Iterator<Item = Datagrams<'a>>,
     taken: &mut usize,
 ) -> Result<(), Errno> {
-    let connect = || {
-        let connection = close_on_fork(|| unix::connect_to(&address.rendezvous_name(slot)))?;
-        let is_own_user = unix::peer(&*connection)?.uid == geteuid().as_raw();
-        is_own_user.then_some(connection).ok_or(Errno::ACCESS)
+    let identity = Identity::own();
+    let connect = || match rendezvous::connect(address, slot, identity) {
+        Ok((connection, _)) => Ok(connection),
+        Err(failed) => Err(failed.stranger.map_or(failed.errno, |_| Errno::ACCESS)),
     };
     let mut connection = connect()?;
     for (index, datagrams) in packets.enumerate() {

@@ -8,90 +8,18 @@
 //! Tests that need `::1` exclusively, or several users, are ignored except by `cargo xtask
 //! namespace`, in a network namespace.
 
+mod member;
+mod users;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use urxe_stack::port::sharing::sharers;
 use urxe_stack::rng::Rng;
-use urxe_tests::process::KillOnDrop;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A process that runs `urxe-member`.
-struct Member {
-    child: KillOnDrop,
-    commands: ChildStdin,
-    answers: Receiver<String>,
-    slot: u8,
-}
-
-impl Member {
-    fn start(address: IpAddr) -> Self {
-        let mut member = Self::spawn(address);
-        member.slot = member.read_reply("slot").parse().unwrap();
-        member
-    }
-
-    fn spawn(address: IpAddr) -> Self {
-        Self::run(Command::new(env!("CARGO_BIN_EXE_urxe-member")), address)
-    }
-
-    fn run(mut command: Command, address: IpAddr) -> Self {
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut child = KillOnDrop(child);
-        let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (sender, answers) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut member = Self { child, commands, answers, slot: u8::MAX };
-        member.send(&format!("open {address}"));
-        member
-    }
-
-    fn send(&mut self, line: &str) {
-        writeln!(self.commands, "{line}").unwrap();
-    }
-
-    /// Reads the next reply, which must begin with `word`. Returns the rest.
-    fn read_reply(&self, word: &str) -> String {
-        let line = self.answers.recv_timeout(TIMEOUT).expect("the member does not answer");
-        let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("{line:?} instead of {word}"));
-        rest.trim_start().to_owned()
-    }
-
-    fn request(&mut self, line: &str, word: &str) -> String {
-        self.send(line);
-        self.read_reply(word)
-    }
-
-    /// Returns the message counts of these pairs from a reply to `status`. Other pairs may have
-    /// failed.
-    fn message_counts(&self, names: &[u64]) -> Vec<(u64, u64)> {
-        let status = self.read_reply("status");
-        let pairs = status.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
-        let pairs = pairs.map(|(name, messages)| (name.parse().unwrap(), messages));
-        let message_counts = pairs.filter(|(name, _)| names.contains(name));
-        let count = |text: &str| text.parse().unwrap_or_else(|_| panic!("a pair failed: {status}"));
-        message_counts.map(|(name, messages)| (name, count(messages))).collect()
-    }
-
-    fn counter(&mut self, name: &str) -> u64 {
-        let counters = self.request("counters", "counters");
-        let of = |word: &str| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
-        counters.split_ascii_whitespace().find_map(of).unwrap_or(0)
-    }
-}
+use self::member::{Member, TIMEOUT};
+use self::users::own_namespace;
 
 /// All members and the pairs between them.
 struct Processes {
@@ -386,65 +314,6 @@ fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
         }
     }
     processes.end();
-}
-
-/// Brings loopback up, in a namespace without other users.
-fn own_namespace() {
-    let interfaces = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-    let others =
-        interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
-    assert_eq!(
-        others, 0,
-        "this is not a network namespace of the test's own: run cargo xtask namespace"
-    );
-    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-}
-
-/// Returns whether this process is root of all users, not only of a user namespace.
-fn can_be_others() -> bool {
-    let users = std::fs::read_to_string("/proc/self/uid_map").unwrap();
-    let mut counts =
-        users.lines().filter_map(|line| line.split_ascii_whitespace().nth(2)?.parse::<u64>().ok());
-    rustix::process::geteuid().is_root() && counts.any(|count| count > u64::from(USERS[1]))
-}
-
-const USERS: [u32; 2] = [60_001, 60_002];
-
-#[test]
-#[ignore = "needs root, to be two other users: cargo xtask namespace"]
-fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_the_owner() {
-    own_namespace();
-    if !can_be_others() {
-        println!("not tried: needs root outside of a user namespace");
-        return;
-    }
-    // A path where every user can run the program.
-    let place = tempfile::tempdir().unwrap();
-    let program = place.path().join("urxe-member");
-    std::fs::copy(env!("CARGO_BIN_EXE_urxe-member"), &program).unwrap();
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let addresses = [address(16), address(17)];
-    let start = |uid: u32, address: IpAddr| {
-        let mut command = Command::new(&program);
-        command.uid(uid).gid(uid);
-        Member::run(command, address)
-    };
-    let owners = [0, 1].map(|n| {
-        let member = start(USERS[n], addresses[n]);
-        assert_eq!(member.read_reply("slot"), "0");
-        member
-    });
-    for (n, other) in [(0, 1), (1, 0)] {
-        assert_eq!(start(USERS[n], addresses[n]).read_reply("slot"), "1", "one's own address");
-        let error = start(USERS[n], addresses[other]).read_reply("error");
-        let owner =
-            format!("process {} (urxe-member) of user {}", owners[other].child.id(), USERS[other]);
-        assert!(error.contains(&owner) && error.contains("; 127."), "{error}");
-        // The address in the message works.
-        let free =
-            error.rsplit("; ").next().and_then(|rest| rest.strip_suffix(" is free")).unwrap();
-        assert_eq!(start(USERS[n], free.parse().unwrap()).read_reply("slot"), "0");
-    }
 }
 
 /// Prints how long two members wait for each other's messages while other processes start and end,

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use urxe_types::owner::Owner;
 use urxe_wire::ROCE_PORT;
 
+use super::identity::Identity;
+use super::places;
 use crate::sys::unix;
 use urxe_types::qpn::MAX_PROCESS_SLOTS;
 
@@ -20,18 +22,18 @@ pub struct SharedAddress {
 
 impl SharedAddress {
     /// Makes a shared address. The interface index matters for link-local addresses only.
-    pub(super) fn new(ip: IpAddr, scope_id: u32) -> Self {
+    pub(crate) fn new(ip: IpAddr, scope_id: u32) -> Self {
         Self { ip: ip.to_canonical(), scope_id }
     }
 
     /// Returns the abstract name of the rendezvous server of `slot`. The name contains the address,
     /// so `ss -x` shows it.
-    pub(super) fn rendezvous_name(self, slot: u8) -> String {
+    pub(crate) fn rendezvous_name(self, slot: u8) -> String {
         format!("{self}/{slot}")
     }
 
-    /// Returns the abstract name that serves as the creation lock.
-    pub(super) fn creation_lock_name(self) -> String {
+    /// Returns the abstract name of the lock under which a process creates the group.
+    pub(crate) fn creation_lock_name(self) -> String {
         format!("{self}/new")
     }
 }
@@ -53,7 +55,7 @@ fn owner(uid: u32, pid: Option<i32>) -> Owner {
 }
 
 /// Describes the process at the other end of a local socket.
-pub(super) fn owner_of(peer: unix::Peer) -> Owner {
+pub(crate) fn owner_of(peer: unix::Peer) -> Owner {
     owner(peer.uid, Some(peer.pid).filter(|pid| *pid > 0))
 }
 
@@ -71,23 +73,28 @@ pub struct Sharer {
 #[must_use]
 pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
     let address = SharedAddress::new(address, scope_id);
+    let identity = Identity::own();
     let at = |slot: u8| {
-        let server = unix::connect_to(&address.rendezvous_name(slot)).ok()?;
-        let process = owner_of(unix::peer(&server).ok()?);
-        Some(Sharer { slot, process })
+        let peer = match places::connect(address, slot, identity) {
+            Ok((_, peer)) => peer,
+            Err(failed) => failed.stranger?,
+        };
+        Some(Sharer { slot, process: owner_of(peer) })
     };
     (0..MAX_PROCESS_SLOTS).filter_map(at).collect()
 }
 
-/// Returns the process that listens under an abstract name.
-pub(super) fn at_name(name: &str) -> Option<Owner> {
-    let connection = unix::connect_to(name).ok()?;
-    unix::peer(&connection).ok().map(owner_of)
+/// Returns whether processes of this user share an address now.
+#[must_use]
+pub fn is_used_by_own_processes(address: IpAddr, scope_id: u32) -> bool {
+    let address = SharedAddress::new(address, scope_id);
+    let identity = Identity::own();
+    (0..MAX_PROCESS_SLOTS).any(|slot| places::connect(address, slot, identity).is_ok())
 }
 
 /// Returns the process that holds the UDP port of `address` without sharing it, as far as /proc/net
 /// shows.
-pub(super) fn of_port(address: SharedAddress) -> Option<Owner> {
+pub(crate) fn of_port(address: SharedAddress) -> Option<Owner> {
     let list = match address.ip {
         IpAddr::V4(_) => "/proc/net/udp",
         IpAddr::V6(_) => "/proc/net/udp6",
