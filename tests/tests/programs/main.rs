@@ -29,5 +29,6 @@ mod speed;
 mod suite;
 mod symbols;
 mod sysfs;
+mod users;
 mod verbs;
 mod veth;

@@ -41,7 +41,9 @@ impl Cma {
     ///
     /// The address 127.0.0.1 or ::1 without a device counts as the wildcard, as in the kernel
     /// (cma.c, `cma_any_addr`), because libfabric binds to it to find devices. Other loopback
-    /// addresses may belong to devices of other processes.
+    /// addresses may belong to devices of other processes. If another user has 127.0.0.1, it
+    /// stands for the address of the built-in device ([`System::localhost`]), also in
+    /// [`resolve_addr`](Self::resolve_addr).
     ///
     /// # Errors
     /// Fails with [`CmaError`] if the identifier is already bound, no device has the address, or
@@ -56,7 +58,7 @@ impl Cma {
         if state != IdState::Idle {
             return Err(CmaError::State { id, state, call: "bind" });
         }
-        let addr = self.wildcard_for_localhost(addr);
+        let addr = self.wildcard_for_localhost(self.for_localhost(addr, system));
         let (device, local) = match addr.ip().is_unspecified() {
             true => (None, Gid::ZERO),
             false => {
@@ -71,6 +73,16 @@ impl Cma {
         let known = self.id_mut(id)?;
         (known.device, known.local, known.state) = (device, local, IdState::AddrBound);
         Ok(())
+    }
+
+    /// Returns the address of the device for which 127.0.0.1 stands.
+    fn for_localhost(&self, addr: SocketAddr, system: &dyn System) -> SocketAddr {
+        let is_localhost = addr.ip().to_canonical() == IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let device = system.localhost().filter(|ip| self.device_with(*ip).is_some());
+        match device.filter(|_| is_localhost && self.device_with(addr.ip()).is_none()) {
+            Some(device) => SocketAddr::new(device, addr.port()),
+            None => addr,
+        }
     }
 
     fn wildcard_for_localhost(&self, addr: SocketAddr) -> SocketAddr {
@@ -110,6 +122,7 @@ impl Cma {
         {
             self.bind(id, src, system)?;
         }
+        let dst = self.for_localhost(dst, system);
         let own = self.id(id)?.src.filter(|own| !own.ip().is_unspecified());
         if own.is_some_and(|own| own.is_ipv4() != dst.is_ipv4()) {
             return Err(CmaError::Families { dst });

@@ -103,6 +103,12 @@ pub trait System {
     /// Returns the index of the interface with an address, or `None` if this host does not have it.
     fn interface_of(&self, address: IpAddr) -> Option<u32>;
 
+    /// Returns the address of this process's device for which 127.0.0.1 stands, if another user has
+    /// 127.0.0.1.
+    fn localhost(&self) -> Option<IpAddr> {
+        None
+    }
+
     /// Returns whether IPv6 wildcard listeners reject IPv4 (`net.ipv6.bindv6only`).
     fn binds_v6_only(&self) -> bool;
 }

@@ -27,11 +27,13 @@ use crate::cma::{DeviceKey, LocalDevice};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, QpHandle};
-use crate::link::{Changes, GidEntry, LinkSpec, OperState, PortState, ResolvedLink};
+use crate::link::{
+    Changes, GidEntry, LinkSpec, OperState, PortState, ResolvedLink, default_address,
+};
 use crate::port::Transmit;
 use crate::port::faults::{FaultSpec, Impairment};
 use crate::port::sharing::ListenError;
-use crate::port::udp::{UdpConfig, UdpPort};
+use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState};
 use crate::qp::work_request::{PostError, RecvRequest, SendRequest};
 use crate::rng::Rng;
@@ -58,11 +60,27 @@ pub struct Engine {
 
 impl Engine {
     /// Opens the device of `link`: binds UDP port 4791 on each of its addresses and starts its
-    /// thread.
+    /// thread. If another user has just taken the port of the built-in device, opens the device on
+    /// its next address ([`default_address`](default_address())).
     ///
     /// # Errors
     /// [`OpenEngineError`], with a message that says what to do.
     pub fn open(link: &LinkSpec, config: EngineConfig) -> Result<Self, OpenEngineError> {
+        let mut link = link.clone();
+        loop {
+            let result = Self::open_once(&link, config.clone());
+            let Err(OpenEngineError::Port(OpenPortError::AddressInUse { owner, .. })) = &result
+            else {
+                return result;
+            };
+            match default_address::after_conflict(&link, *owner) {
+                Some(next) => link = next,
+                None => return result,
+            }
+        }
+    }
+
+    fn open_once(link: &LinkSpec, config: EngineConfig) -> Result<Self, OpenEngineError> {
         // Before the interfaces are read, so no change is missed.
         let changes = watch_changes();
         let link = crate::link::resolve(link)?;

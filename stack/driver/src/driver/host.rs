@@ -9,6 +9,7 @@ use socket2::SockAddr;
 use urxe_wire::ROCE_PORT;
 
 use crate::cma::System;
+use crate::link::default_address;
 use crate::link::interface::interfaces;
 use crate::sys::socket;
 
@@ -40,6 +41,10 @@ impl System for Host {
     fn interface_of(&self, address: IpAddr) -> Option<u32> {
         let all = interfaces().unwrap_or_default();
         all.iter().find(|interface| interface.has(address)).map(|interface| interface.index)
+    }
+
+    fn localhost(&self) -> Option<IpAddr> {
+        default_address::localhost().map(IpAddr::V4)
     }
 
     fn binds_v6_only(&self) -> bool {

@@ -20,8 +20,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::default_address::default_address;
 use super::spec::{parse_file, parse_list, strip_comment};
-use super::{ENVIRONMENT, LinkError, LinkName, LinkSpec};
+use super::{ENVIRONMENT, LinkError, LinkName, LinkSpec, Source};
 use crate::files;
 use crate::sys::environment;
 
@@ -86,10 +87,17 @@ impl Configured {
 /// no fallback to the next source, because a mistake must not select another device.
 pub fn configured() -> Result<Configured, LinkError> {
     let file = file_path().ok();
-    configured_from(environment::value(ENVIRONMENT).as_deref(), file.as_deref())
+    let mut found = configured_from(environment::value(ENVIRONMENT).as_deref(), file.as_deref())?;
+    if found.origin == Origin::BuiltIn {
+        for link in &mut found.links {
+            link.source = Source::Address(default_address().address.into());
+        }
+    }
+    Ok(found)
 }
 
-/// Returns the links for this value of the environment variable and this path of the file.
+/// Returns the links for this value of the environment variable and this path of the file. The
+/// built-in default has 127.0.0.1 here.
 ///
 /// # Errors
 /// As [`configured`].

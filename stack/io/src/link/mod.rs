@@ -7,7 +7,8 @@
 //! 1. the environment variable [`URXE_DEVICES`](ENVIRONMENT), for example
 //!    `rxe0=10.0.0.1,rxe1=eth0`;
 //! 2. the user's file `$XDG_CONFIG_HOME/urxe/links` or `~/.config/urxe/links` ([`config`]);
-//! 3. the built-in default: one device `rxe0` on 127.0.0.1.
+//! 3. the built-in default: one device `rxe0` on 127.0.0.1, or on [another
+//!    address](default_address) of 127.0.0.0/8 if another user has 127.0.0.1.
 //!
 //! So without configuration no device is reachable from a network.
 //!
@@ -19,6 +20,7 @@
 //! |---|---|
 //! | [`spec`] | [`LinkSpec`], [`LinkName`], [`Source`] and their text |
 //! | [`config`] | the user's file: read, add, remove |
+//! | [`mod@default_address`] | the address of the built-in device |
 //! | [`interface`] | the network interfaces: addresses, MTU, MAC, state, speed |
 //! | [`gid`] | [`Guid`], and the table of GIDs |
 //! | [`netlink`] | notifications of changed interfaces and addresses |
@@ -26,6 +28,7 @@
 //! | [`resolve`](mod@resolve) | a link's [`ResolvedLink`] on this machine |
 
 pub mod config;
+pub mod default_address;
 pub mod gid;
 pub mod interface;
 pub mod netlink;
@@ -34,6 +37,7 @@ pub mod resolve;
 pub mod spec;
 
 pub use config::{Configured, Origin, configured};
+pub use default_address::{DefaultAddress, default_address};
 pub use gid::{GidEntry, Guid};
 pub use interface::{Interface, LaneSpeed, LinkWidth, OperState, width_and_speed};
 pub use netlink::Changes;

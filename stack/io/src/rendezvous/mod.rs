@@ -19,9 +19,9 @@ mod places;
 mod shared_address;
 
 pub use self::library::LibraryCopy;
-pub use self::shared_address::{SharedAddress, Sharer, is_used_by_own_processes, sharers};
+pub use self::shared_address::{SharedAddress, Sharer, sharers};
 
 pub(crate) use self::identity::Identity;
 pub(crate) use self::library::{LIBRARY, MAX_DESCRIPTION, PROTOCOL};
 pub(crate) use self::places::{Listener, NotConnected, connect, listener_of};
-pub(crate) use self::shared_address::{of_port, owner_of};
+pub(crate) use self::shared_address::{PortHolder, holder_of, holders_of_ports, of_port, owner_of};

@@ -84,14 +84,6 @@ pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
     (0..MAX_PROCESS_SLOTS).filter_map(at).collect()
 }
 
-/// Returns whether processes of this user share an address now.
-#[must_use]
-pub fn is_used_by_own_processes(address: IpAddr, scope_id: u32) -> bool {
-    let address = SharedAddress::new(address, scope_id);
-    let identity = Identity::own();
-    (0..MAX_PROCESS_SLOTS).any(|slot| places::connect(address, slot, identity).is_ok())
-}
-
 /// Returns the process that holds the UDP port of `address` without sharing it, as far as /proc/net
 /// shows.
 pub(crate) fn of_port(address: SharedAddress) -> Option<Owner> {
@@ -99,29 +91,78 @@ pub(crate) fn of_port(address: SharedAddress) -> Option<Owner> {
         IpAddr::V4(_) => "/proc/net/udp",
         IpAddr::V6(_) => "/proc/net/udp6",
     };
-    let text = std::fs::read_to_string(list).ok()?;
-    let (uid, inode) = text.lines().skip(1).find_map(|line| holder_in_line(line, address.ip))?;
-    Some(owner(uid, process_with_socket(inode)))
+    let holder = holders_in(list).into_iter().find(|holder| holder.covers(address.ip))?;
+    Some(owner(holder.uid, process_with_socket(holder.inode)))
 }
 
-/// Parses a line of /proc/net/udp (proc(5)). Returns user and inode of its socket, if the socket
-/// receives packets to the RoCE port of `address`. Addresses are words in the machine's byte order.
-fn holder_in_line(line: &str, address: IpAddr) -> Option<(u32, u64)> {
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let (local, port) = fields.get(1)?.split_once(':')?;
-    let words = |octets: &[u8]| -> String {
-        let word = |w: &[u8]| format!("{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
-        octets.chunks_exact(4).map(word).collect()
-    };
-    let wanted = match address {
-        IpAddr::V4(v4) => words(&v4.octets()),
-        IpAddr::V6(v6) => words(&v6.octets()),
-    };
-    let is_wildcard = local.bytes().all(|digit| digit == b'0');
-    if u16::from_str_radix(port, 16).ok()? != ROCE_PORT || !(local == wanted || is_wildcard) {
-        return None;
+/// Returns the process that holds the UDP port of `address`. /proc shows the process of another
+/// user to root alone, but a rendezvous server of that user does.
+pub(crate) fn holder_of(address: SharedAddress) -> Option<Owner> {
+    let holder = of_port(address)?;
+    let server = |slot| places::listener_of(&address.rendezvous_name(slot));
+    let is_it = |peer: &unix::Peer| peer.uid == holder.uid;
+    let named = || (0..MAX_PROCESS_SLOTS).filter_map(server).find(is_it).map(owner_of);
+    if holder.pid.is_some() { Some(holder) } else { named().or(Some(holder)) }
+}
+
+/// A socket that is bound to the RoCE port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortHolder {
+    /// The address of the socket.
+    pub address: IpAddr,
+    /// The user of the socket.
+    pub uid: u32,
+    /// The inode of the socket.
+    pub inode: u64,
+}
+
+impl PortHolder {
+    /// Returns whether the socket receives packets to `address`.
+    pub fn covers(&self, address: IpAddr) -> bool {
+        self.address.is_unspecified() || self.address == address
     }
-    Some((fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?))
+
+    /// Parses a line of /proc/net/udp (proc(5)); `None` for another port. Addresses are words in
+    /// the machine's byte order.
+    fn parse(line: &str) -> Option<Self> {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (local, port) = fields.get(1)?.split_once(':')?;
+        if u16::from_str_radix(port, 16).ok()? != ROCE_PORT {
+            return None;
+        }
+        let word = |at: usize| -> Option<[u8; 4]> {
+            let digits = local.get(at * 8..at * 8 + 8)?;
+            Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
+        };
+        let address = match local.len() {
+            8 => IpAddr::from(word(0)?),
+            32 => {
+                let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+                IpAddr::from(<[u8; 16]>::try_from(words.as_flattened()).ok()?).to_canonical()
+            }
+            _ => return None,
+        };
+        let (uid, inode) = (fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?);
+        Some(Self { address, uid, inode })
+    }
+}
+
+/// Returns the sockets that are bound to the RoCE port of IPv4 addresses, as far as /proc/net
+/// shows.
+pub(crate) fn holders_of_ports() -> Vec<PortHolder> {
+    // A socket on all IPv6 addresses usually covers IPv4 as well.
+    let mut holders = holders_in("/proc/net/udp");
+    holders.extend(
+        holders_in("/proc/net/udp6")
+            .into_iter()
+            .filter(|holder| holder.address.is_unspecified() || holder.address.is_ipv4()),
+    );
+    holders
+}
+
+fn holders_in(list: &str) -> Vec<PortHolder> {
+    let text = std::fs::read_to_string(list).unwrap_or_default();
+    text.lines().skip(1).filter_map(PortHolder::parse).collect()
 }
 
 /// Returns the process that has a socket open. Only root sees the sockets of other users'
@@ -147,14 +188,21 @@ mod tests {
     fn a_line_of_the_kernels_list_is_understood() {
         let line = "  123: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 \
                     00000000  1001        0 4242 2 0";
-        assert_eq!(holder_in_line(line, "127.0.0.1".parse().unwrap()), Some((1001, 4242)));
-        assert_eq!(holder_in_line(line, "127.0.0.2".parse().unwrap()), None);
-        let any = line.replace("0100007F", "00000000");
-        assert_eq!(holder_in_line(&any, "127.0.0.2".parse().unwrap()), Some((1001, 4242)));
+        let at = |address: &str| PortHolder {
+            address: address.parse().unwrap(),
+            uid: 1001,
+            inode: 4242,
+        };
+        let local = PortHolder::parse(line).unwrap();
+        assert_eq!(local, at("127.0.0.1"));
+        assert!(local.covers("127.0.0.1".parse().unwrap()));
+        assert!(!local.covers("127.0.0.2".parse().unwrap()));
+        let any = PortHolder::parse(&line.replace("0100007F", "00000000")).unwrap();
+        assert!(any.covers("127.0.0.2".parse().unwrap()));
         let v6 = line.replace("0100007F", "00000000000000000000000001000000");
-        assert_eq!(holder_in_line(&v6, "::1".parse().unwrap()), Some((1001, 4242)));
-        for wrong in ["", "sl local_address", "1: 0100007F:12B8 0:0 07 0 0 0 1 0 2"] {
-            assert_eq!(holder_in_line(wrong, "127.0.0.1".parse().unwrap()), None, "{wrong}");
+        assert_eq!(PortHolder::parse(&v6), Some(at("::1")));
+        for wrong in ["", "sl local_address", "1: 0100007F:12B8 0:0 07 0 0 0 1 0 2", "1: 01:12B7"] {
+            assert_eq!(PortHolder::parse(wrong), None, "{wrong}");
         }
     }
 }

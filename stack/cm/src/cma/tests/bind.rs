@@ -46,6 +46,24 @@ fn localhost_without_a_device_binds_to_all_devices() {
 }
 
 #[test]
+fn localhost_stands_for_the_device_if_another_user_has_it() {
+    let mut host = Host::new("127.129.2.3", 1);
+    for (at, port) in [("127.0.0.1", 100), ("[::ffff:127.0.0.1]", 101)] {
+        let id = host.listen(PortSpace::TCP, &format!("{at}:{port}"), 1);
+        let own = format!("127.129.2.3:{port}").parse().unwrap();
+        assert_eq!(host.cma.addresses(id).unwrap().0, Some(own));
+        let client = host.id(PortSpace::TCP);
+        let peer = format!("{at}:{port}").parse().unwrap();
+        host.cma.resolve_addr(client, None, peer, &host.system).unwrap();
+        host.expect(CmaEventType::AddrResolved);
+        assert_eq!(host.cma.addresses(client).unwrap().1, Some(own));
+    }
+    // Other addresses stand for themselves.
+    let id = host.id(PortSpace::TCP);
+    assert_eq!(errno(host.bind(id, "127.0.0.2:102")), libc::ENODEV);
+}
+
+#[test]
 fn a_listener_bound_to_ipv4_allows_others_on_ipv6() {
     let mut host = Host::new("10.0.0.1", 1);
     let mut bind = |addr: &str, af_only: Option<bool>| {

@@ -54,6 +54,8 @@ impl LocalDevice for Nic {
 }
 
 /// A host whose routes all use its one address. There is no route to 203.0.113.0/24.
+///
+/// Another user has 127.0.0.1, which stands for the host's address, if that is a loopback address.
 pub struct OneAddress(pub IpAddr);
 
 impl System for OneAddress {
@@ -71,6 +73,10 @@ impl System for OneAddress {
             address if address.to_string() == "10.9.9.9" => Some(3),
             _ => None,
         }
+    }
+
+    fn localhost(&self) -> Option<IpAddr> {
+        Some(self.0).filter(|own| own.is_loopback() && own.is_ipv4())
     }
 
     fn binds_v6_only(&self) -> bool {

@@ -3,12 +3,14 @@
 //! connections on request.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::Serialize;
 use urxe_stack::cma::Listing;
 use urxe_stack::escape::Escaped;
-use urxe_stack::link::{self, LinkError, LinkName, LinkSpec, OperState, ResolvedLink, Source};
+use urxe_stack::link::{
+    self, DefaultAddress, LinkError, LinkName, LinkSpec, OperState, Origin, ResolvedLink, Source,
+};
 
 use crate::cmd::processes::{self, Connections, Process};
 use crate::cmd::{CmdError, Outcome};
@@ -37,8 +39,11 @@ impl Args {
             None => configured.links.iter().collect(),
         };
         let processes = if self.connections { processes::with_connections } else { processes::of };
-        let rows: Vec<Row> =
+        let mut rows: Vec<Row> =
             chosen.into_iter().map(|spec| Row::new(spec, link::resolve(spec), processes)).collect();
+        if configured.origin == Origin::BuiltIn {
+            rows.iter_mut().for_each(|row| row.explain(link::default_address()));
+        }
         output::print(self.json, &rows, |out| rows.iter().try_for_each(|row| row.print(out)))?;
         let usable = rows.iter().all(|row| row.error.is_none());
         Ok(if usable || self.name.is_none() { Outcome::Done } else { Outcome::Failed })
@@ -58,6 +63,11 @@ struct Row {
     netdev_index: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     addresses: Vec<IpAddr>,
+    /// The address for which the device's address stands, and the process that has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instead_of: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_mtu: Option<usize>,
     processes: Vec<Process>,
@@ -99,6 +109,14 @@ impl Row {
         row
     }
 
+    /// Explains the address of the built-in device.
+    fn explain(&mut self, default: DefaultAddress) {
+        if default.is_substitute() {
+            self.instead_of = Some(Ipv4Addr::LOCALHOST.into());
+            self.taken_by = default.owner_of_localhost.map(|owner| owner.to_string());
+        }
+    }
+
     fn print(&self, out: &mut dyn Write) -> Result<(), CmdError> {
         let Self { ifname, port, state, physical_state, .. } = self;
         write!(out, "link {ifname}/{port} state {state} physical_state {physical_state}")?;
@@ -115,6 +133,12 @@ impl Row {
             write!(out, " error: {error}")?;
         }
         writeln!(out)?;
+        if let Some(address) = self.instead_of {
+            match &self.taken_by {
+                Some(owner) => writeln!(out, "    instead of {address}, which {owner} has")?,
+                None => writeln!(out, "    instead of {address}, which another user had")?,
+            }
+        }
         for process in &self.processes {
             writeln!(out, "    process address {} {process}", process.address)?;
             match &process.connections {

@@ -114,6 +114,7 @@ pub fn run() -> Vec<Probe> {
             with_pair(transport::ICMP_MTU, transport::icmp_mtu),
             with_pair(transport::SOURCE_PORT, transport::source_port),
             transport::ipv6(),
+            sharing::built_in(),
             sharing::steering(),
             sharing::multicast(),
             transport::interface_changes(),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use socket2::{Domain, SockAddr, Socket, Type};
+use urxe_stack::link::default_address;
 use urxe_stack::sys::steering;
 use urxe_wire::ROCE_PORT;
 
@@ -15,6 +16,24 @@ const MEMBERS: u32 = 4;
 
 fn shared_socket() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::DGRAM.nonblocking(), None)
+}
+
+/// Returns the address of the built-in device, which depends on other users.
+pub(super) fn built_in() -> Probe {
+    const NAME: Name = Name("address of the built-in device");
+    if std::fs::metadata("/proc/net/udp").is_err() {
+        let without = "if another user has 127.0.0.1, name another address (urxe link add)";
+        return NAME.limited("/proc/net/udp cannot be read", without);
+    }
+    let found = default_address();
+    let address = found.address;
+    if !found.is_substitute() {
+        return NAME.works(address.to_string(), "another user's device takes another address");
+    }
+    let owner = found.owner_of_localhost.map(|owner| owner.to_string());
+    let owner = owner.unwrap_or_else(|| "another user".to_owned());
+    let detail = format!("{address}, because {owner} has 127.0.0.1");
+    NAME.works(detail, "this user's programs reach it as 127.0.0.1, too")
 }
 
 /// Returns whether a packet reaches the socket that its destination QPN names.
