@@ -399,10 +399,11 @@ const SOLVER_ENTRIES: usize = 64;
 /// Finds the identification that explains an ICRC.
 ///
 /// The solver caches constants for 64 packet lengths (5 KiB). A receiving thread needs one solver
-/// for all peers, because the constants do not depend on a peer.
+/// for all peers, because the constants do not depend on a peer. If the system has no memory for
+/// the cache, the solver computes the constants for each packet.
 #[derive(Clone, Debug)]
 pub struct IcrcSolver {
-    entries: Box<[SolverEntry; SOLVER_ENTRIES]>,
+    entries: Option<Box<[SolverEntry; SOLVER_ENTRIES]>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -423,11 +424,11 @@ impl IcrcSolver {
     /// Returns a solver with an empty cache.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            entries: Box::new(
-                [SolverEntry { len: usize::MAX, multiples: [0; 16] }; SOLVER_ENTRIES],
-            ),
+        let mut entries = Vec::new();
+        if entries.try_reserve_exact(SOLVER_ENTRIES).is_ok() {
+            entries.resize(SOLVER_ENTRIES, SolverEntry { len: usize::MAX, multiples: [0; 16] });
         }
+        Self { entries: entries.into_boxed_slice().try_into().ok() }
     }
 
     /// Returns the only identification whose image is `difference`, or `None` if there is none.
@@ -438,11 +439,16 @@ impl IcrcSolver {
     #[must_use]
     #[inline]
     pub fn solve(&mut self, difference: u32, len: usize) -> Option<u16> {
-        let entry = &mut self.entries[(len / 4) % SOLVER_ENTRIES];
-        if entry.len != len {
-            *entry = SolverEntry::new(len);
-        }
-        let pulled_back = entry.times(difference);
+        let pulled_back = match &mut self.entries {
+            Some(entries) => {
+                let entry = &mut entries[(len / 4) % SOLVER_ENTRIES];
+                if entry.len != len {
+                    *entry = SolverEntry::new(len);
+                }
+                entry.times(difference)
+            }
+            None => SolverEntry::new(len).times(difference),
+        };
         // A degree below 16 means the top half of the register. The first byte on the wire holds
         // the higher powers.
         if pulled_back & 0xffff == 0 {

@@ -3,6 +3,8 @@
 
 use std::sync::OnceLock;
 
+use urxe_types::allocate::{self, OutOfMemory};
+
 /// The entries of the first segment. Each further segment is twice as long as the one before.
 const FIRST: u32 = 64;
 /// The segments, enough for 2^24 entries.
@@ -37,13 +39,21 @@ impl<T> SlotTable<T> {
 
     /// Returns the entry. Makes the rest of the segment as well if there is none. `None`
     /// beyond 2^24.
-    pub fn ensure(&self, index: u32, make: impl Fn(u32) -> T) -> Option<&T> {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] for the segment.
+    pub fn ensure(&self, index: u32, make: impl Fn(u32) -> T) -> Result<Option<&T>, OutOfMemory> {
         let (segment, position) = Self::place(index);
-        let entries = self.segments.get(segment)?.get_or_init(|| {
+        let Some(place) = self.segments.get(segment) else { return Ok(None) };
+        if place.get().is_none() {
             let first = index - position as u32;
-            (first..first + (FIRST << segment)).map(make).collect()
-        });
-        entries.get(position)
+            let count = (FIRST << segment) as usize;
+            let entries = (0..count).map(|offset| make(first + offset as u32));
+            let entries = allocate::collected(entries)?.into_boxed_slice();
+            // Another thread may have made the segment meanwhile. Its entries stay then.
+            place.get_or_init(|| entries);
+        }
+        Ok(self.at(index))
     }
 }
 
@@ -64,13 +74,25 @@ impl<T> Default for FreeList<T> {
 
 impl<T> FreeList<T> {
     /// Takes a free name. `first` makes the first name of an index. `None` if `allowed` names are
-    /// in use.
-    pub fn take(&mut self, allowed: u32, first: impl FnOnce(u32) -> T) -> Option<T> {
-        self.used.pop().or_else(|| {
-            let index = self.fresh;
-            self.fresh = (index + 1).min(allowed);
-            (index < allowed).then(|| first(index))
-        })
+    /// in use. Makes room for the return of the name, so that [`put`](Self::put) allocates nothing.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn take(
+        &mut self,
+        allowed: u32,
+        first: impl FnOnce(u32) -> T,
+    ) -> Result<Option<T>, OutOfMemory> {
+        if let Some(name) = self.used.pop() {
+            return Ok(Some(name));
+        }
+        let index = self.fresh;
+        if index >= allowed {
+            return Ok(None);
+        }
+        allocate::reserve(&mut self.used, index as usize + 1)?;
+        self.fresh = index + 1;
+        Ok(Some(first(index)))
     }
 
     /// Returns an entry under the name of its next use.
@@ -88,7 +110,7 @@ mod tests {
         let table = SlotTable::new();
         let mut addresses = Vec::new();
         for index in 0..1000 {
-            let entry: &u32 = table.ensure(index, |i| i).unwrap();
+            let entry: &u32 = table.ensure(index, |i| i).unwrap().unwrap();
             assert_eq!(*entry, index);
             addresses.push(std::ptr::from_ref(entry));
         }
@@ -96,6 +118,18 @@ mod tests {
             assert_eq!(std::ptr::from_ref(table.at(index).unwrap()), addresses[index as usize]);
         }
         assert!(table.at(2000).is_none());
-        assert!(table.ensure(u32::MAX, |i| i).is_none());
+        assert!(table.ensure(u32::MAX, |i| i).unwrap().is_none());
+    }
+
+    #[test]
+    fn names_return_without_an_allocation() {
+        let mut names = FreeList::default();
+        let taken: Vec<u32> = (0..100).map(|_| names.take(100, |i| i).unwrap().unwrap()).collect();
+        assert_eq!(names.take(100, |i| i).unwrap(), None);
+        let room = names.used.capacity();
+        assert!(room >= 100);
+        taken.into_iter().for_each(|name| names.put(name));
+        assert_eq!(names.used.capacity(), room);
+        assert_eq!(names.take(100, |i| i).unwrap(), Some(99), "the last one is taken first");
     }
 }

@@ -229,7 +229,7 @@ fn produce(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
 fn consume(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
     let mut target = vec![0_u8; WORKING_SET];
     let mut private = vec![0_u8; RUN];
-    let mut buffers = ReceiveBuffers::new(4);
+    let mut buffers = ReceiveBuffers::new(4).unwrap();
     let (mut at, mut packets, mut number, mut looks) = (0, 0_u64, 0, 0);
     let mut first = None;
     let mut take = |packet: &[u8], target: &mut Vec<u8>| {
@@ -281,7 +281,7 @@ fn consume(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
 
 /// Sends a message and waits for the reply, for a round. Returns round trips a second.
 fn ping(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
-    let mut buffers = ReceiveBuffers::new(1);
+    let mut buffers = ReceiveBuffers::new(1).unwrap();
     let (start, mut number, mut looks, mut message) = (Instant::now(), 0, 0, [0_u8; 64]);
     while start.elapsed() < ROUND {
         number += 1;
@@ -304,7 +304,7 @@ fn ping(way: Way, shared: &Buffer, port: &UdpPort) -> f64 {
 
 /// Replies until the parent stops the round.
 fn pong(way: Way, shared: &Buffer, port: &UdpPort) {
-    let mut buffers = ReceiveBuffers::new(1);
+    let mut buffers = ReceiveBuffers::new(1).unwrap();
     let (mut number, mut looks, mut message) = (0, 0, [0_u8; 64]);
     while load(shared, STOP) != 2 {
         if way == Way::Sockets {

@@ -357,7 +357,7 @@ fn multicast_leaves_with_its_hop_limit_and_reaches_the_members() {
         // Two sockets in one process stand for two processes: each gets a copy.
         let members = [(); 2].map(|()| UdpPort::join(group, &config).unwrap());
         let other_group = UdpPort::join(neighbour(group), &config).unwrap();
-        let mut buffers = ReceiveBuffers::new(8);
+        let mut buffers = ReceiveBuffers::new(8).unwrap();
         for (hop_limit, on_the_wire) in [(5, 5), (255, 255), (0, 1)] {
             let bytes = run_bytes(from, group, 2 * 1064 + 20, 1064);
             let sent = Run { hop_limit, ..run(from, group, &bytes, 1064) };

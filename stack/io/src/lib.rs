@@ -31,7 +31,7 @@
 //! };
 //! port.transmit(&run);
 //!
-//! let (mut buffers, mut packets) = (ReceiveBuffers::default(), Vec::new());
+//! let (mut buffers, mut packets) = (ReceiveBuffers::new(ReceiveBuffers::MAX)?, Vec::new());
 //! while packets.len() < 3 {
 //!     port.receive(&mut buffers)?;
 //!     for datagrams in buffers.iter() {

@@ -3,6 +3,7 @@
 use super::checked_copy::{self, PopulateError};
 use super::layout::{AccessScope, Layout};
 use super::{Access, Memory, PdId};
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_wire::Lkey;
 
 /// An advice (`enum ibv_advise_mr_advice`).
@@ -52,6 +53,8 @@ urxe_types::errors! {
         #[error("range {index}: {len} bytes at {addr:#x} are not all mapped with the protection \
                  needed")]
         NotMapped { index: usize, addr: u64, len: u64 } = EFAULT,
+        /// The system has no memory for a copy of the list of ranges.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 }
 
@@ -71,11 +74,10 @@ impl Memory {
         if ranges.is_empty() {
             return Err(AdviseError::Empty);
         }
-        let places = ranges
-            .iter()
-            .enumerate()
-            .map(|(index, range)| self.check_advice(pd, advice, index, range));
-        let places = places.collect::<Result<Vec<_>, _>>()?;
+        let mut places = allocate::vec(ranges.len())?;
+        for (index, range) in ranges.iter().enumerate() {
+            places.push(self.check_advice(pd, advice, index, range)?);
+        }
         for (index, (range, place)) in ranges.iter().zip(places).enumerate() {
             let AdviseRange { addr, len, .. } = *range;
             if len == 0 || advice == Advice::PrefetchNoFault {

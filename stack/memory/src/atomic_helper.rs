@@ -11,6 +11,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use urxe_types::allocate;
 
 use super::checked_copy::{self, CheckedCopyError};
 use super::copy::Operation;
@@ -73,8 +74,9 @@ const FAULTED: libc::c_int = 1;
 /// Runs `task` in a helper, and returns when the helper has ended. `Err` holds the `errno` of the
 /// failure to start a helper.
 fn run_helper(task: &mut Task) -> Result<(), libc::c_int> {
-    let mut stack = Box::<[u128]>::new_uninit_slice(STACK / size_of::<u128>());
-    let top = stack.as_mut_ptr_range().end;
+    let stack = allocate::vec::<u128>(STACK / size_of::<u128>());
+    let mut stack = stack.map_err(|error| error.errno())?;
+    let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     let task: *mut Task = task;
     let mut status = FAULTED << 8;

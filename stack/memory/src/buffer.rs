@@ -20,6 +20,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use urxe_types::allocate::OutOfMemory;
 
 /// Page-aligned, zeroed memory that may be registered. Dropping a buffer unmaps it, so the owner of
 /// a registration must keep the buffer until after the deregistration.
@@ -53,6 +54,9 @@ pub enum BufferError {
         /// Length of the access in bytes.
         len: usize,
     },
+    /// The system has no memory for the copy.
+    #[error(transparent)]
+    NoMemory(#[from] OutOfMemory),
     /// An atomic access at an offset that is not a multiple of 8.
     #[error("atomic access at offset {offset}, which is not a multiple of 8")]
     Misaligned {

@@ -186,7 +186,7 @@ fn out_of_bounds(error: BufferError, offset: usize, len: usize) -> DmError {
         BufferError::OutOfBounds { buffer_len, .. } => {
             DmError::OutOfBounds { offset, len, dm_len: buffer_len }
         }
-        BufferError::Misaligned { .. } | BufferError::Gone { .. } => {
+        BufferError::Misaligned { .. } | BufferError::Gone { .. } | BufferError::NoMemory(_) => {
             DmError::OutOfBounds { offset, len, dm_len: 0 }
         }
     }

@@ -5,6 +5,7 @@
 //! a drop, for a local work request a completion status, and for a caller of the safe API an error.
 
 use crate::{Access, PdId};
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::counters::Counter;
 use urxe_wire::{Lkey, Qpn, Rkey};
 
@@ -118,6 +119,8 @@ urxe_types::errors! {
         NotPersistent { addr: usize, len: usize, why: &'static str } = EINVAL,
         #[error("{max} memory regions are registered, and no more are allowed")]
         TooMany { max: u32 } = ENOMEM,
+        /// The system has no memory for the entry of the key table.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// The reason why a region was not deregistered.
@@ -164,6 +167,8 @@ urxe_types::errors! {
     pub enum AllocMwError {
         #[error("{max} memory windows are allocated, and no more are allowed")]
         TooMany { max: u32 } = ENOMEM,
+        /// The system has no memory for the entry of the key table.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// The reason why a window was not deallocated.
@@ -228,6 +233,8 @@ urxe_types::errors! {
         Pages { given: u32, allowed: u32 } = EINVAL,
         #[error("{max} memory regions are registered, and no more are allowed")]
         TooMany { max: u32 } = ENOMEM,
+        /// The system has no memory for the page lists, or for the entry of the key table.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// The reason why no memory was mapped to a fast-registration region.
@@ -267,6 +274,8 @@ urxe_types::errors! {
             if *.write { "writable" } else { "readable" }
         )]
         NotAccessible { addr: usize, len: usize, write: bool } = EFAULT,
+        /// The system has no memory for a copy of the list of pieces.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// The reason why a fast-registration region did not become valid. The work request completes

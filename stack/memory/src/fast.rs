@@ -18,6 +18,7 @@ use super::slot::{FastRegion, SlotContent};
 use super::table::Kind;
 use super::{Access, Buffer, Memory, PdId, persistence, window};
 use std::ops::Range;
+use urxe_types::allocate;
 use urxe_types::sync::Arc;
 use urxe_wire::Rkey;
 
@@ -36,10 +37,9 @@ impl Memory {
         if max_pages == 0 || max_pages > allowed {
             return Err(AllocMrError::Pages { given: max_pages, allowed });
         }
-        let (key, slot) =
-            self.allocate_slot(pd, Kind::Fast).map_err(|max| AllocMrError::TooMany { max })?;
         let list = || PageList::new(max_pages as usize);
-        let (active, staged) = (list(), list());
+        let (active, staged) = (list()?, list()?);
+        let (key, slot) = self.allocate_slot(pd, Kind::Fast)?;
         let fast = FastRegion { pd, key, valid: false, active, staged };
         slot.set(&mut slot.content(), SlotContent::Fast(Box::new(fast)));
         Ok(Rkey(key))
@@ -58,7 +58,7 @@ impl Memory {
         page_size: usize,
         iova: u64,
     ) -> Result<(), MapError> {
-        let mut pieces = Vec::with_capacity(parts.len());
+        let mut pieces = allocate::vec(parts.len())?;
         for (index, (buffer, range)) in parts.iter().enumerate() {
             let Range { start, end } = *range;
             if start > end || end > buffer.len() {
@@ -69,7 +69,7 @@ impl Memory {
             }
             pieces.push(Piece { addr: buffer.addr().wrapping_add(start), len: end - start });
         }
-        let kept = parts.iter().map(|(buffer, _)| Arc::clone(buffer)).collect();
+        let kept = allocate::collected(parts.iter().map(|(buffer, _)| Arc::clone(buffer)))?;
         self.map_list(key, &pieces, page_size, iova, true, kept)
     }
 

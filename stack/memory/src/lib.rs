@@ -25,6 +25,7 @@
 //! | `advise` | prefetching of on-demand pages |
 //! | `device_memory` | device memory |
 //! | `buffer` | [`Buffer`]: memory for the safe API, anonymous or of a file |
+//! | `zeroed` | zeroed memory of any size |
 //! | `error` | errors |
 //!
 //! ```
@@ -105,6 +106,7 @@ mod slot;
 mod slot_allocator;
 mod table;
 mod window;
+mod zeroed;
 
 pub use advise::{Advice, AdviseError, AdviseRange};
 pub use buffer::{Buffer, BufferError, FileError};
@@ -122,6 +124,7 @@ pub use urxe_types::access::{Access, Accessor, Bind, MwType, inc_rkey};
 pub use urxe_types::ids::{DmId, PdId};
 pub use urxe_types::limits::MemoryLimits;
 use urxe_wire::{Lkey, Rkey};
+pub use zeroed::zeroed;
 
 /// The description of a registered region. The region may be deregistered in the meantime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use super::Buffer;
 use super::error::MapError;
 use super::layout::Layout;
 use std::ptr::NonNull;
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::sync::Arc;
 
 /// A piece of memory to map.
@@ -49,11 +50,11 @@ impl Mapping {
 unsafe impl Send for PageList {}
 
 impl PageList {
-    pub(super) fn new(capacity: usize) -> Self {
-        let entries: Box<[*mut u8]> = vec![std::ptr::null_mut(); capacity].into();
+    pub(super) fn new(capacity: usize) -> Result<Self, OutOfMemory> {
+        let entries = allocate::slice(std::ptr::null_mut::<u8>(), capacity)?;
         // A box is never null.
         let entries = NonNull::new(Box::into_raw(entries).cast()).unwrap_or(NonNull::dangling());
-        Self { entries, capacity, mapping: None, kept: Vec::new() }
+        Ok(Self { entries, capacity, mapping: None, kept: Vec::new() })
     }
 
     pub(super) const fn capacity(&self) -> usize {

@@ -19,6 +19,7 @@
 
 use super::keys::{Class, Position};
 use std::collections::VecDeque;
+use urxe_types::allocate::{self, OutOfMemory};
 
 /// The slots of one class.
 pub(super) struct SlotAllocator {
@@ -43,7 +44,11 @@ impl SlotAllocator {
     }
 
     /// Returns a slot for a new object, or `None` if all slots of the class are in use or rest.
-    pub(super) fn allocate(&mut self) -> Option<Position> {
+    /// Makes room for the return of the slot, so that [`free`](Self::free) allocates nothing.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub(super) fn allocate(&mut self) -> Result<Option<Position>, OutOfMemory> {
         let has_rested = |free: &mut FreeSlot| {
             // After a rest of 2^32 allocations, a slot waits once more.
             self.allocations.wrapping_sub(free.freed_at) >= rest(self.class, free.position)
@@ -51,13 +56,16 @@ impl SlotAllocator {
         let position = match self.free.pop_front_if(has_rested) {
             Some(free) => free.position,
             None if self.used < self.class.capacity() => {
+                let more = self.used as usize + 1 - self.free.len();
+                let error = || OutOfMemory::of::<FreeSlot>(self.used as usize + 1);
+                allocate::reserved(self.free.try_reserve(more), error)?;
                 self.used += 1;
                 Position::of(self.class, self.used - 1)
             }
-            None => return None,
+            None => return Ok(None),
         };
         self.allocations = self.allocations.wrapping_add(1);
-        Some(position)
+        Ok(Some(position))
     }
 
     /// Takes a slot back, which no key names any more.
@@ -101,7 +109,7 @@ mod tests {
             let (mut allocations, mut most, mut longest_rest) = (0_u32, 0, 0);
             for (allocate, free, newest) in waves {
                 for _ in 0..allocate {
-                    let position = slots.allocate().unwrap();
+                    let position = slots.allocate().unwrap().unwrap();
                     prop_assert!(in_use.insert(position), "{:?} twice", position);
                     if let Some(at) = freed_at.remove(&position) {
                         prop_assert!(allocations - at >= rest(class, position));
@@ -145,9 +153,9 @@ mod tests {
     fn a_full_class_refuses() {
         let mut slots = SlotAllocator::new(Class::Whole);
         slots.used = Class::Whole.capacity() - 1;
-        let last = slots.allocate().unwrap();
-        assert_eq!(slots.allocate(), None);
+        let last = slots.allocate().unwrap().unwrap();
+        assert_eq!(slots.allocate().unwrap(), None);
         slots.free(last);
-        assert_eq!(slots.allocate(), None, "it has not rested");
+        assert_eq!(slots.allocate().unwrap(), None, "it has not rested");
     }
 }

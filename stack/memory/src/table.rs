@@ -9,7 +9,7 @@
 //! the whole address space never has the value of another region's key (`keys`).
 
 use super::checked_copy::{self, PopulateError};
-use super::error::{DeregMrError, RegMrError};
+use super::error::{AllocMrError, AllocMwError, DeregMrError, RegMrError};
 use super::keys::{Class, Keys, Position, SEGMENT_INDEX_BITS, SEGMENTS, is_same_object};
 use super::layout::{AccessScope, Layout, Region};
 use super::persistence;
@@ -19,6 +19,7 @@ use super::{Access, Buffer, DmId, MemoryLimits, Mr, PdId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::OnceLock;
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_wire::Lkey;
 
@@ -233,8 +234,7 @@ impl Memory {
         }
         let (kind, layout) =
             if whole { (Kind::Whole, Layout::Whole) } else { (Kind::Region, Layout::Flat) };
-        let (key, slot) =
-            self.allocate_slot(pd, kind).map_err(|max| RegMrError::TooMany { max })?;
+        let (key, slot) = self.allocate_slot(pd, kind)?;
         let checked = guard || self.is_checked(access);
         let region = Region {
             base: addr,
@@ -340,8 +340,9 @@ impl Memory {
         lock(&self.state).windows.len() as u32
     }
 
-    pub(super) fn window_slots(&self) -> Vec<u32> {
-        lock(&self.state).windows.iter().copied().collect()
+    /// Returns the smallest index of a window's key that is at least `from`.
+    pub(super) fn next_window(&self, from: u32) -> Option<u32> {
+        lock(&self.state).windows.range(from..).next().copied()
     }
 
     /// Returns whether bytes of regions with these flags move by system calls.
@@ -372,20 +373,29 @@ impl Memory {
     }
 
     /// Allocates and counts a slot. Returns the slot and a key that no object had for a long time.
-    /// Fails with the limit.
-    pub(super) fn allocate_slot(&self, pd: PdId, kind: Kind) -> Result<(u32, &Slot), u32> {
+    pub(super) fn allocate_slot(
+        &self,
+        pd: PdId,
+        kind: Kind,
+    ) -> Result<(u32, &Slot), AllocateSlotError> {
         let mut state = lock(&self.state);
         let (live, most) = match kind {
             Kind::Region | Kind::Whole | Kind::Fast => (state.live, self.limits.max_mr),
             Kind::Window => (state.windows.len() as u32, self.limits.max_mw),
         };
+        let too_many = AllocateSlotError::TooMany { max: most };
         if live >= most {
-            return Err(most);
+            return Err(too_many);
         }
         // The limits leave enough slots that this succeeds.
-        let position = state.slots[kind.class() as usize].allocate().ok_or(most)?;
-        let slots = self.segments[position.segment()]
-            .get_or_init(|| (0..1 << position.segment_bits()).map(|_| Slot::new()).collect());
+        let position = state.slots[kind.class() as usize].allocate()?.ok_or(too_many)?;
+        let slots = match self.ensure_segment(position) {
+            Ok(slots) => slots,
+            Err(error) => {
+                state.slots[kind.class() as usize].free(position);
+                return Err(error.into());
+            }
+        };
         let slot = &slots[position.offset()];
         let key = loop {
             let key = self.keys.key(position, slot.next_use());
@@ -402,6 +412,17 @@ impl Memory {
         Ok((key, slot))
     }
 
+    /// Returns the slots of the segment of `position`. The caller must hold the lock of the state.
+    fn ensure_segment(&self, position: Position) -> Result<&[Slot], OutOfMemory> {
+        let segment = &self.segments[position.segment()];
+        if segment.get().is_none() {
+            let slots = (0..1_usize << position.segment_bits()).map(|_| Slot::new());
+            let slots = allocate::collected(slots)?.into_boxed_slice();
+            return Ok(segment.get_or_init(|| slots));
+        }
+        Ok(segment.get().map_or(&[], |slots| slots))
+    }
+
     /// Frees the slot of the key with this index.
     pub(super) fn free_slot(&self, index: u32, pd: PdId, kind: Kind) {
         let position = Position::of_index(index);
@@ -412,6 +433,48 @@ impl Memory {
             Kind::Window => drop(state.windows.remove(&index)),
         }
         state.release_pd(pd);
+    }
+}
+
+/// The reason why an object got no slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AllocateSlotError {
+    /// There are as many objects of the kind as allowed.
+    TooMany { max: u32 },
+    /// The system has no memory for the slot.
+    NoMemory(OutOfMemory),
+}
+
+impl From<OutOfMemory> for AllocateSlotError {
+    fn from(error: OutOfMemory) -> Self {
+        Self::NoMemory(error)
+    }
+}
+
+impl From<AllocateSlotError> for RegMrError {
+    fn from(error: AllocateSlotError) -> Self {
+        match error {
+            AllocateSlotError::TooMany { max } => Self::TooMany { max },
+            AllocateSlotError::NoMemory(error) => Self::NoMemory(error),
+        }
+    }
+}
+
+impl From<AllocateSlotError> for AllocMrError {
+    fn from(error: AllocateSlotError) -> Self {
+        match error {
+            AllocateSlotError::TooMany { max } => Self::TooMany { max },
+            AllocateSlotError::NoMemory(error) => Self::NoMemory(error),
+        }
+    }
+}
+
+impl From<AllocateSlotError> for AllocMwError {
+    fn from(error: AllocateSlotError) -> Self {
+        match error {
+            AllocateSlotError::TooMany { max } => Self::TooMany { max },
+            AllocateSlotError::NoMemory(error) => Self::NoMemory(error),
+        }
     }
 }
 

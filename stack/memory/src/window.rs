@@ -52,8 +52,7 @@ impl Memory {
     }
 
     fn alloc_window(&self, pd: PdId, kind: MwType, by_handle: bool) -> Result<Rkey, AllocMwError> {
-        let (key, slot) =
-            self.allocate_slot(pd, Kind::Window).map_err(|max| AllocMwError::TooMany { max })?;
+        let (key, slot) = self.allocate_slot(pd, Kind::Window)?;
         let window = WindowContent { kind, pd, key, by_handle, bound: None };
         slot.set(&mut slot.content(), SlotContent::Window(window));
         Ok(Rkey(key))
@@ -212,7 +211,11 @@ impl Memory {
     }
 
     fn unbind_all(&self, is_due: impl Fn(&Bound) -> bool) {
-        for index in self.window_slots() {
+        // The lock of the state may be taken under that of a slot, never the other way round. So
+        // each index is looked up on its own.
+        let mut next = self.next_window(0);
+        while let Some(index) = next {
+            next = self.next_window(index + 1);
             let Some(slot) = self.slot(index) else { continue };
             if let SlotContent::Window(window) = &mut *slot.content()
                 && window.bound.as_ref().is_some_and(&is_due)

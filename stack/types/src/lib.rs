@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`access`] | rights to memory, memory windows |
+//! | [`allocate`] | allocations that return an error without memory |
 //! | [`attr`] | attributes of a queue pair |
 //! | [`completion`] | work completions: status, opcode, flags |
 //! | [`counters`] | counters of a device |
@@ -38,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod allocate;
 pub mod attr;
 pub mod completion;
 pub mod counters;

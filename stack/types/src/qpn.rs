@@ -58,8 +58,8 @@ pub fn peer_slot(qpn: Qpn) -> u8 {
 #[derive(Debug)]
 pub struct QpNumbers {
     process_slot: u8,
-    /// The round functions: 4 KiB.
-    rounds: Box<[[u16; HALVES]; ROUNDS]>,
+    /// The round functions: 1 KiB each.
+    rounds: [Box<[u16; HALVES]>; ROUNDS],
 }
 
 impl QpNumbers {
@@ -74,8 +74,8 @@ impl QpNumbers {
             "process slot {process_slot} of {MAX_PROCESS_SLOTS}"
         );
         let mut rng = SecretRng::stream(seed, 0x5150_4e00);
-        let rounds = [(); ROUNDS].map(|()| [(); HALVES].map(|()| rng.next_u32() as u16));
-        Self { process_slot, rounds: Box::new(rounds) }
+        let rounds = [(); ROUNDS].map(|()| Box::new([(); HALVES].map(|()| rng.next_u32() as u16)));
+        Self { process_slot, rounds }
     }
 
     /// Returns the number of queue pair `index` in its `generation`th use, or `None` for a reserved

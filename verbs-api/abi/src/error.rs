@@ -1,5 +1,6 @@
 //! Errors of verbs. The text is for `URXE_LOG`, the number for the program.
 
+use urxe_stack::allocate::OutOfMemory;
 use urxe_stack::cma::CmaError;
 use urxe_stack::cq::CqError;
 use urxe_stack::device::ah::{AhFromWcError, CreateAhError, DestroyAhError};
@@ -107,6 +108,7 @@ urxe_stack::errors! {
         #[error(transparent)] CloseXrcd(#[from] CloseXrcdError),
         #[error(transparent)] OpenQp(#[from] OpenQpError),
         #[error(transparent)] Post(#[from] PostError),
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use urxe_stack::allocate;
 use urxe_stack::memory::{Access, Advice, AdviseRange, Change, Mr, Translation};
 use urxe_wire::Lkey;
 
@@ -260,9 +261,11 @@ pub unsafe extern "C" fn advise_mr(
         }
         // SAFETY: the ABI's contract: so many entries.
         let ranges = (0..count as usize).map(|index| unsafe { *list.add(index) });
-        let ranges: Vec<AdviseRange> = ranges
-            .map(|sge| AdviseRange { addr: sge.addr, len: sge.length.into(), lkey: Lkey(sge.lkey) })
-            .collect();
+        let ranges = allocate::collected(ranges.map(|sge| AdviseRange {
+            addr: sge.addr,
+            len: sge.length.into(),
+            lkey: Lkey(sge.lkey),
+        }))?;
         Ok(context.device().memory().advise(domain.memory, advice, &ranges)?)
     })
 }

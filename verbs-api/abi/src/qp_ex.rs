@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrayvec::ArrayVec;
+use urxe_stack::allocate::{self, OutOfMemory};
 use urxe_stack::cq::SrqId;
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::qp::work_request::{
@@ -108,6 +109,13 @@ impl Batch {
         self.first_error.get_or_insert(first_error);
     }
 
+    /// Adds a request without data.
+    fn push(&mut self, built: BuiltWr) -> Result<(), OutOfMemory> {
+        allocate::reserve(&mut self.requests, 1)?;
+        self.requests.push(built);
+        Ok(())
+    }
+
     fn request(&self, built: &BuiltWr) -> SendRequest<'_> {
         let payload = Payload::Sges(&self.sges[built.sges.clone()]);
         let BuiltWr { wr_id, op, to, flags, .. } = *built;
@@ -132,6 +140,20 @@ unsafe fn with_batch(qp: *mut ibv_qp_ex, use_it: impl FnOnce(&mut Batch)) {
     });
 }
 
+/// Runs `fill` with the batch of a queue pair, and records the lack of memory for the new content.
+///
+/// # Safety
+/// As `with_batch`.
+unsafe fn fill_batch(qp: *mut ibv_qp_ex, fill: impl FnOnce(&mut Batch) -> Result<(), OutOfMemory>) {
+    let fill = |batch: &mut Batch| {
+        if let Err(error) = fill(batch) {
+            batch.record_error(error.into());
+        }
+    };
+    // SAFETY: the caller's.
+    unsafe { with_batch(qp, fill) };
+}
+
 /// Begins a request with the identifier and the flags that the program stored in the queue pair.
 ///
 /// # Safety
@@ -153,7 +175,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
         }
     };
     // SAFETY: the caller's.
-    unsafe { with_batch(qp, |batch| batch.requests.push(built(batch))) };
+    unsafe { fill_batch(qp, |batch| batch.push(built(batch))) };
 }
 
 /// Begins a request of the operation, or records the reason why the operation is refused.
@@ -290,17 +312,19 @@ unsafe extern "C" fn wr_atomic_write(
 ) {
     let remote = remote(addr, rkey);
     let fill = |batch: &mut Batch| {
-        let Some(built) = batch.requests.last_mut() else { return };
+        let Some(built) = batch.requests.last_mut() else { return Ok(()) };
         let start = batch.inline.len();
+        allocate::reserve(&mut batch.inline, ATOMIC_BYTES)?;
         // SAFETY: the ABI's contract: eight bytes of the program.
         batch.inline.extend_from_slice(unsafe { bytes(from.addr() as u64, ATOMIC_BYTES) });
         built.inline = start..batch.inline.len();
         built.flags.insert(SendFlags::INLINE);
+        Ok(())
     };
     // SAFETY: the ABI's contract.
     unsafe {
         begin(qp, SendOp::AtomicWrite { remote });
-        with_batch(qp, fill);
+        fill_batch(qp, fill);
     }
 }
 
@@ -377,17 +401,19 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
     // SAFETY: the ABI's contract: so many entries.
     let entry = |index| unsafe { *list.add(index) };
     let fill = |batch: &mut Batch| {
-        let Some(built) = batch.requests.last_mut() else { return };
+        let Some(built) = batch.requests.last_mut() else { return Ok(()) };
         let start = batch.sges.len();
+        allocate::reserve(&mut batch.sges, count)?;
         batch.sges.extend((0..count).map(entry).map(|sge| Sge {
             addr: sge.addr,
             length: sge.length,
             lkey: Lkey(sge.lkey),
         }));
         built.sges = start..batch.sges.len();
+        Ok(())
     };
     // SAFETY: the ABI's contract.
-    unsafe { with_batch(qp, fill) };
+    unsafe { fill_batch(qp, fill) };
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *const c_void, length: usize) {
@@ -411,10 +437,11 @@ unsafe extern "C" fn wr_set_inline_data_list(
         if given > allowed as usize {
             // Data of this length is not copied. Posting checks the limit of the queue pair itself.
             batch.record_error(PostError::TooMuchInline { given, allowed }.into());
-            return;
+            return Ok(());
         }
-        let Some(built) = batch.requests.last_mut() else { return };
+        let Some(built) = batch.requests.last_mut() else { return Ok(()) };
         let start = batch.inline.len();
+        allocate::reserve(&mut batch.inline, given)?;
         for piece in (0..count).map(piece) {
             // SAFETY: the ABI's contract: the program's bytes.
             batch
@@ -423,7 +450,8 @@ unsafe extern "C" fn wr_set_inline_data_list(
         }
         built.inline = start..batch.inline.len();
         built.flags.insert(SendFlags::INLINE);
+        Ok(())
     };
     // SAFETY: the ABI's contract.
-    unsafe { with_batch(qp, fill) };
+    unsafe { fill_batch(qp, fill) };
 }

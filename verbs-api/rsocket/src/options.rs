@@ -4,8 +4,9 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
+use urxe_stack::allocate;
 
-use crate::error::Result;
+use crate::error::{Result, errno};
 use crate::protocol::connect::{decode_iomaps, encode_iomaps};
 use crate::protocol::sender::LOW_WATER;
 use crate::protocol::stream::Sizes;
@@ -116,7 +117,9 @@ impl Options {
             (SOL_RDMA, RDMA_IOMAPSIZE) => {
                 sizes.iomaps = decode_iomaps(encode_iomaps(number()?.cast_unsigned()))
             }
-            (SOL_RDMA, RDMA_ROUTE) => self.route = Some(value.to_vec()),
+            (SOL_RDMA, RDMA_ROUTE) => {
+                self.route = Some(allocate::copied(value).map_err(errno)?);
+            }
             _ => return Ok(false),
         }
         Ok(true)

@@ -308,6 +308,7 @@ pub use qp::{
 pub use srq::{SharedReceiveQueue, SrqBuilder};
 pub use xrc::{XrcDomain, XrcTarget};
 
+pub use urxe_stack::allocate::OutOfMemory;
 pub use urxe_stack::cq::{
     ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, Moderation,
     PortEventType, QpEventType, SrqEventType, SrqId, WcFlags, WcOpcode, WcStatus,

@@ -79,7 +79,7 @@ impl Drop for Inner {
 /// The options of a new shared receive queue, made by [`ProtectionDomain::shared_receive_queue`].
 ///
 /// ```
-/// use urxe::{CreateSrqError, ModifySrqError, SrqAttr, SrqBuilder, sim::Fabric};
+/// use urxe::{CreateSrqError, ModifySrqError, OutOfMemory, SrqAttr, SrqBuilder, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
@@ -91,6 +91,8 @@ impl Drop for Inner {
 /// assert_eq!(error, ModifySrqError::Limit { given: 65, max_wr: 64 });
 /// let error: CreateSrqError = pd.shared_receive_queue(0).create().unwrap_err();
 /// assert!(matches!(error, CreateSrqError::Size(_)), "{error}");
+/// // If the system has no memory for so many receives, the error has the number ENOMEM.
+/// assert_eq!(CreateSrqError::from(OutOfMemory { bytes: 1 << 40 }).errno(), 12);
 /// # Ok(())
 /// # }
 /// ```

@@ -15,6 +15,7 @@ use crate::ah_table::Ah;
 use crate::cq::{Completion, WcFlags};
 use crate::path::PathKey;
 use urxe_memory::PdId;
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::attr::AddressVector;
 use urxe_types::sync::{Mutex, lock};
 use urxe_types::work_request::AhHandle;
@@ -35,6 +36,8 @@ urxe_types::errors! {
         #[error(transparent)] Address(#[from] AddressError),
         #[error("the device has {allowed} address handles and all are in use")]
         NoneLeft { allowed: u32 } = ENOMEM,
+        /// The system has no memory for the handle.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// The reason why an address handle was not destroyed.
@@ -70,19 +73,26 @@ impl Device {
         }
         let key = self.path_key(attr, Peers::HostsAndGroups, 0)?;
         let (handle, base) = self.take_ah(&mut lock(&self.control), pd)?;
-        let path = self.take_path_with(key);
-        let (generation, attr, to_slots) = (handle.generation, *attr, Vec::new());
-        let ah = Ah { generation, pd, base, attr, key, path, to_slots };
-        let slot = self.ahs.slots.ensure(handle.index, |_| Mutex::new(None));
-        *lock(slot.expect("the table holds max_ah")) = Some(ah);
-        Ok(handle)
+        let placed = self.ahs.slots.ensure(handle.index, |_| Mutex::new(None)).and_then(|slot| {
+            let path = self.take_path_with(key)?;
+            let (generation, attr, to_slots) = (handle.generation, *attr, Vec::new());
+            let ah = Ah { generation, pd, base, attr, key, path, to_slots };
+            *lock(slot.expect("the table holds max_ah")) = Some(ah);
+            Ok(handle)
+        });
+        if placed.is_err() {
+            let mut control = lock(&self.control);
+            control.count(pd, |domain| &mut domain.ahs, -1);
+            control.free_ahs.put(handle);
+        }
+        Ok(placed?)
     }
 
     /// Takes a free handle. Returns it with the protection domain that it belongs to.
     fn take_ah(&self, control: &mut Control, pd: PdId) -> Result<(AhHandle, PdId), CreateAhError> {
         let base = control.base_of(pd).ok_or(CreateAhError::NoPd)?;
         let allowed = self.limits.max_ah;
-        let handle = control.free_ahs.take(allowed, |index| AhHandle { index, generation: 0 });
+        let handle = control.free_ahs.take(allowed, |index| AhHandle { index, generation: 0 })?;
         control.count(pd, |domain| &mut domain.ahs, i32::from(handle.is_some()));
         Ok((handle.ok_or(CreateAhError::NoneLeft { allowed })?, base))
     }
@@ -108,7 +118,7 @@ impl Device {
 
     /// Opens the path of a message over `handle` to `qpn`, if the message is the first to its
     /// process of the peer. The caller must hold no queue pair. If the table of paths is full,
-    /// messages take the path to all the peer's processes.
+    /// or the system has no memory, messages take the path to all the peer's processes.
     pub(super) fn ensure_path(&self, handle: AhHandle, qpn: Qpn) {
         let missing = self.ahs.with(handle, |ah| ah.missing_slot(qpn).map(|slot| (slot, ah.key)));
         if let Some((slot, key)) = missing.flatten() {
@@ -121,7 +131,7 @@ impl Device {
         if !self.has_room_for_paths() {
             return;
         }
-        let path = self.take_path_with(key);
+        let Ok(path) = self.take_path_with(key) else { return };
         // Meanwhile, another thread may have destroyed the handle or opened the path.
         let added = self.ahs.with(handle, |ah| {
             let is_missing = ah.missing_slot(qpn).is_some();

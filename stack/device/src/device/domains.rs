@@ -86,7 +86,8 @@ urxe_types::errors! {
 }
 
 impl Device {
-    /// Allocates a protection domain (`ibv_alloc_pd`). `None` if all `max_pd` are in use.
+    /// Allocates a protection domain (`ibv_alloc_pd`). `None` if all `max_pd` are in use, or if the
+    /// system has no memory.
     #[must_use]
     pub fn alloc_pd(&self) -> Option<PdId> {
         self.place_domain(&mut lock(&self.control), Domain::default())
@@ -161,7 +162,8 @@ impl Device {
         lock(&self.control).count(parent, |domain| &mut domain.cqs, -1);
     }
 
-    /// Allocates a thread domain (`ibv_alloc_td`). `None` if there are `max_pd` already.
+    /// Allocates a thread domain (`ibv_alloc_td`). `None` if there are `max_pd` already, or if the
+    /// system has no memory.
     #[must_use]
     pub fn alloc_td(&self) -> Option<TdId> {
         let control = &mut *lock(&self.control);
@@ -209,7 +211,7 @@ impl Control {
 }
 
 /// Inserts `value` under the next number after `last` that is free and not 0. `None` if there are
-/// `allowed` values already.
+/// `allowed` values already, or if the system has no memory.
 fn insert<K: Copy + Eq + Hash, V>(
     values: &mut HashMap<K, V>,
     last: &mut u32,
@@ -217,7 +219,7 @@ fn insert<K: Copy + Eq + Hash, V>(
     key: fn(u32) -> K,
     value: V,
 ) -> Option<K> {
-    if values.len() >= allowed as usize {
+    if values.len() >= allowed as usize || values.try_reserve(1).is_err() {
         return None;
     }
     loop {

@@ -69,6 +69,7 @@ use crate::srq::xrcd::Xrcd;
 use crate::srq::{MAX_SRQS, SrqTable};
 use crate::timers::Timers;
 use urxe_memory::{CopyMode, Memory, PdId};
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::port::{EveryGroup, JoinGroups};
 use urxe_types::rng::SecretRng;
 use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -200,9 +201,11 @@ pub struct Device {
     events: Arc<AsyncEvents>,
     numbers: QpNumbers,
     qps: SlotTable<QpSlot>,
-    srqs: SrqTable,
+    /// Boxed like the table of address handles and the control state, so that a device with its
+    /// surroundings is no allocation above [`LARGE`](urxe_types::allocate::LARGE).
+    srqs: Box<SrqTable>,
     paths: SlotTable<Path>,
-    ahs: AhTable,
+    ahs: Box<AhTable>,
     groups: Groups,
     /// The index of queue pair 1, or `NO_GSI`.
     gsi: AtomicU32,
@@ -217,7 +220,7 @@ pub struct Device {
     moderation_timers: Arc<ModerationTimers>,
     cq_quota: CqQuota,
     rng: Mutex<SecretRng>,
-    control: Mutex<Control>,
+    control: Box<Mutex<Control>>,
 }
 
 /// A queue pair's entry in the table, in cache lines of its own.
@@ -268,9 +271,27 @@ struct PathUse {
 }
 
 impl Device {
-    /// Returns a device without objects.
+    /// Returns a device without objects, for programs that do not survive the lack of memory.
+    ///
+    /// # Panics
+    /// Panics if the system has no memory. [`try_new`](Self::try_new) returns an error.
     #[must_use]
     pub fn new(config: DeviceConfig) -> Self {
+        Self::try_new(config).expect("a device needs 100 KiB of memory")
+    }
+
+    /// Returns a device without objects.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_new(config: DeviceConfig) -> Result<Self, OutOfMemory> {
+        let device = Self::without_paths(config);
+        // It stands for no path in calls into a queue pair.
+        device.ensure_path_at(paths::index_of(None))?;
+        Ok(device)
+    }
+
+    fn without_paths(config: DeviceConfig) -> Self {
         let mut rng = SecretRng::stream(config.seed, 0x6465_7669_6365);
         Self {
             memory: Memory::with_limits(rng.next_u64(), config.limits.memory(), config.copies),
@@ -294,9 +315,9 @@ impl Device {
             counters: Arc::default(),
             events: Arc::new(AsyncEvents::new(config.event_wake)),
             qps: SlotTable::new(),
-            srqs: SrqTable::new(),
+            srqs: Box::new(SrqTable::new()),
             paths: SlotTable::new(),
-            ahs: AhTable::new(),
+            ahs: Box::new(AhTable::new()),
             groups: Groups::new(config.groups),
             gsi: AtomicU32::new(objects::NO_GSI),
             ready_paths: ReadyList::new(),
@@ -306,7 +327,7 @@ impl Device {
             moderation_timers: Arc::new(ModerationTimers::new(config.timer_wake)),
             cq_quota: CqQuota::default(),
             rng: Mutex::new(rng),
-            control: Mutex::default(),
+            control: Box::default(),
         }
     }
 

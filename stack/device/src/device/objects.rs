@@ -19,6 +19,7 @@ use crate::qp::{Qp, QpInit};
 use crate::srq::error::SrqError;
 use crate::srq::xrcd::{Xrcd, XrcdError};
 use urxe_memory::Pins;
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{Arc, lock};
 use urxe_types::time::Time;
@@ -26,6 +27,8 @@ use urxe_wire::ecn;
 
 /// The number of the queue pair of management datagrams (IBTA vol. 1, 3.6.1).
 pub(super) const GSI_QPN: Qpn = Qpn::masked(1);
+/// The number of a queue pair that has not got its number yet.
+const UNNUMBERED: Qpn = Qpn::masked(0);
 /// The index that stands for no queue pair 1.
 pub(super) const NO_GSI: u32 = u32::MAX;
 
@@ -73,6 +76,8 @@ urxe_types::errors! {
         GsiTaken = EBUSY,
         #[error("the device has {allowed} queue pairs and all are in use")]
         NoneLeft { allowed: u32 } = ENOMEM,
+        /// The system has no memory for the queues.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// The reason why a queue pair was not changed.
@@ -84,6 +89,8 @@ urxe_types::errors! {
         #[error(transparent)] Attributes(#[from] ModifyQpError),
         /// The address of the peer.
         #[error(transparent)] Address(#[from] AddressError),
+        /// The system has no memory for the READs and atomics that may be outstanding.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// The reason why a queue pair was not opened.
@@ -155,29 +162,31 @@ impl Device {
             return Err(CreateQpError::NoReceives { qp_type: init.qp_type });
         }
         let srq = init.srq.as_ref().map(|srq| self.use_srq(srq)).transpose()?;
+        let pd = self.protection_domain(init.pd).ok_or(CreateQpError::NoPd)?;
+        let cqs = (send_cq, recv_cq);
+        let mut qp = Qp::new(init, pd, UNNUMBERED, cqs, srq, &self.limits, self.active_mtu)?;
         let mut control = lock(&self.control);
-        let pd = control.base_of(init.pd).ok_or(CreateQpError::NoPd)?;
-        let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
-        let (index, qpn) = self.take_number(&mut control).ok_or(none_left)?;
-        let qpn = if init.qp_type == QpType::Gsi {
+        // Another thread may have deallocated the domain meanwhile.
+        control.base_of(init.pd).ok_or(CreateQpError::NoPd)?;
+        let (slot, mut handle) = self.take_slot(&mut control)?;
+        if init.qp_type == QpType::Gsi {
             if control.gsi {
-                control.free_qps.push_back((index, self.generation_of(QpHandle { index, qpn })));
+                let generation = self.generation_of(handle);
+                control.free_qps.push_back((handle.index, generation));
                 return Err(CreateQpError::GsiTaken);
             }
             control.gsi = true;
-            GSI_QPN
-        } else {
-            qpn
-        };
+            handle.qpn = GSI_QPN;
+        }
         control.qps += 1;
         control.count(init.pd, |domain| &mut domain.qps, 1);
         drop(control);
-        let qp = Qp::new(init, pd, qpn, (send_cq, recv_cq), srq, &self.limits, self.active_mtu);
-        let placed = self.place_qp(index, qp)?;
-        if qpn == GSI_QPN {
-            self.gsi.store(index, Ordering::Release);
+        qp.core.qpn = handle.qpn;
+        *lock(&slot.qp) = Some(qp);
+        if handle.qpn == GSI_QPN {
+            self.gsi.store(handle.index, Ordering::Release);
         }
-        Ok(placed)
+        Ok(handle)
     }
 
     /// Creates the receiving end of an XRC connection (`IBV_QPT_XRC_RECV`) in RESET.
@@ -187,19 +196,27 @@ impl Device {
     pub fn create_xrc_target(&self, xrcd: &Arc<Xrcd>) -> Result<QpHandle, CreateQpError> {
         let mut control = lock(&self.control);
         let xrcd = self.use_xrcd(&mut control, xrcd)?;
-        let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
-        let (index, qpn) = self.take_number(&mut control).ok_or(none_left)?;
+        let mut qp = Qp::xrc_target(UNNUMBERED, xrcd, &self.limits)?;
+        let (slot, handle) = self.take_slot(&mut control)?;
         control.qps += 1;
         drop(control);
-        self.place_qp(index, Qp::xrc_target(qpn, xrcd, &self.limits))
+        qp.core.qpn = handle.qpn;
+        *lock(&slot.qp) = Some(qp);
+        Ok(handle)
     }
 
-    fn place_qp(&self, index: u32, qp: Qp) -> Result<QpHandle, CreateQpError> {
-        let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
-        let slot = self.qps.ensure(index, QpSlot::new).ok_or(none_left)?;
-        let qpn = qp.core.qpn;
-        *lock(&slot.qp) = Some(qp);
-        Ok(QpHandle { index, qpn })
+    /// Takes a free slot and its next number.
+    fn take_slot(&self, control: &mut Control) -> Result<(&QpSlot, QpHandle), CreateQpError> {
+        let none_left = || CreateQpError::NoneLeft { allowed: self.limits.max_qp };
+        let (index, qpn) = self.take_number(control)?.ok_or_else(none_left)?;
+        let handle = QpHandle { index, qpn };
+        match self.qps.ensure(index, QpSlot::new) {
+            Ok(slot) => Ok((slot.ok_or_else(none_left)?, handle)),
+            Err(error) => {
+                control.free_qps.push_back((index, self.generation_of(handle)));
+                Err(error.into())
+            }
+        }
     }
 
     /// Opens the receiving end of an XRC connection once more (`ibv_open_qp`). That end exists
@@ -244,18 +261,25 @@ impl Device {
     /// Takes a free index and the number of its next use. While few indices are free, this is an
     /// index that was never used, which costs memory. Otherwise the index is the one that was free
     /// for longest, so that the number of a destroyed queue pair does not return soon.
-    fn take_number(&self, control: &mut Control) -> Option<(u32, Qpn)> {
+    ///
+    /// Makes room for the return of the index, so that destroying a queue pair allocates nothing.
+    fn take_number(&self, control: &mut Control) -> Result<Option<(u32, Qpn)>, OutOfMemory> {
         loop {
             let (index, generation) = if control.free_qps.len() < qpn::MIN_FREE_QP_INDICES
                 && control.fresh_qp < self.limits.max_qp
             {
+                let most = control.fresh_qp as usize + 1;
+                let more = most - control.free_qps.len();
+                let error = || OutOfMemory::of::<(u32, u32)>(most);
+                allocate::reserved(control.free_qps.try_reserve(more), error)?;
                 control.fresh_qp += 1;
                 (control.fresh_qp - 1, 0)
             } else {
-                control.free_qps.pop_front()?
+                let Some(freed) = control.free_qps.pop_front() else { return Ok(None) };
+                freed
             };
             if let Some(qpn) = self.numbers.number(index, generation) {
-                return Some((index, qpn));
+                return Ok(Some((index, qpn)));
             }
             // A reserved number: the index is used with its next generation.
             control.free_qps.push_back((index, generation + 1));
@@ -303,7 +327,10 @@ impl Device {
         };
         let mut guard = lock(&slot.qp);
         let planned = match guard.as_mut().filter(|qp| qp.core.qpn == handle.qpn) {
-            Some(qp) => plan(qp).map(|step| (qp, step)).map_err(ModifyError::from),
+            Some(qp) => plan(qp).map_err(ModifyError::from).and_then(|step| {
+                qp.reserve(step, attr, mask)?;
+                Ok((qp, step))
+            }),
             None => Err(ModifyError::NoQp),
         };
         let (qp, step) = match planned {

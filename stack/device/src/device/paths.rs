@@ -7,6 +7,7 @@ use urxe_wire::{Gid, IcrcSeed, ROCE_PORT};
 use super::{Device, PathUse};
 use crate::path::{Path, PathKey, Route};
 use crate::qp::attr::AddressVector;
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::sync::lock;
 
 urxe_types::errors! {
@@ -21,6 +22,8 @@ urxe_types::errors! {
         IpVersions { sgid_index: u8, local: Gid, peer: Gid } = EINVAL,
         #[error("the peer's GID {peer} is a multicast group; a connection needs one host's")]
         MulticastPeer { peer: Gid } = EINVAL,
+        /// The system has no memory for the path to the peer.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 }
 
@@ -59,15 +62,19 @@ pub(super) fn index_of(path: Option<(u32, IpAddr)>) -> u32 {
 
 impl Device {
     pub(super) fn path_at(&self, index: u32) -> &Path {
-        self.paths.at(index).unwrap_or_else(|| self.new_path(index))
+        self.paths.at(index).expect("a path is made before a queue pair or a handle uses it")
     }
 
-    fn new_path(&self, index: u32) -> &Path {
+    /// Makes the path with this index, if it does not exist.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub(super) fn ensure_path_at(&self, index: u32) -> Result<&Path, OutOfMemory> {
         let made =
-            self.paths.ensure(index, |_| Path::new(self.read_budget, self.early_timeout_min));
-        made.expect(
+            self.paths.ensure(index, |_| Path::new(self.read_budget, self.early_timeout_min))?;
+        Ok(made.expect(
             "the table holds a path for each queue pair and address handle, and MAX_PATHS more",
-        )
+        ))
     }
 
     /// Returns the path to the process `peer_slot` of the peer that `ah` names, and counts one more
@@ -79,7 +86,7 @@ impl Device {
         peer_slot: u8,
     ) -> Result<(u32, IpAddr), AddressError> {
         let key = self.path_key(ah, peers, peer_slot)?;
-        Ok((self.take_path_with(key), key.peer))
+        Ok((self.take_path_with(key)?, key.peer))
     }
 
     /// Returns whether one more path may be opened only because a peer has several processes.
@@ -88,30 +95,36 @@ impl Device {
     }
 
     /// Returns the path with `key`, and counts one more user.
-    pub(super) fn take_path_with(&self, key: PathKey) -> u32 {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; nothing was counted.
+    pub(super) fn take_path_with(&self, key: PathKey) -> Result<u32, OutOfMemory> {
         let mut control = lock(&self.control);
         if let Some(index) = control.paths.get(&key).copied() {
             control.path_uses[index as usize].users += 1;
-            return index;
+            return Ok(index);
         }
+        let known = control.path_uses.len();
+        let index = control.free_paths.last().map_or(known as u32, |index| *index);
+        let path = self.ensure_path_at(index)?;
+        let error = || OutOfMemory::of::<(PathKey, u32)>(known + 1);
+        allocate::reserved(control.paths.try_reserve(1), error)?;
+        allocate::reserve(&mut control.path_uses, 1)?;
+        // The path comes back without an allocation.
+        let more = known + 1 - control.free_paths.len();
+        allocate::reserve(&mut control.free_paths, more)?;
         let used = PathUse { key, users: 1 };
-        let index = match control.free_paths.pop() {
-            Some(index) => {
-                control.path_uses[index as usize] = used;
-                index
-            }
-            None => {
-                control.path_uses.push(used);
-                control.path_uses.len() as u32 - 1
-            }
-        };
+        match control.free_paths.pop() {
+            Some(index) => control.path_uses[index as usize] = used,
+            None => control.path_uses.push(used),
+        }
         control.paths.insert(key, index);
         let source_port = self.source_ports.source_port(key.local, key.peer_slot);
         let icrc = IcrcSeed::new(key.local, source_port, key.peer, ROCE_PORT);
         let icrc =
             icrc.expect("path_key() compared the IP versions").with_flush(self.limits.flush_icrc);
-        self.new_path(index).open(Route { key, source_port, icrc });
-        index
+        path.open(Route { key, source_port, icrc });
+        Ok(index)
     }
 
     pub(super) fn path_key(
@@ -159,7 +172,7 @@ impl Device {
             let key = used.key;
             control.paths.remove(&key);
             control.free_paths.push(index);
-            self.new_path(index).close();
+            self.path_at(index).close();
         }
     }
 }

@@ -26,10 +26,9 @@ impl Device {
             init.xrc.as_ref().map(|xrc| self.use_xrcd(&mut control, &xrc.xrcd)).transpose()?;
         let pd = control.base_of(init.pd).ok_or(CreateSrqError::NoPd)?;
         let none_left = || CreateSrqError::NoneLeft { allowed: limits.max_srq };
-        let id = control.free_srqs.take(limits.max_srq, SrqId).ok_or_else(none_left)?;
+        let id = control.free_srqs.take(limits.max_srq, SrqId)?.ok_or_else(none_left)?;
         control.count(init.pd, |domain| &mut domain.srqs, 1);
         drop(control);
-        let slot = self.srqs.place(id).ok_or_else(none_left)?;
         let resources = SrqResources {
             id,
             pd,
@@ -37,11 +36,25 @@ impl Device {
             events: Arc::clone(&self.events),
             counters: Arc::clone(&self.counters),
         };
-        let srq = Arc::new(Srq::new(
-            init,
-            xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq }),
-            resources,
-        ));
+        let xrc = xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq });
+        let placed = self.place_srq(init, xrc, resources);
+        if placed.is_err() {
+            let mut control = lock(&self.control);
+            control.count(init.pd, |domain| &mut domain.srqs, -1);
+            control.free_srqs.put(id);
+        }
+        placed
+    }
+
+    fn place_srq(
+        &self,
+        init: &SrqInit,
+        xrc: Option<XrcPart>,
+        resources: SrqResources,
+    ) -> Result<Arc<Srq>, CreateSrqError> {
+        let allowed = self.limits.max_srq;
+        let slot = self.srqs.place(resources.id)?.ok_or(CreateSrqError::NoneLeft { allowed })?;
+        let srq = Arc::new(Srq::new(init, xrc, resources)?);
         *lock(slot) = Some(Arc::clone(&srq));
         Ok(srq)
     }

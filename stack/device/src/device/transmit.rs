@@ -242,7 +242,14 @@ impl Device {
             self.requeue_moved(path_index, path, &mut queues.ready, now);
             return;
         };
-        let run = run.get_or_insert_with(|| RunBuffer::new(route.icrc));
+        if run.is_none() {
+            *run = RunBuffer::new(route.icrc).ok();
+        }
+        let Some(run) = run else {
+            // The system has no memory for the buffer. The queue pairs stay listed, and a later
+            // call tries again.
+            return self.ready_paths.push(path_index, &path.link);
+        };
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         let check_receiver = || {
             path.pacer.check_receiver(now, || {

@@ -20,7 +20,8 @@ impl<T, const MAX: usize> Default for BoundedList<T, MAX> {
 }
 
 impl<T, const MAX: usize> BoundedList<T, MAX> {
-    /// Adds `more`. Returns the number of entries now and the number that did not fit.
+    /// Adds `more`. Returns the number of entries now and the number that did not fit, also
+    /// because the system has no memory.
     pub fn add(&self, more: impl ExactSizeIterator<Item = T>) -> (usize, usize) {
         self.add_if(|| true, more)
     }
@@ -33,7 +34,10 @@ impl<T, const MAX: usize> BoundedList<T, MAX> {
         more: impl ExactSizeIterator<Item = T>,
     ) -> (usize, usize) {
         let mut pending = lock(&self.pending);
-        let room = if is_wanted() { MAX - pending.len() } else { 0 };
+        let mut room = if is_wanted() { MAX - pending.len() } else { 0 };
+        if pending.try_reserve(more.len().min(room)).is_err() {
+            room = pending.capacity() - pending.len();
+        }
         let dropped = more.len().saturating_sub(room);
         pending.extend(more.take(room));
         self.any.store(!pending.is_empty(), Ordering::Release);

@@ -14,6 +14,7 @@ use urxe_wire::packet::{self, ICRC_LEN, emit_pad};
 use urxe_wire::{IcrcSeed, Opcode, PacketRepr};
 
 use super::acks::Ack;
+use urxe_types::allocate::OutOfMemory;
 
 /// The most bytes of a run: the longest GSO send of every port, less headers of all kinds.
 pub(crate) const MAX_RUN_BYTES: usize = 65_469;
@@ -39,16 +40,20 @@ pub(crate) struct RunBuffer {
 }
 
 impl RunBuffer {
-    pub fn new(icrc: IcrcSeed) -> Self {
-        Self {
-            bytes: vec![0; MAX_RUN_BYTES].into(),
+    /// Makes an empty buffer.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(icrc: IcrcSeed) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            bytes: urxe_memory::zeroed(MAX_RUN_BYTES)?,
             len: 0,
             segment_size: 0,
             count: 0,
             max_segments: 1,
             icrc,
             closed: false,
-        }
+        })
     }
 
     /// Sets the most packets that the port takes in one call: 1 without GSO.

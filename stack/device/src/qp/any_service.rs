@@ -16,6 +16,7 @@ use super::{rc, uc, ud};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::time::Time;
 
 type Rc = Service<rc::Requester, rc::Responder>;
@@ -44,18 +45,21 @@ pub(super) enum AnyService {
 
 impl AnyService {
     /// Makes the service for a type of queue pair.
-    pub fn new(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Self {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] for the send queue.
+    pub fn new(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Result<Self, OutOfMemory> {
         let sends = || SendQueue::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data);
-        let reliable = || rc::Requester::new(sends());
-        let unreliable = || UnreliableRequester::new(sends());
-        match qp_type {
+        let reliable = || sends().map(rc::Requester::new);
+        let unreliable = || sends().map(UnreliableRequester::new);
+        Ok(match qp_type {
             QpType::Ud | QpType::Gsi => {
-                Service::new(unreliable(), ud::Responder::new(receives)).into()
+                Service::new(unreliable()?, ud::Responder::new(receives)).into()
             }
-            QpType::Uc => Service::new(unreliable(), uc::Responder::new(receives)).into(),
-            QpType::XrcSend => Service::new(reliable(), Absent).into(),
+            QpType::Uc => Service::new(unreliable()?, uc::Responder::new(receives)).into(),
+            QpType::XrcSend => Service::new(reliable()?, Absent).into(),
             QpType::XrcRecv => Service::new(Absent, rc::Responder::new(receives)).into(),
-            QpType::Rc => Service::new(reliable(), rc::Responder::new(receives)).into(),
-        }
+            QpType::Rc => Service::new(reliable()?, rc::Responder::new(receives)).into(),
+        })
     }
 }

@@ -70,6 +70,7 @@ use crate::path::scheduler::TransmitStatus;
 use crate::srq::xrcd::XrcdRef;
 use crate::srq::{Srq, SrqRef};
 use urxe_memory::PdId;
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::counters::Counter;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::Ordering;
@@ -123,6 +124,9 @@ impl Qp {
     ///
     /// `pd` is the protection domain that `init` names, or that of the parent domain named there.
     /// `cqs` are the completion queues of sends and, if the queue pair receives, of receives.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] for the queues.
     pub fn new(
         init: &QpInit,
         pd: PdId,
@@ -131,7 +135,7 @@ impl Qp {
         srq: Option<SrqRef>,
         limits: &urxe_types::limits::Limits,
         active_mtu: PathMtu,
-    ) -> Self {
+    ) -> Result<Self, OutOfMemory> {
         let (send_cq, recv_cq) = cqs;
         let mut cap = init.cap;
         if srq.is_some() || init.qp_type == QpType::XrcSend {
@@ -139,8 +143,8 @@ impl Qp {
         }
         let has_srq = srq.is_some();
         let receives = match srq {
-            Some(srq) => RecvQueue::shared(srq),
-            None => RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge),
+            Some(srq) => RecvQueue::shared(srq)?,
+            None => RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)?,
         };
         let core = QpCore {
             created_with_pd: init.pd,
@@ -155,11 +159,18 @@ impl Qp {
             true => QpCore { max_message: active_mtu.bytes() as u64, ..core },
             false => core,
         };
-        Self::with(core, AnyService::new(init.qp_type, &cap, receives))
+        Ok(Self::with(core, AnyService::new(init.qp_type, &cap, receives)?))
     }
 
     /// Makes the receiving end of an XRC connection, which sends responses only.
-    pub fn xrc_target(qpn: Qpn, xrcd: XrcdRef, limits: &urxe_types::limits::Limits) -> Self {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn xrc_target(
+        qpn: Qpn,
+        xrcd: XrcdRef,
+        limits: &urxe_types::limits::Limits,
+    ) -> Result<Self, OutOfMemory> {
         // A placeholder. Each message brings the protection domain for its checks.
         let nowhere = PdId(0);
         let (qp_type, cap) = (QpType::XrcRecv, QpCap::default());
@@ -167,8 +178,8 @@ impl Qp {
             xrc: Some(XrcTarget { xrcd, srq: None, opens: 1 }),
             ..QpCore::new(qpn, qp_type, nowhere, cap, limits)
         };
-        let receives = RecvQueue::xrc(limits.max_srq_sge);
-        Self::with(core, AnyService::new(qp_type, &cap, receives))
+        let receives = RecvQueue::xrc(limits.max_srq_sge)?;
+        Ok(Self::with(core, AnyService::new(qp_type, &cap, receives)?))
     }
 
     fn with(core: QpCore, service: AnyService) -> Self {
@@ -192,7 +203,34 @@ impl Qp {
         QpAttr { qp_state: state, cur_qp_state: state, sq_draining, ..self.core.attr }
     }
 
-    /// Applies a transition that [`transition::plan`] allowed, with the attributes of `mask`.
+    /// Makes room for the READs and atomics that may be outstanding after a transition, so that the
+    /// data path does not allocate.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the queue pair is unchanged.
+    pub fn reserve(
+        &mut self,
+        step: Step,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), OutOfMemory> {
+        let mut next = self.core.attr;
+        next.update(attr, mask);
+        let sent = usize::from(next.max_rd_atomic);
+        let received = usize::from(next.max_dest_rd_atomic);
+        match (step.from, step.to) {
+            (QpState::Init, QpState::Rtr) => self.service.receive_half().reserve(received),
+            (QpState::Rtr, QpState::Rts) => self.service.send_half().reserve(sent),
+            (QpState::Sqd, QpState::Sqd) => {
+                self.service.receive_half().reserve(received)?;
+                self.service.send_half().reserve(sent)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Applies a transition that [`transition::plan`] and [`reserve`](Self::reserve) allowed, with
+    /// the attributes of `mask`.
     pub fn transition(&mut self, step: Step, attr: &QpAttr, mask: QpAttrMask, cx: &QpContext<'_>) {
         self.core.attr.update(attr, mask);
         if step.to == QpState::Err {

@@ -14,6 +14,7 @@ use super::work_request::{
     AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge,
 };
 use urxe_memory::{PdId, Pins};
+use urxe_types::allocate::{self, OutOfMemory};
 
 /// The payload of an ATOMIC WRITE in bytes.
 const ATOMIC_BYTES: usize = 8;
@@ -92,21 +93,25 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    pub fn new(capacity: u32, max_sge: u32, max_inline: u32) -> Self {
+    /// Makes an empty queue.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(capacity: u32, max_sge: u32, max_inline: u32) -> Result<Self, OutOfMemory> {
         let n = (capacity as usize).next_power_of_two();
-        let listed = if max_sge > 1 { n * max_sge as usize } else { 0 };
+        let listed = if max_sge > 1 { n.saturating_mul(max_sge as usize) } else { 0 };
         let room = max_inline.max(ATOMIC_BYTES as u32);
-        Self {
+        Ok(Self {
             head: 0,
             tail: 0,
-            wqes: vec![SendWqe::default(); n].into(),
+            wqes: allocate::slice(SendWqe::default(), n)?,
             capacity,
             max_sge,
             max_inline,
             inline_room: room,
-            sges: vec![Sge::default(); listed].into(),
-            inline: vec![0; n * room as usize].into(),
-        }
+            sges: allocate::slice(Sge::default(), listed)?,
+            inline: urxe_memory::zeroed(n.saturating_mul(room as usize))?,
+        })
     }
 
     pub fn capacity(&self) -> u32 {

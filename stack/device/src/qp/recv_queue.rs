@@ -13,6 +13,7 @@ use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::srq::ring::{RecvRing, RecvWqe};
 use crate::srq::{Srq, SrqRef};
 use urxe_memory::PdId;
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::sync::Arc;
 
 /// The source of a queue pair's receives.
@@ -36,8 +37,8 @@ pub(crate) struct TakenWqe {
 }
 
 impl TakenWqe {
-    fn new(max_sge: u32) -> Self {
-        Self { wqe: None, sges: vec![Sge::default(); max_sge as usize].into() }
+    fn new(max_sge: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self { wqe: None, sges: allocate::slice(Sge::default(), max_sge as usize)? })
     }
 
     fn front(&mut self, srq: &Srq) -> Option<(&RecvWqe, &[Sge])> {
@@ -51,20 +52,29 @@ impl TakenWqe {
 
 impl RecvQueue {
     /// Makes a ring of the queue pair.
-    pub fn new(capacity: u32, max_sge: u32) -> Self {
-        Self::Own(RecvRing::new(capacity, max_sge))
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(capacity: u32, max_sge: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self::Own(RecvRing::new(capacity, max_sge)?))
     }
 
     /// Takes receives from a shared receive queue.
-    pub fn shared(srq: SrqRef) -> Self {
-        let taken = TakenWqe::new(srq.max_sge());
-        Self::Shared(srq, taken)
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn shared(srq: SrqRef) -> Result<Self, OutOfMemory> {
+        let taken = TakenWqe::new(srq.max_sge())?;
+        Ok(Self::Shared(srq, taken))
     }
 
     /// Takes receives from the queues of an XRC domain. `max_sge` is the most scatter-gather
     /// entries that a shared receive queue may have.
-    pub fn xrc(max_sge: u32) -> Self {
-        Self::Xrc(None, TakenWqe::new(max_sge))
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn xrc(max_sge: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self::Xrc(None, TakenWqe::new(max_sge)?))
     }
 
     /// Selects the shared receive queue of the next message.

@@ -26,6 +26,7 @@ use super::work_request::{PostError, SendRequest};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::counters::Counter;
 use urxe_types::time::Time;
 
@@ -43,6 +44,14 @@ pub(crate) struct SchedulingHint {
 
 /// The half of a service that sends messages. The defaults are those of an [`Absent`] half.
 pub(super) trait SendHalf {
+    /// Makes room for `_reads` READs and atomics that may be outstanding.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    fn reserve(&mut self, _reads: usize) -> Result<(), OutOfMemory> {
+        Ok(())
+    }
+
     /// Handles RTR to RTS. The first PSN is known then.
     fn start(&mut self, _qp: &QpCore) {}
 
@@ -126,6 +135,14 @@ pub(super) trait SendHalf {
 /// The half of a service that receives messages. The defaults are those of a service without
 /// responses, or of an [`Absent`] half.
 pub(super) trait ReceiveHalf {
+    /// Makes room for the responses to `_depth` READs and atomics of the peer.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    fn reserve(&mut self, _depth: usize) -> Result<(), OutOfMemory> {
+        Ok(())
+    }
+
     /// Handles INIT to RTR. The first PSN of the peer is known then.
     fn start(&mut self, _qp: &QpCore) {}
 

@@ -2,6 +2,7 @@
 
 use super::xrcd::XrcdError;
 use crate::cq::{CqError, CqId, SrqId};
+use urxe_types::allocate::OutOfMemory;
 
 urxe_types::errors! {
     /// Why a shared receive queue cannot be used.
@@ -66,6 +67,8 @@ urxe_types::errors! {
         OtherCq { given: CqId } = EINVAL,
         #[error("the device has {allowed} shared receive queues and all are in use")]
         NoneLeft { allowed: u32 } = ENOMEM,
+        /// The system has no memory for the queue.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// Why a shared receive queue was not changed.
@@ -86,6 +89,8 @@ urxe_types::errors! {
         #[error("srq_limit is {given}, and the shared receive queue holds {max_wr} receives at \
                  most")]
         Limit { given: u32, max_wr: u32 } = EINVAL,
+        /// The system has no memory for a queue of the new size.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 
     /// Why a shared receive queue was not destroyed.

@@ -37,6 +37,7 @@ use self::xrcd::{Xrcd, XrcdRef};
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, Cq, CqError, CqRef, SrqEventType, SrqId};
 use crate::slot_table::SlotTable;
 use urxe_memory::PdId;
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::counters::{Counter, Counters};
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
@@ -134,10 +135,17 @@ pub struct Srq {
 
 impl Srq {
     /// Makes a shared receive queue. The caller has checked the sizes.
-    pub(crate) fn new(init: &SrqInit, xrc: Option<XrcPart>, resources: SrqResources) -> Self {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub(crate) fn new(
+        init: &SrqInit,
+        xrc: Option<XrcPart>,
+        resources: SrqResources,
+    ) -> Result<Self, OutOfMemory> {
         let SrqResources { id, pd, max_wr, events, counters } = resources;
         let SrqAttr { max_wr: entries, max_sge, srq_limit: limit } = init.attr;
-        Self {
+        Ok(Self {
             id,
             pd,
             created_with_pd: init.pd,
@@ -149,12 +157,12 @@ impl Srq {
             counters,
             users: AtomicU32::new(0),
             state: Mutex::new(State {
-                ring: RecvRing::new(entries, max_sge),
+                ring: RecvRing::new(entries, max_sge)?,
                 limit,
                 destroyed: false,
                 xrc,
             }),
-        }
+        })
     }
 
     /// Returns the number of the queue within its device.
@@ -254,7 +262,7 @@ impl Srq {
         // Allocated before the lock is taken, so that no data path waits.
         let mut larger = if resize {
             error::check_size("max_wr", attr.max_wr, 1, self.max_wr)?;
-            Some(RecvRing::new(attr.max_wr, self.max_sge))
+            Some(RecvRing::new(attr.max_wr, self.max_sge)?)
         } else {
             None
         };
@@ -326,7 +334,7 @@ impl Srq {
         }
         let mut state = lock(&self.state);
         state.destroyed = true;
-        let former = (std::mem::replace(&mut state.ring, RecvRing::new(0, 0)), state.xrc.take());
+        let former = (std::mem::replace(&mut state.ring, RecvRing::none()), state.xrc.take());
         drop(state);
         drop(former);
         Ok(())
@@ -397,7 +405,10 @@ impl SrqTable {
     }
 
     /// Returns the slot of a number, made if needed.
-    pub fn place(&self, id: SrqId) -> Option<&Mutex<Option<Arc<Srq>>>> {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn place(&self, id: SrqId) -> Result<Option<&Mutex<Option<Arc<Srq>>>>, OutOfMemory> {
         self.0.ensure(index_of(id), |_| Mutex::new(None))
     }
 }

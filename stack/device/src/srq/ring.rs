@@ -1,5 +1,6 @@
 //! A ring of receives: the receive queue of a queue pair, or a shared receive queue.
 
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::work_request::{PostError, RecvRequest, Sge};
 
 /// A receive work queue entry.
@@ -24,16 +25,26 @@ pub(crate) struct RecvRing {
 }
 
 impl RecvRing {
-    pub fn new(capacity: u32, max_sge: u32) -> Self {
+    /// Makes an empty ring.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(capacity: u32, max_sge: u32) -> Result<Self, OutOfMemory> {
         let (n, s) = ((capacity as usize).next_power_of_two(), max_sge as usize);
-        Self {
-            wqes: vec![RecvWqe::default(); n].into(),
-            sges: vec![Sge::default(); n * s].into(),
+        Ok(Self {
+            wqes: allocate::slice(RecvWqe::default(), n)?,
+            sges: allocate::slice(Sge::default(), n.saturating_mul(s))?,
             capacity,
             max_sge: s,
             head: 0,
             tail: 0,
-        }
+        })
+    }
+
+    /// Returns a ring of no entries, which takes no memory and no receive.
+    pub fn none() -> Self {
+        let (wqes, sges) = (Box::default(), Box::default());
+        Self { wqes, sges, capacity: 0, max_sge: 0, head: 0, tail: 0 }
     }
 
     pub fn capacity(&self) -> u32 {

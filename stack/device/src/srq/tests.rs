@@ -19,7 +19,7 @@ fn srq(max_wr: u32, srq_limit: u32) -> Srq {
         events: Arc::new(AsyncEvents::new(Box::new(NoWake))),
         counters: Arc::default(),
     };
-    Srq::new(&init, None, resources)
+    Srq::new(&init, None, resources).unwrap()
 }
 
 fn sge(addr: u64) -> Sge {

@@ -2,10 +2,11 @@
 
 use super::*;
 use urxe_device::device::ah::CreateAhError;
-use urxe_device::device::{CreateCqError, Limits};
+use urxe_device::device::{CreateCqError, CreateQpError, Limits};
 use urxe_device::qp::work_request::PostError;
+use urxe_device::srq::error::{CreateSrqError, ModifySrqError};
 use urxe_device::srq::xrcd::XrcdFlags;
-use urxe_device::srq::{SrqAttr, SrqInit};
+use urxe_device::srq::{SrqAttr, SrqAttrMask, SrqInit};
 use urxe_memory::{AllocMwError, MwType, RegMrError};
 
 /// Returns a device with changed limits.
@@ -136,4 +137,40 @@ fn a_device_has_no_more_groups_than_its_process_has_descriptors() {
     let limits = Limits::default();
     assert_eq!(limits.within_descriptors(1024).max_mcast_grp, 1024);
     assert_eq!(limits.within_descriptors(u64::MAX), limits);
+}
+
+#[test]
+fn queues_that_no_system_has_memory_for_are_refused_and_leave_nothing() {
+    let device = device(|limits| {
+        limits.max_srq_wr = u32::MAX / 2;
+        (limits.max_qp_wr, limits.max_sge, limits.max_srq_sge) = (u32::MAX / 2, u32::MAX, u32::MAX);
+        (limits.max_qp, limits.max_srq) = (1, 1);
+    });
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(10, None, 0).unwrap();
+    let attr = SrqAttr { max_wr: u32::MAX / 2, max_sge: u32::MAX, srq_limit: 0 };
+    let init = SrqInit { pd, attr, xrc: None, context: 0 };
+    for _ in 0..3 {
+        let refused = device.create_srq(&init).unwrap_err();
+        assert!(matches!(refused, CreateSrqError::NoMemory(_)), "{refused}");
+        assert_eq!(refused.errno(), libc::ENOMEM);
+        for large in [
+            QpCap { max_send_wr: u32::MAX / 2, max_send_sge: u32::MAX, ..QpCap::default() },
+            QpCap { max_recv_wr: u32::MAX / 2, max_recv_sge: u32::MAX, ..QpCap::default() },
+        ] {
+            let init = QpInit { cap: large, ..qp::init(QpType::Rc, pd, &cq) };
+            let refused = device.create_qp(&init).unwrap_err();
+            assert!(matches!(refused, CreateQpError::NoMemory(_)), "{refused}");
+        }
+    }
+    // Neither the counts of the domain nor the only numbers are taken.
+    let small = SrqInit { attr: SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 }, ..init };
+    let srq = device.create_srq(&small).unwrap();
+    let refused = srq.modify(&attr, SrqAttrMask::MAX_WR).unwrap_err();
+    assert!(matches!(refused, ModifySrqError::NoMemory(_)), "{refused}");
+    assert_eq!(srq.query().max_wr, 1);
+    device.destroy_srq(&srq).unwrap();
+    let made = device.create_qp(&qp::init(QpType::Rc, pd, &cq)).unwrap();
+    device.destroy_qp(Time::ZERO, made).unwrap();
+    device.dealloc_pd(pd).unwrap();
 }

@@ -23,7 +23,8 @@ pub(super) const MAX_ADDED: usize = 32;
 pub(super) struct AddedPorts {
     /// The configuration of the ports that the device was opened with.
     template: UdpConfig,
-    ports: [OnceLock<(UdpPort, Option<Member>)>; MAX_ADDED],
+    /// Boxed, so that the table is no allocation above [`LARGE`](crate::allocate::LARGE).
+    ports: [OnceLock<Box<AddedPort>>; MAX_ADDED],
 }
 
 /// Why an added address has no port.
@@ -38,13 +39,16 @@ pub(super) enum AddPortError {
     TooMany,
 }
 
+/// A port, and its membership if processes can share the address.
+type AddedPort = (UdpPort, Option<Member>);
+
 impl AddedPorts {
     pub fn new(template: UdpConfig) -> Self {
         Self { template, ports: [const { OnceLock::new() }; MAX_ADDED] }
     }
 
-    fn opened(&self) -> impl Iterator<Item = &(UdpPort, Option<Member>)> {
-        self.ports.iter().map_while(OnceLock::get)
+    fn opened(&self) -> impl Iterator<Item = &AddedPort> {
+        self.ports.iter().map_while(|place| Some(&**place.get()?))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -90,6 +94,6 @@ impl AddedPorts {
             call: "epoll_ctl",
             errno,
         })?;
-        Ok(place.get_or_init(|| opened).1.as_ref())
+        Ok(place.get_or_init(|| Box::new(opened)).1.as_ref())
     }
 }

@@ -49,9 +49,12 @@ const MAX_PANICS: usize = 8;
 /// A panic is a fault of the stack or of a hook. The device then fails: programs get the event
 /// DEVICE_FATAL and flushed completions, and none waits for ever. The thread goes on, because other
 /// queue pairs of the process may be created again.
-pub(super) fn run(shared: &Shared) {
+///
+/// `common_receiver` reads the common sockets and the sockets of ended processes, and takes
+/// forwarded packets. Polling threads use `Shared::receiver` at the same time.
+pub(super) fn run(shared: &Shared, common_receiver: &mut Receiver) {
     for _ in 0..MAX_PANICS {
-        if let Some(()) = without_panic(|| run_rounds(shared)) {
+        if let Some(()) = without_panic(|| run_rounds(shared, common_receiver)) {
             return;
         }
         tracing::error!(
@@ -69,11 +72,11 @@ fn without_panic<T>(run: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(run)).ok()
 }
 
-fn run_rounds(shared: &Shared) {
+fn run_rounds(shared: &Shared, common_receiver: &mut Receiver) {
     let mut thread = BackgroundThread {
         shared,
         poll_set: PollSet::new(shared, shared.ports.common_backoff().is_none()),
-        common_receiver: Receiver::new(),
+        common_receiver,
         mad_burst: MadBurstDetector::new(),
         watched_until: Time::ZERO,
         cleanup_at: Time::ZERO,
@@ -86,9 +89,8 @@ fn run_rounds(shared: &Shared) {
 struct BackgroundThread<'a> {
     shared: &'a Shared,
     poll_set: PollSet<'a>,
-    /// Reads the common sockets and the sockets of ended processes, and takes forwarded packets.
-    /// Polling threads use `Shared::receiver` at the same time.
-    common_receiver: Receiver,
+    /// See [`run`].
+    common_receiver: &'a mut Receiver,
     mad_burst: MadBurstDetector,
     /// The time until which the thread sleeps on the sockets although a thread polls.
     watched_until: Time,

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::connections::Connections;
+use crate::allocate::OutOfMemory;
 use crate::cq::Wake;
 use crate::device::{IcrcPolicy, Limits};
 use crate::link::LinkError;
@@ -132,5 +133,7 @@ urxe_types::errors! {
         Random(Errno) => |errno| errno.raw_os_error(),
         #[error("cannot start the background thread: {0}")]
         Thread(io::Error) => |error| error.raw_os_error().unwrap_or(EAGAIN),
+        /// The system has no memory for the device or its buffers.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 }

@@ -105,7 +105,7 @@ impl Engine {
         let leader = LeaderElection::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
-        let device = Device::new(DeviceConfig {
+        let device = Device::try_new(DeviceConfig {
             active_mtu: link.path_mtu,
             port_active: link.is_active(),
             process_slot: ports.slot(),
@@ -125,11 +125,11 @@ impl Engine {
             }),
             timer_wake: waker.clone(),
             ..DeviceConfig::new(gids, seed)
-        });
+        })?;
         let shared = Arc::new(Shared {
             device,
             ports,
-            receiver: Mutex::new(Receiver::new()),
+            receiver: Box::new(Mutex::new(Receiver::new()?)),
             waker,
             leader,
             watchdog,
@@ -143,18 +143,31 @@ impl Engine {
             port: Mutex::new(PortState::new(&link)),
             attached: OnceLock::new(),
         });
+        let (for_thread, mut receiver) = (Arc::clone(&shared), Receiver::new()?);
+        // From here on, a failure drops the engine, which detaches it from its connections.
+        let mut engine = Self { shared, link, events, thread: None, process: ProcessId::this() };
         if let Some(connections) = &config.connections {
-            shared.ports.has_connection_manager.store(true, Ordering::Relaxed);
-            let attached = attach(connections, &shared, &link, random()?);
-            shared.attached.get_or_init(|| attached);
+            engine.attach(connections, random()?);
         }
+        let builder = Builder::new().name(format!("urxe-{}", engine.link.spec.name));
+        let run = move || background::run(&for_thread, &mut receiver);
+        let thread = thread::spawn_without_signals(builder, run);
+        engine.thread = Some(thread.map_err(OpenEngineError::Thread)?);
+        loopback::register(&engine.shared);
+        Ok(engine)
+    }
 
-        let for_thread = Arc::clone(&shared);
-        let builder = Builder::new().name(format!("urxe-{}", link.spec.name));
-        let thread = thread::spawn_without_signals(builder, move || background::run(&for_thread));
-        let thread = Some(thread.map_err(OpenEngineError::Thread)?);
-        loopback::register(&shared);
-        Ok(Self { shared, link, events, thread, process: ProcessId::this() })
+    /// Adds the engine to `connections`. Its communication ids follow from `seed`.
+    fn attach(&self, connections: &Arc<Connections>, seed: u64) {
+        let shared = &self.shared;
+        shared.ports.has_connection_manager.store(true, Ordering::Relaxed);
+        let interface = self.link.interface.index;
+        let device = EngineDevice { shared: Arc::clone(shared), interface };
+        let guid = Guid(u64::from_be_bytes(self.link.node_guid.to_bytes()));
+        let config = CmConfig::new(shared.ports.slot(), seed, guid);
+        let key = connections.attach(Box::new(device), config, shared.clone());
+        let connections = Arc::clone(connections);
+        shared.attached.get_or_init(|| Attached { connections, key });
     }
 
     /// Returns the device. Work that is posted directly is sent with the next call of the
@@ -401,20 +414,6 @@ impl std::fmt::Debug for Engine {
             .field("device", self.device())
             .finish_non_exhaustive()
     }
-}
-
-/// Adds the engine of `shared` to `connections`. Its communication ids follow from `seed`.
-fn attach(
-    connections: &Arc<Connections>,
-    shared: &Arc<Shared>,
-    link: &ResolvedLink,
-    seed: u64,
-) -> Attached {
-    let device = EngineDevice { shared: Arc::clone(shared), interface: link.interface.index };
-    let guid = Guid(u64::from_be_bytes(link.node_guid.to_bytes()));
-    let config = CmConfig::new(shared.ports.slot(), seed, guid);
-    let key = connections.attach(Box::new(device), config, shared.clone());
-    Attached { connections: Arc::clone(connections), key }
 }
 
 /// The part of an engine that the core of the connections uses.

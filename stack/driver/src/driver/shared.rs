@@ -14,6 +14,8 @@ use super::management::{self, OutgoingMad, Uplink};
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, ReceiveScope, Receiver};
 use super::thread_waker::ThreadWaker;
+#[cfg(not(loom))]
+use crate::allocate::LARGE;
 use crate::cma::{DeviceKey, Listing};
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
@@ -34,7 +36,7 @@ pub(super) struct Shared {
     pub device: Device,
     pub ports: Arc<Ports>,
     /// Locked by the one thread that receives.
-    pub receiver: Mutex<Receiver>,
+    pub receiver: Box<Mutex<Receiver>>,
     pub waker: Arc<ThreadWaker<EventFd>>,
     /// Elects the waiting thread that receives.
     pub leader: LeaderElection<EventFd>,
@@ -54,6 +56,12 @@ pub(super) struct Shared {
     pub port: Mutex<PortState>,
     pub attached: OnceLock<Attached>,
 }
+
+// Shared by an `Arc`, which adds two counts. The locks of loom are larger.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Shared>() + 16 <= LARGE, "an allocation that aborts is too large");
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Ports>() + 16 <= LARGE, "an allocation that aborts is too large");
 
 /// The connections that an engine is part of, and its key there.
 pub(super) struct Attached {

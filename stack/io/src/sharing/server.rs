@@ -31,6 +31,7 @@ use crate::rendezvous::{
 use crate::sys::fork::{CloseOnFork, close_all_on_fork, close_on_fork};
 use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};
+use urxe_types::allocate;
 use urxe_types::owner::Owner;
 use urxe_types::port::Datagrams;
 use urxe_types::qpn::MAX_PROCESS_SLOTS;
@@ -113,7 +114,12 @@ fn serve_one(
     sink: &mut impl FnMut(&Datagrams<'_>),
     listing: &impl Fn() -> Vec<u8>,
 ) {
-    buffer.resize(forward::HEADER_LEN + 65_536, 0);
+    let length = forward::HEADER_LEN + 65_536;
+    if let Err(error) = allocate::reserve(buffer, length.saturating_sub(buffer.len())) {
+        // The other process finds its connection closed.
+        return tracing::warn!(%error, "cannot read a message of another process");
+    }
+    buffer.resize(length, 0);
     let deadline = clock::now() + REQUEST_TIMEOUT;
     for _ in 0..MAX_MESSAGES {
         // Descriptors are not expected here; dropping the vector closes them.
@@ -185,7 +191,8 @@ pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, E
     })?;
     let length =
         usize::try_from(fstat(&file)?.st_size).ok().filter(|length| *length <= MAX_LISTING);
-    let mut bytes = vec![0; length.ok_or(Errno::FBIG)?];
+    let bytes = allocate::slice(0, length.ok_or(Errno::FBIG)?);
+    let mut bytes = bytes.map_err(|_| Errno::NOMEM)?.into_vec();
     let mut read = 0;
     while read < bytes.len() {
         match rustix::io::pread(&file, &mut bytes[read..], read as u64)? {

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::record_lock;
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::owner::MAX_SERVICES;
 
 /// The byte of the lock that a process holds while changing the group.
@@ -128,13 +129,15 @@ impl Table {
 
     /// Returns all service entries in order. The caller must hold the group's lock.
     pub fn services(&self) -> Result<Vec<Option<Service>>, Errno> {
-        let mut entries = vec![[[0; 8]; SERVICE_WORDS]; MAX_SERVICES];
+        let no_memory = |_: OutOfMemory| Errno::NOMEM;
+        let entries = allocate::slice([[0; 8]; SERVICE_WORDS], MAX_SERVICES);
+        let mut entries = entries.map_err(no_memory)?;
         self.read(SERVICES_AT, entries.as_flattened_mut().as_flattened_mut())?;
         let parse = |entry: [_; SERVICE_WORDS]| {
             let [id, claim, slot] = entry.map(u64::from_ne_bytes);
             (claim != 0).then_some(Service { id, claim, slot: slot as u8 })
         };
-        Ok(entries.into_iter().map(parse).collect())
+        allocate::collected(entries.iter().copied().map(parse)).map_err(no_memory)
     }
 
     /// Sets or clears a service entry. The caller must hold the group's lock.

@@ -43,7 +43,7 @@ fn send(to: IpAddr, bytes: &[u8]) {
 
 /// Returns the marks of the packets that wait at a port.
 fn marks(port: &UdpPort) -> Vec<u8> {
-    let mut buffers = ReceiveBuffers::default();
+    let mut buffers = ReceiveBuffers::new(ReceiveBuffers::MAX).unwrap();
     let mut marks = Vec::new();
     while port.receive(&mut buffers).unwrap() > 0 {
         for datagrams in buffers.iter() {
@@ -88,7 +88,8 @@ fn a_slot_keeps_its_socket_when_lower_slots_are_released_and_is_reused_empty() {
     let again = joined(at);
     assert_eq!(again.slot, 0, "the lowest free slot");
     assert_eq!(marks(&again.ports[0]), [0; 0], "what was for its former owner is gone");
-    let discarded = again.members[0].discard_orphaned(&mut ReceiveBuffers::default(), |_| false);
+    let discarded = again.members[0]
+        .discard_orphaned(&mut ReceiveBuffers::new(ReceiveBuffers::MAX).unwrap(), |_| false);
     assert_eq!(discarded, 1, "and what is for the other dead slot is discarded");
     send(at, &packet(qpn_of(0), 5));
     assert_eq!(marks(&again.ports[0]), [5]);
@@ -386,7 +387,7 @@ fn each_peer_slot_has_a_source_port_of_its_own() {
     let bytes = packet(qpn_of(there.slot), 4);
     let run = |from_port| Run { from_port, ..run_between(at, at, &bytes, bytes.len()) };
     assert_eq!(port.transmit(&run(numbers[1])), urxe_types::port::SendOutcome::Sent);
-    let mut buffers = ReceiveBuffers::default();
+    let mut buffers = ReceiveBuffers::new(ReceiveBuffers::MAX).unwrap();
     assert_eq!(there.ports[0].receive(&mut buffers).unwrap(), 1);
     assert_eq!(buffers.iter().next().unwrap().from_port, numbers[1]);
     // A sender receives nothing.

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::address::RawAddress;
 use super::control::Control;
 use super::last_errno;
+use urxe_types::allocate::{self, OutOfMemory};
 
 /// Bytes of the largest datagram, merged or not.
 pub const DATAGRAM_CAPACITY: usize = 65_536;
@@ -125,32 +126,38 @@ pub fn send_each<'a>(
 }
 
 /// A buffer for one received datagram, its sender and its control messages.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ReceiveSlot {
-    data: Box<[u8]>,
-    length: usize,
+    /// The payload received last, with room for [`DATAGRAM_CAPACITY`] bytes. Room that no datagram
+    /// has used takes no memory.
+    data: Vec<u8>,
     address: RawAddress,
     control: Control,
     flags: libc::c_int,
 }
 
-impl Default for ReceiveSlot {
-    fn default() -> Self {
-        Self {
-            data: vec![0; DATAGRAM_CAPACITY].into_boxed_slice(),
-            length: 0,
+impl ReceiveSlot {
+    /// Makes an empty buffer.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new() -> Result<Self, OutOfMemory> {
+        Self::with_capacity(DATAGRAM_CAPACITY)
+    }
+
+    fn with_capacity(capacity: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            data: allocate::vec(capacity)?,
             address: RawAddress::EMPTY,
             control: Control::EMPTY,
             flags: 0,
-        }
+        })
     }
-}
 
-impl ReceiveSlot {
     /// Returns the payload received last.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        &self.data[..self.length]
+        &self.data
     }
 
     /// Returns the sender, if the kernel gave an IP address.
@@ -174,7 +181,9 @@ impl ReceiveSlot {
     /// Returns the header of a message to receive here, which points at this slot's buffers and at
     /// `vector`, and is valid only as long as they are.
     fn incoming(&mut self, vector: &mut libc::iovec) -> libc::msghdr {
-        *vector = libc::iovec { iov_base: self.data.as_mut_ptr().cast(), iov_len: self.data.len() };
+        self.data.clear();
+        let iov_base = self.data.as_mut_ptr().cast();
+        *vector = libc::iovec { iov_base, iov_len: self.data.capacity() };
         let mut header = incoming(&mut self.address, &mut self.control);
         header.msg_iov = vector;
         header.msg_iovlen = 1;
@@ -183,9 +192,14 @@ impl ReceiveSlot {
 
     /// Records the lengths and flags that the kernel wrote to the header of
     /// [`incoming`](Self::incoming).
+    ///
+    /// # Safety
+    /// The kernel has written `length` bytes to the buffer of that header, or filled the buffer.
     #[allow(clippy::unnecessary_cast, reason = "the control length is a u32 in some C libraries")]
-    fn note(&mut self, header: &libc::msghdr, length: usize) {
-        self.length = length.min(self.data.len());
+    unsafe fn note(&mut self, header: &libc::msghdr, length: usize) {
+        let length = length.min(self.data.capacity());
+        // SAFETY: the length is at most the capacity, and the kernel has written these bytes.
+        unsafe { self.data.set_len(length) };
         self.address.set_length(header.msg_namelen);
         self.control.set_length(header.msg_controllen as usize);
         self.flags = header.msg_flags;
@@ -220,7 +234,8 @@ fn receive_one(socket: impl AsFd, slot: &mut ReceiveSlot) -> Result<(), Errno> {
         )
     };
     let length = usize::try_from(received).map_err(|_| last_errno())?;
-    slot.note(&header, length);
+    // SAFETY: the call returned the number of bytes that it wrote to the buffer of the header.
+    unsafe { slot.note(&header, length) };
     Ok(())
 }
 
@@ -247,7 +262,9 @@ fn receive_many(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, E
     };
     let received = usize::try_from(received).map_err(|_| last_errno())?;
     for (slot, header) in slots.iter_mut().zip(&headers).take(received) {
-        slot.note(&header.msg_hdr, header.msg_len as usize);
+        // SAFETY: the call filled this header, and set `msg_len` to the number of bytes that it
+        // wrote to the buffer of the header.
+        unsafe { slot.note(&header.msg_hdr, header.msg_len as usize) };
     }
     Ok(received)
 }

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::counters::Counters;
 use crate::sys::control::Control;
 use crate::sys::message::{self, ReceiveSlot};
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::port::Datagrams;
 
 /// Buffers of 64 KiB for several received datagrams, allocated once.
@@ -25,22 +26,18 @@ pub struct ReceiveBuffers {
 /// Datagrams without their bytes, which are in the slot.
 type Arrival = Datagrams<'static>;
 
-impl Default for ReceiveBuffers {
-    fn default() -> Self {
-        Self::new(Self::MAX)
-    }
-}
-
 impl ReceiveBuffers {
     /// The largest number of buffers.
     pub const MAX: usize = message::RECEIVE_BATCH;
 
     /// Makes `count` buffers, at least one and at most [`MAX`](Self::MAX).
-    #[must_use]
-    pub fn new(count: usize) -> Self {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(count: usize) -> Result<Self, OutOfMemory> {
         let count = count.clamp(1, Self::MAX);
-        let slots = std::iter::repeat_with(ReceiveSlot::default).take(count).collect();
-        Self { slots, arrivals: [None; Self::MAX], was_filled: false }
+        let slots = (0..count).map(|_| ReceiveSlot::new()).collect::<Result<_, _>>()?;
+        Ok(Self { slots, arrivals: [None; Self::MAX], was_filled: false })
     }
 
     /// Returns the datagrams received last, in order of arrival.

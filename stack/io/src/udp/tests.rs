@@ -76,7 +76,7 @@ impl From<Datagrams<'_>> for Arrived {
 
 /// Receives until `packets` packets have arrived, at most two seconds.
 pub(crate) fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrived> {
-    let mut buffers = ReceiveBuffers::new(3);
+    let mut buffers = ReceiveBuffers::new(3).unwrap();
     let mut all = Vec::new();
     let deadline = clock::now() + Duration::from_secs(2);
     while all.iter().map(|arrived: &Arrived| arrived.segments.len()).sum::<usize>() < packets {
@@ -268,7 +268,7 @@ fn runs_beyond_the_limits_are_dropped_and_counted() {
     );
     assert_eq!(a.counters().sent_wrong_source, 2);
     assert_eq!(a.counters().sent_runs, 0);
-    assert_eq!(b.receive(&mut ReceiveBuffers::new(1)).unwrap(), 0);
+    assert_eq!(b.receive(&mut ReceiveBuffers::new(1).unwrap()).unwrap(), 0);
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_closed_port_is_reported_with_the_peers_address() {
         assert_eq!(a.transmit(&run(&a, gone, b"closed port", 64)), SendOutcome::Sent);
         assert_eq!(a.transmit(&run(&a, other.address(), &[n; 30], 64)), SendOutcome::Sent);
         assert_eq!(a.transmit(&run(&a, gone, b"closed port", 64)), SendOutcome::Sent);
-        assert_eq!(a.receive(&mut ReceiveBuffers::new(1)).unwrap(), 0);
+        assert_eq!(a.receive(&mut ReceiveBuffers::new(1).unwrap()).unwrap(), 0);
         assert!(a.errors_pending());
     }
     assert_eq!(packets(&arrivals(&other, 10)), (0..10).map(|n| vec![n; 30]).collect::<Vec<_>>());
@@ -371,7 +371,7 @@ fn what_the_receive_buffer_cannot_hold_is_counted() {
     for _ in 0..100 {
         assert_eq!(a.transmit(&run(&a, b.address(), &bytes, 4116)), SendOutcome::Sent);
     }
-    let mut buffers = ReceiveBuffers::default();
+    let mut buffers = ReceiveBuffers::new(ReceiveBuffers::MAX).unwrap();
     let mut received = 0;
     while let count @ 1.. = b.receive(&mut buffers).unwrap() {
         received += count;
@@ -401,7 +401,7 @@ fn the_socket_is_close_on_exec_and_does_not_block() {
     let port = open();
     assert!(rustix::io::fcntl_getfd(&port).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     assert!(rustix::fs::fcntl_getfl(&port).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
-    assert_eq!(port.receive(&mut ReceiveBuffers::new(1)).unwrap(), 0);
+    assert_eq!(port.receive(&mut ReceiveBuffers::new(1).unwrap()).unwrap(), 0);
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn steering_by_the_destination_qpn_and_by_the_identifiers_of_mads() {
     let a = open();
     let arrives_at = |packet: &[u8], what: &str| -> u32 {
         assert_eq!(a.transmit(&run(&a, address.ip(), packet, packet.len())), SendOutcome::Sent);
-        let mut slots = [message::ReceiveSlot::default()];
+        let mut slots = [message::ReceiveSlot::new().unwrap()];
         let got: Vec<u32> = (0..)
             .zip(&members)
             .filter(|(_, member)| message::receive(member, &mut slots) == Ok(1))

@@ -6,6 +6,7 @@ use std::slice;
 use libc::{iovec, msghdr, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 use urxe_rsocket::{MapRequest, Result, ScatterList};
+use urxe_stack::allocate;
 use urxe_stack::memory::Memory;
 
 use super::{address_from_c, return_value, return_zero, to_ssize, write_address};
@@ -21,7 +22,8 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<Vec<&'a [u8]>> {
     // SAFETY: the caller's.
     let each = unsafe { vectors(iov, count) }?.iter();
     // SAFETY: as above.
-    Ok(each.map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) }).collect())
+    let each = each.map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) });
+    allocate::collected(each).map_err(|_| Errno::NOMEM)
 }
 
 /// Returns the program's buffers for received data.
@@ -32,7 +34,8 @@ unsafe fn places<'a>(iov: *const iovec, count: usize) -> Result<ScatterList<'a>>
     // SAFETY: the caller's.
     let each = unsafe { vectors(iov, count) }?.iter();
     // SAFETY: as above.
-    Ok(ScatterList::new(each.map(|place| unsafe { room(place.iov_base, place.iov_len) }).collect()))
+    let each = each.map(|place| unsafe { room(place.iov_base, place.iov_len) });
+    Ok(ScatterList::new(allocate::collected(each).map_err(|_| Errno::NOMEM)?))
 }
 
 /// Returns an array of `iovec`.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use rustix::io::Errno;
+use urxe_stack::allocate;
 use urxe_stack::cq::Completion;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{AddressVector, QpType};
@@ -84,6 +85,7 @@ impl DatagramQp {
         let region = |slots: u16, more, access| {
             Region::new(device, usize::from(slots) * SLOT + more, access)
         };
+        let free = (0..usize::from(sizes.send_queue)).rev().map(|slot| slot * SLOT);
         let made = Self {
             local,
             qpn: queues.qp.qpn().value(),
@@ -93,7 +95,7 @@ impl DatagramQp {
                 usize::from(sizes.recv_queue) * Grh::LEN,
                 Access::LOCAL_WRITE,
             )?,
-            free: (0..usize::from(sizes.send_queue)).rev().map(|slot| slot * SLOT).collect(),
+            free: allocate::collected(free).map_err(errno)?,
             slots: sizes.send_queue.into(),
             posted: 0,
             completed: 0,

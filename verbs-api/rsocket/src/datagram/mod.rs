@@ -20,6 +20,7 @@ use libc::pollfd;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use urxe_stack::allocate;
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::qp::work_request::AhHandle;
@@ -30,7 +31,7 @@ use urxe_wire::Gid;
 use self::destination::{Arrived, DatagramQp, SLOT};
 use self::peers::{MAX_ANSWERED, MAX_AWAITING, Peers, Route};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Result, errno};
 use crate::iovec::{GatherList, ScatterList};
 use crate::options::{Flags, Options, Wait};
 use crate::poll_waiters;
@@ -401,7 +402,9 @@ impl Datagram {
             }
         }
         if !is_answer && state.pending.len() < MAX_PENDING {
-            state.pending.push_back(PendingDatagram::Copied(from, bytes[used..].to_vec()));
+            // Without memory, the datagram is lost like one on the network.
+            let copy = allocate::copied(&bytes[used..]).map_err(errno)?;
+            state.pending.push_back(PendingDatagram::Copied(from, copy));
             drop(state);
             self.udp_ready.wake();
             poll_waiters::wake_all();

@@ -13,12 +13,13 @@ use libc::{
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, POLLERR, POLLHUP, POLLIN, POLLOUT, epoll_event, pollfd,
 };
 use rustix::io::Errno;
+use urxe_stack::allocate;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::sync::lock;
 
 use super::poll::Poller;
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Result, errno};
 use crate::poll_waiters::{self, PollWaiter};
 
 /// Flags of poll with the equal flags of epoll.
@@ -87,8 +88,8 @@ impl Epoll {
             let members = lock(&self.members).clone();
             let member_fds =
                 members.iter().map(|(fd, of)| pollfd { fd: *fd, events: of.events, revents: 0 });
-            let mut fds: Vec<pollfd> = member_fds.collect();
-            let mut poller = Poller::new(&fds);
+            let mut fds = allocate::collected(member_fds).map_err(errno)?;
+            let mut poller = Poller::new(&fds)?;
             let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
             let ready = if left == Some(Duration::ZERO) {
                 poller.poll_once(&mut fds)?
@@ -102,12 +103,10 @@ impl Epoll {
                     let events = has.map(|(_, epoll)| epoll.cast_unsigned()).sum();
                     epoll_event { events, u64: members[&fd.fd].data }
                 };
-                return Ok(fds
-                    .iter()
-                    .filter(|fd| fd.revents != 0)
-                    .take(max_events)
-                    .map(of)
-                    .collect());
+                let mut events = allocate::vec(ready.min(max_events)).map_err(errno)?;
+                let has_events = fds.iter().filter(|fd| fd.revents != 0);
+                events.extend(has_events.take(max_events).map(of));
+                return Ok(events);
             }
         }
     }

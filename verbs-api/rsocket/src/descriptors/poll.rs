@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, pollfd};
+use urxe_stack::allocate;
 use urxe_stack::sys::poll::poll as system_poll;
 
 use super::{Socket, find};
 use crate::config::Config;
 use crate::datagram::Datagram;
-use crate::error::Result;
+use crate::error::{Result, errno};
 use crate::poll_waiters::PollWaiter;
 use crate::protocol::stream::ConnState;
 use crate::stream::Stream;
@@ -25,9 +26,13 @@ pub struct Poller {
 }
 
 impl Poller {
-    pub fn new(fds: &[pollfd]) -> Self {
-        let sockets = fds.iter().map(|fd| find(fd.fd)).collect();
-        Self { sockets, asked: Vec::with_capacity(fds.len() + 1) }
+    /// Looks the objects of `fds` up.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn new(fds: &[pollfd]) -> Result<Self> {
+        let sockets = allocate::collected(fds.iter().map(|fd| find(fd.fd))).map_err(errno)?;
+        Ok(Self { sockets, asked: allocate::vec(fds.len() + 1).map_err(errno)? })
     }
 
     pub fn has_rsockets(&self) -> bool {
@@ -101,7 +106,7 @@ fn count(fds: &[pollfd]) -> usize {
 /// # Errors
 /// As poll(2), and EMFILE if no descriptor is left for the wait.
 pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
-    let mut poller = Poller::new(fds);
+    let mut poller = Poller::new(fds)?;
     if !poller.has_rsockets() {
         return system_poll(fds, timeout);
     }

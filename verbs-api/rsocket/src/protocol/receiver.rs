@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use urxe_stack::allocate::{self, OutOfMemory};
+
 /// The receiving direction of a stream.
 #[derive(Debug)]
 pub struct Receiver {
@@ -30,12 +32,19 @@ pub struct Receiver {
 pub struct Overrun;
 
 impl Receiver {
-    pub fn new(size: u32, queue_size: u16) -> Self {
-        let half = size / 2;
-        Self {
+    /// Makes an empty receiver of `size` bytes and `queue_size` messages.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(size: u32, queue_size: u16) -> Result<Self, OutOfMemory> {
+        let half = Self::half_of(size);
+        let mut queue = VecDeque::new();
+        let error = || OutOfMemory::of::<u32>(queue_size.into());
+        allocate::reserved(queue.try_reserve_exact(queue_size.into()), error)?;
+        Ok(Self {
             size: half * 2,
             queue_size,
-            queue: VecDeque::with_capacity(queue_size.into()),
+            queue,
             queued_bytes: 0,
             offset: 0,
             // The private data lends the first half.
@@ -43,11 +52,16 @@ impl Receiver {
             free_offset: half,
             consumed: 0,
             grant_due_at: queue_size / 2,
-        }
+        })
+    }
+
+    /// Returns the bytes of half a buffer of `size` bytes.
+    pub const fn half_of(size: u32) -> u32 {
+        size / 2
     }
 
     pub const fn half(&self) -> u32 {
-        self.size / 2
+        Self::half_of(self.size)
     }
 
     pub fn has_data(&self) -> bool {

@@ -6,6 +6,8 @@
 
 use std::net::Shutdown;
 
+use urxe_stack::allocate::{self, OutOfMemory};
+
 use super::connect::{self, ConnData};
 use super::message::{Control, Message, Work};
 use super::receiver::Receiver;
@@ -114,7 +116,7 @@ pub struct Stream {
 impl Stream {
     /// Returns the private data of this side.
     pub fn conn_data(sizes: &Sizes, memory: &LocalMemory) -> ConnData {
-        let half = Receiver::new(sizes.recv_buffer, sizes.recv_queue).half();
+        let half = Receiver::half_of(sizes.recv_buffer);
         let segment = |(addr, key): (u64, u32), length| Segment { addr, key, length };
         ConnData {
             version: connect::VERSION,
@@ -128,7 +130,10 @@ impl Stream {
     }
 
     /// Makes a connection from the private data of the peer.
-    pub fn new(sizes: Sizes, memory: LocalMemory, peer: &ConnData) -> Self {
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new(sizes: Sizes, memory: LocalMemory, peer: &ConnData) -> Result<Self, OutOfMemory> {
         let requests = u32::from(sizes.send_queue).saturating_sub(CONTROLS);
         let own = cfg!(target_endian = "big");
         let order = if peer.network_order == own { ByteOrder::Native } else { ByteOrder::Swapped };
@@ -141,12 +146,12 @@ impl Stream {
                 length: connect::decode_iomaps(peer.iomaps),
             };
         }
-        Self {
+        Ok(Self {
             sizes,
             memory,
             order,
             state: ConnState::Open { readable: true, writable: true },
-            receiver: Receiver::new(sizes.recv_buffer, sizes.recv_queue),
+            receiver: Receiver::new(sizes.recv_buffer, sizes.recv_queue)?,
             sender: Sender::new(
                 sizes.send_buffer,
                 requests,
@@ -160,9 +165,9 @@ impl Stream {
             // The private data has the first target.
             remote_target: 1,
             remote_iomaps,
-            iomaps: vec![Iomap::default(); sizes.iomaps as usize],
+            iomaps: allocate::slice(Iomap::default(), sizes.iomaps as usize)?.into_vec(),
             completed_receives: 0,
-        }
+        })
     }
 
     pub const fn state(&self) -> ConnState {

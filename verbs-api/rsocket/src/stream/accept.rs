@@ -222,7 +222,8 @@ impl Stream {
         let endpoint = Endpoint::new(&self.id, lock(&self.options).sizes)?;
         let said = Protocol::conn_data(&endpoint.sizes, &endpoint.local_memory()).to_bytes();
         lock(&self.options).sizes = endpoint.sizes;
-        let io = self.io.get_or_init(|| StreamIo::new(endpoint, &peer));
+        let io = StreamIo::new(endpoint, &peer)?;
+        let io = self.io.get_or_init(|| io);
         *self.phase() = Phase::Accepting(Arc::downgrade(listener));
         let Some(queue) = listener.queue.get() else { return Err(Errno::INVAL) };
         queue.add_opening(Arc::clone(self));

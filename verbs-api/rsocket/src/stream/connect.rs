@@ -142,7 +142,8 @@ impl Stream {
                 let peer = conn_event(event).and_then(|conn| ConnData::parse(&conn.private_data));
                 let peer = peer.ok_or(Errno::OPNOTSUPP)?;
                 lock(&self.options).sizes = endpoint.sizes;
-                let io = self.io.get_or_init(|| StreamIo::new(*endpoint, &peer));
+                let io = StreamIo::new(*endpoint, &peer)?;
+                let io = self.io.get_or_init(|| io);
                 *phase = Phase::Connected;
                 io.progress()?;
             }

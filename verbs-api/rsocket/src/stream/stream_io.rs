@@ -22,7 +22,7 @@ use urxe_wire::Rkey;
 use super::endpoint::Endpoint;
 use super::iomap::Iomaps;
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Result, errno};
 use crate::iovec::{GatherList, ScatterList};
 use crate::options::Wait;
 use crate::poll_waiters;
@@ -59,16 +59,21 @@ pub struct Inner {
 }
 
 impl StreamIo {
-    pub fn new(endpoint: Endpoint, peer: &ConnData) -> Self {
+    /// Makes the connection of `endpoint` to `peer`.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn new(endpoint: Endpoint, peer: &ConnData) -> Result<Self> {
         let protocol = Protocol::new(endpoint.sizes, endpoint.local_memory(), peer);
+        let protocol = protocol.map_err(errno)?;
         let iomaps = Iomaps::new(protocol.remote_iomaps());
-        Self {
+        Ok(Self {
             endpoint,
             inner: Mutex::new(Inner { protocol, is_armed: false }),
             waiting: Mutex::new(()),
             sending: Mutex::new(iomaps),
             receiving: Mutex::new(()),
-        }
+        })
     }
 
     pub fn inner(&self) -> MutexGuard<'_, Inner> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Range, RangeBounds};
 
+use urxe_stack::allocate;
 use urxe_stack::memory::{AllocMrError, MapError, Memory, inc_rkey};
 use urxe_wire::{Lkey, Rkey};
 
@@ -108,8 +109,8 @@ impl FastRegion {
         parts: &[(&MemoryRegion, Range<usize>)],
         iova: u64,
     ) -> Result<(), MapError> {
-        let buffers: Vec<_> =
-            parts.iter().map(|(region, range)| (&region.buffer, range.clone())).collect();
+        let buffers = parts.iter().map(|(region, range)| (&region.buffer, range.clone()));
+        let buffers = allocate::collected(buffers)?;
         // Ranges beyond their regions may have any length, and are refused below.
         let add = |sum: usize, (_, range): &(_, Range<usize>)| sum.saturating_add(range.len());
         let len = parts.iter().fold(0, add);

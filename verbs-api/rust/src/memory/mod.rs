@@ -24,6 +24,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use urxe_stack::allocate;
 use urxe_stack::memory::{
     Access, AdviseError, Buffer, BufferError, FileError, Mr, RegMrError, ReregMrError,
 };
@@ -262,12 +263,12 @@ impl MemoryRegion {
     /// Copies `len` bytes at `offset` into a new vector.
     ///
     /// # Errors
-    /// Fails with [`BufferError::OutOfBounds`].
+    /// Fails with [`BufferError::OutOfBounds`] or [`BufferError::NoMemory`].
     pub fn read_vec(&self, offset: usize, len: usize) -> Result<Vec<u8>, BufferError> {
         if offset.checked_add(len).is_none_or(|end| end > self.len()) {
             return Err(BufferError::OutOfBounds { offset, len, buffer_len: self.len() });
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = allocate::slice(0, len)?.into_vec();
         self.read(offset, &mut bytes)?;
         Ok(bytes)
     }

@@ -9,6 +9,7 @@ mod address_space;
 use std::ops::Range;
 use std::ptr::NonNull;
 
+use urxe_stack::allocate;
 use urxe_stack::memory::{
     Access, Advice, AdviseError, AdviseRange, MapError, Mr, Piece, RegMrError,
 };
@@ -143,7 +144,7 @@ impl FastRegion {
         parts: &[(&ForeignRegion, Range<usize>)],
         iova: u64,
     ) -> Result<(), MapError> {
-        let mut pieces = Vec::with_capacity(parts.len());
+        let mut pieces = allocate::vec(parts.len())?;
         for (index, (region, range)) in parts.iter().enumerate() {
             let (Range { start, end }, len) = (range.clone(), region.len());
             if start > end || end > len {

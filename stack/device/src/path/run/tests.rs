@@ -9,7 +9,7 @@ fn seed() -> IcrcSeed {
 }
 
 fn buffer(max_segments: usize) -> RunBuffer {
-    let mut run = RunBuffer::new(seed());
+    let mut run = RunBuffer::new(seed()).unwrap();
     run.set_max_segments(max_segments);
     run
 }

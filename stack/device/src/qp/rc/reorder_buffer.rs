@@ -51,7 +51,7 @@ pub(super) enum Insert {
     Stored,
     /// The packet was stored before.
     Duplicate,
-    /// There is no room for the packet.
+    /// There is no room for the packet, or the system has no memory.
     Full,
 }
 
@@ -94,6 +94,10 @@ impl ReorderBuffer {
             buffer.due = due;
         }
         let mut bytes = buffer.buffers.pop().unwrap_or_default();
+        if bytes.try_reserve(packet.bytes().len()).is_err() {
+            // Without memory, the packet is as good as lost, and the peer sends it again.
+            return Insert::Full;
+        }
         bytes.extend_from_slice(packet.bytes());
         buffer.packets.insert(place, (psn, bytes));
         Insert::Stored

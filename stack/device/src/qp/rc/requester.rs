@@ -41,6 +41,7 @@ use crate::qp::qp_core::QpCore;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::service::SendHalf;
 use crate::qp::work_request::{FlushRange, PostError, Remote, SendFlags, SendOp, SendRequest};
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::counters::Counter;
 use urxe_types::port::MAX_RUN_SEGMENTS;
 use urxe_types::time::Time;
@@ -446,12 +447,17 @@ impl Requester {
 }
 
 impl SendHalf for Requester {
+    fn reserve(&mut self, reads: usize) -> Result<(), OutOfMemory> {
+        let more = reads.saturating_sub(self.reads.len());
+        let error = || OutOfMemory::of::<Outstanding>(reads);
+        allocate::reserved(self.reads.try_reserve(more), error)
+    }
+
     fn start(&mut self, qp: &QpCore) {
         let psn = qp.attr.sq_psn;
         self.mtu = qp.mtu();
         self.longest_acknowledged = 0;
         (self.cursor_psn, self.next_psn, self.sent_psn, self.una) = (psn, psn, psn, psn);
-        self.reads.reserve(usize::from(qp.attr.max_rd_atomic));
         self.recovery = Recovery::new(qp);
     }
 
@@ -460,8 +466,6 @@ impl SendHalf for Requester {
         if mask.contains(QpAttrMask::RNR_RETRY) {
             self.recovery.allow_rnr_retries(qp);
         }
-        let most = usize::from(qp.attr.max_rd_atomic);
-        self.reads.reserve(most.saturating_sub(self.reads.len()));
     }
 
     fn reset(&mut self, cx: &QpContext<'_>) {

@@ -33,6 +33,7 @@ use crate::qp::origin::{AHEAD, PsnMatch};
 use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
+use urxe_types::allocate::OutOfMemory;
 use urxe_types::counters::Counter;
 use urxe_types::time::Time;
 
@@ -267,6 +268,10 @@ impl Responder {
 }
 
 impl ReceiveHalf for Responder {
+    fn reserve(&mut self, depth: usize) -> Result<(), OutOfMemory> {
+        self.responses.reserve(depth)
+    }
+
     fn start(&mut self, qp: &QpCore) {
         self.expected_psn = qp.attr.rq_psn;
         self.msn = Msn::masked(0);

@@ -24,6 +24,7 @@ use crate::path::scheduler::TransmitStatus;
 use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
 use urxe_memory::{Access, Accessor, PdId};
+use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::time::Time;
 
 /// The pending responses beyond one for each kept response: the ACKs between them, and a NAK.
@@ -121,8 +122,18 @@ impl Responses {
     pub fn start(&mut self, depth: usize) {
         self.clear();
         self.depth = depth;
-        self.kept.reserve(depth);
-        self.pending.reserve(depth * 2 + MORE_PENDING + 1);
+    }
+
+    /// Makes room for a depth of `depth`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn reserve(&mut self, depth: usize) -> Result<(), OutOfMemory> {
+        let most = depth * 2 + MORE_PENDING + 1;
+        let error = || OutOfMemory::of::<Pending>(most);
+        let (kept, pending) = (self.kept.len(), self.pending.len());
+        allocate::reserved(self.kept.try_reserve(depth.saturating_sub(kept)), error)?;
+        allocate::reserved(self.pending.try_reserve(most.saturating_sub(pending)), error)
     }
 
     pub fn clear(&mut self) {

@@ -22,6 +22,7 @@ use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Bth, Deth};
 
 use super::Ports;
+use crate::allocate::OutOfMemory;
 use crate::device::{Device, ReceiveScratch};
 use crate::driver::added_ports::MAX_ADDED;
 use crate::driver::groups::View;
@@ -81,16 +82,20 @@ pub(in crate::driver) struct Receiver {
 }
 
 impl Receiver {
-    pub fn new() -> Self {
-        Self {
-            buffers: ReceiveBuffers::new(BATCH),
+    /// Makes empty buffers.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn new() -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            buffers: ReceiveBuffers::new(BATCH)?,
             scratch: ReceiveScratch::collecting_unmatched(),
             groups: View::default(),
             calls: 0,
             stream_until: Time::ZERO,
             is_streaming: false,
             message: Vec::new(),
-        }
+        })
     }
 
     /// Returns whether the last batch was part of a stream of data.
@@ -344,7 +349,7 @@ mod tests {
             }
         }
         for scope in [ReceiveScope::Recent, ReceiveScope::All] {
-            let mut receiver = Receiver::new();
+            let mut receiver = Receiver::new().unwrap();
             let mut view = View::default();
             ports.groups.refresh(&mut view);
             let read = || {

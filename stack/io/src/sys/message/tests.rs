@@ -16,7 +16,7 @@ fn each_payload_is_a_datagram() {
     assert_eq!(sent, 5);
     assert_eq!(send_each(&a, &to, &Control::EMPTY, std::iter::empty()), Ok(0));
 
-    let mut slots = vec![ReceiveSlot::default(); 3];
+    let mut slots = [(); 3].map(|()| ReceiveSlot::new().unwrap());
     assert_eq!(receive(&b, &mut slots), Ok(3));
     for (slot, payload) in slots.iter().zip(&payloads) {
         assert_eq!(slot.payload(), payload);
@@ -33,8 +33,7 @@ fn cut_off_payload_is_noticed() {
     let (a, b) = pair();
     let to = RawAddress::new(b.local_addr().unwrap());
     send(&a, &to, &Control::EMPTY, &[7; 100]).unwrap();
-    let mut slots =
-        [ReceiveSlot { data: vec![0; 10].into_boxed_slice(), ..ReceiveSlot::default() }];
+    let mut slots = [ReceiveSlot::with_capacity(10).unwrap()];
     assert_eq!(receive(&b, &mut slots), Ok(1));
     assert!(slots[0].is_truncated());
     assert_eq!(slots[0].payload(), [7; 10]);

@@ -97,7 +97,7 @@ struct End {
 impl End {
     fn new(own: &ConnData, peer: &ConnData) -> Self {
         let places = places(own);
-        let mut stream = Stream::new(SIZES, places, peer);
+        let mut stream = Stream::new(SIZES, places, peer).unwrap();
         let grants = stream.grant().into_iter().collect();
         Self { stream, places, list: [0; 2 * Segment::LEN], grants }
     }

@@ -44,7 +44,7 @@ impl End {
 
     fn new(sizes: Sizes, peer: &ConnData) -> Self {
         Self {
-            stream: Stream::new(sizes, MEMORY, peer),
+            stream: Stream::new(sizes, MEMORY, peer).unwrap(),
             sizes,
             list: vec![0; sizes.list_len()],
             recv: vec![0; sizes.recv_buffer as usize],

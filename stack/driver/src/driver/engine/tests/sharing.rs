@@ -200,7 +200,7 @@ fn a_packet_for_a_free_slot_is_dropped_without_a_reply() {
     }
     wait_until("ten are dropped", || total(&ends, Counter::DropOtherProcess) == 10);
     assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::SentPkts)), (0, 0));
-    let mut buffers = crate::port::udp::ReceiveBuffers::default();
+    let mut buffers = crate::port::udp::ReceiveBuffers::new(1).unwrap();
     assert_eq!(outside.receive(&mut buffers).unwrap(), 0, "an answer came");
 }
 

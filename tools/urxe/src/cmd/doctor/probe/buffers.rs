@@ -53,7 +53,7 @@ fn packets_held(a: &UdpPort, b: &UdpPort) -> usize {
             break;
         }
     }
-    let mut buffers = ReceiveBuffers::default();
+    let Ok(mut buffers) = ReceiveBuffers::new(ReceiveBuffers::MAX) else { return 0 };
     let mut held = 0;
     while let Ok(count @ 1..) = b.receive(&mut buffers) {
         held += count;
