@@ -12,6 +12,7 @@ mod deaths;
 mod devices;
 mod environment;
 mod events;
+mod failures;
 mod faults;
 mod install;
 mod libfabric;

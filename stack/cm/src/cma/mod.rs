@@ -129,7 +129,9 @@ struct CmaDevice {
 
 /// The RDMA IP CM service of a process, see the module documentation.
 pub struct Cma {
-    devices: BTreeMap<DeviceKey, CmaDevice>,
+    /// Boxed, so that a node of the tree is no allocation above
+    /// [`LARGE`](urxe_types::allocate::LARGE).
+    devices: BTreeMap<DeviceKey, Box<CmaDevice>>,
     next_device: u32,
     ids: FxHashMap<CmaId, Id>,
     next_id: u64,
@@ -159,10 +161,9 @@ impl Cma {
         let key = DeviceKey(self.next_device);
         self.next_device += 1;
         let manager = ConnectionManager::new(config);
-        self.devices.insert(
-            key,
-            CmaDevice { local, manager, by_comm: FxHashMap::default(), listening: HashMap::new() },
-        );
+        let (by_comm, listening) = (FxHashMap::default(), HashMap::new());
+        let device = Box::new(CmaDevice { local, manager, by_comm, listening });
+        self.devices.insert(key, device);
         self.listen_on_new_device(key);
         key
     }

@@ -81,6 +81,9 @@ const RETRY: Duration = Duration::from_millis(2);
 /// than its lock.
 const CLAIM_ROUNDS: usize = 50;
 
+/// The number of attempts to clear the entry of a service.
+const RELEASE_TRIES: usize = 3;
+
 /// The slot and the ports of a device on its addresses.
 #[derive(Debug)]
 pub struct PortSet {
@@ -414,11 +417,11 @@ impl Member {
     /// Releases a service id. Returns whether this device had claimed it.
     #[must_use]
     pub fn unlisten(&self, service_id: u64) -> bool {
-        let Ok(locked) = self.group().locked() else { return false };
-        let Ok(Services { alive, .. }) = locked.services() else { return false };
-        let is_own = |service: &Service| service.id == service_id && service.claim == self.claim;
-        let own = alive.iter().find(|(_, service)| is_own(service));
-        own.is_some_and(|(index, _)| self.group().table.set_service(*index, None).is_ok())
+        let Ok(_locked) = self.group().locked() else { return false };
+        let table = &self.group().table;
+        let Ok(Some(index)) = table.find_service(service_id, self.claim) else { return false };
+        // The page of the entry exists, so a failure is brief.
+        (0..RELEASE_TRIES).any(|_| table.set_service(index, None).is_ok())
     }
 
     /// Returns the slot of the process that listens on a service id.

@@ -13,7 +13,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::record_lock;
@@ -27,6 +27,9 @@ const WORD: usize = 8;
 const RECORD_WORDS: usize = 4;
 const SERVICES_AT: u64 = 2048;
 const SERVICE_WORDS: usize = 3;
+/// The number of service entries that a search reads at once.
+const SERVICES_AT_ONCE: usize = 64;
+const _: () = assert!(MAX_SERVICES.is_multiple_of(SERVICES_AT_ONCE));
 const TABLE_LEN: u64 = SERVICES_AT + (MAX_SERVICES * SERVICE_WORDS * WORD) as u64;
 
 /// The identity of a process for others: its number and its start time, in clock ticks since boot.
@@ -140,6 +143,23 @@ impl Table {
         allocate::collected(entries.iter().copied().map(parse)).map_err(no_memory)
     }
 
+    /// Returns the index of the service `id` of the process with `claim`. Needs no memory, so that
+    /// a process can release its services. The caller must hold the lock of the group.
+    pub fn find_service(&self, id: u64, claim: u64) -> Result<Option<usize>, Errno> {
+        for first in (0..MAX_SERVICES).step_by(SERVICES_AT_ONCE) {
+            let mut entries = [[[0; 8]; SERVICE_WORDS]; SERVICES_AT_ONCE];
+            let bytes = entries.as_flattened_mut().as_flattened_mut();
+            self.read(SERVICES_AT + (first * SERVICE_WORDS * WORD) as u64, bytes)?;
+            let is_it = |[of, by, _]: &[[u8; 8]; SERVICE_WORDS]| {
+                u64::from_ne_bytes(*of) == id && u64::from_ne_bytes(*by) == claim
+            };
+            if let Some(place) = entries.iter().position(is_it) {
+                return Ok(Some(first + place));
+            }
+        }
+        Ok(None)
+    }
+
     /// Sets or clears a service entry. The caller must hold the group's lock.
     pub fn set_service(&self, index: usize, service: Option<Service>) -> Result<(), Errno> {
         let words = service
@@ -149,13 +169,13 @@ impl Table {
 
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Errno> {
         let wanted = bytes.len();
-        let read = rustix::io::pread(&self.file, bytes, at)?;
+        let read = retry_on_intr(|| rustix::io::pread(&self.file, &mut *bytes, at))?;
         if read == wanted { Ok(()) } else { Err(Errno::IO) }
     }
 
     fn write<const WORDS: usize>(&self, at: u64, words: [u64; WORDS]) -> Result<(), Errno> {
         let bytes = words.map(u64::to_ne_bytes);
-        let written = rustix::io::pwrite(&self.file, bytes.as_flattened(), at)?;
+        let written = retry_on_intr(|| rustix::io::pwrite(&self.file, bytes.as_flattened(), at))?;
         if written == bytes.as_flattened().len() { Ok(()) } else { Err(Errno::IO) }
     }
 }
