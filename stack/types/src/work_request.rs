@@ -9,6 +9,7 @@ use bitflags::bitflags;
 use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey, Service};
 
 use crate::access::{Access, Bind};
+use crate::allocate::OutOfMemory;
 use crate::attr::{QpState, QpType};
 use crate::completion::WcOpcode;
 use crate::ids::SrqId;
@@ -384,6 +385,8 @@ crate::errors! {
         NoReadDepth = EINVAL,
         #[error("a {qp_type} queue pair does not support this operation")]
         Unsupported { qp_type: QpType } = EOPNOTSUPP,
+        /// The system had no memory for the list of scatter-gather entries.
+        #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use urxe_stack::allocate::LARGE;
 use urxe_stack::cma::{Options as IdOptions, RetryPolicy};
 use urxe_stack::qp::attr::{QpCap, QpType};
 
@@ -185,7 +186,8 @@ impl Options {
     /// connecting and [`ACCEPT_DATA_MAX`] when accepting. The peer receives them padded with zeros
     /// to the length of the message.
     pub fn private_data(mut self, data: &[u8]) -> Self {
-        self.private_data = data.to_vec();
+        // Longer data are refused anyway.
+        self.private_data = data[..data.len().min(LARGE)].to_vec();
         self
     }
 

@@ -5,6 +5,7 @@
 
 use std::marker::PhantomData;
 
+use urxe_stack::allocate::{self, OutOfMemory};
 use urxe_stack::cq::SrqId;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::work_request::{
@@ -53,7 +54,8 @@ const INLINE_SGES: usize = 4;
 pub struct Gather<'a> {
     inline: [Sge; INLINE_SGES],
     count: usize,
-    /// All entries, if there are more than [`INLINE_SGES`].
+    /// All entries, if there are more than [`INLINE_SGES`]. Empty if the system has no memory for
+    /// them; posting fails then.
     heap: Vec<Sge>,
     devices: NamedDevices,
     regions: PhantomData<RegionSlice<'a>>,
@@ -72,7 +74,15 @@ impl Gather<'_> {
     };
 
     fn sges(&self) -> &[Sge] {
-        if self.heap.is_empty() { &self.inline[..self.count] } else { &self.heap }
+        if self.count > INLINE_SGES { &self.heap } else { &self.inline[..self.count] }
+    }
+
+    /// Fails if the system had no memory for the entries.
+    fn check_memory(&self) -> Result<(), OutOfMemory> {
+        match self.sges().len() == self.count {
+            true => Ok(()),
+            false => Err(OutOfMemory::of::<Sge>(self.count)),
+        }
     }
 }
 
@@ -87,7 +97,8 @@ impl<'a> From<&[RegionSlice<'a>]> for Gather<'a> {
         let devices = slices.iter().fold(NamedDevices::None, |all, slice| all.and(slice.device));
         let mut gather = Gather { count: slices.len(), devices, ..Gather::EMPTY };
         if slices.len() > INLINE_SGES {
-            gather.heap = slices.iter().map(|slice| slice.sge).collect();
+            let sges = allocate::collected(slices.iter().map(|slice| slice.sge));
+            gather.heap = sges.unwrap_or_default();
         } else {
             for (place, slice) in gather.inline.iter_mut().zip(slices) {
                 *place = slice.sge;
@@ -417,10 +428,14 @@ impl<'a> SendRequest<'a> {
         self
     }
 
-    /// Fails if the address handle or the memory of the request belongs to another device.
+    /// Fails if the address handle or the memory of the request belongs to another device, or if
+    /// the system had no memory for the request.
     pub(super) fn check_device(&self, device: &Device) -> Result<(), PostError> {
         let data = match &self.data {
-            Data::Registered(gather) => gather.devices,
+            Data::Registered(gather) => {
+                gather.check_memory()?;
+                gather.devices
+            }
             Data::Inline(_) => NamedDevices::None,
         };
         if !self.ah_device.is_within(device) {
@@ -486,8 +501,10 @@ impl<'a> RecvRequest<'a> {
         self
     }
 
-    /// Fails if the memory of the request belongs to another device.
+    /// Fails if the memory of the request belongs to another device, or if the system had no memory
+    /// for the request.
     pub(crate) fn check_device(&self, device: &Device) -> Result<(), PostError> {
+        self.into.check_memory()?;
         match self.into.devices.is_within(device) {
             true => Ok(()),
             false => Err(PostError::MemoryOfOtherDevice),
