@@ -289,6 +289,30 @@ fn a_local_invalidate_waits_for_everything_before_it() {
     assert_eq!(done, [WcOpcode::RegMr, WcOpcode::Send, WcOpcode::LocalInv]);
 }
 
+/// Nothing wakes up an invalidation behind local operations but their own completion.
+#[test]
+fn invalidations_follow_local_operations_within_one_call() {
+    let (a, b, wire) = pair();
+    let access = Access::LOCAL_WRITE | REMOTE;
+    let [first, second] = [(); 2].map(|()| mapped(&a, 4096).0);
+    let register = [first, second].map(|key| SendOp::RegMr { key, access });
+    let invalidate = [first, second].map(|rkey| SendOp::LocalInv { rkey });
+    let operations = [register, invalidate, register, invalidate].concat();
+    let list: Vec<_> = operations.iter().map(|op| request(*op, &[])).collect();
+    a.device.post_send(a.clock.now(), a.qp, &list).unwrap();
+    run(&a, &b, &wire);
+    let opcodes = [WcOpcode::RegMr, WcOpcode::LocalInv, WcOpcode::RegMr, WcOpcode::LocalInv];
+    let expected = opcodes.map(|opcode| [(opcode, WcStatus::Success); 2]);
+    assert_eq!(a.outcomes(), expected.concat());
+
+    // The one after a failed one is flushed.
+    for _ in 0..2 {
+        a.post_request(a.qp, &request(SendOp::LocalInv { rkey: Rkey(7) }, &[])).unwrap();
+    }
+    run(&a, &b, &wire);
+    assert_eq!(a.statuses(), [WcStatus::LocQpOpErr, WcStatus::WrFlushErr]);
+}
+
 #[test]
 fn fenced_binds_wait_for_reads_and_draining_begins_none() {
     let peer = Peer::new();

@@ -193,6 +193,15 @@ impl Requester {
         self.cursor += 1;
     }
 
+    /// Returns whether the next entry is an invalidation that waited only for local operations of
+    /// this turn, which have completed. Nothing else would give the queue pair another turn.
+    fn may_invalidate(&self, qp: &QpCore, cx: &QpContext<'_>) -> bool {
+        self.wants_to_send(cx.now)
+            && self.cursor == self.queue.head()
+            && qp.state == QpState::Rts
+            && matches!(self.queue.wqe(self.cursor).op, SendOp::LocalInv { .. })
+    }
+
     /// Completes the local operations that were executed and have no entry before them.
     pub(super) fn complete_executed(&mut self, qp: &mut QpCore, cx: &QpContext<'_>) {
         while self.has_executed() {
@@ -509,9 +518,13 @@ impl SendHalf for Requester {
         if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
             return TransmitStatus::Idle;
         }
-        let sent = self.send_requests(qp, cx, run);
-        cx.credit.commit_turn(&cx.path.window, cx.turn.more_pending);
+        let mut sent = self.send_requests(qp, cx, run);
         self.complete_executed(qp, cx);
+        while sent == TransmitStatus::Idle && self.may_invalidate(qp, cx) {
+            sent = self.send_requests(qp, cx, run);
+            self.complete_executed(qp, cx);
+        }
+        cx.credit.commit_turn(&cx.path.window, cx.turn.more_pending);
         qp.fatal |= self.complete_failed(qp, cx).is_err();
         sent
     }
