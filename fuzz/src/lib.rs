@@ -7,6 +7,11 @@
 //! | [`mad`] | any bytes as MADs | parsed MADs are emitted, with reserved bits zero |
 //! | [`cm`] | any peer, program and clock of a connection manager | see below |
 //! | [`device`] | any peer, program and clock | see below |
+//! | [`forward`] | any packets of another process of the address | see its page |
+//! | [`listing`] | any bytes as a listing of connections | see its page |
+//! | [`rsocket`] | any peer and program of an rsocket | see its page |
+//! | [`capture`] | any bytes as a capture file | see its page |
+//! | [`keys`] | any registrations, requests and ends of keys | a model agrees |
 //!
 //! No target may panic. [`cm`] also checks that limits hold, replies go to the sender, and
 //! no connection remains. [`device`] also checks that:
@@ -28,9 +33,14 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod capture;
 pub mod cm;
 pub mod device;
+pub mod forward;
 pub mod headers;
+pub mod keys;
+pub mod listing;
 pub mod mad;
 pub mod parse;
 pub mod round_trip;
+pub mod rsocket;

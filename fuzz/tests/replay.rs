@@ -42,3 +42,28 @@ fn mad() {
 fn cm() {
     replay("cm", urxe_fuzz::cm::run);
 }
+
+#[test]
+fn forward() {
+    replay("forward", urxe_fuzz::forward::run);
+}
+
+#[test]
+fn listing() {
+    replay("listing", urxe_fuzz::listing::run);
+}
+
+#[test]
+fn rsocket() {
+    replay("rsocket", urxe_fuzz::rsocket::run);
+}
+
+#[test]
+fn capture() {
+    replay("capture", urxe_fuzz::capture::run);
+}
+
+#[test]
+fn keys() {
+    replay("keys", urxe_fuzz::keys::run);
+}

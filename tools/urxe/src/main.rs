@@ -1,60 +1,6 @@
-//! `urxe`: the command-line interface.
-//!
-//! Each subcommand is a file or folder under [`cmd`]. Results are written to standard output, as
-//! text or, with `--json`, as JSON. Messages are written to standard error and say how to solve the
-//! problem. If the reader of standard output stops (`urxe decode … | head`), the command succeeds.
-//!
-//! | exit code | meaning |
-//! |---|---|
-//! | 0 | success |
-//! | 1 | failure; the reason is on standard error |
-//! | 2 | wrong usage |
+//! `urxe`: the command-line interface. Its code is the library `urxe_tools`.
 #![forbid(unsafe_code)]
-// The functions of `output` escape text of other processes.
-#![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod arguments;
-mod capture;
-mod cmd;
-mod output;
-mod traffic;
-
-use std::process::ExitCode;
-
-use clap::Parser;
-
-use cmd::Outcome;
-
-/// RDMA in userspace: RoCEv2 over UDP, without root and without a kernel module.
-#[derive(Debug, Parser)]
-#[command(name = "urxe", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: cmd::Command,
-}
-
-const AFTER_HELP: &str = "\
-Environment:
-  URXE_DEVICES   devices instead of the user's list, such as
-                 rxe0=10.0.0.1,rxe1=eth0
-  URXE_LOG       log filter for standard error: error, warn,
-                 info, debug, trace, or by module, such as
-                 urxe_device=debug,urxe_io::udp=trace
-                 [default: warn]";
-
-fn main() -> ExitCode {
-    let cli = Cli::parse();
-    if let Err(error) = output::start_logging(cli.command.log_filter()) {
-        output::report(&error);
-        return ExitCode::from(2);
-    }
-    match cli.command.run() {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Failed) => ExitCode::FAILURE,
-        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(error) => {
-            output::report(&error);
-            ExitCode::from(if error.is_usage() { 2 } else { 1 })
-        }
-    }
+fn main() -> std::process::ExitCode {
+    urxe_tools::main()
 }

@@ -118,7 +118,9 @@ mod iovec;
 mod options;
 mod poll_waiters;
 mod process;
-mod protocol;
+// Public for the fuzz targets, which play a hostile peer.
+#[doc(hidden)]
+pub mod protocol;
 mod service;
 mod stream;
 mod transport;

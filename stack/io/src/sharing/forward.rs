@@ -18,10 +18,11 @@ use crate::rendezvous::PROTOCOL;
 
 pub(super) const FORWARD: u8 = b'F';
 /// Bytes before the payload.
-pub(super) const HEADER_LEN: usize = 42;
+pub const HEADER_LEN: usize = 42;
 
 /// Returns the header for `datagrams`, whose payload follows it.
-pub(super) fn header(datagrams: &Datagrams<'_>) -> [u8; HEADER_LEN] {
+#[must_use]
+pub fn header(datagrams: &Datagrams<'_>) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[..2].copy_from_slice(&[FORWARD, PROTOCOL]);
     bytes[2..4].copy_from_slice(&datagrams.from_port.to_ne_bytes());
@@ -33,7 +34,8 @@ pub(super) fn header(datagrams: &Datagrams<'_>) -> [u8; HEADER_LEN] {
 }
 
 /// Parses a message; `None` if it is not a forwarded packet.
-pub(super) fn parse(message: &[u8]) -> Option<Datagrams<'_>> {
+#[must_use]
+pub fn parse(message: &[u8]) -> Option<Datagrams<'_>> {
     let (header, payload) = message.split_first_chunk::<HEADER_LEN>()?;
     let segment_size = u32::from_ne_bytes(std::array::from_fn(|n| header[4 + n])) as usize;
     if header[..2] != [FORWARD, PROTOCOL] || segment_size == 0 || payload.is_empty() {

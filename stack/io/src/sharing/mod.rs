@@ -35,7 +35,9 @@
 //! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
 
 mod discover;
-mod forward;
+// Public for the fuzz targets, which send any bytes.
+#[doc(hidden)]
+pub mod forward;
 mod group;
 mod server;
 mod socket_pool;

@@ -49,7 +49,9 @@ pub enum CaptureError {
     /// The file cannot be read.
     #[error("cannot read the capture beyond byte {offset}")]
     Read {
+        /// The position of the block.
         offset: u64,
+        /// The error of the system.
         #[source]
         error: io::Error,
     },
@@ -60,24 +62,45 @@ pub enum CaptureError {
     #[error(
         "not a capture: the file begins with the bytes {magic:02x?}; supported are pcap and pcapng"
     )]
-    NotACapture { magic: [u8; 4] },
+    NotACapture {
+        /// The first bytes.
+        magic: [u8; 4],
+    },
     /// The file ends in the middle of a block.
     #[error("the capture is cut short: the block at byte {offset} has only {have} bytes")]
-    Truncated { offset: u64, have: usize },
+    Truncated {
+        /// The position of the block.
+        offset: u64,
+        /// The bytes of the block in the file.
+        have: usize,
+    },
     /// A block is longer than [`MAX_BLOCK_LEN`].
     #[error(
         "the capture is damaged: the block at byte {offset} has a length over {MAX_BLOCK_LEN} bytes"
     )]
-    TooLong { offset: u64 },
+    TooLong {
+        /// The position of the block.
+        offset: u64,
+    },
     /// A block violates the format.
     #[error("the capture is damaged: the block at byte {offset} violates the format")]
-    Malformed { offset: u64 },
+    Malformed {
+        /// The position of the block.
+        offset: u64,
+    },
     /// A packet names an interface that no block has described.
     #[error(
         "the capture is damaged: the packet at byte {offset} names interface {interface}, \
          of {known} described before"
     )]
-    NoInterface { offset: u64, interface: u32, known: usize },
+    NoInterface {
+        /// The position of the packet's block.
+        offset: u64,
+        /// The interface of the packet.
+        interface: u32,
+        /// The number of interfaces of the section so far.
+        known: usize,
+    },
 }
 
 /// One captured packet.
@@ -125,6 +148,9 @@ struct Interface {
 
 impl<R: Read> Reader<R> {
     /// Reads the start of a file and determines the format.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: the file cannot be read, is empty, or has another format.
     pub fn new(source: R) -> Result<Self, CaptureError> {
         let mut reader = Self {
             source: BufReader::new(source),
@@ -148,7 +174,10 @@ impl<R: Read> Reader<R> {
     }
 
     /// Returns the next packet; `None` at the end of the file.
-    pub fn next(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
+    ///
+    /// # Errors
+    /// [`CaptureError`]: the file cannot be read further.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         while self.read_block()? {
             self.is_done = true;
             if self.holds_packet() {

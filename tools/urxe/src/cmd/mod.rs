@@ -1,9 +1,9 @@
 //! The subcommands.
 
-mod decode;
+pub mod decode;
 mod devinfo;
 mod doctor;
-mod link;
+pub mod link;
 mod messages;
 mod perf;
 mod pingpong;

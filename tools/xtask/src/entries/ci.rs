@@ -34,7 +34,7 @@ const TIMED: [Call; 6] = [
 ];
 /// The computing lane.
 const COMPUTING: [Call; 5] =
-    [("loom", &[]), ("asan", &[]), ("fuzz", &["10"]), ("sim", &[]), ("doc", &[])];
+    [("loom", &[]), ("asan", &[]), ("fuzz", &["6"]), ("sim", &[]), ("doc", &[])];
 
 /// How an entry ended.
 pub struct Outcome {

@@ -63,7 +63,7 @@ By the changed part:
   sim [SEEDS]             1 min  fault simulation over 2000 seeds
   loom                    4 min  every interleaving of shared structures
   asan                    2 min  the memory module under AddressSanitizer
-  fuzz [SECONDS]          8 min  each fuzz target for 60 s
+  fuzz [SECONDS]         15 min  each fuzz target for 60 s
   allocations              30 s  no message allocates
   budget [keep]           1 min  instructions of a message against stored counts; keep stores them
   golden                  5 min  update the golden texts

@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("urxe-tools", &["urxe", "urxe-stack", "urxe-wire"]),
     ("urxe-test-support", &["urxe", "urxe-device", "urxe-memory", "urxe-types", "urxe-wire"]),
     ("urxe-tests", &["urxe", "urxe-stack", "urxe-test-support", "urxe-wire"]),
-    ("urxe-fuzz", &["urxe-stack", "urxe-test-support", "urxe-wire"]),
+    ("urxe-fuzz", &["urxe-rsocket", "urxe-stack", "urxe-test-support", "urxe-tools", "urxe-wire"]),
     ("xtask", &[]),
 ];
 

@@ -19,7 +19,7 @@ fn read_from(source: impl Read) -> (Vec<Seen>, Option<CaptureError>) {
         Err(error) => return (seen, Some(error)),
     };
     loop {
-        match reader.next() {
+        match reader.next_record() {
             Ok(Some(r)) => seen.push((r.time_ns, r.link_type, r.bytes.to_vec(), r.original_len)),
             Ok(None) => return (seen, None),
             Err(error) => return (seen, Some(error)),

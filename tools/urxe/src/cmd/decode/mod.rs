@@ -60,7 +60,7 @@ impl Args {
         let mut reader = Reader::new(file).map_err(failed)?;
         let mut tally = Tally::default();
         let mut first_ns = None;
-        while let Some(record) = reader.next().map_err(failed)? {
+        while let Some(record) = reader.next_record().map_err(failed)? {
             tally.packets += 1;
             let bytes = dissect::as_on_the_wire(&record);
             let packet = Packet::new(tally.packets, &record, &bytes);
@@ -83,6 +83,17 @@ impl Args {
         let name = if is_stdin { "standard input".into() } else { self.file.to_string_lossy() };
         CmdError::Capture { file: name.into_owned(), error }
     }
+}
+
+/// Decodes and prints the records of a file up to its end. Returns the number of packets.
+pub fn print_all(
+    file: impl Read,
+    verbose: bool,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<u64, CmdError> {
+    let args = Args { file: PathBuf::new(), verbose, json };
+    args.decode(file, out).map(|tally| tally.packets)
 }
 
 fn open(path: &Path) -> Result<Box<dyn Read>, CaptureError> {

@@ -7,6 +7,8 @@ use clap::Subcommand;
 
 use super::{CmdError, Outcome};
 
+pub use self::show::print_listing;
+
 /// Arguments of `urxe link`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]

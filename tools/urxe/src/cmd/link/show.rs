@@ -155,7 +155,7 @@ impl Row {
 
 /// Prints a line for each identifier, a line of communications by state, and a line of counters.
 /// The words are those of the other process.
-fn print_listing(out: &mut dyn Write, listing: &Listing) -> Result<(), CmdError> {
+pub fn print_listing(out: &mut dyn Write, listing: &Listing) -> Result<(), CmdError> {
     for id in &listing.ids {
         write!(out, "        cm-idn {} lqpn {}", id.cm_idn, id.lqpn)?;
         if let Some(rqpn) = id.rqpn {
