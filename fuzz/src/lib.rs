@@ -8,6 +8,7 @@
 //! | [`cm`] | any peer, program and clock of a connection manager | see below |
 //! | [`device`] | any peer, program and clock | see below |
 //! | [`forward`] | any packets of another process of the address | see its page |
+//! | [`rendezvous`] | any clients and servers of a shared address | see its page |
 //! | [`listing`] | any bytes as a listing of connections | see its page |
 //! | [`rsocket`] | any peer and program of an rsocket | see its page |
 //! | [`capture`] | any bytes as a capture file | see its page |
@@ -42,5 +43,6 @@ pub mod keys;
 pub mod listing;
 pub mod mad;
 pub mod parse;
+pub mod rendezvous;
 pub mod round_trip;
 pub mod rsocket;

@@ -67,3 +67,8 @@ fn capture() {
 fn keys() {
     replay("keys", urxe_fuzz::keys::run);
 }
+
+#[test]
+fn rendezvous() {
+    replay("rendezvous", urxe_fuzz::rendezvous::run);
+}
