@@ -8,6 +8,11 @@
 
 #include "check.h"
 
+/* The exponent of the time for an acknowledgement: 67 ms. */
+#ifndef LINK_TIMEOUT
+#define LINK_TIMEOUT 14
+#endif
+
 #define REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
 /* Returns the attributes that move a queue pair connected with `peer` to each state. */
@@ -15,7 +20,7 @@ __attribute__((unused)) static struct ibv_qp_attr attributes_towards(struct ibv_
 {
 	struct ibv_qp_attr attr = {
 		.port_num = 1, .qp_access_flags = REMOTE, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp_num,
-		.max_dest_rd_atomic = 4, .min_rnr_timer = 1, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4,
+		.max_dest_rd_atomic = 4, .min_rnr_timer = 1, .timeout = LINK_TIMEOUT, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4,
 		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 64 } },
 	};
 

@@ -5,6 +5,7 @@
 //! `lib/liburxe.so` in a temporary folder. If root starts the tests, the programs run as the user
 //! `nobody`.
 
+mod abi_fuzz;
 mod capture;
 mod congestion;
 mod connections;

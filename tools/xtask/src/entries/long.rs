@@ -9,9 +9,10 @@ use super::none;
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 8] = [
+const CAMPAIGNS: [(&str, &[&str]); 9] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
+    ("abi-fuzz", &["100"]),
     ("forger", &[]),
     ("sharing", &[]),
     ("keys", &[]),

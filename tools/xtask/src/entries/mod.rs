@@ -1,5 +1,6 @@
 //! The entries, one function each.
 
+mod abi_fuzz;
 mod ci;
 mod clauses;
 mod deep;
@@ -19,7 +20,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 26] = [
+const TASKS: [(&str, Task); 27] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -42,6 +43,7 @@ const TASKS: [(&str, Task); 26] = [
     ("install", package::install),
     ("package", package::package),
     ("ci", ci::ci),
+    ("abi-fuzz", abi_fuzz::abi_fuzz),
     ("forger", long::forger),
     ("sharing", long::sharing),
     ("keys", long::keys),
@@ -85,10 +87,11 @@ Delivering:
 
 Together:
   ci                     20 min  the tasks of CI; as root, installs their packages
+  abi-fuzz [SEEDS]       10 min  random verbs, rdma-core's tests and perftest under AddressSanitizer
   forger                 30 min  100 million forged packets of each attacker
   sharing                 5 min  200 processes of one address killed
   keys                    5 min  registrations until keys return
-  long [CAMPAIGN…]        hours  sim, fuzz, forger, sharing, keys, programs, newer, kernel
+  long [CAMPAIGN…]        hours  sim, fuzz, abi-fuzz, forger, sharing, keys, programs, newer, kernel
 ";
 
 /// Finds a task by name.
