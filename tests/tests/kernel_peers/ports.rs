@@ -28,21 +28,27 @@ fn changes(testbed: &Testbed, series: Series, serves: bool) -> Result<(), Failur
     for pair in lists::with_each_operation() {
         let [of_server, of_client] = run_pair(testbed, &pair, server, client, Some(FAULTS))?;
         let log = if serves { of_server } else { of_client };
-        if !pair.is_perftest() && changed(&log) == 0 {
+        if !pair.is_perftest() && count(&log, "rebound") == 0 {
             return Err(Failure::missing_output(pair.to_string(), log, "that ports changed"));
         }
+        if count(&log, "unknown_port") != 0 {
+            let expected = "that no packet was dropped for its port";
+            return Err(Failure::missing_output(pair.to_string(), log, expected));
+        }
     }
-    // The connections went on with each new port, so nothing was sent again.
+    // The connections went on with each new port, so no packet was missing. The guest may send
+    // again all the same: the timer of `rdma_rxe` goes on while a queue pair has nothing to send.
+    // So it may fire at once after an idle time, which `ibv_rc_pingpong` on a slow guest has.
     let moved = testbed.guest(series).counters()?.since(&before);
-    match moved.value("completer_retry_err") + moved.value("out_of_seq_request") {
+    match moved.value("out_of_seq_request") {
         0 => Ok(()),
         _ => Err(Failure::Faults { counters: moved.faults().to_string() }),
     }
 }
 
-/// Returns the number of changes in the message about the faults.
-fn changed(log: &str) -> u32 {
-    let number = log.split("rebound=").nth(1).unwrap_or_default();
+/// Returns a number in the message about the faults.
+fn count(log: &str, name: &str) -> u32 {
+    let number = log.split(&format!("{name}=")).nth(1).unwrap_or_default();
     let digits = number.bytes().take_while(u8::is_ascii_digit).count();
     number[..digits].parse().unwrap_or_default()
 }

@@ -394,6 +394,7 @@ impl Drop for Engine {
                 corrupted = value(Counter::SimulatedCorrupt),
                 marked = value(Counter::SimulatedMark),
                 rebound = value(Counter::SimulatedRebind),
+                unknown_port = value(Counter::DropUnknownPort),
                 "faults suffered",
             );
         }
