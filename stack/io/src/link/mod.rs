@@ -8,7 +8,7 @@
 //!    `rxe0=10.0.0.1,rxe1=eth0`;
 //! 2. the user's file `$XDG_CONFIG_HOME/urxe/links` or `~/.config/urxe/links` ([`config`]);
 //! 3. the built-in default: one device `rxe0` on 127.0.0.1, or on [another
-//!    address](default_address) of 127.0.0.0/8 if another user has 127.0.0.1.
+//!    address](mod@default_address) of 127.0.0.0/8 if another user has 127.0.0.1.
 //!
 //! So without configuration no device is reachable from a network.
 //!

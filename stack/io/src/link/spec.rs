@@ -90,7 +90,7 @@ pub struct LinkSpec {
 
 impl LinkSpec {
     /// Returns the device that exists without configuration: `rxe0` on 127.0.0.1. If another user
-    /// has that address, [`default_address`](super::default_address) gives another one.
+    /// has that address, [`default_address`](super::default_address()) gives another one.
     #[must_use]
     pub fn built_in() -> Self {
         Self {
