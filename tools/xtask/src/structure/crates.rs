@@ -1,4 +1,8 @@
-//! The arrows between the workspace's crates, held against a table.
+//! The arrows between the workspace's crates, held against a table, and the foreign crates of the
+//! library, held against the table of ARCHITECTURE.md.
+
+use std::collections::BTreeSet;
+use std::fs::read_to_string;
 
 use anyhow::Result;
 use cargo_metadata::DependencyKind;
@@ -31,17 +35,44 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const STACK: &[&str] =
     &["urxe-cm", "urxe-device", "urxe-io", "urxe-memory", "urxe-sim", "urxe-types", "urxe-wire"];
 
-/// Returns a line for each arrow that the table does not have.
+/// The crates of the workspace that are part of no library.
+const NO_LIBRARY: &[&str] =
+    &["urxe-compile-fail", "urxe-tools", "urxe-test-support", "urxe-tests", "urxe-fuzz", "xtask"];
+
+/// Returns a line for each arrow that the table does not have, and for each foreign crate of a
+/// library without a reason in ARCHITECTURE.md.
 pub fn check() -> Result<Vec<String>> {
     let metadata = metadata()?;
     let names: Vec<&str> = metadata.packages.iter().map(|package| &**package.name).collect();
-    let mut arrows = Vec::new();
+    let (mut arrows, mut foreign) = (Vec::new(), BTreeSet::new());
     for package in &metadata.packages {
         let normal = package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development);
-        let own = normal.filter(|dependency| names.contains(&&*dependency.name));
-        arrows.extend(own.map(|dependency| (&**package.name, &*dependency.name)));
+        let (own, others): (Vec<_>, Vec<_>) =
+            normal.partition(|dependency| names.contains(&&*dependency.name));
+        arrows.extend(own.iter().map(|dependency| (&**package.name, &*dependency.name)));
+        if !NO_LIBRARY.contains(&&**package.name) {
+            // loom is only in builds for its own tests.
+            let built = others.iter().filter(|dependency| dependency.target.is_none());
+            foreign.extend(built.map(|dependency| &*dependency.name));
+        }
     }
-    Ok(faults(MAY_USE, &names, &arrows))
+    let page = read_to_string(metadata.workspace_root.join("ARCHITECTURE.md"))?;
+    let mut found = faults(MAY_USE, &names, &arrows);
+    found.extend(dependencies(&page, &foreign));
+    Ok(found)
+}
+
+/// Returns a line for each foreign crate without a row in the page's table, and for each row
+/// without a crate.
+fn dependencies(page: &str, foreign: &BTreeSet<&str>) -> Vec<String> {
+    let section = page.split("## Dependencies of the library").nth(1).unwrap_or_default();
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let rows: BTreeSet<&str> = rows.collect();
+    let missing = foreign.difference(&rows);
+    let missing = missing.map(|name| format!("ARCHITECTURE.md gives no reason for {name}"));
+    let stale = rows.difference(foreign);
+    missing.chain(stale.map(|name| format!("ARCHITECTURE.md: no library uses {name}"))).collect()
 }
 
 fn faults(table: &[(&str, &[&str])], names: &[&str], arrows: &[(&str, &str)]) -> Vec<String> {
@@ -64,6 +95,17 @@ mod tests {
         let found = faults(table, &["low", "high", "new"], &[("high", "low"), ("low", "high")]);
         assert!(found[0].starts_with("new has no row in "));
         assert_eq!(found[1..], ["low must not use high"]);
+    }
+
+    #[test]
+    fn a_dependency_needs_a_reason_and_a_reason_a_dependency() {
+        let page =
+            "## Dependencies of the library\n| `a` | x | y |\n| `b` | x | y |\n## Next\n| `c` |";
+        assert!(dependencies(page, &BTreeSet::from(["a", "b"])).is_empty());
+        let found = dependencies(page, &BTreeSet::from(["a", "c"]));
+        let expected =
+            ["ARCHITECTURE.md gives no reason for c", "ARCHITECTURE.md: no library uses b"];
+        assert_eq!(found, expected);
     }
 
     #[test]
