@@ -499,3 +499,26 @@ fn a_response_that_was_not_asked_for_ends_the_connection_in_its_turn() {
     lab.wait(1000 * MILLISECOND);
     assert_eq!(lab.device.next_deadline(), None);
 }
+
+/// The peer never sends one response, but acknowledges the request behind it with each repetition.
+/// An attacker causes this by one changed packet.
+#[test]
+fn a_response_that_never_comes_is_not_requested_at_full_speed() {
+    let lab = Lab::new(Setup { timeout: 20, ..Setup::default() });
+    lab.post(1, SendOp::Read { remote: remote() }, 8);
+    lab.post_send(2, 8);
+    lab.sent();
+    let mut sent = 0;
+    for _ in 0..1_000 {
+        // Longer than a round trip, and in all shorter than a timeout.
+        lab.wait(MILLISECOND);
+        lab.deliver(ack(501));
+        lab.deliver(ack(501));
+        sent += lab.sent().len();
+    }
+    assert!((20..=2 * 64 + 40).contains(&sent), "{sent} packets");
+    // The response itself is still welcome.
+    lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[7; 8]));
+    lab.deliver(ack(501));
+    lab.expect_sends([(1, Success), (2, Success)]);
+}

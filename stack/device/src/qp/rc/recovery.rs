@@ -30,9 +30,9 @@ const INFINITE_RNR_RETRY: u8 = 7;
 const MAX_BACKOFF: u32 = 8;
 /// The longest early timeout, which also applies if the attribute timeout is off.
 const LONGEST_EARLY_NS: u64 = 4_000_000_000;
-/// The most NAKs in a row without progress that cause a retransmission. After them only the timer
-/// sends again. Otherwise a peer that always sends NAKs would keep both hosts sending at full
-/// speed.
+/// The most NAKs and implied NAKs in a row without progress that cause a retransmission. After
+/// them only the timer sends again. Otherwise a peer that always sends NAKs would keep both hosts
+/// sending at full speed. So would a peer that never sends one response but repeats later ones.
 const MAX_NAKS_WITHOUT_PROGRESS: u32 = 64;
 
 /// The action that a timer requires.
@@ -204,10 +204,12 @@ impl Recovery {
             cx.now,
             cx.path.window.round_trip_ns(),
         );
-        if asks {
-            self.arm(qp, cx);
+        if !asks || self.naks >= MAX_NAKS_WITHOUT_PROGRESS {
+            return false;
         }
-        asks
+        self.naks += 1;
+        self.arm(qp, cx);
+        true
     }
 
     /// Handles an RNR NAK: the peer has no receive posted and asks the requester to wait. Returns
