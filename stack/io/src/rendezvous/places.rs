@@ -7,9 +7,10 @@
 //!
 //! Any user can bind an abstract name first. Such a stranger is ignored: the server uses the
 //! folder, and a connecting process tries both places. The folder is `/run/user/UID/urxe`, or
-//! `/tmp/urxe-UID`. It depends on the user alone, so that a login shell and a cron job use the same
-//! folder. Only a folder of this user with mode 0700 is used, and no symbolic link. A file's name
-//! begins with the number of the network namespace, because namespaces may share a file system.
+//! `/tmp/urxe-UID`, or `/tmp/urxe-UID.N` if others have that one. It depends on the user alone, so
+//! that a login shell and a cron job use the same folder. Only a folder of this user with mode 0700
+//! is used, and no symbolic link. A file's name begins with the number of the network namespace,
+//! because namespaces may share a file system.
 //!
 //! If the user id is [ambiguous](Identity::is_ambiguous), the folder is the only place.
 
@@ -25,6 +26,9 @@ use super::identity::Identity;
 use super::shared_address::SharedAddress;
 use crate::sys::fork::{CloseOnFork, ProcessId, close_on_fork};
 use crate::sys::unix::{self, Name, Peer};
+
+/// The number of names of a folder in a folder of all users.
+const NAMES: usize = 4;
 
 /// A listening socket at one of the places.
 #[derive(Debug)]
@@ -129,7 +133,15 @@ fn connect_to(name: Name<'_>) -> Result<(CloseOnFork<OwnedFd>, Peer), Errno> {
 fn folders(identity: Identity) -> impl Iterator<Item = PathBuf> {
     let of_session = || format!("/run/user/{}/urxe", identity.uid()).into();
     let session = (!identity.is_ambiguous()).then(of_session);
-    session.into_iter().chain(identity.text().map(|user| format!("/tmp/urxe-{user}").into()))
+    let user = identity.text().into_iter();
+    session.into_iter().chain(user.flat_map(|user| names_in(Path::new("/tmp"), user)))
+}
+
+/// Returns the folders of a user in a folder of all users, in order. Another user may have made the
+/// first ones, or a user of a namespace that had the same number before.
+fn names_in(base: &Path, user: String) -> impl Iterator<Item = PathBuf> {
+    let name = move |n| if n == 0 { format!("urxe-{user}") } else { format!("urxe-{user}.{n}") };
+    (0..NAMES).map(move |n| base.join(name(n)))
 }
 
 /// Makes a folder with mode 0700 if it does not exist. Returns whether it [is
@@ -184,6 +196,19 @@ mod tests {
             std::os::unix::fs::chown(&fresh, Some(65_534), None).unwrap();
             assert!(!is_private(&fresh), "a folder of another user");
         }
+    }
+
+    #[test]
+    fn the_next_name_is_taken_if_another_user_has_a_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let names: Vec<_> = names_in(place.path(), "7".to_owned()).collect();
+        assert_eq!(names[1], place.path().join("urxe-7.1"));
+        // A folder with rights for others counts as one of another user.
+        std::fs::create_dir(&names[0]).unwrap();
+        std::fs::set_permissions(&names[0], std::fs::Permissions::from_mode(0o755)).unwrap();
+        let own = || names_in(place.path(), "7".to_owned()).find(|folder| make_private(folder));
+        assert_eq!(own().as_ref(), Some(&names[1]));
+        assert_eq!(own().as_ref(), Some(&names[1]), "it is the user's own now");
     }
 
     #[test]
