@@ -80,6 +80,18 @@ fn two_copies_of_the_library_are_refused_at_loading() {
 }
 
 #[test]
+fn names_without_a_version_are_of_the_same_library() {
+    let program = compile_as("two_copies", "bin/two_copies", &["-ldl"]);
+    let words = format!(
+        "--link rxe0=127.79.0.44 -- {} libibverbs.so librdmacm.so libibverbs.so.1 librdmacm.so.1",
+        program.display()
+    );
+    let output = install().run(&words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "opened\n".repeat(4), "{}", text_of(&output));
+}
+
+#[test]
 fn two_copies_of_wheels_in_a_process_are_refused_with_both_paths() {
     let package = install().path("lib/liburxe.so");
     // The names that packers of wheels give.
@@ -102,6 +114,15 @@ fn two_copies_of_wheels_in_a_process_are_refused_with_both_paths() {
         assert!(text.contains(&path.display().to_string()), "{text}");
     }
     assert!(text.contains("this process has two copies of urxe"), "{text}");
+    // A library of the system that is loaded later is found at the next list of devices.
+    let system = PathBuf::from("/usr/lib/x86_64-linux-gnu/libibverbs.so.1");
+    let output = run([&package, &system]).arg(&package).output().unwrap();
+    let text = text_of(&output);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "opened\nno device\nno device\n", "{text}");
+    for part in [&package, &system].map(|path| path.display().to_string()) {
+        assert!(text.contains(&part) && text.contains("are both loaded"), "{part}: {text}");
+    }
     // The loader's check knows the name of the package's library.
     let text = text_of(&run([&package, &second]).output().unwrap());
     assert!(text.starts_with("exit status: 127\n"), "{text}");

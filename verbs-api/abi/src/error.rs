@@ -1,5 +1,7 @@
 //! Errors of verbs. The text is for `URXE_LOG`, the number for the program.
 
+use std::path::PathBuf;
+
 use urxe_stack::allocate::OutOfMemory;
 use urxe_stack::cma::CmaError;
 use urxe_stack::cq::CqError;
@@ -27,6 +29,15 @@ urxe_stack::errors! {
     pub enum VerbError {
         #[error("{0} is NULL")]
         Null(&'static str) = EINVAL,
+        /// The process has two copies of libibverbs or librdmacm: see `load_check`.
+        #[error(
+            "{} and {} are both loaded; a process can have one libibverbs.so.1 and \
+             librdmacm.so.1, which are links to one liburxe.so: take the other one's folder out of \
+             the library path, the program's DT_RPATH or dlopen",
+            this.display(),
+            other.display()
+        )]
+        OtherLibrary { this: PathBuf, other: PathBuf } = EBUSY,
         #[error("{0} is not supported")]
         Unsupported(&'static str) = EOPNOTSUPP,
         #[error("{field} is {given}; {allowed}")]

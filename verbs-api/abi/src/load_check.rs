@@ -1,9 +1,13 @@
-//! The check when the library is loaded: the process must not have another libibverbs or librdmacm.
+//! The check that the process has no other libibverbs or librdmacm.
 //!
 //! Two copies, for example this library as libibverbs and the original as librdmacm, would each
 //! have devices of their own. A pointer to an object of one copy would be invalid in the other. The
 //! loader takes each name once, but a path in the program (DT_RPATH, `dlopen`) or a copied file in
-//! place of a link can load a second copy. The process then ends at once with an error message.
+//! place of a link can load a second copy.
+//!
+//! - If the other copy is there when this library is loaded, the process ends at once with an error
+//!   message, because none of its code has run.
+//! - If the other copy is loaded later, the next call for the list of devices fails.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +15,7 @@ use std::path::PathBuf;
 
 use urxe_stack::rendezvous::LibraryCopy;
 
+use crate::error::VerbError;
 use crate::ffi;
 
 /// Prefixes of the file names that must be loaded once.
@@ -25,22 +30,25 @@ static AT_LOAD: extern "C" fn() = check_libraries;
 
 extern "C" fn check_libraries() {
     ffi::catch_panic((), || {
-        let (this, others): (Vec<_>, Vec<_>) =
-            mapped_libraries().into_iter().partition(|(_, is_this)| *is_this);
-        let Some((other, _)) = others.first() else { return };
-        // The file of this library may have any name.
-        let own = || PathBuf::from(LibraryCopy::own().path);
-        let this = this.first().map_or_else(own, |(path, _)| path.clone());
-        eprintln!(
-            "urxe: {} and {} are both loaded; a process can have one libibverbs.so.1 and \
-             librdmacm.so.1, which are links to one liburxe.so: take the other one's folder out of \
-             the library path, the program's DT_RPATH or dlopen",
-            this.display(),
-            other.display()
-        );
+        let Err(error) = check() else { return };
+        eprintln!("urxe: {error}");
         // SAFETY: ends the process before any other code of it has run.
         unsafe { libc::_exit(NOT_STARTED) };
     });
+}
+
+/// Checks that the process has no other libibverbs or librdmacm.
+///
+/// # Errors
+/// [`VerbError::OtherLibrary`].
+pub fn check() -> Result<(), VerbError> {
+    let (this, others): (Vec<_>, Vec<_>) =
+        mapped_libraries().into_iter().partition(|(_, is_this)| *is_this);
+    let Some((other, _)) = others.into_iter().next() else { return Ok(()) };
+    // The file of this library may have any name.
+    let own = || PathBuf::from(LibraryCopy::own().path);
+    let this = this.into_iter().next().map_or_else(own, |(path, _)| path);
+    Err(VerbError::OtherLibrary { this, other })
 }
 
 /// Returns the mapped files with such names, and whether each is this library.

@@ -4,7 +4,7 @@
 //! ```text
 //!   PREFIX/bin/urxe
 //!   PREFIX/lib/urxe/liburxe.so, liburxe_sysfs.so
-//!   PREFIX/lib/urxe/libibverbs.so.1 -> liburxe.so, librdmacm.so.1 -> liburxe.so
+//!   PREFIX/lib/urxe/libibverbs.so.1, librdmacm.so.1, libibverbs.so, librdmacm.so -> liburxe.so
 //!   PREFIX/share/doc/urxe/…
 //! ```
 //! The libraries have a separate folder, which the loader searches only under `urxe run`, so the
@@ -32,7 +32,7 @@ const BUILT: [(&str, &str, u32); 3] = [
     ("liburxe_sysfs.so", "lib/urxe/liburxe_sysfs.so", 0o644),
 ];
 /// The library names of programs.
-const LINKS: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+const LINKS: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
 /// Texts.
 const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 /// The default prefix.

@@ -18,8 +18,8 @@ const VARIABLE: &str = "URXE_LIBRARY";
 /// Places of the library, relative to the folder of the `urxe` binary: in a build, in an unpacked
 /// archive, installed.
 const PLACES: [&str; 3] = [".", "../lib", "../lib/urxe"];
-/// The library names of programs.
-const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+/// The library names of programs. Some programs pass the names without a version to `dlopen`.
+const NAMES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
 
 /// Errors while the library is located.
 #[derive(Debug, thiserror::Error)]
