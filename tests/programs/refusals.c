@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include "refusals/handles.h"
 #include "refusals/datagrams.h"
+#include "refusals/descriptors.h"
 
 static void queries(void)
 {
@@ -28,6 +29,7 @@ static void queries(void)
 	NUMBER("query_port 255", ibv_query_port(context, 255, &port));
 	MINUS_ONE("query_gid -1", ibv_query_gid(context, 1, -1, &gid));
 	MINUS_ONE("query_gid 5000", ibv_query_gid(context, 1, 5000, &gid));
+	MINUS_ONE("query_gid 3", ibv_query_gid(context, 1, 3, &gid));
 	MINUS_ONE("query_gid of port 2", ibv_query_gid(context, 2, 0, &gid));
 	NUMBER("query_gid_ex 5000", ibv_query_gid_ex(context, 1, 5000, entries, 0));
 	NUMBER("query_gid_ex of port 2", ibv_query_gid_ex(context, 2, 0, entries, 0));
@@ -367,11 +369,13 @@ int main(int argc, char **argv)
 	used();
 	queue_pairs();
 	transitions();
+	values();
 	posts();
 	addresses();
 	datagrams();
 	groups();
 	of_another();
+	descriptors();
 	events();
 	absent();
 	nulls();

@@ -15,6 +15,7 @@ use urxe_wire::{Deth, Ext, Gid, Opcode, QKey, Qpn};
 
 const EPERM: i32 = 1;
 const EINVAL: i32 = 22;
+const ENODATA: i32 = 61;
 const EBUSY: i32 = 16;
 
 use WcStatus::{LocProtErr, LocQpOpErr, Success, WrFlushErr};
@@ -204,17 +205,18 @@ fn bad_attributes_are_refused_with_a_reason() {
     let version = device.create_ah(pd, &address("fd00::1".parse().unwrap()));
     assert!(matches!(version, Err(CreateAhError::Address(AddressError::IpVersions { .. }))));
     let local = device.create_ah(pd, &AddressVector { is_global: false, ..good });
-    for (refused, text) in [
-        (port, "port_num is 2; the device has port 1 only"),
-        (index, "sgid_index is 3, and the port's GID table has no valid entry there"),
-        (version, "are of different IP versions: choose another index"),
+    for (refused, errno, text) in [
+        (port, EINVAL, "port_num is 2; the device has port 1 only"),
+        (index, ENODATA, "sgid_index is 3, and the port's GID table has no valid entry there"),
+        (version, EINVAL, "are of different IP versions: choose another index"),
         (
             local,
+            EINVAL,
             "is_global is 0: an address handle of RoCE needs a GRH with the destination in dgid",
         ),
     ] {
         let error = refused.unwrap_err();
-        assert_eq!(error.errno(), EINVAL);
+        assert_eq!(error.errno(), errno);
         assert!(error.to_string().contains(text), "{text} is not in {error}");
     }
     let other = device.alloc_pd().unwrap();

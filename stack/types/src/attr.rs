@@ -241,14 +241,16 @@ pub struct QpAttr {
     pub path_mtu: PathMtu,
     /// Exponent of the local ACK timeout, 0 to 31: 4.096 µs · 2^timeout, or 0 for no timeout.
     pub timeout: u8,
-    /// Number of times that a request without a response is resent, 0 to 7.
+    /// Number of times that a request without a response is resent. Messages of the connection
+    /// manager carry 0 to 7.
     pub retry_cnt: u8,
-    /// Number of times that a request without a posted receive is resent, 0 to 7, where 7 means
-    /// forever.
+    /// Number of times that a request without a posted receive is resent, where 7 means forever.
+    /// Messages of the connection manager carry 0 to 7.
     pub rnr_retry: u8,
     /// Number of READ and atomic requests that this side may have outstanding.
     pub max_rd_atomic: u8,
-    /// Number of READ and atomic requests that the peer may have outstanding.
+    /// Number of READ and atomic requests that the peer may have outstanding. A value above the
+    /// device's limit becomes that limit.
     pub max_dest_rd_atomic: u8,
     /// The new state.
     pub qp_state: QpState,
@@ -258,7 +260,8 @@ pub struct QpAttr {
     pub en_sqd_async_notify: bool,
     /// Whether the send queue is draining (query only).
     pub sq_draining: bool,
-    /// Index of the partition key in the port's table.
+    /// Index of the partition key in the port's table. Packets have the default key whatever the
+    /// index is.
     pub pkey_index: u16,
     /// The local port, counted from 1.
     pub port_num: u8,
@@ -266,7 +269,8 @@ pub struct QpAttr {
     pub qkey: QKey,
     /// The address of the peer.
     pub ah: AddressVector,
-    /// Code of the time that a peer must wait if there is no posted receive, 0 to 31.
+    /// Code of the time that a peer must wait if there is no posted receive. Packets have its lower
+    /// 5 bits.
     pub min_rnr_timer: u8,
     /// First packet sequence number to receive.
     pub rq_psn: Psn,

@@ -146,6 +146,75 @@ static void transitions(void)
 	MUST(!ibv_destroy_qp(qp));
 }
 
+/*
+ * Attribute values at and beyond the limits of their fields in packets. The answer is that of
+ * ibv_modify_qp, and the value that ibv_query_qp returns afterwards.
+ */
+static void values(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr, now;
+	struct ibv_qp *qp;
+	int answer;
+
+#define VALUE(from, field, value, mask)                                                                          \
+	qp = in_state(IBV_QPS_##from, &attr);                                                                    \
+	attr.field = value;                                                                                      \
+	CASE("modify_qp in " #from ", " #field " = " #value) {                                                   \
+		answer = ibv_modify_qp(qp, &attr, mask);                                                         \
+		if (answer || ibv_query_qp(qp, &now, mask, &init))                                               \
+			puts(name_of(answer));                                                                   \
+		else                                                                                             \
+			printf("0, then %lld\n", (long long)now.field);                                          \
+	}                                                                                                        \
+	MUST(!ibv_destroy_qp(qp))
+
+	VALUE(RESET, pkey_index, 1, to_init);
+	VALUE(RESET, pkey_index, 65535, to_init);
+	VALUE(INIT, path_mtu, 5, to_rtr);
+	VALUE(INIT, path_mtu, 6, to_rtr);
+	VALUE(INIT, dest_qp_num, 0x1000000, to_rtr);
+	VALUE(INIT, dest_qp_num, 0, to_rtr);
+	VALUE(INIT, rq_psn, 0x1000001, to_rtr);
+	VALUE(INIT, min_rnr_timer, 31, to_rtr);
+	VALUE(INIT, min_rnr_timer, 33, to_rtr);
+	VALUE(INIT, min_rnr_timer, 255, to_rtr);
+	VALUE(INIT, max_dest_rd_atomic, 0, to_rtr);
+	VALUE(INIT, max_dest_rd_atomic, 3, to_rtr);
+	VALUE(INIT, max_dest_rd_atomic, 128, to_rtr);
+	VALUE(INIT, max_dest_rd_atomic, 129, to_rtr);
+	VALUE(INIT, ah_attr.sl, 16, to_rtr);
+	VALUE(INIT, ah_attr.static_rate, 255, to_rtr);
+	VALUE(INIT, ah_attr.src_path_bits, 200, to_rtr);
+	VALUE(INIT, ah_attr.dlid, 0xffff, to_rtr);
+	VALUE(INIT, ah_attr.grh.hop_limit, 0, to_rtr);
+	VALUE(INIT, ah_attr.grh.traffic_class, 255, to_rtr);
+	VALUE(INIT, ah_attr.grh.flow_label, 0x1fffff, to_rtr);
+	VALUE(INIT, ah_attr.is_global, 0, to_rtr);
+	VALUE(RTR, sq_psn, 0x1000001, to_rts);
+	VALUE(RTR, timeout, 0, to_rts);
+	VALUE(RTR, timeout, 31, to_rts);
+	VALUE(RTR, timeout, 255, to_rts);
+	VALUE(RTR, retry_cnt, 0, to_rts);
+	VALUE(RTR, retry_cnt, 9, to_rts);
+	VALUE(RTR, retry_cnt, 255, to_rts);
+	VALUE(RTR, rnr_retry, 0, to_rts);
+	VALUE(RTR, rnr_retry, 9, to_rts);
+	VALUE(RTR, rnr_retry, 255, to_rts);
+	VALUE(RTR, max_rd_atomic, 0, to_rts);
+	VALUE(RTR, max_rd_atomic, 3, to_rts);
+	VALUE(RTR, max_rd_atomic, 128, to_rts);
+	VALUE(RTR, max_rd_atomic, 129, to_rts);
+	VALUE(RTS, en_sqd_async_notify, 2, IBV_QP_EN_SQD_ASYNC_NOTIFY);
+	VALUE(RTS, path_mig_state, IBV_MIG_MIGRATED, IBV_QP_PATH_MIG_STATE);
+	VALUE(RTS, path_mig_state, IBV_MIG_ARMED, IBV_QP_PATH_MIG_STATE);
+	VALUE(RTS, path_mig_state, 7, IBV_QP_PATH_MIG_STATE);
+	VALUE(RTS, cur_qp_state, IBV_QPS_SQD, IBV_QP_CUR_STATE | IBV_QP_STATE);
+	VALUE(RTS, min_rnr_timer, 40, IBV_QP_MIN_RNR_TIMER);
+	VALUE(RTS, qp_access_flags, 0, IBV_QP_ACCESS_FLAGS);
+	VALUE(RTS, qp_access_flags, 0xf0, IBV_QP_ACCESS_FLAGS);
+}
+
 static void posts(void)
 {
 	struct ibv_qp *qp = new_qp(IBV_QPT_RC);

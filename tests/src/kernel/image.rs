@@ -214,7 +214,7 @@ const OWN: [(&str, &str, &str); 10] = [
     ("../../programs/cm_lifetimes.c", "bin/cm_lifetimes", "-libverbs -lrdmacm -lpthread"),
     ("../../programs/cm_deaths.c", "bin/cm_deaths", "-libverbs -lrdmacm"),
     ("../../programs/private_data.c", "bin/private_data", "-libverbs -lrdmacm"),
-    ("../../programs/refusals.c", "bin/refusals", "-libverbs"),
+    ("../../programs/refusals.c", "bin/refusals", "-libverbs -lrdmacm"),
     ("five_datagrams.c", "bin/five_datagrams", ""),
     ("patient.c", "lib/patient.so", "-shared -fPIC"),
     ("lingering.c", "lib/lingering.so", "-shared -fPIC"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use urxe_stack::cq::{CompletionChannel, CqEvent};
-use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::sys::clock;
 
 use crate::context::Context;
@@ -27,7 +27,7 @@ const LEAD_NS: u64 = 50_000_000;
 pub struct ChannelObject {
     c: UnsafeCell<ibv_comp_channel>,
     pub channel: Arc<CompletionChannel>,
-    fd: Arc<EventFd>,
+    fd: Arc<EventDescriptor>,
 }
 
 impl ChannelObject {
@@ -68,7 +68,8 @@ impl ChannelObject {
             if taken.is_some() || context.is_inherited() {
                 return Ok(taken);
             }
-            if !context.engine().wait(self.fd.as_fd(), until, || self.channel.has_events())? {
+            let counter = self.fd.counter().as_fd();
+            if !context.engine().wait(counter, until, || self.channel.has_events())? {
                 return Ok(None);
             }
         }
@@ -100,7 +101,7 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
     ffi::return_ptr("ibv_create_comp_channel", || {
         // SAFETY: the ABI's contract.
         unsafe { Context::from_c(context) }?;
-        let made = EventFd::new();
+        let made = EventDescriptor::new();
         let fd = Arc::new(made.map_err(|errno| VerbError::system("a descriptor", errno))?);
         let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&fd))));
         let c = UnsafeCell::new(ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 });

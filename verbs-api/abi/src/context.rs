@@ -12,7 +12,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use urxe_stack::cq::{AsyncEvents, EventObject};
 use urxe_stack::device::Device;
 use urxe_stack::driver::Engine;
-use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::link::LinkSpec;
 use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
@@ -77,7 +77,7 @@ pub struct Context {
     pub shared_engine: Arc<SharedEngine>,
     /// The queue of asynchronous events for the program.
     pub events: Arc<AsyncEvents>,
-    pub events_fd: Arc<EventFd>,
+    pub events_fd: Arc<EventDescriptor>,
     /// A descriptor that only this context has. Programs may duplicate it and import the device by
     /// it; no events arrive there.
     _cmd_fd: OwnedFd,
@@ -229,7 +229,7 @@ fn open(
 ) -> Result<*mut ibv_context, VerbError> {
     let system = |what| move |errno| VerbError::system(what, errno);
     let events_fd =
-        Arc::new(EventFd::new().map_err(system("a descriptor for asynchronous events"))?);
+        Arc::new(EventDescriptor::new().map_err(system("a descriptor for asynchronous events"))?);
     let shared_engine = SharedEngine::open(&listed.spec)?;
     let file = identity(&cmd_fd).map_err(system(CMD_FD))?;
     lock(OPEN.get()).push((file, listed.spec.clone()));

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use urxe_stack::cq::{Completion, Cq, CqError};
 use urxe_stack::device::{Device as Core, ModifyError, QpHandle};
 use urxe_stack::driver::Engine;
-use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::link::GidEntry;
 use urxe_stack::port::sim::Stalled;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
@@ -154,7 +154,7 @@ impl Backend {
     }
 
     /// Returns a descriptor that is readable while asynchronous events are pending.
-    pub(crate) fn event_descriptor(&self) -> &EventFd {
+    pub(crate) fn event_descriptor(&self) -> &EventDescriptor {
         match self {
             Self::Udp(engine) => engine.event_descriptor(),
             Self::Simulated(node) => &node.descriptor,

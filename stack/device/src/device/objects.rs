@@ -293,7 +293,8 @@ impl Device {
         self.with_qp(handle, |qp| qp.query())
     }
 
-    /// Changes a queue pair (`ibv_modify_qp`).
+    /// Changes a queue pair (`ibv_modify_qp`). A `max_dest_rd_atomic` above the device's limit
+    /// becomes that limit.
     ///
     /// # Errors
     /// [`ModifyError`]. Nothing was changed.
@@ -306,6 +307,8 @@ impl Device {
     ) -> Result<(), ModifyError> {
         let slot = self.qps.at(handle.index).ok_or(ModifyError::NoQp)?;
         let limits = self.transition_limits();
+        let max_dest_rd_atomic = attr.max_dest_rd_atomic.min(self.limits.max_qp_rd_atom);
+        let attr = &QpAttr { max_dest_rd_atomic, ..*attr };
         let plan = |qp: &Qp| transition::plan(qp.core.state, qp.core.qp_type, attr, mask, &limits);
         // A path must not be locked under a queue pair. So the path is taken between two locks of
         // the queue pair, and the transition is checked again under the second.
@@ -361,10 +364,7 @@ impl Device {
         transition::Limits {
             active_mtu: self.active_mtu,
             ports: 1,
-            pkeys: self.limits.max_pkeys,
-            gids: u16::try_from(lock(&self.gids).len()).unwrap_or(u16::MAX),
             max_rd_atomic: self.limits.max_qp_init_rd_atom,
-            max_dest_rd_atomic: self.limits.max_qp_rd_atom,
         }
     }
 

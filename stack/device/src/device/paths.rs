@@ -16,7 +16,7 @@ urxe_types::errors! {
     pub enum AddressError {
         #[error("sgid_index is {given}, and the port's GID table has no valid entry there; valid \
                  are {valid}")]
-        SgidIndex { given: u8, valid: ValidGids } = EINVAL,
+        SgidIndex { given: u8, valid: ValidGids } = ENODATA,
         #[error("the local GID {local} (sgid_index {sgid_index}) and the peer's {peer} are of \
                  different IP versions: choose another index")]
         IpVersions { sgid_index: u8, local: Gid, peer: Gid } = EINVAL,

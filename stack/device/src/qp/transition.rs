@@ -21,7 +21,7 @@ use std::fmt;
 
 use urxe_wire::QKey;
 
-use super::attr::{AddressVector, PathMigState, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use super::attr::{PathMigState, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 
 #[cfg(test)]
 mod tests;
@@ -203,16 +203,9 @@ pub struct Limits {
     pub active_mtu: PathMtu,
     /// The number of ports of the device.
     pub ports: u8,
-    /// The number of entries in the partition key table of the port.
-    pub pkeys: u16,
-    /// The number of entries in the GID table of the port.
-    pub gids: u16,
     /// The most READ and atomic requests that a queue pair may have outstanding
     /// (`max_qp_init_rd_atom`).
     pub max_rd_atomic: u8,
-    /// The most READ and atomic requests that a peer may have outstanding at a queue pair
-    /// (`max_qp_rd_atom`).
-    pub max_dest_rd_atomic: u8,
 }
 
 /// A transition that was checked.
@@ -259,6 +252,14 @@ fn check_qkey(qp_type: QpType, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Mo
 
 /// Checks the values of the attributes in `mask`. The device checks addresses.
 ///
+/// As in `rdma_rxe` (`rxe_qp_chk_attr` in `rxe_qp.c`), some attributes take each value of their
+/// type:
+///
+/// - `pkey_index`, because packets have the default partition key;
+/// - `retry_cnt` and `rnr_retry`, which are counts beyond 7 as well;
+/// - `min_rnr_timer`, of which packets have the lower 5 bits;
+/// - `max_dest_rd_atomic`, because the device uses its own limit if that is less.
+///
 /// # Errors
 /// Fails with [`ModifyQpError::PathMtu`], [`ModifyQpError::Migration`] or [`ModifyQpError::Value`].
 pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<(), ModifyQpError> {
@@ -269,40 +270,16 @@ pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<
         return Err(ModifyQpError::Migration { given: attr.path_mig_state });
     }
     let ports = (1, u32::from(limits.ports));
-    let pkeys = (0, u32::from(limits.pkeys).saturating_sub(1));
-    let gids = |ah: &AddressVector| match ah.is_global {
-        true => (0, u32::from(limits.gids).saturating_sub(1)),
-        false => (0, u32::MAX), // ignored
-    };
     let reads = (0, u32::from(limits.max_rd_atomic));
-    let dest_reads = (0, u32::from(limits.max_dest_rd_atomic));
     let (ah, alt_ah) = (&attr.ah, &attr.alt_ah);
-    let fields: [(QpAttrMask, &'static str, u32, (u32, u32)); 15] = [
+    let fields: [(QpAttrMask, &'static str, u32, (u32, u32)); 7] = [
         (QpAttrMask::PORT, "port_num", attr.port_num.into(), ports),
-        (QpAttrMask::PKEY_INDEX, "pkey_index", attr.pkey_index.into(), pkeys),
         (QpAttrMask::AV, "ah_attr.port_num", ah.port_num.into(), ports),
-        (QpAttrMask::AV, "ah_attr.grh.sgid_index", ah.sgid_index.into(), gids(ah)),
         (QpAttrMask::TIMEOUT, "timeout", attr.timeout.into(), (0, 31)),
-        (QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt.into(), (0, 7)),
-        (QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry.into(), (0, 7)),
-        (QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer.into(), (0, 31)),
         (QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic.into(), reads),
-        (
-            QpAttrMask::MAX_DEST_RD_ATOMIC,
-            "max_dest_rd_atomic",
-            attr.max_dest_rd_atomic.into(),
-            dest_reads,
-        ),
         (QpAttrMask::ALT_PATH, "alt_port_num", attr.alt_port_num.into(), ports),
-        (QpAttrMask::ALT_PATH, "alt_pkey_index", attr.alt_pkey_index.into(), pkeys),
         (QpAttrMask::ALT_PATH, "alt_timeout", attr.alt_timeout.into(), (0, 31)),
         (QpAttrMask::ALT_PATH, "alt_ah_attr.port_num", alt_ah.port_num.into(), ports),
-        (
-            QpAttrMask::ALT_PATH,
-            "alt_ah_attr.grh.sgid_index",
-            alt_ah.sgid_index.into(),
-            gids(alt_ah),
-        ),
     ];
     for (attribute, field, given, (min, max)) in fields {
         if mask.contains(attribute) && !(min..=max).contains(&given) {

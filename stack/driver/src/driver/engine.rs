@@ -12,7 +12,8 @@ use urxe_wire::mad::{Guid, ServiceId};
 use super::background;
 use super::config::{EngineConfig, OpenEngineError, limits_here};
 use super::connections::Connections;
-use super::eventfd::{EventFd, EventWake};
+use super::event_descriptor::{EventDescriptor, EventWake};
+use super::eventfd::EventFd;
 use super::groups::GroupPorts;
 use super::host::Namespace;
 use super::leader::LeaderElection;
@@ -53,7 +54,7 @@ const READ_BUDGET_MAX: u64 = 400 << 10;
 pub struct Engine {
     shared: Arc<Shared>,
     link: ResolvedLink,
-    events: Arc<EventFd>,
+    events: Arc<EventDescriptor>,
     thread: Option<JoinHandle<()>>,
     process: ProcessId,
 }
@@ -99,7 +100,7 @@ impl Engine {
         let seed = config.seed.map_or_else(random, Ok)?;
         let impairment = |slot| impairment(&config.faults, seed, &link, slot);
         let ports = Arc::new(Ports::open(&configs, groups, impairment, || claims.next_u64())?);
-        let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
+        let events = Arc::new(EventDescriptor::new().map_err(OpenEngineError::EventFd)?);
         let waker = Arc::new(ThreadWaker::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let watchdog = PollWatchdog::new().map_err(OpenEngineError::EventFd)?;
         let leader = LeaderElection::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
@@ -250,7 +251,7 @@ impl Engine {
 
     /// Returns the descriptor that is readable while asynchronous events wait.
     #[must_use]
-    pub fn event_descriptor(&self) -> &Arc<EventFd> {
+    pub fn event_descriptor(&self) -> &Arc<EventDescriptor> {
         &self.events
     }
 

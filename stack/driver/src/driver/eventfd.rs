@@ -1,20 +1,18 @@
-//! An event descriptor that counts events: the descriptor of a completion channel and of a device's
-//! asynchronous events.
+//! A descriptor that counts events.
 //!
 //! The descriptor is an `eventfd` in semaphore mode. Each event adds 1, each read takes 1, and
-//! `poll` reports the descriptor readable while the count is not 0. The program may set O_NONBLOCK
-//! on it and pass it to `poll` or `epoll`, as libibverbs allows (`ibv_get_cq_event(3)`).
+//! `poll` reports the descriptor readable while the count is not 0. `poll` reports it writable as
+//! well, so programs get an [`EventDescriptor`](super::event_descriptor::EventDescriptor) instead.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, read, write};
 
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Mutex, lock};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -26,7 +24,7 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// Makes a counter of 0. Reading blocks unless the program sets O_NONBLOCK.
+    /// Makes a counter of 0. Reading blocks.
     ///
     /// # Errors
     /// The system's, if no descriptor or no memory is left.
@@ -52,27 +50,24 @@ impl EventFd {
         }
     }
 
-    /// Takes one count. Waits for one unless the descriptor is non-blocking.
+    /// Takes one count. Waits until there is one.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] if the descriptor is non-blocking and the count is 0, [`Errno::INTR`] if a
-    /// signal arrived.
+    /// [`Errno::INTR`] if a signal arrived.
     pub fn take(&self) -> Result<(), Errno> {
         let mut count = [0; 8];
         read(&self.fd, &mut count)?;
         Ok(())
     }
 
-    /// Takes one count without waiting, whatever the mode of the descriptor. Returns whether there
-    /// was one.
+    /// Takes one count without waiting. Returns whether there was one.
     ///
     /// # Errors
     /// The system's, but neither [`Errno::AGAIN`] nor [`Errno::INTR`].
     pub fn try_take(&self) -> Result<bool, Errno> {
         let mut count = [0; 8];
         loop {
-            // An offset of all ones means "no offset". NOWAIT does not change the mode that the
-            // program set.
+            // An offset of all ones means "no offset".
             match preadv2(
                 &self.fd,
                 &mut [IoSliceMut::new(&mut count)],
@@ -85,41 +80,6 @@ impl EventFd {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    /// Takes one count, then the event that belongs to it by `next_event`, such as
-    /// [`next_event_for_count`](crate::cq::CompletionChannel::next_event_for_count) of a channel.
-    /// If the count is void, takes another.
-    ///
-    /// # Errors
-    /// Those of [`take`](Self::take).
-    pub fn take_event<E>(&self, mut next_event: impl FnMut() -> Option<E>) -> Result<E, Errno> {
-        loop {
-            self.take()?;
-            if let Some(event) = next_event() {
-                return Ok(event);
-            }
-        }
-    }
-
-    /// Takes an event as [`take_event`](Self::take_event) does, and returns `None` where that
-    /// function would sleep.
-    ///
-    /// # Errors
-    /// [`Errno::AGAIN`] if the descriptor is non-blocking and the count is 0.
-    pub fn try_take_event<E>(
-        &self,
-        mut next_event: impl FnMut() -> Option<E>,
-    ) -> Result<Option<E>, Errno> {
-        while self.try_take()? {
-            if let Some(event) = next_event() {
-                return Ok(Some(event));
-            }
-        }
-        if fcntl_getfl(&self.fd)?.contains(OFlags::NONBLOCK) {
-            return Err(Errno::AGAIN);
-        }
-        Ok(None)
     }
 }
 
@@ -155,24 +115,9 @@ impl AsRawFd for EventFd {
     }
 }
 
-/// Wakes a descriptor and, if there is one, a hook.
-pub struct EventWake {
-    /// The descriptor, which counts the events.
-    pub descriptor: Arc<EventFd>,
-    /// The hook, which counts nothing.
-    pub hook: Option<Arc<dyn Wake>>,
-}
-
-impl Wake for EventWake {
-    fn wake(&self) {
-        self.descriptor.wake();
-        if let Some(hook) = &self.hook {
-            hook.wake();
-        }
-    }
-
-    fn withdraw(&self, events: u32) -> u32 {
-        self.descriptor.withdraw(events)
+impl AsRef<EventFd> for EventFd {
+    fn as_ref(&self) -> &EventFd {
+        self
     }
 }
 
@@ -180,31 +125,27 @@ impl Wake for EventWake {
 /// [notified](Wake::notify), after the call. Otherwise the woken thread would wait for the core's
 /// lock, which the call holds.
 #[derive(Debug)]
-pub struct DeferredEventFd {
-    fd: EventFd,
+pub struct Deferred<F> {
+    descriptor: F,
     /// Events that the descriptor does not count yet.
     due: AtomicU32,
     /// Locked while events move from `due` to the descriptor, or are withdrawn.
     counting: Mutex<()>,
 }
 
-impl DeferredEventFd {
-    /// Makes a counter of 0.
-    ///
-    /// # Errors
-    /// The system's, if no descriptor or no memory is left.
-    pub fn new() -> Result<Self, Errno> {
-        Ok(Self { fd: EventFd::new()?, due: AtomicU32::new(0), counting: Mutex::new(()) })
+impl<F> Deferred<F> {
+    /// Defers the events of a descriptor.
+    pub fn new(descriptor: F) -> Self {
+        Self { descriptor, due: AtomicU32::new(0), counting: Mutex::new(()) }
     }
 
     /// Returns the descriptor, to take events and to add events that need no notification.
-    #[must_use]
-    pub const fn fd(&self) -> &EventFd {
-        &self.fd
+    pub const fn descriptor(&self) -> &F {
+        &self.descriptor
     }
 }
 
-impl Wake for DeferredEventFd {
+impl<F: AsRef<EventFd> + Send + Sync> Wake for Deferred<F> {
     fn wake(&self) {
         self.due.fetch_add(1, Ordering::Relaxed);
     }
@@ -214,11 +155,11 @@ impl Wake for DeferredEventFd {
         let less = |due: u32| Some(due.saturating_sub(events));
         let due = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
         let uncounted = due.min(events);
-        uncounted + self.fd.withdraw(events - uncounted)
+        uncounted + self.descriptor.as_ref().withdraw(events - uncounted)
     }
 
     fn notify(&self) {
         let _counting = lock(&self.counting);
-        self.fd.add(self.due.swap(0, Ordering::Relaxed));
+        self.descriptor.as_ref().add(self.due.swap(0, Ordering::Relaxed));
     }
 }

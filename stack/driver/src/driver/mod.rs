@@ -38,7 +38,7 @@
 //! | `ports` | all sockets of a device |
 //! | `added_ports` | the sockets of addresses that were added while the device was open |
 //! | [`xrcd_lock`] | the process that has the XRC domain of a file |
-//! | [`eventfd`] | descriptors that count events |
+//! | [`eventfd`], [`event_descriptor`] | descriptors that count events |
 
 mod added_ports;
 mod background;
@@ -46,6 +46,7 @@ mod config;
 pub mod connections;
 mod deferred_mads;
 pub mod engine;
+pub mod event_descriptor;
 pub mod eventfd;
 mod groups;
 mod host;
@@ -63,5 +64,5 @@ pub mod xrcd_lock;
 pub use config::{AfterProgress, EngineConfig, Hooks, OpenEngineError, limits_here};
 pub use connections::Connections;
 pub use engine::Engine;
-pub use eventfd::EventWake;
+pub use event_descriptor::EventWake;
 pub use host::Host;

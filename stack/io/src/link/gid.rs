@@ -86,11 +86,15 @@ pub struct GidEntry {
     pub assigned: bool,
 }
 
-/// Returns the table of a device made from one address. The address has index 0 and 1, so `-g 0`,
-/// `-g 1` and no option mean the same.
+/// The entries of a device made from one address. On a NIC with RoCE v1 and v2, index 3 is often
+/// the IPv4 address with RoCE v2, and many programs and scripts take index 3 by default.
+const ENTRIES_OF_ADDRESS: usize = 4;
+
+/// Returns the table of a device made from one address. The address has the indices 0 to 3, so
+/// `-g 0`, `-g 1`, `-g 3` and no option mean the same.
 #[must_use]
 pub fn table_of_address(address: IpAddr) -> Vec<GidEntry> {
-    vec![GidEntry { gid: address.into(), assigned: true }; 2]
+    vec![GidEntry { gid: address.into(), assigned: true }; ENTRIES_OF_ADDRESS]
 }
 
 /// Returns the table of a device made from an interface, in rxe's order: fe80:: with the MAC's

@@ -102,7 +102,7 @@ fn devinfo_verbose_shows_limits_and_gids() {
         "\tmax_mcast_qp_attach:\t\t56\n",
         "\tmax_total_mcast_qp_attach:\t458752\n",
         "\t\t\tGID[  0]:\t\t::ffff:127.0.0.1, RoCE v2\n",
-        "\t\t\tGID[  1]:\t\t::ffff:127.0.0.1, RoCE v2\n",
+        "\t\t\tGID[  3]:\t\t::ffff:127.0.0.1, RoCE v2\n",
     ] {
         assert!(text.contains(line), "{line:?} in {text}");
     }

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use urxe_stack::cma::ChannelId;
-use urxe_stack::driver::eventfd::DeferredEventFd;
+use urxe_stack::driver::event_descriptor::EventDescriptor;
+use urxe_stack::driver::eventfd::Deferred;
 use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
@@ -24,7 +25,7 @@ use crate::layout::rdma_event_channel;
 
 /// The state of a channel.
 pub struct Channel {
-    pub events: Arc<DeferredEventFd>,
+    pub events: Arc<Deferred<EventDescriptor>>,
     pub core: ChannelId,
     /// Events that programs wrote into the channel.
     pub user_events: user_events::Queue,
@@ -43,8 +44,8 @@ pub fn find(channel: *mut rdma_event_channel) -> Result<Arc<Channel>, VerbError>
 /// Creates a channel.
 pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
     let system = |errno| VerbError::system("a descriptor", errno);
-    let events = Arc::new(DeferredEventFd::new().map_err(system)?);
-    let c = rdma_event_channel { fd: events.fd().as_raw_fd() };
+    let events = Arc::new(Deferred::new(EventDescriptor::new().map_err(system)?));
+    let c = rdma_event_channel { fd: events.descriptor().as_raw_fd() };
     let core = connections().call(|cma, _| cma.create_channel(Arc::clone(&events) as _));
     let channel = Arc::new(Channel { events, core, user_events: user_events::Queue::default() });
     let made = Box::into_raw(Box::new(c));

@@ -8,7 +8,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
-use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::sync::lock;
 
 use super::address;
@@ -46,7 +46,7 @@ pub unsafe extern "C-unwind" fn get_cm_event(
         let object = channel::find(channel)?;
         // SAFETY: the ABI's contract.
         let taken = unsafe { take_next(&object, |fd, redeem| fd.try_take_event(redeem)) }?;
-        let Some(taken) = taken else { return Ok(Some(object.events.fd().as_raw_fd())) };
+        let Some(taken) = taken else { return Ok(Some(object.events.descriptor().as_raw_fd())) };
         // SAFETY: the ABI's contract: a place for the result.
         unsafe { event.write(taken) };
         Ok(None)
@@ -128,7 +128,7 @@ type Redeem<'a> = &'a mut dyn FnMut() -> Option<Taken>;
 /// The ABI's contract.
 unsafe fn take_next(
     object: &Channel,
-    take_event: impl Fn(&EventFd, Redeem<'_>) -> Result<Option<Taken>, Errno>,
+    take_event: impl Fn(&EventDescriptor, Redeem<'_>) -> Result<Option<Taken>, Errno>,
 ) -> Result<Option<*mut rdma_cm_event>, VerbError> {
     let mut redeem = || {
         // SAFETY: the listener has an event, so the identifier behind its user value is valid.
@@ -144,7 +144,7 @@ unsafe fn take_next(
         event.map(Taken::Core).or_else(|| user_events::take(&object.user_events).map(Taken::User))
     };
     loop {
-        let event = take_event(object.events.fd(), &mut redeem);
+        let event = take_event(object.events.descriptor(), &mut redeem);
         let presented = match event.map_err(|errno| VerbError::system("no event", errno))? {
             None => return Ok(None),
             // SAFETY: destroying the identifier waits until this event is given back.

@@ -58,7 +58,7 @@ fn remove(channel: &Channel, id: *mut rdma_cm_id) -> VecDeque<UserEvent> {
     let (removed, left) = waiting.drain(..).partition::<VecDeque<_>, _>(|written| written.of == id);
     *waiting = left;
     // A thread that took a count in the meantime finds no event for the count, and takes another.
-    channel.events.fd().withdraw(u32::try_from(removed.len()).unwrap_or(u32::MAX));
+    channel.events.descriptor().withdraw(u32::try_from(removed.len()).unwrap_or(u32::MAX));
     removed
 }
 
@@ -76,7 +76,7 @@ pub fn migrate(from: &Channel, to: &Channel, id: *mut rdma_cm_id) {
 
 fn push(channel: &Channel, written: UserEvent) {
     lock(&channel.user_events).push_back(written);
-    channel.events.fd().wake();
+    channel.events.descriptor().wake();
 }
 
 /// # Safety

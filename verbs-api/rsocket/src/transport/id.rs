@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use urxe_stack::cma::{
     ChannelId, Cma, CmaError, CmaEvent, CmaEventType, CmaId, ConnEvent, ConnParam, EventParam,
 };
-use urxe_stack::driver::eventfd::DeferredEventFd;
+use urxe_stack::driver::eventfd::{Deferred, EventFd};
 use urxe_stack::driver::{Connections, Host};
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::time::Time;
@@ -27,12 +27,12 @@ pub struct CmId {
     connections: &'static Connections,
     core: CmaId,
     channel: ChannelId,
-    events: Arc<DeferredEventFd>,
+    events: Arc<Deferred<EventFd>>,
 }
 
 impl CmId {
     pub fn new(process: &'static dyn Process, space: PortSpace, qp_type: QpType) -> Result<Self> {
-        let events = Arc::new(DeferredEventFd::new()?);
+        let events = Arc::new(Deferred::new(EventFd::new()?));
         let connections = process.connections();
         let made = connections.call(|cma, _| {
             let channel = cma.create_channel(Arc::clone(&events) as _);
@@ -144,7 +144,7 @@ impl CmId {
 
     /// Takes the next event, if there is one. Fails for an event that reports a failure.
     pub fn next_event(&self) -> Result<Option<CmaEvent>> {
-        while self.events.fd().try_take()? {
+        while self.events.descriptor().try_take()? {
             let event = self.connections.call(|cma, _| cma.next_event(self.channel, |_, _| 0));
             if let Some(event) = event {
                 return outcome(&event).map(|()| Some(event));
@@ -155,8 +155,8 @@ impl CmId {
 
     /// Takes the next request of a listening identifier, with an identifier for its connection.
     pub fn next_request(&self) -> Result<Option<(Self, CmaEvent)>> {
-        while self.events.fd().try_take()? {
-            let events = Arc::new(DeferredEventFd::new()?);
+        while self.events.descriptor().try_take()? {
+            let events = Arc::new(Deferred::new(EventFd::new()?));
             let taken = self.connections.call(|cma, _| {
                 let event = cma.next_event(self.channel, |_, _| 0)?;
                 let new = event.new_id.map(|core| {
@@ -181,7 +181,7 @@ impl CmId {
 
 impl AsFd for CmId {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.fd().as_fd()
+        self.events.descriptor().as_fd()
     }
 }
 

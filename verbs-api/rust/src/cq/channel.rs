@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use urxe_stack::cq::{CompletionChannel as CoreChannel, CqId};
 use urxe_stack::device::CreateCqError;
-use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::event_descriptor::EventDescriptor;
 
 use super::{CompletionQueue, EventTarget, WaitError};
 use crate::blocking_wait::BlockingWait;
@@ -76,7 +76,7 @@ pub struct CqEvent {
 pub struct CompletionChannel {
     device: Device,
     core: Arc<CoreChannel>,
-    descriptor: Arc<EventFd>,
+    descriptor: Arc<EventDescriptor>,
 }
 
 impl Device {
@@ -85,7 +85,7 @@ impl Device {
     /// # Errors
     /// Fails with [`ChannelError`] if no descriptor is available.
     pub fn create_channel(&self) -> Result<CompletionChannel, ChannelError> {
-        let descriptor = Arc::new(EventFd::new().map_err(|errno| ChannelError { errno })?);
+        let descriptor = Arc::new(EventDescriptor::new().map_err(|errno| ChannelError { errno })?);
         let core = Arc::new(CoreChannel::new(Box::new(Arc::clone(&descriptor))));
         Ok(CompletionChannel { device: self.clone(), core, descriptor })
     }
@@ -120,7 +120,9 @@ impl CompletionChannel {
         BlockingWait::new(&self.device, timeout).until_with(
             || Ok(self.try_next()),
             |backend, deadline| {
-                backend.wait(self.as_fd(), deadline, &mut || self.core.has_events())
+                backend.wait(self.descriptor.counter().as_fd(), deadline, &mut || {
+                    self.core.has_events()
+                })
             },
         )
     }

@@ -39,11 +39,11 @@ pub struct ConnectOptions {
     /// The time after which an unacknowledged packet is sent again: 4.096 µs · 2^timeout. 0 means
     /// never. The default is 14, which is 67 ms.
     pub timeout: u8,
-    /// The number of retransmissions without an acknowledgement before the connection fails: 0 to
-    /// 7. The default is 7.
+    /// The number of retransmissions without an acknowledgement before the connection fails. The
+    /// default is 7.
     pub retry_cnt: u8,
-    /// The number of retransmissions when the peer has no receive posted: 0 to 6, or 7 for no
-    /// limit. The default is 7.
+    /// The number of retransmissions when the peer has no receive posted, or 7 for no limit. The
+    /// default is 7.
     pub rnr_retry: u8,
     /// The time that the peer waits before it retransmits when this end has no receive posted. The
     /// code is that of IBTA vol. 1, table 45: 1 is 10 µs, 12 is 640 µs, 0 is 655 ms. The default is
@@ -53,7 +53,7 @@ pub struct ConnectOptions {
     /// at most [`max_dest_rd_atomic`](Self::max_dest_rd_atomic) of the peer. The default is 16.
     pub max_rd_atomic: u8,
     /// The number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of the peer at this end.
-    /// The default is 16.
+    /// A value above the device's limit becomes that limit. The default is 16.
     pub max_dest_rd_atomic: u8,
     /// The operations that the peer may perform on regions of the same protection domain. Each
     /// region must grant the operation, too. The default is READ, WRITE, atomics and both kinds of

@@ -97,7 +97,7 @@ use std::time::Duration;
 use urxe_stack::cq::Wake;
 use urxe_stack::device::{Device as Core, DeviceConfig};
 use urxe_stack::driver::EventWake;
-use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::link::Guid;
 use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, NodeId, SimNetwork};
 use urxe_wire::Gid;
@@ -215,7 +215,7 @@ impl Fabric {
     ) -> Result<Device, AddDeviceError> {
         let ready = Arc::clone(&self.shared.ready);
         let events = Arc::new(WakerList::new(Arc::clone(&ready)));
-        let descriptor = Arc::new(EventFd::new().map_err(AddDeviceError::EventFd)?);
+        let descriptor = Arc::new(EventDescriptor::new().map_err(AddDeviceError::EventFd)?);
         let hook = Some(Arc::clone(&events) as Arc<dyn Wake>);
         let gids: Vec<Gid> = addresses.iter().map(|address| Gid::from_ip(*address)).collect();
         let mut fabric = lock(&self.shared.fabric);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use urxe_stack::cq::{Completion, Cq, CqError};
 use urxe_stack::device::Device as Core;
-use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, NodeId, SimNetwork, Stalled};
 use urxe_stack::time::Time;
 
@@ -57,7 +57,7 @@ pub(crate) struct SimNode {
     pub(super) id: NodeId,
     pub(super) shared: Arc<Shared>,
     pub(crate) core: Arc<Core>,
-    pub(crate) descriptor: Arc<EventFd>,
+    pub(crate) descriptor: Arc<EventDescriptor>,
 }
 
 impl SimNode {

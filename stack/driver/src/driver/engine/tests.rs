@@ -28,7 +28,7 @@ struct End {
     engine: Engine,
     cq: Arc<Cq>,
     channel: Arc<CompletionChannel>,
-    descriptor: Arc<EventFd>,
+    descriptor: Arc<EventDescriptor>,
     qp: QpHandle,
     buffer: Arc<Buffer>,
     mr: Mr,
@@ -41,7 +41,7 @@ impl End {
         let engine = open(address, config).unwrap();
         let device = engine.device();
         let pd = device.alloc_pd().unwrap();
-        let descriptor = Arc::new(EventFd::new().unwrap());
+        let descriptor = Arc::new(EventDescriptor::new().unwrap());
         let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&descriptor))));
         let cq = device.create_cq(256, Some(Arc::clone(&channel)), 0).unwrap();
         let init = QpInit { sq_sig_all: true, ..qp::init(QpType::Rc, pd, &cq) };

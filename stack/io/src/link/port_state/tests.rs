@@ -103,9 +103,9 @@ fn a_device_of_an_address_follows_that_address_only() {
     let mut port = port("10.0.0.1");
     assert_eq!(refresh(&mut port, &[interface(&[ONE, TWO, NEW], OperState::Up)]), NOTHING);
     assert_eq!(refresh(&mut port, &[interface(&[TWO], OperState::Up)]), GIDS);
-    assert_eq!(table(&port), [None, None]);
+    assert_eq!(table(&port), [None; 4]);
     assert_eq!(refresh(&mut port, &[interface(&[ONE], OperState::Up)]), GIDS);
-    assert_eq!(table(&port), [some(ONE), some(ONE)]);
+    assert_eq!(table(&port), [some(ONE); 4]);
 }
 
 #[test]

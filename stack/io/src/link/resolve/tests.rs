@@ -40,7 +40,7 @@ fn an_address_of_an_ethernet_interface() {
     assert_eq!(link.addresses, [ip("10.0.0.1")]);
     assert_eq!(
         link.gids.iter().map(|entry| entry.gid.to_ip()).collect::<Vec<_>>(),
-        [ip("10.0.0.1"); 2]
+        [ip("10.0.0.1"); 4]
     );
     assert_eq!(link.node_guid.to_string(), "5054:00ff:fe00:0001");
     assert_eq!(link.path_mtu, PathMtu::Mtu1024);

@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(device["port"]["state"], Value::from(Named(4, "PORT_ACTIVE")));
         let gids = device["port"]["gids"].as_array().unwrap();
         let gids: Vec<_> = gids.iter().map(|gid| &gid["gid"]).collect();
-        assert_eq!(gids, ["::ffff:127.0.0.1"; 2]);
+        assert_eq!(gids, ["::ffff:127.0.0.1"; 4]);
     }
 
     #[test]
