@@ -78,8 +78,8 @@ static void sequences(unsigned long steps)
 		/* Objects of a context also end with it. */
 		if (below(2))
 			destroy_all();
-		/* A channel keeps its descriptor until it is destroyed, as in libibverbs. */
-		left += live.counts[CHANNEL];
+		/* A channel keeps its two descriptors until it is destroyed, as in libibverbs. */
+		left += 2 * live.counts[CHANNEL];
 		/* Queues that are left keep up to two descriptors of the engine. */
 		left += live.counts[CQ] || live.counts[SRQ] ? 2 : 0;
 		for (int i = 0; i < 2; i++)

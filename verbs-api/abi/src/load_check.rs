@@ -9,8 +9,8 @@
 //!   message, because none of its code has run.
 //! - If the other copy is loaded later, the next call for the list of devices fails.
 
-use std::ffi::{CStr, OsStr, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::c_int;
+use std::fs;
 use std::path::PathBuf;
 
 use urxe_stack::rendezvous::LibraryCopy;
@@ -19,7 +19,7 @@ use crate::error::VerbError;
 use crate::ffi;
 
 /// Prefixes of the file names that must be loaded once.
-const NAMES: [&[u8]; 3] = [b"libibverbs.so", b"librdmacm.so", b"liburxe.so"];
+const NAMES: [&str; 3] = ["libibverbs.so", "librdmacm.so", "liburxe.so"];
 /// The exit status of a shell for a command that cannot be executed.
 const NOT_STARTED: c_int = 127;
 
@@ -39,50 +39,73 @@ extern "C" fn check_libraries() {
 
 /// Checks that the process has no other libibverbs or librdmacm.
 ///
+/// Reads `/proc/self/maps` instead of asking the loader, because the loader's lock stays locked in
+/// a child if another thread held it at the time of the fork. Without `/proc`, nothing is found.
+///
 /// # Errors
 /// [`VerbError::OtherLibrary`].
 pub fn check() -> Result<(), VerbError> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let own = check as fn() -> Result<(), VerbError> as usize;
     let (this, others): (Vec<_>, Vec<_>) =
-        mapped_libraries().into_iter().partition(|(_, is_this)| *is_this);
-    let Some((other, _)) = others.into_iter().next() else { return Ok(()) };
+        libraries(&maps, own).into_iter().partition(|library| library.is_this);
+    let Some(other) = others.into_iter().next() else { return Ok(()) };
     // The file of this library may have any name.
     let own = || PathBuf::from(LibraryCopy::own().path);
-    let this = this.into_iter().next().map_or_else(own, |(path, _)| path);
-    Err(VerbError::OtherLibrary { this, other })
+    let this = this.into_iter().next().map_or_else(own, |library| library.path.into());
+    Err(VerbError::OtherLibrary { this, other: other.path.into() })
 }
 
-/// Returns the mapped files with such names, and whether each is this library.
-fn mapped_libraries() -> Vec<(PathBuf, bool)> {
-    let mut found: Vec<(PathBuf, bool)> = Vec::new();
-    // SAFETY: `collect_library` gets the vector back, and the loader calls that function only
-    // during this call.
-    unsafe { libc::dl_iterate_phdr(Some(collect_library), (&raw mut found).cast()) };
+/// A mapped file.
+#[derive(Debug, PartialEq, Eq)]
+struct Library<'a> {
+    path: &'a str,
+    is_this: bool,
+}
+
+/// Returns the mapped files with [such names](NAMES), each once. The file with the address `own` is
+/// this library.
+fn libraries(maps: &str, own: usize) -> Vec<Library<'_>> {
+    let mut found: Vec<Library<'_>> = Vec::new();
+    for line in maps.lines() {
+        let Some(path) = line.find('/').map(|start| &line[start..]) else { continue };
+        let name = path.rsplit('/').next().unwrap_or(path);
+        if !NAMES.iter().any(|known| name.starts_with(known)) {
+            continue;
+        }
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let is_this = range
+            .and_then(|(start, end)| Some(number(start)?..number(end)?))
+            .is_some_and(|range| range.contains(&own));
+        match found.iter_mut().find(|library| library.path == path) {
+            Some(library) => library.is_this |= is_this,
+            None => found.push(Library { path, is_this }),
+        }
+    }
     found
 }
 
-unsafe extern "C" fn collect_library(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    found: *mut c_void,
-) -> c_int {
-    // SAFETY: the loader's own description of an object, and the vector of `mapped_libraries`.
-    let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<(PathBuf, bool)>>()) };
-    if info.dlpi_name.is_null() {
-        return 0;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+00400000-00401000 r-xp 00000000 08:01 17 /usr/bin/my libibverbs.so/program
+7f0000000000-7f0000001000 r--p 00000000 08:01 18 /usr/lib/libibverbs.so.1.14.44.0
+7f0000001000-7f0000002000 r-xp 00001000 08:01 18 /usr/lib/libibverbs.so.1.14.44.0
+7f0000010000-7f0000011000 r--p 00000000 08:01 19 /opt/urxe/liburxe.so
+7f0000011000-7f0000012000 r-xp 00001000 08:01 19 /opt/urxe/liburxe.so
+7f0000020000-7f0000021000 r-xp 00000000 08:01 20 /usr/lib/libibverbs/librxe-rdmav34.so
+7ffc00000000-7ffc00001000 rw-p 00000000 00:00 0 [stack]
+";
+
+    #[test]
+    fn each_file_is_found_once_and_this_library_by_its_address() {
+        let system = Library { path: "/usr/lib/libibverbs.so.1.14.44.0", is_this: false };
+        let this = Library { path: "/opt/urxe/liburxe.so", is_this: true };
+        assert_eq!(libraries(MAPS, 0x7f00_0001_1800), [system, this]);
+        assert!(libraries(MAPS, 0x7f00_0001_2000).iter().all(|library| !library.is_this));
+        assert_eq!(libraries("", 0), []);
     }
-    // SAFETY: a text of the loader's that ends with zero.
-    let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    if NAMES.iter().any(|ours| name.starts_with(ours)) {
-        let here = check_libraries as extern "C" fn() as usize as u64;
-        // SAFETY: so many program headers are there.
-        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        let is_this = headers.iter().any(|header| {
-            let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
-            header.p_type == libc::PT_LOAD
-                && (start..start.saturating_add(header.p_memsz)).contains(&here)
-        });
-        found.push((PathBuf::from(OsStr::from_bytes(path)), is_this));
-    }
-    0
 }

@@ -121,7 +121,7 @@ impl Engine {
             copies: config.copies,
             limits: limits_here(config.limits),
             event_wake: Box::new(EventWake {
-                descriptor: Arc::clone(&events),
+                descriptor: Arc::downgrade(&events),
                 hook: config.hooks.events,
             }),
             timer_wake: waker.clone(),

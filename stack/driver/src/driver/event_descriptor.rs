@@ -8,6 +8,7 @@
 //! `epoll` descriptor that watches the `eventfd`. It is readable while the count is not 0.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Weak;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -121,21 +122,24 @@ impl AsRawFd for EventDescriptor {
 
 /// Wakes a descriptor and, if there is one, a hook.
 pub struct EventWake {
-    /// The descriptor, which counts the events.
-    pub descriptor: Arc<EventDescriptor>,
+    /// The descriptor, which counts the events. It belongs to the engine, because queues that a
+    /// program leaves behind keep the queue of events.
+    pub descriptor: Weak<EventDescriptor>,
     /// The hook, which counts nothing.
     pub hook: Option<Arc<dyn Wake>>,
 }
 
 impl Wake for EventWake {
     fn wake(&self) {
-        self.descriptor.wake();
+        if let Some(descriptor) = self.descriptor.upgrade() {
+            descriptor.wake();
+        }
         if let Some(hook) = &self.hook {
             hook.wake();
         }
     }
 
     fn withdraw(&self, events: u32) -> u32 {
-        self.descriptor.withdraw(events)
+        self.descriptor.upgrade().map_or(events, |descriptor| descriptor.withdraw(events))
     }
 }

@@ -227,7 +227,7 @@ impl Fabric {
             groups: Box::new(
                 self.network().groups_at(addresses.first().copied().unwrap_or(NOWHERE)),
             ),
-            event_wake: Box::new(EventWake { descriptor: Arc::clone(&descriptor), hook }),
+            event_wake: Box::new(EventWake { descriptor: Arc::downgrade(&descriptor), hook }),
             ..DeviceConfig::new(
                 gids,
                 Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64(),
