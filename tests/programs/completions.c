@@ -4,8 +4,10 @@
  *
  * It prints the line of the first failed check.
  */
+#define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -149,10 +151,54 @@ static void held_back(void)
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(plain) && !ibv_destroy_comp_channel(channel));
 }
 
-int main(void)
+/* Stores the processors of the library's thread. */
+static void processors_of_background(cpu_set_t *set)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	int found = 0;
+
+	while ((task = readdir(tasks))) {
+		if (task->d_name[0] != '.' && atoi(task->d_name) != getpid()) {
+			MUST(!sched_getaffinity(atoi(task->d_name), sizeof(*set), set));
+			found++;
+		}
+	}
+	closedir(tasks);
+	MUST(found == 1);
+}
+
+/*
+ * The library's thread may run on all processors of the process, although the thread that opens the
+ * device is pinned to one. With the argument "inherits", it inherits that one.
+ */
+static void pinned(int inherits)
+{
+	cpu_set_t all, one, background;
+	int cpu = 0, tries;
+
+	MUST(!sched_getaffinity(0, sizeof(all), &all));
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	MUST(!sched_setaffinity(0, sizeof(one), &one));
+	context = open_first();
+	/* The thread sets its processors when it starts. */
+	for (tries = 0; tries < 1000; tries++) {
+		processors_of_background(&background);
+		if (CPU_EQUAL(&background, inherits ? &one : &all))
+			break;
+		usleep(10000);
+	}
+	MUST(tries < 1000);
+	MUST(!sched_setaffinity(0, sizeof(all), &all));
+}
+
+int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	context = open_first();
+	pinned(argc == 2 && !strcmp(argv[1], "inherits"));
 	MUST((pd = ibv_alloc_pd(context)) && (mr = ibv_reg_mr(pd, buffer, sizeof(buffer), REMOTE)));
 	turns();
 	held_back();

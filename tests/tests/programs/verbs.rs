@@ -84,6 +84,9 @@ fn children_leave_inherited_objects_alone_and_open_their_own_device() {
 fn threads_take_turns_at_completions_and_moderation_holds_back_the_event() {
     let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.25", &compile("completions"), "");
+    // With the variable, the library's thread stays on the processor of the thread that opens.
+    let words = format!("--link rxe0=127.79.0.25 -- {} inherits", compile("completions").display());
+    assert_eq!(ok(install().run(&words).env("URXE_AFFINITY", "off")), EXPECTED);
 }
 
 #[test]

@@ -42,6 +42,8 @@ const ECN: &str = "URXE_ECN";
 const PORT_CHECK: &str = "URXE_PORT_CHECK";
 /// `on`: sockets believe the path MTU of ICMP messages.
 const ICMP_MTU: &str = "URXE_ICMP_MTU";
+/// `off`: background threads run only on the processors of the thread that opened the device.
+const AFFINITY: &str = "URXE_AFFINITY";
 /// `on`: bytes of registered memory move by system calls, which fail where the program has unmapped
 /// memory without deregistering it.
 const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
@@ -86,6 +88,7 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
         ecn: switch(ECN, true)?,
         port_check: switch(PORT_CHECK, true)?,
         icmp_mtu: switch(ICMP_MTU, false)?,
+        original_affinity: switch(AFFINITY, true)?,
         copies: if checked { CopyMode::Checked } else { CopyMode::Direct },
         ..EngineConfig::default()
     })

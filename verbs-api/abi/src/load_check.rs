@@ -14,6 +14,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use urxe_stack::rendezvous::LibraryCopy;
+use urxe_stack::sys::affinity;
 
 use crate::error::VerbError;
 use crate::ffi;
@@ -30,6 +31,7 @@ static AT_LOAD: extern "C" fn() = check_libraries;
 
 extern "C" fn check_libraries() {
     ffi::catch_panic((), || {
+        affinity::remember();
         let Err(error) = check() else { return };
         eprintln!("urxe: {error}");
         // SAFETY: ends the process before any other code of it has run.

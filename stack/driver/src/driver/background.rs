@@ -79,6 +79,7 @@ fn run_rounds(shared: &Shared, common_receiver: &mut Receiver) {
         common_receiver,
         mad_burst: MadBurstDetector::new(),
         watched_until: Time::ZERO,
+        is_taken: false,
         cleanup_at: Time::ZERO,
     };
     while !shared.stop.load(Ordering::Acquire) {
@@ -94,6 +95,8 @@ struct BackgroundThread<'a> {
     mad_burst: MadBurstDetector,
     /// The time until which the thread sleeps on the sockets although a thread polls.
     watched_until: Time,
+    /// Whether another thread was receiving when this thread last tried to.
+    is_taken: bool,
     /// The time of the next clean-up of the sockets of ended processes.
     cleanup_at: Time,
 }
@@ -120,6 +123,7 @@ impl BackgroundThread<'_> {
             has_leader: shared.leader.has_leader(),
             polled_at,
             watched_until: self.watched_until,
+            is_taken: std::mem::take(&mut self.is_taken),
         });
         self.sleep(wait);
         let was_polled = shared.polled_at() > polled_at;
@@ -189,7 +193,13 @@ impl BackgroundThread<'_> {
     /// Returns whether there were any.
     fn receive(&mut self) -> bool {
         let shared = self.shared;
-        let Some(mut receiver) = try_lock(&shared.receiver) else { return false };
+        let receiver = try_lock(&shared.receiver);
+        self.is_taken = receiver.is_none();
+        let Some(mut receiver) = receiver else {
+            // The other thread reads what is in the sockets.
+            self.watched_until = Time::ZERO;
+            return false;
+        };
         let polled_at = shared.polled_at();
         let (mut burst, mut mads) = (Burst::default(), 0);
         loop {

@@ -54,6 +54,11 @@ pub struct EngineConfig {
     pub port_check: bool,
     /// Whether sockets believe the path MTU of ICMP messages, which any host can forge.
     pub icmp_mtu: bool,
+    /// Whether the background thread runs on the processors of the process
+    /// ([`affinity`](crate::sys::affinity)) and not only on those of the thread that opens the
+    /// engine. The caller must have called [`remember`](crate::sys::affinity::remember) before the
+    /// program could pin a thread.
+    pub original_affinity: bool,
     /// Callbacks beside the event descriptors.
     pub hooks: Hooks,
     /// The connections that get the MADs of the device. Without them the MADs wait for
@@ -78,6 +83,7 @@ impl Default for EngineConfig {
             ecn: true,
             port_check: true,
             icmp_mtu: false,
+            original_affinity: false,
             hooks: Hooks::default(),
             connections: None,
         }

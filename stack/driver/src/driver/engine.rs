@@ -41,7 +41,7 @@ use crate::rng::Rng;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::fork::ProcessId;
-use crate::sys::{self, clock, thread};
+use crate::sys::{self, affinity, clock, thread};
 use crate::time::Time;
 
 /// READ responses requested at once, in eighths of the receive buffer. A single 4 KiB packet takes
@@ -151,7 +151,14 @@ impl Engine {
             engine.attach(connections, random()?);
         }
         let builder = Builder::new().name(format!("urxe-{}", engine.link.spec.name));
-        let run = move || background::run(&for_thread, &mut receiver);
+        let run = move || {
+            if config.original_affinity
+                && let Err(error) = affinity::restore()
+            {
+                tracing::debug!(%error, "the background thread runs where its creator runs");
+            }
+            background::run(&for_thread, &mut receiver);
+        };
         let thread = thread::spawn_without_signals(builder, run);
         engine.thread = Some(thread.map_err(OpenEngineError::Thread)?);
         loopback::register(&engine.shared);

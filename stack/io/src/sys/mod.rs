@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`address`] | socket addresses in the kernel's layout |
+//! | [`affinity`] | the processors on which the process started |
 //! | [`clock`] | the monotonic clock and the wall clock |
 //! | [`control`] | control messages; reading does not trust their lengths |
 //! | [`environment`] | environment variables, which privileged programs ignore |
@@ -21,6 +22,7 @@
 #![allow(unsafe_code)]
 
 pub mod address;
+pub mod affinity;
 pub mod clock;
 pub mod control;
 pub mod environment;

@@ -39,6 +39,9 @@ pub(super) struct Situation {
     /// The time until which this thread sleeps on the sockets although a thread polls, because that
     /// thread left packets in them.
     pub watched_until: Time,
+    /// Whether another thread was receiving when this thread last tried to. The sockets are then
+    /// readable until that thread has read them, and a sleep on them would end at once.
+    pub is_taken: bool,
 }
 
 /// How the background thread waits.
@@ -46,7 +49,8 @@ pub(super) struct Situation {
 pub(super) enum Wait {
     /// A leader sleeps on the sockets.
     Led,
-    /// A thread polled less than [`POLLED_NS`] ago, and reads the sockets.
+    /// A thread polled less than [`POLLED_NS`] ago or was receiving just now, and reads the
+    /// sockets.
     Polled,
     /// No other thread reads the sockets, or a polling thread left packets in them lately
     /// (`watched_until`).
@@ -67,10 +71,11 @@ pub(super) struct Due {
 impl Wait {
     /// Returns how to wait.
     pub fn choose(situation: &Situation) -> Self {
-        let Situation { now, has_leader, polled_at, watched_until } = *situation;
+        let Situation { now, has_leader, polled_at, watched_until, is_taken } = *situation;
+        let is_polled = now.since_ns(polled_at) < POLLED_NS && now >= watched_until;
         if has_leader {
             Self::Led
-        } else if now.since_ns(polled_at) < POLLED_NS && now >= watched_until {
+        } else if is_polled || is_taken {
             Self::Polled
         } else {
             Self::Idle
@@ -174,6 +179,7 @@ mod tests {
             has_leader: false,
             polled_at: Time::ZERO,
             watched_until: Time::ZERO,
+            is_taken: false,
         };
         let polled = Situation { polled_at: Time::from_ns(999_000_001), ..alone };
         assert_eq!(Wait::choose(&alone), Wait::Idle);
@@ -181,6 +187,7 @@ mod tests {
         assert_eq!(Wait::choose(&Situation { polled_at: ms(999), ..alone }), Wait::Idle);
         assert_eq!(Wait::choose(&Situation { watched_until: ms(1001), ..polled }), Wait::Idle);
         assert_eq!(Wait::choose(&Situation { watched_until: ms(1000), ..polled }), Wait::Polled);
+        assert_eq!(Wait::choose(&Situation { is_taken: true, ..alone }), Wait::Polled);
         for situation in [alone, polled, Situation { watched_until: ms(1001), ..polled }] {
             assert_eq!(Wait::choose(&Situation { has_leader: true, ..situation }), Wait::Led);
         }

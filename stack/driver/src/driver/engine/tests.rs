@@ -15,6 +15,7 @@ use crate::qp::QpInit;
 use crate::qp::attr::{PathMtu, QpState, QpType};
 use crate::qp::work_request::{Destination, Remote, SendFlags, SendOp, Sge};
 
+mod background;
 mod loopback;
 mod multicast;
 mod panics;

@@ -118,6 +118,7 @@ pub fn run() -> Vec<Probe> {
             sharing::steering(),
             sharing::multicast(),
             transport::interface_changes(),
+            transport::background_threads(),
         ]);
     }
     probes

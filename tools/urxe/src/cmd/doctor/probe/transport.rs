@@ -1,11 +1,13 @@
-//! Probes of the user, the port, GSO and GRO, ICMP errors, IPv6, and interface events.
+//! Probes of the user, the port, GSO and GRO, ICMP errors, IPv6, threads, and interface events.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::thread;
 use std::time::Instant;
 
 use urxe_stack::link::Changes;
 use urxe_stack::port::SendOutcome;
 use urxe_stack::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
+use urxe_stack::sys::affinity;
 use urxe_wire::ROCE_PORT;
 
 use super::{
@@ -218,6 +220,25 @@ pub(super) fn source_port(name: Name, a: UdpPort, b: UdpPort) -> Probe {
         "lost packets of a peer may be requested only after its timeout",
     )
     .advise("set URXE_PORT_CHECK=off if a peer's port changes with each packet")
+}
+
+/// Probes whether a background thread can run on the processors on which this process started.
+pub(super) fn background_threads() -> Probe {
+    const NAME: Name = Name("Background threads (affinity)");
+    const WITHOUT: &str = "a background thread shares the processor of a pinned polling thread";
+    let Some(count) = affinity::processors() else {
+        return NAME.limited("the system does not tell the processors of a thread", WITHOUT);
+    };
+    match thread::spawn(affinity::restore).join() {
+        Ok(Ok(())) => NAME.works(
+            format!("the process may use {count} processors, and each of its threads as well"),
+            "a background thread leaves a pinned polling thread its processor",
+        ),
+        Ok(Err(error)) => NAME
+            .limited(format!("the system refuses sched_setaffinity: {error}"), WITHOUT)
+            .advise("let the sandbox allow sched_setaffinity, or open devices before pinning"),
+        Err(_) => NAME.unverified("the thread of the probe panicked", "unknown"),
+    }
 }
 
 /// Probes IPv6 on ::1.
