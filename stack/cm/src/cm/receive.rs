@@ -1,5 +1,6 @@
 //! The processing of received MADs.
 
+use urxe_wire::Qpn;
 use urxe_wire::mad::{
     Answered, ApStatus, Bits, CmMessage, CommId, Dreq, Mad, Mra, PrivateData, Rej, RejReason, Rep,
     Req, ServiceId, SidrReq, SidrStatus,
@@ -151,6 +152,13 @@ impl ConnectionManager {
         self.arm(index, now.plus_ns(interval_ns));
     }
 
+    /// Returns whether a connection with this queue pair of the peer is confirmed. A REQ that was
+    /// not confirmed may be forged, and must not keep the queue pair of an honest peer out.
+    fn has_confirmed(&self, path: CmPath, remote_qpn: Qpn) -> bool {
+        let known = self.by_remote_qp.get(&(path.remote, remote_qpn.value()));
+        known.is_some_and(|index| self.at(*index).state.is_confirmed())
+    }
+
     fn on_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &Req) -> Handled {
         if let Some(&index) = self.by_remote_id.get(&(path.remote, req.local_comm_id))
             && !self.at(index).is_superseded_by(req)
@@ -160,7 +168,7 @@ impl ConnectionManager {
             }
             return self.apply(now, index, Input::Req, mad);
         }
-        if self.by_remote_qp.contains_key(&(path.remote, req.local_qpn.value())) {
+        if self.has_confirmed(path, req.local_qpn) {
             // The connection stays, unlike in IBTA 12.9.8.3.1: a REQ with a forged address and a
             // guessed queue pair number would end it. A peer that restarted asks again with another
             // queue pair.
@@ -300,7 +308,7 @@ impl ConnectionManager {
             .is_some_and(|step| step.next == CmState::RepRcvd && step.action == Action::Notify)
         {
             let remote_qpn = qpn_of(rep, self.at(index).agreed.transport_type);
-            if self.by_remote_qp.contains_key(&(path.remote, remote_qpn.value())) {
+            if self.has_confirmed(path, remote_qpn) {
                 self.reject_stateless(path, mad, RejReason::STALE_CONN, &[]);
                 return Ok(());
             }

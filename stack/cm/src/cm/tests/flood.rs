@@ -328,6 +328,48 @@ fn a_request_from_a_queue_pair_that_is_connected_does_not_end_the_connection() {
     assert_eq!(pair.sides[1].established, 3);
 }
 
+/// An attacker that guesses the number of a peer's next queue pair forges REQs in the name of the
+/// peer. They keep the queue pair neither from connecting nor from accepting.
+#[test]
+fn forged_requests_do_not_keep_the_queue_pair_of_an_honest_peer_out() {
+    for is_accepted in [false, true] {
+        let mut cm = manager(1, 1);
+        cm.listen(SERVICE, None, 10).unwrap();
+        let (path, honest) = unknown_peer(7);
+        let CmMessage::Req(request) = honest.message else { panic!() };
+        for n in 1..=3 {
+            let forged = Req { local_comm_id: CommId(n), ..request };
+            cm.receive(Time::ZERO, path, &Mad::new(TransactionId(n.into()), forged).to_bytes());
+            let id = cm.poll_event().unwrap().id;
+            if is_accepted {
+                cm.accept(Time::ZERO, id, reply(n), 0).unwrap();
+            }
+        }
+        transmits(&mut cm);
+        cm.receive(Time::ZERO, path, &honest.to_bytes());
+        let id = cm.poll_event().expect("the request of the peer").id;
+        cm.accept(Time::ZERO, id, reply(9), 0).unwrap();
+        let CmMessage::Rep(rep) = only_reply(&mut cm, path).message else { panic!() };
+        let theirs = request.local_comm_id;
+        let rtu = Rtu { local_comm_id: theirs, remote_comm_id: id, ..Rtu::default() };
+        cm.receive(Time::ZERO, path, &Mad::new(honest.tid, rtu).to_bytes());
+        assert_eq!((rep.remote_comm_id, cm.state(id)), (theirs, Some(CmState::Established)));
+    }
+    let mut cm = manager(1, 1);
+    cm.listen(SERVICE, None, 10).unwrap();
+    let forged = Req {
+        local_comm_id: CommId(1),
+        primary_local_gid: path(0).remote,
+        primary_remote_gid: path(0).local,
+        ..request(0x22)
+    };
+    cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(1), forged).to_bytes());
+    let id = cm.connect(Time::ZERO, route(0), request(0x11), 0, false).unwrap();
+    let rep = Rep { local_comm_id: CommId(0x77), remote_comm_id: id, ..reply(0x22) };
+    cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(2), rep).to_bytes());
+    assert_eq!(cm.state(id), Some(CmState::RepRcvd));
+}
+
 proptest! {
     /// Any MADs from the peer of an established connection neither panic nor leak.
     #[test]
