@@ -125,6 +125,27 @@ fn a_repeated_read_is_read_again() {
     assert_eq!(lab.state(), QpState::Rts, "the expected PSN has not moved");
 }
 
+/// A requester that has the response may let the owner end the key. A duplicate of its request,
+/// which was still on its way, must not end the connection.
+#[test]
+fn a_repeated_read_with_an_ended_key_leaves_the_connection() {
+    let lab = lab();
+    let mr = lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_READ);
+    let request = read_request(100, TARGET, mr.rkey, 2 * MTU);
+    lab.deliver(request.clone());
+    assert_eq!(lab.sent().len(), 2);
+    lab.device.memory().deregister(mr.lkey).unwrap();
+    // A requester that still waits learns the reason.
+    lab.deliver(request);
+    lab.expect([answered(100, ACCESS, 0)]);
+    lab.deliver(read_request(101, TARGET + MTU as u64, mr.rkey, MTU));
+    lab.expect([answered(101, ACCESS, 0)]);
+    lab.deliver(write_only(102, TARGET, lab.mr.rkey, b"next"));
+    lab.expect([answered(102, ACK, 2)]);
+    assert_eq!(lab.state(), QpState::Rts);
+    assert_eq!(lab.events(), []);
+}
+
 #[test]
 fn a_repeated_atomic_answers_from_memory_and_is_executed_once() {
     let lab = lab();

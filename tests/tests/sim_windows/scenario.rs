@@ -382,17 +382,18 @@ impl Windows {
     /// Checks that both ends agree on the state of their connection, and reconnects a failed one.
     fn check_states(&mut self) -> Result<(), String> {
         let (owner, peer) = (self.owner_state(), self.peer_qp.state());
+        // The repetition of a READ whose response was lost is refused if the key is revoked
+        // meanwhile. Then only the peer is in error.
         let has_read = self.requests.iter().any(|request| request.bytes.is_none());
+        let may_be_refused_again = has_read && owner == QpState::Rts;
         let is_strange = match self.service {
             Service::Uc => !self.is_connected(),
-            _ => owner != peer && !has_read,
+            _ => owner != peer && !may_be_refused_again,
         };
         if is_strange {
             return Err(format!("the owner's queue pair is in {owner}, the peer's in {peer}"));
         }
         self.requests.clear();
-        // A late duplicate of a READ is executed again with the revoked key. Then only the owner is
-        // in error.
         if self.is_connected() { Ok(()) } else { self.reconnect() }
     }
 }

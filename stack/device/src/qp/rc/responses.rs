@@ -322,8 +322,8 @@ impl Responses {
     /// Appends pending responses to `run`, in order.
     ///
     /// # Errors
-    /// Fails if the memory of a READ became inaccessible. The NAK for that is pending, and the
-    /// queue pair must move to the error state.
+    /// Fails if the memory of a READ became inaccessible before the first response was complete.
+    /// The NAK for that is pending, and the queue pair must move to the error state.
     pub fn transmit(
         &mut self,
         qp: &QpCore,
@@ -345,6 +345,13 @@ impl Responses {
                 Ok(Progress::More) => {}
                 Ok(Progress::Done) => {
                     self.pending.pop_front();
+                }
+                Err((psn, msn)) if front.is_replay => {
+                    // The requester may have the response of the first execution, after which the
+                    // key may end. So the NAK is for a requester that still waits, and does not end
+                    // the connection. Other requesters ignore a NAK with an acknowledged PSN.
+                    let nak = Response::Nak(Fault::REMOTE_ACCESS.nak);
+                    *front = Pending { psn, msn, response: nak, is_replay: true };
                 }
                 Err((psn, msn)) => {
                     let fault = Fault::REMOTE_ACCESS;
