@@ -222,6 +222,20 @@ impl Group {
         self.table.unlock_slot(slot);
     }
 
+    /// Returns whether a device of this or another process has the slot. The slot may change hands
+    /// meanwhile, because the group is not locked. Never waits: a slot counts as taken if another
+    /// thread has locked the group.
+    pub fn is_taken_now(&self, slot: u8) -> bool {
+        let is_own = |claims: &[u64; 64]| claims.get(usize::from(slot)).is_some_and(|by| *by != 0);
+        try_lock(&self.claims).is_none_or(|claims| is_own(&claims)) || self.is_taken_elsewhere(slot)
+    }
+
+    /// Returns whether a device of another process has the slot. Without other processes the lock
+    /// need not be queried, which costs a system call.
+    fn is_taken_elsewhere(&self, slot: u8) -> bool {
+        self.has_been_shared.load(Ordering::Relaxed) && self.table.is_slot_held_elsewhere(slot)
+    }
+
     fn has_foreign_claims(&self) -> bool {
         (0..64).any(|slot| {
             self.table
@@ -264,11 +278,7 @@ impl Locked<'_> {
     /// Returns whether a device of this or another process has the slot. While the group is locked
     /// no thread of this process can claim the slot, but another process can.
     pub fn is_taken(&self, slot: u8) -> bool {
-        // Without other processes the locks need not be queried, which costs a system call for each
-        // slot.
-        let has_been_shared = || self.group.has_been_shared.load(Ordering::Relaxed);
-        self.claims[usize::from(slot)] != 0
-            || has_been_shared() && self.group.table.is_slot_held_elsewhere(slot)
+        self.claims[usize::from(slot)] != 0 || self.group.is_taken_elsewhere(slot)
     }
 
     /// Returns the services of living processes.

@@ -357,6 +357,13 @@ impl Member {
         (0..MAX_PROCESS_SLOTS).filter(is_other).collect()
     }
 
+    /// Returns whether a device of this or another process has the slot now. Never waits, and makes
+    /// at most one system call.
+    #[must_use]
+    pub fn is_slot_taken(&self, slot: u8) -> bool {
+        self.group().is_taken_now(slot)
+    }
+
     /// Returns whether unread packets fill half of the socket of another process of the address.
     /// Never waits: returns false if this process does not have that socket yet and the group is
     /// locked.

@@ -7,6 +7,7 @@
 //! | a MAD for this process | [`Ports::deliver_mad`] | to QP1 or the inbox; dropped |
 //! | a deferred MAD not taken | [`DeferredStep::not_taken`] | deferred; to this process; dropped |
 //! | a new packet not taken | [`Ports::route_unmatched`] | a MAD is deferred; data is dropped |
+//! | a packet for a free slot | [`Ports::route_unmatched`] | a MAD to this process; data dropped |
 //! | a forwarded packet | [`Ports::serve_others`] | to the device; to this process; dropped |
 //! | a MAD of an ended process | [`Ports::clean_up_orphans`] | to this process, all; dropped |
 
@@ -113,12 +114,22 @@ impl Ports {
             }
         }
         for (slot, packets) in forwards {
-            let taken = forward(device, view.member, slot, packets.iter().copied());
+            // Anyone can send packets for slots without a process. A search for the process would
+            // take a hundred times longer than to receive the packet.
+            let has_ended = view.member.is_some_and(|member| !member.is_slot_taken(slot));
+            let taken = match has_ended {
+                true => 0,
+                false => forward(device, view.member, slot, packets.iter().copied()),
+            };
             for packet in packets.into_iter().skip(taken) {
                 // A connection that loses a message stalls for seconds; a queue pair that loses
                 // data recovers by itself.
                 let is_mad = management::destination(packet.bytes).is_some();
-                if !(is_mad && self.deferred.defer_for_process(clock::now(), at, &packet)) {
+                if is_mad && has_ended {
+                    // Only remote hosts may still know of the process, and the connection manager
+                    // here rejects their MADs.
+                    self.deliver_mad(device, &packet);
+                } else if !(is_mad && self.deferred.defer_for_process(clock::now(), at, &packet)) {
                     device.counters().add(Counter::DropOtherProcess);
                 }
             }
@@ -283,12 +294,15 @@ pub(super) fn unmatched_packets<'a>(
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use urxe_wire::Gid;
+    use urxe_wire::mad::{CommId, Mad, Rtu, TransactionId};
+    use urxe_wire::packet::ICRC_LEN;
+    use urxe_wire::{Bth, Deth, Ext, Gid, Opcode, PacketRepr, Psn, QKey, Qpn};
 
     use super::*;
-    use crate::device::DeviceConfig;
+    use crate::device::{DeviceConfig, IcrcPolicy, ReceiveScratch};
     use crate::driver::groups::GroupPorts;
     use crate::port::udp::UdpConfig;
+    use crate::sys::unix;
 
     #[test]
     fn a_mad_for_all_is_counted_for_each_that_does_not_take_it() {
@@ -315,5 +329,66 @@ mod tests {
             assert_eq!(value(Counter::Forwarded) + value(Counter::DropOtherProcess), sent);
         }
         assert!(value(Counter::Forwarded) > 0);
+    }
+
+    /// Returns the packet of an RTU for a connection of the process with `slot`.
+    fn rtu_for(slot: u8) -> Vec<u8> {
+        let remote_comm_id = CommId::with_slot(slot, 7);
+        let rtu = Rtu { local_comm_id: CommId(5), remote_comm_id, ..Rtu::default() };
+        let bth = Bth::new(Opcode::UdSendOnly, Qpn::QP1, Psn::new(0));
+        let ext = Ext::Deth(Deth { qkey: QKey::GSI, src_qp: Qpn::QP1 });
+        let mut bytes = vec![0; 512];
+        let mad = Mad::new(TransactionId(1), rtu).to_bytes();
+        let end = PacketRepr::new(bth, ext).emit(&mad, &mut bytes).unwrap();
+        bytes.truncate(end + ICRC_LEN);
+        bytes
+    }
+
+    /// Anyone can send such packets. Neither a connection to a process nor a retry follows.
+    #[test]
+    fn packets_for_slots_without_a_process_cause_no_search_for_one() {
+        const FREE: u8 = 16;
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let at = IpAddr::from([127, 61, high, low.max(1)]);
+        let ports = |claim| {
+            let groups = GroupPorts::new(&[]).unwrap();
+            Ports::open(&[UdpConfig::new(at)], groups, |_| None, || claim).unwrap()
+        };
+        let (here, other) = (ports(1), ports(2));
+        // A program with the name of the free slot's rendezvous server finds searches.
+        let name = format!("urxe/4791/{at}/{FREE}");
+        let listener = unix::listen_at(unix::Name::Abstract(&name)).unwrap();
+        let config = DeviceConfig {
+            icrc_policy: IcrcPolicy::Off,
+            ..DeviceConfig::new(vec![Gid::from_ip(at)], 1)
+        };
+        let device = Device::new(config);
+        let value = |counter| device.counters().value(counter);
+        let mut scratch = ReceiveScratch::collecting_unmatched();
+        let mut dispatch = |bytes: &[u8]| {
+            let (from, from_port, segment_size) = (at, 1, bytes.len());
+            let (traffic_class, hop_limit) = (0, 0);
+            let packet = Datagrams {
+                from,
+                from_port,
+                to: at,
+                bytes,
+                segment_size,
+                traffic_class,
+                hop_limit,
+            };
+            here.dispatch(clock::now(), at, &packet, &device, &mut scratch);
+        };
+        let data_for = |slot: u8| [[4, 0, 0xff, 0xff, 0, slot << 2, 0, 17], [0; 8]].concat();
+        dispatch(&data_for(FREE));
+        assert_eq!(value(Counter::DropOtherProcess), 1);
+        dispatch(&rtu_for(FREE));
+        assert_eq!((here.inbox.len(), here.deferred.is_empty()), (1, true), "rejected here");
+        let accepted = rustix::net::accept(&listener);
+        assert_eq!(accepted.map(drop), Err(rustix::io::Errno::AGAIN), "no search");
+        // A process that has its slot gets its packets.
+        dispatch(&data_for(other.slot()));
+        dispatch(&rtu_for(other.slot()));
+        assert_eq!((value(Counter::Forwarded), here.inbox.len()), (2, 1));
     }
 }
