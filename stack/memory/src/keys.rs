@@ -25,14 +25,16 @@
 //! chooses the low byte of a `Changing` key. Therefore only the upper 24 bits distinguish two
 //! objects of this class, and an object of another class never has these upper bits.
 //!
-//! The permutation is a Feistel network of four rounds. Each round is a keyed multiply-and-add with
-//! the top bits of the result (a 2-universal hash), so the data path needs four multiplications
-//! from a key to its index.
+//! The permutation is a Feistel network of six rounds. Its round functions are random tables, so
+//! that a peer cannot compute keys from those that it has seen. From the whole permutation of a
+//! network of five rounds, a program can compute the tables in 2^24 steps. Six rounds need 2^24600
+//! steps (Biryukov, Leurent and Perrin, "Cryptanalysis of Feistel Networks with Secret Round
+//! Functions", 2015). The data path needs six loads from a key to its index.
 //!
-//! Both permutations depend on a 64-bit seed. A peer without a key guesses one with a probability
-//! of 2⁻³² per live region and attempt. The seed is no cryptographic protection, and RoCE has none,
-//! because keys are sent in plain text. With the same seed, every run has the same keys, on which
-//! the replays of the simulation rely.
+//! All tables and the order of the low bytes follow from a secret seed of 64 bits by SipHash-2-4. A
+//! peer without a key guesses one with a probability of 2⁻³² per live region and attempt. RoCE
+//! sends keys in plain text, so a peer that reads packets needs no guess. With the same seed, every
+//! run has the same keys, on which the replays of the simulation rely.
 
 use std::ops::Range;
 
@@ -56,7 +58,16 @@ const FULL_SEGMENT: u32 = SEGMENT_INDEX_BITS - FIRST_SEGMENT_BITS + 1;
 
 const HALF_BITS: u32 = INDEX_BITS / 2;
 const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
-const ROUNDS: usize = 4;
+/// Number of rounds of the permutation of indices.
+const ROUNDS: usize = 6;
+/// Number of rounds of the permutation of low bytes.
+const LOW_BYTE_ROUNDS: u64 = 4;
+
+/// Number of bits of a half that select an entry of a table. A table then has 4 KiB, the most that
+/// one allocation may have without a check for failure.
+const TABLE_BITS: u32 = HALF_BITS - 1;
+const TABLE_LEN: usize = 1 << TABLE_BITS;
+const TABLE_MASK: u32 = (1 << TABLE_BITS) - 1;
 
 /// The keyed permutations of one table.
 pub(super) struct Keys {
@@ -64,29 +75,37 @@ pub(super) struct Keys {
     rounds: [Round; ROUNDS],
 }
 
-#[derive(Clone, Copy)]
-struct Round {
-    factor: u64,
-    term: u64,
-}
+/// A round function: the values for the lower half of all arguments, and for the upper half.
+struct Round([Box<[u16; TABLE_LEN]>; 2]);
 
 impl Round {
-    fn apply(self, half: u32) -> u32 {
-        let product = u64::from(half).wrapping_mul(self.factor).wrapping_add(self.term);
-        (product >> (64 - HALF_BITS)) as u32
+    /// Makes round function number `round` of a seed.
+    fn new(seed: u64, round: u64) -> Self {
+        /// Number of entries that one output of the hash function fills.
+        const LANES: usize = 4;
+        Self([0, 1].map(|part| {
+            let mut table = Box::new([0; TABLE_LEN]);
+            for (place, entries) in (0_u64..).zip(table.chunks_mut(LANES)) {
+                let mut random = prf(seed, Domain::Index, round << 32 | part << 16 | place);
+                for entry in entries {
+                    *entry = random as u16 & HALF_MASK as u16;
+                    random >>= u16::BITS;
+                }
+            }
+            table
+        }))
+    }
+
+    #[inline(always)]
+    fn apply(&self, half: u32) -> u32 {
+        let table = &self.0[(half >> TABLE_BITS & 1) as usize];
+        u32::from(table[(half & TABLE_MASK) as usize])
     }
 }
 
 impl Keys {
     pub(super) fn new(seed: u64) -> Self {
-        let mut counter = 0;
-        let rounds = [(); ROUNDS].map(|()| {
-            counter += 2;
-            Round {
-                factor: prf(seed, Domain::Index, counter) | 1,
-                term: prf(seed, Domain::Index, counter + 1),
-            }
-        });
+        let rounds = std::array::from_fn(|round| Round::new(seed, round as u64));
         Self { seed, rounds }
     }
 
@@ -117,7 +136,7 @@ impl Keys {
 
     fn low_byte(&self, index: u32, generation: u8) -> u8 {
         let (mut left, mut right) = (generation >> 4, generation & 0xf);
-        for round in 0..ROUNDS as u64 {
+        for round in 0..LOW_BYTE_ROUNDS {
             let message = (u64::from(index) << 16) | (round << 8) | u64::from(right);
             let keyed = (prf(self.seed, Domain::LowByte, message) & 0xf) as u8;
             (left, right) = (right, left ^ keyed);

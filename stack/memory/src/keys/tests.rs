@@ -1,7 +1,7 @@
 //! The permutations and the places of slots.
 
 use super::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 const CLASSES: [Class; 3] = [Class::Region, Class::Whole, Class::Changing];
 
@@ -23,6 +23,25 @@ fn indices_are_permuted_without_collision() {
         let permuted = keys.permute(index) as usize;
         assert!(!seen[permuted], "{permuted:#x} twice");
         seen[permuted] = true;
+    }
+}
+
+/// Differences in the left half of two indices, where nearly linear round functions show first. A
+/// peer that sees keys of such a network can compute the others.
+#[test]
+fn no_difference_of_indices_shows_in_the_keys() {
+    const PAIRS: u32 = 1 << 18;
+    let keys = Keys::new(42);
+    for bit in HALF_BITS..PAIRS.ilog2() {
+        let mut times: HashMap<u32, u32> = HashMap::new();
+        for index in 0..PAIRS {
+            let difference = keys.permute(index) ^ keys.permute(index ^ 1 << bit);
+            *times.entry(difference).or_default() += 1;
+        }
+        // Each pair counts twice. A random permutation has the same difference for three pairs or
+        // four. A network of four rounds of multiplication and addition has it for 12 to 22.
+        let most = times.values().max().map_or(0, |times| times / 2);
+        assert!(most <= 5, "bit {bit}: {most} pairs have the same difference");
     }
 }
 
