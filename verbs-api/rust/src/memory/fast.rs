@@ -22,7 +22,8 @@ const PAGE: usize = 4096;
 ///
 /// A program can thus grant access for a single transfer, at the cost of a work request. The memory
 /// stays mapped while the region may use it, even if its [`MemoryRegion`] is dropped. Dropping the
-/// fast-registration region invalidates its key and waits for accesses in progress.
+/// fast-registration region unbinds all [windows](crate::MemoryWindow) of it, invalidates its key
+/// and waits for accesses in progress.
 ///
 /// ```
 /// use urxe::{Access, AllocMrError, FastRegion, MapError, SendRequest, WcStatus};
@@ -195,7 +196,9 @@ impl FastRegion {
 
 impl Drop for FastRegion {
     fn drop(&mut self) {
-        self.pd.deregister(Lkey(self.key.0));
+        // The program may free memory with another owner after this call (`map_foreign`). So the
+        // region cannot outlive its handle until its windows are unbound.
+        self.pd.revoke(Lkey(self.key.0));
     }
 }
 

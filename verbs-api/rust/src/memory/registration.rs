@@ -75,8 +75,8 @@ impl ProtectionDomain {
     /// Fails with [`RegMrError`], which names the given value and the values that are allowed.
     ///
     /// # Safety
-    /// The caller promises the following, from this call until the returned value is dropped, or
-    /// forever if the value is leaked:
+    /// The caller promises the following, from this call until the returned value is dropped. If
+    /// the value is leaked, or dropped in a forked child only, the promises hold forever:
     /// * `[addr, addr + len)` stays mapped and readable, and with [`Access::LOCAL_WRITE`]
     ///   writable. With [`Access::ON_DEMAND`], pages may come and go. If the system allows no
     ///   helper process for atomic operations (a filter of system calls, valgrind), an atomic

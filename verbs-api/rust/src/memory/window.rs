@@ -20,9 +20,10 @@ use crate::pd::ProtectionDomain;
 ///   queue pairs in the protection domain can use the key. Another bind on any of these queue pairs
 ///   replaces the binding. [`SendRequest::unbind`](crate::SendRequest::unbind) ends it.
 ///
-/// A region that is dropped while windows are bound to it stays registered, with its memory. The
-/// device deregisters the region when the last window is unbound or dropped, or the protection
-/// domain ends. Dropping the window, or the queue pair that bound it, unbinds the window and waits
+/// A [`MemoryRegion`](crate::MemoryRegion) that is dropped while windows are bound to it stays
+/// registered, with its memory. The device deregisters the region when the last window is unbound
+/// or dropped, or the protection domain ends. Dropping another kind of region unbinds its windows.
+/// Dropping the window, or the queue pair that bound it, unbinds the window and waits
 /// for accesses in progress.
 ///
 /// ```

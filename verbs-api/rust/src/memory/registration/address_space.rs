@@ -26,8 +26,9 @@ use crate::pd::ProtectionDomain;
 /// The whole address space of the process under one key.
 ///
 /// Made by [`ProtectionDomain::local_dma_key`] or
-/// [`register_everything`](ProtectionDomain::register_everything). Dropping the value invalidates
-/// the key and waits for accesses in progress.
+/// [`register_everything`](ProtectionDomain::register_everything). Dropping the value unbinds all
+/// [windows](crate::MemoryWindow) of the key, invalidates the key and waits for accesses in
+/// progress.
 ///
 /// Pages need not be mapped ([`Access::ON_DEMAND`]): the device copies by system calls, which take
 /// more than a microsecond each. An access to an unmapped page fails with a protection error.
@@ -193,7 +194,8 @@ impl AddressSpace {
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
-        self.pd.deregister(self.mr.lkey);
+        // The promises about the key end with this call, so a bound window must not keep the key.
+        self.pd.revoke(self.mr.lkey);
     }
 }
 

@@ -180,6 +180,47 @@ fn a_device_with_checked_copies_outlives_memory_that_was_unmapped_while_it_was_r
     assert_eq!(write(PAGE), WcStatus::RemAccessErr);
 }
 
+/// Binds `window` to `part` of a region of `b`. Drops `region`, after which the program may free
+/// the memory. Asserts that `a` can write by the window before, and not after.
+fn assert_dropping_ends_a_window<R>(
+    (a, b): (&End, &End),
+    region: R,
+    part: impl Fn(&R) -> RegionSlice<'_>,
+) {
+    let mut window = b.pd.alloc_window().unwrap();
+    b.perform(SendRequest::bind(&mut window, part(&region), Access::REMOTE_WRITE));
+    let there = window.remote().unwrap();
+    a.perform(SendRequest::write(a.slice(..8), there));
+    drop(region);
+    assert_eq!(a.status(SendRequest::write(a.slice(..8), there)), WcStatus::RemAccessErr);
+}
+
+#[test]
+fn a_dropped_fast_region_of_foreign_memory_unbinds_its_windows() {
+    let (a, b) = pair(198);
+    let pages = Pages::new(1);
+    // SAFETY: the pages outlive the region, and are accessed as atomics.
+    let foreign =
+        unsafe { b.pd.register(pages.at(0), PAGE, pages.at(0).as_ptr() as u64, ALL) }.unwrap();
+    let mut region = b.pd.alloc_fast_region(1).unwrap();
+    // SAFETY: the pages stay mapped until the fast-registration region is dropped.
+    unsafe { region.map_foreign(&[(&foreign, 0..PAGE)], 0x1_0000) }.unwrap();
+    b.perform(SendRequest::register(&region, ALL | Access::MW_BIND));
+    assert_dropping_ends_a_window((&a, &b), region, |region| region.slice(..64).unwrap());
+}
+
+#[test]
+fn a_dropped_key_to_the_whole_address_space_unbinds_its_windows() {
+    let (a, b) = pair(199);
+    let pages = Pages::new(1);
+    // SAFETY: the only peer is this test, which accesses this page only.
+    let everything = unsafe { b.pd.register_everything(ALL | Access::MW_BIND) }.unwrap();
+    assert_dropping_ends_a_window((&a, &b), everything, |everything| {
+        // SAFETY: the page outlives the window, and is accessed as atomics.
+        unsafe { everything.slice(pages.at(0), 64) }
+    });
+}
+
 #[test]
 fn prefetching_an_unmapped_page_fails() {
     let (_a, b) = pair(195);
