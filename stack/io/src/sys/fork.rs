@@ -9,15 +9,18 @@
 //!
 //! ```text
 //!   close_on_fork(): lock, create, list the number, unlock
+//!   drop():          lock, remove the number from the list, close, unlock
 //!   fork():  lock | copy the process | parent: unlock
 //!                                    | child:  replace the listed numbers, clear the list, unlock
 //! ```
-//! Creating and listing a descriptor is one step under a lock that `fork` waits for, so no
-//! descriptor is missed. All descriptors are also close-on-exec. `vfork` and `posix_spawn` run no
+//! Creating and listing a descriptor is one step under a lock that `fork` waits for, and so is
+//! closing it. So a fork finds each open descriptor in the list, and no number that belongs to
+//! another owner by now. All descriptors are also close-on-exec. `vfork` and `posix_spawn` run no
 //! handlers, but an `exec` follows, which closes the descriptors. A child made by `_Fork` or by
 //! `clone` directly keeps its copies until it ends.
 
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -101,7 +104,7 @@ fn install_handlers() {
 
 /// A descriptor that is replaced in a forked child. See the [module](self).
 #[derive(Debug)]
-pub struct CloseOnFork<T: AsFd>(T);
+pub struct CloseOnFork<T: AsFd>(ManuallyDrop<T>);
 
 /// Creates a descriptor that is replaced in a forked child. `create` should make few system calls,
 /// because `fork` in another thread waits for it.
@@ -130,7 +133,7 @@ pub fn close_all_on_fork<T: AsFd, E>(
 
 fn register<T: AsFd>(list: &mut Vec<RawFd>, owned: T) -> CloseOnFork<T> {
     list.push(owned.as_fd().as_raw_fd());
-    CloseOnFork(owned)
+    CloseOnFork(ManuallyDrop::new(owned))
 }
 
 impl<T: AsFd> Drop for CloseOnFork<T> {
@@ -140,6 +143,9 @@ impl<T: AsFd> Drop for CloseOnFork<T> {
         if let Some(position) = list.iter().position(|&listed| listed == number) {
             list.swap_remove(position);
         }
+        // SAFETY: the value is not used again. The list is still locked, so no fork comes between
+        // the removal and the closing.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -89,6 +90,49 @@ fn a_child_has_something_else_in_the_place_of_a_guarded_descriptor() {
     });
     assert_eq!(status_of(child), Some(0b111));
     assert!(!process.is_other());
+}
+
+/// A descriptor whose closing takes long: another thread forks meanwhile, unless it must wait.
+struct SlowToClose {
+    socket: std::net::UdpSocket,
+    starts: mpsc::Sender<()>,
+    forked: mpsc::Receiver<()>,
+}
+
+impl AsFd for SlowToClose {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for SlowToClose {
+    fn drop(&mut self) {
+        self.starts.send(()).unwrap();
+        // If the fork waits for the closing, no message arrives.
+        let _ = self.forked.recv_timeout(Duration::from_millis(300));
+    }
+}
+
+#[test]
+fn a_fork_during_the_closing_leaves_no_copy_to_the_child() {
+    let (starts, closing) = mpsc::channel();
+    let (tell, forked_one) = mpsc::channel();
+    let closed = close_on_fork(|| {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        Ok::<_, std::io::Error>(SlowToClose { socket, starts, forked: forked_one })
+    });
+    let closed = closed.unwrap();
+    let number = closed.socket.as_raw_fd();
+    let link = move || std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
+    let socket = link();
+    let forker = std::thread::spawn(move || {
+        closing.recv().unwrap();
+        let child = forked(|| i32::from(link() == socket));
+        let _ = tell.send(());
+        status_of(child)
+    });
+    drop(closed);
+    assert_eq!(forker.join().unwrap(), Some(0), "the child has the socket");
 }
 
 #[test]
