@@ -132,8 +132,9 @@ fn plan(
         {
             return Err(MapError::Gap { index, addr: start, len: piece_len, page_size });
         }
-        pages += (start % page_size + piece_len).div_ceil(page_size);
-        len += piece_len as u64;
+        // Many parts of one large buffer can exceed the numbers, and then the capacity as well.
+        pages = pages.saturating_add((start % page_size + piece_len).div_ceil(page_size));
+        len = len.saturating_add(piece_len as u64);
     }
     if pages > capacity {
         return Err(MapError::TooManyPages { given: pages, allowed: capacity });

@@ -1,6 +1,7 @@
 //! Fast registration, and further cases of on-demand regions: prefetching, the whole address space.
 
 use super::*;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::sync::Arc;
 use urxe_wire::Qpn;
 
@@ -53,6 +54,25 @@ fn every_refused_mapping_says_why() {
     );
     assert_eq!(memory.alloc_fast(PD, 0), Err(AllocMrError::Pages { given: 0, allowed: 512 }));
     assert_eq!(memory.alloc_fast(PD, 513), Err(AllocMrError::Pages { given: 513, allowed: 512 }));
+}
+
+/// Each page of the file is a hole, so the buffer takes addresses only.
+#[test]
+fn parts_with_more_bytes_than_a_number_counts_are_too_many_pages() {
+    const LEN: usize = 1 << 45;
+    const PARTS: usize = 1 << 19;
+    let file = memfd_create("large", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, LEN as u64).unwrap();
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    let large = match Buffer::of_file(&file, 0, LEN) {
+        Ok(large) => Arc::new(large),
+        Err(error) => return eprintln!("skipped: needs 32 TiB of addresses: {error}"),
+    };
+    let memory = Memory::new(1, 16);
+    let key = memory.alloc_fast(PD, 4).unwrap();
+    let parts = vec![(&large, 0..LEN); PARTS + 1];
+    let refused = memory.map_fast_buffers(key, &parts, 4096, 0);
+    assert!(matches!(refused, Err(MapError::TooManyPages { allowed: 4, .. })), "{refused:?}");
 }
 
 /// IBTA 10.6.4.
