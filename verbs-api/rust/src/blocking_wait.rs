@@ -128,7 +128,8 @@ impl Parker {
     /// # Errors
     /// Fails with the error of the system if no descriptor is available.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let spare = SPARE_UNPARKERS.with_borrow_mut(Vec::pop);
+        // This fails while the thread exits, when its thread-local storage is already destroyed.
+        let spare = SPARE_UNPARKERS.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         let unparker = match spare {
             Some(unparker) => unparker,
             None => Arc::new(Unparker {
@@ -171,7 +172,7 @@ impl Parker {
 impl Drop for Parker {
     fn drop(&mut self) {
         let unparker = Arc::clone(&self.unparker);
-        // This fails while the thread exits, when its thread-local storage is already destroyed.
+        // This fails while the thread exits, as above.
         let _ = SPARE_UNPARKERS.try_with(|spare| spare.borrow_mut().push(unparker));
     }
 }
