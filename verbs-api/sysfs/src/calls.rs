@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{DIR, FILE, mode_t, size_t, ssize_t};
 
 use crate::counters;
-use crate::path::{Place, leads_to_devices, replaced, root};
+use crate::path::{is_candidate, leads_to_devices, replaced, root, with_place};
 
 /// A function of the next library, looked up on first use.
 struct Next {
@@ -90,24 +90,23 @@ macro_rules! opening {
         unsafe extern "C" fn $name(
             $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
         ) -> $result {
-            let mut place = Place::new();
+            let call = |path: *const c_char| next!($name(
+                $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
+            ) -> $result);
             // SAFETY: the function's own contract.
-            match unsafe { counters::Live::open(path, &mut place) } {
+            if !unsafe { is_candidate(path) } {
+                return call(path);
+            }
+            // SAFETY: the function's own contract.
+            with_place(|place| match unsafe { counters::Live::open(path, place) } {
                 Some((live, path)) => {
-                    let opened = next!($name(
-                        $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
-                    ) -> $result);
+                    let opened = call(path);
                     live.opened(opened.descriptor());
                     opened
                 }
-                None => {
-                    // SAFETY: the function's own contract.
-                    let path = unsafe { replaced(path, &mut place) };
-                    next!($name(
-                        $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
-                    ) -> $result)
-                }
-            }
+                // SAFETY: the function's own contract.
+                None => call(unsafe { replaced(path, place) }),
+            })
         }
     )*};
 }
@@ -121,12 +120,15 @@ macro_rules! looking {
         unsafe extern "C" fn $name(
             $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
         ) -> $result {
-            let mut place = Place::new();
-            // SAFETY: the function's own contract.
-            let path = unsafe { replaced(path, &mut place) };
-            next!($name(
+            let call = |path: *const c_char| next!($name(
                 $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
-            ) -> $result)
+            ) -> $result);
+            // SAFETY: the function's own contract.
+            if !unsafe { is_candidate(path) } {
+                return call(path);
+            }
+            // SAFETY: the function's own contract.
+            with_place(|place| call(unsafe { replaced(path, place) }))
         }
     )*};
 }
@@ -240,10 +242,15 @@ macro_rules! resolving {
     ($($name:ident([path] $(, $after:ident: $after_type:ty)*);)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char $(, $after: $after_type)*) -> *mut c_char {
-            let mut place = Place::new();
+            let call = |path: *const c_char| {
+                next!($name(path: *const c_char $(, $after: $after_type)*) -> *mut c_char)
+            };
             // SAFETY: the function's own contract.
-            let path = unsafe { replaced(path, &mut place) };
-            let found = next!($name(path: *const c_char $(, $after: $after_type)*) -> *mut c_char);
+            let found = match unsafe { is_candidate(path) } {
+                false => call(path),
+                // SAFETY: the function's own contract.
+                true => with_place(|place| call(unsafe { replaced(path, place) })),
+            };
             // SAFETY: the function's own contract: NULL, or a text that is the caller's.
             unsafe { put_back(found) }
         }
@@ -255,3 +262,6 @@ resolving! {
     __realpath_chk([path], resolved: *mut c_char, room: size_t);
     canonicalize_file_name([path]);
 }
+
+#[cfg(test)]
+mod tests;

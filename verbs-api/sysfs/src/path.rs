@@ -73,6 +73,23 @@ impl Place {
     }
 }
 
+/// Calls `call` with room for a path. The room is on the stack of this function only, because a
+/// signal handler may open files on an alternate stack of a few kilobytes (sigaltstack(2)).
+#[cold]
+#[inline(never)]
+pub fn with_place<R>(call: impl FnOnce(&mut Place) -> R) -> R {
+    call(&mut Place::new())
+}
+
+/// Returns whether [`replaced`] may return another path.
+///
+/// # Safety
+/// As [`bytes`].
+pub unsafe fn is_candidate(path: *const c_char) -> bool {
+    // SAFETY: the caller's word.
+    unsafe { bytes(path) }.is_some_and(leads_to_devices)
+}
+
 /// Returns the bytes of a program's path.
 ///
 /// # Safety
