@@ -101,7 +101,11 @@ impl Memory {
             return Err(ReregMrError::Busy { lkey, windows: slot.windows() });
         }
         let former = slot.region();
-        let next = self.changed(&former, change, owned.flatten())?;
+        let of = match &change.translation {
+            Some(_) => owned.flatten(),
+            None => region.kept.as_ref(),
+        };
+        let next = self.changed(&former, change, of.is_some_and(|buffer| buffer.is_checked()))?;
         let kept = match (&change.translation, owned.flatten()) {
             (Some(_), buffer) => std::mem::replace(&mut region.kept, buffer.cloned()),
             (None, _) => None,
@@ -116,17 +120,19 @@ impl Memory {
         Ok(describe(lkey, &next))
     }
 
-    /// Returns the new terms of the region; nothing is changed yet.
+    /// Returns the new terms of the region; nothing is changed yet. `may_shrink`: pages of its
+    /// buffer may vanish, whatever the access flags say.
     fn changed(
         &self,
         former: &Region,
         change: &Change,
-        buffer: Option<&Arc<Buffer>>,
+        may_shrink: bool,
     ) -> Result<Region, ReregMrError> {
         let access = check_access(change.access.unwrap_or(former.access))?;
         let pd = change.pd.unwrap_or(former.pd);
         let zero_based = access.contains(Access::ZERO_BASED);
-        let mut next = Region { pd, access, ..*former };
+        let checked = may_shrink || self.is_checked(access);
+        let mut next = Region { pd, access, checked, ..*former };
         if let Some(Translation { addr, len, iova }) = change.translation {
             if former.layout == Layout::Whole {
                 // A key to the whole address space never becomes a key to anything else.
@@ -135,23 +141,11 @@ impl Memory {
             let start = if zero_based { 0 } else { iova };
             self.check_len(len)?;
             check_range(addr.addr(), len, start, !zero_based)?;
-            let checked =
-                self.is_checked(access) || buffer.is_some_and(|buffer| buffer.is_checked());
-            next = Region {
-                base: addr,
-                start,
-                len: len as u64,
-                layout: Layout::Flat,
-                checked,
-                ..next
-            };
+            next = Region { base: addr, start, len: len as u64, layout: Layout::Flat, ..next };
         } else {
             if access.contains(Access::ZERO_BASED) != former.access.contains(Access::ZERO_BASED) {
                 return Err(ReregMrError::ZeroBasedWithoutTranslation { given: access });
             }
-            let by_access = |access| self.is_checked(access);
-            // A region that is checked for another reason than its flags stays checked.
-            next.checked = by_access(access) || (former.checked && !by_access(former.access));
             if former.layout == Layout::Whole && !access.contains(Access::ON_DEMAND) {
                 return Err(RegMrError::NotOnDemand.into());
             }

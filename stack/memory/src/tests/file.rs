@@ -67,6 +67,21 @@ fn a_file_that_is_shortened_is_an_error_and_no_crash() {
     );
 }
 
+/// Pages of the file may vanish, whatever access flags the region has and had.
+#[test]
+fn a_shortened_file_is_no_crash_after_a_change_of_rights() {
+    let size = Pages::size();
+    let file = memfd(size);
+    let memory = Memory::new(1, 16);
+    let buffer = Arc::new(Buffer::of_file(&file, 0, size).unwrap());
+    let on_demand = ALL | Access::ON_DEMAND;
+    let mr = memory.register_buffer(PD, &buffer, 0..size, 0, on_demand).unwrap();
+    memory.reregister_buffer(mr.lkey, None, None, Some(ALL)).unwrap();
+    ftruncate(&file, 0).unwrap();
+    let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, 0, 8).unwrap();
+    assert_eq!(pin.write(0, &[1; 8]), Err(Fault::NotMapped { addr: 0, len: 8 }));
+}
+
 #[test]
 fn ranges_beside_the_file_are_refused() {
     let size = Pages::size();
