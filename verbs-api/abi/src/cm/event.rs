@@ -139,6 +139,12 @@ unsafe fn take_next(
             if let Ok(of) = unsafe { IdObject::from_c(IdObject::from_user(event.user)) } {
                 lock(&of.state).delivered_events += 1;
             }
+            let membership = event.membership.map(MembershipObject::of_name);
+            // SAFETY: the membership is valid, because leaving the group first takes the core's
+            // lock.
+            if let Some(membership) = membership.and_then(|of| unsafe { of.as_ref() }) {
+                membership.count_delivered();
+            }
             Some(event)
         });
         event.map(Taken::Core).or_else(|| user_events::take(&object.user_events).map(Taken::User))
@@ -272,7 +278,6 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
                 let Some(membership) = made.membership.as_ref() else {
                     return Disposition::Deliver;
                 };
-                membership.count_delivered();
                 made.c.param.ud.private_data = membership.context();
                 match membership.attach(of, event) {
                     Ok(()) => Disposition::Deliver,
@@ -385,3 +390,6 @@ pub fn outcome(event: &rdma_cm_event) -> Result<(), VerbError> {
         status => Err(VerbError::system(what, Errno::from_raw_os_error(status.saturating_abs()))),
     }
 }
+
+#[cfg(test)]
+mod tests;
