@@ -1,5 +1,6 @@
 //! Identifiers: `struct rdma_cm_id` with the library's own state.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 use std::ptr;
@@ -22,7 +23,9 @@ use crate::layout::{ibv_qp_init_attr, rdma_cm_id, rdma_event_channel};
 /// An identifier, beginning with its C structure.
 #[repr(C)]
 pub struct IdObject {
-    c: rdma_cm_id,
+    /// This library and the program write the fields by pointers, while shared references to the
+    /// object exist.
+    c: UnsafeCell<rdma_cm_id>,
     pub core: CmaId,
     pub state: Mutex<IdState>,
     acknowledged: Condvar,
@@ -104,7 +107,7 @@ impl IdObject {
 /// Allocates the structure of an identifier.
 pub fn allocate(core: CmaId, is_sync: bool) -> *mut rdma_cm_id {
     // SAFETY: the structure consists of integers and pointers, for which zero is valid.
-    let c: rdma_cm_id = unsafe { zeroed() };
+    let c: UnsafeCell<rdma_cm_id> = unsafe { zeroed() };
     let state = Mutex::new(IdState { is_sync, ..IdState::default() });
     Box::into_raw(Box::new(IdObject { c, core, state, acknowledged: Condvar::new() })).cast()
 }
