@@ -14,6 +14,9 @@ use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use crate::mr;
 use crate::pd::PdObject;
 
+/// Maximum length of a slice, which is beyond all device memory.
+const LONGEST: usize = isize::MAX as usize;
+
 /// Device memory, beginning with its C structure.
 #[repr(C)]
 pub struct DmObject {
@@ -115,7 +118,7 @@ unsafe extern "C" fn memcpy_from_dm(
         // SAFETY: the ABI's contract: `to` has `length` bytes, which no other thread uses during
         // the call. Every byte pattern is valid, and the copy below writes the bytes before any
         // read.
-        let place = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length) };
+        let place = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length.min(LONGEST)) };
         Ok(context.device().memory().copy_from_dm(object.id, start(offset), place)?)
     })
 }
@@ -158,6 +161,24 @@ unsafe fn bytes<'a>(from: *const c_void, length: usize) -> Result<&'a [u8], Verb
         0 => Ok(&[]),
         _ if from.is_null() => Err(VerbError::Null("host_addr")),
         // SAFETY: as above.
-        _ => Ok(unsafe { slice::from_raw_parts(from.cast(), length) }),
+        _ => Ok(unsafe { slice::from_raw_parts(from.cast(), length.min(LONGEST)) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::unimport_dm;
+
+    #[test]
+    fn a_structure_is_freed_once() {
+        let made = to_ibv_dm(ptr::null_mut(), DmId(7));
+        // SAFETY: the structure is not used again; the second call only compares its address.
+        unsafe {
+            unimport_dm(made);
+            unimport_dm(made);
+            unimport_dm(ptr::null_mut());
+        }
+        assert!(handle_registry::check(made.cast::<DmObject>()).is_err());
     }
 }

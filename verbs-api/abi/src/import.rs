@@ -13,7 +13,7 @@ use urxe_stack::memory::PdId;
 use urxe_wire::Lkey;
 
 use crate::context::{self, Context};
-use crate::dm;
+use crate::dm::{self, DmObject};
 use crate::error::VerbError;
 use crate::ffi;
 use crate::handle_registry;
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *m
 /// `ibv_unimport_dm`: the memory itself stays.
 pub unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
     ffi::catch_panic((), || {
-        if !dm.is_null() {
+        if !dm.is_null() && handle_registry::check(dm.cast::<DmObject>()).is_ok() {
             // SAFETY: the ABI's contract: it came from import_dm and is not used again.
             unsafe { dm::forget(dm) };
         }

@@ -13,6 +13,8 @@ use super::{address_from_c, return_value, return_zero, to_ssize, write_address};
 
 /// Maximum number of pieces of a message (`IOV_MAX`).
 const MOST_PIECES: usize = 1024;
+/// Maximum length of a slice. Some programs pass `SIZE_MAX` for "as many as there are".
+const LONGEST: usize = isize::MAX as usize;
 
 /// Returns the pieces of a program's message.
 ///
@@ -60,7 +62,7 @@ pub(super) unsafe fn bytes<'a>(addr: *const c_void, len: usize) -> &'a [u8] {
         return &[];
     }
     // SAFETY: the caller's.
-    unsafe { slice::from_raw_parts(addr.cast(), len) }
+    unsafe { slice::from_raw_parts(addr.cast(), len.min(LONGEST)) }
 }
 
 /// # Safety
@@ -70,7 +72,7 @@ unsafe fn room<'a>(addr: *mut c_void, len: usize) -> &'a mut [u8] {
         return &mut [];
     }
     // SAFETY: the caller's.
-    unsafe { slice::from_raw_parts_mut(addr.cast(), len) }
+    unsafe { slice::from_raw_parts_mut(addr.cast(), len.min(LONGEST)) }
 }
 
 /// `rrecv`
@@ -245,4 +247,27 @@ pub unsafe extern "C" fn iowrite(
     return_value("riowrite", || {
         urxe_rsocket::write_mapped(fd, piece, offset.cast_unsigned(), flags)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_beyond_all_memory_is_no_fault() {
+        let mut buffer = [0_u8; 8];
+        let at: *mut c_void = buffer.as_mut_ptr().cast();
+        let iov = iovec { iov_base: at, iov_len: usize::MAX };
+        // SAFETY: there is no such socket, so no byte is read or written.
+        let results = unsafe {
+            [
+                recv(-1, at, usize::MAX, 0),
+                send(-1, at, usize::MAX, 0),
+                readv(-1, &raw const iov, 1),
+                writev(-1, &raw const iov, 1),
+            ]
+        };
+        assert_eq!(results, [-1; 4]);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBADF));
+    }
 }
