@@ -161,6 +161,12 @@ pub unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::s
         };
         let absent = VerbError::system("no such membership", Errno::ADDRNOTAVAIL);
         let membership = found.ok_or(absent)?;
+        connections().call(|cma, _| cma.leave_multicast(object.core, membership.name()))?;
+        object.wait_for_acknowledgements(|_| {
+            let counts = lock(&membership.counts);
+            counts.acknowledged_events >= counts.delivered_events
+        });
+        // At the end, because an event that another thread has taken may attach the queue pair.
         let attached = lock(&membership.counts).attached;
         // SAFETY: the ABI's contract.
         unsafe {
@@ -170,11 +176,6 @@ pub unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::s
                 detach_mcast((*id).qp, &group, 0);
             }
         }
-        connections().call(|cma, _| cma.leave_multicast(object.core, membership.name()))?;
-        object.wait_for_acknowledgements(|_| {
-            let counts = lock(&membership.counts);
-            counts.acknowledged_events >= counts.delivered_events
-        });
         Ok(())
     })
 }

@@ -1,15 +1,22 @@
 //! An event that one thread takes while another thread ends its object.
 
 use std::cell::RefCell;
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
+
+use urxe_stack::qp::attr::QpType;
+use urxe_wire::Gid;
 
 use super::*;
 use crate::cm::address::bind_addr;
 use crate::cm::channel::{create_event_channel, destroy_event_channel};
 use crate::cm::id::{create_id, destroy_id};
 use crate::cm::multicast::{join_multicast, leave_multicast};
+use crate::cm::qp::{create_qp, destroy_qp};
+use crate::layout::ibv_qp_init_attr;
+use crate::qp::detach_mcast;
 
 /// `RDMA_PS_UDP`
 const UDP: u32 = 0x111;
@@ -39,7 +46,8 @@ fn start_leaving(user: u64, mut group: libc::sockaddr_in) -> JoinHandle<c_int> {
     leaver
 }
 
-/// The taken event names the membership, so the membership must stay until the acknowledgement.
+/// The taken event names the membership, so the membership must stay until the acknowledgement. The
+/// event also attaches the queue pair, although the other thread is leaving.
 fn leave_while_the_event_is_taken() {
     let (mut here, mut group) = (address([127, 117, 9, 1]), address([239, 1, 9, 1]));
     // SAFETY: the calls as a program makes them; `take_next` as `rdma_get_cm_event` calls it.
@@ -48,6 +56,11 @@ fn leave_while_the_event_is_taken() {
         let mut id = ptr::null_mut();
         assert_eq!(create_id(channel, &mut id, ptr::null_mut(), UDP), 0);
         assert_eq!(bind_addr(id, (&raw mut here).cast()), 0);
+        let mut attr: ibv_qp_init_attr = zeroed();
+        attr.qp_type = QpType::Ud.number().into();
+        attr.cap.max_send_wr = 1;
+        attr.cap.max_recv_wr = 1;
+        assert_eq!(create_qp(id, ptr::null_mut(), &mut attr), 0);
         assert_eq!(join_multicast(id, (&raw mut group).cast(), ptr::null_mut()), 0);
         let (object, leaver) = (channel::find(channel).unwrap(), RefCell::new(None));
         let taken = take_next(&object, |fd, redeem| {
@@ -62,8 +75,11 @@ fn leave_while_the_event_is_taken() {
         });
         let event = taken.unwrap().unwrap();
         assert_eq!((*event).event, u32::from(CmaEventType::MulticastJoin.number()));
+        let group = Gid::from_ip(Ipv4Addr::from([239, 1, 9, 1]).into());
         assert_eq!(ack_cm_event(event), 0);
         assert_eq!(leaver.take().unwrap().join().unwrap(), 0);
+        assert_ne!(detach_mcast((*id).qp, &group.0, 0), 0, "the queue pair is still in the group");
+        destroy_qp(id);
         assert_eq!(destroy_id(id), 0);
         destroy_event_channel(channel);
     }
