@@ -14,6 +14,9 @@ use crate::output;
 
 /// The most bytes of a command. The longest has the numbers of all queue pairs.
 const MAX_COMMAND: u64 = 16 << 20;
+/// The most commands that wait while one is executed. The other end sends the next command after it
+/// has read the reply, apart from a command that stops the running one.
+const MAX_QUEUED: usize = 4;
 
 /// The action at the end of the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub fn read_commands<O: DeserializeOwned + Send + 'static>(
     at_end: AtEnd,
     on_read: impl Fn(Option<&O>) + Send + 'static,
 ) -> Receiver<O> {
-    let (sender, commands) = mpsc::channel();
+    let (sender, commands) = mpsc::sync_channel(MAX_QUEUED);
     thread::spawn(move || {
         for line in bounded_lines(from, MAX_COMMAND) {
             let Ok(command) = serde_json::from_str(&line) else { break };
@@ -75,4 +78,29 @@ pub fn reply<E: Refusal>(to: &mut dyn Write, result: Result<impl Serialize, E>) 
         Reply::Done,
     );
     write_line(to, &reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn commands_wait_in_the_other_end_while_one_is_executed() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&read);
+        let lines = BufReader::new("7\n".repeat(1000).leak().as_bytes());
+        let commands = read_commands::<u32>(lines, AtEnd::Return, move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(commands.recv(), Ok(7));
+        thread::sleep(Duration::from_millis(50));
+        // One was taken, and the thread holds one.
+        let ahead = read.load(Ordering::Relaxed);
+        assert!(ahead <= MAX_QUEUED + 2, "{ahead}");
+        assert_eq!(commands.iter().count(), 999);
+    }
 }

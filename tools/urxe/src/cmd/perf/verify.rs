@@ -82,7 +82,7 @@ fn slots(end: &End, nr: usize, first: usize, count: usize) -> Result<u64, PerfEr
     let numbered = end.case.operation == Operation::Write && end.case.metric == Metric::Latency;
     let (checked, count) = if numbered { (size - 1, count.min(1)) } else { (size, count) };
     for index in 0..count {
-        let slot = if numbered { 0 } else { end.case.slot(nr, (first + index) % ring) };
+        let slot = if numbered { 0 } else { end.case.slot(nr, (first % ring + index) % ring) };
         end.region.read(window + slot * size, &mut found)?;
         if let Some((offset, found, expected)) =
             pattern::difference(&found[..checked], &end.message[..checked])
