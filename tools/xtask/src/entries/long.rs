@@ -9,7 +9,7 @@ use super::none;
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 9] = [
+const CAMPAIGNS: [(&str, &[&str]); 10] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
     ("abi-fuzz", &["100"]),
@@ -19,6 +19,7 @@ const CAMPAIGNS: [(&str, &[&str]); 9] = [
     ("programs", &["all"]),
     ("newer", &[]),
     ("kernel", &["all"]),
+    ("mutants", &[]),
 ];
 
 /// Runs all campaigns, or the named ones. A failed campaign does not stop the others. Ends with a

@@ -8,6 +8,7 @@ mod flame;
 mod fuzz;
 mod lint;
 mod long;
+mod mutants;
 mod package;
 mod programs;
 mod test;
@@ -20,7 +21,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 27] = [
+const TASKS: [(&str, Task); 28] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -47,6 +48,7 @@ const TASKS: [(&str, Task); 27] = [
     ("forger", long::forger),
     ("sharing", long::sharing),
     ("keys", long::keys),
+    ("mutants", mutants::mutants),
     ("long", long::long),
 ];
 
@@ -91,7 +93,8 @@ Together:
   forger                 30 min  100 million forged packets of each attacker
   sharing                 5 min  200 processes of one address killed
   keys                    5 min  registrations until keys return
-  long [CAMPAIGN…]        hours  sim, fuzz, abi-fuzz, forger, sharing, keys, programs, newer, kernel
+  mutants [--in-diff]     hours  changed operators and functions, which the tests must detect
+  long [CAMPAIGN…]        hours  the campaigns of CONTRIBUTING.md, or the named ones
 ";
 
 /// Finds a task by name.

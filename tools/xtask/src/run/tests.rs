@@ -45,3 +45,17 @@ fn a_command_counts_as_its_tests_or_as_one() {
     assert_eq!((passed, failed), (0, 1));
     assert!(result.unwrap_err().starts_with("out\nwhy\nfailed (exit status: 3): "));
 }
+
+#[test]
+fn only_the_accepted_statuses_are_a_success() {
+    for (status, is_accepted) in [(0, true), (1, false), (2, false), (3, true)] {
+        let mut runner = Runner { output: Box::new(io::sink()), ..Runner::default() };
+        let script = format!("exit {status}");
+        let result = runner.run_accepting(Command::new("sh").args(["-c", &script]), &[0, 3]);
+        assert_eq!(result.is_ok(), is_accepted, "{status}");
+        assert_eq!(runner.tally.failed, u64::from(!is_accepted), "{status}");
+    }
+    let mut runner = Runner { output: Box::new(io::sink()), ..Runner::default() };
+    let killed = runner.run_accepting(Command::new("sh").args(["-c", "kill -9 $$"]), &[0, 3]);
+    assert!(killed.is_err());
+}

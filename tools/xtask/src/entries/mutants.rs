@@ -1,0 +1,77 @@
+//! Mutation tests: cargo-mutants changes one operator, match arm or function body at a time, and
+//! the tests of the crate must fail.
+//!
+//! `.cargo/mutants.toml` has the options, and the mutants that no test can detect. A mutant that
+//! makes a test hang counts as detected.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::machine::need_program;
+use crate::run::{Runner, cargo, target_folder};
+
+/// The crates with mutants, each with its mutated files.
+const TARGETS: [(&str, &str); 2] =
+    [("urxe-wire", "wire/src/**/*.rs"), ("urxe-device", "stack/device/src/qp/**/*.rs")];
+/// The exit status of cargo-mutants if tests hung, and no mutant survived.
+const ONLY_HUNG: i32 = 3;
+
+/// Tests all mutants. With `--in-diff`, tests the mutants of the lines that differ from the branch
+/// `main`, or from another commit that follows the option.
+pub fn mutants(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    let base = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => None,
+        ["--in-diff"] => Some("main"),
+        ["--in-diff", base] => Some(base),
+        _ => bail!("unknown arguments {arguments:?}; allowed: --in-diff [COMMIT], or none"),
+    };
+    need_program("cargo-mutants", &["cargo", "mutants", "--version"], runner)?;
+    let output = target_folder().join("mutants");
+    fs::create_dir_all(&output)?;
+    let diff = base.map(|base| changes_since(base, &output)).transpose()?;
+    for (package, files) in TARGETS {
+        let mut command = cargo(["mutants", "--package", package, "--file", files]);
+        if let Some(diff) = &diff {
+            command.arg("--in-diff").arg(diff);
+        }
+        // Debug information makes each build slower.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
+        command.env("CARGO_INCREMENTAL", "1");
+        runner.run_accepting(command.arg("--output").arg(output.join(package)), &[0, ONLY_HUNG])?;
+    }
+    Ok(())
+}
+
+/// Writes the changes since the common ancestor with `base` to a file, committed or not.
+fn changes_since(base: &str, folder: &Path) -> Result<PathBuf> {
+    let mut git = Command::new("git");
+    let output =
+        git.args(["diff", "--no-ext-diff", "--no-color", "--merge-base", base]).output()?;
+    if !output.status.success() {
+        bail!("git diff {base}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let path = folder.join("changes.diff");
+    fs::write(&path, output.stdout).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::root;
+
+    #[test]
+    fn the_crates_and_their_files_exist() {
+        for (package, files) in TARGETS {
+            let folder = root().join(files.trim_end_matches("/**/*.rs"));
+            assert!(folder.is_dir(), "{files}");
+            let crate_folder = folder.ancestors().find(|path| path.join("Cargo.toml").exists());
+            let manifest = crate_folder.unwrap().join("Cargo.toml");
+            let name = format!("name = \"{package}\"");
+            assert!(fs::read_to_string(manifest).unwrap().contains(&name), "{package}");
+        }
+    }
+}
