@@ -105,6 +105,20 @@ fn xrc_is_rc_with_an_xrceth_in_requests() {
     }
 }
 
+/// IBTA 9.7.4.1.4 to 9.7.4.1.6.
+#[test]
+fn a_packet_has_the_length_of_its_position() {
+    const MTU: usize = 1024;
+    let fitting = |position: Position| {
+        [0, 1, MTU - 1, MTU, MTU + 1].into_iter().filter(move |&len| position.fits(len, MTU))
+    };
+    for position in [Position::First, Position::Middle] {
+        assert!(fitting(position).eq([MTU]), "{position:?}");
+    }
+    assert!(fitting(Position::Last).eq([1, MTU - 1, MTU]));
+    assert!(fitting(Position::Only).eq([0, 1, MTU - 1, MTU]));
+}
+
 #[test]
 fn requests_and_responses() {
     for info in Opcode::all().map(Opcode::info) {
