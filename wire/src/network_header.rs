@@ -202,6 +202,20 @@ mod tests {
         assert_eq!(emit(&arrival("fe80::1", "fe80::2"), payload.len())[..], frame[..40]);
     }
 
+    /// RFC 1071.
+    #[test]
+    fn the_checksum_of_every_sum_makes_the_words_add_up_to_ones() {
+        for identification in 0..=u16::MAX {
+            let header = emit(&Arrival { identification, ..arrival("10.1.2.3", "10.1.2.4") }, 280);
+            // Each carry is added back at once.
+            let sum = header[IPV4_AT..].chunks_exact(2).fold(0_u16, |sum, word| {
+                let (sum, carries) = sum.overflowing_add(u16::from_be_bytes([word[0], word[1]]));
+                sum + u16::from(carries)
+            });
+            assert_eq!(sum, 0xffff, "{identification:#x}");
+        }
+    }
+
     #[test]
     fn other_bytes_are_refused() {
         assert_eq!(NetworkHeader::parse(&[0; 39]), Err(NetworkHeaderError::Short { have: 39 }));

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use support::captured_mads;
 use urxe_wire::mad::{
     Answered, Attribute, Bits, CmMessage, CmaError, CmaHeader, CommId, MAD_LEN, Mad, MadError,
-    MadHeader, MadIds, PortSpace, PrivateData, RejReason, Rep, Req, ServiceId, SidrStatus,
+    MadHeader, MadIds, PortSpace, PrivateData, RejReason, Rep, Req, ServiceId, SidrReq, SidrStatus,
     SpreadVendorId, TransactionId, TransportType,
 };
 use urxe_wire::{Gid, PKey, Psn, QKey, Qpn};
@@ -260,6 +260,32 @@ proptest! {
             Err(reason) => prop_assert!(!reason.to_string().is_empty()),
         }
     }
+}
+
+#[test]
+fn texts_name_the_transaction_and_the_addresses() {
+    let cma = CmaHeader::new(SocketAddr::from(([10, 0, 0, 1], 4711)), [10, 0, 0, 2].into());
+    let mut bytes = [0; CmaHeader::LEN];
+    cma.unwrap().emit(&mut bytes);
+    let request = |service_id| {
+        let private_data = PrivateData::new(&bytes).unwrap();
+        let request =
+            SidrReq { request_id: CommId(9), service_id, private_data, ..SidrReq::default() };
+        Mad::new(TransactionId(0xabc), request).to_string()
+    };
+    assert_eq!(
+        request(ServiceId::new(PortSpace::UDP, 7174)),
+        "CM SIDR_REQ id 0x00000009 service UDP:7174 from 10.0.0.1:4711 > 10.0.0.2 \
+         tid 0x0000000000000abc"
+    );
+    // The port space of the next one has no name, and the one of the last is none.
+    assert!(request(ServiceId(0x0107_1c06)).contains("service 0x0000000001071c06 from"));
+    assert_eq!(
+        request(ServiceId(1)),
+        "CM SIDR_REQ id 0x00000009 service 0x0000000000000001 tid 0x0000000000000abc"
+    );
+    let header = MadHeader::new(Attribute::Rep, TransactionId(5));
+    assert_eq!(header.to_string(), "REP tid 0x0000000000000005");
 }
 
 #[test]

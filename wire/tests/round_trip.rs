@@ -98,6 +98,7 @@ proptest! {
         let end = repr.emit(&payload, &mut buf).unwrap();
         prop_assert_eq!(end + ICRC_LEN, packet_len(repr.headers_len(), payload.len()));
         prop_assert!(buf[end..].iter().all(|&b| b == 0xa5), "nothing behind the pad");
+        prop_assert_eq!(repr.emit(&payload, &mut buf[..end + ICRC_LEN]), Ok(end));
         let view = PacketView::parse(&buf[..end + ICRC_LEN]).unwrap();
         let mut want = repr;
         want.bth.pad_count = pad_count(payload.len());
@@ -112,6 +113,25 @@ proptest! {
         other[start..start + payload.len()].copy_from_slice(&payload);
         prop_assert_eq!(emit_pad(&mut other, start + payload.len()), Some(end));
         prop_assert_eq!(&other[..end], &buf[..end]);
+    }
+
+    /// A view reads each field in place.
+    #[test]
+    fn accessors_agree_with_the_emitted_values((repr, payload) in packet()) {
+        let mut buf = [0; MAX_PACKET_LEN];
+        let end = repr.emit(&payload, &mut buf).unwrap();
+        let bytes = &buf[..end + ICRC_LEN];
+        let (view, bth) = (PacketView::parse(bytes).unwrap(), repr.bth);
+        prop_assert_eq!(
+            (view.solicited(), view.mig_req(), view.fecn(), view.becn(), view.ack_req()),
+            (bth.solicited, bth.mig_req, bth.fecn, bth.becn, bth.ack_req)
+        );
+        let numbers = (view.pkey(), view.dest_qp(), view.psn());
+        prop_assert_eq!(numbers, (bth.pkey, bth.dest_qp, bth.psn));
+        prop_assert_eq!(view.pad_count(), pad_count(payload.len()));
+        prop_assert_eq!((view.packet_len(), view.payload_len()), (bytes.len(), payload.len()));
+        prop_assert_eq!((view.bytes(), view.without_icrc()), (bytes, &bytes[..end]));
+        prop_assert_eq!(Bth::dest_qp_of(bytes), Some(bth.dest_qp));
     }
 
     #[test]

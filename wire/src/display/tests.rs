@@ -85,3 +85,38 @@ fn fields_name_every_header() {
         ]
     );
 }
+
+#[test]
+fn fields_of_every_opcode_stand_in_wire_order() {
+    for opcode in Opcode::all() {
+        let info = opcode.info();
+        let mut bytes = vec![0; info.headers_len() + packet::ICRC_LEN];
+        if let PayloadRule::Exactly(len) = info.payload {
+            bytes.extend(vec![0; len.into()]);
+        }
+        bytes[0] = opcode.byte();
+        let mut headers: Vec<_> =
+            fields(&PacketView::parse(&bytes).unwrap()).iter().map(|field| field.header).collect();
+        headers.dedup();
+        let present = [
+            (HeaderSet::XRCETH, "xrceth"),
+            (HeaderSet::DETH, "deth"),
+            (HeaderSet::FETH, "feth"),
+            (HeaderSet::RETH, "reth"),
+            (HeaderSet::ATOMIC_ETH, "atomic_eth"),
+            (HeaderSet::AETH, "aeth"),
+            (HeaderSet::ATOMIC_ACK_ETH, "atomic_ack_eth"),
+            (HeaderSet::IMM, "immdt"),
+            (HeaderSet::IETH, "ieth"),
+        ];
+        let present = present.into_iter().filter(|(header, _)| info.has(*header));
+        let expected = present.map(|(_, name)| name);
+        assert!(
+            headers
+                .iter()
+                .copied()
+                .eq(["bth"].into_iter().chain(expected).chain(["payload", "icrc"])),
+            "{opcode}: {headers:?}"
+        );
+    }
+}

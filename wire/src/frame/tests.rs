@@ -110,6 +110,40 @@ fn icrc_needs_a_bth() {
     let frame = Frame::parse(&bytes).unwrap();
     assert_eq!(frame.icrc(), None);
     assert!(!frame.icrc_holds());
+    let bytes = v4().build(&[0; 16]).unwrap();
+    assert!(Frame::parse(&bytes).unwrap().icrc().is_some());
+}
+
+#[test]
+fn only_a_flush_has_two_correct_icrcs() {
+    use Opcode::{RcFlush, RcWriteOnly, XrcFlush};
+    const END: usize = 36;
+    let (src, dst) = (v4().src, v4().dst);
+    let seed = crate::IcrcSeed::new(src.ip(), src.port(), dst.ip(), dst.port()).unwrap();
+    for (opcode, is_flush) in [(RcFlush, true), (XrcFlush, true), (RcWriteOnly, false)] {
+        let mut packet = [0; END + ICRC_LEN];
+        packet[0] = opcode.byte();
+        let standard = seed.icrc(0, true, &packet[..END]);
+        let of_rxe = seed.rxe_flush_icrc(0, true, &packet[..END]);
+        for (icrc, holds) in [(standard, true), (of_rxe, is_flush), (standard ^ 1, false)] {
+            packet[END..].copy_from_slice(&icrc.to_le_bytes());
+            let bytes = v4().build(&packet).unwrap();
+            let frame = Frame::parse(&bytes).unwrap();
+            assert_eq!(frame.icrc_holds(), holds, "{opcode}");
+            assert_eq!(frame.icrc(), Some(standard), "{opcode}");
+        }
+    }
+}
+
+#[test]
+fn a_checksum_of_ones_is_correct_only_for_the_sum_0() {
+    for repr in [v4(), v6()] {
+        let mut bytes = repr.build(b"payload").unwrap();
+        let end = bytes.len();
+        bytes[end - 9..end - 7].fill(0xff);
+        let frame = Frame::parse(&bytes).unwrap();
+        assert!(frame.repr.udp_checksum && !frame.udp_checksum_holds());
+    }
 }
 
 #[test]

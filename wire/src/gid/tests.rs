@@ -33,5 +33,5 @@ fn multicast_in_both_families() {
     assert!(Gid::from_ip("224.1.2.3".parse().unwrap()).is_multicast());
     assert!(Gid::from_ip("ff02::1".parse().unwrap()).is_multicast());
     assert!(!Gid::from_ip("10.0.0.1".parse().unwrap()).is_multicast());
-    assert!(Gid::ZERO.is_zero());
+    assert!(Gid::ZERO.is_zero() && !Gid::from(IpAddr::from([10, 0, 0, 1])).is_zero());
 }

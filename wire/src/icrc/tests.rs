@@ -168,6 +168,16 @@ fn lengths_that_share_an_entry_do_not_disturb_each_other() {
 }
 
 #[test]
+fn packets_of_every_length_are_solved() {
+    let mut solver = IcrcSolver::new();
+    for len in (12..1 << 16).step_by(4 * 251) {
+        let packet = packet(len);
+        let image = seed().icrc(0, true, &packet) ^ seed().icrc(0xbeef, true, &packet);
+        assert_eq!(solver.solve(image, len), Some(0xbeef), "{len}");
+    }
+}
+
+#[test]
 fn arithmetic_modulo_the_generator() {
     assert_eq!(mul(0x1234_5678, ONE), 0x1234_5678);
     assert_eq!(mul(x_pow(100), x_pow(-100)), ONE);
@@ -215,9 +225,10 @@ fn a_flush_of_the_kernel_holds_and_one_sent_as_such_is_the_same() {
 #[test]
 fn a_translated_icrc_fits_the_new_port_whatever_the_identification() {
     let to = IcrcSeed::new(SRC.into(), 50_000, DST.into(), 4791).unwrap();
-    let of_rxe = seed().with_flush(FlushIcrc::Rxe);
+    let [of_rxe, standard] =
+        [FlushIcrc::Rxe, FlushIcrc::Standard].map(|flush| seed().with_flush(flush));
     for (opcode, from) in
-        [(Opcode::RcSendOnly, seed()), (Opcode::RcFlush, seed()), (Opcode::RcFlush, of_rxe)]
+        [(Opcode::RcSendOnly, seed()), (Opcode::RcFlush, standard), (Opcode::RcFlush, of_rxe)]
     {
         for identification in [0, 1, 0x1234] {
             let mut packet = packet(40);

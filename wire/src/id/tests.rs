@@ -6,6 +6,8 @@ use proptest::prelude::*;
 fn psn_wraps_at_24_bits() {
     let last = Psn::new(0xff_ffff);
     assert_eq!(last.next(), Psn::new(0));
+    assert_eq!(Psn::new(7).next(), Psn::new(8));
+    assert_eq!(Msn::masked(0xff_ffff).add(2), Msn::masked(1));
     assert_eq!(Psn::new(0).sub(1), last);
     assert_eq!(Psn::new(0x0100_0007), Psn::new(7), "bits above 24 are dropped");
     assert_eq!(Psn::new(3).distance(Psn::new(0xff_fffe)), 5);
@@ -45,7 +47,9 @@ fn shapes_of_display() {
 /// IBTA 10.9.3 (P_Key) and 10.2.5 (privileged Q_Keys).
 #[test]
 fn limited_members_cannot_talk_to_each_other() {
+    assert!(PKey(0xffff).matches(PKey(0xffff)));
     assert!(PKey(0xffff).matches(PKey(0x7fff)));
+    assert!(PKey(0x0001).matches(PKey(0x8001)) && PKey(0x8001).matches(PKey(0x0001)));
     assert!(!PKey(0x7fff).matches(PKey(0x7fff)));
     assert!(!PKey(0xffff).matches(PKey(0x8001)));
     assert!(QKey::GSI.is_controlled());

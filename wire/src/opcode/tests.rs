@@ -5,6 +5,7 @@ fn info_is_the_opcodes_own_row() {
     for opcode in Opcode::all() {
         assert_eq!(opcode.info().opcode, opcode);
         assert_eq!(Opcode::try_from(opcode.byte()), Ok(opcode));
+        assert_eq!(u8::from(opcode), opcode.byte());
     }
     assert_eq!(Opcode::all().len(), 65);
 }
@@ -117,6 +118,13 @@ fn a_packet_has_the_length_of_its_position() {
     }
     assert!(fitting(Position::Last).eq([1, MTU - 1, MTU]));
     assert!(fitting(Position::Only).eq([0, 1, MTU - 1, MTU]));
+}
+
+#[test]
+fn only_a_compare_and_swap_and_a_fetch_and_add_are_atomics() {
+    let atomics = Opcode::all().filter(|opcode| opcode.info().kind.is_atomic());
+    use Opcode::*;
+    assert!(atomics.eq([RcCompareSwap, RcFetchAdd, XrcCompareSwap, XrcFetchAdd]));
 }
 
 #[test]

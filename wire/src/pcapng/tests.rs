@@ -5,17 +5,20 @@ use super::*;
 /// Interface, timestamp, bytes, original length, options.
 type Read = (u32, u64, Vec<u8>, u32, Vec<(u16, Vec<u8>)>);
 
-/// Reads a capture with an independent reader.
-fn read(bytes: &[u8]) -> Vec<Read> {
+/// Reads a capture with an independent reader. Returns the name of the application and the packets.
+fn read(bytes: &[u8]) -> (Vec<u8>, Vec<Read>) {
     let mut reader = PcapNGReader::new(1 << 20, bytes).unwrap();
     let mut packets = Vec::new();
-    let mut resolutions = Vec::new();
+    let (mut application, mut resolutions) = (Vec::new(), Vec::new());
     loop {
         match reader.next() {
             Ok((used, block)) => {
                 match block {
                     pcap_parser::PcapBlockOwned::NG(Block::SectionHeader(s)) => {
-                        assert_eq!(s.major_version, 1)
+                        assert_eq!(s.major_version, 1);
+                        let named = s.options.iter().find(|o| o.code.0 == OPT_SHB_USER_APPLICATION);
+                        let named = named.unwrap();
+                        application = named.value[..usize::from(named.len)].to_vec();
                     }
                     pcap_parser::PcapBlockOwned::NG(Block::InterfaceDescription(i)) => {
                         assert_eq!(i.linktype.0, LinkType::Ethernet as i32);
@@ -40,8 +43,10 @@ fn read(bytes: &[u8]) -> Vec<Read> {
             Err(e) => panic!("{e:?}"),
         }
     }
+    let interfaces = packets.iter().map(|packet| packet.0 as usize + 1).max();
+    assert!(interfaces <= Some(resolutions.len()), "each interface is described");
     assert!(resolutions.iter().all(|&r| r == 9));
-    packets
+    (application, packets)
 }
 
 #[test]
@@ -66,7 +71,8 @@ fn an_independent_reader_reads_it_back() {
         );
         assert!(out.len().is_multiple_of(4));
     }
-    let packets = read(&out);
+    let (application, packets) = read(&out);
+    assert_eq!(application, b"urxe 0.1");
     assert_eq!(packets.len(), 5);
     for (i, (interface, ts, data, origlen, _)) in packets.iter().enumerate() {
         assert_eq!(*interface, i as u32 & 1);
@@ -97,7 +103,9 @@ fn too_long_values_are_cut() {
         };
         enhanced_packet(&mut out, &record);
     }
-    let packets = read(&out);
+    let (application, packets) = read(&out);
+    // 65,535 bytes fit, and the last character would be cut.
+    assert_eq!(String::from_utf8(application).unwrap(), "ü".repeat(32_767));
     let lengths = packets.iter().map(|packet| (packet.2.len(), packet.3 as usize));
     assert!(lengths.eq([(SNAP_LEN, SNAP_LEN + 1), (9, SNAP_LEN + 1)]));
 }

@@ -3,7 +3,8 @@ use super::*;
 #[test]
 fn bits_at_every_place_and_width() {
     for width in 1..=64 {
-        for bit in 0..=72 {
+        // The last place ends with the message.
+        for bit in (0..=72).chain([8 * MESSAGE_LEN - width]) {
             let value =
                 0xa5c3_96e1_7b2d_8f04_u64.rotate_left(bit as u32) & (u64::MAX >> (64 - width));
             let mut body = [0; MESSAGE_LEN];
@@ -27,6 +28,14 @@ fn narrow_numbers_refuse_what_does_not_fit() {
     assert_eq!(Bits::<32>::MAX.value(), u32::MAX);
     assert_eq!(InfoLength::<7>::new(72).map(InfoLength::value), Some(72));
     assert_eq!(InfoLength::<7>::new(73), None);
+}
+
+#[test]
+fn texts_of_fields() {
+    assert_eq!(format!("{:>3}", Bits::<5>::masked(7)), "  7");
+    let data = |bytes: &[u8]| format!("{:?}", PrivateData::<4>::new(bytes).unwrap());
+    assert_eq!(data(b"\x01\x00\xab"), "PrivateData<4>([01, 00, ab] and zeros)");
+    assert_eq!(data(b""), "PrivateData<4>([] and zeros)");
 }
 
 #[test]
