@@ -49,6 +49,8 @@ mod port;
 mod queues;
 mod reordering;
 mod replies;
+mod requester;
+mod responder;
 mod source_ports;
 mod srq;
 mod turns;

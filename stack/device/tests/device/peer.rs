@@ -12,7 +12,7 @@ use urxe_wire::{
 use super::*;
 
 const PSN: Psn = qp::FIRST_PSN;
-const PEER_QPN: Qpn = Qpn::masked(0x0012_3456);
+pub const PEER_QPN: Qpn = Qpn::masked(0x0012_3456);
 
 pub struct Peer {
     pub end: Host,
@@ -26,8 +26,12 @@ impl Peer {
         Self { end, wire: Wire::default() }
     }
 
+    pub fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
     /// Delivers packets one after the other.
-    fn receive(&self, packets: &[(Opcode, u32, Ext, &[u8])]) {
+    pub fn receive(&self, packets: &[(Opcode, u32, Ext, &[u8])]) {
         for (opcode, n, ext, payload) in packets {
             let ack_req = opcode.info().is_request;
             let packet = part(*opcode, PSN.add(*n).value(), payload);
@@ -35,7 +39,7 @@ impl Peer {
         }
     }
 
-    fn deliver(&self, packet: Packet) {
+    pub fn deliver(&self, packet: Packet) {
         let run = Packet::merge(B.into(), A.into(), [(self.end.qp.qpn(), packet)]);
         self.wire.deliver(&self.end.device, self.end.clock.now(), &run);
     }
@@ -75,16 +79,16 @@ impl Peer {
         self.end.state(self.end.qp)
     }
 
-    fn read(&self, rkey_off_by: u32) -> Ext {
+    pub fn read(&self, rkey_off_by: u32) -> Ext {
         let rkey = urxe_wire::Rkey(self.end.mr.rkey.0 ^ rkey_off_by);
         Ext::Reth(Reth { va: self.end.mr.iova, rkey, dma_len: 8 })
     }
 
-    fn write(&self, offset: u64) -> Ext {
+    pub fn write(&self, offset: u64) -> Ext {
         Ext::Reth(Reth { va: self.end.mr.iova + offset, rkey: self.end.mr.rkey, dma_len: 4 })
     }
 
-    fn fetch_add(&self) -> Ext {
+    pub fn fetch_add(&self) -> Ext {
         let va = self.end.mr.iova + 64;
         Ext::Atomic(AtomicEth { va, rkey: self.end.mr.rkey, swap_or_add: 1, compare: 0 })
     }
