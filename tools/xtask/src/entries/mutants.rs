@@ -2,7 +2,8 @@
 //! the tests of the crate must fail.
 //!
 //! `.cargo/mutants.toml` has the options, and the mutants that no test can detect. A mutant that
-//! makes a test hang counts as detected.
+//! makes a test hang counts as detected. The scenarios of `urxe-tests` take long to compile, so
+//! they run only with the mutants that the tests of the crate do not detect.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,10 @@ use crate::run::{Runner, cargo, target_folder};
 /// The crates with mutants, each with its mutated files.
 const TARGETS: [(&str, &str); 2] =
     [("urxe-wire", "wire/src/**/*.rs"), ("urxe-device", "stack/device/src/qp/**/*.rs")];
-/// The exit status of cargo-mutants if tests hung, and no mutant survived.
+/// The crate whose mutants the scenarios test as well.
+const WITH_SCENARIOS: &str = "urxe-device";
+/// The exit statuses of cargo-mutants if a mutant survived, and if only some made tests hang.
+const SURVIVED: i32 = 2;
 const ONLY_HUNG: i32 = 3;
 
 /// Tests all mutants. With `--in-diff`, tests the mutants of the lines that differ from the branch
@@ -33,14 +37,28 @@ pub fn mutants(arguments: &[String], runner: &mut Runner) -> Result<()> {
     fs::create_dir_all(&output)?;
     let diff = base.map(|base| changes_since(base, &output)).transpose()?;
     for (package, files) in TARGETS {
-        let mut command = cargo(["mutants", "--package", package, "--file", files]);
-        if let Some(diff) = &diff {
-            command.arg("--in-diff").arg(diff);
+        let mutants = || {
+            let mut command = cargo(["mutants", "--package", package, "--file", files]);
+            if let Some(diff) = &diff {
+                command.arg("--in-diff").arg(diff);
+            }
+            // Debug information makes each build slower.
+            command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
+            command.env("CARGO_INCREMENTAL", "1").arg("--output").arg(output.join(package));
+            command
+        };
+        // Tests of the documentation take longer to compile than to run.
+        let mut own = mutants();
+        own.args(["--", "--tests"]);
+        if package != WITH_SCENARIOS {
+            runner.run_accepting(&mut own, &[0, ONLY_HUNG])?;
+            continue;
         }
-        // Debug information makes each build slower.
-        command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
-        command.env("CARGO_INCREMENTAL", "1");
-        runner.run_accepting(command.arg("--output").arg(output.join(package)), &[0, ONLY_HUNG])?;
+        runner.run_accepting(&mut own, &[0, SURVIVED, ONLY_HUNG])?;
+        let mut scenarios = mutants();
+        scenarios.args(["--iterate", "--test-package", "urxe-tests"]);
+        scenarios.args(["--", "--test", "scenarios_*", "--test", "xrc_packets"]);
+        runner.run_accepting(&mut scenarios, &[0, ONLY_HUNG])?;
     }
     Ok(())
 }
