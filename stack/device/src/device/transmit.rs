@@ -27,8 +27,8 @@
 //! paths have their turns. So an event at one peer, such as a READ request for gigabytes, occupies
 //! the calling thread for a bounded time. Turns and paths that the budget leaves over stay listed,
 //! in their order. [`Device::next_deadline`] is then in the past: the caller reads its sockets and
-//! calls again. [`Device::transmit_of`] alone has no budget: the window and the pacers of its path
-//! bound it.
+//! calls again. The budget of [`Device::transmit_of`] grows with the queue pairs of its path, so
+//! that each queue pair that is listed has a turn.
 //!
 //! # Queue pairs without credit
 //!
@@ -76,7 +76,7 @@ use crate::path::acks::Ack;
 use crate::path::admission_queue::AdmissionQueue;
 use crate::path::ecn::Cnp;
 use crate::path::ready::ReadyLink;
-use crate::path::run::RunBuffer;
+use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
 use crate::path::scheduler::{Scheduler, TransmitStatus, Turn, TurnQueues, TurnSource};
 use crate::path::window::Credit;
 use crate::path::{Path, Route, Sender};
@@ -96,8 +96,6 @@ const PATH_BYTES: u64 = 256 << 10;
 /// The least bytes that a packet counts, and a turn without a packet: the work is the same as for
 /// so many bytes of payload.
 const PACKET_COST: u64 = 256;
-/// The budget in bytes of a call that sends all packets of a path.
-const UNLIMITED: u64 = u64::MAX;
 
 /// The arguments of a call that sends.
 struct TransmitCall<'p> {
@@ -177,17 +175,25 @@ impl Device {
     /// Sends the packets that a queue pair has ready, its acknowledgement included. Unlike
     /// [`transmit_pending`](Self::transmit_pending), this function waits for a thread that is
     /// sending on the path. When the function returns, the port has taken the packets, unless they
-    /// wait for credit or the pacer. A run that the port dropped counts as `SendErr` and is not
-    /// kept; the retransmission of the service applies.
+    /// wait for credit or the pacer, or are more than a run. A run that the port dropped counts as
+    /// `SendErr` and is not kept; the retransmission of the service applies.
     pub fn transmit_of(&self, handle: QpHandle, now: Time, port: &dyn Transmit) {
         let listed = self.with_slot(handle, |slot, qp| {
             self.enqueue(handle.index, slot, qp);
             qp.path
         });
         let Some(Some((index, _))) = listed else { return };
-        if let Some(path) = self.paths.at(index) {
-            let mut call = TransmitCall::new(now, port, UNLIMITED);
-            path.flush_after_others(|sender| self.drain(index, path, sender, &mut call));
+        let Some(path) = self.paths.at(index) else { return };
+        // Other threads may list queue pairs without end. Those that are listed now have a turn of
+        // at most a run each.
+        let users = lock(&self.control).path_uses.get(index as usize).map_or(0, |used| used.users);
+        let budget = CALL_BYTES.max(u64::from(users) * MAX_RUN_BYTES as u64);
+        let mut call = TransmitCall::new(now, port, budget);
+        path.flush_after_others(|sender| self.drain(index, path, sender, &mut call));
+        if call.budget_bytes == 0 && !self.ready_paths.is_empty() {
+            self.data_pending.store(true, Ordering::Release);
+            self.has_leftover.store(true, Ordering::Release);
+            self.timers.wake();
         }
     }
 

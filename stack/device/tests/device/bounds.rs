@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use urxe_test_support::packet::{read_request, write_only};
+use urxe_test_support::packet::{ack, read_request, write_only};
 use urxe_types::port::{Run, SendOutcome, Transmit};
 use urxe_wire::{Opcode, PacketView, Psn, Rkey};
 
@@ -150,6 +150,57 @@ fn no_call_sends_more_than_its_budget() {
             assert!(victim.host.device.next_deadline().is_some(), "{name}");
         }
     }
+}
+
+/// A port whose peers acknowledge at once, while other threads post at once, as on the loopback
+/// path.
+struct Busy<'v> {
+    victim: &'v Victim,
+    bytes: AtomicU64,
+}
+
+impl Busy<'_> {
+    fn post(&self, nr: usize) {
+        let host = &self.victim.host;
+        let sge = Sge { addr: host.mr.iova, length: 4 * MTU as u32, lkey: host.mr.lkey };
+        let request = SendRequest {
+            wr_id: 0,
+            op: SendOp::Write { remote: Remote { addr: 0, rkey: Rkey(1) } },
+            to: Destination::Peer,
+            flags: SendFlags::empty(),
+            payload: Payload::Sges(&[sge]),
+        };
+        // A full queue takes no more.
+        let _ = host.post_request(self.victim.qps[nr].0, &request);
+    }
+}
+
+impl Transmit for Busy<'_> {
+    fn transmit(&self, run: &Run<'_>) -> SendOutcome {
+        let sent = self.bytes.fetch_add(run.bytes.len() as u64, Ordering::Relaxed);
+        // Without a budget, the call would not return.
+        for packet in run.bytes.chunks(run.segment_size).filter(|_| sent < 8 * CALL) {
+            let view = PacketView::parse(packet).unwrap();
+            let nr = (view.dest_qp().value() - Victim::peer_qpn(0).value()) as usize;
+            self.victim.deliver(nr, ack(view.psn().value()));
+            self.post(nr);
+        }
+        SendOutcome::Sent
+    }
+}
+
+#[test]
+fn posts_of_other_threads_do_not_keep_a_flush_busy() {
+    let victim = Victim::new([B; 4]);
+    let busy = Busy { victim: &victim, bytes: AtomicU64::new(0) };
+    for _ in 0..4 {
+        (0..4).for_each(|nr| busy.post(nr));
+    }
+    let (device, now) = (&victim.host.device, victim.host.clock.now());
+    device.transmit_of(victim.qps[0].0, now, &busy);
+    let sent = busy.bytes.load(Ordering::Relaxed);
+    assert!((1 << 20..=CALL).contains(&sent), "{sent}");
+    assert!(device.next_deadline().is_some_and(|at| at <= now), "the rest is not forgotten");
 }
 
 #[test]
