@@ -46,6 +46,26 @@ impl<T: Wake + ?Sized> Wake for std::sync::Arc<T> {
     }
 }
 
+/// Has no effect once the value was dropped. An object that may outlive its device so keeps no
+/// descriptor of the device open.
+impl<T: Wake + ?Sized> Wake for std::sync::Weak<T> {
+    fn wake(&self) {
+        if let Some(wake) = self.upgrade() {
+            wake.wake();
+        }
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        self.upgrade().map_or(events, |wake| wake.withdraw(events))
+    }
+
+    fn notify(&self) {
+        if let Some(wake) = self.upgrade() {
+            wake.notify();
+        }
+    }
+}
+
 /// A [`Wake`] without effect, for programs that poll and for the simulated network.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoWake;

@@ -324,7 +324,10 @@ impl Device {
             data_pending: AtomicBool::new(false),
             has_leftover: AtomicBool::new(false),
             timers: Timers::new(Arc::clone(&config.timer_wake)),
-            moderation_timers: Arc::new(ModerationTimers::new(config.timer_wake)),
+            // A completion queue may outlive the device.
+            moderation_timers: Arc::new(ModerationTimers::new(Arc::new(Arc::downgrade(
+                &config.timer_wake,
+            )))),
             cq_quota: CqQuota::default(),
             rng: Mutex::new(rng),
             control: Box::default(),
