@@ -17,6 +17,7 @@ use crate::error::VerbError;
 use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::shared_engine::SharedEngine;
 
 /// How long a thread that waits for a completion event receives packets itself, which saves a
 /// wake-up for each packet. A cancelled thread ends at most that much later.
@@ -52,27 +53,11 @@ impl ChannelObject {
     pub unsafe fn with_context<'a>(
         channel: *mut ibv_comp_channel,
     ) -> Result<(&'a Self, &'a Context), VerbError> {
+        // SAFETY: the ABI's contract. from_c found the channel there, and the field does not
+        // change. The context may be closed.
+        let (object, context) = unsafe { (Self::from_c(channel)?, (*channel).context) };
         // SAFETY: the ABI's contract.
-        let object = unsafe { Self::from_c(channel) }?;
-        // SAFETY: from_c found the channel there. Its context is there as long as the channel, and
-        // the field does not change.
-        Ok((object, unsafe { Context::from_c_unchecked((*channel).context) }))
-    }
-
-    /// Takes an event. If there is none, the thread receives packets for [`LEAD_NS`], and then
-    /// returns `None`: the background thread receives while the thread sleeps.
-    fn take_event(&self, context: &Context) -> Result<Option<CqEvent>, Errno> {
-        let until = clock::now().plus_ns(LEAD_NS);
-        loop {
-            let taken = self.fd.try_take_event(|| self.channel.next_event_for_count())?;
-            if taken.is_some() || context.is_inherited() {
-                return Ok(taken);
-            }
-            let counter = self.fd.counter().as_fd();
-            if !context.engine().wait(counter, until, || self.channel.has_events())? {
-                return Ok(None);
-            }
-        }
+        Ok((object, unsafe { Context::from_c(context) }?))
     }
 
     /// Updates `refcnt`, the number of completion queues that use the channel. Programs may read
@@ -86,6 +71,62 @@ impl ChannelObject {
         unsafe {
             let cqs = (*channel.cast::<Self>()).channel.cq_count();
             (&raw mut (*channel).refcnt).write(c_int::try_from(cqs).unwrap_or(c_int::MAX));
+        }
+    }
+}
+
+/// The objects that a thread waits with. They stay while the thread waits, also if another thread
+/// destroys the channel or closes the device, which libibverbs allows during its `read`.
+struct Waiter {
+    channel: Arc<CompletionChannel>,
+    fd: Arc<EventDescriptor>,
+    /// Released by `Drop`.
+    shared_engine: Option<Arc<SharedEngine>>,
+}
+
+impl Waiter {
+    /// # Safety
+    /// The ABI's contract: `channel` is NULL, or was created. It may be destroyed.
+    unsafe fn new(channel: *mut ibv_comp_channel) -> Result<Self, VerbError> {
+        ffi::non_null(channel, "channel")?;
+        let parts = |object: &ChannelObject| {
+            // SAFETY: the field does not change.
+            let context = unsafe { (*object.c.get()).context };
+            (context, Arc::clone(&object.channel), Arc::clone(&object.fd))
+        };
+        let engine = |context: &Context| Arc::clone(&context.shared_engine);
+        // SAFETY: the caller's; the context of a channel is not NULL.
+        unsafe {
+            let channel = channel.cast::<ChannelObject>();
+            let (context, channel, fd) = handle_registry::read(channel, "channel", parts)?;
+            let context = Context::container_of(context);
+            let shared_engine = Some(handle_registry::read(context, "context", engine)?);
+            Ok(Self { channel, fd, shared_engine })
+        }
+    }
+
+    /// Takes an event. If there is none, the thread receives packets for [`LEAD_NS`], and then
+    /// returns `None`: the background thread receives while the thread sleeps.
+    fn take_event(&self) -> Result<Option<CqEvent>, Errno> {
+        let until = clock::now().plus_ns(LEAD_NS);
+        loop {
+            let taken = self.fd.try_take_event(|| self.channel.next_event_for_count())?;
+            let engine = self.shared_engine.as_ref().map(|shared| &shared.engine);
+            let Some(engine) = engine.filter(|engine| taken.is_none() && !engine.is_inherited())
+            else {
+                return Ok(taken);
+            };
+            if !engine.wait(self.fd.counter().as_fd(), until, || self.channel.has_events())? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if let Some(shared_engine) = self.shared_engine.take() {
+            shared_engine.close();
         }
     }
 }
@@ -109,12 +150,14 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
     })
 }
 
-/// `ibv_destroy_comp_channel`: fails with EBUSY while completion queues use the channel.
+/// `ibv_destroy_comp_channel`: fails with EBUSY while completion queues use the channel. The
+/// context may be closed.
 pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     ffi::return_errno("ibv_destroy_comp_channel", || {
+        // SAFETY: the ABI's contract; the field does not change.
+        let (object, context) = unsafe { (ChannelObject::from_c(channel)?, (*channel).context) };
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
-        if context.is_inherited() {
+        if unsafe { Context::from_c(context) }.is_ok_and(Context::is_inherited) {
             return Ok(());
         }
         match object.channel.cq_count() {
@@ -137,10 +180,10 @@ pub unsafe extern "C-unwind" fn get_cq_event(
 ) -> c_int {
     ffi::return_after_sleep("ibv_get_cq_event", || {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
-        let taken = object.take_event(context);
+        let waiter = unsafe { Waiter::new(channel) }?;
+        let taken = waiter.take_event();
         let taken = taken.map_err(|errno| VerbError::system("no completion event", errno))?;
-        let Some(event) = taken else { return Ok(Some(object.fd.as_raw_fd())) };
+        let Some(event) = taken else { return Ok(Some(waiter.fd.as_raw_fd())) };
         // The context of a completion queue is the address of its structure.
         let object: *mut CqObject = ptr::with_exposed_provenance_mut(event.context as usize);
         // SAFETY: ibv_destroy_cq waits until this event is acknowledged, so the queue exists. The

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::ptr;
+use std::sync::Arc;
 
 use urxe_stack::cq::{AsyncEvent, CqEventType, EventObject, QpEventType, SrqEventType};
 
@@ -10,6 +11,7 @@ use crate::context::Context;
 use crate::cq::CqObject;
 use crate::error::VerbError;
 use crate::ffi;
+use crate::handle_registry;
 use crate::layout::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq};
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
@@ -20,18 +22,26 @@ pub unsafe extern "C-unwind" fn get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     ffi::return_after_sleep("ibv_get_async_event", || {
-        // SAFETY: the ABI's contract.
-        let context = unsafe { Context::from_c(context) }?;
+        ffi::non_null(context, "context")?;
         ffi::non_null(event, "event")?;
-        let taken = context.events_fd.try_take_event(|| context.events.next_event_for_count());
+        let context = Context::container_of(context);
+        // Another thread may close the context while this thread sleeps.
+        let queue =
+            |context: &Context| (Arc::clone(&context.events), Arc::clone(&context.events_fd));
+        // SAFETY: the ABI's contract.
+        let (events, fd) = unsafe { handle_registry::read(context, "context", queue) }?;
+        let taken = fd.try_take_event(|| events.next_event_for_count());
         let taken = taken.map_err(|errno| VerbError::system("no asynchronous event", errno))?;
-        let Some(taken) = taken else { return Ok(Some(context.events_fd.as_raw_fd())) };
+        let Some(taken) = taken else { return Ok(Some(fd.as_raw_fd())) };
         let element = match (taken, taken.object()) {
             (AsyncEvent::Port(_, port), _) => ptr::without_provenance_mut(port.into()),
             (_, None) => ptr::null_mut(),
             // The object exists: destroying it waits until this event is acknowledged.
             (_, Some(object)) => {
-                context.objects().elements.get(&object).copied().unwrap_or(ptr::null_mut())
+                let find = |context: &Context| context.objects().elements.get(&object).copied();
+                // SAFETY: the ABI's contract.
+                let found = unsafe { handle_registry::read(context, "context", find) }?;
+                found.unwrap_or(ptr::null_mut())
             }
         };
         let event_type = taken.event_type().number().into();

@@ -34,6 +34,21 @@ impl Registry {
         let first = FIRST.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
         Self { known: Known::default(), is_child: first.is_err_and(|first| first != own) }
     }
+
+    /// Fails unless the type that is `known` for the address of `object` is `T`.
+    fn check_type<T: 'static>(
+        &self,
+        known: Option<TypeId>,
+        _object: *const T,
+    ) -> Result<(), VerbError> {
+        match known {
+            Some(kind) if kind == TypeId::of::<T>() => Ok(()),
+            None if self.is_child => Ok(()),
+            _ => Err(VerbError::Gone {
+                what: type_name::<T>().rsplit("::").next().unwrap_or_default(),
+            }),
+        }
+    }
 }
 
 /// Registers `object` and returns its address for the program.
@@ -47,13 +62,26 @@ pub fn into_raw<T: 'static>(object: Box<T>) -> *mut T {
 pub fn check<T: 'static>(object: *const T) -> Result<(), VerbError> {
     let registry = REGISTRY.get();
     let known = lock(&registry.known).get(&object.addr()).copied();
-    match known {
-        Some(kind) if kind == TypeId::of::<T>() => Ok(()),
-        None if registry.is_child => Ok(()),
-        _ => {
-            Err(VerbError::Gone { what: type_name::<T>().rsplit("::").next().unwrap_or_default() })
-        }
-    }
+    registry.check_type(known, object)
+}
+
+/// Reads from a registered object. No other thread destroys the object during the call, so `read`
+/// may take what a call needs that must outlast the object. `read` must not use the registry.
+///
+/// # Safety
+/// In a forked child, `object` is NULL or an inherited object.
+pub unsafe fn read<T: 'static, R>(
+    object: *const T,
+    name: &'static str,
+    read: impl FnOnce(&T) -> R,
+) -> Result<R, VerbError> {
+    let registry = REGISTRY.get();
+    let known = lock(&registry.known);
+    registry.check_type(known.get(&object.addr()).copied(), object)?;
+    // SAFETY: the object is registered, and its removal takes the lock. In a child the caller's.
+    let result = unsafe { object.as_ref() }.map(read);
+    drop(known);
+    result.ok_or(VerbError::Null(name))
 }
 
 /// Removes an object from the registry and returns it.
