@@ -17,6 +17,9 @@ use crate::error::VerbError;
 use crate::ffi;
 use crate::layout::{ibv_context, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id};
 
+/// Maximum length of data for a connection request, which `rdma_conn_param` can state.
+const MAX_CONNECT: usize = u8::MAX as usize;
+
 /// `rdma_create_ep`
 pub unsafe extern "C" fn create_ep(
     id: *mut *mut rdma_cm_id,
@@ -29,6 +32,10 @@ pub unsafe extern "C" fn create_ep(
         unsafe {
             let res = res.as_ref().ok_or(VerbError::Null("res"))?;
             ffi::non_null(id, "id")?;
+            if res.ai_connect_len > MAX_CONNECT {
+                let allowed = "private data has at most 255 bytes";
+                return Err(VerbError::value("ai_connect_len", res.ai_connect_len as u64, allowed));
+            }
             let unknown = VerbError::Unsupported("this ai_qp_type");
             let qp_type = QpType::from_number(res.ai_qp_type.cast_unsigned()).ok_or(unknown)?;
             let space = res.ai_port_space.cast_unsigned();

@@ -23,6 +23,8 @@ const ACK_TIMEOUT: c_int = 3;
 /// `RDMA_OPTION_IB`, `RDMA_OPTION_IB_PATH`
 const LEVEL_IB: c_int = 1;
 const PATH: c_int = 1;
+/// Maximum length of path records. A subnet returns at most a few.
+const MAX_PATHS: usize = 1 << 16;
 /// The maximum of the five-bit timeout.
 const MAX_TIMEOUT: u8 = 31;
 
@@ -87,6 +89,10 @@ pub unsafe extern "C" fn set_option(
                 }
                 (LEVEL_IB, PATH) => {
                     ffi::non_null(value, "optval")?;
+                    if len > MAX_PATHS {
+                        let allowed = "path records of at most 64 KiB are allowed";
+                        return Err(VerbError::value("optlen", len as u64, allowed));
+                    }
                     let records = std::slice::from_raw_parts(value.cast::<u8>(), len);
                     let gids = connections().inspect(|cma| cma.gids(core))?;
                     let route = route_of(records, gids)?;

@@ -40,7 +40,8 @@ unsafe fn places<'a>(iov: *const iovec, count: usize) -> Result<ScatterList<'a>>
     Ok(ScatterList::new(allocate::collected(each).map_err(|_| Errno::NOMEM)?))
 }
 
-/// Returns an array of `iovec`.
+/// Returns an array of `iovec`. Fails with EINVAL if the sum of the lengths exceeds `ssize_t`, as
+/// readv(2) does.
 ///
 /// # Safety
 /// The ABI's contract: `count` entries are at `iov`.
@@ -52,7 +53,10 @@ unsafe fn vectors<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec]> {
         return Ok(&[]);
     }
     // SAFETY: the caller's.
-    Ok(unsafe { slice::from_raw_parts(iov, count) })
+    let vectors = unsafe { slice::from_raw_parts(iov, count) };
+    let mut lengths = vectors.iter().map(|piece| piece.iov_len.min(LONGEST));
+    let sum = lengths.try_fold(0, |sum: usize, len| sum.checked_add(len));
+    sum.filter(|sum| *sum <= LONGEST).map(|_| vectors).ok_or(Errno::INVAL)
 }
 
 /// # Safety

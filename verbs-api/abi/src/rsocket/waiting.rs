@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use libc::{nfds_t, pollfd};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::return_value;
 use crate::ffi::catch_panic;
+
+/// Maximum number of descriptors of a process without a limit (`/proc/sys/fs/nr_open`).
+const MOST_FDS: nfds_t = 1 << 20;
 
 /// `rpoll`
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
@@ -16,6 +20,10 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         let fds = match count {
             0 => &mut [],
+            // As poll(2). A larger number is no array in memory.
+            _ if count > getrlimit(Resource::Nofile).current.unwrap_or(MOST_FDS) => {
+                return Err(Errno::INVAL);
+            }
             _ if fds.is_null() => return Err(Errno::FAULT),
             // SAFETY: the ABI's contract: `count` entries are there, and no other thread uses them
             // during the call.
