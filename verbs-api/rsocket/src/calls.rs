@@ -215,7 +215,8 @@ pub fn send(fd: RawFd, pieces: &[&[u8]], flags: c_int, to: Option<SocketAddr>) -
 /// `register` registers the memory with the given access flags.
 ///
 /// # Errors
-/// EINVAL for another protection, ENOMEM if the peer's list has no room, or an error of `register`.
+/// EINVAL for another protection, EAGAIN for a non-blocking socket that is not connected yet,
+/// ENOMEM if the peer's list has no room, or an error of `register`.
 pub fn map(
     fd: RawFd,
     request: &MapRequest,
@@ -225,7 +226,7 @@ pub fn map(
     if !matches!(request.prot, libc::PROT_NONE | libc::PROT_WRITE) {
         return Err(Errno::INVAL);
     }
-    stream.connected(Wait::Here)?.map(request, register)
+    stream.connected(stream.flags.wait(0))?.map(request, register)
 }
 
 /// Unmaps memory (`riounmap`).

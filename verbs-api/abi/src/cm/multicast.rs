@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, EventParam, Membership};
 use urxe_stack::sync::lock;
 
-use super::address;
 use super::id::{self, IdObject};
 use super::process::connections;
+use super::{address, event};
 use crate::error::VerbError;
 use crate::ffi;
 use crate::layout::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
@@ -162,6 +162,11 @@ pub unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::s
         let absent = VerbError::system("no such membership", Errno::ADDRNOTAVAIL);
         let membership = found.ok_or(absent)?;
         connections().call(|cma, _| cma.leave_multicast(object.core, membership.name()))?;
+        if lock(&object.state).is_sync {
+            // The call that joined the group holds its event.
+            // SAFETY: the ABI's contract.
+            unsafe { event::ack_pending(id) }?;
+        }
         object.wait_for_acknowledgements(|_| {
             let counts = lock(&membership.counts);
             counts.acknowledged_events >= counts.delivered_events

@@ -58,11 +58,20 @@ pub struct Datagram {
 struct State {
     /// The socket has an address, or has sent a datagram.
     is_started: bool,
+    /// Another thread closes the socket, or has closed it. Calls that wait then end.
+    is_closed: bool,
     /// The only peer of a connected socket, and the place of its queue pair.
     connected: Option<(SocketAddr, usize)>,
     qps: Vec<DatagramQp>,
     peers: Peers<AhHandle>,
     pending: VecDeque<PendingDatagram>,
+}
+
+impl State {
+    /// Fails with EBADF after the socket was closed.
+    const fn check_open(&self) -> Result<()> {
+        if self.is_closed { Err(Errno::BADF) } else { Ok(()) }
+    }
 }
 
 enum PendingDatagram {
@@ -87,6 +96,7 @@ impl Datagram {
             udp_ready,
             state: Mutex::new(State {
                 is_started: false,
+                is_closed: false,
                 connected: None,
                 qps: Vec::new(),
                 peers: Peers::new(MAX_AWAITING, MAX_ANSWERED),
@@ -115,6 +125,11 @@ impl Datagram {
         self.state().is_started
     }
 
+    /// Returns whether a thread closes the socket, or has closed it.
+    pub fn is_closed(&self) -> bool {
+        self.state().is_closed
+    }
+
     pub fn bind(self: &Arc<Self>, address: SocketAddr) -> Result<()> {
         self.start()?;
         rustix::net::bind(&self.udp, &address)
@@ -122,9 +137,12 @@ impl Datagram {
 
     /// Begins to receive from peers.
     pub fn start(self: &Arc<Self>) -> Result<()> {
-        if std::mem::replace(&mut self.state().is_started, true) {
+        let mut state = self.state();
+        state.check_open()?;
+        if std::mem::replace(&mut state.is_started, true) {
             return Ok(());
         }
+        // Under the lock, so that a thread that closes the socket ends the watch.
         Service::get().watch(self)
     }
 
@@ -220,6 +238,7 @@ impl Datagram {
         let started = Instant::now();
         loop {
             let mut state = self.state();
+            state.check_open()?;
             let to = to.or(state.connected.map(|(peer, _)| peer)).ok_or(Errno::NOTCONN)?;
             let (place, ah, qpn) = match self.route(&mut state, to)? {
                 Route::Udp { place } => {
@@ -269,6 +288,7 @@ impl Datagram {
         let started = Instant::now();
         loop {
             let mut state = self.state();
+            state.check_open()?;
             if !state.is_started {
                 return Err(Errno::INVAL);
             }
@@ -412,8 +432,11 @@ impl Datagram {
         Ok(())
     }
 
-    /// Closes the socket after the pending datagrams are sent.
+    /// Closes the socket after the pending datagrams are sent. Wakes threads that wait.
     pub fn close(&self) {
+        self.state().is_closed = true;
+        self.udp_ready.wake();
+        poll_waiters::wake_all();
         Service::get().unwatch(self.as_fd());
         let started = Instant::now();
         loop {

@@ -176,6 +176,9 @@ fn stream_events(stream: &Arc<Stream>, events: c_short) -> c_short {
 }
 
 fn datagram_events(datagram: &Datagram, events: c_short) -> c_short {
+    if datagram.is_closed() {
+        return POLLNVAL;
+    }
     let [has_data, has_room] = datagram.readiness();
     let mut ready = 0;
     if has_data {

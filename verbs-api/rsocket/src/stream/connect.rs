@@ -16,7 +16,6 @@ use crate::error::Result;
 use crate::options::Wait;
 use crate::protocol::connect::ConnData;
 use crate::protocol::stream::Stream as Protocol;
-use crate::service::Service;
 use crate::stream::Stream;
 use crate::transport::id::conn_event;
 
@@ -69,7 +68,7 @@ impl Stream {
             };
             begun.inspect_err(|_| *phase = Phase::Failed)?;
         }
-        Service::get().watch(self)?;
+        self.watch()?;
         match self.wait_connected(wait) {
             Err(Errno::AGAIN) => Err(Errno::INPROGRESS),
             Err(Errno::NOTCONN) => {

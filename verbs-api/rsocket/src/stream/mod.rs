@@ -145,7 +145,16 @@ impl Stream {
         }
         *phase = Phase::Listening;
         drop(phase);
-        Service::get().watch(self)
+        self.watch()
+    }
+
+    /// Lets the service watch the socket, unless another thread closes the socket meanwhile.
+    pub(super) fn watch(self: &Arc<Self>) -> Result<()> {
+        Service::get().watch(self)?;
+        if matches!(*self.phase(), Phase::Closed) {
+            Service::get().unwatch(self.as_fd());
+        }
+        Ok(())
     }
 
     /// Shuts down one direction or both.
