@@ -70,7 +70,8 @@ impl ChannelObject {
         // no reference to it exists.
         unsafe {
             let cqs = (*channel.cast::<Self>()).channel.cq_count();
-            (&raw mut (*channel).refcnt).write(c_int::try_from(cqs).unwrap_or(c_int::MAX));
+            let refcnt = (&raw mut (*channel).refcnt).cast();
+            ffi::store_field(refcnt, c_int::try_from(cqs).unwrap_or(c_int::MAX).cast_unsigned());
         }
     }
 }

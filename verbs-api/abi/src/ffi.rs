@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use urxe_stack::sys::poll::restart_calls;
@@ -153,6 +154,17 @@ pub fn return_ptr<T>(
 /// Refuses an argument that is NULL.
 pub const fn non_null<T>(argument: *const T, name: &'static str) -> Result<(), VerbError> {
     if argument.is_null() { Err(VerbError::Null(name)) } else { Ok(()) }
+}
+
+/// Stores a number into a field of a C structure. Several threads may do so at a time, because the
+/// verbs that do are safe to call from threads.
+///
+/// # Safety
+/// `field` is a field of a structure that stays valid, and Rust code accesses it only by this
+/// function.
+pub unsafe fn store_field(field: *mut u32, value: u32) {
+    // SAFETY: the caller's; a field is aligned.
+    unsafe { AtomicU32::from_ptr(field) }.store(value, Ordering::Relaxed);
 }
 
 /// Writes as much of `value` as fits into `size` bytes, and clears the rest. The program's

@@ -281,7 +281,7 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         context.deliver_events();
         if mask.contains(QpAttrMask::STATE) {
             // SAFETY: the ABI's contract; the field is an integer.
-            unsafe { (&raw mut (*qp).state).write(given.qp_state) };
+            unsafe { ffi::store_field(&raw mut (*qp).state, given.qp_state) };
         }
         Ok(())
     })
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn query_qp(
                     sq_sig_all: object.sq_sig_all.into(),
                 });
             }
-            (&raw mut (*qp).state).write(found.qp_state.number().into());
+            ffi::store_field(&raw mut (*qp).state, found.qp_state.number().into());
         }
         Ok(())
     })
