@@ -2,19 +2,17 @@
  * Random creations, changes and queries of objects.
  *
  * Addresses of peers are the device's own or in 127.0.0.0/8, so that no packet leaves the machine.
- * Regions are of the arena, of a page that is not mapped, or refused, so that no WRITE changes the
- * fuzzer's variables.
  */
 #ifndef OBJECTS_H
 #define OBJECTS_H
 
 #include <fcntl.h>
 
-#include "table.h"
+#include "memory.h"
 
 #define ATTACHED	64
-
-static const unsigned int ACCESS = 0xff;
+/* Marks the `cq_context` of a queue with extended functions. */
+#define IS_EXTENDED	(1ul << 32)
 
 /* The multicast groups of queue pairs, which cannot be destroyed before they are detached. */
 static struct {
@@ -61,60 +59,6 @@ static struct ibv_ah_attr some_ah(struct ibv_context *context)
 	};
 }
 
-static void make_memory(void)
-{
-	struct ibv_pd *pd = pick(PD);
-	struct ibv_dm *dm = pick(DM);
-	size_t length = number(ARENA), offset = below(ARENA);
-	void *address = arena + offset;
-	volatile int access = flags(ACCESS) & ~IBV_ACCESS_ON_DEMAND;
-
-	if (length > ARENA - offset && length < ((size_t)1 << 46))
-		length = ARENA - offset;
-	if (is_full(MR))
-		return;
-	switch (below(8)) {
-	case 0: MAKE(MR, ibv_reg_mr_iova(pd, address, length, number(1 << 20), access)); break;
-	case 1: MAKE(MR, ibv_reg_mr(pd, NULL, below(4096), access)); break;
-	case 2:
-		if (pd)
-			MAKE(MR, ibv_alloc_null_mr(pd));
-		break;
-	case 3:
-		if (pd && dm)
-			MAKE(MR, ibv_reg_dm_mr(pd, dm, number(4096), number(4096), access));
-		break;
-	case 4:
-		if (!is_full(MW) && pd)
-			MAKE(MW, ibv_alloc_mw(pd, number(3)));
-		break;
-	default: MAKE(MR, ibv_reg_mr(pd, address, length, access)); break;
-	}
-}
-
-static void change_memory(void)
-{
-	struct ibv_mr *mr = pick(MR);
-	struct ibv_dm *dm = pick(DM);
-	size_t offset = below(ARENA);
-	int rc;
-
-	if (mr && below(2)) {
-		call_now = "ibv_rereg_mr";
-		rc = ibv_rereg_mr(mr, flags(7), pick(PD), arena + offset, below(ARENA - offset), flags(0x3f));
-		calls_made++;
-		if (rc > 0 || rc < -8)
-			fault("answer of ibv_rereg_mr", rc);
-	} else if (dm) {
-		size_t length = below(256), at = number(4096);
-
-		if (below(2))
-			CALL(ibv_memcpy_to_dm(dm, at, arena, length));
-		else
-			CALL(ibv_memcpy_from_dm(arena, dm, at, length));
-	}
-}
-
 static void make_queue(void)
 {
 	struct ibv_context *context = pick(CONTEXT);
@@ -126,9 +70,12 @@ static void make_queue(void)
 		.cq = pick(CQ), .tm_cap = { number(4), number(4) },
 	};
 	struct ibv_cq_init_attr_ex cq_ex = {
-		.cqe = number(128), .channel = pick(CHANNEL), .comp_vector = number(0), .wc_flags = flags(0x1ff),
+		.cqe = number(128), .channel = pick(CHANNEL), .comp_vector = number(0), .wc_flags = flags(0x8ff),
 		.comp_mask = flags(1), .flags = flags(3), .parent_domain = NULL,
 	};
+
+	/* `extended.h` reads the fields that the queue was created with. */
+	cq_ex.cq_context = (void *)(uintptr_t)((cq_ex.wc_flags & 0xffffffff) | IS_EXTENDED);
 
 	if (is_full(CQ) || is_full(SRQ))
 		return;

@@ -8,7 +8,9 @@
 #define TABLE_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "../linked.h"
@@ -23,9 +25,12 @@ static struct {
 	int counts[KINDS];
 } live;
 
-static uint64_t random_state, seed_now;
-static unsigned long step_now, calls_made, calls_accepted;
-static volatile const char *call_now = "none";
+static uint64_t seed_now;
+static atomic_ulong calls_made, calls_accepted;
+/* Each thread has its own numbers and its own call. */
+static _Thread_local uint64_t random_state;
+static _Thread_local unsigned long step_now;
+static _Thread_local volatile const char *call_now = "none";
 static unsigned char arena[ARENA] __attribute__((aligned(4096)));
 
 static uint64_t random_64(void)
@@ -47,7 +52,7 @@ static uint64_t number(unsigned int usual)
 {
 	static const uint64_t edges[] = {
 		0, 1, 2, 255, 256, 4096, 65535, 65536, 0xffffff, 1u << 20, 0x7fffffff, 0x80000000, 0xffffffff,
-		(uint64_t)1 << 32, INT64_MAX, UINT64_MAX,
+		(uint64_t)1 << 32, INT64_MAX, (uint64_t)1 << 63, UINT64_MAX,
 	};
 
 	switch (below(16)) {
@@ -77,7 +82,8 @@ static void check_error(int error)
 	static const int documented[] = {
 		EINVAL, ENOMEM, EBUSY, EOPNOTSUPP, EPERM, EFAULT, EAGAIN, EBADF, ENOENT, ENOSYS, EMSGSIZE, ENOSPC, EACCES,
 		ERANGE, ETIMEDOUT, EADDRINUSE, EADDRNOTAVAIL, ENODEV, EPROTONOSUPPORT, ENODATA, E2BIG, EAFNOSUPPORT,
-		ENOTCONN, EISCONN, ENETUNREACH, EHOSTUNREACH, EALREADY, EXDEV,
+		ENOTCONN, EISCONN, ENETUNREACH, EHOSTUNREACH, EALREADY, EXDEV, EINTR, ECONNREFUSED, ECONNRESET,
+		EINPROGRESS, ENOPROTOOPT, EDESTADDRREQ, EOVERFLOW, EDOM, ENOTSOCK, EMFILE, EEXIST,
 	};
 
 	for (size_t i = 0; i < sizeof(documented) / sizeof(documented[0]); i++)
@@ -98,6 +104,12 @@ static int answer(int returned)
 }
 
 #define CALL(verb) (call_now = #verb, errno = 0, answer(verb))
+
+/* Begins the numbers of another thread of the seed. */
+__attribute__((unused)) static void begin_thread(unsigned int number_of_thread)
+{
+	random_state = seed_now + ((uint64_t)number_of_thread << 32);
+}
 
 static void *pick(enum kind kind)
 {

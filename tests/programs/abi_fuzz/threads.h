@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "table.h"
+#include "sleepers.h"
 
 #define LINKS	4
 
@@ -117,11 +117,6 @@ static void *sleep_alone(void *channel)
 	return NULL;
 }
 
-static void nothing(int signal)
-{
-	(void)signal;
-}
-
 static void fork_and_query(void)
 {
 	pid_t child = fork();
@@ -206,11 +201,9 @@ static void disturb(struct ibv_comp_channel *quiet)
 
 static void run_threads(void)
 {
-	struct sigaction action = { .sa_handler = nothing };
 	struct ibv_comp_channel *quiet;
 	pthread_t posters[2], sleeper;
 
-	MUST(!sigaction(SIGUSR1, &action, NULL));
 	is_over = 0;
 	shared_context = open_first();
 	MUST((shared_pd = ibv_alloc_pd(shared_context)) && (shared_channel = ibv_create_comp_channel(shared_context)));

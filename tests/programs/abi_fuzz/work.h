@@ -17,7 +17,7 @@
 
 #include <poll.h>
 
-#include "objects.h"
+#include "extended.h"
 
 static struct ibv_sge some_sges[3][64];
 
@@ -116,6 +116,10 @@ static void poll_queue(void)
 
 	if (!cq)
 		return;
+	if (extended(cq) && below(3)) {
+		poll_extended(extended(cq));
+		return;
+	}
 	call_now = "ibv_poll_cq";
 	n = ibv_poll_cq(cq, below(10) ? 16 : (int)below(2), wc);
 	calls_made++;
@@ -168,6 +172,10 @@ static void one_step(void)
 		query();
 	else if (dice < 36)
 		change_memory();
+	else if (dice < 38)
+		pick(CQ) ? moderate(pick(CQ)) : make_queue();
+	else if (dice < 46)
+		qp ? build_requests(qp) : make_queue_pair();
 	else if (dice < 58)
 		qp ? post_send(qp) : make_queue_pair();
 	else if (dice < 68)

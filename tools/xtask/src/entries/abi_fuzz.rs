@@ -1,13 +1,11 @@
-//! The C ABI under AddressSanitizer: random verbs, rdma-core's tests and perftest over a
+//! The C ABI under AddressSanitizer: random calls, rdma-core's tests and perftest over a
 //! `liburxe.so` that checks each access to memory.
 //!
 //! rustc links the sanitizer's runtime only into executables. So the programs, which are not built
 //! here, load gcc's `libasan.so` first. Leaks are not reported: Python and the programs leave
 //! memory behind, and `programs::lifetimes` checks leaks with valgrind.
 //!
-//! ThreadSanitizer is not used. It would need a standard library and a C library of its build, does
-//! not see the accesses of other processes to registered memory, and reports the raw copies of the
-//! memory module, which race with peers by design. loom checks the locks and atomics.
+//! [`tsan`](super::tsan) runs the same random calls under ThreadSanitizer.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -21,10 +19,8 @@ use super::number;
 use crate::machine::{need_nightly, need_packages};
 use crate::run::{Runner, cargo, target_folder};
 
-/// The random calls of a seed.
-const STEPS: &str = "20000";
-/// The rounds of a seed with threads.
-const ROUNDS: &str = "2";
+/// The runs of a seed: steps or rounds, and the mode.
+const RUNS: [&[&str]; 4] = [&["20000"], &["2", "threads"], &["4", "cm"], &["4", "sockets"]];
 /// Options of the sanitizer. A cancelled thread unwinds frames without a notice to the sanitizer,
 /// which would then take its own signal stack for an overflow.
 const OPTIONS: &str = "detect_leaks=0:use_sigaltstack=0:abort_on_error=1";
@@ -39,17 +35,19 @@ const PERFTEST: [&str; 5] = [
     "ib_atomic_bw -n 500",
 ];
 
-/// Runs random verbs of a number of seeds, then rdma-core's tests and perftest, over a library with
+/// Runs random calls of a number of seeds, then rdma-core's tests and perftest, over a library with
 /// AddressSanitizer.
 pub fn abi_fuzz(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let seeds = number(arguments, 20)?;
     need_nightly(runner)?;
-    need_packages(&["gcc", "libibverbs-dev", "perftest"], runner)?;
+    let packages = ["gcc", "libibverbs-dev", "librdmacm-dev", "perftest", "python3-pyverbs"];
+    need_packages(&packages, runner)?;
     let checked = Checked::build(runner)?;
     for seed in 1..=seeds {
         let seed = seed.to_string();
-        runner.run(checked.command(&checked.fuzzer, 51).args([&seed, STEPS]))?;
-        runner.run(checked.command(&checked.fuzzer, 51).args([&seed, ROUNDS, "threads"]))?;
+        for run in RUNS {
+            runner.run(checked.command(&checked.fuzzer, 51).arg(&seed).args(run))?;
+        }
     }
     for words in PERFTEST {
         checked.pair(words, runner)?;
@@ -88,7 +86,7 @@ impl Checked {
         let fuzzer = folder.join("abi_fuzz");
         let mut gcc = Command::new("gcc");
         gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]).arg(&fuzzer);
-        let libraries = ["-Wl,--as-needed", "-libverbs", "-pthread"];
+        let libraries = ["-Wl,--as-needed", "-libverbs", "-lrdmacm", "-pthread"];
         runner.run(gcc.arg("tests/programs/abi_fuzz.c").args(libraries))?;
         let found = Command::new("gcc").arg("-print-file-name=libasan.so").output()?;
         let library = String::from_utf8(found.stdout)?;
@@ -120,7 +118,8 @@ impl Checked {
         fs::create_dir_all(&place)?;
         runner.run(Command::new("cp").args(["-rLT", SUITE]).arg(place.join("tests")))?;
         runner.run(Command::new("gunzip").arg("-rf").arg(place.join("tests")))?;
-        let mut tests = self.command(Path::new("python3"), 53);
+        // Debian's, which has the package.
+        let mut tests = self.command(Path::new("/usr/bin/python3"), 53);
         tests.args(["-B", "tests/programs/suite/run.py"]).arg(&place).args(["--dev", "rxe0"]);
         runner.run(&mut tests)
     }

@@ -9,10 +9,11 @@ use super::none;
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 10] = [
+const CAMPAIGNS: [(&str, &[&str]); 11] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
     ("abi-fuzz", &["100"]),
+    ("tsan", &["10"]),
     ("forger", &[]),
     ("sharing", &[]),
     ("keys", &[]),

@@ -12,6 +12,7 @@ mod mutants;
 mod package;
 mod programs;
 mod test;
+mod tsan;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -21,7 +22,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 28] = [
+const TASKS: [(&str, Task); 29] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -45,6 +46,7 @@ const TASKS: [(&str, Task); 28] = [
     ("package", package::package),
     ("ci", ci::ci),
     ("abi-fuzz", abi_fuzz::abi_fuzz),
+    ("tsan", tsan::tsan),
     ("forger", long::forger),
     ("sharing", long::sharing),
     ("keys", long::keys),
@@ -89,7 +91,8 @@ Delivering:
 
 Together:
   ci                     20 min  the tasks of CI; as root, installs their packages
-  abi-fuzz [SEEDS]       10 min  random verbs, rdma-core's tests and perftest under AddressSanitizer
+  abi-fuzz [SEEDS]       10 min  random calls, rdma-core's tests, perftest under AddressSanitizer
+  tsan [SEEDS]           20 min  the random calls of abi-fuzz under ThreadSanitizer
   forger                 30 min  100 million forged packets of each attacker
   sharing                 5 min  200 processes of one address killed
   keys                    5 min  registrations until keys return
