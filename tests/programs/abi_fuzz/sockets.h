@@ -115,8 +115,17 @@ static void listen_and_accept(int fd)
 	}
 }
 
+/* Returns whether a call on the socket fails before it moves data. A thread may connect it meanwhile. */
+static int moves_nothing(int fd)
+{
+	union place peer;
+	socklen_t length = sizeof(peer);
+
+	return !may_sleep && rgetpeername(fd, &peer.any, &length) == -1;
+}
+
 /* Fills a message of pieces of the arena. Hostile numbers and lengths are refused before any access. */
-static struct msghdr some_message(struct iovec *pieces, union place *address)
+static struct msghdr some_message(int fd, struct iovec *pieces, union place *address)
 {
 	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = below(12) ? below(8) : number(2000) };
 	struct sockaddr *to = some_address(address);
@@ -124,7 +133,7 @@ static struct msghdr some_message(struct iovec *pieces, union place *address)
 	for (int i = 0; i < 2048; i++)
 		pieces[i] = (struct iovec){ arena + below(ARENA / 2), below(12) ? below(200) : below(ARENA / 2) };
 	/* The sum of the lengths is more than a call can return. */
-	if (message.msg_iovlen > 2 && message.msg_iovlen < 2000 && below(6) == 0)
+	if (message.msg_iovlen > 2 && message.msg_iovlen < 2000 && below(6) == 0 && moves_nothing(fd))
 		pieces[0].iov_len = pieces[1].iov_len = pieces[2].iov_len = SIZE_MAX - below(3000);
 	if (below(2)) {
 		message.msg_name = to;
@@ -138,9 +147,9 @@ static struct msghdr some_message(struct iovec *pieces, union place *address)
 }
 
 /* Returns a length within the arena, or one that no memory has. */
-static size_t some_size(void)
+static size_t some_size(int fd)
 {
-	return below(16) ? below(ARENA / 2) : SIZE_MAX - below(4096);
+	return below(16) || !moves_nothing(fd) ? below(ARENA / 2) : SIZE_MAX - below(4096);
 }
 
 static void count(long moved)
@@ -155,25 +164,25 @@ static void move_data(int fd)
 	union place address;
 	socklen_t length = below(129);
 	void *at = below(20) ? arena + below(ARENA / 2) : NULL;
-	struct msghdr message = some_message(pieces, &address);
+	struct msghdr message = some_message(fd, pieces, &address);
 	int pieces_count = below(20) ? (int)message.msg_iovlen : (int)number(8);
 	int way = (below(8) ? 0 : MSG_PEEK) | (below(8) || may_sleep ? 0 : MSG_WAITALL) | (below(20) ? 0 : (int)random_64());
 
 	if (pieces_count > 2048)
 		pieces_count = below(2) ? -1 : 2048;
 	switch (below(12)) {
-	case 0: count(RS(rsend(fd, at, some_size(), way))); break;
-	case 1: count(RS(rrecv(fd, at, some_size(), way))); break;
-	case 2: count(RS(rsendto(fd, at, some_size(), way, some_address(&address), some_length()))); break;
-	case 3: count(RS(rrecvfrom(fd, at, some_size(), way, below(2) ? &address.any : NULL, below(8) ? &length : NULL))); break;
+	case 0: count(RS(rsend(fd, at, some_size(fd), way))); break;
+	case 1: count(RS(rrecv(fd, at, some_size(fd), way))); break;
+	case 2: count(RS(rsendto(fd, at, some_size(fd), way, some_address(&address), some_length()))); break;
+	case 3: count(RS(rrecvfrom(fd, at, some_size(fd), way, below(2) ? &address.any : NULL, below(8) ? &length : NULL))); break;
 	case 4: count(RS(rsendmsg(fd, below(20) ? &message : NULL, way))); break;
 	case 5:
 		if (message.msg_name)
 			message.msg_name = &address;
 		count(RS(rrecvmsg(fd, below(20) ? &message : NULL, way)));
 		break;
-	case 6: count(RS(rread(fd, at, some_size()))); break;
-	case 7: count(RS(rwrite(fd, at, some_size()))); break;
+	case 6: count(RS(rread(fd, at, some_size(fd)))); break;
+	case 7: count(RS(rwrite(fd, at, some_size(fd)))); break;
 	case 8: count(RS(rreadv(fd, below(20) ? pieces : NULL, pieces_count))); break;
 	case 9: count(RS(rwritev(fd, below(20) ? pieces : NULL, pieces_count))); break;
 	default: count(RS(rsend(fd, arena, 1 + below(4096), 0))); break;
@@ -259,7 +268,7 @@ static void map_memory(int fd)
 	case 0: RS(riomap(fd, arena + at, 1 + below(ARENA / 2), below(8) ? PROT_WRITE : (int)number(8), 0, offset)); break;
 	case 1: RS(riomap(fd, arena + at, SIZE_MAX - below(4096), PROT_WRITE, 0, offset)); break;
 	case 2: RS(riounmap(fd, arena + at, below(ARENA / 2))); break;
-	default: RS((long)riowrite(fd, arena + at, some_size(), below(2) ? (off_t)(uintptr_t)arena : (off_t)number(ARENA), 0)); break;
+	default: RS((long)riowrite(fd, arena + at, some_size(fd), below(2) ? (off_t)(uintptr_t)arena : (off_t)number(ARENA), 0)); break;
 	}
 }
 
