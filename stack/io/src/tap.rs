@@ -206,9 +206,10 @@ impl State {
         })
     }
 
+    /// Writes what is due. The wall clock may have been set back, so either direction counts.
     fn write_if_due(&mut self, wall_ns: u64) {
         if self.collected.len() >= WRITE_AT_BYTES
-            || wall_ns.saturating_sub(self.written_ns) >= WRITE_AFTER_NS
+            || wall_ns.abs_diff(self.written_ns) >= WRITE_AFTER_NS
         {
             self.write();
             self.written_ns = wall_ns;

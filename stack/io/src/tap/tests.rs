@@ -297,6 +297,19 @@ fn a_reader_can_follow() {
     assert_eq!(read(&output.bytes()).1.len(), 5);
 }
 
+#[test]
+fn a_reader_can_follow_after_the_wall_clock_is_set_back() {
+    let output = Output::default();
+    let tap = Tap::new(output.clone());
+    let bytes = packets(A, 4791, B, &[60], |_| 0);
+    let run = run_between(A, B, &bytes, 64);
+    let hour = 3_600_000_000_000;
+    for wall_ns in [2 * hour, hour, hour + WRITE_AFTER_NS] {
+        tap.sent(wall_ns, &run);
+    }
+    assert_eq!(read(&output.bytes()).1.len(), 3);
+}
+
 /// Takes some bytes, then fails.
 struct FullDisk(usize);
 
