@@ -81,7 +81,7 @@ pub fn budget(arguments: &[String], runner: &mut Runner) -> Result<()> {
 pub fn namespace(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     need_packages(&["iproute2", "util-linux"], runner)?;
-    let tests = ["on_the_wire", "interface_changes", "sharing", "cli"];
+    let tests = ["on_the_wire", "interface_changes", "sharing", "soak", "cli"];
     // Built outside: the namespace has no network to fetch anything from.
     let named = tests.into_iter().flat_map(|test| ["--test", test]);
     runner.run(&mut cargo(["test", "--workspace", "--no-run"].into_iter().chain(named)))?;

@@ -5,7 +5,8 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::ci::{finish, run};
-use super::none;
+use super::{none, number};
+use crate::machine::{need_packages, need_root};
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
@@ -17,6 +18,7 @@ const CAMPAIGNS: [(&str, &[&str]); 11] = [
     ("forger", &[]),
     ("sharing", &[]),
     ("keys", &[]),
+    ("soak", &[]),
     ("programs", &["all"]),
     ("newer", &[]),
     ("kernel", &["all"]),
@@ -58,4 +60,22 @@ pub fn keys(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let test = "in_the_long_run";
     runner.run(&mut cargo(["test", "-p", "urxe-memory", "--lib", test, "--", "--ignored"]))
+}
+
+/// Moves verified messages for two hours, or for a number of minutes, while processes die and stop,
+/// addresses and clocks change, and disks become full.
+///
+/// The processes have namespaces of their own, which end with them. If this process is killed, the
+/// kernel kills `unshare` and with it the others.
+pub fn soak(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    let minutes = number(arguments, 120)?;
+    need_root("soak", "network namespaces and mounts")?;
+    need_packages(&["gcc", "iproute2", "util-linux"], runner)?;
+    // Built outside: the namespace has no network to fetch anything from.
+    runner.run(&mut cargo(["test", "--workspace", "--test", "soak", "--no-run"]))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--mount-proc"]);
+    command.args(["--fork", "--kill-child", "cargo", "test", "--workspace", "--test", "soak"]);
+    command.args(["--", "--ignored", "--nocapture", "--test-threads", "1"]);
+    runner.run(command.env("URXE_SOAK_MINUTES", minutes.to_string()))
 }

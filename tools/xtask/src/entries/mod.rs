@@ -22,7 +22,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 29] = [
+const TASKS: [(&str, Task); 30] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -51,6 +51,7 @@ const TASKS: [(&str, Task); 29] = [
     ("sharing", long::sharing),
     ("keys", long::keys),
     ("mutants", mutants::mutants),
+    ("soak", long::soak),
     ("long", long::long),
 ];
 
@@ -97,6 +98,7 @@ Together:
   sharing                 5 min  200 processes of one address killed
   keys                    5 min  registrations until keys return
   mutants [--in-diff]     hours  changed operators and functions, which the tests must detect
+  soak [MINUTES]            2 h  traffic beside deaths, pauses and changes, as root
   long [CAMPAIGN…]        hours  the campaigns of CONTRIBUTING.md, or the named ones
 ";
 
