@@ -16,8 +16,9 @@ const IMPATIENT: u8 = 14;
 const SHARE: u64 = 100;
 /// The time in which a process is killed, and in which all use the processor without a limit.
 const RUSH_MS: u64 = 300;
-/// An address that comes and goes.
-const CHANGING: &str = "10.99.3.1/32";
+/// The addresses that come and go at the interfaces of a and b. A device keeps the port of a former
+/// address, so the interfaces have different ones.
+const CHANGING: [&str; 2] = ["10.99.3.1/32", "10.99.4.1/32"];
 /// The number of the error of a full disk (`ENOSPC`).
 const FULL: &str = "28";
 
@@ -116,21 +117,26 @@ impl Campaign {
         self.wait(time)
     }
 
-    /// Adds an address and removes it. Every third minute, also removes the address of the lanes
-    /// for a moment.
+    /// Adds an address to each interface and removes it. Every third minute, also removes the
+    /// address of the lanes of a or of b for a moment.
     fn change_addresses(&mut self, minute: u32) -> Result<()> {
-        let (interface, own) = INTERFACES[self.rng.index(2)];
-        ip(&format!("address add {CHANGING} dev {interface}"));
+        let change = |what: &str| {
+            for ((interface, _), address) in INTERFACES.into_iter().zip(CHANGING) {
+                ip(&format!("address {what} {address} dev {interface}"));
+            }
+        };
+        change("add");
         let time = self.seconds(1, 2);
         self.wait(time)?;
         if minute % 3 == 1 {
+            let (interface, own) = INTERFACES[minute as usize % 2];
             ip(&format!("address del {own}/32 dev {interface}"));
             let time = self.seconds(1, 2);
             self.wait(time)?;
             ip(&format!("address add {own}/32 dev {interface}"));
             self.wait(time)?;
         }
-        ip(&format!("address del {CHANGING} dev {interface}"));
+        change("del");
         let time = self.seconds(1, 2);
         self.wait(time)
     }

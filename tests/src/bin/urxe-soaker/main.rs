@@ -10,6 +10,7 @@
 //! listen <address:port>                ok
 //! visit <own address> <address:port>   ok        connects by rdma_cm and disconnects
 //! device <address>                     ok        opens and closes a second device
+//! rotate <number>                      ok        creates and destroys objects of each kind
 //! fill <file>                          full <errno>     writes until the disk is full
 //! status                               status <key>=<value> ... <lane>:<messages>:<bytes>:...
 //! counters                             counters <name>=<value> ...
@@ -33,9 +34,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
-use urxe::{Completion, CompletionQueue, Device, ProtectionDomain, WaitError};
+use urxe::{Access, Completion, CompletionQueue, Device, ProtectionDomain, WaitError};
 use urxe_stack::rng::Rng;
 
+use content::WORD;
 use guests::{Guests, open_and_close, visit};
 use lane::{Lane, Scratch, lane_of};
 
@@ -130,6 +132,7 @@ impl Soaker {
                 visit(&self.pd, from.parse()?, to.parse()?, self.rng.next_u64())?;
             }
             ["device", at] => open_and_close(at.parse()?, self.rng.next_u64())?,
+            ["rotate", number] => self.rotate(number.parse()?)?,
             ["fill", file] => return Ok(format!("full {}", fill_disk(file)?)),
             ["spoil"] => self.scratch.spoils = true,
             ["status"] => return self.status(),
@@ -142,6 +145,17 @@ impl Soaker {
             _ => return Err(format!("not a command: {line}").into()),
         }
         Ok("ok".to_owned())
+    }
+
+    /// Creates and destroys queue pairs, regions, completion queues and shared receive queues.
+    fn rotate(&self, number: u32) -> Result<()> {
+        for _ in 0..number {
+            let cq = self.device.create_cq(1)?;
+            let srq = self.pd.shared_receive_queue(1).create()?;
+            self.pd.queue_pair(&cq).shared_receive_queue(&srq).create()?;
+            self.pd.allocate(WORD, Access::LOCAL_WRITE)?;
+        }
+        Ok(())
     }
 
     fn status(&self) -> Result<String> {
