@@ -104,7 +104,7 @@ impl Campaign {
             let left = end.saturating_sub(self.start.elapsed());
             self.wait(left.max(self.minute / 30))?;
             self.report(minute)?;
-            if self.start.elapsed() >= self.run {
+            if minute > 1 && self.start.elapsed() >= self.run {
                 break;
             }
         }

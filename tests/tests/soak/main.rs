@@ -33,6 +33,7 @@ mod faults;
 mod soaker;
 mod trend;
 
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use urxe_test_support::namespace::{ip, own_namespace};
@@ -50,22 +51,31 @@ fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// Makes two interfaces with a carrier, each with an address.
-fn make_interfaces() {
-    ip("link set lo up");
-    for (name, address) in INTERFACES {
-        ip(&format!("link add {name} mtu 9000 type veth peer name {name}-end mtu 9000"));
-        // A link-local address would appear seconds later.
-        ip(&format!("link set {name} addrgenmode none"));
-        ip(&format!("address add {address}/32 dev {name}"));
-        ip(&format!("link set {name}-end up"));
-        ip(&format!("link set {name} up"));
+/// Two interfaces with a carrier, each with an address. Dropping the value deletes them.
+struct Interfaces;
+
+impl Interfaces {
+    fn new() -> Self {
+        let interfaces = Self;
+        ip("link set lo up");
+        for (name, address) in INTERFACES {
+            ip(&format!("link add {name} mtu 9000 type veth peer name {name}-end mtu 9000"));
+            // A link-local address would appear seconds later.
+            ip(&format!("link set {name} addrgenmode none"));
+            ip(&format!("address add {address}/32 dev {name}"));
+            ip(&format!("link set {name}-end up"));
+            ip(&format!("link set {name} up"));
+        }
+        interfaces
     }
 }
 
-fn delete_interfaces() {
-    for (name, _) in INTERFACES {
-        ip(&format!("link del {name}"));
+impl Drop for Interfaces {
+    fn drop(&mut self) {
+        for (name, _) in INTERFACES {
+            // The test may be failing already.
+            let _ = Command::new("ip").args(["link", "del", name]).status();
+        }
     }
 }
 
@@ -78,11 +88,10 @@ fn processes_beside_deaths_pauses_and_changes_lose_nothing_and_do_not_grow() {
     let seed = number("URXE_SEED").unwrap_or(now.as_secs());
     println!("URXE_SEED={seed} URXE_SOAK_MINUTES={minutes}");
     let folder = tempfile::tempdir().expect("a folder");
-    make_interfaces();
+    let _interfaces = Interfaces::new();
     let run = Duration::from_secs_f64(minutes * 60.0);
     let campaign = Files::new(folder.path()).and_then(|files| Campaign::new(seed, files, run));
     let result = campaign.and_then(|mut campaign| campaign.run());
-    delete_interfaces();
     if let Err(fault) = result {
         panic!("URXE_SEED={seed}: {fault}");
     }
@@ -94,13 +103,12 @@ fn processes_beside_deaths_pauses_and_changes_lose_nothing_and_do_not_grow() {
 fn a_wrong_byte_is_found() {
     let _alone = own_namespace();
     let folder = tempfile::tempdir().expect("a folder");
-    make_interfaces();
+    let _interfaces = Interfaces::new();
     let files = Files::new(folder.path()).expect("files");
     for service in ["rc", "uc", "ud", "xrc"] {
         let fault = spoil(service, &files).expect_err("a wrong byte");
         assert!(fault.contains("wrong: lane 1"), "{fault}");
     }
-    delete_interfaces();
 }
 
 /// Runs a lane whose messages get one wrong byte, until a process reports it.

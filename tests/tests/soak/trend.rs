@@ -32,10 +32,11 @@ pub struct Trend {
     pub faults: Vec<String>,
 }
 
-/// Checks the samples of a process. Those until `warm_up` minutes give the allowed numbers of
-/// descriptors and threads.
+/// Checks the samples of a process. The first one, and those until `warm_up` minutes, give the
+/// allowed numbers of descriptors and threads.
 pub fn judge(samples: &[Sample], warm_up: f64) -> Trend {
     let warm = samples.iter().take_while(|sample| sample.minutes <= warm_up).count();
+    let warm = warm.max(1).min(samples.len());
     let (before, after) = samples.split_at(warm);
     let mut trend = Trend::default();
     for (what, value) in [
@@ -113,6 +114,11 @@ mod tests {
         let trend = judge(&samples(0.0, |minute| 20 + u64::from(minute == 70)), 5.0);
         let fault = "21 descriptors after 70 minutes, at first 20";
         assert_eq!(trend.faults, [fault]);
+        // A warm-up of no minutes has one sample.
+        assert_eq!(
+            judge(&samples(0.0, |minute| 20 + u64::from(minute == 70)), 0.0).faults,
+            [fault]
+        );
         // The warm-up may have more.
         let trend = judge(&samples(0.0, |minute| 20 + u64::from(minute < 5)), 5.0);
         assert!(trend.faults.is_empty(), "{trend:?}");

@@ -75,7 +75,10 @@ pub fn soak(arguments: &[String], runner: &mut Runner) -> Result<()> {
     runner.run(&mut cargo(["test", "--workspace", "--test", "soak", "--no-run"]))?;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--mount-proc"]);
-    command.args(["--fork", "--kill-child", "cargo", "test", "--workspace", "--test", "soak"]);
+    // Temporary files vanish with the namespace.
+    let mount = "mount -t tmpfs none /mnt && TMPDIR=/mnt exec \"$@\"";
+    command.args(["--fork", "--kill-child", "sh", "-c", mount, "sh"]);
+    command.args(["cargo", "test", "--workspace", "--test", "soak"]);
     command.args(["--", "--ignored", "--nocapture", "--test-threads", "1"]);
     runner.run(command.env("URXE_SOAK_MINUTES", minutes.to_string()))
 }
