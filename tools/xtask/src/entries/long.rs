@@ -10,7 +10,7 @@ use crate::machine::{need_packages, need_root};
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 11] = [
+const CAMPAIGNS: [(&str, &[&str]); 12] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
     ("abi-fuzz", &["100"]),
