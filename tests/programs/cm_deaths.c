@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cm_deaths - the events of one side of rdma_cm when the process of the other side is killed, in
- * each state of a connection.
+ * cm_deaths - the events of one side of rdma_cm when the process of the other side is killed or
+ * exits, in each state of a connection.
  *
- *	cm_deaths dies STATE ADDRESS PORT	reaches STATE, then waits for SIGKILL
+ *	cm_deaths dies STATE ADDRESS PORT	reaches STATE, then waits for SIGKILL, or exits on SIGUSR2
  *	cm_deaths stays STATE ADDRESS PORT	is the other side, and reaches its part of STATE
  *	cm_deaths				prints the names of the states
  *
@@ -267,6 +267,7 @@ int main(int argc, char **argv)
 	alarm(600);
 	sigemptyset(&death);
 	sigaddset(&death, SIGUSR1);
+	sigaddset(&death, SIGUSR2);
 	MUST(sigprocmask(SIG_BLOCK, &death, NULL) == 0);
 	stays = strcmp(argv[1], "stays") == 0;
 	for (unsigned at = 0; at < COUNT; at++)
@@ -288,6 +289,8 @@ int main(int argc, char **argv)
 		MUST(rdma_disconnect(id) == 0);
 	printf("here, process %d\n", getpid());
 	MUST(sigwait(&death, &number) == 0);
+	if (number == SIGUSR2)
+		exit(0);
 	clock_gettime(CLOCK_MONOTONIC, &signaled);
 	if (stays)
 		stay();

@@ -223,7 +223,11 @@ impl State {
         let result = self.output.write_all(&self.collected).and_then(|()| self.output.flush());
         self.collected.clear();
         if let Err(error) = result {
-            tracing::warn!(%error, packets = self.packets, "the capture ends: cannot write to it");
+            // A target of its own, so that a filter for other modules does not hide the line.
+            tracing::error!(
+                target: "urxe_report",
+                %error, packets = self.packets, "the capture ends: cannot write to it"
+            );
             self.failed = Some(error);
         }
     }

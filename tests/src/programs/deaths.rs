@@ -4,7 +4,8 @@
 //! urxe remains.
 //!
 //! A kernel's connection manager outlives the process, and immediately rejects or disconnects on
-//! its behalf. The connection manager of urxe ends with the process. The surviving peer then
+//! its behalf. The connection manager of urxe does so if the process exits. If the process is
+//! killed, the connection manager ends with it. The surviving peer then
 //! repeats its request 16 times within 69 to 103 seconds and gets -110, as for a kernel whose host
 //! is down. An established connection stays until it is used. Another process of urxe on the same
 //! address replies that the connection is unknown.

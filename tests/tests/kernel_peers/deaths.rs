@@ -1,5 +1,5 @@
-//! Processes that are killed in each state of a connection, and the events at the other side, over
-//! a kernel and over urxe.
+//! Processes that are killed or exit in each state of a connection, and the events at the other
+//! side, over a kernel and over urxe.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -28,19 +28,25 @@ pub fn cases() -> Vec<Case> {
             let name = format!("deaths::{what}_{}", series.name());
             Case::new(name, move |testbed| body(testbed, Node::Kernel(testbed.guest(series))))
         };
-        cases.push(case("of_and_told_by", |_, kernel| all(kernel, kernel, Remaining::Kernel)));
+        cases.push(case("of_and_told_by", |_, kernel| {
+            all(kernel, kernel, "KILL", Remaining::Kernel)
+        }));
         cases.push(case("of_processes_of", |testbed, kernel| {
-            all(kernel, Node::Urxe(testbed), Remaining::Kernel)
+            all(kernel, Node::Urxe(testbed), "KILL", Remaining::Kernel)
+        }));
+        // Over urxe, a process that exits tells its peers as the kernel does.
+        cases.push(case("of_exits_told_by", |testbed, kernel| {
+            all(Node::Urxe(testbed), kernel, "USR2", Remaining::Kernel)
         }));
         cases.push(
             case("told_by", |testbed, kernel| {
-                all(Node::Urxe(testbed), kernel, Remaining::NoProcess)
+                all(Node::Urxe(testbed), kernel, "KILL", Remaining::NoProcess)
             })
             .long(),
         );
         cases.push(
             case("of_hosts_of", |testbed, kernel| {
-                all(kernel, Node::Urxe(testbed), Remaining::NoProcess)
+                all(kernel, Node::Urxe(testbed), "KILL", Remaining::NoProcess)
             })
             .long(),
         );
@@ -56,8 +62,13 @@ struct Pair {
 }
 
 /// Runs all pairs at once, because some of them wait for minutes. All processes of the killed side
-/// are killed at once, so that no process of urxe remains there.
-fn all(killed: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failure> {
+/// get the signal at once, so that no process of urxe remains there.
+fn all(
+    killed: Node<'_>,
+    staying: Node<'_>,
+    signal_name: &str,
+    left: Remaining,
+) -> Result<(), Failure> {
     let mut first = start_first(staying, killed)?;
     let mut pairs = Vec::new();
     for (state, port) in states().zip(18_700..) {
@@ -76,7 +87,7 @@ fn all(killed: Node<'_>, staying: Node<'_>, left: Remaining) -> Result<(), Failu
         Node::Kernel(guest) if left == Remaining::NoProcess => Some(guest.impair(SILENCE)?),
         _ => None,
     };
-    signal(killed, "KILL", pids(|pair| &pair.dies))?;
+    signal(killed, signal_name, pids(|pair| &pair.dies))?;
     sleep(KILL_DURATION);
     signal(staying, "USR1", pids(|pair| &pair.stays))?;
     let mut failed = Vec::new();
@@ -129,7 +140,11 @@ fn signal(node: Node<'_>, name: &str, pids: impl Iterator<Item = i32>) -> Result
             guest.run(&format!("kill -{name} {}", pids.join(" ")))?.ok()?;
         }
         Node::Urxe(_) => {
-            let signal = if name == "KILL" { Signal::KILL } else { Signal::USR1 };
+            let signal = match name {
+                "KILL" => Signal::KILL,
+                "USR2" => Signal::USR2,
+                _ => Signal::USR1,
+            };
             // A process that has ended has printed the reason.
             let _ = pids.filter_map(Pid::from_raw).try_for_each(|pid| kill_process(pid, signal));
         }

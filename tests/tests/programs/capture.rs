@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::install::{install, ok, text_of};
+use crate::install::{compile, install, ok, text_of};
 use crate::pair::run_on_two_addresses;
 
 /// Messages in each direction.
@@ -142,4 +142,22 @@ fn a_capture_that_cannot_be_written_is_reported_and_the_device_does_not_open() {
         assert_ne!(output.status.code(), Some(0), "{text}");
         assert!(text.contains("URXE_CAPTURE: cannot write /") && text.contains(why), "{text}");
     }
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_reported_whatever_modules_are_logged() {
+    let capture = folder("full").join("a.pcapng");
+    let run = |capture: &Path| {
+        let program = compile("completions");
+        let mut urxe = install().user(install().path("bin/urxe"));
+        urxe.args(["run", "--link", "rxe0=127.79.0.47", "--", "sh", "-c"]);
+        // The file may not grow, as on a full disk.
+        urxe.arg(format!("trap '' XFSZ; ulimit -f 0; exec timeout 60 {}", program.display()));
+        urxe.env("URXE_LOG", "urxe_device=error").env("URXE_CAPTURE", capture);
+        text_of(&urxe.output().unwrap())
+    };
+    let text = run(&capture);
+    assert!(text.contains("exit status: 0") && text.contains("the capture ends"), "{text}");
+    let text = run(&capture.join("in-a-file"));
+    assert!(text.contains("cannot open rxe0=127.79.0.47: URXE_CAPTURE: "), "{text}");
 }

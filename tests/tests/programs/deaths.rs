@@ -1,5 +1,5 @@
-//! Processes that are killed in each state of a connection, on an address of their own, and the
-//! events at the other side.
+//! Processes that are killed or exit in each state of a connection, on an address of their own, and
+//! the events at the other side.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
@@ -63,9 +63,10 @@ impl Drop for Side {
     }
 }
 
-/// Tests all states at once. The killed processes share one address, the surviving ones another.
+/// Tests all states at once. The processes that `signal` ends share one address, the surviving ones
+/// another.
 #[track_caller]
-fn all(killed: &str, staying: &str, left: Remaining) {
+fn all(killed: &str, staying: &str, signal: Signal, left: Remaining) {
     let _exclusive = exclusive();
     compile("cm_deaths");
     let mut pairs = Vec::new();
@@ -94,7 +95,7 @@ fn all(killed: &str, staying: &str, left: Remaining) {
         second_process.wait_for("here, process");
         second_process
     });
-    pairs.iter().for_each(|(_, dies, _)| dies.signal(Signal::KILL));
+    pairs.iter().for_each(|(_, dies, _)| dies.signal(signal));
     sleep(KILL_DURATION);
     pairs.iter().for_each(|(_, _, stays)| stays.signal(Signal::USR1));
     let failed: Vec<String> = pairs
@@ -108,11 +109,17 @@ fn all(killed: &str, staying: &str, left: Remaining) {
 /// A process that remains on the address replies for a killed one that the connection is unknown.
 #[test]
 fn a_surviving_process_answers_the_peers_of_a_dead_one() {
-    all("127.79.0.31", "127.79.0.32", Remaining::Process);
+    all("127.79.0.31", "127.79.0.32", Signal::KILL, Remaining::Process);
+}
+
+/// As the kernel does for a process that ends, the library rejects and disconnects at exit.
+#[test]
+fn the_peers_of_a_process_that_exits_are_told() {
+    all("127.79.0.45", "127.79.0.46", Signal::USR2, Remaining::Kernel);
 }
 
 #[test]
 #[ignore = "two minutes, mostly waiting: cargo xtask programs all"]
 fn every_peer_of_a_dead_process_gives_up_in_its_time() {
-    all("127.79.0.33", "127.79.0.34", Remaining::NoProcess);
+    all("127.79.0.33", "127.79.0.34", Signal::KILL, Remaining::NoProcess);
 }

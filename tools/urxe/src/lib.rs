@@ -42,7 +42,10 @@ Environment:
   URXE_LOG       log filter for standard error: error, warn,
                  info, debug, trace, or by module, such as
                  urxe_device=debug,urxe_io::udp=trace
-                 [default: warn]";
+                 [default: warn; programs of `urxe run`: error]
+  URXE_CAPTURE, URXE_FAULTS
+                 capture file and faults of received packets,
+                 for pingpong, perf and the programs of `urxe run`";
 
 /// Runs the command with the arguments of the process.
 #[must_use]

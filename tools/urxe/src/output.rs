@@ -228,8 +228,13 @@ pub struct BadFilter {
 pub fn start_logging(default: &str) -> Result<(), BadFilter> {
     let given = environment::value(LOG_VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
     let filter = if given.trim().is_empty() { default } else { &given };
+    // Reports, such as the end of a capture, appear whatever modules the filter names.
+    let filter = match filter.trim() {
+        "off" => filter.to_owned(),
+        _ => format!("{filter},urxe_report=error"),
+    };
     let filter =
-        EnvFilter::try_new(filter).map_err(|error| BadFilter { given: given.clone(), error })?;
+        EnvFilter::try_new(&filter).map_err(|error| BadFilter { given: given.clone(), error })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())

@@ -217,7 +217,14 @@ pub unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_contex
         // SAFETY: the ABI's contract.
         let listed = unsafe { DeviceObject::from_c(device) }?;
         new_file(listed).and_then(|file| open(device, listed, file)).inspect_err(|error| {
-            tracing::error!(target: "urxe_abi", "cannot open {}: {error}", listed.spec);
+            let spec = &listed.spec;
+            match error {
+                // No filter for other modules hides the line.
+                VerbError::Capture(_) => {
+                    tracing::error!(target: "urxe_report", "cannot open {spec}: {error}");
+                }
+                _ => tracing::error!(target: "urxe_abi", "cannot open {spec}: {error}"),
+            }
         })
     })
 }

@@ -21,6 +21,7 @@ use urxe_stack::sync::lock;
 use urxe_stack::sys::environment::value;
 use urxe_stack::sys::fork::PerProcess;
 
+use crate::cm::process::end_connections;
 use crate::error::VerbError;
 use crate::ffi::catch_panic;
 
@@ -54,6 +55,11 @@ pub fn start_logging() {
     STARTED.call_once(|| {
         let given = value(LOG).unwrap_or_default().to_string_lossy().into_owned();
         let chosen = if given.trim().is_empty() { DEFAULT_LOG } else { &given };
+        // Reports, such as the end of a capture, appear whatever modules the filter names.
+        let chosen = &match chosen.trim() {
+            "off" => chosen.to_owned(),
+            _ => format!("{chosen},urxe_report=error"),
+        };
         let (filter, bad) = match EnvFilter::try_new(chosen) {
             Ok(filter) => (filter, None),
             Err(error) => (EnvFilter::new(DEFAULT_LOG), Some(error)),
@@ -97,11 +103,19 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
 /// The capture that is open. A forked child has none.
 static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
 
-/// Writes the rest of the capture. Devices that librdmacm opened are never closed, so the buffered
-/// packets would be lost at exit.
-extern "C" fn write_capture() {
+/// The loader calls the functions in this section at a normal end of the process, after the exit
+/// handlers of the program. The library is never unloaded, because threads of its engines run in
+/// it.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+/// Ends the connections, whose peers get messages, and writes the rest of the capture. Devices that
+/// librdmacm opened are never closed, so the buffered packets would be lost.
+extern "C" fn at_exit() {
+    catch_panic((), end_connections);
     catch_panic((), || {
-        let tap = lock(TAP.get()).upgrade();
+        let tap = TAP.get_if_made().and_then(|tap| lock(tap).upgrade());
         // The capture logs its own errors.
         tap.map(|tap| tap.flush());
     });
@@ -109,7 +123,6 @@ extern "C" fn write_capture() {
 
 /// Returns the capture of the process, shared by its devices, and opens the capture if needed.
 fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
-    static AT_EXIT: Once = Once::new();
     let Some(path) = value(CAPTURE) else {
         return Ok(None);
     };
@@ -122,16 +135,6 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     let tap = Tap::create(Path::new(&path)).map_err(VerbError::Capture)?;
     let tap = Arc::new(if headers_only { tap.headers_only() } else { tap });
     *shared = Arc::downgrade(&tap);
-    AT_EXIT.call_once(|| {
-        // SAFETY: the function does not unwind, and the library is never unloaded, because threads
-        // of its engines run in it.
-        if unsafe { libc::atexit(write_capture) } != 0 {
-            tracing::warn!(
-                target: "urxe_abi",
-                "cannot register an exit handler: the end of the capture may be lost at exit"
-            );
-        }
-    });
     Ok(Some(tap))
 }
 

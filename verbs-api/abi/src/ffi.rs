@@ -181,11 +181,17 @@ pub unsafe fn write_prefix<T>(to: *mut T, size: usize, value: &T) {
     }
 }
 
-/// Logs the error of a verb (shown with `URXE_LOG=warn`), sets `errno` and returns the number.
+/// Logs the error of a verb (shown with `URXE_LOG=warn`), sets `errno` and returns the number. A
+/// call that found nothing on a non-blocking descriptor is no error; it is shown with
+/// `URXE_LOG=trace`.
 #[cold]
 pub fn log_and_set_errno(verb: &'static str, error: &VerbError) -> c_int {
     let errno = error.errno();
-    tracing::warn!(target: "urxe_abi", errno, "{verb}: {error}");
+    if errno == libc::EAGAIN {
+        tracing::trace!(target: "urxe_abi", errno, "{verb}: {error}");
+    } else {
+        tracing::warn!(target: "urxe_abi", errno, "{verb}: {error}");
+    }
     // Last, because logging may change errno.
     set_errno(errno);
     errno

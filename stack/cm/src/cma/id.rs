@@ -226,6 +226,17 @@ impl Cma {
         Ok(())
     }
 
+    /// Destroys all identifiers, as the kernel does when a process ends. No channel has events
+    /// afterwards.
+    pub fn destroy_all(&mut self, now: Time) {
+        let mut ids: Vec<CmaId> = self.ids.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            // A request ended with the event of its listener.
+            let _ = self.destroy_id(now, id);
+        }
+    }
+
     /// Releases the connection of an identifier, without an event.
     pub(super) fn release_connection(&mut self, now: Time, id: CmaId) {
         let Ok((key, comm, device)) = self.connection(id) else { return };

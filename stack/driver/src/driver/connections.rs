@@ -20,7 +20,7 @@ use crate::cm::{CmConfig, CmPath};
 use crate::cma::{Cma, DeviceKey, Listing, LocalDevice};
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
 use crate::sys::clock;
 use crate::time::Time;
 
@@ -80,6 +80,21 @@ impl Connections {
             engine.wake();
         }
         result
+    }
+
+    /// Destroys all identifiers at the end of the process: established peers get a DREQ, others a
+    /// REJ. The MADs are sent once. Gives up after 100 ms if another thread keeps the core locked,
+    /// such as one whose signal handler ends the process.
+    pub fn end(&self) {
+        const PATIENCE_NS: u64 = 100_000_000;
+        let until = clock::now().plus_ns(PATIENCE_NS);
+        while try_lock(&self.core).is_none() {
+            if clock::now() >= until {
+                return tracing::debug!("the peers are not told that the process ends");
+            }
+            yield_now();
+        }
+        self.call(Cma::destroy_all);
     }
 
     /// Reads the core.

@@ -77,7 +77,7 @@ fn a_device_of_one_address_of_ipv6_loses_it_with_the_interface_and_speaks_from_i
     add(SECOND_V6);
     for (engine, address) in [(&engine, FIRST_V6), (&other, SECOND_V6)] {
         expect_events(engine, &[PortEventType::PortActive, GID_CHANGE[0], GID_CHANGE[1]]);
-        assert_eq!(addresses(engine), [Some(address.into()); 2]);
+        assert_eq!(addresses(engine), [Some(address.into()); 4]);
     }
     let [here, there] = [Endpoint::new(&engine), Endpoint::new(&other)];
     there.post_recv();

@@ -200,14 +200,22 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         Self { current: AtomicPtr::new(std::ptr::null_mut()), make }
     }
 
+    /// Returns this process's value, if it was made.
+    pub fn get_if_made(&self) -> Option<&'static T> {
+        Self::of_this_process(self.current.load(Ordering::Acquire))
+    }
+
+    fn of_this_process(current: *mut (ProcessId, T)) -> Option<&'static T> {
+        // SAFETY: a non-null pointer is from a box that `get` leaked, which is never freed.
+        let (process, value) = unsafe { current.as_ref() }?;
+        (!process.is_other()).then_some(value)
+    }
+
     /// Returns this process's value. Makes it on first use.
     pub fn get(&self) -> &'static T {
         loop {
             let current = self.current.load(Ordering::Acquire);
-            // SAFETY: a non-null pointer is from a box that was leaked below, which is never freed.
-            if let Some((process, value)) = unsafe { current.as_ref() }
-                && !process.is_other()
-            {
+            if let Some(value) = Self::of_this_process(current) {
                 return value;
             }
             let made = Box::into_raw(Box::new((ProcessId::this(), (self.make)())));

@@ -7,7 +7,9 @@ use urxe::{
     Counter, Device, DeviceBuilder, Gid, LinkError, LinkSpec, OpenEngineError, OpenError, Source,
 };
 use urxe_stack::link::{self, LinkName, Origin, ParseError};
+use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::udp::{OpenPortError, free_loopback_address};
+use urxe_stack::sys::environment::value;
 
 use super::error::{TrafficError, unexpected};
 use crate::output;
@@ -103,6 +105,53 @@ impl Choice {
             error,
         })
     }
+}
+
+/// The file that records all packets; `%p` in the name stands for the process number.
+const CAPTURE: &str = "URXE_CAPTURE";
+/// `on`: the capture has no payload.
+const CAPTURE_HEADERS: &str = "URXE_CAPTURE_HEADERS";
+/// Faults of received packets.
+const FAULTS: &str = "URXE_FAULTS";
+
+/// Returns a builder with the capture and the faults that the environment asks for.
+///
+/// # Errors
+/// [`TrafficError::Variable`].
+pub fn builder() -> Result<DeviceBuilder, TrafficError> {
+    let mut builder = Device::builder();
+    if let Some(path) = value(CAPTURE) {
+        let path = path.to_string_lossy().replace("%p", &std::process::id().to_string());
+        builder = builder.capture(path);
+    }
+    let wrong = |variable, error: String| TrafficError::Variable { variable, error };
+    if let Some(given) = value(CAPTURE_HEADERS) {
+        builder = builder.capture_headers(match given.to_str() {
+            Some("on") => true,
+            Some("off") => false,
+            _ => return Err(wrong(CAPTURE_HEADERS, "the allowed values are on and off".into())),
+        });
+    }
+    if let Some(faults) = value(FAULTS) {
+        let faults: Result<FaultSpec, _> = faults.to_string_lossy().parse();
+        builder = builder.faults(faults.map_err(|error| wrong(FAULTS, error.to_string()))?);
+    }
+    Ok(builder)
+}
+
+/// Refuses captures and faults for a command that opens its devices by `rdma_cm`.
+///
+/// # Errors
+/// [`TrafficError::Variable`].
+pub fn refuse_variables() -> Result<(), TrafficError> {
+    for variable in [CAPTURE, FAULTS] {
+        if value(variable).is_some() {
+            let error = "rping, listen and connect of urxe do not read it: unset it, or use a \
+                         program of rdma-core by `urxe run`";
+            return Err(TrafficError::Variable { variable, error: error.into() });
+        }
+    }
+    Ok(())
 }
 
 /// Returns the device with the list that names it, for errors: `rxe0=eth0 (URXE_DEVICES)`.

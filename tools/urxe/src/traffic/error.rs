@@ -22,6 +22,9 @@ pub enum TrafficError {
         #[source]
         error: OpenError,
     },
+    /// An environment variable with a wrong value, or one that the command does not read.
+    #[error("{variable}: {error}")]
+    Variable { variable: &'static str, error: String },
     /// Another call.
     #[error(transparent)]
     Call(Box<dyn Error + Send + Sync>),

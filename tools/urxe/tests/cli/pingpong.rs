@@ -408,3 +408,28 @@ fn the_peer_process_ends_with_its_parent() {
 fn a_peer_process_without_a_parent_ends() {
     assert_eq!(run("--as-peer-process").ok(), "");
 }
+
+#[test]
+fn captures_and_faults_of_the_environment_are_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = |host| format!("--quick -d {}", address(40, host));
+    let mut command = urxe(&words(1));
+    command.env("URXE_CAPTURE", folder.path().join("%p.pcapng")).env("URXE_CAPTURE_HEADERS", "on");
+    command.env("URXE_FAULTS", "duplicate=100%").env("URXE_LOG", "warn");
+    let run = (&mut command).finish();
+    assert!(run.stderr.contains("received packets are impaired: duplicate=100%"), "{run:?}");
+    run.ok();
+    let captures: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().collect();
+    assert_eq!(captures.len(), 2, "one of each end");
+    for capture in captures {
+        let bytes = std::fs::read(capture.path()).unwrap();
+        assert!(bytes.len() > 1000 && bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]));
+    }
+    for (variable, value, expected) in [
+        ("URXE_FAULTS", "los=1%", "URXE_FAULTS: "),
+        ("URXE_CAPTURE_HEADERS", "yes", "URXE_CAPTURE_HEADERS: the allowed values are on and off"),
+    ] {
+        let text = urxe(&words(2)).env(variable, value).finish().fails(1);
+        assert!(text.contains(expected), "{text}");
+    }
+}

@@ -10,7 +10,7 @@ use crate::machine::{need_packages, need_root};
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 12] = [
+const CAMPAIGNS: [(&str, &[&str]); 11] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
     ("abi-fuzz", &["100"]),
@@ -22,7 +22,6 @@ const CAMPAIGNS: [(&str, &[&str]); 12] = [
     ("programs", &["all"]),
     ("newer", &[]),
     ("kernel", &["all"]),
-    ("mutants", &[]),
 ];
 
 /// Runs all campaigns, or the named ones. A failed campaign does not stop the others. Ends with a

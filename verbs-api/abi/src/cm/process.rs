@@ -31,6 +31,14 @@ pub fn connections() -> &'static Arc<Connections> {
     CONNECTIONS.get()
 }
 
+/// Destroys all identifiers at the normal end of the process, as the kernel does when it closes the
+/// descriptors. A forked child has none.
+pub fn end_connections() {
+    if let Some(connections) = CONNECTIONS.get_if_made() {
+        connections.end();
+    }
+}
+
 /// A device for identifiers.
 #[derive(Clone, Copy)]
 pub struct CmDevice {

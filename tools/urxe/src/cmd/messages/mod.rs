@@ -31,6 +31,7 @@ use self::channel::{MESSAGE_MAX, Messages};
 use crate::arguments::Size;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+use crate::traffic::device;
 use crate::traffic::error::TrafficError;
 
 /// The private data of a request.
@@ -107,6 +108,7 @@ impl ListenArgs {
     }
 
     fn serve(self) -> Result<(), MessagesError> {
+        device::refuse_variables()?;
         let listener = Listener::bind((self.address, self.port))?;
         output::note(&format!("listens on {}", listener.local_addr()));
         loop {
@@ -143,6 +145,7 @@ impl ConnectArgs {
     }
 
     fn connect(self) -> Result<(), MessagesError> {
+        device::refuse_variables()?;
         let said = if self.verify.is_some() { VERIFY } else { LINES };
         let mut options: Options =
             channel::options().private_data(said).timeout(Duration::from_secs(self.timeout));

@@ -46,12 +46,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use urxe::DeviceBuilder;
 use urxe::sim::Probability;
-use urxe::{Device, DeviceBuilder};
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+use crate::traffic::device;
 use crate::traffic::device::Choice;
+use crate::traffic::error::TrafficError;
 use crate::traffic::peer::Peer;
 
 pub use error::PerfError;
@@ -140,12 +142,15 @@ fn local(
 }
 
 /// Returns the builder for a device with these options.
-fn builder(options: &DeviceOptions) -> DeviceBuilder {
-    let builder = Device::builder().loss(Probability::from_ppm(options.loss_per_million));
-    match options.receive_buffer {
-        Some(bytes) => builder.receive_buffer(bytes),
-        None => builder,
+fn builder(options: &DeviceOptions) -> Result<DeviceBuilder, TrafficError> {
+    let mut builder = device::builder()?;
+    if options.loss_per_million > 0 {
+        builder = builder.loss(Probability::from_ppm(options.loss_per_million));
     }
+    if let Some(bytes) = options.receive_buffer {
+        builder = builder.receive_buffer(bytes);
+    }
+    Ok(builder)
 }
 
 /// Returns the peak memory of this process in bytes (`VmHWM`, proc(5)), or 0 if unknown.

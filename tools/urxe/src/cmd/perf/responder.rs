@@ -123,8 +123,8 @@ impl Responder<'_> {
     /// Opens the first device whose address is free, or the configured device if `links` is empty.
     fn open(&mut self, links: &[String], options: &DeviceOptions) -> Result<Opened, TrafficError> {
         let device = match self.own {
-            Some(own) if links.is_empty() => own.open(&builder(options))?,
-            _ => device::open_first(links, &builder(options))?,
+            Some(own) if links.is_empty() => own.open(&builder(options)?)?,
+            _ => device::open_first(links, &builder(options)?)?,
         };
         let link = device::link_of(&device);
         let mtu = device.query_port().active_mtu.bytes();

@@ -104,7 +104,7 @@ impl Runner {
         options: &DeviceOptions,
         addresses: Addresses,
     ) -> Result<usize, PerfError> {
-        let device = choice.open(&builder(options))?;
+        let device = choice.open(&builder(options)?)?;
         let links = match addresses {
             Addresses::One => own_link(&device),
             Addresses::Two => device::peer_links(address_of(&device)?)?,

@@ -30,7 +30,7 @@ fn failed(doing: &'static str, at: &impl ToString) -> impl FnOnce(io::Error) -> 
 /// [`PerfError`].
 pub fn listen(choice: &Choice, port: u16) -> Result<(), PerfError> {
     // Opened briefly, to get the address and to check that the device works.
-    let address = address_of(&choice.open(&builder(&DeviceOptions::default()))?)?;
+    let address = address_of(&choice.open(&builder(&DeviceOptions::default())?)?)?;
     let at = SocketAddr::new(address, port);
     let listener = TcpListener::bind(at).map_err(failed("cannot listen on TCP", &at))?;
     let at = listener.local_addr().unwrap_or(at);
@@ -67,7 +67,7 @@ pub fn connect(
     }
     let (reader, writer) = halves(stream)?;
     let mut runner = Runner::new(Peer::connected(reader, writer));
-    let device = choice.open(&builder(options))?;
+    let device = choice.open(&builder(options)?)?;
     let devices = runner.pair(device, Vec::new(), options)?;
     Ok((runner, devices))
 }

@@ -61,7 +61,7 @@ impl Plan {
     /// # Errors
     /// A failed call, or wrong data.
     pub fn run(&self) -> Result<Report, PingpongError> {
-        let mut builder = Device::builder();
+        let mut builder = device::builder()?;
         if let Some(path) = &self.args.capture {
             builder = builder.capture(path).capture_headers(self.args.capture_headers);
         }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use urxe::{ConnectOptions, Device, PathMtu, Remote, RemoteRegion, SendRequest};
+use urxe::{ConnectOptions, PathMtu, Remote, RemoteRegion, SendRequest};
 
 use super::endpoint::{Endpoint, EndpointConfig};
 use super::exchange::Address;
@@ -124,7 +124,7 @@ impl Responder {
 
     /// Opens the first device whose address is free.
     fn open(&mut self, setup: &Setup) -> Result<Opened, TrafficError> {
-        let device = device::open_first(&setup.links, &Device::builder())?;
+        let device = device::open_first(&setup.links, &device::builder()?)?;
         let config = EndpointConfig {
             transport: setup.transport,
             region_bytes: setup.region_bytes,

@@ -25,6 +25,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+use crate::traffic::device;
 use crate::traffic::error::TrafficError;
 
 /// The original's limits: the longest number before the data, and the buffer.
@@ -121,7 +122,9 @@ impl<E: Into<TrafficError>> From<E> for RpingError {
 impl Args {
     /// Runs one end.
     pub fn run(self) -> Result<Outcome, CmdError> {
-        let played = if self.client { client::run(&self) } else { server::run(&self) };
+        let refused = device::refuse_variables().map_err(RpingError::from);
+        let played = refused
+            .and_then(|()| if self.client { client::run(&self) } else { server::run(&self) });
         match played {
             Ok(()) => Ok(Outcome::Done),
             Err(RpingError::Output(error)) => Err(CmdError::Output(error)),
