@@ -83,14 +83,14 @@ impl Connections {
     }
 
     /// Destroys all identifiers at the end of the process: established peers get a DREQ, others a
-    /// REJ. The MADs are sent once. Gives up after 100 ms if another thread keeps the core locked,
-    /// such as one whose signal handler ends the process.
+    /// REJ. The MADs are sent once. Gives up after 100 ms if a lock stays taken, such as by a call
+    /// of this thread whose signal handler ends the process.
     pub fn end(&self) {
         const PATIENCE_NS: u64 = 100_000_000;
         let until = clock::now().plus_ns(PATIENCE_NS);
-        while try_lock(&self.core).is_none() {
+        while try_lock(&self.core).is_none() || try_lock(&self.sender).is_none() {
             if clock::now() >= until {
-                return tracing::debug!("the peers are not told that the process ends");
+                return tracing::debug!("the peers get no message about the end of the process");
             }
             yield_now();
         }
