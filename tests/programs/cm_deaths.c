@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cm_deaths - the events of one side of rdma_cm when the process of the other side is killed or
- * exits, in each state of a connection.
+ * cm_deaths - the events of one side of rdma_cm when the process of the other side ends, in each
+ * state of a connection.
  *
- *	cm_deaths dies STATE ADDRESS PORT	reaches STATE, then waits for SIGKILL, or exits on SIGUSR2
+ *	cm_deaths dies STATE ADDRESS PORT	reaches STATE, then ends by the signal that it gets
  *	cm_deaths stays STATE ADDRESS PORT	is the other side, and reaches its part of STATE
  *	cm_deaths				prints the names of the states
  *
@@ -15,6 +15,9 @@
  *	answers	errno 0					1501
  *	then	RDMA_CM_EVENT_UNREACHABLE -110		70232
  *
+ * The dying side ends as the signal says: SIGKILL kills it, SIGUSR2 makes it exit, SIGHUP _exit, and
+ * SIGURG execute another program. SIGWINCH makes it fork a child that exits; the side itself stays.
+ *
  * ADDRESS is the address of the passive side, which binds to it. In states that begin with "a-",
  * the active side is killed. In states that begin with "p-", the passive side is killed.
  */
@@ -22,6 +25,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -251,6 +255,18 @@ static void stay(void)
 	}
 }
 
+/* A forked child has copies of all objects. Its normal end must not end the connection. */
+static void fork_child(void)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0)
+		exit(0);
+	MUST(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	printf("the child ended\n");
+}
+
 int main(int argc, char **argv)
 {
 	int stays, is_active, number;
@@ -268,6 +284,9 @@ int main(int argc, char **argv)
 	sigemptyset(&death);
 	sigaddset(&death, SIGUSR1);
 	sigaddset(&death, SIGUSR2);
+	sigaddset(&death, SIGHUP);
+	sigaddset(&death, SIGURG);
+	sigaddset(&death, SIGWINCH);
 	MUST(sigprocmask(SIG_BLOCK, &death, NULL) == 0);
 	stays = strcmp(argv[1], "stays") == 0;
 	for (unsigned at = 0; at < COUNT; at++)
@@ -288,9 +307,21 @@ int main(int argc, char **argv)
 	if (last == DISCONNECT)
 		MUST(rdma_disconnect(id) == 0);
 	printf("here, process %d\n", getpid());
-	MUST(sigwait(&death, &number) == 0);
+	for (;;) {
+		MUST(sigwait(&death, &number) == 0);
+		if (number != SIGWINCH)
+			break;
+		fork_child();
+	}
 	if (number == SIGUSR2)
 		exit(0);
+	if (number == SIGHUP)
+		_exit(0);
+	if (number == SIGURG) {
+		/* Other tests wait for the end of this process. */
+		execlp("sleep", "sleep", "10", (char *)NULL);
+		perror("sleep");
+	}
 	clock_gettime(CLOCK_MONOTONIC, &signaled);
 	if (stays)
 		stay();

@@ -1,21 +1,21 @@
-//! The events of one side of `rdma_cm` after the other side's process is killed, by
+//! The events of one side of `rdma_cm` after the other side's process ended, by
 //! `tests/programs/cm_deaths.c`. `cm_deaths.tsv` has a line for each state. Its columns hold the
-//! events if a kernel remains on the killed side, if no process remains, and if another process of
-//! urxe remains.
+//! events if a kernel or a watcher of urxe remains, if nothing remains, and if only another process
+//! of urxe remains.
 //!
 //! A kernel's connection manager outlives the process, and immediately rejects or disconnects on
-//! its behalf. The connection manager of urxe does so if the process exits. If the process is
-//! killed, the connection manager ends with it. The surviving peer then
-//! repeats its request 16 times within 69 to 103 seconds and gets -110, as for a kernel whose host
-//! is down. An established connection stays until it is used. Another process of urxe on the same
-//! address replies that the connection is unknown.
+//! its behalf. urxe does the same: at exit by the library, otherwise by the watcher.
+//!
+//! If nothing remains, the surviving peer repeats its request 16 times within 69 to 103 seconds and
+//! gets -110, as for a kernel whose host is down. An established connection stays until it is used.
+//! Another process of urxe on the same address replies that the connection is unknown.
 //!
 //! A step is an action, its result, and in brackets the range of seconds if it takes long.
 
-/// What remains on the host of the killed process.
+/// The connection manager that remains on the host of the ended process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaining {
-    /// A kernel, whose connection manager still has the connection.
+    /// A kernel or a watcher of urxe, which sends the last message of the connection.
     Kernel,
     /// No process: packets to that host are lost.
     NoProcess,

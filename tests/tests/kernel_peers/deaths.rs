@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use urxe_tests::kernel::{Job, Series, Testbed};
 use urxe_tests::programs::deaths::{Remaining, State, process_of, states};
 
-use crate::case::{Case, Failure};
+use crate::case::{Case, Failure, must_contain};
 use crate::connections::start;
 use crate::ends::SILENCE;
 use crate::nodes::{Family, Node};
@@ -34,12 +34,19 @@ pub fn cases() -> Vec<Case> {
         cases.push(case("of_processes_of", |testbed, kernel| {
             all(kernel, Node::Urxe(testbed), "KILL", Remaining::Kernel)
         }));
-        // Over urxe, a process that exits tells its peers as the kernel does.
-        cases.push(case("of_exits_told_by", |testbed, kernel| {
-            all(Node::Urxe(testbed), kernel, "USR2", Remaining::Kernel)
+        // Over urxe, the watcher of a killed process sends the messages that the kernel sends.
+        cases.push(case("of_urxe_processes_of", |testbed, kernel| {
+            all(Node::Urxe(testbed), kernel, "KILL", Remaining::Kernel)
         }));
+        cases.push(case("keep_alive_of", keep_alive));
         cases.push(
-            case("told_by", |testbed, kernel| {
+            case("of_urxe_exits_of", |testbed, kernel| {
+                all(Node::Urxe(testbed), kernel, "USR2", Remaining::Kernel)
+            })
+            .long(),
+        );
+        cases.push(
+            case("of_unwatched_processes_of", |testbed, kernel| {
                 all(Node::Urxe(testbed), kernel, "KILL", Remaining::NoProcess)
             })
             .long(),
@@ -52,6 +59,28 @@ pub fn cases() -> Vec<Case> {
         );
     }
     cases
+}
+
+/// A kernel answers the probes of urxe, so the connection stays.
+fn keep_alive(testbed: &Testbed, kernel: Node<'_>) -> Result<(), Failure> {
+    /// Longer than the period and all probes without an answer.
+    const WAIT: Duration = Duration::from_secs(7);
+    let program = testbed.installed("cm_deaths");
+    let ends = |role: &str| {
+        format!("{role} a-connected {} 18698", Node::Urxe(testbed).address(Family::V4))
+    };
+    let words = format!("env URXE_KEEP_ALIVE=1 {} {}", program.display(), ends("stays"));
+    let mut stays = start(false, &words, Family::V4, Node::Urxe(testbed), None)?;
+    stays.wait_for("listens", START_LIMIT)?;
+    let words = format!("cm_deaths {}", ends("dies"));
+    let mut active = start(false, &words, Family::V4, kernel, None)?;
+    for end in [&mut active, &mut stays] {
+        end.wait_for("here, process", START_LIMIT)?;
+    }
+    sleep(WAIT);
+    signal(Node::Urxe(testbed), "USR1", process_of(&stays.output()).into_iter())?;
+    stays.wait_for("event\t", START_LIMIT)?;
+    must_contain("cm_deaths with URXE_KEEP_ALIVE", &stays.output(), "event\tnothing 0\t")
 }
 
 /// A pair of which one end is killed.
@@ -72,7 +101,7 @@ fn all(
     let mut first = start_first(staying, killed)?;
     let mut pairs = Vec::new();
     for (state, port) in states().zip(18_700..) {
-        pairs.push(open(state, port, killed, staying)?);
+        pairs.push(open(state, port, (killed, left), staying)?);
     }
     for Pair { dies, stays, .. } in &mut pairs {
         for end in [dies, stays] {
@@ -115,12 +144,25 @@ fn start_first(staying: Node<'_>, killed: Node<'_>) -> Result<Option<Job>, Failu
     Ok(Some(first))
 }
 
-/// Starts the passive end, and the active end when the passive one listens.
-fn open(state: State, port: u16, killed: Node<'_>, staying: Node<'_>) -> Result<Pair, Failure> {
+/// Starts the passive end, and the active end when the passive one listens. If no process remains
+/// on the killed side, urxe has no watcher there.
+fn open(
+    state: State,
+    port: u16,
+    (killed, left): (Node<'_>, Remaining),
+    staying: Node<'_>,
+) -> Result<Pair, Failure> {
     let passive = if state.is_passive() { killed } else { staying };
     let begin = |role: &str, node| {
+        let program = match node {
+            Node::Urxe(testbed) if role == "dies" && left == Remaining::NoProcess => {
+                let path = testbed.installed("cm_deaths");
+                format!("env URXE_WATCHER=off {}", path.display())
+            }
+            _ => "cm_deaths".to_owned(),
+        };
         let words =
-            format!("cm_deaths {role} {} {} {port}", state.name, passive.address(Family::V4));
+            format!("{program} {role} {} {} {port}", state.name, passive.address(Family::V4));
         start(false, &words, Family::V4, node, None)
     };
     let listens = |mut job: Job| job.wait_for("listens", START_LIMIT).map(|()| job);

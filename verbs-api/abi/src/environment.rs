@@ -8,11 +8,12 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::{Arc, Mutex, Once, Weak};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::debug_fn;
-use urxe_stack::driver::EngineConfig;
+use urxe_stack::driver::{EngineConfig, stop_watcher};
 use urxe_stack::escape::Escaped;
 use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
@@ -45,6 +46,10 @@ const PORT_CHECK: &str = "URXE_PORT_CHECK";
 const ICMP_MTU: &str = "URXE_ICMP_MTU";
 /// `off`: background threads run only on the processors of the thread that opened the device.
 const AFFINITY: &str = "URXE_AFFINITY";
+/// `off`: the peers of a process that is killed get no message.
+const WATCHER: &str = "URXE_WATCHER";
+/// The seconds after which an accepted connection checks whether its peer still has it.
+const KEEP_ALIVE: &str = "URXE_KEEP_ALIVE";
 /// `on`: bytes of registered memory move by system calls, which fail where the program has unmapped
 /// memory without deregistering it.
 const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
@@ -95,6 +100,8 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
         port_check: switch(PORT_CHECK, true)?,
         icmp_mtu: switch(ICMP_MTU, false)?,
         original_affinity: switch(AFFINITY, true)?,
+        watcher: switch(WATCHER, true)?,
+        keep_alive: seconds(KEEP_ALIVE)?,
         copies: if checked { CopyMode::Checked } else { CopyMode::Direct },
         ..EngineConfig::default()
     })
@@ -114,6 +121,7 @@ static AT_EXIT: extern "C" fn() = at_exit;
 /// librdmacm opened are never closed, so the buffered packets would be lost.
 extern "C" fn at_exit() {
     catch_panic((), end_connections);
+    catch_panic((), stop_watcher);
     catch_panic((), || {
         let tap = TAP.get_if_made().and_then(|tap| lock(tap).upgrade());
         // The capture logs its own errors.
@@ -144,6 +152,17 @@ fn faults() -> Result<FaultSpec, VerbError> {
         return Ok(FaultSpec::default());
     };
     text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
+}
+
+/// Returns the value of a variable in seconds, or `None` if the variable is not set.
+fn seconds(variable: &'static str) -> Result<Option<Duration>, VerbError> {
+    const DAY: u64 = 86_400;
+    let Some(given) = value(variable) else { return Ok(None) };
+    let given = given.to_string_lossy();
+    match given.parse() {
+        Ok(seconds @ 1..=DAY) => Ok(Some(Duration::from_secs(seconds))),
+        _ => Err(VerbError::Seconds { variable, given: given.into_owned() }),
+    }
 }
 
 /// Returns the value of a variable that is `on` or `off`, or `usual` if the variable is not set.

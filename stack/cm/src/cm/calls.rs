@@ -170,13 +170,8 @@ impl ConnectionManager {
     pub fn send_sidr_rep(&mut self, now: Time, id: CommId, rep: SidrRep) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallSidrRep)?;
-        let Connection { remote_id, tid, .. } = *self.at(index);
-        self.send_reply(
-            index,
-            &Mad::new(tid, SidrRep { request_id: remote_id, ..rep }),
-            step.next,
-            now,
-        );
+        let rep = sidr_rep(self.at(index), rep);
+        self.send_reply(index, &rep, step.next, now);
         Ok(())
     }
 
@@ -315,23 +310,8 @@ impl ConnectionManager {
     ) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallRej)?;
-        let Connection { remote_id, tid, state, .. } = *self.at(index);
-        let (local_comm_id, answered) = match state {
-            CmState::ReqRcvd => (CommId::NONE, Answered::Req),
-            CmState::MraReqSent => (id, Answered::Req),
-            CmState::RepRcvd | CmState::MraRepSent => (id, Answered::Rep),
-            _ => (id, Answered::Other),
-        };
-        let rej = Rej {
-            local_comm_id,
-            remote_comm_id: remote_id,
-            answered,
-            info_length,
-            reason,
-            info,
-            private_data,
-        };
-        self.send_reply(index, &Mad::new(tid, rej), step.next, now);
+        let rej = rej(self.at(index), reason, (info_length, info), private_data);
+        self.send_reply(index, &rej, step.next, now);
         Ok(())
     }
 
@@ -371,17 +351,10 @@ impl ConnectionManager {
         private_data: PrivateData<220>,
     ) -> Result<(), CmError> {
         let step = self.call(index, Input::CallDreq)?;
+        let dreq = dreq(self.at(index), private_data);
         let connection = self.at_mut(index);
         connection.transactions = connection.transactions.wrapping_add(1);
-        let Connection { id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, .. } =
-            *connection;
-        let dreq = Dreq { local_comm_id: id, remote_comm_id: remote_id, remote_qpn, private_data };
-        self.send_request(
-            index,
-            &Mad::new(ids::transaction(id, transactions), dreq),
-            step.next,
-            now,
-        );
+        self.send_request(index, &dreq, step.next, now);
         Ok(())
     }
 
@@ -407,9 +380,8 @@ impl ConnectionManager {
         private_data: PrivateData<224>,
     ) -> Result<(), CmError> {
         let step = self.call(index, Input::CallDrep)?;
-        let Connection { id, remote_id, tid, .. } = *self.at(index);
-        let drep = Drep { local_comm_id: id, remote_comm_id: remote_id, private_data };
-        self.send_reply(index, &Mad::new(tid, drep), step.next, now);
+        let drep = drep(self.at(index), private_data);
+        self.send_reply(index, &drep, step.next, now);
         Ok(())
     }
 
@@ -464,24 +436,62 @@ impl ConnectionManager {
     /// Sends a REJ because the peer did not reply. The peer's id is unknown, so the REJ contains
     /// this side's id and GUID.
     pub(super) fn send_timeout_rej(&mut self, index: usize) {
-        let route = self.at(index).route();
-        let Connection { id, remote_id, tid, .. } = *self.at(index);
-        let (info_length, info) = guid_info(self.config.ca_guid);
-        let rej = Rej {
-            local_comm_id: id,
-            remote_comm_id: remote_id,
-            answered: Answered::Other,
-            info_length,
-            reason: RejReason::TIMEOUT,
-            info,
-            ..Rej::default()
-        };
-        self.transmit(route, Attribute::Rej, Mad::new(tid, rej).to_bytes(), false);
+        let info = guid_info(self.config.ca_guid);
+        let connection = self.at(index);
+        let (route, rej) =
+            (connection.route(), rej(connection, RejReason::TIMEOUT, info, PrivateData::NONE));
+        self.transmit(route, Attribute::Rej, rej.to_bytes(), false);
     }
 }
 
+/// Returns the REJ that fits the state of a connection.
+pub(super) fn rej(
+    connection: &Connection,
+    reason: RejReason,
+    (info_length, info): (InfoLength<7>, PrivateData<72>),
+    private_data: PrivateData<148>,
+) -> Mad {
+    let Connection { id, remote_id, tid, state, .. } = *connection;
+    let (local_comm_id, answered) = match state {
+        CmState::ReqRcvd => (CommId::NONE, Answered::Req),
+        CmState::MraReqSent => (id, Answered::Req),
+        CmState::RepRcvd | CmState::MraRepSent => (id, Answered::Rep),
+        _ => (id, Answered::Other),
+    };
+    let rej = Rej {
+        local_comm_id,
+        remote_comm_id: remote_id,
+        answered,
+        info_length,
+        reason,
+        info,
+        private_data,
+    };
+    Mad::new(tid, rej)
+}
+
+/// Returns the DREQ of a connection, which is its next transaction.
+pub(super) fn dreq(connection: &Connection, private_data: PrivateData<220>) -> Mad {
+    let Connection { id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, .. } =
+        *connection;
+    let dreq = Dreq { local_comm_id: id, remote_comm_id: remote_id, remote_qpn, private_data };
+    Mad::new(ids::transaction(id, transactions.wrapping_add(1)), dreq)
+}
+
+/// Returns the DREP to the peer's DREQ.
+pub(super) fn drep(connection: &Connection, private_data: PrivateData<224>) -> Mad {
+    let Connection { id, remote_id, tid, .. } = *connection;
+    Mad::new(tid, Drep { local_comm_id: id, remote_comm_id: remote_id, private_data })
+}
+
+/// Returns the reply to the peer's SIDR_REQ.
+pub(super) fn sidr_rep(connection: &Connection, rep: SidrRep) -> Mad {
+    let Connection { remote_id, tid, .. } = *connection;
+    Mad::new(tid, SidrRep { request_id: remote_id, ..rep })
+}
+
 /// Returns a GUID as additional information.
-fn guid_info(guid: urxe_wire::mad::Guid) -> (InfoLength<7>, PrivateData<72>) {
+pub(super) fn guid_info(guid: urxe_wire::mad::Guid) -> (InfoLength<7>, PrivateData<72>) {
     let info = PrivateData::new(&guid.0.to_be_bytes()).unwrap_or_default();
     (InfoLength::new(8).unwrap_or_default(), info)
 }

@@ -3,6 +3,7 @@
 use urxe_wire::mad::{Attribute, Bits, CommId, MAD_LEN, Rep, Req, TransactionId, TransportType};
 use urxe_wire::{Gid, PKey, Psn, Qpn};
 
+use super::keep_alive::KeepAlive;
 use super::limits::Age;
 use super::request_window::SendState;
 use super::table::CmState;
@@ -106,7 +107,9 @@ pub(super) struct Connection {
     pub pending_request: Option<PendingRequest>,
     /// The last message, for retransmission after a duplicate.
     pub last_reply: Option<[u8; MAD_LEN]>,
-    /// Time of the next retransmission, or end of TIMEWAIT.
+    /// The probes of an established connection.
+    pub keep_alive: Option<KeepAlive>,
+    /// Time of the next retransmission or probe, or end of TIMEWAIT.
     pub deadline: Time,
     /// Time to wait for a reply, in nanoseconds.
     pub interval_ns: u64,
@@ -180,6 +183,7 @@ impl Connection {
             transactions: 0,
             pending_request: None,
             last_reply: None,
+            keep_alive: None,
             deadline: Time::NEVER,
             interval_ns: 0,
             max_cm_retries: 0,

@@ -21,6 +21,8 @@
 //! | `connection` | one connection and its negotiated parameters |
 //! | `calls` | the calls of a program |
 //! | `receive` | the processing of received MADs |
+//! | `keep_alive` | probes of the passive side |
+//! | `last_message` | the message to the peer if the process ends |
 //! | `stateless_reply` | replies without a connection |
 //! | `limits` | the limits on entries that unknown peers create |
 //! | `request_window` | the limit on requests in flight to one address |
@@ -40,6 +42,8 @@ mod calls;
 mod connection;
 mod counters;
 pub mod ids;
+mod keep_alive;
+mod last_message;
 mod limits;
 mod receive;
 mod request_window;
@@ -84,6 +88,11 @@ pub struct CmConfig {
     pub max_half_open: usize,
     /// Largest number of connections in TIMEWAIT, answered SIDR_REQs included.
     pub max_timewait: usize,
+    /// Whether [`ConnectionManager::poll_last_message`] returns the changes of last messages.
+    pub reports_last_messages: bool,
+    /// The time in nanoseconds after which the passive side of an established connection checks
+    /// whether the peer still has the connection, or `None` for no checks.
+    pub keep_alive_ns: Option<u64>,
 }
 
 impl CmConfig {
@@ -99,6 +108,8 @@ impl CmConfig {
             max_connections: MAX_CONNECTIONS,
             max_half_open: 16_384,
             max_timewait: 16_384,
+            reports_last_messages: false,
+            keep_alive_ns: None,
         }
     }
 }
@@ -140,6 +151,8 @@ pub enum CmEventKind {
     Established,
     /// The message remained without a reply after all retries.
     TimedOut(Attribute),
+    /// The peer of an established connection no longer replies to keep-alive probes.
+    PeerLost,
     /// TIMEWAIT ended. No packet of the connection is in flight, so the queue pair may be reused.
     TimewaitExit,
 }
@@ -180,6 +193,8 @@ pub struct ConnectionManager {
     timewait: PeerEntries,
     transmits: VecDeque<CmTransmit>,
     events: VecDeque<CmEvent>,
+    /// Connections whose last message may have changed.
+    changed: Vec<CommId>,
     counters: CmCounters,
 }
 
@@ -213,6 +228,7 @@ impl ConnectionManager {
             timewait: PeerEntries::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
+            changed: Vec::new(),
             counters: CmCounters::default(),
         }
     }
@@ -253,10 +269,15 @@ impl ConnectionManager {
     }
 
     fn on_deadline(&mut self, index: usize, now: Time) {
-        let Some(connection) = self.connections[index].as_mut() else {
+        let Some(connection) = self.connections[index].as_ref() else {
             unreachable!("a removed connection has no timer")
         };
+        if connection.state == CmState::Established && self.send_probe(index, now) {
+            return;
+        }
+        let connection = self.at_mut(index);
         let input = match &mut connection.pending_request {
+            None if connection.state == CmState::Established => Input::PeerLost,
             None => Input::TimewaitExit,
             Some(pending_request) if pending_request.retries_left == 0 => Input::RetriesExhausted,
             Some(pending_request) => {
@@ -275,17 +296,19 @@ impl ConnectionManager {
         };
         let pending_request =
             connection.pending_request.as_ref().map(|pending_request| pending_request.attribute);
-        let Some(step) = table::step(connection.state, input) else {
-            unreachable!(
-                "every state with a timer has a row for {input}, but not {}",
-                connection.state
-            )
+        let state = connection.state;
+        let Some(step) = table::step(state, input) else {
+            unreachable!("every state with a timer has a row for {input}, but not {state}")
         };
         if step.action == Action::SendTimeoutRej {
             self.send_timeout_rej(index);
         }
         self.enter(index, step.next, now);
-        let kind = pending_request.map_or(CmEventKind::TimewaitExit, CmEventKind::TimedOut);
+        let kind = match pending_request {
+            Some(attribute) => CmEventKind::TimedOut(attribute),
+            None if state == CmState::Established => CmEventKind::PeerLost,
+            None => CmEventKind::TimewaitExit,
+        };
         self.notify(index, kind);
         self.reap(index);
     }
@@ -460,13 +483,13 @@ impl ConnectionManager {
     /// Changes the state of a connection, and updates everything that depends on the state: the
     /// look-up tables, the limits and the timer for TIMEWAIT.
     fn enter(&mut self, index: usize, next: CmState, now: Time) {
+        let reports_last_message = self.config.reports_last_messages;
         let connection = self.at_mut(index);
-        let state = std::mem::replace(&mut connection.state, next);
+        let (id, state) = (connection.id, std::mem::replace(&mut connection.state, next));
         if state == next {
             return;
         }
-        let send_state =
-            connection.pending_request.take().map(|pending_request| pending_request.send_state);
+        let pending_request = connection.pending_request.take();
         let wait_ns = exponent_ns(connection.wait_exponent.into());
         let Connection {
             remote_id, path, listener, agreed: Agreed { remote_qpn, req, .. }, ..
@@ -492,9 +515,13 @@ impl ConnectionManager {
                 }
             }
         }
-        self.arm(index, if next == CmState::Timewait { now.plus_ns(wait_ns) } else { Time::NEVER });
+        let probe = self.update_keep_alive(index, pending_request.as_ref(), now);
+        self.arm(index, if next == CmState::Timewait { now.plus_ns(wait_ns) } else { probe });
+        if reports_last_message {
+            self.changed.push(id);
+        }
         self.move_between_tables(index, state, next, now);
-        if let Some(send_state) = send_state {
+        if let Some(PendingRequest { send_state, .. }) = pending_request {
             self.request_windows.complete(now, path.remote, send_state);
             self.send_queued(now, path.remote);
         }

@@ -128,7 +128,12 @@ impl ConnectionManager {
             }
             Action::RejectPath => self.reject_path(self.at(index).path, mad, ApStatus::UNSUPPORTED),
             Action::ReplyUnknown => self.reply_to_unknown(self.at(index).path, mad),
-            Action::Duplicate => self.counters.count_duplicate(attribute),
+            Action::Duplicate => {
+                self.counters.count_duplicate(attribute);
+                if input == Input::Rtu {
+                    self.note_rtu(index, now);
+                }
+            }
             Action::SendRequest | Action::SendReply | Action::SendTimeoutRej | Action::Yield => {
                 unreachable!("{:?} is not an action for {attribute}", step.action)
             }

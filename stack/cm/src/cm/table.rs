@@ -99,6 +99,8 @@ urxe_types::named_enum! {
         SidrRep => "a SIDR_REP",
         /// The last retransmission also remained without a reply.
         RetriesExhausted => "the end of the last retry",
+        /// The last keep-alive probe remained without a reply.
+        PeerLost => "the end of the last keep-alive probe",
         TimewaitExit => "the end of TIMEWAIT",
     }
 }
@@ -205,6 +207,8 @@ transitions! {
     [Timewait]                                Drep             Duplicate;
     [DreqSent]                                RetriesExhausted Notify         -> Timewait;
     [Timewait]                                TimewaitExit     Notify         -> Idle;
+    // No reply to keep-alive probes.
+    [Established]                             PeerLost         Notify         -> Timewait;
     // RoCE does not change paths.
     [Established]                             Lap              RejectPath;
     // Service id resolution (SIDR).

@@ -4,7 +4,9 @@
 mod faults;
 mod flood;
 mod history;
+mod keep_alive;
 mod kernel;
+mod last_message;
 mod limits;
 mod pair;
 mod verbs;

@@ -44,7 +44,9 @@ impl Cma {
                 self.on_message(id, &mad);
             }
             CmEventKind::Established => self.notify_type(id, CmaEventType::Established),
-            CmEventKind::TimedOut(Attribute::Dreq) => self.on_disconnected(id, -libc::ETIMEDOUT),
+            CmEventKind::TimedOut(Attribute::Dreq) | CmEventKind::PeerLost => {
+                self.on_disconnected(id, -libc::ETIMEDOUT);
+            }
             CmEventKind::TimedOut(_) => {
                 self.notify_status(id, CmaEventType::Unreachable, -libc::ETIMEDOUT);
             }

@@ -222,6 +222,15 @@ impl Cma {
             .find_map(|(key, device)| Some((*key, device.manager.poll_transmit()?)))
     }
 
+    /// Returns a changed message for the end of the process, see
+    /// [`ConnectionManager::poll_last_message`].
+    pub fn poll_last_message(&mut self) -> Option<(DeviceKey, CommId, Option<CmTransmit>)> {
+        self.devices.iter_mut().find_map(|(key, device)| {
+            let (id, message) = device.manager.poll_last_message()?;
+            Some((*key, id, message))
+        })
+    }
+
     /// Returns the connection manager of a device, for its counters.
     #[must_use]
     pub fn manager(&self, key: DeviceKey) -> Option<&ConnectionManager> {

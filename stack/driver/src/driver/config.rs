@@ -59,6 +59,13 @@ pub struct EngineConfig {
     /// engine. The caller must have called [`remember`](crate::sys::affinity::remember) before the
     /// program could pin a thread.
     pub original_affinity: bool,
+    /// Whether a second process, the [watcher](crate::sys::watcher), sends messages to the peers
+    /// of connections if this process is killed, calls `_exit` or executes another program.
+    pub watcher: bool,
+    /// The time after which the passive side of a connection checks whether its peer still has the
+    /// connection, and again after each such time; `None` for no checks. A peer that gives no reply
+    /// for five seconds more has lost the connection, and this side ends it.
+    pub keep_alive: Option<Duration>,
     /// Callbacks beside the event descriptors.
     pub hooks: Hooks,
     /// The connections that get the MADs of the device. Without them the MADs wait for
@@ -84,6 +91,8 @@ impl Default for EngineConfig {
             port_check: true,
             icmp_mtu: false,
             original_affinity: false,
+            watcher: true,
+            keep_alive: None,
             hooks: Hooks::default(),
             connections: None,
         }

@@ -12,9 +12,13 @@
 //! System calls follow after the lock is released: a thread that they wake takes the same lock.
 //! MADs leave in the order in which the `Cma` made them; those to one process of a peer leave
 //! together.
+//!
+//! After each call, `last_messages` has the messages for the peers of a process that ends without
+//! its library.
 
 use urxe_wire::Gid;
 
+use super::last_messages::LastMessages;
 use super::management::{self, OutgoingMad, ReceivedMad, Uplink};
 use crate::cm::{CmConfig, CmPath};
 use crate::cma::{Cma, DeviceKey, Listing, LocalDevice};
@@ -44,8 +48,16 @@ struct Sender {
 
 struct Core {
     cma: Cma,
-    /// The engines' sockets and threads.
-    engines: Vec<(DeviceKey, Arc<dyn Uplink>)>,
+    engines: Vec<AttachedEngine>,
+    last_messages: LastMessages,
+}
+
+struct AttachedEngine {
+    key: DeviceKey,
+    /// The engine's sockets and thread.
+    uplink: Arc<dyn Uplink>,
+    /// The index of its interface, for link-local addresses.
+    interface: u32,
 }
 
 impl Connections {
@@ -53,7 +65,11 @@ impl Connections {
     /// communication ids follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let core = Core { cma: Cma::new(seed), engines: Vec::new() };
+        let core = Core {
+            cma: Cma::new(seed),
+            engines: Vec::new(),
+            last_messages: LastMessages::default(),
+        };
         let deadline_ns = AtomicU64::new(Time::NEVER.as_ns());
         Self {
             core: Mutex::new(core),
@@ -68,6 +84,7 @@ impl Connections {
         let now = clock::now();
         let mut core = lock(&self.core);
         let result = call(&mut core.cma, now);
+        core.record_last_messages();
         let has_mads = self.queue_mads(&mut core);
         let engine = self.update_deadline(&core);
         let notifications: Vec<_> = std::iter::from_fn(|| core.cma.poll_notification()).collect();
@@ -104,14 +121,14 @@ impl Connections {
 
     /// Moves the core's MADs to the outbox. Returns whether there were any.
     fn queue_mads(&self, core: &mut Core) -> bool {
-        let Core { cma, engines } = core;
+        let Core { cma, engines, .. } = core;
         let Some(first) = cma.poll_transmit() else { return false };
         let mut outbox = lock(&self.outbox);
         for (key, transmit) in
             std::iter::once(first).chain(std::iter::from_fn(|| cma.poll_transmit()))
         {
-            if let Some((_, uplink)) = engines.iter().find(|(of, _)| *of == key) {
-                outbox.push(OutgoingMad { uplink: Arc::clone(uplink), transmit });
+            if let Some(engine) = engines.iter().find(|engine| engine.key == key) {
+                outbox.push(OutgoingMad { uplink: Arc::clone(&engine.uplink), transmit });
             }
         }
         true
@@ -131,8 +148,8 @@ impl Connections {
     fn update_deadline(&self, core: &Core) -> Option<Arc<dyn Uplink>> {
         let deadline_ns = core.cma.next_deadline().unwrap_or(Time::NEVER).as_ns();
         let is_earlier = deadline_ns < self.deadline_ns.swap(deadline_ns, Ordering::AcqRel);
-        let (_, engine) = core.engines.first().filter(|_| is_earlier)?;
-        Some(Arc::clone(engine))
+        let engine = core.engines.first().filter(|_| is_earlier)?;
+        Some(Arc::clone(&engine.uplink))
     }
 
     /// Returns the next deadline of the core.
@@ -162,16 +179,17 @@ impl Connections {
         });
     }
 
-    /// Adds an engine. `device` answers the core's queries, and MADs leave through `uplink`.
+    /// Adds an engine on the interface with this index. `device` answers the core's queries, and
+    /// MADs leave through `uplink`.
     pub(super) fn attach(
         &self,
         device: Box<dyn LocalDevice>,
         config: CmConfig,
-        uplink: Arc<dyn Uplink>,
+        (uplink, interface): (Arc<dyn Uplink>, u32),
     ) -> DeviceKey {
         let mut core = lock(&self.core);
         let key = core.cma.attach(device, config);
-        core.engines.push((key, uplink));
+        core.engines.push(AttachedEngine { key, uplink, interface });
         key
     }
 
@@ -179,10 +197,22 @@ impl Connections {
     pub(super) fn detach(&self, key: DeviceKey) {
         let mut core = lock(&self.core);
         core.cma.detach(key);
-        core.engines.retain(|(of, _)| *of != key);
+        core.engines.retain(|engine| engine.key != key);
+        core.last_messages.remove_device(key);
         // The other background threads may have relied on this engine's thread for the deadlines.
-        for (_, engine) in &core.engines {
-            engine.wake();
+        for engine in &core.engines {
+            engine.uplink.wake();
+        }
+    }
+}
+
+impl Core {
+    /// Records the messages that the peers must receive if the process ends now.
+    fn record_last_messages(&mut self) {
+        while let Some((key, id, message)) = self.cma.poll_last_message() {
+            let engine = self.engines.iter().find(|engine| engine.key == key);
+            let interface = engine.map_or(0, |engine| engine.interface);
+            self.last_messages.set((key, id), interface, message.as_ref());
         }
     }
 }

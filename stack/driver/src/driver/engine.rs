@@ -148,7 +148,12 @@ impl Engine {
         // From here on, a failure drops the engine, which detaches it from its connections.
         let mut engine = Self { shared, link, events, thread: None, process: ProcessId::this() };
         if let Some(connections) = &config.connections {
-            engine.attach(connections, random()?);
+            let cm = CmConfig {
+                reports_last_messages: config.watcher,
+                keep_alive_ns: config.keep_alive.map(|period| period.as_nanos() as u64),
+                ..engine.cm_config(random()?)
+            };
+            engine.attach(connections, cm);
         }
         let builder = Builder::new().name(format!("urxe-{}", engine.link.spec.name));
         let run = move || {
@@ -165,15 +170,19 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Adds the engine to `connections`. Its communication ids follow from `seed`.
-    fn attach(&self, connections: &Arc<Connections>, seed: u64) {
+    /// Returns the configuration of the connection manager, whose ids follow from `seed`.
+    fn cm_config(&self, seed: u64) -> CmConfig {
+        let guid = Guid(u64::from_be_bytes(self.link.node_guid.to_bytes()));
+        CmConfig::new(self.shared.ports.slot(), seed, guid)
+    }
+
+    /// Adds the engine to `connections`.
+    fn attach(&self, connections: &Arc<Connections>, config: CmConfig) {
         let shared = &self.shared;
         shared.ports.has_connection_manager.store(true, Ordering::Relaxed);
         let interface = self.link.interface.index;
         let device = EngineDevice { shared: Arc::clone(shared), interface };
-        let guid = Guid(u64::from_be_bytes(self.link.node_guid.to_bytes()));
-        let config = CmConfig::new(shared.ports.slot(), seed, guid);
-        let key = connections.attach(Box::new(device), config, shared.clone());
+        let key = connections.attach(Box::new(device), config, (shared.clone(), interface));
         let connections = Arc::clone(connections);
         shared.attached.get_or_init(|| Attached { connections, key });
     }

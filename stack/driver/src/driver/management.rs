@@ -192,11 +192,17 @@ fn write_packet(
     bytes: &mut [u8],
 ) -> Option<usize> {
     let seed = IcrcSeed::new(port.address(), from_port, to, ROCE_PORT)?;
+    let end = write_without_icrc(mad, bytes)?;
+    seed.append(identification, bytes, end)
+}
+
+/// Writes the packet with the MAD up to its ICRC. Returns its length, or `None` if `bytes` is too
+/// short.
+pub(super) fn write_without_icrc(mad: &[u8; MAD_LEN], bytes: &mut [u8]) -> Option<usize> {
     // Receivers ignore the sequence numbers of datagrams.
     let bth = Bth::new(Opcode::UdSendOnly, Qpn::QP1, Psn::new(0));
     let ext = Ext::Deth(Deth { qkey: QKey::GSI, src_qp: Qpn::QP1 });
     let start = PacketRepr::new(bth, ext).emit_headers(bytes).ok()?;
     bytes.get_mut(start..start + MAD_LEN)?.copy_from_slice(mad);
-    let end = packet::emit_pad(bytes, start + MAD_LEN)?;
-    seed.append(identification, bytes, end)
+    packet::emit_pad(bytes, start + MAD_LEN)
 }

@@ -31,6 +31,7 @@
 //! | `leader`, `wait` | the waiting thread that receives, and the waiting threads that follow it |
 //! | [`management`] | datagrams to and from QP1 of this process |
 //! | [`connections`] | connections over the engines of a process |
+//! | `last_messages` | the messages to the peers of a process that ends without its library |
 //! | `mad_burst` | batch scheduling of the background thread during bursts of MADs |
 //! | `host` | the queries of connections and engines to the host system |
 //! | `deferred_mads` | MADs that wait for a listener, or for room in another process |
@@ -50,6 +51,7 @@ pub mod event_descriptor;
 pub mod eventfd;
 mod groups;
 mod host;
+mod last_messages;
 mod leader;
 mod loopback;
 mod mad_burst;
@@ -66,3 +68,4 @@ pub use connections::Connections;
 pub use engine::Engine;
 pub use event_descriptor::EventWake;
 pub use host::Host;
+pub use last_messages::stop_watcher;

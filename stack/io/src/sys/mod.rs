@@ -16,6 +16,7 @@
 //! | [`steering`] | the choice between several sockets on one port |
 //! | [`thread`] | threads with blocked signals |
 //! | [`unix`] | local sockets: abstract names, credentials, passing descriptors |
+//! | [`watcher`] | a process that sends the last messages of this one, however it ends |
 //!
 //! All functions here are safe. The pointers in a call are from references that live as long as the
 //! call, and data from the kernel is read with bounds checks. Linux only, like rxe.
@@ -35,6 +36,7 @@ pub mod socket;
 pub mod steering;
 pub mod thread;
 pub mod unix;
+pub mod watcher;
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 

@@ -1,9 +1,12 @@
-//! Threads with blocked signals, comparison with the calling thread, and scheduling in batches.
+//! Threads and calls with blocked signals, comparison with the calling thread, and scheduling in
+//! batches.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::thread::JoinHandleExt;
 use std::thread::{Builder, JoinHandle};
+
+use rustix::io::Errno;
 
 use super::poll::OWN_FAULTS;
 
@@ -42,6 +45,19 @@ where
     // Restores the mask on every exit, including a panic of the thread builder.
     let _restore = RestoreMask(before);
     builder.spawn(body)
+}
+
+/// Runs `body` while all signals of the calling thread are blocked.
+pub(super) fn with_blocked_signals<T>(body: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises the set.
+    let all = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        all.assume_init()
+    };
+    let before = set_mask(&all).map_err(|_| Errno::INVAL)?;
+    let _restore = RestoreMask(before);
+    body()
 }
 
 /// Sets whether the calling thread is scheduled in batches (SCHED_BATCH, sched(7)). When woken,

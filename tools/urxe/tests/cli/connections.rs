@@ -83,6 +83,25 @@ fn lines_of_one_end_are_printed_by_the_other() {
 }
 
 #[test]
+fn a_listener_for_many_serves_the_next_client_after_one_was_killed() {
+    let mut server = Server::start(urxe(7, "listen -k 0").stdin(Stdio::null()));
+    for text in ["from the first\n", "from the second\n"] {
+        let mut client = urxe(7, &format!("connect 127.83.7.1 {}", server.port))
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        client.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        let mut received = vec![0; text.len()];
+        server.child.stdout.as_mut().unwrap().read_exact(&mut received).unwrap();
+        assert_eq!(String::from_utf8_lossy(&received), text);
+        client.kill().unwrap();
+        client.wait().unwrap();
+    }
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+}
+
+#[test]
 fn a_transfer_is_compared_and_measured() {
     let server = Server::start(&mut urxe(4, "listen 0"));
     let words = format!("connect 127.83.4.1 {} --verify 5000001", server.port);
@@ -140,7 +159,7 @@ fn shown_once(net: u8, is_so: impl Fn(&[serde_json::Value]) -> bool) -> Vec<serd
 
 #[test]
 fn connections_of_all_processes_are_shown() {
-    let mut server = Server::start(urxe(6, "listen 0").stdin(Stdio::piped()));
+    let server = Server::start(urxe(6, "listen 0").stdin(Stdio::piped()));
     let mut client = urxe(6, &format!("connect 127.83.6.1 {}", server.port))
         .stdin(Stdio::piped())
         .spawn()
@@ -196,15 +215,11 @@ fn connections_of_all_processes_are_shown() {
     assert!(text.ends_with("\n        error: it does not answer; is it stopped?\n"), "{text}");
     rustix::process::kill_process(client_pid, rustix::process::Signal::CONT).unwrap();
 
-    // A killed process disappears from the list. The other end continues to listen; the time at
-    // which it notices the loss does not matter.
+    // A killed process disappears from the list, and its peer gets a DREQ.
     client.kill().unwrap();
     client.wait().unwrap();
-    let processes = shown_once(6, |all| all.len() == 1);
-    assert_eq!(processes[0]["pid"], server.child.id());
-    assert_eq!(processes[0]["connections"]["ids"][0]["state"], "LISTEN");
-    server.child.kill().unwrap();
-    server.child.wait().unwrap();
+    server.end();
+    shown_once(6, |all| all.is_empty());
 }
 
 #[test]

@@ -204,7 +204,7 @@ impl Pair {
             CmEventKind::Request { mad, .. } => self.on_request(side, id, &mad),
             CmEventKind::Established => self.established(side, id),
             CmEventKind::Message(mad) => self.on_message(side, id, &mad),
-            CmEventKind::TimedOut(_) => {
+            CmEventKind::TimedOut(_) | CmEventKind::PeerLost => {
                 self.sides[side].timed_out += 1;
                 if self.sides[side].cm.state(id) == Some(CmState::Idle) {
                     self.release(side, id);

@@ -119,6 +119,7 @@ pub fn run() -> Vec<Probe> {
             sharing::multicast(),
             transport::interface_changes(),
             transport::background_threads(),
+            processes::watcher(),
         ]);
     }
     probes

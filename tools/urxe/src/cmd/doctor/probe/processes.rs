@@ -1,5 +1,5 @@
 //! Checks whether two processes can share an address: this process, and a second one that it
-//! starts.
+//! starts. Checks whether a second process can send the last messages of a killed one.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,6 +7,7 @@ use std::process::Command;
 
 use urxe_stack::driver::{Engine, EngineConfig, OpenEngineError};
 use urxe_stack::link::{LinkSpec, Source};
+use urxe_stack::sys::watcher::{NoWatcher, Records, Watcher};
 
 use super::{Name, Probe};
 use crate::cmd::{CmdError, Outcome};
@@ -74,5 +75,26 @@ pub fn join(address: IpAddr) -> Result<Outcome, CmdError> {
             output::report(&error);
             Ok(Outcome::Failed)
         }
+    }
+}
+
+/// Starts a watcher without messages, and stops it.
+pub(super) fn watcher() -> Probe {
+    const NAME: Name = Name("Killed processes (watcher)");
+    const WITHOUT: &str = "peers of a killed process notice its end only by their timeouts";
+    // A watcher uses its records until it ends, so they stay.
+    let records: &'static Records = Box::leak(Box::default());
+    match Watcher::start(records) {
+        Ok(watcher) => {
+            watcher.stop();
+            NAME.works(
+                "a second process can watch this one",
+                "peers of a killed process get its DREQ or REJ at once",
+            )
+        }
+        Err(why @ NoWatcher::Instrumented) => NAME.limited(why.to_string(), WITHOUT),
+        Err(why @ NoWatcher::Refused { .. }) => NAME
+            .limited(why.to_string(), WITHOUT)
+            .advise("allow clone and pidfd_open in the sandbox"),
     }
 }

@@ -1,0 +1,365 @@
+//! The options of a device over UDP, and opening it.
+
+use std::net::IpAddr;
+#[cfg(feature = "capture")]
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use urxe_stack::device::{IcrcPolicy, Limits};
+use urxe_stack::driver::{Engine, EngineConfig, Hooks};
+use urxe_stack::link::{self, LinkName, LinkSpec, Source};
+use urxe_stack::memory::CopyMode;
+use urxe_stack::port::faults::FaultSpec;
+#[cfg(feature = "capture")]
+use urxe_stack::port::tap::Tap;
+use urxe_stack::rng::Probability;
+
+use super::{Device, DeviceDescription, Inner, OpenError};
+use crate::backend::Backend;
+use crate::cm::Service;
+use crate::domain::DomainRegistry;
+use crate::waker_list::WakerList;
+
+/// The options of a device over UDP, made by [`Device::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// use urxe::{Counter, Device, DeviceBuilder, FlushIcrc, IcrcPolicy, Limits};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // For peers that compute the ICRC of FLUSH packets as the specification does.
+/// let flush_icrc = FlushIcrc::Standard;
+/// let builder: DeviceBuilder = Device::builder()
+///     .limits(Limits { max_qp: 1000, flush_icrc, ..Limits::default() })
+///     .icrc_policy(IcrcPolicy::Strict)
+///     .early_timeout_min(Duration::from_millis(100))
+///     .gso(false);
+/// let device = builder.open_address([127, 49, 10, 20])?;
+/// assert_eq!(device.query().limits.max_qp, 1000);
+/// assert_eq!(device.counter(Counter::DropSimulated), 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DeviceBuilder {
+    config: EngineConfig,
+    #[cfg(feature = "capture")]
+    capture: Option<PathBuf>,
+    #[cfg(feature = "capture")]
+    capture_headers: bool,
+}
+
+impl DeviceBuilder {
+    /// Sets the number of bytes of receive buffer to request from the system. By default the
+    /// builder requests a useful size and accepts the size that the system grants.
+    #[must_use]
+    pub fn receive_buffer(mut self, bytes: usize) -> Self {
+        self.config.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// Sets how received ICRCs are checked. The default is [`IcrcPolicy::Solve`].
+    #[must_use]
+    pub fn icrc_policy(mut self, policy: IcrcPolicy) -> Self {
+        self.config.icrc_policy = policy;
+        self
+    }
+
+    /// Sets whether several packets are sent by one system call if the kernel can (UDP GSO). The
+    /// default is `true`.
+    #[must_use]
+    pub fn gso(mut self, on: bool) -> Self {
+        self.config.gso = on;
+        self
+    }
+
+    /// Sets whether merged datagrams are received if the kernel can (UDP GRO). The default is
+    /// `true`.
+    #[must_use]
+    pub fn gro(mut self, on: bool) -> Self {
+        self.config.gro = on;
+        self
+    }
+
+    /// Sets the seed of keys, queue pair numbers and first PSNs. By default they follow from random
+    /// numbers of the operating system and cannot be guessed. If the seed is known, every host that
+    /// reaches the port can guess them.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = Some(seed);
+        self
+    }
+
+    /// Sets the limits of the device. The defaults are those of `rdma_rxe`.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.config.limits = limits;
+        self
+    }
+
+    /// Sets the probability that the device loses a received packet, to simulate a bad link over
+    /// real sockets. The default is 0.
+    ///
+    /// [`DropSimulated`](crate::Counter::DropSimulated) counts the lost packets. The
+    /// [`seed`](Self::seed) determines which packets are lost. See [`faults`](Self::faults) for
+    /// other faults and [`sim`](crate::sim) for whole simulated networks.
+    #[must_use]
+    pub fn loss(mut self, chance: Probability) -> Self {
+        self.config.faults.link.loss = chance;
+        self
+    }
+
+    /// Sets the faults of received packets, to simulate a bad network over real sockets.
+    ///
+    /// ```
+    /// use urxe::{Device, FaultError, FaultSpec};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = "loss=1%,reorder=0.5%,late=200us,duplicate=0.1%,delay=50us,seed=7";
+    /// let faults: FaultSpec = text.parse()?;
+    /// let device = Device::builder().faults(faults).open_address([127, 49, 10, 21])?;
+    /// assert!(matches!("loss=1".parse::<FaultSpec>(), Err(FaultError::Value { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The decisions follow from the seed of the faults, or else of the device, and from the number
+    /// of packets since the device was opened.
+    #[must_use]
+    pub fn faults(mut self, faults: FaultSpec) -> Self {
+        self.config.faults = faults;
+        self
+    }
+
+    /// Sets the minimum of the early timeout, which retransmits a packet after an estimated
+    /// round-trip time. The timeout of the queue pair
+    /// ([`ConnectOptions::timeout`](crate::ConnectOptions::timeout)) applies in addition. The
+    /// default is 40 ms. A higher value suits a peer that may stall, such as an emulated machine or
+    /// a process in a debugger.
+    #[must_use]
+    pub fn early_timeout_min(mut self, least: Duration) -> Self {
+        self.config.early_timeout_min = least;
+        self
+    }
+
+    /// Sets whether packets of reliable connections are ECN-capable (ECT(0) in the IP header), so
+    /// that routers mark them instead of dropping them. The default is `true`. Disable ECN only for
+    /// a network that drops such packets. The device always reports received marks to the peer and
+    /// always reacts to reports of the peer.
+    #[must_use]
+    pub fn ecn(mut self, ecn: bool) -> Self {
+        self.config.ecn = ecn;
+        self
+    }
+
+    /// Sets whether the device compares the UDP source ports of a peer's packets. The default is
+    /// `true`: a packet from a port that the peer has not used is handled only if its sender knows
+    /// the expected PSN or repeats a recent packet. Disable the check for a peer that sends each
+    /// packet of a connection from another port; its lost packets are then requested at once.
+    #[must_use]
+    pub fn port_check(mut self, check: bool) -> Self {
+        self.config.port_check = check;
+        self
+    }
+
+    /// Sets whether the sockets believe the path MTU of ICMP messages. The default is `false`,
+    /// because any host can forge such a message, and then no larger packet is sent for ten
+    /// minutes. With `false`, packets may have the MTU of the interface. If a router has a smaller
+    /// MTU, connect with a smaller [`path_mtu`](crate::ConnectOptions::path_mtu).
+    #[must_use]
+    pub fn icmp_mtu(mut self, believe: bool) -> Self {
+        self.config.icmp_mtu = believe;
+        self
+    }
+
+    /// Sets whether the peers of connections get a message if this process is killed, calls `_exit`
+    /// or executes another program. The default is `true`. A second process without descriptors,
+    /// the watcher, then starts with the first connection. It shares the memory of this process and
+    /// ends with it, up to half a second later. There is none under valgrind and sanitizers.
+    #[must_use]
+    pub fn watcher(mut self, watcher: bool) -> Self {
+        self.config.watcher = watcher;
+        self
+    }
+
+    /// Sets the time after which an accepted connection checks whether its peer still has it, and
+    /// again after each such time. By default there are no checks.
+    ///
+    /// A program that only waits for messages then learns that the host of its peer disappeared. If
+    /// the peer gives no reply for five seconds more, the connection ends as if the peer had
+    /// disconnected it. The check repeats the REP, which any connection manager answers.
+    #[must_use]
+    pub fn keep_alive(mut self, period: Duration) -> Self {
+        self.config.keep_alive = Some(period.max(Duration::from_secs(1)));
+        self
+    }
+
+    /// Sets whether packets to other devices of this process bypass the sockets, which is several
+    /// times faster. Both devices must have this option, and a device also sends to itself this
+    /// way. The default is `true`. Captures and counters are the same. Tools such as tcpdump, netem
+    /// and firewalls see these packets only if the option is off.
+    #[must_use]
+    pub fn direct(mut self, on: bool) -> Self {
+        self.config.direct = on;
+        self
+    }
+
+    /// Sets whether the device copies registered memory by system calls, which takes about 1.4 µs
+    /// more for each copy.
+    ///
+    /// An access to memory that the program unmapped then fails with a protection error instead of
+    /// ending the process. This helps to find such errors in programs that register their own
+    /// memory ([`ProtectionDomain::register`](crate::ProtectionDomain::register)). By default only
+    /// [on-demand](crate::Access::ON_DEMAND) regions and files that may shrink are copied this way.
+    /// A helper process executes atomic operations on that memory.
+    #[must_use]
+    pub fn checked_copies(mut self, on: bool) -> Self {
+        self.config.copies = if on { CopyMode::Checked } else { CopyMode::Direct };
+        self
+    }
+
+    /// Captures all packets in a pcapng file that only this user may read (feature `capture`). An
+    /// existing file of this user is overwritten. A file of another user and a symbolic link are
+    /// refused.
+    #[cfg(feature = "capture")]
+    #[must_use]
+    pub fn capture(mut self, path: impl AsRef<Path>) -> Self {
+        self.capture = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Sets whether the [capture](Self::capture) omits payload (feature `capture`). The default is
+    /// `false`. The capture then has the headers and the original length of each packet.
+    #[cfg(feature = "capture")]
+    #[must_use]
+    pub fn capture_headers(mut self, on: bool) -> Self {
+        self.capture_headers = on;
+        self
+    }
+
+    /// Captures all packets by a tap (feature `capture`), which several devices may share.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use urxe::{Device, OutputFileError, Tap};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // A folder is not a file.
+    /// let error: OutputFileError = Tap::create("/").unwrap_err();
+    /// println!("{error}");
+    /// // A real program passes a file, or calls `Tap::create` with a path.
+    /// let tap = Arc::new(Tap::new(std::io::sink()));
+    /// let device = Device::builder().tap(Arc::clone(&tap)).open_address([127, 49, 10, 22])?;
+    /// # drop(device);
+    /// println!("{} packets", tap.packets());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "capture")]
+    #[must_use]
+    pub fn tap(mut self, tap: Arc<Tap>) -> Self {
+        self.config.tap = Some(tap);
+        self
+    }
+
+    /// Opens the configured device with this name; see [`devices`](super::devices).
+    ///
+    /// # Errors
+    /// Fails with [`OpenError`], which lists the configured devices.
+    pub fn open(self, name: &str) -> Result<Device, OpenError> {
+        let name: LinkName = name.parse().map_err(OpenError::Name)?;
+        let configured = link::configured()?;
+        let spec = configured.find(&name)?.clone();
+        self.open_link(&spec)
+    }
+
+    /// Opens a device that is not in the list of configured devices, on one address of this
+    /// machine. All addresses in 127/8 belong to the machine.
+    ///
+    /// # Errors
+    /// Fails with [`OpenError`].
+    pub fn open_address(self, address: impl Into<IpAddr>) -> Result<Device, OpenError> {
+        let name = LinkSpec::built_in().name;
+        self.open_link(&LinkSpec { name, source: Source::Address(address.into()) })
+    }
+
+    /// Opens a device that is not in the list of configured devices, with all addresses of a
+    /// network interface.
+    ///
+    /// # Errors
+    /// Fails with [`OpenError`].
+    pub fn open_interface(self, interface: &str) -> Result<Device, OpenError> {
+        let name = LinkSpec::built_in().name;
+        self.open_link(&LinkSpec { name, source: Source::Interface(interface.to_owned()) })
+    }
+
+    /// Opens the device of a link.
+    ///
+    /// ```
+    /// use urxe::{Device, LinkError, LinkSpec, OpenEngineError, OpenError, Source};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let spec: LinkSpec = "rxe7=127.49.10.23".parse()?;
+    /// assert_eq!(spec.source, Source::Address([127, 49, 10, 23].into()));
+    /// let device = Device::builder().open_link(&spec)?;
+    /// assert_eq!(device.name(), "rxe7");
+    /// // An address of another machine (RFC 5737).
+    /// let foreign: LinkSpec = "rxe8=192.0.2.1".parse()?;
+    /// match Device::builder().open_link(&foreign).unwrap_err() {
+    ///     OpenError::Engine(OpenEngineError::Link(LinkError::NoSuchAddress { given, .. })) => {
+    ///         println!("{given} is not an address of this machine");
+    ///     }
+    ///     other => panic!("{other}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`OpenError`].
+    pub fn open_link(self, spec: &LinkSpec) -> Result<Device, OpenError> {
+        self.open_within(spec, Service::new())
+    }
+
+    /// Opens the device of a link, with `service` as its connection service.
+    pub(crate) fn open_within(
+        mut self,
+        spec: &LinkSpec,
+        service: Arc<Service>,
+    ) -> Result<Device, OpenError> {
+        #[cfg(feature = "capture")]
+        if let Some(path) = self.capture {
+            let tap = Tap::create(path)?;
+            let tap = if self.capture_headers { tap.headers_only() } else { tap };
+            self.config.tap = Some(Arc::new(tap));
+        }
+        let ready = Arc::clone(service.ready());
+        let events = Arc::new(WakerList::new(Arc::clone(&ready)));
+        self.config.connections = Some(Arc::clone(service.connections()));
+        self.config.hooks =
+            Hooks { events: Some(Arc::clone(&events) as _), after_progress: Some(ready.clone()) };
+        let engine = Engine::open(spec, self.config)?;
+        let link = engine.link();
+        let description = DeviceDescription {
+            name: link.spec.name.to_string(),
+            guid: link.node_guid,
+            link: Some(link.clone()),
+        };
+        let key = engine.connection_key();
+        let device = Device {
+            inner: Arc::new(Inner {
+                backend: Backend::Udp(engine),
+                description,
+                ready,
+                events,
+                domains: DomainRegistry::default(),
+                service: Some(Arc::clone(&service)),
+            }),
+        };
+        if let Some(key) = key {
+            service.register_device(key, &device);
+        }
+        Ok(device)
+    }
+}
