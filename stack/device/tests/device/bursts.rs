@@ -1,5 +1,6 @@
 //! Bursts that the window admits as a whole, and runs filled by packets of many queue pairs.
 
+use urxe_device::qp::attr::PathMtu;
 use urxe_test_support::packet::ack;
 use urxe_wire::PacketView;
 
@@ -166,4 +167,52 @@ fn a_probe_passes_a_full_window() {
     }
     assert_eq!(sender.end.counter(Counter::CompleterRetryErr), 0, "no timer ran out");
     assert_eq!(sender.runs().concat(), [(0, true)]);
+}
+
+/// Returns the places of the packets that request an acknowledgement, and the number of packets.
+fn places(sender: &Sender) -> (Vec<usize>, usize) {
+    let packets = sender.runs().concat();
+    ((0..packets.len()).filter(|&place| packets[place].1).collect(), packets.len())
+}
+
+#[test]
+fn a_burst_over_many_messages_has_32_packets() {
+    for (packets, asks) in [(1, vec![15]), (3, vec![31, 47]), (5, vec![31, 63, 79])] {
+        let sender = Sender::new(1);
+        for _ in 0..16 {
+            sender.post(0, SendOp::Send, packets * MTU);
+        }
+        assert_eq!(places(&sender), (asks, 16 * packets as usize));
+    }
+}
+
+#[test]
+fn a_burst_over_many_messages_has_at_most_a_run_of_bytes() {
+    // Fifteen packets of 4096 bytes are a run; a message of several packets may end it.
+    let cases = [
+        (vec![4096; 16], vec![14, 15]),
+        ([vec![4096; 14], vec![1, 1]].concat(), vec![15]),
+        ([vec![4096; 14], vec![4096, 1]].concat(), vec![14, 15]),
+        ([vec![4096; 13], vec![2 * 4096 + 1, 1]].concat(), vec![14, 16]),
+        ([vec![4096; 14], vec![3900, 140]].concat(), vec![14, 15]),
+        ([vec![4096; 14], vec![3900, 132]].concat(), vec![15]),
+    ];
+    for (lengths, asks) in cases {
+        let sender = requester::sender(Host::new(A, 1), PathMtu::Mtu4096);
+        lengths.iter().for_each(|length| sender.post(0, SendOp::Send, *length));
+        let (places, _) = places(&sender);
+        assert_eq!(places, asks, "{lengths:?}");
+    }
+}
+
+#[test]
+fn a_burst_goes_on_only_if_the_window_has_room() {
+    let sender = Sender::new(2);
+    // Leaves room for one packet of the path MTU and a few bytes.
+    sender.post(0, SendOp::Send, 113 * MTU);
+    assert_eq!(sender.runs().concat().len(), 113);
+    sender.post(1, SendOp::Send, MTU);
+    sender.post(1, SendOp::Send, MTU);
+    assert_eq!(sender.runs().concat(), [(1, true)]);
+    assert_eq!(sender.end.device.bytes_in_flight(), (charged(114), 0));
 }

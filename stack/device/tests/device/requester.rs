@@ -6,11 +6,11 @@ use urxe_test_support::packet::{atomic_response, read_response};
 use urxe_wire::{Ext, NakCode, Opcode, RnrTimer, Syndrome};
 
 use super::bursts::{Sender, number};
-use super::peer::Peer;
+use super::peer::{PEER_QPN, Peer};
 use super::*;
 
 /// Returns a sender of one queue pair with this path MTU, whose device is `end`.
-fn sender(end: Host, path_mtu: PathMtu) -> Sender {
+pub fn sender(end: Host, path_mtu: PathMtu) -> Sender {
     let qp = end.create_qp();
     let attr = QpAttr { path_mtu, ..qp::attributes(B.into(), number(0)) };
     end.bring_up((qp, QpType::Rc), &attr, QpState::Rts);
@@ -249,5 +249,38 @@ fn a_read_is_requested_in_parts_whose_responses_fill_runs() {
         let (_, first) = Packet::sent(&runs[0]).next().unwrap();
         let Ext::Reth(reth) = first.ext else { panic!("{first:?}") };
         assert_eq!(reth.dma_len, packets * 1024, "max_rd_atomic {max_rd_atomic}");
+    }
+}
+
+#[test]
+fn a_reset_stops_the_timers() {
+    let peer = Peer::new();
+    peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);
+    assert_eq!(peer.sent().len(), 1);
+    peer.modify(state(QpState::Reset), QpAttrMask::STATE);
+    let attr = qp::attributes(B.into(), PEER_QPN);
+    peer.end.bring_up((peer.end.qp, QpType::Rc), &attr, QpState::Rtr);
+    while let Some(deadline) = peer.end.device.next_deadline() {
+        peer.end.clock.set(deadline);
+        peer.end.device.handle_timeouts(deadline);
+    }
+    assert_eq!(peer.state(), QpState::Rtr);
+    for counter in [Counter::CompleterRetryErr, Counter::RetryExceededErr, Counter::TailProbes] {
+        assert_eq!(peer.end.counter(counter), 0, "{}", counter.name());
+    }
+}
+
+#[test]
+fn an_rnr_wait_is_over_when_its_time_has_passed() {
+    let peer = Peer::new();
+    let timer = RnrTimer::new(20).unwrap();
+    peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);
+    assert_eq!(peer.sent().len(), 1);
+    peer.answer(0, Syndrome::RnrNak(timer));
+    // The post gives the queue pair a turn before its timer does.
+    for (ns, sent) in [(timer.duration_ns() - 1, 0), (1, 3)] {
+        peer.end.clock.advance(ns);
+        peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);
+        assert_eq!(peer.sent().len(), sent);
     }
 }

@@ -49,6 +49,21 @@ fn full() -> Sender {
     sender
 }
 
+/// Returns queue pairs that fill the window but for four bytes. The second waits with a burst.
+fn full_to_the_last_bytes() -> Sender {
+    let sender = Sender::new(10);
+    sender.post(2, SendOp::Send, 18 * MTU);
+    assert_eq!(turns(&sender), [(2, 18)]);
+    sender.post(3, SendOp::Send, 700);
+    assert_eq!(turns(&sender), [(3, 1)]);
+    sender.post(0, SendOp::Send, 3 * BURST as u32 * MTU);
+    assert_eq!(turns(&sender), [(0, 3 * BURST)]);
+    assert_eq!(sender.end.device.bytes_in_flight(), (2 * 15 * (4096 + 64) - 4, 0));
+    sender.post(1, SendOp::Send, BURST as u32 * MTU);
+    assert_eq!(turns(&sender), []);
+    sender
+}
+
 #[test]
 fn waiting_queue_pairs_get_credit_in_order() {
     let sender = full();
@@ -68,6 +83,34 @@ fn later_short_messages_bypass_a_waiting_queue_pair_a_few_times_and_then_follow_
     let later = pass_over(&sender);
     acknowledge(&sender, 0, BURST);
     assert_eq!(turns(&sender), [(1, BURST), (later as u32, 1)]);
+}
+
+#[test]
+fn a_post_without_room_goes_behind_those_that_wait_though_credit_returns_before_the_next_turn() {
+    let sender = full_to_the_last_bytes();
+    sender.post(3, SendOp::Send, 1);
+    acknowledge(&sender, 0, 3 * BURST);
+    assert_eq!(turns(&sender), [(1, BURST), (3, 1)]);
+}
+
+#[test]
+fn a_read_needs_no_room_in_the_window() {
+    let sender = full_to_the_last_bytes();
+    sender.post(3, SendOp::Read { remote: sender.end.remote(0) }, 8);
+    assert_eq!(turns(&sender), [(3, 1)]);
+}
+
+#[test]
+fn a_post_of_no_request_takes_no_place_among_those_that_wait() {
+    let sender = full_to_the_last_bytes();
+    let now = sender.end.clock.now();
+    sender.end.device.post_send(now, sender.qps[3], &[]).unwrap();
+    sender.post(2, SendOp::Send, 1);
+    assert_eq!(turns(&sender), []);
+    sender.post(3, SendOp::Send, 1);
+    assert_eq!(turns(&sender), []);
+    acknowledge(&sender, 0, 3 * BURST);
+    assert_eq!(turns(&sender), [(1, BURST), (2, 1), (3, 1)]);
 }
 
 #[test]

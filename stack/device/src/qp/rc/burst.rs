@@ -44,13 +44,7 @@ impl Requester {
         index: u32,
         cx: &mut QpContext<'_>,
     ) -> bool {
-        let packets = match wqe.packets - index {
-            1 => 1,
-            left => {
-                let of_longest = cx.path.window.burst() / (u64::from(self.mtu) + PACKET_OVERHEAD);
-                left.min(ACK_EVERY).min(of_longest.max(1) as u32)
-            }
-        };
+        let packets = self.fitting(wqe.packets - index, cx.path.window.burst()).min(ACK_EVERY);
         let bytes = credit_bytes(wqe, index, packets, self.mtu);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
         if self.yields(Credit::Send, cx)
@@ -70,9 +64,10 @@ impl Requester {
         cx.turn.yields[credit as usize] && self.cursor_psn == self.sent_psn
     }
 
-    /// Begins a burst of one packet that was sent before, whether or not the window has room.
+    /// Begins a burst of one packet that was sent before, whether or not the window has room. The
+    /// burst counts as one of the greatest length, so that this packet itself requests the ACK.
     pub(super) fn begin_burst_of_one(&mut self) {
-        self.burst = Burst { left: 1, packets: 1, bytes: u64::from(self.mtu) + PACKET_OVERHEAD };
+        self.burst = Burst { left: 1, packets: ACK_EVERY, bytes: 0 };
     }
 
     /// Adds the first packets of the next entry to the burst, so that one of them requests the ACK.
@@ -80,23 +75,29 @@ impl Requester {
         if !self.next_is_data(qp) {
             return;
         }
-        let (length, mtu) = (self.queue.wqe(self.cursor + 1).length, self.mtu);
+        let wqe = self.queue.wqe(self.cursor + 1);
         // The window may have changed since the burst began.
         let room = cx.path.window.burst().saturating_sub(self.burst.bytes);
-        let of_longest = room / (u64::from(mtu) + PACKET_OVERHEAD);
-        let (packets, fits) = if length <= mtu {
-            (1, u64::from(length) + PACKET_OVERHEAD <= room)
-        } else {
-            (length.div_ceil(mtu).min(of_longest as u32), of_longest > 0)
-        };
+        let packets = self.fitting(packet_count(wqe.length, self.mtu), room);
+        // A burst of the greatest length gets no packet.
         let packets = packets.min(ACK_EVERY - self.burst.packets);
-        let bytes = u64::from(length).min(u64::from(packets) * u64::from(mtu))
-            + u64::from(packets) * PACKET_OVERHEAD;
-        if packets > 0 && fits && cx.has_credit(bytes) {
+        let bytes = credit_bytes(wqe, 0, packets, self.mtu);
+        if bytes <= room && cx.has_credit(bytes) {
             cx.credit.reserve(bytes);
             self.burst.left += packets;
             self.burst.packets += packets;
             self.burst.bytes += bytes;
+        }
+    }
+
+    /// Returns how many of `packets` packets of the longest kind fit `bytes`, at least one.
+    fn fitting(&self, packets: u32, bytes: u64) -> u32 {
+        match packets {
+            1 => 1,
+            several => {
+                let of_longest = bytes / (u64::from(self.mtu) + PACKET_OVERHEAD);
+                several.min(of_longest.max(1) as u32)
+            }
         }
     }
 
@@ -117,6 +118,13 @@ impl Requester {
         let ahead = self.cursor_psn.steps_from(self.una);
         credit_bytes(wqe, index, packets.min(ahead), self.mtu)
     }
+}
+
+/// Returns the number of packets of a message of `length` bytes.
+#[inline]
+pub(super) fn packet_count(length: u32, mtu: u32) -> u32 {
+    // Most messages are short, and a division takes long.
+    if length <= mtu { 1 } else { length.div_ceil(mtu) }
 }
 
 /// Returns the credit in bytes of `packets` packets of a SEND or WRITE, from packet `index` on.

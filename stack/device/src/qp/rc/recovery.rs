@@ -107,15 +107,6 @@ impl Recovery {
         self.rnr_left = qp.attr.rnr_retry;
     }
 
-    /// Stops all timers, because nothing is outstanding.
-    pub fn stop(&mut self) {
-        self.disarm();
-        self.resume_at = Time::NEVER;
-        self.sampled_at = Time::NEVER;
-        self.implied = None;
-        self.rewound_at = Time::NEVER;
-    }
-
     pub fn deadline(&self) -> Time {
         if self.resume_at == Time::NEVER {
             self.retransmit_at.min(self.probe_at)

@@ -24,7 +24,7 @@ use urxe_wire::{
     Service,
 };
 
-use super::burst::{Burst, credit_bytes};
+use super::burst::{Burst, credit_bytes, packet_count};
 use super::recovery::Recovery;
 use super::reorder_buffer::ReorderBuffer;
 use super::xrc::xrceth;
@@ -115,7 +115,7 @@ impl Requester {
         (self.sent_psn, self.una) = (self.next_psn, self.next_psn);
         self.failed = None;
         self.burst.left = 0;
-        self.recovery.stop();
+        self.recovery = Recovery::default();
         self.reorder_buffer = None;
     }
 
@@ -166,7 +166,7 @@ impl Requester {
         wqe.first_psn = self.next_psn;
         if !wqe.op.is_local() {
             let mtu = qp.mtu();
-            wqe.packets = if wqe.length <= mtu { 1 } else { wqe.length.div_ceil(mtu) };
+            wqe.packets = packet_count(wqe.length, mtu);
             if matches!(wqe.op, SendOp::Read { .. }) {
                 wqe.read_chunk_packets = read_chunk(mtu, qp, cx);
             }

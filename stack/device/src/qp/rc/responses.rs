@@ -129,7 +129,8 @@ impl Responses {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn reserve(&mut self, depth: usize) -> Result<(), OutOfMemory> {
-        let most = depth * 2 + MORE_PENDING + 1;
+        // A NAK that ends the connection finds room beyond that, and so does an ACK before it.
+        let most = most_pending(depth) + 2;
         let error = || OutOfMemory::of::<Pending>(most);
         let (kept, pending) = (self.kept.len(), self.pending.len());
         allocate::reserved(self.kept.try_reserve(depth.saturating_sub(kept)), error)?;
@@ -147,13 +148,9 @@ impl Responses {
         self.pending.is_empty() && self.ack.is_none()
     }
 
-    /// Returns whether there is at most one ACK to send.
+    /// Returns whether there is no response to send but at most the ACK behind all others.
     pub fn is_only_ack(&self) -> bool {
-        if self.pending.is_empty() {
-            return true;
-        }
-        self.pending.iter().all(|pending| pending.response == Response::Ack)
-            && self.pending.len() + usize::from(self.ack.is_some()) <= 1
+        self.pending.is_empty()
     }
 
     /// Handles the failure of the queue pair. The NAK that reports the failure stays pending, and
@@ -233,9 +230,13 @@ impl Responses {
         // The list cannot become full otherwise: `has_room` limits READs and atomics, ACKs merge,
         // and there is one NAK at a time. Only a peer that keeps moving back causes repeated NAKs,
         // and the oldest ones say the same.
-        if self.pending.len() < self.depth * 2 + MORE_PENDING {
+        if !self.is_full() {
             self.pending.push_back(pending);
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.pending.len() >= most_pending(self.depth)
     }
 
     /// Moves the last ACK into the list, because a response follows it or is inserted before it.
@@ -249,7 +250,7 @@ impl Responses {
     /// Inserts the response to a duplicate in PSN order.
     fn insert(&mut self, pending: Pending) -> Replay {
         self.list_ack();
-        if self.pending.len() >= self.depth * 2 + MORE_PENDING {
+        if self.is_full() {
             return Replay::Unknown;
         }
         let later = |other: &Pending| other.psn.distance(pending.psn) > 0;
@@ -370,6 +371,11 @@ impl Responses {
         }
         Ok(TransmitStatus::Idle)
     }
+}
+
+/// Returns the most pending responses: with a depth of `depth`, before an ACK and a fatal NAK.
+fn most_pending(depth: usize) -> usize {
+    depth * 2 + MORE_PENDING
 }
 
 enum Progress {
