@@ -156,6 +156,12 @@ fn responses_to_duplicates_are_sent_in_the_order_of_psns() {
     assert_eq!(peer.sent(), [only(0), only(1), only(2)]);
     [1, 2, 0].into_iter().for_each(|n| read(&peer, n, 0, 8));
     assert_eq!(peer.sent(), [only(0), only(1), only(2)]);
+    assert!(is_answered(&peer, 3));
+    // The ACK of the duplicate names the newest request, whose response it must follow.
+    peer.receive(&[(Opcode::RcWriteOnly, 0xff_ffff, peer.write(0), &[1; 4])]);
+    peer.receive(&[(Opcode::RcFetchAdd, 3, peer.fetch_add(), &[])]);
+    let expected = [(Opcode::RcAtomicAcknowledge, 3, ACK), (Opcode::RcAcknowledge, 3, ACK)];
+    assert_eq!(peer.sent(), expected);
 }
 
 #[test]

@@ -247,14 +247,15 @@ impl Responses {
         }
     }
 
-    /// Inserts the response to a duplicate in PSN order.
+    /// Inserts the response to a duplicate in PSN order. An ACK of the same PSN would acknowledge
+    /// the request and follows the response.
     fn insert(&mut self, pending: Pending) -> Replay {
         self.list_ack();
         if self.is_full() {
             return Replay::Unknown;
         }
-        let later = |other: &Pending| other.psn.distance(pending.psn) > 0;
-        let place = self.pending.iter().position(later).unwrap_or(self.pending.len());
+        let follows = |other: &Pending| other.psn.distance(pending.psn) >= 0;
+        let place = self.pending.iter().position(follows).unwrap_or(self.pending.len());
         self.pending.insert(place, pending);
         Replay::Queued
     }
