@@ -1,6 +1,7 @@
 //! Checks of the structure that the compiler does not make: the crates and modules that each crate
 //! and module may use, readers of environment variables, sizes of files, lengths of lines,
-//! language, spelling, examples of the Rust API, the tests that SECURITY.md names.
+//! language, spelling, licences and sources of dependencies, examples of the Rust API, the tests
+//! that SECURITY.md names.
 
 pub mod crates;
 pub mod environment;
@@ -18,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
 
 use crate::machine::{is_root, need_packages, succeeds};
-use crate::run::{Runner, root, target_folder};
+use crate::run::{Runner, cargo, root, target_folder};
 
 /// Returns the metadata of the workspace's packages.
 fn metadata() -> Result<Metadata> {
@@ -59,6 +60,24 @@ pub fn typos() -> Result<Vec<String>> {
     let is_done = output.status.success() || !faults.is_empty();
     ensure!(is_done, "typos: {}", String::from_utf8_lossy(&output.stderr));
     Ok(faults)
+}
+
+/// Returns a line for each fault of the dependencies that `cargo deny` finds; `deny.toml` has the
+/// rules. The database of advisories is not read, because it needs the network.
+pub fn deny() -> Result<Vec<String>> {
+    let mut command = cargo(["deny", "--offline", "--color", "never", "check"]);
+    command.args(["--hide-inclusion-graph", "bans", "licenses", "sources"]);
+    let output = command.current_dir(root()).output()?;
+    let printed = String::from_utf8(output.stderr)?;
+    let is_fault = |line: &&str| line.starts_with("error");
+    let faults: Vec<_> = printed.lines().filter(is_fault).map(str::to_owned).collect();
+    ensure!(output.status.success() || !faults.is_empty(), "cargo deny: {printed}");
+    Ok(faults)
+}
+
+/// Returns whether `cargo deny` is installed.
+pub fn has_deny() -> bool {
+    succeeds("cargo", &["deny", "--version"])
 }
 
 /// The release of `typos` that CI installs.

@@ -5,7 +5,8 @@ use anyhow::{Result, bail};
 use super::none;
 use crate::run::{Runner, cargo};
 use crate::structure::{
-    crates, environment, examples, lines, modules, prose, security, small, typos, typos_program,
+    crates, deny, environment, examples, has_deny, lines, modules, prose, security, small, typos,
+    typos_program,
 };
 
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
@@ -20,7 +21,7 @@ pub fn fmt(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// A check's name, and the function that returns a line for each fault.
 type Check = (&'static str, fn() -> Result<Vec<String>>);
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     ("crates", crates::check),
     ("modules", modules::check),
     ("environment", environment::check),
@@ -30,7 +31,14 @@ const CHECKS: [Check; 9] = [
     ("prose", prose::check),
     ("security", security::check),
     ("typos", typos),
+    ("deny", deny),
 ];
+
+/// A check by a program that may be missing: whether the program is there, and its package.
+type Optional = (&'static str, fn() -> bool, &'static str);
+
+const OPTIONAL: [Optional; 2] =
+    [("typos", || typos_program().is_some(), "typos-cli"), ("deny", has_deny, "cargo-deny")];
 
 /// Runs all checks, or the named one; each counts as a test.
 pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
@@ -42,11 +50,12 @@ pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
         if !arguments.is_empty() && arguments.iter().all(|argument| argument != name) {
             continue;
         }
-        if name == "typos" && typos_program().is_none() {
+        let missing = OPTIONAL.iter().find(|(check, is_there, _)| *check == name && !is_there());
+        if let Some((_, _, package)) = missing {
             writeln!(
                 runner.output,
-                "structure typos: skipped, because typos is not installed: cargo install typos-cli \
-                 --locked"
+                "structure {name}: skipped, because the program is not installed: cargo install \
+                 {package} --locked"
             )?;
             continue;
         }
