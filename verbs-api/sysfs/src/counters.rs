@@ -76,6 +76,7 @@ pub struct Live {
 }
 
 /// A memory file that the program has open.
+#[derive(Clone)]
 struct Open {
     descriptor: c_int,
     identity: Identity,
@@ -86,9 +87,48 @@ struct Open {
 /// Maximum number of open counter files. Beyond this number, the oldest files are forgotten and
 /// keep their values.
 const OPEN_MAX: usize = 256;
-static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 /// Whether a counter file is open; if not, reads cost nothing.
 static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The open counter files of a process.
+struct Table {
+    process: u32,
+    open: Mutex<Vec<Open>>,
+}
+
+impl Table {
+    /// Returns the table that was made last: that of this process, or of the process that forked.
+    fn last() -> Option<&'static Self> {
+        // SAFETY: NULL, or a table that `own` made, which stays for ever.
+        unsafe { TABLE.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Returns the table of this process. A forked child makes a table of its own, because a thread
+    /// that the child does not have may hold the lock of the inherited one.
+    fn own() -> &'static Self {
+        let (process, last) = (std::process::id(), Self::last());
+        if let Some(table) = last.filter(|table| table.process == process) {
+            return table;
+        }
+        let inherited = last.and_then(|table| table.open.try_lock().ok());
+        let open = inherited.map_or_else(Vec::new, |open| open.clone());
+        let made = Box::into_raw(Box::new(Self { process, open: Mutex::new(open) }));
+        let last = last.map_or(ptr::null_mut(), |table| ptr::from_ref(table).cast_mut());
+        match TABLE.compare_exchange(last, made, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: the table stays for ever.
+            Ok(_) => unsafe { &*made },
+            Err(other) => {
+                // SAFETY: no other thread knows the new table. The other one was made by a thread
+                // of this process meanwhile, and stays for ever.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    &*other
+                }
+            }
+        }
+    }
+}
 
 impl Live {
     /// Makes a memory file for the counter of `path`, and stores the path to the file in `place`.
@@ -117,7 +157,7 @@ impl Live {
     pub fn opened(self, descriptor: Option<c_int>) {
         let (Some(descriptor), Some(identity)) = (descriptor, identity(&self.file)) else { return };
         let Self { device, counter, .. } = self;
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = Table::own().open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|other| other.descriptor != descriptor);
         if open.len() == OPEN_MAX {
             open.remove(0);
@@ -135,7 +175,7 @@ pub fn refresh(descriptor: c_int) {
     }
     // Another thread holds the lock, or a fork copied a held lock. The value then stays a little
     // older.
-    let Ok(open) = OPEN.try_lock() else { return };
+    let Some(Ok(open)) = Table::last().map(|table| table.open.try_lock()) else { return };
     let Some(counter) = open.iter().find(|open| open.descriptor == descriptor) else { return };
     // SAFETY: the program passed the descriptor to read from it; if it is closed, all calls fail.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
@@ -201,5 +241,66 @@ mod tests {
             );
         }
         assert_eq!(of("/sys/class/infiniband_verbs/uverbs0/ports/1/hw_counters/sent_pkts"), None);
+    }
+
+    /// Notes an open counter file.
+    fn note(descriptor: c_int) {
+        let file = memfd_create(c"counter", MemfdFlags::CLOEXEC).unwrap();
+        let live = Live { file, device: (*b"rxe0").into(), counter: (*b"sent_pkts").into() };
+        live.opened(Some(descriptor));
+    }
+
+    /// Runs `child` in a forked child, and returns whether the child ends with success within ten
+    /// seconds.
+    fn succeeds_in_a_child(child: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child runs `child` and ends without running handlers.
+        let pid = unsafe {
+            match libc::fork() {
+                0 => libc::_exit(c_int::from(!child())),
+                pid => pid,
+            }
+        };
+        assert!(pid > 0);
+        let mut status = 0;
+        for _ in 0..1000 {
+            // SAFETY: the child is this process's, and the status is a variable.
+            if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
+                return status == 0;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        // SAFETY: as above.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, &raw mut status, 0);
+        }
+        false
+    }
+
+    #[test]
+    fn a_child_notes_files_though_another_thread_held_the_lock_at_the_fork() {
+        // Numbers that no other test has open.
+        const FIRST: c_int = 100_001;
+        const SECOND: c_int = 100_002;
+        let noted = || {
+            let open = Table::own().open.lock().unwrap();
+            let of_test =
+                open.iter().map(|open| open.descriptor).filter(|number| *number > 100_000);
+            of_test.collect::<Vec<_>>()
+        };
+        note(FIRST);
+        let child = || {
+            note(SECOND);
+            noted() == [FIRST, SECOND]
+        };
+        assert!(succeeds_in_a_child(child), "a child knows the inherited files");
+        let held = Table::own().open.lock().unwrap();
+        let child = || {
+            note(SECOND);
+            noted() == [SECOND]
+        };
+        assert!(succeeds_in_a_child(child), "the child does not wait");
+        drop(held);
+        assert_eq!(noted(), [FIRST]);
     }
 }
