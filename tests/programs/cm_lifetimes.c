@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
@@ -263,6 +264,46 @@ static void channels(void)
 	rdma_destroy_event_channel(other);
 }
 
+/*
+ * Destroying a channel ends the identifiers that still use it. The server destroys the channel of a
+ * connection that its peer has disconnected (qperf 0.4.11 does so), or that is established.
+ */
+static void channels_with_identifiers(int disconnects)
+{
+	struct rdma_event_channel *channel = new_channel(), *client_channel = new_channel();
+	struct rdma_cm_id *listener = new_id(channel, RDMA_PS_TCP), *client = new_id(client_channel, RDMA_PS_TCP);
+	struct rdma_conn_param param = { .qp_num = 0x78, .retry_count = 7 };
+	struct rdma_cm_event *request;
+	struct timespec start, end;
+
+	MUST(rdma_bind_addr(listener, with_port(17105)) == 0 && rdma_listen(listener, 2) == 0);
+	MUST(rdma_resolve_addr(client, NULL, with_port(17105), 2000) == 0);
+	skip(client_channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	MUST(rdma_resolve_route(client, 2000) == 0);
+	skip(client_channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	MUST(rdma_connect(client, &param) == 0);
+	request = take(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	param.qp_num++;
+	MUST(rdma_accept(request->id, &param) == 0);
+	MUST(rdma_ack_cm_event(request) == 0);
+	skip(client_channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	MUST(rdma_establish(client) == 0);
+	skip(channel, RDMA_CM_EVENT_ESTABLISHED);
+	if (disconnects) {
+		MUST(rdma_disconnect(client) == 0);
+		skip(channel, RDMA_CM_EVENT_DISCONNECTED);
+		MUST(rdma_destroy_id(listener) == 0);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	rdma_destroy_event_channel(channel);
+	skip(client_channel, RDMA_CM_EVENT_DISCONNECTED);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	/* The DREQ would be repeated after 4.8 s. */
+	MUST(end.tv_sec - start.tv_sec < 4);
+	MUST(rdma_destroy_id(client) == 0);
+	rdma_destroy_event_channel(client_channel);
+}
+
 int main(int argc, char **argv)
 {
 	MUST(argc == 2);
@@ -275,6 +316,8 @@ int main(int argc, char **argv)
 	migrating();
 	leaving();
 	channels();
+	channels_with_identifiers(1);
+	channels_with_identifiers(0);
 	printf("all as expected\n");
 	return 0;
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::event::CmaEvent;
 use super::{Cma, CmaError, CmaEventType, CmaId};
 use urxe_types::sync::Arc;
+use urxe_types::time::Time;
 use urxe_types::wake::Wake;
 
 /// Identifier of an event channel, unique within the process.
@@ -85,8 +86,10 @@ impl Cma {
         None
     }
 
-    /// Destroys a channel. Later events for identifiers of this channel are discarded.
-    pub fn destroy_channel(&mut self, channel: ChannelId) {
+    /// Destroys a channel and the identifiers that still use it, as the kernel does when the
+    /// program closes the descriptor (ucma.c, `ucma_close`).
+    pub fn destroy_channel(&mut self, now: Time, channel: ChannelId) {
+        self.destroy_where(now, |id| id.channel == channel);
         self.channels.channels.remove(&channel);
     }
 

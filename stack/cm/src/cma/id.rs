@@ -229,7 +229,13 @@ impl Cma {
     /// Destroys all identifiers, as the kernel does when a process ends. No channel has events
     /// afterwards.
     pub fn destroy_all(&mut self, now: Time) {
-        let mut ids: Vec<CmaId> = self.ids.keys().copied().collect();
+        self.destroy_where(now, |_| true);
+    }
+
+    /// Destroys the identifiers for which `is_due` returns true, the oldest first.
+    pub(super) fn destroy_where(&mut self, now: Time, is_due: impl Fn(&Id) -> bool) {
+        let due = self.ids.iter().filter(|(_, id)| is_due(id));
+        let mut ids: Vec<CmaId> = due.map(|(name, _)| *name).collect();
         ids.sort_unstable();
         for id in ids {
             // A request ended with the event of its listener.

@@ -188,7 +188,8 @@ pub unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
 pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
-    connections().call(|cma, now| cma.destroy_id(now, object.core))?;
+    // The identifier has ended already if the program destroyed its channel first.
+    let _ = connections().call(|cma, now| cma.destroy_id(now, object.core));
     // SAFETY: the ABI's contract: no other thread uses the identifier.
     unsafe {
         if let Ok(channel) = channel::find((*id).channel) {

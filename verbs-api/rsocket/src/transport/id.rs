@@ -190,7 +190,7 @@ impl Drop for CmId {
         self.connections.call(|cma, now| {
             let gone = cma.destroy_id(now, self.core);
             debug_assert_eq!(gone, Ok(()), "only its handle destroys an identifier");
-            cma.destroy_channel(self.channel);
+            cma.destroy_channel(now, self.channel);
         });
     }
 }

@@ -7,7 +7,9 @@ use super::two_hosts::{Host, TwoHosts};
 use crate::cm::table::CmState;
 use crate::cma::{CmaError, CmaEventType, ConnParam, EventParam, IdState};
 use urxe_types::access::Access;
-use urxe_types::attr::{PathMtu, QpAttrMask, QpState};
+use urxe_types::attr::{PathMtu, QpAttrMask, QpState, QpType};
+use urxe_types::sync::Arc;
+use urxe_types::wake::NoWake;
 
 /// Returns the private data of an event, and checks that zeros follow `len` bytes.
 fn data(param: &EventParam, len: usize) -> Vec<u8> {
@@ -301,6 +303,28 @@ fn cycles(count: usize) {
     }
     hosts.b.cma.destroy_id(hosts.now, listener).unwrap();
     hosts.assert_empty();
+}
+
+/// As in the kernel (ucma.c, `ucma_close`). qperf 0.4.11 ends its server so.
+#[test]
+fn destroying_a_channel_ends_its_identifiers_and_tells_their_peers() {
+    for is_disconnected in [false, true] {
+        let mut hosts = TwoHosts::new();
+        let (active, _) = hosts.connected();
+        let elsewhere = hosts.b.cma.create_channel(Arc::new(NoWake));
+        let other = hosts.b.cma.create_id(elsewhere, PortSpace::TCP, QpType::Rc, 0).unwrap();
+        if is_disconnected {
+            hosts.a.cma.disconnect(hosts.now, active).unwrap();
+            hosts.run();
+            assert!(hosts.a.event().is_none(), "there is no DREP yet");
+        }
+        hosts.b.cma.destroy_channel(hosts.now, hosts.b.channel);
+        hosts.run();
+        hosts.a.expect(CmaEventType::Disconnected);
+        assert_eq!(hosts.b.cma.id_count(), 1, "the identifier of the other channel stays");
+        hosts.destroy([active], [other]);
+        hosts.assert_empty();
+    }
 }
 
 #[test]
