@@ -184,6 +184,7 @@ impl ConnectionManager {
             return self.on_peer_req(now, index, mad, req);
         }
         let Some(number) = self.listener_for(path, req.service_id) else {
+            log_unserved(path, req.service_id);
             self.reject_stateless(path, mad, RejReason::INVALID_SERVICE_ID, &[]);
             return Ok(());
         };
@@ -214,6 +215,7 @@ impl ConnectionManager {
             return self.apply(now, index, Input::SidrReq, mad);
         }
         let Some(number) = self.listener_for(path, req.service_id) else {
+            log_unserved(path, req.service_id);
             self.reject_service(path, mad, req, SidrStatus::UNSUPPORTED);
             return Ok(());
         };
@@ -399,4 +401,12 @@ impl ConnectionManager {
         }
         self.apply(now, index, Input::Dreq, mad)
     }
+}
+
+/// Says that this process rejects a request, because several processes may have the address.
+fn log_unserved(path: CmPath, service: ServiceId) {
+    tracing::info!(
+        local = %path.local.to_ip(), peer = %path.remote.to_ip(), %service,
+        "rejected a request: this process does not listen on the service",
+    );
 }

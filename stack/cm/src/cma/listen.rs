@@ -59,7 +59,7 @@ impl Cma {
     }
 
     fn listen_on(&mut self, id: CmaId, key: DeviceKey) -> Result<(), CmaError> {
-        let service = self.id(id)?.own_service();
+        let (service, address) = (self.id(id)?.own_service(), self.id(id)?.claimed_address());
         let Some(device) = self.devices.get_mut(&key) else { return Ok(()) };
         if let Some((_, users)) = device.listening.get_mut(&service) {
             *users += 1;
@@ -68,6 +68,7 @@ impl Cma {
             let listener = device.manager.listen(service, None, usize::MAX)?;
             device.listening.insert(service, (listener, 1));
         }
+        device.local.begin_listening(address, service);
         self.id_mut(id)?.listens_on.push(key);
         Ok(())
     }

@@ -87,6 +87,10 @@ pub trait LocalDevice: Send + Sync {
     /// Fails with [`ListenError`] if another process has claimed the service id.
     fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError>;
 
+    /// Learns that the program listens on a claimed service id. Until then the device may hold
+    /// requests for the service back, because a program that has bound a port listens soon.
+    fn begin_listening(&self, _address: Option<IpAddr>, _service: ServiceId) {}
+
     /// Releases a claim.
     fn release(&self, address: Option<IpAddr>, service: ServiceId);
 }

@@ -172,6 +172,8 @@ impl Connections {
     /// Passes MADs that arrived at an engine's queue pair 1 to the core.
     pub(super) fn receive(&self, key: DeviceKey, mads: impl Iterator<Item = ReceivedMad>) {
         self.call(|cma, now| {
+            // Processes that share an address may log to one terminal.
+            let _span = tracing::info_span!("process", id = std::process::id()).entered();
             for mad in mads {
                 let path = CmPath { local: Gid::from_ip(mad.to), remote: Gid::from_ip(mad.from) };
                 cma.receive(now, key, path, &*mad.mad);

@@ -8,7 +8,8 @@
 //! If other processes share the address, a request without a listener is not rejected at once. A
 //! program may stop listening and start again, and a peer on the same machine may send its request
 //! in between. For example, perftest with `-R` makes two connections one after the other, and its
-//! client may send the second request at any moment.
+//! client may send the second request at any moment. For the same reason, a request waits for a
+//! program that has bound its port and not listened yet. A kernel rejects both requests.
 //!
 //! Another process may lack room because thousands of clients can start at once.
 

@@ -245,7 +245,9 @@ impl Engine {
     /// # Errors
     /// [`ListenError`], if the service is taken.
     pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
-        self.shared.ports.listen_at(None, service_id)
+        self.shared.ports.listen_at(None, service_id)?;
+        self.shared.ports.begin_listening(None, service_id);
+        Ok(())
     }
 
     /// Releases a service id. Returns whether this device had claimed it.
@@ -455,6 +457,10 @@ impl LocalDevice for EngineDevice {
 
     fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError> {
         self.shared.ports.listen_at(address, service.0)
+    }
+
+    fn begin_listening(&self, address: Option<IpAddr>, service: ServiceId) {
+        self.shared.ports.begin_listening(address, service.0);
     }
 
     fn release(&self, address: Option<IpAddr>, service: ServiceId) {

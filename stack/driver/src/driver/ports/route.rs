@@ -9,6 +9,7 @@
 //! | MAD that any process may take | this process |
 //! | MAD for all processes | this process and all others |
 //! | request for a service with a listener | the listener's process |
+//! | request for a service that this process has only bound | deferred |
 //! | request without listener, no connection manager here | dropped |
 //! | request without listener, other processes exist | deferred: one of them may listen soon |
 //! | request without listener, no other process | this process, which rejects it |
@@ -45,8 +46,10 @@ pub(super) trait Processes {
     /// Returns whether this process has a connection manager here, which rejects requests that have
     /// no listener.
     fn has_connection_manager(&self) -> bool;
-    /// Returns the slot of the process that listens on a service.
+    /// Returns the slot of the process that has claimed a service.
     fn listener_of(&self, service_id: u64) -> Option<u8>;
+    /// Returns whether this process listens on a claimed service.
+    fn listens_here(&self, service_id: u64) -> bool;
     /// Returns whether other processes have the address now.
     fn has_others(&self) -> bool;
 }
@@ -69,7 +72,14 @@ fn route_mad(mad: mad::Destination, processes: &impl Processes) -> Destination {
         mad::Destination::Anyone => return Destination::Here,
         mad::Destination::Everyone => return Destination::EveryProcess,
         mad::Destination::Slot(slot) => Some(slot),
-        mad::Destination::Service(id) => processes.listener_of(id.0),
+        mad::Destination::Service(id) => match processes.listener_of(id.0) {
+            // The program has bound the port and not listened yet. qperf 0.4.11 tells its client
+            // the port in between.
+            Some(slot) if slot == processes.own_slot() && !processes.listens_here(id.0) => {
+                return Destination::Deferred;
+            }
+            slot => slot,
+        },
     };
     match slot {
         Some(slot) if slot == processes.own_slot() => Destination::Here,
@@ -144,6 +154,7 @@ mod tests {
     struct Example {
         has_connection_manager: bool,
         listener: Option<u8>,
+        listens_here: bool,
         has_others: bool,
     }
 
@@ -163,13 +174,22 @@ mod tests {
             self.listener
         }
 
+        fn listens_here(&self, service_id: u64) -> bool {
+            assert_eq!(service_id, 7);
+            self.listens_here
+        }
+
         fn has_others(&self) -> bool {
             self.has_others
         }
     }
 
-    const ALONE: Example =
-        Example { has_connection_manager: true, listener: None, has_others: false };
+    const ALONE: Example = Example {
+        has_connection_manager: true,
+        listener: None,
+        listens_here: true,
+        has_others: false,
+    };
 
     #[test]
     fn a_packet_goes_to_the_slot_of_its_queue_pair_and_other_packets_than_mads_are_dropped() {
@@ -185,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_mad_goes_where_it_says_whatever_the_processes_do() {
-        let busy = Example { has_connection_manager: false, listener: Some(9), has_others: true };
+        let busy =
+            Example { has_connection_manager: false, listener: Some(9), has_others: true, ..ALONE };
         for processes in [ALONE, busy] {
             let to = |mad| route_mad(mad, &processes);
             assert_eq!(to(mad::Destination::Anyone), Destination::Here);
@@ -208,13 +229,27 @@ mod tests {
             (false, None, true, no_listener),
             (false, None, false, no_listener),
         ] {
-            let processes = Example { has_connection_manager, listener, has_others };
+            let processes = Example { has_connection_manager, listener, has_others, ..ALONE };
             let request = mad::Destination::Service(ServiceId(7));
             assert_eq!(
                 route_mad(request, &processes),
                 expected,
                 "{has_connection_manager} {listener:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_request_for_a_port_that_is_only_bound_waits_until_the_program_listens() {
+        let request = || mad::Destination::Service(ServiceId(7));
+        for has_others in [false, true] {
+            let bound = Example { listener: Some(OWN), listens_here: false, has_others, ..ALONE };
+            assert_eq!(route_mad(request(), &bound), Destination::Deferred);
+            let listening = Example { listens_here: true, ..bound };
+            assert_eq!(route_mad(request(), &listening), Destination::Here);
+            // The listener decides that for itself.
+            let elsewhere = Example { listener: Some(4), ..bound };
+            assert_eq!(route_mad(request(), &elsewhere), Destination::Process(4));
         }
     }
 

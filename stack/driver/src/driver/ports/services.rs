@@ -1,6 +1,6 @@
-//! The services that a device listens on, each on one address or on all.
+//! The services that a device has claimed, each on one address or on all, and whether it listens.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Ports;
@@ -8,21 +8,33 @@ use crate::port::sharing::{ListenError, Member};
 use crate::sync::{Mutex, lock};
 
 /// Claims as pairs of service id and address; no address stands for all addresses.
-type Claims = BTreeSet<(u64, Option<IpAddr>)>;
+type Claims = BTreeMap<(u64, Option<IpAddr>), ClaimState>;
 
-/// The services that a device listens on.
+/// What a program does with a claimed service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClaimState {
+    /// The program has bound an identifier to the port, and may listen soon.
+    Bound,
+    /// The program listens.
+    Listening,
+}
+
+/// The services that a device has claimed.
 #[derive(Debug, Default)]
 pub(super) struct Services(Mutex<Claims>);
 
 impl Services {
-    /// Returns whether the device listens on no service.
+    /// Returns whether the device has claimed no service.
     pub fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }
 
-    /// Returns whether the device listens on a service at `address`, or at any address for `None`.
-    pub fn is_claimed(&self, service_id: u64, address: Option<IpAddr>) -> bool {
-        conflicts(&lock(&self.0), service_id, address)
+    /// Returns the state of a service that the device has claimed at `address`, or at any address
+    /// for `None`.
+    pub fn state(&self, service_id: u64, address: Option<IpAddr>) -> Option<ClaimState> {
+        let claims = lock(&self.0);
+        let states = meeting(&claims, service_id, address);
+        states.max_by_key(|state| *state == ClaimState::Listening)
     }
 
     /// Opens the membership of a new address with `open`, and repeats there the claims for all
@@ -33,7 +45,7 @@ impl Services {
     ) -> Result<(), E> {
         let claims = lock(&self.0);
         let Some(member) = open()? else { return Ok(()) };
-        for (id, _) in claims.iter().filter(|(_, on)| on.is_none()) {
+        for (id, _) in claims.keys().filter(|(_, on)| on.is_none()) {
             if let Err(error) = member.listen(*id) {
                 let address = member.address();
                 tracing::warn!(
@@ -46,21 +58,27 @@ impl Services {
     }
 }
 
-/// Returns whether a claim on `address`, or on all for `None`, conflicts with an existing one.
-fn conflicts(claims: &Claims, service_id: u64, address: Option<IpAddr>) -> bool {
+/// Returns the states of the claims that a claim on `address`, or on all for `None`, meets.
+fn meeting(
+    claims: &Claims,
+    service_id: u64,
+    address: Option<IpAddr>,
+) -> impl Iterator<Item = ClaimState> {
     claims
         .range((service_id, None)..)
-        .take_while(|(id, _)| *id == service_id)
-        .any(|(_, on)| on.is_none() || address.is_none() || *on == address)
+        .take_while(move |((id, _), _)| *id == service_id)
+        .filter(move |((_, on), _)| on.is_none() || address.is_none() || *on == address)
+        .map(|(_, state)| *state)
 }
 
 impl Ports {
-    /// Claims a service id on `address`, or on all for `None`. If an address is not shared, or the
+    /// Claims a service id on `address`, or on all for `None`, for a program that does not listen
+    /// yet. If an address is not shared, or the
     /// device does not have the address, only this process knows of the claim.
     pub fn listen_at(&self, address: Option<IpAddr>, service_id: u64) -> Result<(), ListenError> {
         let mut claims = lock(&self.services.0);
         if let Some(port) = self.ports.first()
-            && conflicts(&claims, service_id, address)
+            && meeting(&claims, service_id, address).next().is_some()
         {
             let address = address.unwrap_or(port.address());
             return Err(ListenError::InUse { address, service_id, owner: None });
@@ -74,8 +92,21 @@ impl Ports {
                 return Err(error);
             }
         }
-        claims.insert((service_id, address));
+        claims.insert((service_id, address), ClaimState::Bound);
         Ok(())
+    }
+
+    /// Records that the program listens on a claimed service, on `address` or on all for `None`.
+    pub fn begin_listening(&self, address: Option<IpAddr>, service_id: u64) {
+        let mut claims = lock(&self.services.0);
+        for ((id, on), state) in claims.range_mut((service_id, None)..) {
+            if *id != service_id {
+                break;
+            }
+            if on.is_none() || *on == address {
+                *state = ClaimState::Listening;
+            }
+        }
     }
 
     /// Releases a service id. Returns whether this device had claimed it there.
@@ -83,7 +114,7 @@ impl Ports {
         // Locked until all memberships have released the service. Otherwise another thread that
         // claims it meanwhile would find it taken on some of them.
         let mut claims = lock(&self.services.0);
-        let had = claims.remove(&(service_id, address));
+        let had = claims.remove(&(service_id, address)).is_some();
         if had {
             for member in self.members_at(address) {
                 let _ = member.unlisten(service_id);
@@ -132,7 +163,8 @@ mod tests {
     fn claims_meet_on_the_same_address_and_where_one_is_for_all() {
         let [one, other]: [Option<IpAddr>; 2] =
             [Some([127, 0, 0, 1].into()), Some([127, 0, 0, 2].into())];
-        let claims = Claims::from([(7, one), (8, None), (9, other)]);
+        let claims = [(7, one), (8, None), (9, other)].map(|claim| (claim, ClaimState::Bound));
+        let claims = Claims::from(claims);
         for (service_id, address, expected) in [
             (7, one, true),
             (7, other, false),
@@ -143,7 +175,7 @@ mod tests {
             (10, None, false),
         ] {
             assert_eq!(
-                conflicts(&claims, service_id, address),
+                meeting(&claims, service_id, address).next().is_some(),
                 expected,
                 "{service_id} {address:?}"
             );

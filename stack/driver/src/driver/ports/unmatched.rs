@@ -20,6 +20,7 @@ use urxe_wire::mad;
 use super::Ports;
 use super::receive::Receiver;
 use super::route::{DeferredStep, Destination, Processes, route};
+use super::services::ClaimState;
 use crate::device::counters::Counter;
 use crate::device::{Device, Unmatched};
 use crate::driver::deferred_mads::DeferredMad;
@@ -46,6 +47,13 @@ struct AddressView<'p> {
     last: Cell<Option<(u64, Option<u8>)>>,
 }
 
+impl AddressView<'_> {
+    /// Returns the state of a service that this process has claimed.
+    fn state_here(&self, service_id: u64) -> Option<ClaimState> {
+        self.ports.services.state(service_id, self.member.map(Member::address))
+    }
+}
+
 impl Processes for AddressView<'_> {
     fn own_slot(&self) -> u8 {
         self.ports.slot
@@ -59,7 +67,7 @@ impl Processes for AddressView<'_> {
         // If this process listens on the service, no other does, so the table need not be read. If
         // the address is not shared, a claim on any address counts, because the connection manager
         // compares the address itself.
-        if self.ports.services.is_claimed(service_id, self.member.map(Member::address)) {
+        if self.state_here(service_id).is_some() {
             return Some(self.ports.slot);
         }
         match self.last.get() {
@@ -70,6 +78,10 @@ impl Processes for AddressView<'_> {
                 slot
             }
         }
+    }
+
+    fn listens_here(&self, service_id: u64) -> bool {
+        self.state_here(service_id) == Some(ClaimState::Listening)
     }
 
     fn has_others(&self) -> bool {
@@ -199,12 +211,24 @@ impl Ports {
                 // of forwarded again, so packets cannot circulate.
                 for packet in unmatched_packets(datagrams, scratch.unmatched.as_ref()) {
                     match management::destination(packet.bytes) {
+                        Some(mad::Destination::Service(_)) => {
+                            self.take_forwarded_request(device, member.address(), &packet);
+                        }
                         Some(_) => self.deliver_mad(device, &packet),
                         None => device.counters().add(Counter::DropOtherProcess),
                     }
                 }
             };
             member.serve(message, receive_forwarded, &listing);
+        }
+    }
+
+    /// Takes a request that another process forwarded, because this one has claimed the service. If
+    /// this process does not listen on the service, the request is deferred.
+    fn take_forwarded_request(&self, device: &Device, at: IpAddr, packet: &Datagrams<'_>) {
+        let is_here = route(packet.bytes, &self.view(at)) == Destination::Here;
+        if is_here || !self.deferred.defer(clock::now(), at, packet) {
+            self.deliver_mad(device, packet);
         }
     }
 
@@ -235,11 +259,19 @@ impl Ports {
                 // The device checks the ICRC and counts the packet, as for a packet from a socket.
                 device.receive(clock::now(), &packet, scratch);
                 for packet in unmatched_packets(&packet, scratch.unmatched.as_ref()) {
-                    self.deliver_mad(device, &packet);
-                    // Without an id for its receiver, a MAD is steered to slot 0 (socket 1), for
-                    // whichever process it is.
-                    if management::destination(packet.bytes) == Some(mad::Destination::Everyone) {
-                        broadcast_to_others(device, Some(member), &packet);
+                    match management::destination(packet.bytes) {
+                        // The kernel merged the request with a MAD for the ended process. Its
+                        // listener may be any process.
+                        Some(mad::Destination::Service(_)) => {
+                            self.deferred.defer(clock::now(), member.address(), &packet);
+                        }
+                        // Without an id for its receiver, a MAD is steered to slot 0 (socket 1),
+                        // for whichever process it is.
+                        Some(mad::Destination::Everyone) => {
+                            self.deliver_mad(device, &packet);
+                            broadcast_to_others(device, Some(member), &packet);
+                        }
+                        _ => self.deliver_mad(device, &packet),
                     }
                 }
             }

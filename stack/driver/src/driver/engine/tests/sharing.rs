@@ -124,6 +124,22 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     assert!(ends.iter().all(|end| marks(end).is_empty()));
 }
 
+/// A program binds a port and listens right after. Its client may know the port in between: qperf
+/// 0.4.11 sends the port before its server listens.
+#[test]
+fn a_request_for_a_bound_port_waits_until_the_program_listens() {
+    let (at, ends, outside) = sharing(31, 2);
+    let service = 0x0106_0009;
+    let ports = &ends[1].engine.shared.ports;
+    ports.listen_at(None, service).unwrap();
+    wait_until("a request waits", || {
+        send_mad(&outside, at, &cm(Attribute::Req, CommId::NONE, service, 1));
+        !ports.deferred.is_empty()
+    });
+    ports.begin_listening(None, service);
+    wait_until("the requests arrive", || marks(&ends[1]).contains(&1));
+}
+
 /// The sender of a rejection that precedes any reply knows only its own identifier.
 #[test]
 fn a_refusal_without_a_receiver_reaches_every_device_of_the_address() {
