@@ -192,7 +192,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
         };
         let wanted = usize::try_from(num_entries).unwrap_or(0);
         if wanted > 0 && object.cq.is_quiet() {
-            context.engine().progress();
+            context.engine().progress_for(&object.cq);
             if object.cq.is_quiet() {
                 // An empty poll, which programs repeat millions of times.
                 context.deliver_events();

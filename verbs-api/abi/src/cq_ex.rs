@@ -168,7 +168,7 @@ fn start(object: &CqObject, context: &Context) -> Result<Option<Completion>, CqE
     if let Some(taken) = object.cq.start_unguarded_poll()? {
         return Ok(Some(taken));
     }
-    context.engine().progress();
+    context.engine().progress_for(&object.cq);
     object.cq.start_unguarded_poll()
 }
 

@@ -318,6 +318,13 @@ impl Cq {
         ring.entries.len() + usize::from(ring.overrun)
     }
 
+    /// Returns whether the next completion causes an event. A program that finds such a queue empty
+    /// is likely to sleep on the descriptor of its channel.
+    #[must_use]
+    pub fn awaits_event(&self) -> bool {
+        self.channel.is_some() && lock(&self.ring).armed.is_some()
+    }
+
     /// Sends the requested event if the queue holds completions, even those from before the
     /// request.
     ///

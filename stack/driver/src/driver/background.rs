@@ -29,7 +29,7 @@ use super::ports::{ReceiveScope, Receiver};
 use super::shared::Shared;
 use crate::port::sharing::Member;
 use crate::sync::atomic::Ordering;
-use crate::sync::{try_lock, yield_now};
+use crate::sync::{MutexGuard, try_lock, yield_now};
 use crate::sys::clock;
 use crate::time::Time;
 
@@ -195,11 +195,25 @@ impl BackgroundThread<'_> {
         let shared = self.shared;
         let receiver = try_lock(&shared.receiver);
         self.is_taken = receiver.is_none();
-        let Some(mut receiver) = receiver else {
+        let Some(receiver) = receiver else {
             // The other thread reads what is in the sockets.
             self.watched_until = Time::ZERO;
             return false;
         };
+        let (batches, mut mads) = Self::receive_burst(shared, receiver);
+        mads += shared.serve_management();
+        if batches > 0 {
+            self.mad_burst.record(clock::now(), mads);
+        }
+        batches > 0
+    }
+
+    /// Receives the waiting packets and those close behind them. Returns the number of batches,
+    /// and the number of MADs that the connection manager got.
+    fn receive_burst<'s>(
+        shared: &'s Shared,
+        mut receiver: MutexGuard<'s, Receiver>,
+    ) -> (usize, usize) {
         let polled_at = shared.polled_at();
         let (mut burst, mut mads) = (Burst::default(), 0);
         loop {
@@ -214,16 +228,19 @@ impl BackgroundThread<'_> {
             let is_taken = shared.polled_at() != polled_at || shared.leader.has_leader();
             match burst.next(received, receiver.is_streaming(), is_taken) {
                 NextRead::Again => {}
-                NextRead::Yield => yield_now(),
+                NextRead::Yield => {
+                    // Another thread may receive before this one runs again.
+                    drop(receiver);
+                    yield_now();
+                    receiver = match try_lock(&shared.receiver) {
+                        Some(receiver) => receiver,
+                        None => break,
+                    };
+                }
                 NextRead::Stop => break,
             }
         }
-        drop(receiver);
-        mads += shared.serve_management();
-        if burst.batches > 0 {
-            self.mad_burst.record(clock::now(), mads);
-        }
-        burst.batches > 0
+        (burst.batches, mads)
     }
 
     /// Serves other processes and reads the common sockets, if one is readable or the backoff is

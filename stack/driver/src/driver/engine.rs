@@ -21,7 +21,7 @@ use super::loopback;
 use super::management::ReceivedMad;
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, Receiver};
-use super::shared::{Attached, Shared};
+use super::shared::{AfterPoll, Attached, Shared};
 use super::thread_waker::ThreadWaker;
 use crate::cm::CmConfig;
 use crate::cma::{DeviceKey, LocalDevice};
@@ -135,6 +135,7 @@ impl Engine {
             leader,
             watchdog,
             polled_at_ns: AtomicU64::new(0),
+            expects_poll: AtomicBool::new(true),
             empty_polls: AtomicU32::new(0),
             has_sent: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -310,6 +311,7 @@ impl Engine {
     /// Sends requests that wait for further posts. Called when a program arms a completion queue,
     /// because the program may sleep next.
     pub fn flush_deferred(&self) {
+        self.shared.empty_polls.store(0, Ordering::Relaxed);
         self.shared.transmit_urgent(clock::now());
     }
 
@@ -349,7 +351,8 @@ impl Engine {
         self.device().post_recv(clock::now(), qp, requests)
     }
 
-    /// Takes completions. If there are none, receives on this thread and tries again. Never sleeps.
+    /// Takes completions. If there are none, receives on this thread and tries again, unless the
+    /// queue awaits an event. Never sleeps.
     ///
     /// # Errors
     /// As [`Cq::poll`].
@@ -358,7 +361,7 @@ impl Engine {
         if taken > 0 || out.is_empty() {
             return Ok(taken);
         }
-        self.shared.progress();
+        self.progress_for(cq);
         cq.poll(out)
     }
 
@@ -381,9 +384,16 @@ impl Engine {
         self.shared.wait(descriptor, deadline, &mut is_done)
     }
 
+    /// Receives and sends once on this thread, which found `cq` empty. Only sends if `cq` awaits an
+    /// event, because the program then sleeps next, and another thread receives.
+    pub fn progress_for(&self, cq: &Cq) {
+        let next = if cq.awaits_event() { AfterPoll::Sleep } else { AfterPoll::Poll };
+        self.shared.progress(next);
+    }
+
     /// Receives and sends once on this thread, for programs that watch memory instead of polling.
     pub fn progress(&self) {
-        self.shared.progress();
+        self.shared.progress(AfterPoll::Poll);
     }
 }
 

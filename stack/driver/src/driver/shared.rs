@@ -44,6 +44,8 @@ pub(super) struct Shared {
     pub watchdog: PollWatchdog,
     /// The time of the last poll in nanoseconds.
     pub polled_at_ns: AtomicU64,
+    /// Whether the last polling thread is likely to poll again soon.
+    pub expects_poll: AtomicBool,
     pub empty_polls: AtomicU32,
     /// Whether a message was sent since the last poll.
     pub has_sent: AtomicBool,
@@ -62,6 +64,15 @@ pub(super) struct Shared {
 const _: () = assert!(size_of::<Shared>() + 16 <= LARGE, "an allocation that aborts is too large");
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Ports>() + 16 <= LARGE, "an allocation that aborts is too large");
+
+/// What a thread is likely to do after an empty poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterPoll {
+    /// Poll again.
+    Poll,
+    /// Sleep on a descriptor, because the queue awaits an event.
+    Sleep,
+}
 
 /// The connections that an engine is part of, and its key there.
 pub(super) struct Attached {
@@ -89,9 +100,14 @@ impl Shared {
         self.flush_loopback();
     }
 
-    /// Returns the time of the last poll.
+    /// Returns the time of the last poll, or the beginning of time if the polling thread is likely
+    /// to sleep.
     pub fn polled_at(&self) -> Time {
-        Time::from_ns(self.polled_at_ns.load(Ordering::Relaxed))
+        if self.expects_poll.load(Ordering::Relaxed) {
+            Time::from_ns(self.polled_at_ns.load(Ordering::Relaxed))
+        } else {
+            Time::ZERO
+        }
     }
 
     /// Returns whether the hook has recorded something.
@@ -230,9 +246,26 @@ impl Shared {
     }
 
     /// Does one round of a polling thread.
-    pub fn progress(&self) {
+    ///
+    /// If the thread is likely to sleep next, it sends and does not receive. A program that takes
+    /// an event, arms the queue and polls until the queue is empty posts its receives afterwards.
+    /// If each poll received the next message, a fast sender would use up the receives (fio's
+    /// `rdma` engine). A program that sleeps in poll(2) or epoll_wait(2) does not call the library
+    /// meanwhile, so the background thread reads the sockets at once, and not only 1 ms after this
+    /// poll.
+    pub fn progress(&self, next: AfterPoll) {
         let now = clock::now();
         self.polled_at_ns.store(now.as_ns(), Ordering::Relaxed);
+        // A thread that polls an armed queue again and again does not sleep.
+        let is_spinning = self.empty_polls.load(Ordering::Relaxed) >= POLLS_BEFORE_YIELD;
+        let expects_poll = next == AfterPoll::Poll || is_spinning;
+        if self.expects_poll.load(Ordering::Relaxed) != expects_poll {
+            self.expects_poll.store(expects_poll, Ordering::Relaxed);
+        }
+        if !expects_poll {
+            self.empty_polls.fetch_add(1, Ordering::Relaxed);
+            return self.transmit(now);
+        }
         let has_sent = self.has_sent.load(Ordering::Relaxed);
         if has_sent {
             self.has_sent.store(false, Ordering::Relaxed);

@@ -30,6 +30,33 @@ fn ticks(task: &Path) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
+/// A program that asked for an event sleeps next, in poll(2) for example. If the background thread
+/// left the sockets to that program for 1 ms, an acknowledgement would wait so long.
+#[test]
+fn a_poll_of_an_armed_queue_leaves_the_sockets_to_the_background_thread() {
+    let address = Ipv4Addr::new(127, 90, 3, 2);
+    let engine =
+        Engine::open(&format!("armed={address}").parse().unwrap(), EngineConfig::default());
+    let engine = engine.unwrap();
+    let channel = Arc::new(CompletionChannel::new(Box::new(crate::cq::NoWake)));
+    let silent = engine.device().create_cq(1, None, 0).unwrap();
+    let armed = engine.device().create_cq(1, Some(channel), 0).unwrap();
+    let expects_poll = |cq: &Cq| {
+        assert_eq!(engine.poll(cq, &mut [Completion::default()]), Ok(0));
+        engine.shared.polled_at() > Time::ZERO
+    };
+    for cq in [&silent, &armed] {
+        assert!(expects_poll(cq), "no event is due");
+        cq.arm(ArmKind::Next);
+    }
+    assert!(expects_poll(&silent), "there is no channel for the event");
+    assert!(!expects_poll(&armed));
+    assert!((0..100).any(|_| expects_poll(&armed)), "the thread does not sleep");
+    engine.flush_deferred();
+    assert!(!expects_poll(&armed), "the program armed the queue again");
+    assert!(expects_poll(&silent), "the thread polls again");
+}
+
 #[test]
 fn the_background_thread_sleeps_while_another_thread_receives() {
     let address = Ipv4Addr::new(127, 90, 3, 1);
