@@ -1,7 +1,6 @@
 #!/bin/sh
 # libfabric.sh URXE: runs libfabric's own programs over its verbs provider, in a new network
-# namespace. An interface other than loopback has the address, because libfabric connects over no
-# loopback interface (prov/verbs, verbs_info.c).
+# namespace: over the default device on loopback, and over the address of an interface.
 set -eu
 urxe=$1
 address=10.79.0.1
@@ -14,19 +13,24 @@ ip address add $address/24 dev urxe0
 ip link set urxe0 up
 ip link set urxe1 up
 
-over() {
-	"$urxe" run --link rxe0=$address -- timeout 60 "$@"
+# play ADDRESS ENDPOINTS: OPTIONS are those of urxe.
+play() {
+	echo "fi_info over $1"
+	"$urxe" run $options -- timeout 60 fi_info -p verbs
+	for endpoint in $2; do
+		"$urxe" run $options -- timeout 60 fi_pingpong -p verbs -e $endpoint -I 20 -c &
+		server=$!
+		until grep -q ":$port .* 0A " /proc/net/tcp /proc/net/tcp6; do
+			kill -0 $server
+			sleep 0.02
+		done
+		echo "fi_pingpong $endpoint over $1"
+		"$urxe" run $options -- timeout 60 fi_pingpong -p verbs -e $endpoint -I 20 -c $1
+		wait $server
+	done
 }
 
-over fi_info -p verbs
-for endpoint in msg dgram rdm; do
-	over fi_pingpong -p verbs -e $endpoint -I 20 -c &
-	server=$!
-	until grep -q ":$port .* 0A " /proc/net/tcp /proc/net/tcp6; do
-		kill -0 $server
-		sleep 0.02
-	done
-	echo "fi_pingpong $endpoint"
-	over fi_pingpong -p verbs -e $endpoint -I 20 -c $address
-	wait $server
-done
+options=--sysfs
+play 127.0.0.1 "msg rdm"
+options="--link rxe0=$address"
+play $address "msg dgram rdm"

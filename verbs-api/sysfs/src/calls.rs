@@ -15,13 +15,13 @@ use crate::counters;
 use crate::path::{is_candidate, leads_to_devices, replaced, root, with_place};
 
 /// A function of the next library, looked up on first use.
-struct Next {
+pub struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Next {
-    const fn new(name: &'static CStr) -> Self {
+    pub const fn new(name: &'static CStr) -> Self {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
@@ -30,7 +30,7 @@ impl Next {
     ///
     /// # Safety
     /// `F` is the type of a pointer to the function of this name.
-    unsafe fn get<F: Copy>(&self) -> Option<F> {
+    pub unsafe fn get<F: Copy>(&self) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let mut found = self.found.load(Ordering::Acquire);
         if found.is_null() {
@@ -45,7 +45,7 @@ impl Next {
 }
 
 /// A result type of functions, with the value for a failure.
-trait Failed {
+pub trait Failed {
     const FAILED: Self;
 }
 
@@ -80,6 +80,27 @@ impl Opened for *mut FILE {
         None
     }
 }
+
+/// Calls the function of the next library with the given arguments.
+macro_rules! next {
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty) => {{
+        type Call = unsafe extern "C" fn($($type),*) -> $result;
+        const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
+        static NEXT: $crate::calls::Next = $crate::calls::Next::new(
+            // SAFETY: a name contains no zero, so the only zero is at the end.
+            unsafe { ::std::ffi::CStr::from_bytes_with_nul_unchecked(NAME) },
+        );
+        // SAFETY: the C library's function of this name has the type. The arguments are the
+        // caller's, except for a replaced path, which ends with a zero.
+        match unsafe { NEXT.get::<Call>() } {
+            // SAFETY: as above.
+            Some(call) => unsafe { call($($argument),*) },
+            None => <$result as $crate::calls::Failed>::FAILED,
+        }
+    }};
+}
+
+pub(crate) use next;
 
 /// Replaces functions that open files: counter files are created during the call.
 macro_rules! opening {
@@ -131,26 +152,6 @@ macro_rules! looking {
             with_place(|place| call(unsafe { replaced(path, place) }))
         }
     )*};
-}
-
-/// Calls the function of the next library with the given arguments.
-macro_rules! next {
-    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty) => {{
-        type Call = unsafe extern "C" fn($($type),*) -> $result;
-        static NEXT: Next = Next::new(
-            // SAFETY: a name contains no zero, so the only zero is at the end.
-            unsafe {
-                CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
-            },
-        );
-        // SAFETY: the C library's function of this name has the type. The arguments are the
-        // caller's, except for a replaced path, which ends with a zero.
-        match unsafe { NEXT.get::<Call>() } {
-            // SAFETY: as above.
-            Some(call) => unsafe { call($($argument),*) },
-            None => <$result as Failed>::FAILED,
-        }
-    }};
 }
 
 opening! {

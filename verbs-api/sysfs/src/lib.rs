@@ -17,6 +17,8 @@
 //! | [`calls`] | the replaced functions |
 //! | [`path`] | the replaced paths and their replacements |
 //! | [`counters`] | files whose contents are made when they are opened |
+//! | [`interfaces`] | the addresses of devices on loopback, for libfabric |
+//! | [`view`] | the files of the replacement directory |
 //!
 //! # Rules
 //! The library is in every program of the session, also in signal handlers and between `vfork` and
@@ -27,4 +29,6 @@
 
 mod calls;
 mod counters;
+mod interfaces;
 mod path;
+mod view;
