@@ -1,6 +1,6 @@
 //! Programs that read `/sys/class/infiniband` themselves: `urxe run --sysfs`.
 
-use crate::install::{install, ok};
+use crate::install::{compile, install, ok, passes};
 use crate::pair::run_on_two_addresses;
 
 const FOLDER: &str = "/sys/class/infiniband";
@@ -98,4 +98,10 @@ fn ucx_moves_messages_over_its_transports() {
             pair.client
         );
     }
+}
+
+/// UCX 1.18.1 and later asks so for each device.
+#[test]
+fn questions_by_netlink_are_answered() {
+    passes(&format!("--sysfs {LINK} --link rxe1=127.79.0.9"), &compile("netlink"), "");
 }

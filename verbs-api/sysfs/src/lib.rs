@@ -18,6 +18,7 @@
 //! | [`path`] | the replaced paths and their replacements |
 //! | [`counters`] | files whose contents are made when they are opened |
 //! | [`interfaces`] | the addresses of devices on loopback, for libfabric |
+//! | [`netlink`], [`nldev`] | sockets of `NETLINK_RDMA`, their requests and answers |
 //! | [`view`] | the files of the replacement directory |
 //!
 //! # Rules
@@ -30,5 +31,7 @@
 mod calls;
 mod counters;
 mod interfaces;
+mod netlink;
+mod nldev;
 mod path;
 mod view;

@@ -1,5 +1,5 @@
 //! Reads the files of the replacement directory, for the modules that answer questions about the
-//! devices by other ways than files ([`crate::interfaces`]).
+//! devices by other ways than files: [`crate::netlink`] and [`crate::interfaces`].
 //!
 //! The caller may use heap memory here: no function of this module runs in a signal handler.
 
