@@ -42,6 +42,8 @@ fn a_datagram_arrives_behind_forty_bytes_that_say_from_where() {
         let (first, ip) = if version == 4 { (20, &bytes[20..40]) } else { (0, &bytes[..40]) };
         assert_eq!(bytes[..first], [0; 20][..first]);
         assert_eq!(ip[0] >> 4, version);
+        let packet_type = if version == 4 { 0b1010 } else { 0b1001 };
+        assert_eq!(completion.sl, packet_type, "as NVIDIA's devices report it");
         let back = net.hosts[1].device.ah_from_wc(&completion, &bytes).unwrap();
         assert_eq!(back.dgid, Gid::from_ip(net.hosts[0].address));
         assert_eq!((back.hop_limit, back.is_global), (HOP_LIMIT, true));

@@ -162,7 +162,7 @@ pub struct Completion {
     pub opcode: WcOpcode,
     /// The valid parts.
     flags: WcFlags,
-    /// Service level (UD receives).
+    /// Service level (UD receives): 10 for a packet over IPv4, 9 over IPv6, as NVIDIA's devices.
     pub sl: u8,
 }
 

@@ -5,6 +5,8 @@
 //! of the buffer). As in `rxe_recv.c` and `rxe_resp.c`, a message that does not fit its receive is
 //! dropped and the receive stays posted.
 
+use std::net::IpAddr;
+
 use urxe_wire::{PacketView, QKey};
 
 use super::attr::QpType;
@@ -75,11 +77,23 @@ impl ReceiveHalf for Responder {
             .with_grh();
         completion.src_qp = deth.src_qp;
         completion.pkey_index = qp.attr.pkey_index;
+        completion.sl = packet_type(arrival.to);
         if let Some(imm) = packet.imm() {
             completion = completion.with_imm(imm.data);
         }
         qp.complete_recv(completion, packet.solicited(), cx);
     }
+}
+
+/// Returns the service level of the completion of a datagram to this address.
+///
+/// RoCE has no service level. NVIDIA's devices report the packet type there: bit 3 says that the
+/// packet has a UDP header, bits 0 to 2 are 1 for IPv6 and 2 for IPv4. UCX 1.13 to 1.18 finds the
+/// destination in the network header by this type (`uct_ud_iface_check_grh` in `ud_iface.h`), and
+/// drops datagrams over IPv4 if the type is missing. `rdma_rxe` reports 0.
+fn packet_type(to: IpAddr) -> u8 {
+    let version = if to.is_ipv4() { 2 } else { 1 };
+    1 << 3 | version
 }
 
 /// Returns the Q_Key of the queue pair.
