@@ -18,6 +18,7 @@ mod faults;
 mod install;
 mod libfabric;
 mod lifetimes;
+mod mpi;
 mod newer;
 mod packages;
 mod pages;

@@ -9,7 +9,7 @@ use crate::machine::{is_root, need_packages, need_root};
 use crate::run::{Runner, cargo};
 
 /// The programs, the headers and the compiler that C programs are built with, and `nm`.
-const PACKAGES: [&str; 19] = [
+const PACKAGES: [&str; 23] = [
     "binutils",
     "gcc",
     "ibverbs-utils",
@@ -17,10 +17,14 @@ const PACKAGES: [&str; 19] = [
     "iproute2",
     "libfabric-bin",
     "libibverbs-dev",
+    "libmpich-dev",
+    "libopenmpi-dev",
     "librdmacm1",
     "librdmacm-dev",
+    "mpich",
     "netcat-openbsd",
     "nftables",
+    "openmpi-bin",
     "perftest",
     "python3-pyverbs",
     "rdmacm-utils",
