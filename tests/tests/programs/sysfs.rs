@@ -1,6 +1,6 @@
 //! Programs that read `/sys/class/infiniband` themselves: `urxe run --sysfs`.
 
-use crate::install::{compile, install, ok, passes};
+use crate::install::{compile, compile_as, install, ok, passes};
 use crate::pair::run_on_two_addresses;
 
 const FOLDER: &str = "/sys/class/infiniband";
@@ -99,4 +99,13 @@ fn ucx_moves_messages_over_its_transports() {
 #[test]
 fn questions_by_netlink_are_answered() {
     passes(&format!("--sysfs {LINK} --link rxe1=127.79.0.9"), &compile("netlink"), "");
+}
+
+/// The library recognizes libfabric by the name of the file that calls.
+#[test]
+fn only_libfabric_gets_addresses_of_loopback_devices_without_the_flag() {
+    let options = format!("--sysfs {LINK}");
+    passes(&options, &compile("interfaces"), "");
+    let named = compile_as("interfaces", "bin/libfabric-interfaces", &[]);
+    passes(&options, &named, "127.79.0.8");
 }
