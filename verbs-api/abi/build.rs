@@ -1,4 +1,4 @@
-//! Passes the version nodes of the C ABI and the library name to the linker.
+//! Passes the version nodes of the C ABI to the linker.
 //!
 //! The nodes are empty, because each symbol names its node itself (`src/exports`). rustc passes a
 //! version script of its own, which keeps all other symbols local. rust-lld, the default linker of
@@ -57,7 +57,8 @@ fn main() {
     fs::write(&path, script).expect("cargo's OUT_DIR can be written");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", path.display());
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,liburxe.so");
+    // The library has no DT_SONAME, so that ldconfig(8) takes each link to the library by the name
+    // of the link: `urxe install --system-wide`.
     // The background thread of a device runs code of the library, so the library stays mapped when
     // the program closes its handle.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

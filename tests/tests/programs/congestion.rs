@@ -10,7 +10,7 @@ use urxe_tests::process::KillOnDrop;
 use crate::install::{install, ok, text_of};
 use crate::pair::{Outputs, run};
 
-const LINKS: [&str; 2] = ["--sysfs --link rxe0=127.81.0.1", "--sysfs --link rxe0=127.81.0.2"];
+const LINKS: [&str; 2] = ["--link rxe0=127.81.0.1", "--link rxe0=127.81.0.2"];
 /// The names of the counters in drivers of NICs.
 const COUNTERS: [&str; 4] =
     ["np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored"];

@@ -38,7 +38,7 @@ fn programs_of_a_shell_run_over_urxe() {
 #[test]
 fn all_options_reach_the_shell_whatever_characters_they_have() {
     let text = ok(&mut shell(
-        "--link rxe0=127.79.1.2 --link rxe1=127.79.1.3 --sysfs --fault loss=1%,seed=7 \
+        "--link rxe0=127.79.1.2 --link rxe1=127.79.1.3 --fault loss=1%,seed=7 \
          --capture \"it's \\$HOME.pcapng\"",
         "echo \"devices $URXE_DEVICES\"
         echo \"faults $URXE_FAULTS\"
@@ -61,11 +61,13 @@ fn all_options_reach_the_shell_whatever_characters_they_have() {
 #[test]
 fn earlier_loader_variables_are_kept() {
     let mut urxe = install().user(install().path("bin/urxe"));
-    urxe.args(["env", "--sysfs"]).env("LD_LIBRARY_PATH", "/opt/a:/opt/b");
+    urxe.arg("env").env("LD_LIBRARY_PATH", "/opt/a:/opt/b").env("LD_PRELOAD", "/opt/c.so");
     let text = ok(&mut urxe);
     let path = text.lines().find(|line| line.starts_with("export LD_LIBRARY_PATH=")).unwrap();
     assert!(path.ends_with(":/opt/a:/opt/b'"), "{text}");
-    assert!(text.contains("liburxe_sysfs.so'\n"), "{text}");
+    let preloads = text.lines().find(|line| line.starts_with("export LD_PRELOAD=")).unwrap();
+    assert!(preloads.starts_with("export LD_PRELOAD='/opt/c.so:/"), "{text}");
+    assert!(preloads.ends_with("/liburxe_sysfs.so'"), "{text}");
 }
 
 #[test]

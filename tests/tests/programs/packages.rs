@@ -34,12 +34,16 @@ fn with_ending(folder: &Path, ending: &str) -> PathBuf {
 #[track_caller]
 fn serves(urxe: &Path, library: &Path) {
     let mut devices = install().user(urxe);
-    assert!(ok(devices.args(["run", "--sysfs", "--", "ibv_devices"])).contains("rxe0"));
-    let path = ok(install().user(urxe).arg("env"));
-    assert_eq!(
-        path,
-        format!("export LD_LIBRARY_PATH='{}'\n", fs::canonicalize(library).unwrap().display())
-    );
+    assert!(ok(devices.args(["run", "--", "ibv_devices"])).contains("rxe0"));
+    let text = ok(install().user(urxe).arg("env"));
+    let folder = fs::canonicalize(library).unwrap();
+    let folder = folder.display();
+    for line in [
+        format!("export LD_LIBRARY_PATH='{folder}'"),
+        format!("export LD_PRELOAD='{folder}/libibverbs.so.1:{folder}/liburxe_sysfs.so'"),
+    ] {
+        assert!(text.lines().any(|text| text == line), "{line}\n{text}");
+    }
 }
 
 #[test]

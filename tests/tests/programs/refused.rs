@@ -16,7 +16,10 @@ fn refused(words: &str, why: &str) {
 
 #[test]
 fn a_program_that_is_not_there() {
-    refused("-- no-such-program", "there is no program no-such-program in PATH");
+    refused(
+        "-- no-such-program",
+        "there is no program no-such-program in PATH; install it, or give its path",
+    );
 }
 
 #[test]
@@ -27,10 +30,81 @@ fn a_program_with_rights_of_its_own() {
 }
 
 #[test]
-fn a_static_program() {
+fn a_static_program_runs_with_a_note() {
     // Debian's ldconfig is static, because it must run when no library can be loaded.
-    assert!(Path::new("/sbin/ldconfig").exists());
-    refused("-- /sbin/ldconfig --version", "is statically linked");
+    let mut run = install().run("-- /sbin/ldconfig --version");
+    let text = text_of(&run.output().unwrap());
+    assert!(text.contains("note: /sbin/ldconfig is statically linked, so urxe serves"), "{text}");
+    ok(&mut run);
+}
+
+/// Makes an executable file with these bytes. Returns the words of a run.
+fn file(name: &str, bytes: &[u8]) -> String {
+    let path = install().path(name);
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("-- {}", path.display())
+}
+
+#[test]
+fn files_that_the_kernel_does_not_start() {
+    let path = |name: &str| install().path(name).display().to_string();
+    let script = file("bin/script", b"echo hello\n");
+    refused(&script, &format!("such as: urxe run -- sh {}", path("bin/script")));
+    ok(&mut install().run(&format!("-- sh {}", path("bin/script"))));
+    let script = file("bin/lost", b"#!/nowhere/python2 -E\nprint 1\n");
+    refused(&script, "names the interpreter /nowhere/python2, which does not exist");
+    let script = file("bin/lost-env", b"#!/usr/bin/env no-such-program\n");
+    refused(&script, "names the interpreter no-such-program, which does not exist");
+    refused(&file("bin/data", b"\x01\x00\x02"), "is not a program of Linux");
+    refused("-- ./no-such-program", "there is no program ./no-such-program; check the path");
+    refused(&format!("-- {}", path("lib")), "is a folder");
+    let text = file("bin/text", b"#!/bin/sh\n");
+    fs::set_permissions(path("bin/text"), fs::Permissions::from_mode(0o644)).unwrap();
+    refused(&text, &format!("is not executable; make it so (chmod +x {})", path("bin/text")));
+    let script = file("bin/good", b"#!/usr/bin/env -S sh -e\necho served $0\n");
+    assert_eq!(ok(&mut install().run(&script)), format!("served {}\n", path("bin/good")));
+    let mut line = install().run("--");
+    let text = text_of(&line.arg("ls -l").output().unwrap());
+    assert!(text.contains("for a command line, use: urxe run -- sh -c 'ls -l'"), "{text}");
+}
+
+#[test]
+fn programs_for_other_machines() {
+    let mut bytes = fs::read("/bin/true").unwrap();
+    // e_machine: RISC-V.
+    bytes[18] = 243;
+    refused(&file("bin/riscv", &bytes), "is a program for");
+    bytes[18] = 3;
+    bytes[4] = 1;
+    refused(&file("bin/i386", &bytes), "is a 32-bit program");
+    let mut bytes = fs::read("/bin/true").unwrap();
+    let loader = bytes.windows(12).position(|part| part == b"/lib64/ld-li").unwrap();
+    bytes[loader + 1..loader + 6].copy_from_slice(b"lib65");
+    refused(&file("bin/no-loader", &bytes), "needs the loader /lib65/ld-linux");
+    if Path::new("/lib/ld-musl-x86_64.so.1").exists() {
+        let end = loader + b"/lib64/ld-linux-x86-64.so.2".len();
+        bytes[loader..end].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0\0\0");
+        refused(&file("bin/musl", &bytes), "is linked against the C library musl");
+    } else {
+        eprintln!("skipped: musl is not installed");
+    }
+}
+
+#[test]
+fn programs_that_remove_the_variables() {
+    refused("-- env -i true", "env -i removes the variables");
+    refused("-- env -u LD_PRELOAD true", "put urxe run behind it");
+    ok(&mut install().run("-- env A=1 true"));
+    let script = file("bin/cleared", b"#!/usr/bin/env -S -i sh\n");
+    refused(&script, "env -i removes the variables");
+    let sudo = file("bin/sudo", b"#!/bin/sh\n");
+    refused(&sudo, &format!("sudo {} run -- PROGRAM", install().path("bin/urxe").display()));
+    let docker = file("bin/docker", b"#!/bin/sh\necho $*\n");
+    let output = install().run(&format!("{docker} run debian")).output().unwrap();
+    let text = text_of(&output);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "run debian\n", "{text}");
+    assert!(text.contains("programs in a container do not see urxe; install urxe"), "{text}");
 }
 
 #[test]
@@ -81,12 +155,14 @@ fn a_program_with_a_libibverbs_of_another_name() {
 fn a_program_that_names_the_folder_of_its_libibverbs() {
     let rpath = linked_with("libibverbs.so.1", &["-Wl,--disable-new-dtags,-rpath,$ORIGIN"]);
     refused(
-        &format!("-- {}", rpath.display()),
+        &format!("--no-preload -- {}", rpath.display()),
         "sets the folder of its libraries (DT_RPATH $ORIGIN)",
     );
+    // The preloaded library has priority over both tags.
+    ok(&mut install().run(&format!("-- {}", rpath.display())));
     // The newer tag (DT_RUNPATH) has lower priority than the environment.
     let runpath = linked_with("libibverbs.so.1", &["-Wl,--enable-new-dtags,-rpath,$ORIGIN", "-O1"]);
-    ok(&mut install().run(&format!("-- {}", runpath.display())));
+    ok(&mut install().run(&format!("--no-preload -- {}", runpath.display())));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::error::VerbError;
 use crate::ffi::{catch_panic, return_ptr, set_errno};
 use crate::layout::{ibv_device, verbs_device};
 use crate::load_check;
+use crate::usage;
 
 /// `IBV_NODE_CA`
 const NODE_CA: c_int = 1;
@@ -93,6 +94,7 @@ pub fn copy_text<const N: usize>(to: &mut [c_char; N], text: &str) {
 /// Returns the configured devices that this machine has. Missing devices are reported on standard
 /// error. Fails if the process has loaded another libibverbs meanwhile.
 pub fn list() -> Result<Vec<*mut ibv_device>, VerbError> {
+    usage::LOADED.note();
     load_check::check()?;
     let mut known = lock(KNOWN.get());
     let mut devices = Vec::new();

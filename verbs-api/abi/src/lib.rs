@@ -35,6 +35,7 @@
 //! | [`enums`], [`sysfs`] | functions that need no device |
 //! | [`environment`] | the variables `URXE_*` |
 //! | [`load_check`] | the check when the library is loaded |
+//! | [`usage`] | notes for `urxe run` |
 //!
 //! A new verb begins with a row in `exports/verbs.rs`. An inline verb of the header calls through a
 //! table instead, and begins in `tables` of [`context`].
@@ -88,4 +89,5 @@ mod rsocket;
 mod shared_engine;
 mod srq;
 mod sysfs;
+mod usage;
 mod xrc;

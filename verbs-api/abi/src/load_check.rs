@@ -8,13 +8,18 @@
 //! - If the other copy is there when this library is loaded, the process ends at once with an error
 //!   message, because none of its code has run.
 //! - If the other copy is loaded later, the next call for the list of devices fails.
+//! - If this library is in `LD_PRELOAD`, other copies are permitted. The loader finds all symbols
+//!   of programs and libraries here, so no function of the other copy runs, unless a program gets
+//!   its address by a handle of the other copy (`dlsym`).
 
-use std::ffi::c_int;
+use std::ffi::{OsStr, c_int};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use urxe_stack::rendezvous::LibraryCopy;
-use urxe_stack::sys::affinity;
+use urxe_stack::sys::{affinity, environment};
 
 use crate::error::VerbError;
 use crate::ffi;
@@ -32,6 +37,8 @@ static AT_LOAD: extern "C" fn() = check_libraries;
 extern "C" fn check_libraries() {
     ffi::catch_panic((), || {
         affinity::remember();
+        // The program may change the variable later.
+        is_preloaded();
         let Err(error) = check() else { return };
         eprintln!("urxe: {error}");
         // SAFETY: ends the process before any other code of it has run.
@@ -48,14 +55,33 @@ extern "C" fn check_libraries() {
 /// [`VerbError::OtherLibrary`].
 pub fn check() -> Result<(), VerbError> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let own = check as fn() -> Result<(), VerbError> as usize;
+    let own = address();
     let (this, others): (Vec<_>, Vec<_>) =
         libraries(&maps, own).into_iter().partition(|library| library.is_this);
     let Some(other) = others.into_iter().next() else { return Ok(()) };
+    if is_preloaded() {
+        return Ok(());
+    }
     // The file of this library may have any name.
     let own = || PathBuf::from(LibraryCopy::own().path);
     let this = this.into_iter().next().map_or_else(own, |library| library.path.into());
     Err(VerbError::OtherLibrary { this, other: other.path.into() })
+}
+
+/// Returns an address in this library.
+fn address() -> usize {
+    check as fn() -> Result<(), VerbError> as usize
+}
+
+/// Returns whether the loader searches this library before those that the program needs.
+fn is_preloaded() -> bool {
+    static IS_PRELOADED: OnceLock<bool> = OnceLock::new();
+    *IS_PRELOADED.get_or_init(|| {
+        let Some(preloads) = environment::value("LD_PRELOAD") else { return false };
+        let Ok(own) = fs::canonicalize(LibraryCopy::own().path) else { return false };
+        let mut paths = preloads.as_bytes().split(|byte| b" :".contains(byte));
+        paths.any(|path| fs::canonicalize(OsStr::from_bytes(path)).is_ok_and(|path| path == own))
+    })
 }
 
 /// A mapped file.

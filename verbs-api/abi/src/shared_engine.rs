@@ -25,7 +25,7 @@ use urxe_stack::sys::fork::PerProcess;
 
 use crate::cm::process::connections;
 use crate::error::VerbError;
-use crate::{environment, sysfs};
+use crate::{environment, sysfs, usage};
 
 /// An engine and the router of its events.
 pub struct SharedEngine {
@@ -59,6 +59,7 @@ impl SharedEngine {
         let connections = Some(Arc::clone(connections()));
         let config = EngineConfig { hooks, connections, ..environment::engine_config()? };
         let engine = Engine::open(spec, config)?;
+        usage::OPENED.note();
         sysfs::offer_counters();
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
         debug_assert!(is_first, "a router is made for one engine");

@@ -1,5 +1,5 @@
 //! Sysfs for programs: `ibv_get_sysfs_path`, `ibv_read_sysfs_file`, and the counters for programs
-//! that read sysfs themselves through `liburxe_sysfs.so` (`urxe run --sysfs`).
+//! that read sysfs themselves through `liburxe_sysfs.so` (`urxe run`).
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::fs;

@@ -62,9 +62,9 @@ fn names(path: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Device and inode of a file.
-type Identity = (u64, u64);
+pub type Identity = (u64, u64);
 
-fn identity(file: impl AsFd) -> Option<Identity> {
+pub fn identity(file: impl AsFd) -> Option<Identity> {
     fstat(file).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 

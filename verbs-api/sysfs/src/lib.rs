@@ -1,7 +1,7 @@
 //! `liburxe_sysfs.so`: the urxe devices in `/sys/class/infiniband`, for programs that read sysfs
 //! themselves.
 //!
-//! `urxe run --sysfs` writes a directory with the files that the kernel would show, stores its name
+//! `urxe run` writes a directory with the files that the kernel would show, stores its name
 //! in `URXE_SYSFS` and preloads this library (`LD_PRELOAD`) into the program and all its children.
 //! The library replaces the C library's functions that take a path. Paths to the devices get
 //! another beginning; all other paths pass unchanged.
@@ -20,6 +20,7 @@
 //! | [`interfaces`] | the addresses of devices on loopback, for libfabric |
 //! | [`netlink`], [`nldev`] | sockets of `NETLINK_RDMA`, their requests and answers |
 //! | [`view`] | the files of the replacement directory |
+//! | [`report`] | the note at the end of a run that opened no device |
 //!
 //! # Rules
 //! The library is in every program of the session, also in signal handlers and between `vfork` and
@@ -34,4 +35,5 @@ mod interfaces;
 mod netlink;
 mod nldev;
 mod path;
+mod report;
 mod view;

@@ -3,6 +3,7 @@
 pub mod decode;
 mod devinfo;
 mod doctor;
+mod install;
 pub mod link;
 mod messages;
 mod perf;
@@ -35,6 +36,10 @@ pub enum Command {
     Run(run::Run),
     /// Print the environment variables of `urxe run`, for a shell
     Env(run::Env),
+    /// Let all programs of this machine use urxe, without urxe run
+    Install(install::Install),
+    /// Undo urxe install
+    Uninstall(install::Uninstall),
     /// Show, add or delete devices
     Link(link::Args),
     /// Show device attributes in the format of ibv_devinfo
@@ -56,6 +61,8 @@ impl Command {
             Self::Connect(args) => args.run(),
             Self::Run(args) => args.run(),
             Self::Env(args) => args.run(),
+            Self::Install(args) => args.run(),
+            Self::Uninstall(args) => args.run(),
             Self::Link(args) => args.run(),
             Self::Devinfo(args) => args.run(),
             Self::Doctor(args) => args.run(),
@@ -123,6 +130,9 @@ pub enum CmdError {
     /// `urxe run` did not start the program.
     #[error(transparent)]
     Run(#[from] run::RunError),
+    /// The system-wide installation failed.
+    #[error(transparent)]
+    Install(#[from] install::InstallError),
     /// The result cannot be written.
     #[error("cannot write the result")]
     Output(#[from] io::Error),

@@ -109,7 +109,7 @@ impl Checked {
         command
     }
 
-    /// Runs rdma-core's tests. Tests that need sysfs, which `urxe run --sysfs` shows, are skipped.
+    /// Runs rdma-core's tests. Tests that need sysfs, which `urxe run` shows, are skipped.
     fn suite(&self, runner: &mut Runner) -> Result<()> {
         if !Path::new(SUITE).is_dir() {
             bail!("{SUITE} is not there: install python3-pyverbs where /usr/share/doc is kept");

@@ -78,8 +78,10 @@ fn options(arguments: &[String], has_prefix: bool) -> Result<Options> {
 /// Installs into a folder.
 pub fn install(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let Options { prefix, source } = options(arguments, true)?;
-    let built = source.folder(runner)?;
     let prefix = root().join(prefix);
+    // The build takes minutes.
+    writable(&prefix)?;
+    let built = source.folder(runner)?;
     stage(&built, &prefix).with_context(|| writing(&prefix))?;
     println!("\ninstalled: {}", prefix.join("bin/urxe").display());
     Ok(())
@@ -195,6 +197,24 @@ fn stage(built: &Path, prefix: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Checks that files can be made in the folders below `prefix`, and makes the folders.
+fn writable(prefix: &Path) -> Result<()> {
+    for folder in BUILT.map(|(_, to, _)| prefix.join(to)).iter().filter_map(|to| to.parent()) {
+        let probe = folder.join(format!(".urxe-{}", std::process::id()));
+        let made = fs::create_dir_all(folder).and_then(|()| fs::write(&probe, ""));
+        if let Err(error) = made.and_then(|()| fs::remove_file(&probe)) {
+            let advice = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "; use: cargo xtask install --prefix ~/.local, or run the command as root"
+                }
+                _ => "",
+            };
+            bail!("cannot write into {}: {error}{advice}", folder.display());
+        }
+    }
+    Ok(())
+}
+
 /// Removes debug information, which is most of a file. Without binutils, the file stays unchanged.
 fn strip(file: &Path) {
     let _stays =
@@ -203,4 +223,22 @@ fn strip(file: &Path) {
 
 fn writing(place: &Path) -> String {
     format!("write into {}", place.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_that_cannot_be_written_is_refused_before_the_build() {
+        let file = std::env::temp_dir().join(format!("urxe-prefix-{}", std::process::id()));
+        fs::write(&file, "").unwrap();
+        let mut runner = Runner { output: Box::new(io::sink()), ..Runner::default() };
+        let prefix = file.join("prefix").display().to_string();
+        let arguments = ["--prefix".to_owned(), prefix.clone()];
+        let error = install(&arguments, &mut runner).unwrap_err().to_string();
+        fs::remove_file(&file).unwrap();
+        assert!(error.starts_with(&format!("cannot write into {prefix}/bin: ")), "{error}");
+        assert_eq!(runner.tally.passed, 0, "no command ran");
+    }
 }

@@ -2,12 +2,15 @@
 
 use std::env;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use urxe_stack::files::{self, OutputFileError};
+use urxe_stack::files::OutputFileError;
 use urxe_stack::sys::environment;
+
+use super::places;
 
 /// The file name of the library.
 const LIBRARY: &str = "liburxe.so";
@@ -20,6 +23,8 @@ const VARIABLE: &str = "URXE_LIBRARY";
 const PLACES: [&str; 3] = [".", "../lib", "../lib/urxe"];
 /// The library names of programs. Some programs pass the names without a version to `dlopen`.
 const NAMES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
+/// The longest name of a folder that says which library it is for.
+const FOLDER_NAME_MAX: usize = 128;
 
 /// Errors while the library is located.
 #[derive(Debug, thiserror::Error)]
@@ -38,15 +43,6 @@ pub enum LibraryError {
         #[source]
         error: io::Error,
     },
-    /// The sysfs library is not in the folder of the library.
-    #[error(
-        "there is no {SYSFS} beside {}; build the library (cargo build --release -p urxe-sysfs)",
-        library.display()
-    )]
-    NoSysfs { library: PathBuf },
-    /// There is no cache folder.
-    #[error("there is no cache folder for links to {LIBRARY}; set HOME or XDG_CACHE_HOME")]
-    NoHome,
     /// Another user can write to the folder for the links.
     #[error(transparent)]
     Folder(#[from] OutputFileError),
@@ -63,27 +59,55 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a folder with links to the library; creates the links if necessary.
-pub fn folder_of_links() -> Result<PathBuf, LibraryError> {
-    let library = find()?;
-    // An installation contains the links.
-    if let Some(folder) = library.parent()
-        && NAMES.iter().all(|name| points_to(&folder.join(name), &library))
-    {
-        return Ok(folder.to_owned());
-    }
-    let inside = Path::new("urxe/lib").join(name_of(&library));
-    let folder = files::private_folder(&cache()?, &inside)?;
-    make_links(&folder, &library)
-        .map_err(|error| LibraryError::Links { folder: folder.clone(), error })?;
-    Ok(folder)
+/// The libraries of a run, at paths that the loader does not split.
+pub struct Libraries {
+    /// The folder with `libibverbs.so.1` and `librdmacm.so.1`.
+    pub folder: PathBuf,
+    /// The library that provides the view of sysfs, if it is there.
+    pub sysfs: Option<PathBuf>,
 }
 
-/// Returns the library that programs preload to see the devices in sysfs.
-pub fn sysfs() -> Result<PathBuf, LibraryError> {
-    let library = find()?;
-    let sysfs = library.with_file_name(SYSFS);
-    if sysfs.exists() { Ok(sysfs) } else { Err(LibraryError::NoSysfs { library }) }
+impl Libraries {
+    /// Finds the libraries, and creates a folder with links to them if necessary.
+    ///
+    /// # Errors
+    /// Fails if the library is not there, or no place for the links serves.
+    pub fn find() -> Result<Self, LibraryError> {
+        let library = find()?;
+        let sysfs = Some(library.with_file_name(SYSFS)).filter(|sysfs| sysfs.exists());
+        // An installation contains the links.
+        if let Some(folder) = library.parent()
+            && places::is_plain(folder)
+            && Self::has_links(folder, &library)
+        {
+            return Ok(Self { folder: folder.to_owned(), sysfs });
+        }
+        let inside = Path::new("lib").join(name_of(&library));
+        let folder = places::lasting(&inside, places::is_plain)?;
+        let links = NAMES.map(|name| (name, library.as_path()));
+        let links = links.into_iter().chain(sysfs.as_deref().map(|sysfs| (SYSFS, sysfs)));
+        make_links(&folder, links)
+            .map_err(|error| LibraryError::Links { folder: folder.clone(), error })?;
+        Ok(Self { sysfs: sysfs.map(|_| folder.join(SYSFS)), folder })
+    }
+
+    /// Returns the path of the library without symbolic links.
+    ///
+    /// # Errors
+    /// Fails if the library is not there.
+    pub fn file() -> Result<PathBuf, LibraryError> {
+        find()
+    }
+
+    /// Returns whether a folder contains links to the library under all names of programs.
+    pub fn has_links(folder: &Path, library: &Path) -> bool {
+        NAMES.iter().all(|name| points_to(&folder.join(name), library))
+    }
+
+    /// Returns the library of verbs, under the first of its names.
+    pub fn verbs(&self) -> PathBuf {
+        self.folder.join(NAMES[0])
+    }
 }
 
 fn find() -> Result<PathBuf, LibraryError> {
@@ -98,34 +122,51 @@ fn find() -> Result<PathBuf, LibraryError> {
     found.ok_or(LibraryError::Missing { looked })
 }
 
-/// Returns the user's cache folder. The loader takes code from folders there, so
-/// [`files::private_folder`] makes them.
-pub fn cache() -> Result<PathBuf, LibraryError> {
-    let absolute =
-        |name| environment::value(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || absolute("HOME").map(|home| home.join(".cache"));
-    absolute("XDG_CACHE_HOME").or_else(home).ok_or(LibraryError::NoHome)
-}
-
 /// Returns a folder name for the library's path, so that different builds do not share one.
 fn name_of(library: &Path) -> String {
-    library.to_string_lossy().trim_start_matches('/').replace('/', "-")
+    let path = library.to_string_lossy();
+    let name = path.trim_start_matches('/').replace('/', "-");
+    if places::is_plain(Path::new(&name)) && name.len() <= FOLDER_NAME_MAX {
+        return name;
+    }
+    let mut hasher = DefaultHasher::new();
+    library.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
 }
 
 fn points_to(link: &Path, library: &Path) -> bool {
     fs::canonicalize(link).is_ok_and(|target| target == library)
 }
 
-fn make_links(folder: &Path, library: &Path) -> io::Result<()> {
-    for name in NAMES {
+fn make_links<'a>(
+    folder: &Path,
+    links: impl Iterator<Item = (&'a str, &'a Path)>,
+) -> io::Result<()> {
+    for (name, target) in links {
         let link = folder.join(name);
-        if fs::read_link(&link).is_ok_and(|target| target == library) {
+        if fs::read_link(&link).is_ok_and(|found| found == target) {
             continue;
         }
         // The rename is atomic, because other programs may be starting.
         let fresh = folder.join(format!(".{name}.{}", std::process::id()));
-        symlink(library, &fresh)?;
+        symlink(target, &fresh)?;
         fs::rename(&fresh, &link)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_library_has_a_plain_name_of_its_own() {
+        assert_eq!(name_of(Path::new("/opt/urxe/liburxe.so")), "opt-urxe-liburxe.so");
+        let names = ["/my lib/liburxe.so", "/my:lib/liburxe.so", "/my;lib/liburxe.so"]
+            .map(|path| name_of(Path::new(path)));
+        for (nr, name) in names.iter().enumerate() {
+            assert!(places::is_plain(Path::new(name)) && !names[..nr].contains(name), "{name}");
+        }
+        assert!(name_of(Path::new(&"/long".repeat(60))).len() <= FOLDER_NAME_MAX);
+    }
 }

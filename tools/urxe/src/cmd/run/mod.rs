@@ -1,17 +1,31 @@
 //! `urxe run` and `urxe env`: run programs that were linked against libibverbs over urxe.
 //!
 //! The loader finds `libibverbs.so.1` and `librdmacm.so.1` through `LD_LIBRARY_PATH`, in a folder
-//! of links to `liburxe.so`. Environment variables carry all other settings, so child processes
-//! inherit the settings.
+//! of links to `liburxe.so`. `LD_PRELOAD` has the library as well, for programs that bring another
+//! libibverbs. Environment variables carry all other settings, so child processes inherit the
+//! settings. The process of `urxe run` becomes the program, so signals, exit status and job control
+//! are those of the program.
 //!
 //! | file | subject |
 //! |---|---|
+//! | `elf` | the parts of a program that decide which libraries the loader takes |
+//! | `formats` | formats of programs that the administrator added |
+//! | `launcher` | programs that start others without the variables |
 //! | `library` | the place of `liburxe.so`, and the folder of links |
+//! | `places` | private folders at paths that the loader does not split |
+//! | `preload` | the values of the loader's variables |
 //! | `program` | programs for which the loader would not use the library |
+//! | `report` | the note about a run that opened no device |
 //! | `sysfs` | the view of /sys/class/infiniband |
 
-mod library;
+mod elf;
+mod formats;
+mod launcher;
+pub mod library;
+mod places;
+mod preload;
 mod program;
+mod report;
 mod sysfs;
 
 use std::ffi::OsString;
@@ -21,13 +35,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use urxe_stack::files;
 use urxe_stack::link::{ENVIRONMENT, LinkSpec};
 use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::sys::environment;
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+
+use library::Libraries;
+use program::Program;
 
 pub use library::LibraryError;
 pub use program::ProgramError;
@@ -42,6 +58,8 @@ const FAULTS: &str = "URXE_FAULTS";
 /// Variables of the loader.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
+/// The variable with the options of AddressSanitizer.
+const SANITIZER: &str = "ASAN_OPTIONS";
 /// The environment variable with the folder that replaces /sys.
 const SYSFS: &str = "URXE_SYSFS";
 
@@ -54,9 +72,6 @@ pub enum RunError {
     /// The program cannot use the library.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The view of sysfs cannot be created.
-    #[error(transparent)]
-    Sysfs(#[from] SysfsError),
     /// The system call failed.
     #[error("cannot run {}", program.display())]
     Start {
@@ -83,33 +98,26 @@ struct EnvironmentArgs {
     /// seed, one is chosen and printed
     #[arg(long, value_name = "FAULTS", visible_alias = "faults")]
     fault: Option<FaultSpec>,
-    /// Show the devices in /sys/class/infiniband to programs that read this folder (UCX, perftest's
-    /// counters, ls)
+    /// Do not show the devices in /sys/class/infiniband to programs that read this folder (UCX,
+    /// perftest's counters, ls), and do not report a run that opened no device
     #[arg(long)]
+    no_sysfs: bool,
+    /// The view is on by default
+    #[arg(long, hide = true, conflicts_with = "no_sysfs")]
     sysfs: bool,
-}
-
-/// Returns `first`, followed by the present value of a loader variable.
-fn prepend(first: OsString, variable: &str) -> OsString {
-    let mut value = first;
-    if let Some(old) = environment::value(variable) {
-        value.push(":");
-        value.push(old);
-    }
-    value
+    /// Preload no library: programs with a libibverbs of another name or path use that one; implies
+    /// --no-sysfs
+    #[arg(long)]
+    no_preload: bool,
 }
 
 impl EnvironmentArgs {
     /// Returns the variables to be set.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, RunError> {
-        let path = prepend(library::folder_of_links()?.into_os_string(), LIBRARY_PATH);
+        let libraries = Libraries::find()?;
+        let path = preload::library_path(&libraries.folder, environment::value(LIBRARY_PATH));
         let mut variables = vec![(LIBRARY_PATH, path)];
-        if self.sysfs {
-            variables.push((PRELOAD, prepend(library::sysfs()?.into_os_string(), PRELOAD)));
-            let place = files::private_folder(&library::cache()?, Path::new("urxe/sysfs"))
-                .map_err(LibraryError::from)?;
-            variables.push((SYSFS, sysfs::folder(&self.links, &place)?.into()));
-        }
+        self.preload(libraries, &mut variables);
         if !self.links.is_empty() {
             let links: Vec<String> = self.links.iter().map(LinkSpec::to_string).collect();
             variables.push((ENVIRONMENT, links.join(",").into()));
@@ -131,6 +139,67 @@ impl EnvironmentArgs {
         }
         Ok(variables)
     }
+
+    /// Adds the preloaded libraries and the view of sysfs. Without the view, programs run as well.
+    /// An outer `urxe run` or `urxe env` may have set the variables, too.
+    fn preload(&self, libraries: Libraries, variables: &mut Vec<(&'static str, OsString)>) {
+        let ours: Vec<PathBuf> =
+            [libraries.verbs()].into_iter().chain(libraries.sysfs.clone()).collect();
+        let is_viewed = libraries.sysfs.is_some() && !self.no_sysfs && !self.no_preload;
+        let chosen = match (self.no_preload, is_viewed) {
+            (true, _) => 0,
+            (false, false) => 1,
+            (false, true) => ours.len(),
+        };
+        let earlier = environment::value(PRELOAD);
+        if chosen > 0 || earlier.is_some() {
+            variables.push((PRELOAD, preload::preloads(&ours, chosen, earlier)));
+        }
+        if chosen > 0 {
+            let options = preload::sanitizer_options(environment::value(SANITIZER));
+            variables.extend(options.map(|options| (SANITIZER, options)));
+        }
+        let view = is_viewed.then(|| self.view()).flatten();
+        if view.is_some() || environment::value(SYSFS).is_some() {
+            variables.push((SYSFS, view.unwrap_or_default().into()));
+        }
+    }
+
+    /// Returns the folder with the view of sysfs, or prints why there is none.
+    fn view(&self) -> Option<PathBuf> {
+        let view = view_of(&self.links);
+        view.inspect_err(|error| {
+            output::note(&format!(
+                "programs do not see the devices in /sys/class/infiniband: {}",
+                output::describe(error)
+            ));
+        })
+        .ok()
+    }
+}
+
+/// Returns the folder with the view of these devices, or of the configured ones.
+fn view_of(links: &[LinkSpec]) -> Result<PathBuf, SysfsError> {
+    let place = places::lasting(Path::new("sysfs"), |_| true)?;
+    sysfs::folder(links, &place)
+}
+
+/// What programs of `urxe run` get on this machine.
+pub struct View {
+    /// The folder of the libraries.
+    pub folder: PathBuf,
+    /// The folder with the view of sysfs, if its library is there.
+    pub sysfs: Option<Result<PathBuf, SysfsError>>,
+}
+
+/// Prepares a run without options, and returns its folders.
+///
+/// # Errors
+/// Fails if the library cannot be used.
+pub fn view_here() -> Result<View, LibraryError> {
+    let libraries = Libraries::find()?;
+    let sysfs = libraries.sysfs.map(|_| view_of(&[]));
+    Ok(View { folder: libraries.folder, sysfs })
 }
 
 /// Arguments of `urxe run`.
@@ -140,13 +209,17 @@ Examples:
   urxe run -- ibv_rc_pingpong
   urxe run --link rxe0=127.0.0.2 -- ib_write_bw -x 0
   urxe run --fault loss=1%,seed=7 -- ibv_rc_pingpong -c
-  urxe run --sysfs -- ucx_info -d
+  urxe run -- ucx_info -d
 
 The program sees only urxe's devices, not those of the kernel. URXE_LOG=warn prints why a verb was \
-refused.")]
+refused. At its end, a note on standard error says if a program loaded the library and no program \
+opened a device.")]
 pub struct Run {
     #[command(flatten)]
     environment: EnvironmentArgs,
+    /// Do not report a run that opened no device
+    #[arg(long)]
+    no_report: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -157,9 +230,17 @@ impl Run {
     pub fn run(self) -> Result<Outcome, CmdError> {
         let (name, arguments) =
             self.command.split_first().expect("clap asks for at least one word");
-        let program = program::find(name).and_then(|path| program::check(&path).map(|()| path));
-        let program = program.map_err(RunError::from)?;
-        let variables = self.environment.variables()?;
+        let program = program::check(name, arguments, !self.environment.no_preload);
+        let Program { path: program, notes, needs_verbs } = program.map_err(RunError::from)?;
+        notes.iter().for_each(|sentence| output::note(sentence));
+        let mut variables = self.environment.variables()?;
+        // The preloaded library of the view prints the note.
+        if variables.iter().any(|(name, view)| *name == SYSFS && !view.is_empty())
+            && !self.no_report
+        {
+            let file = report::file(&program, needs_verbs).map(PathBuf::into_os_string);
+            variables.extend(file.map(|file| (report::VARIABLE, file)));
+        }
         let error = Command::new(&program).arg0(name).args(arguments).envs(variables).exec();
         Err(RunError::Start { program, error }.into())
     }

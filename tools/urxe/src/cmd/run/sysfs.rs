@@ -1,4 +1,4 @@
-//! Creates the folder that programs see as `/sys/class/infiniband` (`urxe run --sysfs`).
+//! Creates the folder that programs see as `/sys/class/infiniband` (`urxe run`).
 //!
 //! The files are those of the kernel's `rdma_rxe` (`drivers/infiniband/core/sysfs.c`), with the
 //! attributes of a device when it is opened. In addition, `device/net` contains the interface,
@@ -16,6 +16,8 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::link::{LaneSpeed, LinkError, LinkSpec, LinkWidth, OperState, ResolvedLink};
 use urxe_stack::link::{configured, resolve, width_and_speed};
 
+use super::library::LibraryError;
+
 /// `IB_PORT_CM_SUP`, `IB_PORT_IP_BASED_GIDS`, as in `ibv_query_port`.
 const CAP_MASK: u32 = 1 << 16 | 1 << 26;
 /// The version of the kernel's verbs interface that programs expect.
@@ -32,6 +34,9 @@ pub enum SysfsError {
     /// The devices cannot be listed.
     #[error("cannot list the devices")]
     Links(#[from] LinkError),
+    /// There is no place for the files.
+    #[error(transparent)]
+    Place(#[from] LibraryError),
     /// The files cannot be written.
     #[error("cannot write the view of sysfs in {}", folder.display())]
     Write {

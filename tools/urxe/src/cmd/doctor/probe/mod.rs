@@ -7,6 +7,7 @@
 mod buffers;
 mod identification;
 pub mod processes;
+mod programs;
 mod sharing;
 mod transport;
 
@@ -120,6 +121,8 @@ pub fn run() -> Vec<Probe> {
             transport::interface_changes(),
             transport::background_threads(),
             processes::watcher(),
+            programs::under_run(),
+            programs::without_run(),
         ]);
     }
     probes
