@@ -71,19 +71,77 @@ const ATTEMPTS: usize = 8;
 /// # Errors
 /// Fails with [`OutputFileError`] if another user could have made the file, or the system refuses.
 pub fn create(path: &Path, readers: Readers) -> Result<File, OutputFileError> {
+    let (file, is_new) = open(path, readers)?;
+    if !is_new {
+        truncate(path, &file)?;
+    }
+    Ok(file)
+}
+
+/// A file that is written later; see [`reserve`].
+#[derive(Debug)]
+pub struct Reserved {
+    path: PathBuf,
+    readers: Readers,
+    /// The open file, unless the path has no file yet.
+    existing: Option<File>,
+}
+
+/// Checks that [`create`] can open a file, and leaves the file and its content as they are. A
+/// program so learns before its work that it cannot write the result.
+///
+/// # Errors
+/// Fails with [`OutputFileError`] as [`create`] does.
+pub fn reserve(path: &Path, readers: Readers) -> Result<Reserved, OutputFileError> {
+    let (file, is_new) = open(path, readers)?;
+    let failed = |errno| OutputFileError::System { path: path.to_owned(), errno };
+    if is_new {
+        // A program that ends early leaves no empty file.
+        rustix::fs::unlink(path).map_err(failed)?;
+    }
+    // A pipe stays open, because its reader would see its end.
+    let existing = (!is_new).then_some(file);
+    Ok(Reserved { path: path.to_owned(), readers, existing })
+}
+
+impl Reserved {
+    /// Opens the file for writing, as [`create`] does.
+    ///
+    /// # Errors
+    /// Fails with [`OutputFileError`] if the folder has changed since, or the system refuses.
+    pub fn create(self) -> Result<File, OutputFileError> {
+        let Some(file) = self.existing else { return create(&self.path, self.readers) };
+        truncate(&self.path, &file)?;
+        Ok(file)
+    }
+}
+
+/// Opens a file for writing and keeps its content. Returns whether the file is new.
+fn open(path: &Path, readers: Readers) -> Result<(File, bool), OutputFileError> {
     let failed = |errno| OutputFileError::System { path: path.to_owned(), errno };
     if let Some(number) = descriptor_number(path) {
-        return sys::duplicate_writable(number).map(File::from).map_err(failed);
+        let duplicate = sys::duplicate_writable(number).map(File::from).map_err(failed)?;
+        return Ok((duplicate, false));
     }
     for _ in 0..ATTEMPTS {
         if let Some(file) = create_new(path, readers).map_err(failed)? {
-            return Ok(file);
+            return Ok((file, true));
         }
         if let Some(file) = open_existing(path, readers)? {
-            return Ok(file);
+            return Ok((file, false));
         }
     }
     Err(failed(Errno::EXIST))
+}
+
+/// Truncates a regular file, unless the path names a descriptor, which keeps its position.
+fn truncate(path: &Path, file: &File) -> Result<(), OutputFileError> {
+    let failed = |errno| OutputFileError::System { path: path.to_owned(), errno };
+    let is_regular = file_type(&rustix::fs::fstat(file).map_err(failed)?) == FileType::RegularFile;
+    if is_regular && descriptor_number(path).is_none() {
+        rustix::fs::ftruncate(file, 0).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Creates a file. Returns `None` if there is one at the path, which may be a symbolic link.
@@ -108,11 +166,8 @@ fn open_existing(path: &Path, readers: Readers) -> Result<Option<File>, OutputFi
     let kind = check(path, &stat)?;
     // Opened without waiting, and from now on a slow reader of a pipe is waited for.
     rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(failed)?;
-    if kind == FileType::RegularFile {
-        if readers == Readers::Owner {
-            rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        }
-        rustix::fs::ftruncate(&file, 0).map_err(failed)?;
+    if kind == FileType::RegularFile && readers == Readers::Owner {
+        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed)?;
     }
     Ok(Some(file.into()))
 }

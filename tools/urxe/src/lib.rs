@@ -44,8 +44,8 @@ Environment:
                  urxe_device=debug,urxe_io::udp=trace
                  [default: warn; programs of `urxe run`: error]
   URXE_CAPTURE, URXE_FAULTS
-                 capture file and faults of received packets,
-                 for pingpong, perf and the programs of `urxe run`";
+                 capture file and faults of received packets;
+                 link, devinfo, doctor and decode refuse them";
 
 /// Runs the command with the arguments of the process.
 #[must_use]

@@ -46,6 +46,25 @@ fn a_file_of_this_user_is_truncated_and_closed_to_other_users() {
 }
 
 #[test]
+fn a_reserved_file_is_unchanged_until_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
+    fs::write(&old, "a longer text").unwrap();
+    for path in [&old, &new] {
+        drop(reserve(path, Readers::Umask).unwrap());
+    }
+    assert_eq!(fs::read_to_string(&old).unwrap(), "a longer text");
+    assert!(!new.exists());
+    for path in [&old, &new] {
+        let reserved = reserve(path, Readers::Umask).unwrap();
+        reserved.create().unwrap().write_all(b"short").unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "short");
+    }
+    let error = reserve(&folder.path().join("no/such"), Readers::Umask).unwrap_err();
+    assert_eq!(error.errno(), libc::ENOENT, "{error}");
+}
+
+#[test]
 fn a_symbolic_link_is_refused_and_its_target_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let [victim, link, dangling] =

@@ -38,6 +38,8 @@ const HEADER: &str = "\
 /// The source of the list of links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
+    /// The option `--link` of a command.
+    Option,
     /// The environment variable.
     Environment,
     /// The user's file.
@@ -49,6 +51,7 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Option => f.write_str("--link"),
             Self::Environment => f.write_str(ENVIRONMENT),
             Self::File(path) => path.display().fmt(f),
             Self::BuiltIn => f.write_str("the built-in default"),
@@ -66,6 +69,18 @@ pub struct Configured {
 }
 
 impl Configured {
+    /// Returns the list of the option `--link`.
+    ///
+    /// # Errors
+    /// [`LinkError::Parse`] if two links have one name.
+    pub fn from_option(links: &[LinkSpec]) -> Result<Self, LinkError> {
+        let origin = Origin::Option;
+        let text = links.iter().map(LinkSpec::to_string).collect::<Vec<_>>().join(",");
+        let links = parse_list(&text)
+            .map_err(|error| LinkError::Parse { origin: origin.clone(), error })?;
+        Ok(Self { origin, links })
+    }
+
     /// Returns the link with this name.
     ///
     /// # Errors

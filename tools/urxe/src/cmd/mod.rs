@@ -18,6 +18,8 @@ use clap::Subcommand;
 use urxe_stack::link::LinkError;
 
 use crate::capture::CaptureError;
+use crate::traffic::selection::SelectionError;
+use crate::traffic::variables::{self, VariableError};
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -53,6 +55,9 @@ pub enum Command {
 impl Command {
     /// Runs the subcommand.
     pub fn run(self) -> Result<Outcome, CmdError> {
+        if let Some(command) = self.without_packets() {
+            variables::refuse(command)?;
+        }
         match self {
             Self::Pingpong(args) => args.run(),
             Self::Perf(args) => args.run(),
@@ -67,6 +72,19 @@ impl Command {
             Self::Devinfo(args) => args.run(),
             Self::Doctor(args) => args.run(),
             Self::Decode(args) => args.run(),
+        }
+    }
+
+    /// Returns the name of a command that moves no packets of a device, so that captures and faults
+    /// have no meaning for it.
+    fn without_packets(&self) -> Option<&'static str> {
+        match self {
+            Self::Link(_) => Some("link"),
+            Self::Devinfo(_) => Some("devinfo"),
+            Self::Doctor(_) => Some("doctor"),
+            Self::Decode(_) => Some("decode"),
+            Self::Pingpong(_) | Self::Perf(_) | Self::Rping(_) | Self::Listen(_) => None,
+            Self::Connect(_) | Self::Run(_) | Self::Env(_) => None,
         }
     }
 
@@ -115,6 +133,12 @@ pub enum CmdError {
         #[source]
         error: CaptureError,
     },
+    /// The options select no device.
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
+    /// The command does not read a variable that is set.
+    #[error(transparent)]
+    Variable(#[from] VariableError),
     /// `urxe pingpong` failed, or found wrong data.
     #[error(transparent)]
     Pingpong(#[from] pingpong::PingpongError),

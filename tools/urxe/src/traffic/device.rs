@@ -1,45 +1,22 @@
-//! The device of this end, and addresses for the peer process.
+//! Opening the devices of this end, and addresses for the peer process.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::str::FromStr;
+use std::sync::Arc;
 
+use urxe::cm::{DefaultDevices, NoServiceError};
 use urxe::{
-    Counter, Device, DeviceBuilder, Gid, LinkError, LinkSpec, OpenEngineError, OpenError, Source,
+    Counter, Device, DeviceBuilder, Gid, LinkError, LinkSpec, OpenEngineError, OpenError, Tap,
 };
-use urxe_stack::link::{self, LinkName, Origin, ParseError};
-use urxe_stack::port::faults::FaultSpec;
+use urxe_stack::link::{self, Origin};
 use urxe_stack::port::udp::{OpenPortError, free_loopback_address};
-use urxe_stack::sys::environment::value;
 
 use super::error::{TrafficError, unexpected};
+use super::selection::{DeviceArgs, at};
+use super::variables;
 use crate::output;
 
 /// The largest number of addresses that the peer process tries.
 const CANDIDATES: u32 = 16;
-
-/// The value of `--device`: a name in the list, a device (`rxe0=10.0.0.1`, `rxe0=eth0`), or an
-/// address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceWord {
-    /// A name in the list.
-    Name(LinkName),
-    /// A device in no list.
-    Spec(LinkSpec),
-}
-
-impl FromStr for DeviceWord {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        if text.contains('=') {
-            return text.parse().map(Self::Spec);
-        }
-        match text.parse::<IpAddr>() {
-            Ok(address) => Ok(Self::Spec(at(address))),
-            Err(_) => text.parse().map(Self::Name),
-        }
-    }
-}
 
 /// The device to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,33 +25,27 @@ pub struct Choice {
     /// Whether the address is the built-in default. If it is in use, another address may replace
     /// it.
     any_loopback: bool,
-    /// The list that names the device, for errors.
-    origin: Option<Origin>,
+    /// The text of the device in errors.
+    text: String,
 }
 
 impl Choice {
-    /// Returns the device that the user named, or else the first of the list.
+    /// Returns the first of the selected devices.
     ///
     /// # Errors
-    /// The list cannot be read, or has no device of this name.
-    pub fn new(word: Option<&DeviceWord>) -> Result<Self, LinkError> {
-        if let Some(DeviceWord::Spec(spec)) = word {
-            return Ok(Self { spec: spec.clone(), any_loopback: false, origin: None });
-        }
-        let configured = link::configured()?;
-        if let Some(DeviceWord::Name(name)) = word {
-            let spec = configured.find(name)?.clone();
-            return Ok(Self { spec, any_loopback: false, origin: Some(configured.origin) });
-        }
-        let any_loopback = configured.origin == Origin::BuiltIn;
-        let spec = configured.links.into_iter().next().unwrap_or_else(LinkSpec::built_in);
-        Ok(Self { spec, any_loopback, origin: Some(configured.origin) })
+    /// The list cannot be read, or has no device of the given name.
+    pub fn new(args: &DeviceArgs) -> Result<Self, TrafficError> {
+        let selection = args.select()?;
+        let any_loopback = !selection.is_named && selection.origin == Some(Origin::BuiltIn);
+        let spec = selection.first();
+        let text = selection.describe(std::slice::from_ref(&spec));
+        Ok(Self { spec, any_loopback, text })
     }
 
     /// Returns a device on a free loopback address, or the built-in device if none is free.
     pub fn free_loopback() -> Self {
         let spec = free_loopback_address().map_or_else(LinkSpec::built_in, |free| at(free.into()));
-        Self { spec, any_loopback: true, origin: None }
+        Self { text: spec.to_string(), spec, any_loopback: true }
     }
 
     /// Returns whether this is the built-in device, which exists without configuration.
@@ -100,68 +71,43 @@ impl Choice {
             }
             (opened, _) => opened,
         };
-        opened.map_err(|error| TrafficError::Device {
-            device: describe(&self.spec, self.origin.as_ref()),
-            error,
-        })
+        opened.map_err(|error| TrafficError::Device { device: self.text.clone(), error })
     }
 }
 
-/// The file that records all packets; `%p` in the name stands for the process number.
-const CAPTURE: &str = "URXE_CAPTURE";
-/// `on`: the capture has no payload.
-const CAPTURE_HEADERS: &str = "URXE_CAPTURE_HEADERS";
-/// Faults of received packets.
-const FAULTS: &str = "URXE_FAULTS";
-
-/// Returns a builder with the capture and the faults that the environment asks for.
-///
-/// # Errors
-/// [`TrafficError::Variable`].
-pub fn builder() -> Result<DeviceBuilder, TrafficError> {
-    let mut builder = Device::builder();
-    if let Some(path) = value(CAPTURE) {
-        let path = path.to_string_lossy().replace("%p", &std::process::id().to_string());
-        builder = builder.capture(path);
-    }
-    let wrong = |variable, error: String| TrafficError::Variable { variable, error };
-    if let Some(given) = value(CAPTURE_HEADERS) {
-        builder = builder.capture_headers(match given.to_str() {
-            Some("on") => true,
-            Some("off") => false,
-            _ => return Err(wrong(CAPTURE_HEADERS, "the allowed values are on and off".into())),
-        });
-    }
-    if let Some(faults) = value(FAULTS) {
-        let faults: Result<FaultSpec, _> = faults.to_string_lossy().parse();
-        builder = builder.faults(faults.map_err(|error| wrong(FAULTS, error.to_string()))?);
-    }
-    Ok(builder)
+/// The devices of connections and listeners that name none.
+pub struct ConnectionDevices {
+    _open: DefaultDevices,
+    tap: Option<Arc<Tap>>,
 }
 
-/// Refuses captures and faults for a command that opens its devices by `rdma_cm`.
-///
-/// # Errors
-/// [`TrafficError::Variable`].
-pub fn refuse_variables() -> Result<(), TrafficError> {
-    for variable in [CAPTURE, FAULTS] {
-        if value(variable).is_some() {
-            let error = "rping, listen and connect of urxe do not read it: unset it, or use a \
-                         program of rdma-core by `urxe run`";
-            return Err(TrafficError::Variable { variable, error: error.into() });
+impl ConnectionDevices {
+    /// Opens the selected devices, with the capture and the faults that the environment asks for.
+    /// Connections and listeners use them while the value lives.
+    ///
+    /// # Errors
+    /// [`TrafficError`].
+    pub fn open(args: &DeviceArgs) -> Result<Self, TrafficError> {
+        let selection = args.select()?;
+        let (builder, tap) = variables::builder_with_tap()?;
+        match DefaultDevices::open(&selection.links, &builder) {
+            Ok(open) => Ok(Self { _open: open, tap }),
+            Err(NoServiceError::Open(error)) => {
+                Err(TrafficError::Device { device: selection.describe(&selection.links), error })
+            }
+            Err(other) => Err(TrafficError::Call(Box::new(other))),
         }
     }
-    Ok(())
 }
 
-/// Returns the device with the list that names it, for errors: `rxe0=eth0 (URXE_DEVICES)`.
-pub fn describe(spec: &LinkSpec, origin: Option<&Origin>) -> String {
-    origin.map_or_else(|| spec.to_string(), |origin| format!("{spec} ({origin})"))
-}
-
-/// Returns a device on `address` that is in no list.
-fn at(address: IpAddr) -> LinkSpec {
-    LinkSpec { source: Source::Address(address), ..LinkSpec::built_in() }
+impl Drop for ConnectionDevices {
+    fn drop(&mut self) {
+        // A thread that reads standard input may keep the devices open until the process ends.
+        if let Some(tap) = &self.tap {
+            // The capture logs its own errors.
+            let _ = tap.flush();
+        }
+    }
 }
 
 /// Opens the first of `links` whose address no other process uses.
@@ -247,18 +193,6 @@ fn loopback_after(start: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn devices_by_name_by_source_and_by_address() {
-        assert_eq!("rxe3".parse(), Ok(DeviceWord::Name("rxe3".parse().unwrap())));
-        assert_eq!("r=eth0".parse(), Ok(DeviceWord::Spec("r=eth0".parse().unwrap())));
-        for address in ["10.0.0.1", "::1"] {
-            let DeviceWord::Spec(spec) = address.parse().unwrap() else { panic!("{address}") };
-            assert_eq!(spec.source.to_string(), address);
-        }
-        assert!("r=".parse::<DeviceWord>().is_err());
-        assert!("10.0.0".parse::<DeviceWord>().is_err());
-    }
 
     #[test]
     fn the_peer_of_a_loopback_device_stands_beside_it() {

@@ -5,26 +5,31 @@ use std::error::Error;
 use urxe::cm::{ConnectError, ListenError};
 use urxe::{
     AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateAhError, CreateCqError,
-    CreateQpError, CreateSrqError, LinkError, ModifyError, OpenError, PathMtu, PostError,
-    SliceError, WaitError, WcStatus,
+    CreateQpError, CreateSrqError, LinkError, ModifyError, OpenEngineError, OpenError, PathMtu,
+    PostError, SliceError, WaitError, WcStatus,
 };
 use urxe_stack::escape::Escaped;
 
 use super::peer::ProcessError;
+use super::selection::{CHOOSE, SelectionError};
+use super::variables::VariableError;
+use crate::output;
 
 /// Errors of a transfer between two ends.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
     /// A device that cannot be opened.
-    #[error("device {device}: {error}")]
-    Device {
-        device: String,
-        #[source]
-        error: OpenError,
-    },
-    /// An environment variable with a wrong value, or one that the command does not read.
-    #[error("{variable}: {error}")]
-    Variable { variable: &'static str, error: String },
+    #[error("device {device}: {}{}", output::describe(error), remedy(error))]
+    Device { device: String, error: OpenError },
+    /// The options select no device.
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
+    /// No device has the address of a listener, or the route to a peer.
+    #[error("{0}; {CHOOSE}")]
+    NoDevice(Box<dyn Error + Send + Sync>),
+    /// An environment variable with a wrong value.
+    #[error(transparent)]
+    Variable(#[from] VariableError),
     /// Another call.
     #[error(transparent)]
     Call(Box<dyn Error + Send + Sync>),
@@ -49,7 +54,7 @@ pub enum TrafficError {
     /// The peer process has no address to use.
     #[error(
         "this machine has no second address of this family for the peer process; choose an IPv4 \
-         --device"
+         device by -d or --link NAME=ADDRESS"
     )]
     NoPeerAddress,
     /// The peer's text violates the protocol.
@@ -68,8 +73,38 @@ macro_rules! calls {
 }
 
 calls!(OpenError, LinkError, AllocPdError, AllocateError, CreateCqError, CreateSrqError);
-calls!(CreateQpError, ConnectError, ListenError, SliceError, BufferError, PostError);
+calls!(CreateQpError, SliceError, BufferError, PostError);
 calls!(BatchError, CqError, WaitError);
+
+impl From<ConnectError> for TrafficError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::NoDevice { .. } => Self::NoDevice(Box::new(error)),
+            _ => Self::Call(Box::new(error)),
+        }
+    }
+}
+
+impl From<ListenError> for TrafficError {
+    fn from(error: ListenError) -> Self {
+        match error {
+            ListenError::NoDevice { .. } => Self::NoDevice(Box::new(error)),
+            _ => Self::Call(Box::new(error)),
+        }
+    }
+}
+
+/// Returns how to choose a device that can be opened, if the choice is the reason of the error.
+fn remedy(error: &OpenError) -> String {
+    match error {
+        OpenError::Name(_)
+        | OpenError::Link(_)
+        | OpenError::Engine(OpenEngineError::Link(_) | OpenEngineError::Port(_)) => {
+            format!("; {CHOOSE}")
+        }
+        OpenError::Engine(_) | OpenError::Capture(_) => String::new(),
+    }
+}
 
 /// Returns the error for a command or reply that violates the protocol.
 pub fn unexpected(what: impl Into<String>) -> TrafficError {

@@ -2,7 +2,9 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `device` | the device of this end, and addresses for the peer process |
+//! | `selection` | the options `-d` and `--link` |
+//! | `device` | opening the devices of this end, and addresses for the peer process |
+//! | `variables` | the environment variables of captures and faults |
 //! | `operation` | the operations |
 //! | `pattern` | the bytes of messages, and their comparison |
 //! | `peer`, `responder` | the two sides of a control connection: commands and replies |
@@ -14,6 +16,8 @@ pub mod operation;
 pub mod pattern;
 pub mod peer;
 pub mod responder;
+pub mod selection;
+pub mod variables;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};

@@ -221,14 +221,3 @@ fn connections_of_all_processes_are_shown() {
     server.end();
     shown_once(6, |all| all.is_empty());
 }
-
-#[test]
-fn variables_without_effect_are_refused() {
-    for words in ["listen 7471", "connect 127.64.41.1 7471", "rping -s", "rping -c -a 127.64.41.1"]
-    {
-        for variable in ["URXE_CAPTURE", "URXE_FAULTS"] {
-            let text = crate::common::urxe(words).env(variable, "loss=1%").finish().fails(1);
-            assert!(text.contains(&format!("{variable}: rping, listen and connect")), "{text}");
-        }
-    }
-}

@@ -5,6 +5,7 @@ mod commands;
 mod common;
 mod connections;
 mod decode;
+mod devices;
 mod ibv_rc_pingpong;
 mod link;
 mod perf;

@@ -122,6 +122,26 @@ fn all_sizes_are_plotted() {
 }
 
 #[test]
+fn a_plot_that_cannot_be_written_fails_before_the_measurement() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |svg: &str, words: &str| {
+        let svg = folder.path().join(svg);
+        run(&format!("--all {words} -d 127.65.8.1 --svg {}", svg.display())).fails(1)
+    };
+    let said = run("no/such/folder.svg", "");
+    assert!(said.contains("there is no plot: cannot write"), "{said}");
+    assert!(!said.contains("this takes about"), "{said}");
+    // A measurement that fails keeps an older plot and leaves no new one.
+    std::fs::write(folder.path().join("old.svg"), "older").unwrap();
+    for svg in ["old.svg", "new.svg"] {
+        let said = run(svg, "--connect 127.65.8.2");
+        assert!(said.contains("start `urxe perf --listen` there"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.path().join("old.svg")).unwrap(), "older");
+    assert!(!folder.path().join("new.svg").exists());
+}
+
+#[test]
 fn two_hosts_measure_as_two_processes_do() {
     let server = Listening::start("perf --listen -d 127.65.5.1 -p 0");
     let (_, port) = server.said.trim().rsplit_once(':').unwrap();

@@ -10,11 +10,12 @@ use urxe_stack::device::{CreateCqError, CreateQpError, ModifyError};
 use urxe_stack::qp::work_request::PostError;
 use urxe_wire::mad::{RejReason, SidrStatus};
 
+use super::default_devices;
+use crate::CreateAhError;
 use crate::cq::WaitError;
 use crate::device::OpenError;
 use crate::memory::AllocateError;
 use crate::pd::AllocPdError;
-use crate::{CreateAhError, DeviceInfo};
 
 urxe_stack::errors! {
     /// The reason why no device can connect or listen.
@@ -40,7 +41,7 @@ urxe_stack::errors! {
         #[error("port {} is in use: {reason}; choose another, or 0 for any", addr.port())]
         InUse { addr: SocketAddr, reason: CmaError } = EADDRINUSE,
         /// The address does not belong to this host, or to none of its devices.
-        #[error("{reason}{}", configured_devices())]
+        #[error("{reason}{}", default_devices::hint())]
         NoDevice { addr: SocketAddr, reason: CmaError } = reason.errno(),
         /// The connection manager refuses for another reason.
         #[error(transparent)] Cm(CmaError),
@@ -62,19 +63,6 @@ impl ListenError {
     }
 }
 
-/// Returns a hint with the configured devices.
-fn configured_devices() -> String {
-    let names = |devices: Vec<DeviceInfo>| {
-        devices.iter().map(DeviceInfo::to_string).collect::<Vec<_>>().join(", ")
-    };
-    match crate::devices() {
-        Ok(devices) => {
-            format!("; configured: {} (`urxe link add NAME ADDRESS` adds one)", names(devices))
-        }
-        Err(_) => String::new(),
-    }
-}
-
 urxe_stack::errors! {
     /// The reason why a connection was not established.
     #[derive(Debug, thiserror::Error)]
@@ -87,7 +75,7 @@ urxe_stack::errors! {
         #[error("no route to {}: {errno}", peer.ip())]
         NoRoute { peer: SocketAddr, errno: Errno } = errno.raw_os_error(),
         /// The route exists, but its interface belongs to no device.
-        #[error("the route to {} starts at no RDMA device{}", peer.ip(), configured_devices())]
+        #[error("the route to {} starts at no RDMA device{}", peer.ip(), default_devices::hint())]
         NoDevice { peer: SocketAddr } = ENODEV,
         #[error("{option} is {given}, at most {max} is allowed")]
         Option { option: &'static str, given: u32, max: u32 } = EINVAL,

@@ -15,10 +15,11 @@ use urxe_wire::mad::{PortSpace, RejReason};
 
 use super::connection::Connection;
 use super::connection_state::EventHandler;
+use super::default_devices;
 use super::error::{ConnectError, ListenError};
 use super::options::Options;
 use super::pending::Pending;
-use super::service::{self, CmId};
+use super::service::CmId;
 use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
 use crate::device::Device;
@@ -92,7 +93,7 @@ impl ListenerBuilder {
         space: PortSpace,
         qp_type: QpType,
     ) -> Result<Listener, ListenError> {
-        let (service, devices) = service::of_device(self.device.as_ref())?;
+        let (service, devices) = default_devices::of_device(self.device.as_ref())?;
         let wakers = Arc::new(WakerList::new(Arc::clone(service.ready())));
         let id = CmId::new(&service, space, qp_type, Arc::clone(&wakers) as _)
             .map_err(ListenError::Cm)?;

@@ -46,8 +46,9 @@
 //! # Devices
 //! By default, connections and listeners use the configured devices ([`devices`](crate::devices)).
 //! The first call opens them, and they stay open. [`Options::device`] and
-//! [`ListenerBuilder::device`] select a device that the program opened itself. All processes that
-//! use an address share its ports, including C programs.
+//! [`ListenerBuilder::device`] select a device that the program opened itself. [`DefaultDevices`]
+//! replaces the configured devices. All processes that use an address share its ports, including C
+//! programs.
 //!
 //! # Waiting
 //! [`establish`](Pending::establish), [`Listener::wait`] and [`ConnectionEvents::wait`] block the
@@ -116,6 +117,7 @@
 mod connection;
 mod connection_state;
 mod datagram;
+mod default_devices;
 mod error;
 mod listener;
 mod options;
@@ -129,6 +131,7 @@ pub use self::connection::{Connection, ConnectionEvent, ConnectionEvents, NextCo
 pub use self::datagram::{
     DATAGRAM_QKEY, DatagramListener, DatagramRequest, DatagramService, Resolving, resolve,
 };
+pub use self::default_devices::DefaultDevices;
 pub use self::error::{ConnectError, ListenError, NoServiceError, ResolveError};
 pub use self::listener::{ConnectRequest, Incoming, Listener, ListenerBuilder, NextRequest};
 pub use self::options::{ACCEPT_DATA_MAX, CONNECT_DATA_MAX, Options, REJECT_DATA_MAX};

@@ -16,9 +16,10 @@ use urxe_wire::mad::PortSpace;
 
 use super::connection::Connection;
 use super::connection_state::{ConnectionState, Depths, EventHandler, accessors, resolve_error};
+use super::default_devices;
 use super::error::ConnectError;
 use super::options::{ACCEPT_DATA_MAX, CONNECT_DATA_MAX, Options};
-use super::service::{self, CmId, Service};
+use super::service::{CmId, Service};
 use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
 use crate::waker_list::{WakerList, WakerSlot};
@@ -92,7 +93,7 @@ pub(super) struct DeviceSelection {
 
 impl DeviceSelection {
     pub fn new(options: &Options) -> Result<Self, ConnectError> {
-        let (service, devices) = service::of_device(options.selected_device())?;
+        let (service, devices) = default_devices::of_device(options.selected_device())?;
         Ok(Self { service, _devices: devices })
     }
 

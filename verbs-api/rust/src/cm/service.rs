@@ -1,4 +1,4 @@
-//! The connection service of one device or of all configured devices, and its identifiers.
+//! The connection service of one device or of several, and its identifiers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -8,12 +8,12 @@ use urxe_stack::cma::{ChannelId, Cma, CmaError, CmaEvent, CmaId, DeviceKey};
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::Connections;
 use urxe_stack::qp::attr::QpType;
-use urxe_stack::sys::fork::{PerProcess, ProcessId};
+use urxe_stack::sys::fork::ProcessId;
 use urxe_stack::time::Time;
 use urxe_wire::mad::PortSpace;
 
-use super::error::{ConnectError, NoServiceError};
-use crate::device::{Device, Inner, OpenError, devices};
+use super::error::ConnectError;
+use crate::device::{Device, Inner};
 use crate::waker_list::{ReadyWakers, lock};
 
 /// The RDMA IP CM service of one or more devices.
@@ -27,9 +27,6 @@ pub(crate) struct Service {
 
 /// A service and its devices.
 pub(super) type ServiceDevices = (Arc<Service>, Vec<Device>);
-
-/// The configured devices, from the first connection that needs them.
-static CONFIGURED: PerProcess<Mutex<Option<ServiceDevices>>> = PerProcess::new(Mutex::default);
 
 impl Service {
     pub(crate) fn new() -> Arc<Self> {
@@ -77,47 +74,6 @@ impl Service {
     pub fn is_inherited(&self) -> bool {
         self.process.is_other()
     }
-}
-
-/// Returns the service of `device`, or that of the configured devices, with its devices.
-pub(super) fn of_device(device: Option<&Device>) -> Result<ServiceDevices, NoServiceError> {
-    match device {
-        Some(device) => {
-            let service = device.inner.service.clone().ok_or(NoServiceError::Simulated)?;
-            Ok((service, vec![device.clone()]))
-        }
-        None => configured(),
-    }
-}
-
-/// Opens the configured devices at the first call. Devices that cannot be opened are omitted,
-/// unless none can be opened.
-fn configured() -> Result<ServiceDevices, NoServiceError> {
-    let mut slot = lock(CONFIGURED.get());
-    if let Some((service, devices)) = &*slot {
-        return Ok((Arc::clone(service), devices.clone()));
-    }
-    let service = Service::new();
-    let (mut open, mut failed) = (Vec::new(), None);
-    for listed in devices().map_err(OpenError::from)? {
-        match Device::builder().open_within(listed.spec(), Arc::clone(&service)) {
-            Ok(device) => open.push(device),
-            Err(error) => {
-                tracing::warn!(
-                    device = %listed, %error,
-                    "a configured device is not available for connections"
-                );
-                failed = Some(error);
-            }
-        }
-    }
-    match failed {
-        Some(error) if open.is_empty() => return Err(error.into()),
-        None if open.is_empty() => return Err(NoServiceError::NothingConfigured),
-        _ => {}
-    }
-    *slot = Some((Arc::clone(&service), open.clone()));
-    Ok((service, open))
 }
 
 /// An identifier with a channel of its own. Dropping it destroys both and notifies the peer if the

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use urxe_stack::device::{IcrcPolicy, Limits};
 use urxe_stack::driver::{Engine, EngineConfig, Hooks};
+use urxe_stack::files::OutputFileError;
 use urxe_stack::link::{self, LinkName, LinkSpec, Source};
 use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
@@ -322,18 +323,24 @@ impl DeviceBuilder {
         self.open_within(spec, Service::new())
     }
 
+    /// Opens the capture, which the devices of all later clones share.
+    pub(crate) fn open_capture(&mut self) -> Result<(), OutputFileError> {
+        #[cfg(feature = "capture")]
+        if let Some(path) = self.capture.take() {
+            let tap = Tap::create(path)?;
+            let tap = if self.capture_headers { tap.headers_only() } else { tap };
+            self.config.tap = Some(Arc::new(tap));
+        }
+        Ok(())
+    }
+
     /// Opens the device of a link, with `service` as its connection service.
     pub(crate) fn open_within(
         mut self,
         spec: &LinkSpec,
         service: Arc<Service>,
     ) -> Result<Device, OpenError> {
-        #[cfg(feature = "capture")]
-        if let Some(path) = self.capture {
-            let tap = Tap::create(path)?;
-            let tap = if self.capture_headers { tap.headers_only() } else { tap };
-            self.config.tap = Some(Arc::new(tap));
-        }
+        self.open_capture()?;
         let ready = Arc::clone(service.ready());
         let events = Arc::new(WakerList::new(Arc::clone(&ready)));
         self.config.connections = Some(Arc::clone(service.connections()));

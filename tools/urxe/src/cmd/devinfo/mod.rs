@@ -4,18 +4,18 @@
 mod attributes;
 mod print;
 
-use urxe_stack::link::{self, LinkName, LinkSpec};
+use urxe_stack::link;
 
 use crate::cmd::{CmdError, Outcome, processes};
 use crate::output;
-use crate::traffic::device;
+use crate::traffic::error::TrafficError;
+use crate::traffic::selection::DeviceArgs;
 
 /// Arguments of `urxe devinfo`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Show only this device
-    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
-    device: Option<LinkName>,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Show only this port; each device has only port 1
     #[arg(short = 'i', long = "ib-port", value_name = "PORT",
         value_parser = clap::value_parser!(u8).range(1..=1))]
@@ -35,26 +35,22 @@ impl Args {
     /// Prints the attributes. A device that cannot exist on this machine is reported on standard
     /// error.
     pub fn run(self) -> Result<Outcome, CmdError> {
-        let configured = link::configured()?;
-        let chosen: Vec<&LinkSpec> = match &self.device {
-            Some(name) => vec![configured.find(name)?],
-            None => configured.links.iter().collect(),
-        };
+        let selection = self.devices.select()?;
         if self.list {
-            output::print(false, &(), |out| print::list(out, &chosen))?;
+            output::print(false, &(), |out| print::list(out, &selection.links))?;
             return Ok(Outcome::Done);
         }
         let mut outcome = Outcome::Done;
         let mut devices = Vec::new();
-        for spec in chosen {
+        for spec in &selection.links {
             match link::resolve(spec) {
                 Ok(resolved) => {
                     let processes = processes::of(&resolved);
                     devices.push((attributes::device(&resolved, &processes), processes));
                 }
                 Err(error) => {
-                    let device = device::describe(spec, Some(&configured.origin));
-                    output::report(&CmdError::Device { device, error });
+                    let device = selection.describe(std::slice::from_ref(spec));
+                    output::report(&TrafficError::Device { device, error: error.into() });
                     outcome = Outcome::Failed;
                 }
             }

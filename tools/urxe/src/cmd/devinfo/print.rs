@@ -17,7 +17,7 @@ const DEVICE_VALUES: usize = 40;
 const PORT_VALUES: usize = 48;
 
 /// Prints the devices' names.
-pub fn list(out: &mut dyn Write, devices: &[&LinkSpec]) -> io::Result<()> {
+pub fn list(out: &mut dyn Write, devices: &[LinkSpec]) -> io::Result<()> {
     let plural = if devices.len() == 1 { "" } else { "s" };
     writeln!(out, "{} HCA{plural} found:", devices.len())?;
     for device in devices {

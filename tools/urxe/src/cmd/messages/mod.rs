@@ -31,8 +31,9 @@ use self::channel::{MESSAGE_MAX, Messages};
 use crate::arguments::Size;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
-use crate::traffic::device;
+use crate::traffic::device::ConnectionDevices;
 use crate::traffic::error::TrafficError;
+use crate::traffic::selection::DeviceArgs;
 
 /// The private data of a request.
 const LINES: &[u8] = b"urxe lines 1";
@@ -49,6 +50,8 @@ pub struct ListenArgs {
     /// Accept the next connection after the first; end by a signal
     #[arg(short, long)]
     keep: bool,
+    #[command(flatten)]
+    devices: DeviceArgs,
 }
 
 /// Arguments of `urxe connect`.
@@ -72,6 +75,8 @@ pub struct ConnectArgs {
     /// Time limit for the listener's reply, in seconds
     #[arg(short, long, default_value_t = 10)]
     timeout: u64,
+    #[command(flatten)]
+    devices: DeviceArgs,
 }
 
 /// Errors of `urxe listen` and `urxe connect`.
@@ -108,7 +113,7 @@ impl ListenArgs {
     }
 
     fn serve(self) -> Result<(), MessagesError> {
-        device::refuse_variables()?;
+        let _devices = ConnectionDevices::open(&self.devices)?;
         let listener = Listener::bind((self.address, self.port))?;
         output::note(&format!("listens on {}", listener.local_addr()));
         loop {
@@ -145,7 +150,7 @@ impl ConnectArgs {
     }
 
     fn connect(self) -> Result<(), MessagesError> {
-        device::refuse_variables()?;
+        let _devices = ConnectionDevices::open(&self.devices)?;
         let said = if self.verify.is_some() { VERIFY } else { LINES };
         let mut options: Options =
             channel::options().private_data(said).timeout(Duration::from_secs(self.timeout));

@@ -52,7 +52,8 @@ pub enum PerfError {
     },
     /// The built-in device cannot reach another host.
     #[error(
-        "the built-in device is on a loopback address and cannot reach {host}; use --device {local}"
+        "the built-in device is on a loopback address and cannot reach {host}; use -d \
+         {local} or --link rxe0={local}"
     )]
     LoopbackOnly { host: std::net::IpAddr, local: std::net::IpAddr },
     /// The plot cannot be written.

@@ -41,7 +41,6 @@ mod targets;
 mod two_hosts;
 mod verify;
 
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,10 +50,10 @@ use urxe::sim::Probability;
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
-use crate::traffic::device;
 use crate::traffic::device::Choice;
 use crate::traffic::error::TrafficError;
 use crate::traffic::peer::Peer;
+use crate::traffic::variables;
 
 pub use error::PerfError;
 pub use options::Args;
@@ -81,7 +80,7 @@ impl Args {
         if self.targets {
             return targets::run(&self);
         }
-        let choice = Choice::new(self.device.as_ref())?;
+        let choice = Choice::new(&self.devices).map_err(PerfError::from)?;
         if self.listen {
             two_hosts::listen(&choice, self.port)?;
             return Ok(Outcome::Done);
@@ -89,21 +88,20 @@ impl Args {
         if self.compare_addresses {
             return addresses::run(&self, &choice);
         }
+        let path = self.svg.as_deref().unwrap_or(Path::new(SVG));
+        let has_plot = self.all && !self.json;
+        let plot = has_plot.then(|| plot::reserve(path)).transpose()?;
         let report = self.measure(&choice)?;
-        output::print(self.json, &report, |out| self.print(&report, out))?;
+        output::print(self.json, &report, |out| -> Result<(), CmdError> {
+            table::print(&report, out)?;
+            if let Some(file) = plot {
+                write!(out, "{}", plot::terminal(&report))?;
+                plot::svg(&report, file)?;
+                writeln!(out, "\nThe plot as SVG: {}", path.display())?;
+            }
+            Ok(())
+        })?;
         Ok(Outcome::Done)
-    }
-
-    /// Prints the tables, and the plots of all sizes.
-    fn print(&self, report: &Report, out: &mut dyn Write) -> Result<(), CmdError> {
-        table::print(report, out)?;
-        if self.all {
-            write!(out, "{}", plot::terminal(report))?;
-            let path = self.svg.as_deref().unwrap_or(Path::new(SVG));
-            plot::svg(report, path)?;
-            writeln!(out, "\nThe plot as SVG: {}", path.display())?;
-        }
-        Ok(())
     }
 
     fn measure(&self, choice: &Choice) -> Result<Report, PerfError> {
@@ -143,7 +141,7 @@ fn local(
 
 /// Returns the builder for a device with these options.
 fn builder(options: &DeviceOptions) -> Result<DeviceBuilder, TrafficError> {
-    let mut builder = device::builder()?;
+    let mut builder = variables::builder()?;
     if options.loss_per_million > 0 {
         builder = builder.loss(Probability::from_ppm(options.loss_per_million));
     }

@@ -15,8 +15,8 @@ use super::targets;
 use crate::arguments::Size;
 use crate::arguments::path_mtu;
 use crate::traffic::Wait;
-use crate::traffic::device::DeviceWord;
 use crate::traffic::operation::{ATOMIC_SIZE, Operation};
+use crate::traffic::selection::DeviceArgs;
 
 /// Seconds of a round.
 const ROUND: f64 = 0.1;
@@ -96,10 +96,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     pub receive_buffer: Option<Size>,
 
-    /// The device: a name of `urxe link`, an address of this machine, or rxe0=eth0 [default: the
-    /// first of the list]
-    #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
-    pub device: Option<DeviceWord>,
+    #[command(flatten)]
+    pub devices: DeviceArgs,
     /// Address of the second process
     #[arg(long, default_value = "two")]
     pub addresses: Addresses,
@@ -109,8 +107,8 @@ pub struct Args {
     /// Measure the project's targets, and report for each whether the result meets the target
     #[arg(long, conflicts_with_all = ["operations", "bandwidth", "latency", "size", "all",
         "iterations", "qps", "tx_depth", "post_list", "mtu", "bidirectional", "events", "inline",
-        "spin_memory", "target_polls", "working_set", "receive_buffer", "device", "addresses",
-        "compare_addresses", "two_hosts", "svg"])]
+        "spin_memory", "target_polls", "working_set", "receive_buffer", "device", "links",
+        "addresses", "compare_addresses", "two_hosts", "svg"])]
     pub targets: bool,
     /// Measure only targets whose name contains this text
     #[arg(long, value_name = "TEXT", requires = "targets", value_parser = part_of_row)]
@@ -396,6 +394,8 @@ mod tests {
             ("-n 5 -D 1", "cannot be used with"),
             ("--targets write", "cannot be used with"),
             ("--targets --json --qps 2", "cannot be used with"),
+            ("--targets -d rxe0", "cannot be used with"),
+            ("--targets --link rxe0=lo", "cannot be used with"),
             ("--listen --connect there", "cannot be used with"),
             ("--listen --json", "cannot be used with"),
             ("--compare-addresses --addresses one", "cannot be used with"),

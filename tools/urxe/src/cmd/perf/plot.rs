@@ -5,7 +5,7 @@ use std::path::Path;
 
 use plotters::prelude::*;
 use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
-use urxe_stack::files::{self, Readers};
+use urxe_stack::files::{self, Readers, Reserved};
 
 use super::error::PerfError;
 use super::report::Report;
@@ -76,17 +76,26 @@ fn braille(points: &[(f64, f64)], is_log: bool) -> String {
     chart.to_string()
 }
 
+/// Checks that the SVG can be written, before the measurement.
+///
+/// # Errors
+/// [`PerfError::Plot`].
+pub fn reserve(path: &Path) -> Result<Reserved, PerfError> {
+    files::reserve(path, Readers::Umask)
+        .map_err(|error| PerfError::Plot { reason: error.to_string() })
+}
+
 /// Writes the SVG: bandwidth on the left, latency on the right.
 ///
 /// # Errors
 /// [`PerfError::Plot`].
-pub fn svg(report: &Report, path: &Path) -> Result<(), PerfError> {
-    write(report, path).map_err(|error| PerfError::Plot { reason: error.to_string() })
+pub fn svg(report: &Report, file: Reserved) -> Result<(), PerfError> {
+    write(report, file).map_err(|error| PerfError::Plot { reason: error.to_string() })
 }
 
-fn write(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+fn write(report: &Report, file: Reserved) -> Result<(), Box<dyn std::error::Error>> {
     let text = draw(report)?;
-    Ok(files::create(path, Readers::Umask)?.write_all(text.as_bytes())?)
+    Ok(file.create()?.write_all(text.as_bytes())?)
 }
 
 /// Returns the SVG.
@@ -182,12 +191,11 @@ mod tests {
     fn the_svg_is_one_with_its_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plot.svg");
-        svg(&report(), &path).unwrap();
+        svg(&report(), reserve(&path).unwrap()).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"), "{text}");
         assert!(text.contains("polyline") && text.contains("WRITE"), "{text}");
-        let message =
-            svg(&report(), &folder.path().join("no/such/folder.svg")).unwrap_err().to_string();
+        let message = reserve(&folder.path().join("no/such/folder.svg")).unwrap_err().to_string();
         assert!(
             message.contains("there is no plot: cannot write") && message.contains("folder.svg"),
             "{message}"

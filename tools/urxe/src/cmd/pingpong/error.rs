@@ -98,7 +98,7 @@ pub enum PingpongError {
     /// The built-in device cannot reach another host.
     #[error(
         "the built-in device is on a loopback address and cannot reach {host}; \
-         use --device {local}, or add a device: urxe link add rxe1 {local}"
+         use -d {local} or --link rxe0={local}"
     )]
     LoopbackOnly { host: IpAddr, local: IpAddr },
 }

@@ -30,6 +30,7 @@ use crate::traffic::device::{self, Choice};
 use crate::traffic::error::{TrafficError, unexpected};
 use crate::traffic::operation::{ATOMIC_SIZE, Operation};
 use crate::traffic::peer::Peer;
+use crate::traffic::variables;
 
 /// Bytes of the outstanding messages, unless one message is larger.
 const WINDOW_BYTES: usize = 16 << 20;
@@ -61,7 +62,7 @@ impl Plan {
     /// # Errors
     /// A failed call, or wrong data.
     pub fn run(&self) -> Result<Report, PingpongError> {
-        let mut builder = device::builder()?;
+        let mut builder = variables::builder()?;
         if let Some(path) = &self.args.capture {
             builder = builder.capture(path).capture_headers(self.args.capture_headers);
         }

@@ -36,7 +36,8 @@ use crate::arguments::Size;
 use crate::arguments::path_mtu;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
-use crate::traffic::device::{Choice, DeviceWord};
+use crate::traffic::device::Choice;
+use crate::traffic::selection::DeviceArgs;
 
 pub use error::PingpongError;
 use error::Wrong;
@@ -66,10 +67,8 @@ pub struct Args {
     /// The service: reliable connection, unreliable connection, or datagrams of up to the path MTU
     #[arg(short, long, value_enum, default_value_t, value_name = "SERVICE")]
     transport: Transport,
-    /// The device: a name of `urxe link`, an address of this machine, or rxe0=eth0 [default: the
-    /// first of the list]
-    #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
-    device: Option<DeviceWord>,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that fits; 1024 with two hosts,
     /// except with ud]
     #[arg(short, long, value_parser = path_mtu)]
@@ -178,7 +177,7 @@ impl Args {
                 "--srq goes with --transport rc only, as ibv_srq_pingpong; see --help",
             ));
         }
-        let choice = Choice::new(self.device.as_ref()).map_err(PingpongError::from)?;
+        let choice = Choice::new(&self.devices).map_err(PingpongError::from)?;
         let role = match &self.connect {
             Some(host) => Role::Client(host.clone()),
             None if self.listen => Role::Server,

@@ -19,6 +19,7 @@ use crate::traffic::device;
 use crate::traffic::error::{TrafficError, unexpected};
 use crate::traffic::operation::Operation;
 use crate::traffic::responder::{AtEnd, commands_of_parent, read_commands, reply};
+use crate::traffic::variables;
 
 /// Time without a completion after which the peer fails.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
@@ -124,7 +125,7 @@ impl Responder {
 
     /// Opens the first device whose address is free.
     fn open(&mut self, setup: &Setup) -> Result<Opened, TrafficError> {
-        let device = device::open_first(&setup.links, &device::builder()?)?;
+        let device = device::open_first(&setup.links, &variables::builder()?)?;
         let config = EndpointConfig {
             transport: setup.transport,
             region_bytes: setup.region_bytes,

@@ -31,9 +31,9 @@ use super::exchange::{self, Address, Exchange, ExchangeError};
 use super::summary::Summary;
 use super::transport::Transport;
 use super::{Args, PingpongError, Wrong, expect_success, many};
-use crate::traffic::device;
 use crate::traffic::device::Choice;
 use crate::traffic::error::TrafficError;
+use crate::traffic::variables;
 use crate::traffic::{Wait, pattern};
 
 /// The initial value of the buffer of `ibv_rc_pingpong`.
@@ -90,7 +90,7 @@ impl Plan {
     /// # Errors
     /// A failed call, or wrong data.
     pub fn run(&self, status: &mut dyn Status) -> Result<Summary, PingpongError> {
-        let mut builder = device::builder()?;
+        let mut builder = variables::builder()?;
         if let Some(path) = &self.args.capture {
             builder = builder.capture(path).capture_headers(self.args.capture_headers);
         }

@@ -25,8 +25,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
-use crate::traffic::device;
+use crate::traffic::device::ConnectionDevices;
 use crate::traffic::error::TrafficError;
+use crate::traffic::selection::{DeviceWord, LinkArgs};
 
 /// The original's limits: the longest number before the data, and the buffer.
 const MIN_SIZE: u32 = 26;
@@ -70,8 +71,13 @@ pub struct Args {
     /// Serve many clients; end by a signal
     #[arg(short = 'P', long, requires = "server")]
     persistent: bool,
+    /// The device, as in the other commands; without a value, -d is --debug as in the original
+    #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
+    device: Option<Option<DeviceWord>>,
+    #[command(flatten)]
+    links: LinkArgs,
     /// Print each step on standard error
-    #[arg(short, long)]
+    #[arg(long)]
     debug: bool,
     /// Accepted for compatibility; the original then creates queue pairs in another way
     #[arg(short)]
@@ -122,9 +128,10 @@ impl<E: Into<TrafficError>> From<E> for RpingError {
 impl Args {
     /// Runs one end.
     pub fn run(self) -> Result<Outcome, CmdError> {
-        let refused = device::refuse_variables().map_err(RpingError::from);
-        let played = refused
-            .and_then(|()| if self.client { client::run(&self) } else { server::run(&self) });
+        let devices = self.links.with(self.device.clone().flatten());
+        let opened = ConnectionDevices::open(&devices).map_err(RpingError::from);
+        let played = opened
+            .and_then(|_devices| if self.client { client::run(&self) } else { server::run(&self) });
         match played {
             Ok(()) => Ok(Outcome::Done),
             Err(RpingError::Output(error)) => Err(CmdError::Output(error)),
@@ -141,7 +148,7 @@ impl Args {
     }
 
     fn debug(&self, what: impl FnOnce() -> String) {
-        if self.debug {
+        if self.debug || self.device == Some(None) {
             output::error_line(&what());
         }
     }

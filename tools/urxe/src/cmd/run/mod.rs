@@ -41,6 +41,7 @@ use urxe_stack::sys::environment;
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+use crate::traffic::selection::{DeviceArgs, SelectionError};
 
 use library::Libraries;
 use program::Program;
@@ -72,6 +73,9 @@ pub enum RunError {
     /// The program cannot use the library.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// The options select no device.
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
     /// The system call failed.
     #[error("cannot run {}", program.display())]
     Start {
@@ -84,9 +88,8 @@ pub enum RunError {
 /// The options of both subcommands.
 #[derive(Debug, clap::Args)]
 struct EnvironmentArgs {
-    /// A device, before all configured ones; may be given several times
-    #[arg(long = "link", value_name = "NAME=ADDRESS|INTERFACE")]
-    links: Vec<LinkSpec>,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Record all packets in a pcapng file; %p in the name stands for the process id
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -114,12 +117,16 @@ struct EnvironmentArgs {
 impl EnvironmentArgs {
     /// Returns the variables to be set.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, RunError> {
+        let links = match self.devices.is_given() {
+            true => self.devices.select()?.links,
+            false => Vec::new(),
+        };
         let libraries = Libraries::find()?;
         let path = preload::library_path(&libraries.folder, environment::value(LIBRARY_PATH));
         let mut variables = vec![(LIBRARY_PATH, path)];
-        self.preload(libraries, &mut variables);
-        if !self.links.is_empty() {
-            let links: Vec<String> = self.links.iter().map(LinkSpec::to_string).collect();
+        self.preload(libraries, &links, &mut variables);
+        if !links.is_empty() {
+            let links: Vec<String> = links.iter().map(LinkSpec::to_string).collect();
             variables.push((ENVIRONMENT, links.join(",").into()));
         }
         if let Some(capture) = &self.capture {
@@ -142,7 +149,12 @@ impl EnvironmentArgs {
 
     /// Adds the preloaded libraries and the view of sysfs. Without the view, programs run as well.
     /// An outer `urxe run` or `urxe env` may have set the variables, too.
-    fn preload(&self, libraries: Libraries, variables: &mut Vec<(&'static str, OsString)>) {
+    fn preload(
+        &self,
+        libraries: Libraries,
+        links: &[LinkSpec],
+        variables: &mut Vec<(&'static str, OsString)>,
+    ) {
         let ours: Vec<PathBuf> =
             [libraries.verbs()].into_iter().chain(libraries.sysfs.clone()).collect();
         let is_viewed = libraries.sysfs.is_some() && !self.no_sysfs && !self.no_preload;
@@ -159,23 +171,23 @@ impl EnvironmentArgs {
             let options = preload::sanitizer_options(environment::value(SANITIZER));
             variables.extend(options.map(|options| (SANITIZER, options)));
         }
-        let view = is_viewed.then(|| self.view()).flatten();
+        let view = is_viewed.then(|| viewed(links)).flatten();
         if view.is_some() || environment::value(SYSFS).is_some() {
             variables.push((SYSFS, view.unwrap_or_default().into()));
         }
     }
+}
 
-    /// Returns the folder with the view of sysfs, or prints why there is none.
-    fn view(&self) -> Option<PathBuf> {
-        let view = view_of(&self.links);
-        view.inspect_err(|error| {
-            output::note(&format!(
-                "programs do not see the devices in /sys/class/infiniband: {}",
-                output::describe(error)
-            ));
-        })
-        .ok()
-    }
+/// Returns the folder with the view of sysfs, or prints why there is none.
+fn viewed(links: &[LinkSpec]) -> Option<PathBuf> {
+    let view = view_of(links);
+    view.inspect_err(|error| {
+        output::note(&format!(
+            "programs do not see the devices in /sys/class/infiniband: {}",
+            output::describe(error)
+        ));
+    })
+    .ok()
 }
 
 /// Returns the folder with the view of these devices, or of the configured ones.
@@ -207,7 +219,7 @@ pub fn view_here() -> Result<View, LibraryError> {
 #[command(after_help = "\
 Examples:
   urxe run -- ibv_rc_pingpong
-  urxe run --link rxe0=127.0.0.2 -- ib_write_bw -x 0
+  urxe run -d 127.0.0.2 -- ib_write_bw -x 0
   urxe run --fault loss=1%,seed=7 -- ibv_rc_pingpong -c
   urxe run -- ucx_info -d
 

@@ -1,0 +1,93 @@
+//! The environment variables of captures and faults. A command reads them or refuses them.
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use urxe::{Device, DeviceBuilder, FaultError, FaultSpec, Tap};
+use urxe_stack::sys::environment::value;
+
+/// The file that records all packets; `%p` in the name stands for the process number.
+const CAPTURE: &str = "URXE_CAPTURE";
+/// `on`: the capture has no payload.
+const CAPTURE_HEADERS: &str = "URXE_CAPTURE_HEADERS";
+/// Faults of received packets.
+const FAULTS: &str = "URXE_FAULTS";
+
+/// An environment variable with a wrong value, or one that the command does not read.
+#[derive(Debug, thiserror::Error)]
+pub enum VariableError {
+    /// The value.
+    #[error("{variable}: {error}")]
+    Value { variable: &'static str, error: String },
+    /// The command moves no packets that could be recorded or lost.
+    #[error(
+        "{variable}: `urxe {command}` has no packets to record or to lose; unset the variable \
+         (env -u {variable} urxe {command})"
+    )]
+    Unused { variable: &'static str, command: &'static str },
+}
+
+/// Returns a builder with the capture and the faults that the environment asks for.
+///
+/// # Errors
+/// [`VariableError::Value`].
+pub fn builder() -> Result<DeviceBuilder, VariableError> {
+    let builder = with_faults()?;
+    Ok(match capture()? {
+        Some(Capture { path, has_payload }) => builder.capture(path).capture_headers(!has_payload),
+        None => builder,
+    })
+}
+
+/// Returns a builder as [`builder`] does, and its capture. The caller can so write the last packets
+/// although a thread keeps the device open.
+///
+/// # Errors
+/// [`VariableError::Value`].
+pub fn builder_with_tap() -> Result<(DeviceBuilder, Option<Arc<Tap>>), VariableError> {
+    let builder = with_faults()?;
+    let Some(Capture { path, has_payload }) = capture()? else { return Ok((builder, None)) };
+    let tap = Tap::create(path)
+        .map_err(|error| VariableError::Value { variable: CAPTURE, error: error.to_string() })?;
+    let tap = Arc::new(if has_payload { tap } else { tap.headers_only() });
+    Ok((builder.tap(Arc::clone(&tap)), Some(tap)))
+}
+
+/// A capture that the environment asks for.
+struct Capture {
+    path: String,
+    has_payload: bool,
+}
+
+fn capture() -> Result<Option<Capture>, VariableError> {
+    let error = "the allowed values are on and off";
+    let has_payload = match value(CAPTURE_HEADERS).as_deref().map(OsStr::to_str) {
+        Some(Some("on")) => false,
+        Some(Some("off")) | None => true,
+        Some(_) => {
+            return Err(VariableError::Value { variable: CAPTURE_HEADERS, error: error.into() });
+        }
+    };
+    let path =
+        |given: OsString| given.to_string_lossy().replace("%p", &std::process::id().to_string());
+    Ok(value(CAPTURE).map(|given| Capture { path: path(given), has_payload }))
+}
+
+fn with_faults() -> Result<DeviceBuilder, VariableError> {
+    let Some(given) = value(FAULTS) else { return Ok(Device::builder()) };
+    let faults: Result<FaultSpec, _> = given.to_string_lossy().parse();
+    let wrong =
+        |error: FaultError| VariableError::Value { variable: FAULTS, error: error.to_string() };
+    Ok(Device::builder().faults(faults.map_err(wrong)?))
+}
+
+/// Refuses captures and faults for a command without packets.
+///
+/// # Errors
+/// [`VariableError::Unused`].
+pub fn refuse(command: &'static str) -> Result<(), VariableError> {
+    match [CAPTURE, FAULTS].into_iter().find(|variable| value(variable).is_some()) {
+        Some(variable) => Err(VariableError::Unused { variable, command }),
+        None => Ok(()),
+    }
+}
