@@ -83,6 +83,7 @@ pub struct UdpPort {
     gso: AtomicBool,
     gro: bool,
     ignores_icmp_mtu: bool,
+    takes_icmp_errors: bool,
     errors_pending: AtomicBool,
     is_address_missing: AtomicBool,
     counters: Counters,
@@ -143,6 +144,12 @@ impl UdpPort {
     #[must_use]
     pub fn ignores_icmp_mtu(&self) -> bool {
         self.ignores_icmp_mtu
+    }
+
+    /// Returns whether the socket takes ICMP errors of sent packets.
+    #[must_use]
+    pub fn takes_icmp_errors(&self) -> bool {
+        self.takes_icmp_errors
     }
 
     /// Returns the counters of the port. Makes one system call, for the kernel's drop counter.

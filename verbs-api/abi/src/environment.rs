@@ -44,6 +44,8 @@ const ECN: &str = "URXE_ECN";
 const PORT_CHECK: &str = "URXE_PORT_CHECK";
 /// `on`: sockets believe the path MTU of ICMP messages.
 const ICMP_MTU: &str = "URXE_ICMP_MTU";
+/// `off`: sockets take no ICMP errors of sent packets.
+const ICMP_ERRORS: &str = "URXE_ICMP_ERRORS";
 /// `off`: background threads run only on the processors of the thread that opened the device.
 const AFFINITY: &str = "URXE_AFFINITY";
 /// `off`: the peers of a process that is killed get no message.
@@ -99,6 +101,7 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
         ecn: switch(ECN, true)?,
         port_check: switch(PORT_CHECK, true)?,
         icmp_mtu: switch(ICMP_MTU, false)?,
+        icmp_errors: switch(ICMP_ERRORS, true)?,
         original_affinity: switch(AFFINITY, true)?,
         watcher: switch(WATCHER, true)?,
         keep_alive: seconds(KEEP_ALIVE)?,

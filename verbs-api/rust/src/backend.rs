@@ -3,6 +3,7 @@
 //! All other modules are the same for both backends. Selecting the backend costs one branch for
 //! each call.
 
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,6 +14,7 @@ use urxe_stack::driver::Engine;
 use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::link::GidEntry;
 use urxe_stack::port::sim::Stalled;
+use urxe_stack::port::udp::PathError;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::work_request::{PostError, RecvRequest, SendRequest};
 use urxe_stack::sys::clock;
@@ -158,6 +160,14 @@ impl Backend {
         match self {
             Self::Udp(engine) => engine.event_descriptor(),
             Self::Simulated(node) => &node.descriptor,
+        }
+    }
+
+    /// Returns the last error of packets to `peer` since a time. A simulated network has none.
+    pub(crate) fn path_error(&self, peer: IpAddr, since: Time) -> Option<PathError> {
+        match self {
+            Self::Udp(engine) => engine.path_error(peer, since),
+            Self::Simulated(_) => None,
         }
     }
 

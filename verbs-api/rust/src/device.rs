@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use urxe_stack::device::Limits;
 use urxe_stack::device::counters::Counter;
@@ -11,7 +12,9 @@ use urxe_stack::files::OutputFileError;
 use urxe_stack::link::{
     self, GidEntry, Guid, LinkError, LinkSpec, ParseError, ResolvedLink, Source,
 };
+use urxe_stack::port::udp::PathError;
 use urxe_stack::qp::attr::PathMtu;
+use urxe_stack::time::Time;
 use urxe_wire::Gid;
 
 use crate::backend::Backend;
@@ -290,6 +293,16 @@ impl Device {
         let v4 = gids.iter().position(|entry| entry.assigned && entry.gid.to_ipv4().is_some());
         let index = v4.or_else(|| gids.iter().position(|entry| entry.assigned)).unwrap_or(0);
         u8::try_from(index).unwrap_or(0)
+    }
+
+    /// Returns the last error of packets to `peer` within this time, as an ICMP message or this
+    /// system reported it. The device keeps the errors of 16 peers. Any host can forge an ICMP
+    /// message, so the error may explain why a peer does not answer, and proves nothing.
+    #[must_use]
+    pub fn path_error(&self, peer: IpAddr, within: Duration) -> Option<PathError> {
+        let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        let since_ns = self.inner.backend.now().as_ns().saturating_sub(within_ns);
+        self.inner.backend.path_error(peer, Time::from_ns(since_ns))
     }
 
     /// Returns all counters with their current values: the fifteen counters of `rdma_rxe`, then one

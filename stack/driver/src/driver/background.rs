@@ -3,7 +3,7 @@
 //!
 //! | in | decided by | out |
 //! |---|---|---|
-//! | errors of the sockets | `UdpPort::drain_errors` | counters, log lines |
+//! | errors of the sockets | `UdpPort::drain_errors` | counters, log lines, `path_errors` |
 //! | deadlines | `Shared::handle_timeouts` | packets, completions, MADs |
 //! | packets that other threads left | `Shared::transmit` | packets |
 //! | completions, ended connections | `Shared::call_hook` | a call of the hook of the engine |
@@ -27,7 +27,6 @@ use self::poll_set::{Entry, PollSet};
 use super::mad_burst::MadBurstDetector;
 use super::ports::{ReceiveScope, Receiver};
 use super::shared::Shared;
-use crate::port::sharing::Member;
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, try_lock, yield_now};
 use crate::sys::clock;
@@ -182,10 +181,7 @@ impl BackgroundThread<'_> {
         // because the kernel picks the socket of an error by a hash. So this loop takes the errors
         // of all sockets that `poll` may have reported.
         if poll_set.has_socket_error(wait.entries()) {
-            let common = shared.ports.members().filter_map(Member::common);
-            for port in shared.ports.iter().chain(common) {
-                port.drain_errors(|_| ());
-            }
+            shared.ports.drain_all_errors();
         }
     }
 

@@ -54,6 +54,8 @@ pub struct EngineConfig {
     pub port_check: bool,
     /// Whether sockets believe the path MTU of ICMP messages, which any host can forge.
     pub icmp_mtu: bool,
+    /// Whether sockets take ICMP errors of sent packets, if the system can.
+    pub icmp_errors: bool,
     /// Whether the background thread runs on the processors of the process
     /// ([`affinity`](crate::sys::affinity)) and not only on those of the thread that opens the
     /// engine. The caller must have called [`remember`](crate::sys::affinity::remember) before the
@@ -90,6 +92,7 @@ impl Default for EngineConfig {
             ecn: true,
             port_check: true,
             icmp_mtu: false,
+            icmp_errors: true,
             original_affinity: false,
             watcher: true,
             keep_alive: None,

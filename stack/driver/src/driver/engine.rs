@@ -34,7 +34,7 @@ use crate::link::{
 use crate::port::Transmit;
 use crate::port::faults::{FaultSpec, Impairment};
 use crate::port::sharing::ListenError;
-use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
+use crate::port::udp::{OpenPortError, PathError, UdpConfig, UdpPort};
 use crate::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState};
 use crate::qp::work_request::{PostError, RecvRequest, SendRequest};
 use crate::rng::Rng;
@@ -90,6 +90,7 @@ impl Engine {
             gso: config.gso,
             gro: config.gro,
             icmp_mtu: config.icmp_mtu,
+            icmp_errors: config.icmp_errors,
             tap: config.tap.clone(),
             ..UdpConfig::on(link.interface.index, *address)
         };
@@ -389,6 +390,17 @@ impl Engine {
     pub fn progress_for(&self, cq: &Cq) {
         let next = if cq.awaits_event() { AfterPoll::Sleep } else { AfterPoll::Poll };
         self.shared.progress(next);
+    }
+
+    /// Returns the last error of packets to `peer` since a time, as an ICMP message or this system
+    /// reported it. Any host can forge an ICMP message, so the error explains a failure and causes
+    /// none.
+    #[must_use]
+    pub fn path_error(&self, peer: IpAddr, since: Time) -> Option<PathError> {
+        if self.is_inherited() {
+            return None;
+        }
+        self.shared.ports.path_error(peer.to_canonical(), since)
     }
 
     /// Receives and sends once on this thread, for programs that watch memory instead of polling.

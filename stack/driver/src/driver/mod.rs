@@ -26,6 +26,7 @@
 //! | `shared` | the state that the threads of an engine share, and the work of each thread |
 //! | `loopback` | packets between devices of one process, without a socket |
 //! | `background` | the background thread |
+//! | `path_errors` | the last ICMP errors of a few peers, for the texts of errors |
 //! | `poll_watchdog` | the sleep of the background thread while another thread polls |
 //! | [`thread_waker`] | waking a thread only if it sleeps |
 //! | `leader`, `wait` | the waiting thread that receives, and the waiting threads that follow it |
@@ -56,6 +57,7 @@ mod leader;
 mod loopback;
 mod mad_burst;
 pub mod management;
+mod path_errors;
 mod poll_watchdog;
 mod ports;
 mod shared;

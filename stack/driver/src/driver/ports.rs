@@ -56,13 +56,16 @@ use super::added_ports::{AddPortError, AddedPorts};
 use super::deferred_mads::DeferredMads;
 use super::groups::GroupPorts;
 use super::management::Inbox;
+use super::path_errors::PathErrors;
 use crate::device::SourcePorts;
 use crate::port::faults::Impairment;
 use crate::port::sharing::{self, Member, PortSet};
-use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
+use crate::port::udp::{OpenPortError, PathError, UdpConfig, UdpPort};
 use crate::port::{Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::sync::{Arc, Mutex};
+use crate::sys::clock;
+use crate::time::Time;
 
 /// All sockets of a device.
 #[derive(Debug)]
@@ -86,6 +89,7 @@ pub(super) struct Ports {
     pub deferred: DeferredMads,
     pub inbox: Inbox,
     pub groups: Arc<GroupPorts>,
+    path_errors: PathErrors,
     /// The number of the address or group socket that is read first, because it had packets when
     /// the one before was empty; see [`Ports::first_group`].
     active: AtomicUsize,
@@ -126,6 +130,7 @@ impl Ports {
             deferred: DeferredMads::default(),
             inbox: Inbox::default(),
             groups: Arc::new(groups),
+            path_errors: PathErrors::default(),
             active: AtomicUsize::new(0),
             common_backoff_ns: AtomicU64::new(0),
             impairment: impairment(slot).map(Mutex::new),
@@ -171,8 +176,25 @@ impl Ports {
     /// the common sockets. Group sockets get none.
     pub fn drain_errors(&self) {
         for port in self.iter().filter(|port| port.errors_pending()) {
-            port.drain_errors(|_| ());
+            self.drain_errors_of(port);
         }
+    }
+
+    /// Takes the errors of all sockets, also where no call has failed.
+    pub fn drain_all_errors(&self) {
+        let common = self.members().filter_map(Member::common);
+        self.iter().chain(common).for_each(|port| self.drain_errors_of(port));
+    }
+
+    fn drain_errors_of(&self, port: &UdpPort) {
+        port.drain_errors(|error| self.path_errors.record(clock::now(), error));
+    }
+
+    /// Returns the last error of packets to `peer`, unless it is from before `since`.
+    pub fn path_error(&self, peer: IpAddr, since: Time) -> Option<PathError> {
+        // No thread sleeps on the sockets that MADs leave from.
+        self.drain_all_errors();
+        self.path_errors.since(peer, since)
     }
 }
 

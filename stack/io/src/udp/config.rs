@@ -51,6 +51,9 @@ pub struct UdpConfig {
     /// Whether to believe the path MTU of ICMP messages. Any host can forge such a message, even
     /// without seeing a packet, and then no larger packet is sent for ten minutes.
     pub icmp_mtu: bool,
+    /// Whether to take ICMP errors of sent packets, if the system can. They appear in the log, in
+    /// the counters and in errors of connections.
+    pub icmp_errors: bool,
     /// The observer that records the packets.
     pub tap: Option<Arc<dyn PacketTap>>,
 }
@@ -68,6 +71,7 @@ impl UdpConfig {
             gso: true,
             gro: true,
             icmp_mtu: false,
+            icmp_errors: true,
             tap: None,
         }
     }
@@ -201,15 +205,10 @@ impl UdpPort {
         let socket = socket_closed_on_fork(group).map_err(because)?;
         // With SO_REUSEPORT, all sockets would have to belong to one user.
         socket.set_reuse_address(true).map_err(system_io("SO_REUSEADDR"))?;
-        configure(&socket, config.address.to_canonical(), config).map_err(because)?;
         // The socket never sends, so each ICMP error for it is forged. A queued error would make
         // the socket readable for ever, because no thread takes the errors of group sockets.
-        let queue_errors = if group.is_ipv4() { socket::IP_RECVERR } else { socket::IPV6_RECVERR };
-        socket::set_int(&*socket, queue_errors, 0).map_err(|errno| JoinError::System {
-            group,
-            call: queue_errors.name,
-            errno,
-        })?;
+        let config = &UdpConfig { icmp_errors: false, ..config.clone() };
+        configure(&socket, config.address.to_canonical(), config).map_err(because)?;
         let scope_id = match group {
             IpAddr::V6(v6) if needs_scope(v6) => config.interface,
             _ => 0,
@@ -291,6 +290,7 @@ pub(super) fn bind_sender(port: &UdpPort) -> Result<(CloseOnFork<Socket>, u16), 
         receive_buffer: Some(256 << 10),
         interface: port.interface,
         icmp_mtu: !port.ignores_icmp_mtu,
+        icmp_errors: port.takes_icmp_errors,
         ..UdpConfig::new(address)
     };
     configure(&socket, address, &config)?;
@@ -314,23 +314,29 @@ fn socket_closed_on_fork(address: IpAddr) -> Result<CloseOnFork<Socket>, OpenPor
 pub(super) const USUAL_TRAFFIC_CLASS: u8 = ecn::capable(0);
 
 /// The options of every socket on an IPv4 address.
-const V4_OPTIONS: [(IntOption, i32); 4] = [
-    (socket::IP_RECVERR, 1),
+const V4_OPTIONS: [(IntOption, i32); 3] = [
     (socket::IP_RECVTTL, 1),
     (socket::IP_RECVTOS, 1),
     (socket::IP_TOS, USUAL_TRAFFIC_CLASS as i32),
 ];
 
 /// The options of every socket on an IPv6 address.
-const V6_OPTIONS: [(IntOption, i32); 6] = [
+const V6_OPTIONS: [(IntOption, i32); 5] = [
     (socket::IPV6_DONTFRAG, 1),
-    (socket::IPV6_RECVERR, 1),
     (socket::IPV6_RECVHOPLIMIT, 1),
     (socket::IPV6_RECVTCLASS, 1),
     (socket::IPV6_TCLASS, USUAL_TRAFFIC_CLASS as i32),
     // The kernel's rxe may send IPv6 with checksum 0; the ICRC protects the packet.
     (socket::UDP_NO_CHECK6_RX, 1),
 ];
+
+/// Returns the option that queues ICMP errors of sent packets.
+const fn error_queue(address: IpAddr) -> IntOption {
+    match address {
+        IpAddr::V4(_) => socket::IP_RECVERR,
+        IpAddr::V6(_) => socket::IPV6_RECVERR,
+    }
+}
 
 /// Returns the option of path MTU discovery, with the modes that believe and that ignore ICMP
 /// messages. Both forbid fragments.
@@ -363,6 +369,11 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
     let options = if address.is_ipv4() { &V4_OPTIONS[..] } else { &V6_OPTIONS };
     for &(option, value) in options {
         socket::set_int(socket, option, value).map_err(failed(address, option.name))?;
+    }
+    // A system without the option drops these errors. Then only timeouts report them.
+    let option = error_queue(address);
+    if let Err(errno) = socket::set_int(socket, option, config.icmp_errors.into()) {
+        tracing::debug!(%address, error = %errno, "no ICMP errors: {} failed", option.name);
     }
     let (option, [believe, ignore]) = mtu_discovery(address);
     let modes = if config.icmp_mtu { &[believe][..] } else { &[ignore, believe] };
@@ -411,8 +422,10 @@ fn assemble(
         socket::set_int(&*socket, socket::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
     let (option, [_, ignore]) = mtu_discovery(address);
     let ignores_icmp_mtu = socket::int(&*socket, option) == Ok(ignore);
+    let takes_icmp_errors = socket::int(&*socket, error_queue(address)) == Ok(1);
     tracing::debug!(
         %address, scope_id, receive_buffer, send_buffer, gso, gro, ignores_icmp_mtu,
+        takes_icmp_errors,
         "opened UDP port {ROCE_PORT}"
     );
     Ok(UdpPort {
@@ -426,6 +439,7 @@ fn assemble(
         gso: AtomicBool::new(gso),
         gro,
         ignores_icmp_mtu,
+        takes_icmp_errors,
         errors_pending: AtomicBool::new(false),
         is_address_missing: AtomicBool::new(false),
         counters: Counters::default(),

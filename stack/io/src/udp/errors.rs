@@ -105,6 +105,22 @@ fn local_reason(error: &QueuedError) -> PathErrorReason {
     }
 }
 
+impl PathErrorReason {
+    /// Returns the name of the ICMP message (RFC 792, RFC 1812 5.2.7.1).
+    const fn icmp_name(self) -> &'static str {
+        match self {
+            Self::PortUnreachable => "port unreachable",
+            Self::NetworkUnreachable => "network unreachable",
+            Self::HostUnreachable => "host unreachable",
+            Self::Prohibited => "administratively prohibited",
+            Self::ProtocolUnreachable => "protocol unreachable",
+            Self::TooBig { .. } => "packet too big",
+            Self::TimeExceeded => "time exceeded",
+            Self::Other { .. } => "another message",
+        }
+    }
+}
+
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use PathErrorReason as Reason;
@@ -125,9 +141,11 @@ impl fmt::Display for PathError {
                 write!(f, "a packet to {peer} failed with ICMP type {icmp_type} code {icmp_code}")
             }
         }?;
+        let name = self.reason.icmp_name();
         match self.reporter {
-            Some(reporter) if reporter != peer => write!(f, " (says {reporter})"),
-            _ => Ok(()),
+            Some(reporter) if reporter != peer => write!(f, " (ICMP of {reporter}: {name})"),
+            Some(_) => write!(f, " (ICMP: {name})"),
+            None => Ok(()),
         }
     }
 }

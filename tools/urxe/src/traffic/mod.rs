@@ -21,12 +21,16 @@ pub mod variables;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use urxe::cm::{ConnectError, Connection, Pending};
 use urxe::{Access, Completion, CompletionQueue, WaitError, WcStatus};
 
 use self::error::TrafficError;
+use crate::output;
 
 /// The access rights of both ends to a region.
 pub const ALL_ACCESS: Access = Access::LOCAL_WRITE
@@ -51,6 +55,35 @@ pub fn connect(
         }
     }
     Err(failed)
+}
+
+/// Time between two looks for an ICMP error.
+const LOOK_AFTER: Duration = Duration::from_millis(100);
+
+/// Establishes a connection. If an ICMP error explains why the peer does not answer, a note on
+/// standard error names it at once.
+///
+/// The wait goes on until its time limit, because any host can forge an ICMP message, and because
+/// the peer may start later.
+///
+/// # Errors
+/// [`ConnectError`].
+pub fn establish(pending: Pending) -> Result<Connection, ConnectError> {
+    let (device, peer) = (pending.device().clone(), pending.peer_addr());
+    let (ended, end) = mpsc::channel::<()>();
+    thread::scope(|threads| {
+        threads.spawn(move || {
+            let start = Instant::now();
+            while end.recv_timeout(LOOK_AFTER) == Err(RecvTimeoutError::Timeout) {
+                if let Some(error) = device.path_error(peer.ip(), start.elapsed()) {
+                    return output::note(&format!("{peer} has not answered yet: {error}"));
+                }
+            }
+        });
+        let established = pending.establish();
+        drop(ended);
+        established
+    })
 }
 
 /// Waits for the next completion. Returns `None` if the connection has ended.

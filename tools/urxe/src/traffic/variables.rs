@@ -1,4 +1,5 @@
-//! The environment variables of captures and faults. A command reads them or refuses them.
+//! The environment variables of captures, faults and ICMP errors. A command without packets refuses
+//! captures and faults.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -12,6 +13,9 @@ const CAPTURE: &str = "URXE_CAPTURE";
 const CAPTURE_HEADERS: &str = "URXE_CAPTURE_HEADERS";
 /// Faults of received packets.
 const FAULTS: &str = "URXE_FAULTS";
+
+/// `off`: sockets take no ICMP errors of sent packets.
+const ICMP_ERRORS: &str = "URXE_ICMP_ERRORS";
 
 /// An environment variable with a wrong value, or one that the command does not read.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +36,7 @@ pub enum VariableError {
 /// # Errors
 /// [`VariableError::Value`].
 pub fn builder() -> Result<DeviceBuilder, VariableError> {
-    let builder = with_faults()?;
+    let builder = without_capture()?;
     Ok(match capture()? {
         Some(Capture { path, has_payload }) => builder.capture(path).capture_headers(!has_payload),
         None => builder,
@@ -45,7 +49,7 @@ pub fn builder() -> Result<DeviceBuilder, VariableError> {
 /// # Errors
 /// [`VariableError::Value`].
 pub fn builder_with_tap() -> Result<(DeviceBuilder, Option<Arc<Tap>>), VariableError> {
-    let builder = with_faults()?;
+    let builder = without_capture()?;
     let Some(Capture { path, has_payload }) = capture()? else { return Ok((builder, None)) };
     let tap = Tap::create(path)
         .map_err(|error| VariableError::Value { variable: CAPTURE, error: error.to_string() })?;
@@ -60,25 +64,32 @@ struct Capture {
 }
 
 fn capture() -> Result<Option<Capture>, VariableError> {
-    let error = "the allowed values are on and off";
-    let has_payload = match value(CAPTURE_HEADERS).as_deref().map(OsStr::to_str) {
-        Some(Some("on")) => false,
-        Some(Some("off")) | None => true,
-        Some(_) => {
-            return Err(VariableError::Value { variable: CAPTURE_HEADERS, error: error.into() });
-        }
-    };
+    let has_payload = !switch(CAPTURE_HEADERS, false)?;
     let path =
         |given: OsString| given.to_string_lossy().replace("%p", &std::process::id().to_string());
     Ok(value(CAPTURE).map(|given| Capture { path: path(given), has_payload }))
 }
 
-fn with_faults() -> Result<DeviceBuilder, VariableError> {
-    let Some(given) = value(FAULTS) else { return Ok(Device::builder()) };
+/// Returns the value of a variable that is `on` or `off`, or `usual` if the variable is not set.
+fn switch(variable: &'static str, usual: bool) -> Result<bool, VariableError> {
+    match value(variable).as_deref().map(OsStr::to_str) {
+        None => Ok(usual),
+        Some(Some("on")) => Ok(true),
+        Some(Some("off")) => Ok(false),
+        Some(_) => {
+            let error = "the allowed values are on and off".to_owned();
+            Err(VariableError::Value { variable, error })
+        }
+    }
+}
+
+fn without_capture() -> Result<DeviceBuilder, VariableError> {
+    let builder = Device::builder().icmp_errors(switch(ICMP_ERRORS, true)?);
+    let Some(given) = value(FAULTS) else { return Ok(builder) };
     let faults: Result<FaultSpec, _> = given.to_string_lossy().parse();
     let wrong =
         |error: FaultError| VariableError::Value { variable: FAULTS, error: error.to_string() };
-    Ok(Device::builder().faults(faults.map_err(wrong)?))
+    Ok(builder.faults(faults.map_err(wrong)?))
 }
 
 /// Refuses captures and faults for a command without packets.

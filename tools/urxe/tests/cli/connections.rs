@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::common::{Finish as _, Run};
 
@@ -136,6 +137,21 @@ fn errors_have_a_remedy() {
     assert!(said.contains("is in use") && said.contains("choose another, or 0 for any"), "{said}");
     urxe(5, &format!("connect 127.83.5.1 {}", server.port)).finish().ok();
     server.end();
+}
+
+#[test]
+fn an_icmp_error_is_named_at_once_and_the_wait_goes_on() {
+    let reason = "no process listens on UDP port 4791 of 127.83.7.9 (ICMP: port unreachable)\n";
+    let start = Instant::now();
+    let said = urxe(7, "connect 127.83.7.9 7471 -t 1").finish().fails(1);
+    assert!(start.elapsed() >= Duration::from_secs(1), "an ICMP message ended the wait");
+    let note = format!("urxe: note: 127.83.7.9:7471 has not answered yet: {reason}");
+    let error = "urxe: 127.83.7.9:7471 has not answered within 1s; the likely reason: ";
+    assert!(said.contains(&note) && said.ends_with(&format!("{error}{reason}")), "{said}");
+
+    let mut command = urxe(8, "connect 127.83.7.9 7471 -t 0");
+    let said = command.env("URXE_ICMP_ERRORS", "off").finish().fails(1);
+    assert_eq!(said, "urxe: 127.83.7.9:7471 has not answered within 0ns\n");
 }
 
 /// Returns the processes of the only device in `urxe link show --connections --json`, by slot.

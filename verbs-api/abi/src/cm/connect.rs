@@ -6,6 +6,7 @@ use urxe_stack::cma::ConnParam;
 use urxe_stack::driver::Host;
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::sync::lock;
+use urxe_stack::sys::clock;
 use urxe_wire::Qpn;
 use urxe_wire::mad::{PortSpace, RejReason};
 
@@ -163,6 +164,7 @@ pub unsafe fn connect_to(
             arguments.depth(|conn| conn.initiator_depth, device.max_initiator_depth);
         state.responder_resources =
             arguments.depth(|conn| conn.responder_resources, device.max_responder_resources);
+        state.connecting_since = Some(clock::now());
         drop(state);
         (object, arguments)
     };

@@ -233,6 +233,21 @@ fn failed(event_type: CmaEventType, error: &VerbError) -> Disposition {
     Disposition::DeliverAs(event_type)
 }
 
+/// Logs the ICMP error that may be the reason why a peer does not answer. Such an error does not
+/// change events and their times, because any host can forge it.
+fn explain(object: &IdObject) {
+    let Some(since) = lock(&object.state).connecting_since else { return };
+    let addresses = connections().inspect(|cma| cma.addresses(object.core));
+    let Some(peer) = addresses.ok().and_then(|(_, peer)| peer) else { return };
+    let error = object.device().and_then(|device| device.path_error(peer.ip(), since));
+    if let Some(error) = error {
+        tracing::warn!(
+            target: "urxe_abi",
+            "RDMA_CM_EVENT_UNREACHABLE: {peer} does not answer; the likely reason: {error}"
+        );
+    }
+}
+
 /// Performs the library's own actions for an event.
 ///
 /// # Safety
@@ -264,6 +279,10 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
                         return failed(ConnectError, &error);
                     }
                 }
+                Disposition::Deliver
+            }
+            Unreachable => {
+                explain(object);
                 Disposition::Deliver
             }
             Rejected | Disconnected if lock(&object.state).connect_error => Disposition::Discard,

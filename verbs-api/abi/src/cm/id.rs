@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use urxe_stack::cma::CmaId;
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::sync::lock;
+use urxe_stack::time::Time;
 use urxe_wire::mad::PortSpace;
 
 use super::channel;
@@ -54,6 +55,8 @@ pub struct IdState {
     pub connect: Vec<u8>,
     pub memberships: Vec<Arc<multicast::MembershipObject>>,
     pub resolving: Resolving,
+    /// The time of the connection request, by the clock of the devices.
+    pub connecting_since: Option<Time>,
 }
 
 impl IdObject {

@@ -5,14 +5,17 @@
 //! the same device.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use urxe_stack::cma::DeviceKey;
 use urxe_stack::driver::Connections;
 use urxe_stack::memory::PdId;
+use urxe_stack::port::udp::PathError;
 use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
+use urxe_stack::time::Time;
 
 use crate::context::{self, Context};
 use crate::devices;
@@ -59,6 +62,11 @@ pub struct CmDevice {
 unsafe impl Send for CmDevice {}
 
 impl CmDevice {
+    /// Returns the last error of packets to `peer` since a time.
+    pub fn path_error(&self, peer: IpAddr, since: Time) -> Option<PathError> {
+        self.shared.engine().path_error(peer, since)
+    }
+
     /// Returns the device for rsockets.
     pub fn for_rsockets(&self) -> urxe_rsocket::Device {
         let Self { key, shared, domain, .. } = *self;

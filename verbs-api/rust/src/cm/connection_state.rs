@@ -21,7 +21,9 @@ use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam};
 use urxe_stack::cq::Wake;
 use urxe_stack::memory::Access;
+use urxe_stack::port::udp::PathError;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
+use urxe_stack::time::Time;
 use urxe_wire::mad::RejReason;
 
 use super::connection::ConnectionEvent;
@@ -80,6 +82,8 @@ pub(super) struct ConnectionState {
     pub peer_addr: SocketAddr,
     pub wakers: Arc<WakerList>,
     pub min_rnr_timer: u8,
+    /// The time of its creation. Errors of the path from before explain nothing.
+    since: Time,
     progress: Mutex<Progress>,
     /// Locked while events are handled, so that events are handled in their order.
     handling: Mutex<()>,
@@ -158,8 +162,9 @@ impl ConnectionState {
         let wakers = Arc::new(WakerList::new(Arc::clone(id.service.ready())));
         let progress =
             Mutex::new(Progress { phase: Phase::Connecting, peer, events: VecDeque::new() });
-        let handling = Mutex::default();
-        let made = Arc::new(Self { qp, id, peer_addr, wakers, min_rnr_timer, progress, handling });
+        let (since, handling) = (qp.pd().device().inner.backend.now(), Mutex::default());
+        let made =
+            Arc::new(Self { qp, id, peer_addr, wakers, min_rnr_timer, since, progress, handling });
         made.to_state(QpState::Init, None)?;
         // This cannot fail: each handler belongs to one connection.
         let _ = handler.connection.set(Arc::downgrade(&made));
@@ -200,7 +205,8 @@ impl ConnectionState {
                 self.finish(Err(ConnectError::Rejected { peer, reason, private_data }));
             }
             On::Unreachable | On::ConnectError => {
-                self.finish(Err(ConnectError::Unreachable { peer }))
+                let likely = self.path_error();
+                self.finish(Err(ConnectError::Unreachable { peer, likely }))
             }
             On::Disconnected => {
                 // The peer may disconnect before the last message of the handshake arrives.
@@ -215,6 +221,11 @@ impl ConnectionState {
             On::TimewaitExit => self.push_event(ConnectionEvent::TimewaitExit),
             other => tracing::debug!(event = other.name(), "not for a connection"),
         }
+    }
+
+    /// Returns the error of the path that may explain why the peer does not answer.
+    pub fn path_error(&self) -> Option<PathError> {
+        self.qp.pd().device().inner.backend.path_error(self.peer_addr.ip(), self.since)
     }
 
     fn push_event(&self, event: ConnectionEvent) {

@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use urxe_stack::cma::{CmaEvent, CmaEventType, ConnParam, EventParam, UdEvent};
+use urxe_stack::port::udp::PathError;
 use urxe_stack::qp::attr::QpType;
+use urxe_stack::time::Time;
 use urxe_wire::mad::{PortSpace, SidrStatus};
 use urxe_wire::{QKey, Qpn};
 
@@ -63,10 +65,11 @@ fn send_request(peer: SocketAddr, options: &Options) -> Result<Resolving, Resolv
     let device = id.device().ok_or(ConnectError::DeviceRemoved)?;
     let pd = options.pd_on(&device, peer)?;
     let param = ConnParam { private_data: &options.private_data, ..ConnParam::default() };
+    let since = device.inner.backend.now();
     let asked = id.call(|cma, now, id| cma.connect(now, id, &param));
     id.service.run_ready_wakers();
     asked?;
-    Ok(Resolving { id, slot: WakerSlot::new(wakers), pd, peer, timeout: options.timeout })
+    Ok(Resolving { id, slot: WakerSlot::new(wakers), pd, peer, timeout: options.timeout, since })
 }
 
 /// A pending resolution of a datagram service. Call [`wait`](Self::wait), or await the value.
@@ -77,6 +80,8 @@ pub struct Resolving {
     pd: ProtectionDomain,
     peer: SocketAddr,
     timeout: Option<Duration>,
+    /// The time of the request.
+    since: Time,
 }
 
 impl Resolving {
@@ -87,13 +92,21 @@ impl Resolving {
     pub fn wait(self) -> Result<DatagramService, ResolveError> {
         let wait = BlockingWait::new(self.pd.device(), self.timeout);
         let event = wait.until(self.slot.list(), || Ok(self.id.next_event()), || false);
-        self.answer(event.map_err(|error| ConnectError::of_wait(error, self.peer, self.timeout))?)
+        let event = event.map_err(|error| {
+            ConnectError::of_wait(error, self.peer, self.timeout, || self.path_error())
+        });
+        self.answer(event?)
+    }
+
+    /// Returns the error of the path that may explain why the peer does not answer.
+    fn path_error(&self) -> Option<PathError> {
+        self.pd.device().inner.backend.path_error(self.peer.ip(), self.since)
     }
 
     fn answer(&self, event: CmaEvent) -> Result<DatagramService, ResolveError> {
         let peer = self.peer;
         let EventParam::Ud(UdEvent { private_data, ah, qpn, qkey }) = event.param else {
-            return Err(ConnectError::Unreachable { peer }.into());
+            return Err(ConnectError::Unreachable { peer, likely: self.path_error() }.into());
         };
         if event.event_type == CmaEventType::Established {
             let ah = self.pd.address_handle_with(&ah)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use urxe_stack::cma::CmaError;
 use urxe_stack::device::{CreateCqError, CreateQpError, ModifyError};
+use urxe_stack::port::udp::PathError;
 use urxe_stack::qp::work_request::PostError;
 use urxe_wire::mad::{RejReason, SidrStatus};
 
@@ -101,12 +102,18 @@ urxe_stack::errors! {
         /// message.
         #[error("{peer} refused the connection: {reason}{}", hint(*peer, *reason))]
         Rejected { peer: SocketAddr, reason: RejReason, private_data: Vec<u8> } = ECONNREFUSED,
-        #[error("{peer} does not answer: is an RDMA device on that address, and does UDP port 4791 \
-                 pass both ways?")]
-        Unreachable { peer: SocketAddr } = ETIMEDOUT,
+        /// All repetitions of the request stayed without an answer.
+        ///
+        /// `likely`: the last ICMP error of packets to the peer. Any host can forge an ICMP
+        /// message, so the error explains the failure, and does not cause it.
+        #[error("{peer} does not answer{}", reason(likely, ": is an RDMA device on that address, \
+                 and does UDP port 4791 pass both ways?"))]
+        Unreachable { peer: SocketAddr, likely: Option<PathError> } = ETIMEDOUT,
         /// The time limit of [`Options::timeout`](super::Options::timeout) has passed.
-        #[error("{peer} has not answered within {after:?}")]
-        TimedOut { peer: SocketAddr, after: Duration } = ETIMEDOUT,
+        ///
+        /// `likely`: as in `Unreachable`.
+        #[error("{peer} has not answered within {after:?}{}", reason(likely, ""))]
+        TimedOut { peer: SocketAddr, after: Duration, likely: Option<PathError> } = ETIMEDOUT,
         /// The peer gave up before its request was accepted.
         #[error("{peer} has withdrawn its request")]
         Withdrawn { peer: SocketAddr } = ECONNABORTED,
@@ -120,12 +127,26 @@ urxe_stack::errors! {
 }
 
 impl ConnectError {
-    /// Returns the error of a failed wait for `peer` with this time limit.
-    pub(super) fn of_wait(error: WaitError, peer: SocketAddr, timeout: Option<Duration>) -> Self {
+    /// Returns the error of a failed wait for `peer` with this time limit. `likely` returns the
+    /// error of the path.
+    pub(super) fn of_wait(
+        error: WaitError,
+        peer: SocketAddr,
+        timeout: Option<Duration>,
+        likely: impl FnOnce() -> Option<PathError>,
+    ) -> Self {
         match (error, timeout) {
-            (WaitError::TimedOut, Some(after)) => Self::TimedOut { peer, after },
+            (WaitError::TimedOut, Some(after)) => Self::TimedOut { peer, after, likely: likely() },
             (error, _) => Self::Wait(error),
         }
+    }
+}
+
+/// Returns the end of an error about a peer that does not answer.
+fn reason(likely: &Option<PathError>, unknown: &str) -> String {
+    match likely {
+        Some(error) => format!("; the likely reason: {error}"),
+        None => unknown.to_owned(),
     }
 }
 

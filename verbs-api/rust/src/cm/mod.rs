@@ -112,6 +112,29 @@
 //! # }
 //! ```
 //!
+//! A peer that does not answer is reported after all repetitions of the request, or after
+//! [`Options::timeout`]. If an ICMP message arrived meanwhile, the error names it as the likely
+//! reason. The message itself ends nothing, because any host can forge it, and because the peer may
+//! start later:
+//!
+//! ```
+//! use std::time::Duration;
+//! use urxe::cm::{self, ConnectError, Options, PathError, PathErrorReason};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = urxe::Device::open_address([127, 49, 11, 21])?;
+//! let options = Options::new().device(&device).timeout(Duration::from_millis(200));
+//! // No stack listens on this address.
+//! match cm::prepare("127.49.11.22:7471", &options)?.establish().unwrap_err() {
+//!     ConnectError::TimedOut { likely: Some(PathError { reason, .. }), .. } => {
+//!         assert_eq!(reason, PathErrorReason::PortUnreachable);
+//!     }
+//!     other => println!("the system reports no ICMP errors: {other}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Sources: IBTA annex A11; the kernel's `drivers/infiniband/core/cma.c`; librdmacm's manual pages.
 
 mod connection;
@@ -139,6 +162,7 @@ pub use self::pending::{Establish, Establishing, Pending};
 pub(crate) use self::service::Service;
 
 pub use urxe_stack::cma::{CmaError, ConnEvent as PeerParameters};
+pub use urxe_stack::port::udp::{PathError, PathErrorReason};
 pub use urxe_wire::mad::{RejReason, SidrStatus};
 
 /// Connects with the default [`Options`] and blocks until the peer accepts.

@@ -198,8 +198,12 @@ impl Pending {
         let establishing = self.start()?;
         let connection = &establishing.connection;
         let wait = BlockingWait::new(connection.qp.pd().device(), timeout);
-        wait.until(&connection.wakers, || Ok(connection.outcome()), || false)
-            .map_err(|error| ConnectError::of_wait(error, connection.peer_addr, timeout))??;
+        wait.until(&connection.wakers, || Ok(connection.outcome()), || false).map_err(
+            |error| {
+                let likely = || connection.path_error();
+                ConnectError::of_wait(error, connection.peer_addr, timeout, likely)
+            },
+        )??;
         Ok(Connection::new(Arc::clone(connection)))
     }
 

@@ -196,6 +196,15 @@ impl DeviceBuilder {
         self
     }
 
+    /// Sets whether the sockets take ICMP errors of sent packets, such as "port unreachable". The
+    /// default is `true`. They appear in the log, in errors of [`cm`](crate::cm) and in
+    /// [`Device::path_error`]. They end nothing, because any host can forge an ICMP message.
+    #[must_use]
+    pub fn icmp_errors(mut self, take: bool) -> Self {
+        self.config.icmp_errors = take;
+        self
+    }
+
     /// Sets whether packets to other devices of this process bypass the sockets, which is several
     /// times faster. Both devices must have this option, and a device also sends to itself this
     /// way. The default is `true`. Captures and counters are the same. Tools such as tcpdump, netem

@@ -19,15 +19,15 @@ fn queued(origin: u8, icmp_type: u8, icmp_code: u8, errno: Errno, info: u32) -> 
 #[test]
 fn icmp_messages_have_their_reasons() {
     use PathErrorReason as R;
-    for (icmp_type, icmp_code, info, reason) in [
-        (3, 0, 0, R::NetworkUnreachable),
-        (3, 1, 0, R::HostUnreachable),
-        (3, 2, 0, R::ProtocolUnreachable),
-        (3, 3, 0, R::PortUnreachable),
-        (3, 4, 1400, R::TooBig { mtu: 1400 }),
-        (3, 13, 0, R::Prohibited),
-        (11, 0, 0, R::TimeExceeded),
-        (12, 0, 0, R::Other { icmp_type: 12, icmp_code: 0 }),
+    for (icmp_type, icmp_code, info, reason, name) in [
+        (3, 0, 0, R::NetworkUnreachable, "network unreachable"),
+        (3, 1, 0, R::HostUnreachable, "host unreachable"),
+        (3, 2, 0, R::ProtocolUnreachable, "protocol unreachable"),
+        (3, 3, 0, R::PortUnreachable, "port unreachable"),
+        (3, 4, 1400, R::TooBig { mtu: 1400 }, "packet too big"),
+        (3, 13, 0, R::Prohibited, "administratively prohibited"),
+        (11, 0, 0, R::TimeExceeded, "time exceeded"),
+        (12, 0, 0, R::Other { icmp_type: 12, icmp_code: 0 }, "another message"),
     ] {
         let error = PathError::from_queued(&queued(
             libc::SO_EE_ORIGIN_ICMP,
@@ -37,7 +37,10 @@ fn icmp_messages_have_their_reasons() {
             info,
         ));
         assert_eq!(error.reason, reason);
-        assert!(error.to_string().ends_with("(says 192.0.2.254)"), "{error}");
+        let text = error.to_string();
+        assert!(text.ends_with(&format!(" (ICMP of 192.0.2.254: {name})")), "{text}");
+        let by_peer = PathError { reporter: Some(error.peer), ..error }.to_string();
+        assert!(by_peer.ends_with(&format!(" (ICMP: {name})")), "{by_peer}");
     }
     for (icmp_type, icmp_code, info, reason) in [
         (1, 0, 0, R::NetworkUnreachable),

@@ -7,7 +7,7 @@ use urxe::cm::{Connection, ConnectionEvent, Options, Pending};
 use urxe::{Access, Gather, MemoryRegion, RecvRequest, SendRequest};
 
 use super::MessagesError;
-use crate::traffic::wait_one;
+use crate::traffic::{establish, wait_one};
 
 /// The longest message, in bytes.
 pub const MESSAGE_MAX: usize = 64 << 10;
@@ -55,7 +55,7 @@ impl Messages {
                 .qp()
                 .post_recv(&RecvRequest::new(inboxes.slice(place(number))?).wr_id(number))?;
         }
-        let (connection, sending) = (pending.establish()?, Mutex::default());
+        let (connection, sending) = (establish(pending)?, Mutex::default());
         Ok(Self { shared: Arc::new(Shared { connection, inboxes, outboxes, sending }) })
     }
 

@@ -72,7 +72,8 @@ pub struct ConnectArgs {
     /// The local address
     #[arg(short, long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
-    /// Time limit for the listener's reply, in seconds
+    /// Time limit for the listener's reply, in seconds; an ICMP message such as "port unreachable"
+    /// is reported at once, but does not end the wait
     #[arg(short, long, default_value_t = 10)]
     timeout: u64,
     #[command(flatten)]

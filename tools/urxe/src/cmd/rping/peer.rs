@@ -4,7 +4,7 @@ use urxe::cm::{Connection, Options, Pending};
 use urxe::{Access, Data, MemoryRegion, RecvRequest, RemoteRegion, Rkey, SendRequest};
 
 use super::{MAX_SIZE, RpingError};
-use crate::traffic::wait_one;
+use crate::traffic::{establish, wait_one};
 
 /// Bytes of an announcement: address, key and length, big-endian.
 const INFO_LEN: usize = 16;
@@ -25,7 +25,7 @@ impl Peer {
     pub fn new(pending: Pending) -> Result<Self, RpingError> {
         let inbox = pending.pd().allocate(INFO_LEN, Access::LOCAL_WRITE)?;
         pending.qp().post_recv(&RecvRequest::new(inbox.slice(..)?))?;
-        Ok(Self { connection: pending.establish()?, inbox })
+        Ok(Self { connection: establish(pending)?, inbox })
     }
 
     /// Registers memory that the other end reads and writes.

@@ -1,7 +1,8 @@
 //! Connections that fail, and their errors.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use urxe::cm::PathErrorReason;
 use urxe::cm::{self, ConnectError, ListenError, Listener, NoServiceError, Options, RejReason};
 use urxe::*;
 
@@ -70,12 +71,49 @@ fn a_silent_peer_is_reported() {
     let options = client(23).timeout(Duration::from_millis(300));
     let error = cm::prepare((address(23, 9), 7471), &options).unwrap().establish().unwrap_err();
     assert_eq!(error.errno(), libc::ETIMEDOUT, "{error}");
+    let likely = "; the likely reason: no process listens on UDP port 4791 of 127.50.23.9 (ICMP: \
+                  port unreachable)";
+    assert_eq!(
+        error.to_string(),
+        format!("127.50.23.9:7471 has not answered within 300ms{likely}")
+    );
     // In a task, the error comes from the connection manager.
     let error =
         pollster::block_on(cm::prepare((address(23, 9), 7471), &options).unwrap().into_future());
     let error = error.unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
-    says(&error, "127.50.23.9:7471 does not answer");
+    assert_eq!(error.to_string(), format!("127.50.23.9:7471 does not answer{likely}"));
+    let resolving = cm::resolve((address(23, 9), 7471), &options).unwrap();
+    says(&resolving.wait().unwrap_err(), likely);
+}
+
+#[test]
+fn an_icmp_error_ends_no_attempt() {
+    let client = device(29, 2);
+    let options = Options::new().device(&client).timeout(Duration::from_secs(8));
+    let to = (address(29, 1), 7471);
+    let start = Instant::now();
+    let connecting = cm::prepare(to, &options).unwrap().start().unwrap();
+    let refused = || client.path_error(address(29, 1).into(), start.elapsed());
+    while refused().is_none() {
+        assert!(start.elapsed() < LONG.unwrap(), "no ICMP error");
+    }
+    assert_eq!(refused().unwrap().reason, PathErrorReason::PortUnreachable);
+    // The next repetition of the request finds the listener.
+    let there = device(29, 1);
+    let listener = Listener::builder().device(&there).bind(to).unwrap();
+    let accepting = std::thread::spawn(move || listener.wait(LONG).unwrap().accept().unwrap());
+    pollster::block_on(connecting).unwrap();
+    accepting.join().unwrap();
+}
+
+#[test]
+fn without_icmp_errors_the_reason_is_unknown() {
+    let device = Device::builder().icmp_errors(false).open_address(address(30, 2)).unwrap();
+    let options = Options::new().device(&device).timeout(Duration::from_millis(200));
+    let error = cm::prepare((address(30, 9), 7471), &options).unwrap().establish().unwrap_err();
+    assert_eq!(error.to_string(), "127.50.30.9:7471 has not answered within 200ms");
+    assert_eq!(device.path_error(address(30, 9).into(), Duration::MAX), None);
 }
 
 #[test]

@@ -140,9 +140,16 @@ pub(super) fn gro(name: Name, a: UdpPort, b: UdpPort) -> Probe {
 }
 
 pub(super) const PATH_ERRORS: Name = Name("ICMP errors (IP_RECVERR)");
+/// The consequence of missing ICMP errors.
+const SILENT: &str = "only exceeded retries show that a peer does not listen";
 
 /// Probes the error queue, which holds ICMP errors for packets sent.
 pub(super) fn path_errors(name: Name, a: UdpPort, b: UdpPort) -> Probe {
+    if !a.takes_icmp_errors() {
+        return name
+            .limited("the system does not support the option", SILENT)
+            .advise("use Linux outside a sandbox that emulates the network");
+    }
     let closed = b.address();
     drop(b);
     let packet = marked(64, 3);
@@ -162,17 +169,15 @@ pub(super) fn path_errors(name: Name, a: UdpPort, b: UdpPort) -> Probe {
     match found {
         Some(error) if error.reason == PathErrorReason::PortUnreachable => name.works(
             format!("a packet to a closed port: \"{error}\""),
-            "the log and the counters report peers that do not listen",
+            "the log, the counters and errors of connections name the reason why a peer does not \
+             answer",
         ),
         Some(error) => name.limited(
             format!("a packet to a closed port: \"{error}\""),
             "the log may report wrong reasons for lost packets",
         ),
         None => name
-            .limited(
-                "a packet to a closed port gave no error",
-                "only exceeded retries show that a peer does not listen",
-            )
+            .limited("a packet to a closed port gave no error", SILENT)
             .advise("check whether the packet filter drops ICMP: `nft list ruleset`"),
     }
 }
