@@ -208,13 +208,14 @@ pub(super) struct OwnPrograms {
 }
 
 /// Source, name in the guest, and options of the compiler.
-const OWN: [(&str, &str, &str); 10] = [
+const OWN: [(&str, &str, &str); 11] = [
     ("../../programs/exchange.c", "bin/exchange", "-libverbs"),
     ("../../programs/cm_refusals.c", "bin/cm_refusals", "-libverbs -lrdmacm"),
     ("../../programs/cm_lifetimes.c", "bin/cm_lifetimes", "-libverbs -lrdmacm -lpthread"),
     ("../../programs/cm_deaths.c", "bin/cm_deaths", "-libverbs -lrdmacm"),
     ("../../programs/private_data.c", "bin/private_data", "-libverbs -lrdmacm"),
     ("../../programs/refusals.c", "bin/refusals", "-libverbs -lrdmacm"),
+    ("../../programs/refused_port.c", "bin/refused_port", "-libverbs -lrdmacm"),
     ("five_datagrams.c", "bin/five_datagrams", ""),
     ("patient.c", "lib/patient.so", "-shared -fPIC"),
     ("lingering.c", "lib/lingering.so", "-shared -fPIC"),

@@ -22,6 +22,7 @@ mod nodes;
 mod ports;
 mod programs;
 mod rcopy;
+mod refused;
 mod service_type;
 mod sharing;
 mod speed;
@@ -80,6 +81,7 @@ fn trials(testbed: Option<&Arc<Testbed>>) -> Vec<Trial> {
         deaths::cases(),
         service_type::cases(),
         rcopy::cases(),
+        refused::cases(),
         krping::cases(),
         speed::cases(),
     ];
