@@ -48,7 +48,8 @@ pub fn need_packages(packages: &[&str], runner: &mut Runner) -> Result<()> {
     runner.run(command.args(install).args(missing).env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-fn is_installed(package: &str) -> bool {
+/// Returns whether a Debian package is installed.
+pub fn is_installed(package: &str) -> bool {
     let output =
         Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", package]).output();
     output.is_ok_and(|output| output.stdout == b"installed")

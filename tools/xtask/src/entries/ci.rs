@@ -24,11 +24,12 @@ type Call = (&'static str, &'static [&'static str]);
 /// The tasks that run first, before the parallel part.
 const FIRST: [Call; 3] = [("fmt", &[]), ("structure", &[]), ("clippy", &[])];
 /// The lane of tests in time.
-const TIMED: [Call; 6] = [
+const TIMED: [Call; 7] = [
     ("test", &[]),
     ("allocations", &[]),
     ("budget", &[]),
     ("programs", &[]),
+    ("recipes", &["--ci"]),
     ("namespace", &[]),
     ("kernel", &[]),
 ];

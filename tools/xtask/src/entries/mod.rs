@@ -11,6 +11,7 @@ mod long;
 mod mutants;
 mod package;
 mod programs;
+mod recipes;
 mod test;
 mod tsan;
 
@@ -22,7 +23,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 30] = [
+const TASKS: [(&str, Task); 31] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -38,6 +39,7 @@ const TASKS: [(&str, Task); 30] = [
     ("namespace", deep::namespace),
     ("programs", programs::programs),
     ("newer", programs::newer),
+    ("recipes", recipes::recipes),
     ("kernel", deep::kernel),
     ("bench", deep::bench),
     ("flame", flame::flame),
@@ -79,6 +81,7 @@ With other programs and kernels; install packages by name as root:
   namespace               1 min  packets on the wire, and several users of an address
   programs [all|speed]    3 min  Debian's programs; with all their options; their speed
   newer                  10 min  Debian 13's programs, as root
+  recipes [OPTIONS] …    10 min  programs of the field (docs/recipes.md), as root
   kernel [all|speed]      8 min  real kernels in QEMU, as root; the longer pairs; their speed
 
 Measuring:

@@ -87,6 +87,23 @@ pub fn install(arguments: &[String], runner: &mut Runner) -> Result<()> {
     Ok(())
 }
 
+/// Installs into `prefix` what is in the folder `built`, or a new build with this profile. Returns
+/// the path of `urxe`.
+pub fn installed(
+    prefix: &Path,
+    built: Option<&Path>,
+    profile: &str,
+    runner: &mut Runner,
+) -> Result<PathBuf> {
+    let source = match built {
+        Some(built) => Source::Built(root().join(built)),
+        None => Source::Profile(profile.to_owned()),
+    };
+    let built = source.folder(runner)?;
+    stage(&built, prefix).with_context(|| writing(prefix))?;
+    Ok(prefix.join("bin/urxe"))
+}
+
 /// Makes `target/packages/urxe-VERSION-MACHINE.tar.gz`, and where dpkg-deb is,
 /// `urxe_VERSION_MACHINE.deb`.
 pub fn package(arguments: &[String], runner: &mut Runner) -> Result<()> {
