@@ -36,6 +36,8 @@ const PREPARE: &str = "mount -t tmpfs none /mnt && ip link set lo up && \
                        ip link add urxe0 type veth peer name urxe1 && \
                        ip address add 10.79.0.1/24 dev urxe0 && \
                        ip link set urxe0 up && ip link set urxe1 up && exec \"$@\"";
+/// A function that Debian 12's librspreload.so lacks.
+const ACCEPT4: &str = "tests/programs/accept4.c";
 /// Debian's user without rights.
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
@@ -154,9 +156,12 @@ impl Play {
     fn folder(&self, name: &str) -> Result<PathBuf> {
         let folder = Path::new(PLACE).join(name);
         fs::create_dir_all(folder.join("captures"))?;
-        let mut copy = Command::new("cp");
-        copy.arg("-r").arg(root().join(SCRIPTS)).arg(folder.join("scripts"));
-        ensure!(copy.status()?.success(), "{copy:?} failed");
+        let scripts = folder.join("scripts");
+        for source in [SCRIPTS, ACCEPT4] {
+            let mut copy = Command::new("cp");
+            copy.arg("-r").arg(root().join(source)).arg(&scripts);
+            ensure!(copy.status()?.success(), "{copy:?} failed");
+        }
         if !self.recipe.root {
             let mut chown = Command::new("chown");
             chown.args(["-R", "65534:65534"]).arg(&folder);

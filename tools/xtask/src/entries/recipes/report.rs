@@ -77,7 +77,7 @@ fn page(all: &[Recipe], played: &[(Recipe, Played)], old: &str) -> String {
             None => old
                 .lines()
                 .find(|line| line.starts_with(&start))
-                .map_or_else(|| format!("{start} – | – | – | not played | – |"), str::to_owned),
+                .map_or_else(|| unplayed(recipe), str::to_owned),
         };
         page.push_str(&row);
         page.push('\n');
@@ -89,6 +89,12 @@ fn page(all: &[Recipe], played: &[(Recipe, Played)], old: &str) -> String {
         page.push('\n');
     }
     page
+}
+
+fn unplayed(recipe: &Recipe) -> String {
+    let path = recipe.path.as_ref().map(|name| format!("; needs `--path {name}=FOLDER`"));
+    let verified = &recipe.verified;
+    format!("| {} | – | {verified} | – | not played{} | – |", recipe.name, path.unwrap_or_default())
 }
 
 fn result(recipe: &Recipe, played: &Played) -> String {

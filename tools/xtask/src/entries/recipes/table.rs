@@ -269,7 +269,7 @@ mod tests {
             ("packages = ['p']\n", "packages = ['p']\nlink = 'rxe0=lo'\n"),
             ("bytes = 1\n", "bytes = 1\nexpect = ['(']\n"),
             ("bytes = 1\n", "bytes = 1\nother = 1\n"),
-            ("a{0}", "a"),
+            ("['x', 'RC SEND']", "['y', 'RC SEND']"),
             ("ci = ['ay']", "ci = ['az']"),
         ] {
             assert!(ONE.contains(from));
