@@ -45,7 +45,7 @@ Environment:
                  [default: warn; programs of `urxe run`: error]
   URXE_CAPTURE, URXE_FAULTS
                  capture file and faults of received packets;
-                 link, devinfo, doctor and decode refuse them";
+                 link, devinfo, doctor, decode and install refuse them";
 
 /// Runs the command with the arguments of the process.
 #[must_use]

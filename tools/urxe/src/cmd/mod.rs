@@ -83,6 +83,8 @@ impl Command {
             Self::Devinfo(_) => Some("devinfo"),
             Self::Doctor(_) => Some("doctor"),
             Self::Decode(_) => Some("decode"),
+            Self::Install(_) => Some("install"),
+            Self::Uninstall(_) => Some("uninstall"),
             Self::Pingpong(_) | Self::Perf(_) | Self::Rping(_) | Self::Listen(_) => None,
             Self::Connect(_) | Self::Run(_) | Self::Env(_) => None,
         }
