@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use urxe_wire::Gid;
@@ -150,12 +151,7 @@ impl Engine {
         // From here on, a failure drops the engine, which detaches it from its connections.
         let mut engine = Self { shared, link, events, thread: None, process: ProcessId::this() };
         if let Some(connections) = &config.connections {
-            let cm = CmConfig {
-                reports_last_messages: config.watcher,
-                keep_alive_ns: config.keep_alive.map(|period| period.as_nanos() as u64),
-                ..engine.cm_config(random()?)
-            };
-            engine.attach(connections, cm);
+            engine.attach(connections, random()?, (config.watcher, config.keep_alive));
         }
         let builder = Builder::new().name(format!("urxe-{}", engine.link.spec.name));
         let run = move || {
@@ -172,18 +168,23 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Returns the configuration of the connection manager, whose ids follow from `seed`.
-    fn cm_config(&self, seed: u64) -> CmConfig {
-        let guid = Guid(u64::from_be_bytes(self.link.node_guid.to_bytes()));
-        CmConfig::new(self.shared.ports.slot(), seed, guid)
-    }
-
-    /// Adds the engine to `connections`.
-    fn attach(&self, connections: &Arc<Connections>, config: CmConfig) {
+    /// Adds the engine to `connections`. Its communication ids follow from `seed`.
+    fn attach(
+        &self,
+        connections: &Arc<Connections>,
+        seed: u64,
+        (watcher, keep_alive): (bool, Option<Duration>),
+    ) {
         let shared = &self.shared;
         shared.ports.has_connection_manager.store(true, Ordering::Relaxed);
         let interface = self.link.interface.index;
         let device = EngineDevice { shared: Arc::clone(shared), interface };
+        let guid = Guid(u64::from_be_bytes(self.link.node_guid.to_bytes()));
+        let config = CmConfig {
+            reports_last_messages: watcher,
+            keep_alive_ns: keep_alive.map(|period| period.as_nanos() as u64),
+            ..CmConfig::new(shared.ports.slot(), seed, guid)
+        };
         let key = connections.attach(Box::new(device), config, (shared.clone(), interface));
         let connections = Arc::clone(connections);
         shared.attached.get_or_init(|| Attached { connections, key });
