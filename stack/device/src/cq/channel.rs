@@ -131,6 +131,11 @@ impl CompletionChannel {
         !lock(&self.state).ready.is_empty()
     }
 
+    /// Returns whether there is an event of one queue that was not taken.
+    pub(super) fn has_events_of(&self, slot: ChannelSlot) -> bool {
+        lock(&self.state).slot(slot).is_some_and(|attached| attached.waiting > 0)
+    }
+
     /// Returns the number of events that were not taken.
     #[must_use]
     pub fn waiting_events(&self) -> u64 {

@@ -318,11 +318,13 @@ impl Cq {
         ring.entries.len() + usize::from(ring.overrun)
     }
 
-    /// Returns whether the next completion causes an event. A program that finds such a queue empty
-    /// is likely to sleep on the descriptor of its channel.
+    /// Returns whether the next completion causes an event, or an event was not taken. A program
+    /// that finds such a queue empty is likely to wait next for the event of its channel.
     #[must_use]
     pub fn awaits_event(&self) -> bool {
-        self.channel.is_some() && lock(&self.ring).armed.is_some()
+        let Some((channel, slot)) = &self.channel else { return false };
+        let is_armed = lock(&self.ring).armed.is_some();
+        is_armed || channel.has_events_of(*slot)
     }
 
     /// Sends the requested event if the queue holds completions, even those from before the

@@ -104,7 +104,6 @@ impl Engine {
         let ports = Arc::new(Ports::open(&configs, groups, impairment, || claims.next_u64())?);
         let events = Arc::new(EventDescriptor::new().map_err(OpenEngineError::EventFd)?);
         let waker = Arc::new(ThreadWaker::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
-        let watchdog = PollWatchdog::new().map_err(OpenEngineError::EventFd)?;
         let leader = LeaderElection::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
@@ -135,10 +134,11 @@ impl Engine {
             receiver: Box::new(Mutex::new(Receiver::new()?)),
             waker,
             leader,
-            watchdog,
+            watchdog: PollWatchdog::new().map_err(OpenEngineError::EventFd)?,
             polled_at_ns: AtomicU64::new(0),
             expects_poll: AtomicBool::new(true),
             empty_polls: AtomicU32::new(0),
+            is_spinning: AtomicBool::new(false),
             has_sent: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             after_progress: config.hooks.after_progress,
@@ -314,6 +314,7 @@ impl Engine {
     /// because the program may sleep next.
     pub fn flush_deferred(&self) {
         self.shared.empty_polls.store(0, Ordering::Relaxed);
+        self.shared.is_spinning.store(false, Ordering::Relaxed);
         self.shared.transmit_urgent(clock::now());
     }
 

@@ -47,6 +47,9 @@ pub(super) struct Shared {
     /// Whether the last polling thread is likely to poll again soon.
     pub expects_poll: AtomicBool,
     pub empty_polls: AtomicU32,
+    /// Whether a thread polled a queue that awaits an event many times in a row, and so does not
+    /// sleep. Until a program arms a queue again.
+    pub is_spinning: AtomicBool,
     /// Whether a message was sent since the last poll.
     pub has_sent: AtomicBool,
     pub stop: AtomicBool,
@@ -256,14 +259,14 @@ impl Shared {
     pub fn progress(&self, next: AfterPoll) {
         let now = clock::now();
         self.polled_at_ns.store(now.as_ns(), Ordering::Relaxed);
-        // A thread that polls an armed queue again and again does not sleep.
-        let is_spinning = self.empty_polls.load(Ordering::Relaxed) >= POLLS_BEFORE_YIELD;
-        let expects_poll = next == AfterPoll::Poll || is_spinning;
+        let expects_poll = next == AfterPoll::Poll || self.is_spinning.load(Ordering::Relaxed);
         if self.expects_poll.load(Ordering::Relaxed) != expects_poll {
             self.expects_poll.store(expects_poll, Ordering::Relaxed);
         }
         if !expects_poll {
-            self.empty_polls.fetch_add(1, Ordering::Relaxed);
+            if self.empty_polls.fetch_add(1, Ordering::Relaxed) >= POLLS_BEFORE_YIELD {
+                self.is_spinning.store(true, Ordering::Relaxed);
+            }
             return self.transmit(now);
         }
         let has_sent = self.has_sent.load(Ordering::Relaxed);

@@ -40,7 +40,7 @@ fn a_poll_of_an_armed_queue_leaves_the_sockets_to_the_background_thread() {
     let engine = engine.unwrap();
     let channel = Arc::new(CompletionChannel::new(Box::new(crate::cq::NoWake)));
     let silent = engine.device().create_cq(1, None, 0).unwrap();
-    let armed = engine.device().create_cq(1, Some(channel), 0).unwrap();
+    let armed = engine.device().create_cq(1, Some(Arc::clone(&channel)), 0).unwrap();
     let expects_poll = |cq: &Cq| {
         assert_eq!(engine.poll(cq, &mut [Completion::default()]), Ok(0));
         engine.shared.polled_at() > Time::ZERO
@@ -54,6 +54,11 @@ fn a_poll_of_an_armed_queue_leaves_the_sockets_to_the_background_thread() {
     assert!((0..100).any(|_| expects_poll(&armed)), "the thread does not sleep");
     engine.flush_deferred();
     assert!(!expects_poll(&armed), "the program armed the queue again");
+    armed.push(Completion::default(), false).unwrap();
+    assert_eq!(armed.poll(&mut [Completion::default()]), Ok(1));
+    assert!(!expects_poll(&armed), "the event of that completion was not taken");
+    assert!(channel.next_event().is_some());
+    assert!(expects_poll(&armed), "no event is due");
     assert!(expects_poll(&silent), "the thread polls again");
 }
 
