@@ -103,7 +103,8 @@ fn a_failed_response_stops_the_requests_of_the_same_call() {
     let invalidated = peer.end.register(peer.end.pd, Access::LOCAL_WRITE | REMOTE);
     let psn = qp::FIRST_PSN.value();
     peer.deliver(read_request(psn, invalidated.iova, invalidated.rkey, 8));
-    peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);
+    // A packet as long as the NAK, so that it would find room behind it.
+    peer.end.post(SendOp::Send, &[peer.end.sge(0, 4)]);
     peer.end.device.memory().deregister(invalidated.lkey).unwrap();
     let nak = Some(Syndrome::Nak(NakCode::RemoteAccess));
     assert_eq!(peer.sent(), [(Opcode::RcAcknowledge, 0, nak)]);
