@@ -208,6 +208,7 @@ fn folders_with_blanks_and_colons_in_their_names() {
         let text = ok(sh.env("HOME", cache));
         assert!(text.contains("hca_id:\trxe0") && text.ends_with("4: ACTIVE\n"), "{text}");
     }
+    assert!(!Path::new("/nonexistent").exists(), "a home folder was created");
     // As in a container without a user.
     assert!(ok(run().arg("ibv_devices").env_remove("HOME")).contains("rxe0"));
 }

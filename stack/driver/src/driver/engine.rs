@@ -155,10 +155,8 @@ impl Engine {
         }
         let builder = Builder::new().name(format!("urxe-{}", engine.link.spec.name));
         let run = move || {
-            if config.original_affinity
-                && let Err(error) = affinity::restore()
-            {
-                tracing::debug!(%error, "the background thread runs where its creator runs");
+            if config.original_affinity {
+                restore_affinity();
             }
             background::run(&for_thread, &mut receiver);
         };
@@ -408,6 +406,13 @@ impl Engine {
     /// Receives and sends once on this thread, for programs that watch memory instead of polling.
     pub fn progress(&self) {
         self.shared.progress(AfterPoll::Poll);
+    }
+}
+
+/// Lets the calling thread run on the processors on which the process started.
+fn restore_affinity() {
+    if let Err(error) = affinity::restore() {
+        tracing::debug!(%error, "the background thread runs where its creator runs");
     }
 }
 

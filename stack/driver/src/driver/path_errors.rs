@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn each_peer_has_its_last_error_and_the_oldest_peer_makes_room() {
         let (errors, time) =
-            (PathErrors::default(), |second| Time::from_ns(second * 1_000_000_000));
+            (PathErrors::default(), |second: u64| Time::from_ns(second * 1_000_000_000));
         let refused = |peer| error(peer, PathErrorReason::PortUnreachable);
         let since = |peer: u8, second| errors.since(refused(peer).peer, time(second));
         errors.record(time(1), refused(0));

@@ -168,7 +168,7 @@ fn shown_once(net: u8, is_so: impl Fn(&[serde_json::Value]) -> bool) -> Vec<serd
         if is_so(&processes) {
             return processes;
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     panic!("it never came to that: {:#?}", shown(net))
 }

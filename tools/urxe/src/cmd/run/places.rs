@@ -9,7 +9,7 @@
 //! | `/run/user/UID` | for files of one run, and where the cache does not serve |
 //! | `/tmp/urxe-UID` | last |
 //!
-//! The cache does not serve without `HOME`, on a file system that is full or read-only, and if the
+//! The cache does not serve without an existing `HOME`, on a file system that is full or read-only, and if the
 //! loader would split its path.
 
 use std::path::{Path, PathBuf};
@@ -66,7 +66,9 @@ pub fn of_session(inside: &Path) -> Result<PathBuf, LibraryError> {
 fn cache() -> Option<PathBuf> {
     let absolute =
         |name| environment::value(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+    // The home folder of a user without one, such as /nonexistent, is not created.
+    let home = || absolute("HOME").filter(|home| home.is_dir()).map(|home| home.join(".cache"));
+    absolute("XDG_CACHE_HOME").or_else(home)
 }
 
 #[cfg(test)]
