@@ -28,6 +28,8 @@ use urxe_types::allocate::OutOfMemory;
 pub struct Buffer {
     base: NonNull<u8>,
     len: usize,
+    /// The length of the mapping in bytes. More than `len` if the pages are huge.
+    mapped_len: usize,
     /// The pages may vanish, because another process may truncate the file.
     checked: bool,
 }
@@ -88,6 +90,8 @@ urxe_types::errors! {
 
 /// The magic number of the file system behind dmabufs (`DMA_BUF_MAGIC`).
 const DMA_BUF_MAGIC: u64 = 0x444d_4142;
+/// The magic number of the file system of huge pages (`HUGETLBFS_MAGIC`).
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
 // SAFETY: a buffer is an address range that it alone owns, and any thread may use it.
 unsafe impl Send for Buffer {}
@@ -102,7 +106,7 @@ impl Buffer {
     /// The error of `mmap`: ENOMEM.
     pub fn new(len: usize) -> io::Result<Self> {
         if len == 0 {
-            return Ok(Self { base: NonNull::dangling(), len, checked: false });
+            return Ok(Self { base: NonNull::dangling(), len, mapped_len: 0, checked: false });
         }
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe {
@@ -114,7 +118,7 @@ impl Buffer {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, checked: false })
+        Ok(Self { base, len, mapped_len: len, checked: false })
     }
 
     /// Maps `len` bytes at `offset` of a file or memfd that is open for reading and writing. The
@@ -128,8 +132,9 @@ impl Buffer {
         if len == 0 {
             return Err(FileError::ZeroLength);
         }
-        // The type of this field depends on the architecture; the number has 32 bits.
-        let kind = rustix::fs::fstatfs(file).map_err(io::Error::from)?.f_type as u64 & 0xffff_ffff;
+        let file_system = rustix::fs::fstatfs(file).map_err(io::Error::from)?;
+        // The types of the fields depend on the architecture; the number has 32 bits.
+        let kind = file_system.f_type as u64 & 0xffff_ffff;
         if kind == DMA_BUF_MAGIC {
             return Err(FileError::Dmabuf);
         }
@@ -148,7 +153,13 @@ impl Buffer {
         let base =
             NonNull::new(base.map_err(io::Error::from)?.cast()).ok_or(io::ErrorKind::OutOfMemory);
         let base = base.map_err(io::Error::from)?;
-        Ok(Self { base, len, checked: !seals.contains(SealFlags::SHRINK) })
+        // The kernel maps whole pages and unmaps no part of a huge page. The block size of
+        // hugetlbfs is the size of its pages. The kernel has mapped the sum, so it is a number.
+        let mapped_len = match kind {
+            HUGETLBFS_MAGIC => len.next_multiple_of(file_system.f_bsize as usize),
+            _ => len,
+        };
+        Ok(Self { base, len, mapped_len, checked: !seals.contains(SealFlags::SHRINK) })
     }
 
     /// Returns whether pages may vanish, so that bytes must move by system calls.
@@ -277,9 +288,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.len != 0 {
+        if self.mapped_len != 0 {
             // SAFETY: the mapping belongs to this buffer alone, and ends with it.
-            let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+            let unmapped =
+                unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_len) };
             debug_assert_eq!(unmapped, Ok(()), "a whole mapping can be unmapped");
         }
     }

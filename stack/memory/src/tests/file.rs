@@ -100,3 +100,38 @@ fn ranges_beside_the_file_are_refused() {
         Err(libc::EACCES)
     );
 }
+
+/// Returns the number of free huge pages of the default size, and the size in bytes.
+fn huge_pages() -> (u64, usize) {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let value = |name: &str| -> u64 {
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.map_or(0, |line| line.split_whitespace().nth(1).unwrap().parse().unwrap())
+    };
+    (value("HugePages_Free:") - value("HugePages_Rsvd:"), value("Hugepagesize:") as usize * 1024)
+}
+
+#[test]
+fn a_buffer_of_a_part_of_a_huge_page_is_unmapped() {
+    let (free, size) = huge_pages();
+    if free == 0 {
+        eprintln!("skipped: needs a free huge page (sysctl vm.nr_hugepages=1)");
+        return;
+    }
+    let file = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).unwrap();
+    ftruncate(&file, size as u64).unwrap();
+    let memory = Memory::new(1, 16);
+    for len in [1, Pages::size(), 12_345, size] {
+        let buffer = Arc::new(Buffer::of_file(&file, 0, len).unwrap());
+        let start = buffer.addr().addr();
+        let mr = memory.register_buffer(PD, &buffer, 0..len, 0, ALL).unwrap();
+        let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, 0, len as u64).unwrap();
+        pin.write(len as u64 - 1, &[7]).unwrap();
+        drop((pin, buffer));
+        memory.deregister(mr.lkey).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(!maps.contains("/memfd:huge"), "{len} bytes at {start:x}\n{maps}");
+    }
+    let beyond = Buffer::of_file(&file, 0, size + 1).map(drop).map_err(|error| error.errno());
+    assert_eq!(beyond, Err(libc::EINVAL));
+}
