@@ -77,6 +77,28 @@ pub struct WrBuilder {
     batch: UnsafeCell<Batch>,
 }
 
+impl WrBuilder {
+    /// Runs `post` with the batch. Ends the batch, also if `post` panics: another thread that
+    /// starts a batch would wait for ever otherwise.
+    ///
+    /// # Safety
+    /// This thread has called start, but neither complete nor abort.
+    unsafe fn complete<R>(&self, post: impl FnOnce(&mut Batch) -> R) -> R {
+        let _end = EndOfBatch(&self.busy);
+        // SAFETY: from start to complete the batch is this thread's alone.
+        post(unsafe { &mut *self.batch.get() })
+    }
+}
+
+/// Lets the next thread start a batch when it is dropped.
+struct EndOfBatch<'b>(&'b AtomicBool);
+
+impl Drop for EndOfBatch<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// The collected requests. The buffers are reused for the next batch.
 #[derive(Debug, Default)]
 struct Batch {
@@ -220,9 +242,8 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         let Some(build) = &object.build else {
             return Err(VerbError::Unsupported("building work requests"));
         };
-        // SAFETY: from start to complete the batch is this thread's alone.
-        let result = post(object, context, unsafe { &mut *build.batch.get() });
-        build.busy.store(false, Ordering::Release);
+        // SAFETY: the ABI's contract: this thread has called start.
+        let result = unsafe { build.complete(|batch| post(object, context, batch)) };
         context.deliver_events();
         result
     })
@@ -454,4 +475,20 @@ unsafe extern "C" fn wr_set_inline_data_list(
     };
     // SAFETY: the ABI's contract.
     unsafe { fill_batch(qp, fill) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_while_a_batch_is_posted_ends_the_batch() {
+        let build = WrBuilder { busy: AtomicBool::new(true), batch: UnsafeCell::default() };
+        let answer = ffi::return_errno("ibv_wr_complete", || {
+            // SAFETY: the batch is started, and the test has one thread.
+            unsafe { build.complete(|_| panic!("this fault is a test's")) }
+        });
+        assert_eq!(answer, libc::EIO);
+        assert!(!build.busy.load(Ordering::Relaxed));
+    }
 }
