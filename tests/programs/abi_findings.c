@@ -232,6 +232,17 @@ static void closed_datagram_socket(void)
 	}
 }
 
+/* A call without a place for the request takes no request. */
+static void request_without_place(void)
+{
+	struct rdma_cm_id *listener;
+
+	MUST(!rdma_create_id(NULL, &listener, NULL, RDMA_PS_TCP));
+	MUST(!rdma_bind_addr(listener, with_port(17313)) && !rdma_listen(listener, 1));
+	FAILS(rdma_get_request(listener, NULL), EINVAL);
+	MUST(!rdma_destroy_id(listener));
+}
+
 int main(int argc, char **argv)
 {
 	MUST(argc == 2 && inet_pton(AF_INET, argv[1], &own.sin_addr) == 1);
@@ -245,6 +256,7 @@ int main(int argc, char **argv)
 	synchronous_group();
 	mapping_without_connection();
 	closed_datagram_socket();
+	request_without_place();
 	puts("all as expected");
 	return 0;
 }

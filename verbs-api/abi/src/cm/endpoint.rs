@@ -122,6 +122,8 @@ pub unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
 /// with attributes, the new identifier gets a queue pair.
 pub unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     ffi::return_minus_one("rdma_get_request", || {
+        // Before a request is taken. The original takes the request and then stores to NULL.
+        ffi::non_null(id, "id")?;
         // SAFETY: the ABI's contract: a place for the result.
         unsafe { id.write(take_request(listen)?) };
         Ok(())
