@@ -13,7 +13,7 @@ use crate::error::VerbError;
 use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd, ibv_wc};
-use crate::pd::PdObject;
+use crate::pd::Domain;
 use crate::qp_attr;
 
 /// An address handle. The C structure is its first field.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn create_ah_from_wc(
     ffi::return_ptr("ibv_create_ah_from_wc", || {
         // SAFETY: the ABI's contract.
         unsafe {
-            let (_, context) = PdObject::from_c(pd)?;
+            let (_, context) = Domain::from_c(pd)?;
             create(pd, &reply_vector(context, port_num, wc, grh)?)
         }
     })
@@ -98,10 +98,10 @@ pub unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
 /// The ABI's contract.
 unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, VerbError> {
     // SAFETY: the ABI's contract.
-    let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+    let (domain, context) = unsafe { Domain::from_c(pd) }?;
     let handle = context.device().create_ah(domain.id, &qp_attr::address_from_c(attr))?;
     context.objects().ahs.insert(handle);
-    // SAFETY: from_c found the protection domain there.
+    // SAFETY: the domain is there, because the new object keeps it.
     let c = ibv_ah { context: unsafe { (*pd).context }, pd, handle: context.new_handle() };
     Ok(handle_registry::into_raw(Box::new(AhObject { c, handle })).cast())
 }

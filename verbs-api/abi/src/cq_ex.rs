@@ -15,7 +15,7 @@ use crate::ffi;
 use crate::layout::{
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, set_functions,
 };
-use crate::pd::PdObject;
+use crate::pd::Domain;
 
 /// `IBV_WC_STANDARD_FLAGS` (byte length, immediate data, both queue pair numbers, and the fields
 /// without meaning on Ethernet) and both timestamps: `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn create_cq_ex(
 unsafe fn parent(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<PdId, VerbError> {
     // SAFETY: the ABI's contract.
     let domain = unsafe {
-        PdObject::from_c_in(Context::from_c(context)?, "parent_domain", attr.parent_domain)
+        Domain::from_c_in(Context::from_c(context)?, "parent_domain", attr.parent_domain)
     }?;
     if domain.id == domain.memory {
         let allowed = "the handle must belong to a parent domain";

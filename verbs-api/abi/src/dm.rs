@@ -12,7 +12,7 @@ use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use crate::mr;
-use crate::pd::PdObject;
+use crate::pd::Domain;
 
 /// Maximum length of a slice, which is beyond all device memory.
 const LONGEST: usize = isize::MAX as usize;
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn reg_dm_mr(
 ) -> *mut ibv_mr {
     ffi::return_ptr("ibv_reg_dm_mr", || {
         // SAFETY: the ABI's contract.
-        let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+        let (domain, context) = unsafe { Domain::from_c(pd) }?;
         // SAFETY: the ABI's contract.
         let object = unsafe { DmObject::from_c_in(context, "dm", dm) }?;
         let first = start(offset);

@@ -19,7 +19,7 @@ use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use crate::mr;
-use crate::pd::{self, PdObject};
+use crate::pd::{self, Domain, PdObject};
 
 /// `ibv_import_device`
 pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
@@ -60,11 +60,11 @@ pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
 pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     ffi::return_ptr("ibv_import_mr", || {
         // SAFETY: the ABI's contract.
-        let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+        let (domain, context) = unsafe { Domain::from_c(pd) }?;
         let found =
             context.device().memory().query(Lkey(handle)).filter(|mr| mr.pd == domain.memory);
         let found = found.ok_or(VerbError::Unknown { what: "memory region", handle })?;
-        // SAFETY: from_c found the protection domain there.
+        // SAFETY: the domain is there, because the region keeps it.
         Ok(unsafe { mr::to_ibv_mr(pd, ptr::null_mut(), found.len, &found) })
     })
 }

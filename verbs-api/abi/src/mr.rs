@@ -12,7 +12,7 @@ use crate::error::VerbError;
 use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_mr, ibv_pd, ibv_sge};
-use crate::pd::PdObject;
+use crate::pd::Domain;
 
 /// `IBV_REREG_MR_ERR_INPUT`: the region is unchanged.
 const REREG_INPUT: c_int = -1;
@@ -42,14 +42,14 @@ unsafe fn register(
     access: u32,
 ) -> Result<*mut ibv_mr, VerbError> {
     // SAFETY: the ABI's contract.
-    let (object, context) = unsafe { PdObject::from_c(pd) }?;
+    let (object, context) = unsafe { Domain::from_c(pd) }?;
     let access = Access::from_bits_retain(access);
     // SAFETY: the memory belongs to the C program. No Rust reference to the memory exists, and the
     // program keeps the memory mapped until the deregistration.
     let mr = unsafe {
         context.device().memory().register(object.memory, addr.cast(), length, iova, access)
     }?;
-    // SAFETY: from_c found the protection domain there.
+    // SAFETY: the domain is there, because the new object keeps it.
     Ok(unsafe { owned_ibv_mr(pd, context, addr, length, &mr) })
 }
 
@@ -203,7 +203,7 @@ unsafe fn change(
             iova,
         }),
         // SAFETY: the ABI's contract.
-        pd: if has(PD) { Some(unsafe { PdObject::from_c(pd) }?.0.memory) } else { None },
+        pd: if has(PD) { Some(unsafe { Domain::from_c(pd) }?.0.memory) } else { None },
         access: has(ACCESS).then_some(Access::from_bits_retain(access)),
     })
 }
@@ -220,7 +220,7 @@ unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Resul
     let region = unsafe { &mut *mr };
     if change.pd.is_some() {
         // SAFETY: the ABI's contract; it was found when the change was read.
-        context.check_owner("pd", unsafe { PdObject::from_c(pd) }?.1)?;
+        context.check_owner("pd", unsafe { Domain::from_c(pd) }?.1)?;
     }
     // SAFETY: as for a registration, the memory belongs to the C program, has no Rust reference,
     // and stays mapped until the deregistration.
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn advise_mr(
 ) -> c_int {
     ffi::return_errno("ibv_advise_mr", || {
         // SAFETY: the ABI's contract.
-        let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+        let (domain, context) = unsafe { Domain::from_c(pd) }?;
         let advice = match advice {
             0 => Advice::Prefetch,
             1 => Advice::PrefetchWrite,

@@ -15,7 +15,7 @@ use crate::error::VerbError;
 use crate::ffi;
 use crate::handle_registry;
 use crate::layout::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
-use crate::pd::PdObject;
+use crate::pd::Domain;
 use crate::qp::QpObject;
 
 handle_registry::object!(@plain ibv_mw, ibv_mw, "mw");
@@ -29,7 +29,7 @@ const fn identity(key: u32) -> u32 {
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_mw {
     ffi::return_ptr("ibv_alloc_mw", || {
         // SAFETY: the ABI's contract.
-        let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+        let (domain, context) = unsafe { Domain::from_c(pd) }?;
         let kind = match mw_type {
             1 => MwType::Type1,
             2 => MwType::Type2,
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
         };
         let key = context.device().memory().alloc_mw(domain.memory, kind)?;
         context.objects().mws.insert(identity(key.value()));
-        // SAFETY: from_c found the protection domain there.
+        // SAFETY: the domain is there, because the new object keeps it.
         let of = unsafe { (*pd).context };
         let handle = context.new_handle();
         Ok(handle_registry::into_raw(Box::new(ibv_mw {

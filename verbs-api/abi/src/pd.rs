@@ -24,6 +24,14 @@ const PARENT_ATTRIBUTES: u32 = 1 | 1 << 1;
 #[repr(C)]
 pub struct PdObject {
     c: ibv_pd,
+    domain: Domain,
+}
+
+handle_registry::object!(PdObject, ibv_pd, "pd");
+
+/// The numbers of a domain.
+#[derive(Clone, Copy, Debug)]
+pub struct Domain {
     /// The domain of queue pairs, queues and address handles.
     pub id: PdId,
     /// The domain of regions and windows: for a parent domain its protection domain, otherwise
@@ -31,7 +39,38 @@ pub struct PdObject {
     pub memory: PdId,
 }
 
-handle_registry::object!(pub PdObject, ibv_pd, "pd");
+impl Domain {
+    /// Returns the numbers and the context of a protection domain. The numbers are copies, because
+    /// another thread may deallocate the domain until an object is made in it. The device then
+    /// refuses the object.
+    ///
+    /// # Safety
+    /// The ABI's contract: the context of the domain stays open while the result is used.
+    pub unsafe fn from_c<'a>(pd: *mut ibv_pd) -> Result<(Self, &'a Context), VerbError> {
+        ffi::non_null(pd, "pd")?;
+        let copy = |object: &PdObject| (object.domain, object.c.context);
+        // SAFETY: the ABI's contract.
+        unsafe {
+            let (domain, context) = handle_registry::read(pd.cast::<PdObject>(), "pd", copy)?;
+            Ok((domain, Context::from_c(context)?))
+        }
+    }
+
+    /// Returns the numbers of the protection domain that is the argument `what`. Fails if the
+    /// domain belongs to another context than `context`.
+    ///
+    /// # Safety
+    /// As for [`from_c`](Self::from_c).
+    pub unsafe fn from_c_in(
+        context: &Context,
+        what: &'static str,
+        pd: *mut ibv_pd,
+    ) -> Result<Self, VerbError> {
+        // SAFETY: the caller's.
+        let (domain, owner) = unsafe { Self::from_c(pd) }?;
+        context.check_owner(what, owner).map(|()| domain)
+    }
+}
 
 /// `ibv_alloc_pd`
 pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
@@ -48,14 +87,14 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 /// Makes the C structure of a domain.
 pub fn to_ibv_pd(context: *mut ibv_context, id: PdId, memory: PdId) -> *mut ibv_pd {
     let c = ibv_pd { context, handle: id.0 };
-    handle_registry::into_raw(Box::new(PdObject { c, id, memory })).cast()
+    handle_registry::into_raw(Box::new(PdObject { c, domain: Domain { id, memory } })).cast()
 }
 
 /// `ibv_dealloc_pd`, for parent domains as well.
 pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let end = |object: &PdObject, context: &Context| {
-        context.device().dealloc_pd(object.id)?;
-        context.objects().pds.remove(&object.id);
+        context.device().dealloc_pd(object.domain.id)?;
+        context.objects().pds.remove(&object.domain.id);
         Ok(())
     };
     // SAFETY: the ABI's contract.
@@ -113,7 +152,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
         check_bits("comp_mask", attr.comp_mask.into(), PARENT_ATTRIBUTES.into())?;
         // SAFETY: the ABI's contract.
-        let domain = unsafe { PdObject::from_c_in(shared, "pd", attr.pd) }?;
+        let domain = unsafe { Domain::from_c_in(shared, "pd", attr.pd) }?;
         let td = match attr.td.is_null() {
             true => None,
             // SAFETY: the ABI's contract.

@@ -21,7 +21,7 @@ use crate::layout::{
     ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_sge, set_fields,
 };
-use crate::pd::PdObject;
+use crate::pd::Domain;
 use crate::qp_attr;
 use crate::qp_ex::{self, WrBuilder};
 use crate::srq::SrqObject;
@@ -117,7 +117,7 @@ unsafe fn create(
     // The sending end of an XRC connection receives nothing, and programs pass no receive queue.
     let recv_cq = if qp_type == QpType::XrcSend { attr.send_cq } else { attr.recv_cq };
     // SAFETY: the ABI's contract.
-    let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+    let (domain, context) = unsafe { Domain::from_c(pd) }?;
     // SAFETY: the ABI's contract, for all objects that the arguments name.
     let (send_cq, recv_cq, srq) = unsafe {
         let srq = match attr.srq.is_null() {
@@ -151,7 +151,7 @@ unsafe fn create(
     // SAFETY: the structure consists of integers, pointers and optional functions, for which zero
     // is valid, and of a mutex and a condition, whose initial value is zero on Linux.
     let mut c: ibv_qp = unsafe { zeroed() };
-    // SAFETY: from_c found the protection domain there.
+    // SAFETY: the domain is there, because the new object keeps it.
     c.context = unsafe { (*pd).context };
     set_fields!(c, attr; qp_context, send_cq, recv_cq, srq);
     c.pd = pd;

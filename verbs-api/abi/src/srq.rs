@@ -17,7 +17,7 @@ use crate::handle_registry;
 use crate::layout::{
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use crate::pd::PdObject;
+use crate::pd::Domain;
 use crate::qp_attr;
 use crate::xrc::{XrcdObject, XrcdUse};
 
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn create_srq_ex(
             XRC => {
                 // SAFETY: the ABI's contract, for all objects that the arguments name.
                 let (domain, cq) = unsafe {
-                    let (_, context) = PdObject::from_c(attr.pd)?;
+                    let (_, context) = Domain::from_c(attr.pd)?;
                     let domain = XrcdObject::from_c_in(context, "xrcd", attr.xrcd)?;
                     (domain, CqObject::from_c_in(context, "cq", attr.cq)?)
                 };
@@ -107,7 +107,7 @@ unsafe fn create(
     xrc: Option<(XrcSrqInit, XrcdUse)>,
 ) -> Result<*mut ibv_srq, VerbError> {
     // SAFETY: the ABI's contract.
-    let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+    let (domain, context) = unsafe { Domain::from_c(pd) }?;
     let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
     // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq.
     // rdma_rxe applies the limit at once (rxe_srq.c).
@@ -119,7 +119,7 @@ unsafe fn create(
     // SAFETY: the structure consists of integers and pointers, for which zero is valid, and of a
     // mutex and a condition, whose initial value is zero on Linux.
     let mut c: ibv_srq = unsafe { zeroed() };
-    // SAFETY: from_c found the protection domain there.
+    // SAFETY: the domain is there, because the new object keeps it.
     c.context = unsafe { (*pd).context };
     c.srq_context = srq_context;
     c.pd = pd;

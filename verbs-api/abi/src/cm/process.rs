@@ -21,7 +21,7 @@ use crate::context::{self, Context};
 use crate::devices;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
-use crate::pd::{self, PdObject};
+use crate::pd::{self, Domain};
 use crate::xrc;
 
 static CONNECTIONS: PerProcess<Arc<Connections>> =
@@ -105,7 +105,7 @@ fn open_one(device: *mut crate::layout::ibv_device) -> Result<CmDevice, VerbErro
         return Err(VerbError::last("a protection domain"));
     }
     // SAFETY: the domain was just made, and is never deallocated.
-    let domain = unsafe { PdObject::from_c(pd) }?.0.id;
+    let domain = unsafe { Domain::from_c(pd) }?.0.id;
     let limits = shared.device().limits();
     Ok(CmDevice {
         key,

@@ -13,12 +13,14 @@ use super::connect::MAX_AVAILABLE;
 use super::id::IdObject;
 use super::process::{self, connections};
 use super::queues::{drop_cqs, make_cqs};
+use crate::context::Context;
 use crate::error::VerbError;
 use crate::ffi;
 use crate::layout::{
     ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id,
     set_fields,
 };
+use crate::pd::Domain;
 use crate::{qp, qp_attr};
 
 /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`
@@ -199,7 +201,7 @@ unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result
         if attr.comp_mask & QP_PD == 0 || attr.pd.is_null() {
             attr.comp_mask |= QP_PD;
             attr.pd = (*id).pd;
-        } else if (*attr.pd).context != (*id).verbs {
+        } else if !ptr::eq(Domain::from_c(attr.pd)?.1, Context::container_of((*id).verbs)) {
             return Err(wrong("pd", "it must be of the identifier's context (id->verbs)"));
         }
         let differs = |of_id: *mut ibv_cq, given: *mut ibv_cq| {
