@@ -13,6 +13,7 @@
 
 use std::env;
 use std::ffi::{CString, c_int, c_void};
+use std::mem::transmute;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -120,7 +121,7 @@ fn end(status: c_int) -> ! {
     let exit = EXIT.load(Ordering::Acquire);
     if !exit.is_null() {
         // SAFETY: the C library's function of this name has this type.
-        let exit: extern "C" fn(c_int) -> ! = unsafe { std::mem::transmute(exit) };
+        let exit = unsafe { transmute::<*mut c_void, extern "C" fn(c_int) -> !>(exit) };
         exit(status);
     }
     loop {

@@ -115,6 +115,10 @@ fn image(file: &File, header: &Header) -> io::Result<Option<Image>> {
 
 /// Returns up to `len` bytes of the file.
 fn part(file: &File, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+    // A damaged file may have an offset that no file has.
+    if i64::try_from(offset).is_err() {
+        return Ok(Vec::new());
+    }
     let mut bytes = vec![0; usize::try_from(len.min(PART_MAX)).unwrap_or(0)];
     let mut filled = 0;
     while filled < bytes.len() {

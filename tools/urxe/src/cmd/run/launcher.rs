@@ -69,9 +69,11 @@ fn clears(arguments: &[OsString]) -> bool {
             "-" | "-i" | "--ignore-environment" => return true,
             "-u" | "--unset" if words.next().is_some_and(is_of_loader) => return true,
             "-u" | "--unset" => {}
-            "-C" | "--chdir" | "-S" | "--split-string" => {
+            "-C" | "--chdir" => {
                 words.next();
             }
+            // The value has options and a program, in one word or in the next words.
+            "-S" | "--split-string" => {}
             "--" => return false,
             _ if word.starts_with("--") => {
                 if word.strip_prefix("--unset=").is_some_and(is_of_loader) {
@@ -122,6 +124,7 @@ mod tests {
             "env -i make",
             "env - make",
             "env -iS make",
+            "env -S -i make",
             "env -v -i A=1 make",
             "env A=1 -u B -i make",
             "env -u LD_PRELOAD make",

@@ -268,7 +268,8 @@ fn check_script(path: &Path, file: &File) -> Result<PathBuf, ProgramError> {
         return Err(ProgramError::Launcher { sentence });
     }
     // env(1) finds the interpreter in PATH. Options and assignments before it are rare.
-    let is_option = |word: &&OsString| word.as_bytes().iter().any(|byte| b"-=".contains(byte));
+    let is_option =
+        |word: &&OsString| word.as_bytes().starts_with(b"-") || word.as_bytes().contains(&b'=');
     match words.iter().find(|word| !is_option(word)) {
         Some(name) if !name.as_bytes().contains(&b'/') => {
             in_path(name).ok_or_else(|| missing(Path::new(name)))
@@ -304,6 +305,9 @@ fn check_image(
 ) -> Result<(), ProgramError> {
     let owned = path.to_owned();
     let Some(loader) = &image.interpreter else {
+        if !program.notes.is_empty() {
+            return Ok(());
+        }
         program.notes.push(format!(
             "{} is statically linked, so urxe serves only the dynamically linked programs that it \
              starts; if it uses RDMA itself, link it dynamically",
