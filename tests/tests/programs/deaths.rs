@@ -148,7 +148,7 @@ fn the_end_of_a_forked_child_ends_no_connection() {
     let _exclusive = exclusive();
     compile("cm_deaths");
     let state = states().find(|state| state.name == "a-connected").unwrap();
-    let [mut dies, stays] =
+    let [mut dies, mut stays] =
         start_pair(state, ("127.79.0.53", WATCHED), ("127.79.0.54", WATCHED), 18_700);
     dies.signal(Signal::WINCH);
     dies.wait_for("the child ended");

@@ -9,8 +9,8 @@
 //! | `/run/user/UID` | for files of one run, and where the cache does not serve |
 //! | `/tmp/urxe-UID` | last |
 //!
-//! The cache does not serve without an existing `HOME`, on a file system that is full or read-only, and if the
-//! loader would split its path.
+//! The cache does not serve without an existing `HOME`, on a file system that is full or read-only,
+//! and if the loader would split its path.
 
 use std::path::{Path, PathBuf};
 
