@@ -25,8 +25,9 @@ pub enum TrafficError {
     #[error(transparent)]
     Selection(#[from] SelectionError),
     /// No device has the address of a listener, or the route to a peer.
-    #[error("{0}; {CHOOSE}")]
-    NoDevice(Box<dyn Error + Send + Sync>),
+    /// The text names the devices, which are open only until the command ends.
+    #[error("{reason}; {CHOOSE}")]
+    NoDevice { reason: String },
     /// An environment variable with a wrong value.
     #[error(transparent)]
     Variable(#[from] VariableError),
@@ -79,7 +80,7 @@ calls!(BatchError, CqError, WaitError);
 impl From<ConnectError> for TrafficError {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::NoDevice { .. } => Self::NoDevice(Box::new(error)),
+            ConnectError::NoDevice { .. } => Self::NoDevice { reason: error.to_string() },
             _ => Self::Call(Box::new(error)),
         }
     }
@@ -88,7 +89,7 @@ impl From<ConnectError> for TrafficError {
 impl From<ListenError> for TrafficError {
     fn from(error: ListenError) -> Self {
         match error {
-            ListenError::NoDevice { .. } => Self::NoDevice(Box::new(error)),
+            ListenError::NoDevice { .. } => Self::NoDevice { reason: error.to_string() },
             _ => Self::Call(Box::new(error)),
         }
     }

@@ -70,10 +70,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(100);
 /// [`ConnectError`].
 pub fn establish(pending: Pending) -> Result<Connection, ConnectError> {
     let (device, peer) = (pending.device().clone(), pending.peer_addr());
-    let (ended, end) = mpsc::channel::<()>();
+    let (start, (ended, end)) = (Instant::now(), mpsc::channel::<()>());
     thread::scope(|threads| {
         threads.spawn(move || {
-            let start = Instant::now();
             while end.recv_timeout(LOOK_AFTER) == Err(RecvTimeoutError::Timeout) {
                 if let Some(error) = device.path_error(peer.ip(), start.elapsed()) {
                     return output::note(&format!("{peer} has not answered yet: {error}"));
