@@ -471,8 +471,10 @@ static struct loop open_loop(void)
 	return loop;
 }
 
+/* Each second message has its lists at odd addresses, as libiscsi has them in packed structures. */
 static void send_over(const struct loop *loop, uint32_t number)
 {
+	char odd[2][1 + sizeof(struct ibv_sge)] __attribute__((aligned(8)));
 	struct ibv_sge from = { (uintptr_t)buffer, 8192, loop->mr->lkey };
 	struct ibv_sge to = { (uintptr_t)buffer + 16384, 8192, loop->mr->lkey };
 	struct ibv_send_wr send = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
@@ -482,6 +484,12 @@ static void send_over(const struct loop *loop, uint32_t number)
 
 	for (i = 0; i < 2048; i++)
 		((uint32_t *)buffer)[i] = number * 2048 + i;
+	if (number % 2) {
+		memcpy(odd[0] + 1, &from, sizeof(from));
+		memcpy(odd[1] + 1, &to, sizeof(to));
+		send.sg_list = (struct ibv_sge *)(odd[0] + 1);
+		recv.sg_list = (struct ibv_sge *)(odd[1] + 1);
+	}
 	MUST(!ibv_post_recv(loop->b, &recv, &bad_recv));
 	MUST(!ibv_post_send(loop->a, &send, &bad));
 	take(loop->cq);

@@ -4,6 +4,7 @@
 //! allocates nothing. The engine sends packets after the last batch. At the first refused request,
 //! `bad_wr` points to that request; the requests before it are posted.
 
+use std::cell::RefCell;
 use std::ffi::c_int;
 use std::mem::offset_of;
 use std::slice;
@@ -30,7 +31,7 @@ pub const BATCH: usize = 8;
 /// Maximum number of scatter-gather entries of a request, which is also the limit of every device.
 pub const MAX_SGE: usize = 32;
 
-// A program's scatter-gather list is used in place.
+// A program's scatter-gather list is used in place, unless it is unaligned.
 const _: () =
     assert!(size_of::<ibv_sge>() == size_of::<Sge>() && align_of::<ibv_sge>() == align_of::<Sge>());
 const _: () = assert!(
@@ -70,7 +71,7 @@ unsafe fn post_single(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
         return false;
     }
     // SAFETY: the ABI's contract.
-    let entries = unsafe { entries(wr.sg_list, wr.num_sge) };
+    let entries = unsafe { entries(wr.sg_list, wr.num_sge, None) };
     let (Some(op), Some(sges)) = (plain_op(wr), entries) else { return false };
     let request = SendRequest {
         wr_id: wr.wr_id,
@@ -156,6 +157,7 @@ unsafe fn send_list(
         // The inline pieces of the one request of a batch; a request with inline data is a batch of
         // its own.
         let pieces: ArrayVec<&[u8], MAX_SGE>;
+        let copies = Copies::default();
         let mut batch: ArrayVec<SendRequest<'_>, BATCH> = ArrayVec::new();
         let mut failure = None;
         // SAFETY: the ABI's contract: the list's next request, or NULL at its end.
@@ -165,7 +167,7 @@ unsafe fn send_list(
                 break;
             }
             // SAFETY: the ABI's contract, for all that the request points to.
-            let request = unsafe { request(qp.qp_type, context, wr) };
+            let request = unsafe { request(qp.qp_type, context, wr, &copies) };
             match request {
                 Ok(request) if is_inline => {
                     // SAFETY: as above.
@@ -227,6 +229,7 @@ unsafe fn request<'a>(
     qp_type: QpType,
     context: &Context,
     wr: &ibv_send_wr,
+    copies: &'a Copies,
 ) -> Result<SendRequest<'a>, VerbError> {
     // SAFETY: integers in all parts of the union: whichever was written, these bytes are the
     // program's.
@@ -267,7 +270,7 @@ unsafe fn request<'a>(
         to: unsafe { destination(qp_type, context, wr) }?,
         flags: SendFlags::from_bits_truncate(wr.send_flags),
         // SAFETY: the ABI's contract.
-        payload: Payload::Sges(unsafe { sges(wr.sg_list, wr.num_sge) }?),
+        payload: Payload::Sges(unsafe { sges(wr.sg_list, wr.num_sge, copies) }?),
     })
 }
 
@@ -298,14 +301,40 @@ unsafe fn destination(
     }
 }
 
-/// Returns a scatter-gather list in place; `None` if the pointer or the count is invalid.
+/// Aligned copies of scatter-gather lists that a program has in packed structures, as libiscsi has
+/// them. Without such a list, nothing is allocated.
+#[derive(Default)]
+struct Copies(RefCell<Vec<Vec<Sge>>>);
+
+impl Copies {
+    /// Copies an unaligned list. A copy has at most one entry too many, which the device refuses.
+    ///
+    /// # Safety
+    /// The ABI's contract: `count` entries are at `list`.
+    #[cold]
+    unsafe fn add(&self, list: *const Sge, count: usize) -> &[Sge] {
+        let count = count.min(MAX_SGE + 1);
+        // SAFETY: the caller's. The entries are integers.
+        let copy: Vec<Sge> =
+            (0..count).map(|at| unsafe { list.add(at).read_unaligned() }).collect();
+        let place = copy.as_ptr();
+        self.0.borrow_mut().push(copy);
+        // SAFETY: the copy stays at its place, because `self` neither changes nor removes it.
+        unsafe { slice::from_raw_parts(place, count) }
+    }
+}
+
+/// Returns a scatter-gather list, in place if it is aligned. Returns `None` if the pointer or the
+/// count is invalid, and if an unaligned list needs `copies`.
 ///
 /// # Safety
 /// The ABI's contract: `count` entries are at `list` and do not change during the call.
-unsafe fn entries<'a>(list: *mut ibv_sge, count: c_int) -> Option<&'a [Sge]> {
+unsafe fn entries(list: *mut ibv_sge, count: c_int, copies: Option<&Copies>) -> Option<&[Sge]> {
     match usize::try_from(count).ok()? {
         0 => Some(&[]),
         _ if list.is_null() => None,
+        // SAFETY: the caller's.
+        count if !list.is_aligned() => copies.map(|c| unsafe { c.add(list.cast(), count) }),
         // SAFETY: the entries are laid out alike (asserted above), and are the program's during the
         // call.
         count => Some(unsafe { slice::from_raw_parts(list.cast::<Sge>(), count) }),
@@ -316,9 +345,9 @@ unsafe fn entries<'a>(list: *mut ibv_sge, count: c_int) -> Option<&'a [Sge]> {
 ///
 /// # Safety
 /// As [`entries`].
-unsafe fn sges<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], VerbError> {
+unsafe fn sges(list: *mut ibv_sge, count: c_int, copies: &Copies) -> Result<&[Sge], VerbError> {
     // SAFETY: the caller's.
-    unsafe { entries(list, count) }.ok_or_else(|| match count {
+    unsafe { entries(list, count, Some(copies)) }.ok_or_else(|| match count {
         0.. => VerbError::Null("sg_list"),
         _ => VerbError::value(
             "num_sge",
@@ -333,8 +362,9 @@ unsafe fn sges<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], VerbEr
 /// # Safety
 /// The ABI's contract: the entries name memory of the program that does not change during the call.
 unsafe fn inline_pieces<'a>(wr: &ibv_send_wr) -> Result<ArrayVec<&'a [u8], MAX_SGE>, VerbError> {
+    let copies = Copies::default();
     // SAFETY: as above.
-    let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
+    let sges = unsafe { sges(wr.sg_list, wr.num_sge, &copies) }?;
     if sges.len() > MAX_SGE {
         return Err(PostError::TooManySges { given: sges.len(), allowed: MAX_SGE as u32 }.into());
     }
@@ -385,6 +415,7 @@ unsafe fn recv_list(
 ) -> Result<(), VerbError> {
     loop {
         let first = *next;
+        let copies = Copies::default();
         let mut batch: ArrayVec<RecvRequest<'_>, BATCH> = ArrayVec::new();
         let mut failure = None;
         // SAFETY: the ABI's contract: the list's next request, or NULL at its end.
@@ -393,7 +424,7 @@ unsafe fn recv_list(
                 break;
             }
             // SAFETY: the ABI's contract.
-            match unsafe { sges(wr.sg_list, wr.num_sge) } {
+            match unsafe { sges(wr.sg_list, wr.num_sge, &copies) } {
                 Ok(sges) => batch.push(RecvRequest { wr_id: wr.wr_id, sges }),
                 Err(error) => {
                     failure = Some(error);
