@@ -139,9 +139,9 @@ pub fn recipes(arguments: &[String], runner: &mut Runner) -> Result<()> {
             failed.push(recipe.name.clone());
         }
         played.push((recipe, result));
-    }
-    if options.table {
-        report::write(&root(), &all, &played)?;
+        if options.table {
+            report::write(&root(), &all, &played)?;
+        }
     }
     println!("\n{} played, {skipped} skipped", played.len());
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));

@@ -247,7 +247,8 @@ impl Play {
         if !recipe.root {
             all.extend(NOBODY.map(str::to_owned));
         }
-        all.extend(["timeout".to_owned(), limit, "env".to_owned()]);
+        // Some programs catch the signal of `timeout` and wait for threads that hang.
+        all.extend(["timeout", "-k", "5", &limit, "env"].map(str::to_owned));
         let tcp = recipe.speed.iter().flat_map(|speed| &speed.env);
         let variables: Vec<&String> =
             if mode == Mode::Tcp { tcp.collect() } else { recipe.env.iter().collect() };
@@ -305,7 +306,7 @@ fn show(path: &Path) -> String {
 fn fine(status: ExitStatus, which: &str, text: &str) -> Result<String> {
     match status.code() {
         Some(0) => Ok(text.to_owned()),
-        Some(124) => bail!("{which} did not end in time:\n{}", end_of(text)),
+        Some(124 | 137) => bail!("{which} did not end in time:\n{}", end_of(text)),
         _ => bail!("{which} failed ({status}):\n{}", end_of(text)),
     }
 }
