@@ -27,7 +27,7 @@ const HEAD: &str = "\
 `cargo xtask recipes` plays the programs of this page over urxe, in namespaces of their own, as an
 ordinary user. `tests/programs/recipes.toml` describes them. A recipe passes if
 
-- its programs succeed and print what they should,
+- its programs succeed and print the expected lines,
 - something compares the data,
 - a capture has the named packets and at least the named payload, with correct ICRCs.
 
@@ -42,7 +42,8 @@ recipe whose package is missing is skipped. `--path NAME=FOLDER` names a program
 offers.
 
 `--speed` builds for release and runs each program over RDMA and over its own TCP mode by turns,
-three times. A ratio above 1 means that RDMA is faster. Each figure is a median.
+three times. A ratio above 1 means that RDMA is faster. Each figure is a median. The figures of this
+page are from a machine with two processors and a load of 10 to 20, so they vary much.
 
 In the column \"data checked by\", ICRC means the ICRC of each captured packet of both ends. It is
 alone where a program does not compare data.
@@ -56,7 +57,7 @@ const MIDDLE: &str = "
 ## Commands
 
 Each command follows `urxe run --sysfs --`, in a copy of `tests/programs/recipes`. The last column
-has what a program needs beyond that today. `{preload}` stands for urxe's libraries.
+has further needs of a program today. `{preload}` stands for urxe's libraries.
 
 ";
 
