@@ -64,7 +64,9 @@ fn tables_and_doctor_fit_60_columns() {
     let user = User::new();
     // The exit code depends on the machine.
     let doctor = user.urxe("doctor").env("COLUMNS", "60").finish().stdout;
-    assert!(doctor.lines().all(|line| line.chars().count() <= 60), "{doctor}");
+    // A long path stays whole, on a line of its own.
+    let fits = |line: &str| line.chars().count() <= 60 || !line.trim().contains(' ');
+    assert!(doctor.lines().all(fits), "{doctor}");
     let narrow = |words| narrow(&user, words);
     let text = narrow("pingpong --quick -n 5 -d 127.64.54.1");
     assert!(text.contains("FETCH_ADD") && text.contains("µs p99"), "{text}");

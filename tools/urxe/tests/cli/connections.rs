@@ -234,6 +234,6 @@ fn connections_of_all_processes_are_shown() {
     // A killed process disappears from the list, and its peer gets a DREQ.
     client.kill().unwrap();
     client.wait().unwrap();
-    server.end();
+    assert_eq!(server.child.finish().code, Some(1));
     shown_once(6, |all| all.is_empty());
 }
