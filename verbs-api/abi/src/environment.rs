@@ -13,7 +13,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::debug_fn;
-use urxe_stack::driver::{EngineConfig, stop_watcher};
+use urxe_stack::driver::{EngineConfig, release_watcher};
 use urxe_stack::escape::Escaped;
 use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
@@ -124,7 +124,7 @@ static AT_EXIT: extern "C" fn() = at_exit;
 /// librdmacm opened are never closed, so the buffered packets would be lost.
 extern "C" fn at_exit() {
     catch_panic((), end_connections);
-    catch_panic((), stop_watcher);
+    catch_panic((), release_watcher);
     catch_panic((), || {
         let tap = TAP.get_if_made().and_then(|tap| lock(tap).upgrade());
         // The capture logs its own errors.

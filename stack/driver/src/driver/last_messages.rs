@@ -60,12 +60,12 @@ impl Process {
     }
 }
 
-/// Ends the watcher of this process, at a normal end that has sent all messages.
-pub fn stop_watcher() {
+/// Releases the watcher of this process, at a normal end that has sent all messages.
+pub fn release_watcher() {
     if let Some(process) = PROCESS.get_if_made()
         && let Some(Ok(watcher)) = lock(&process.state).watcher.take()
     {
-        watcher.stop();
+        watcher.release();
     }
 }
 

@@ -70,4 +70,4 @@ pub use connections::Connections;
 pub use engine::Engine;
 pub use event_descriptor::EventWake;
 pub use host::Host;
-pub use last_messages::stop_watcher;
+pub use last_messages::release_watcher;

@@ -129,10 +129,18 @@ impl Watcher {
         Ok(Self { process, pipe, memory })
     }
 
-    /// Ends the watcher. It sends nothing.
+    /// Ends the watcher soon, at the end of this process. It sends nothing. Does not wait, because
+    /// threads of the program that still run could change the exit code meanwhile.
+    pub fn release(self) {
+        let Self { process: _, pipe, memory } = self;
+        // Fails only if the watcher has ended already.
+        let _ = rustix::io::write(&*pipe, &[0]);
+        std::mem::forget(memory);
+    }
+
+    /// Ends the watcher, and waits for its end. It sends nothing.
     pub fn stop(self) {
         let Self { process, pipe, memory } = self;
-        // Fails only if the watcher has ended already.
         let _ = rustix::io::write(&*pipe, &[0]);
         let mut waited = Duration::ZERO;
         while waited < STOP_TIMEOUT {
@@ -165,7 +173,10 @@ fn clone(memory: &Memory) -> Result<Pid, Errno> {
     // its owner frees it only after the process has ended or never. `run` keeps the rules in the
     // module documentation: it shares no thread-local state with the calling thread.
     let process = unsafe { libc::clone(run, memory.stack.top(), FLAGS, task.cast_mut().cast()) };
-    Pid::from_raw(process).filter(|_| process > 0).ok_or_else(last_errno)
+    if process < 0 {
+        return Err(last_errno());
+    }
+    Pid::from_raw(process).ok_or(Errno::IO)
 }
 
 extern "C" fn run(task: *mut c_void) -> c_int {
