@@ -95,7 +95,6 @@ static const struct kind {
 	/* The watcher: without it, the process works. */
 	{ "clone", SYS_clone, { EAGAIN, EPERM, -1 } },
 	{ "pidfd_open", SYS_pidfd_open, { EMFILE, ENOSYS, -1 } },
-	{ "pipe2", SYS_pipe2, { EMFILE, -1 } },
 	{ "getrandom", SYS_getrandom, { EINTR, -1 } },
 	{ "ppoll", SYS_ppoll, { EINTR, ENOMEM, -1 } },
 #ifdef SYS_poll

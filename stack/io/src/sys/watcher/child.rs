@@ -54,7 +54,7 @@ pub(super) fn run(task: Task) {
 /// Closes the descriptors that the process had, except those of the task.
 fn close_others(task: Task) {
     let close = |number: RawFd| {
-        if number != task.pipe && number != task.pidfd {
+        if number != task.socket && number != task.pidfd {
             // SAFETY: the table of descriptors is this process's copy, in which nothing owns this
             // number. Closing a free number has no effect.
             unsafe { rustix::io::close(number) };
@@ -75,7 +75,7 @@ fn close_others(task: Task) {
         let mut closed = 0;
         while let Some(Ok(entry)) = entries.next() {
             let Some(number) = number_of(entry.file_name().to_bytes()) else { continue };
-            if number != listing && number != task.pipe && number != task.pidfd {
+            if number != listing && number != task.socket && number != task.pidfd {
                 close(number);
                 closed += 1;
             }
@@ -99,19 +99,19 @@ fn number_of(name: &[u8]) -> Option<RawFd> {
 /// Waits for the end of the process. Returns whether the watcher must send the messages.
 fn wait_for_end(task: Task) -> bool {
     // SAFETY: `close_others` left both descriptors open, and nothing closes them.
-    let [pipe, pidfd] =
-        [task.pipe, task.pidfd].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+    let [socket, pidfd] =
+        [task.socket, task.pidfd].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
     loop {
         let mut descriptors =
-            [PollFd::new(&pipe, PollFlags::IN), PollFd::new(&pidfd, PollFlags::IN)];
+            [PollFd::new(&socket, PollFlags::IN), PollFd::new(&pidfd, PollFlags::IN)];
         match poll(&mut descriptors, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => return false,
         }
-        let [at_pipe, at_pidfd] = descriptors.each_ref().map(|one| !one.revents().is_empty());
-        if at_pipe {
-            return rustix::io::read(pipe, &mut [0; 1]) == Ok(0);
+        let [at_socket, at_pidfd] = descriptors.each_ref().map(|one| !one.revents().is_empty());
+        if at_socket {
+            return rustix::io::read(socket, &mut [0; 1]) == Ok(0);
         }
         if at_pidfd {
             return true;

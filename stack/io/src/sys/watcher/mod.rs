@@ -3,9 +3,9 @@
 //! ```text
 //!   this process                               the watcher
 //!   clone ───────────────────────────────────> closes all descriptors but two
-//!   puts last messages into Records            sleeps: reads the pipe, polls the pidfd
+//!   puts last messages into Records            sleeps: polls the socket and the pidfd
 //!   (SIGKILL, _exit, execve)  ── end of file ─> sends the messages of Records, ends
-//!   or stop: a byte in the pipe ──────────────> ends
+//!   or stop: a byte over the socket ──────────> ends
 //! ```
 //! The watcher shares the memory of this process (`CLONE_VM`). So the messages need no system call,
 //! and outlive the process until the watcher ends, less than half a second later. The watcher has
@@ -13,7 +13,7 @@
 //! pipeline nor a mount waits for it, and signals to the process group miss it. Its end raises no
 //! SIGCHLD, and `wait` does not return it.
 //!
-//! The kernel closes the pipe when the process ends, and when it executes another program. Children
+//! The kernel closes the socket when the process ends, and when it executes another program. Children
 //! have no copy ([`fork`](super::fork)). The pidfd reports the end even if a process made by
 //! `clone` directly still has a copy. A program that closes all descriptors ends its connections;
 //! the kernel's rdma_cm does so too.
@@ -22,7 +22,7 @@
 //! that storage: it neither allocates, nor locks, nor logs, nor calls functions that set `errno`.
 //! rustix makes system calls without the C library.
 //!
-//! Sources: clone(2), pidfd_open(2), pipe(7), wait(2); the kernel's kernel/fork.c.
+//! Sources: clone(2), pidfd_open(2), socketpair(2), wait(2); the kernel's kernel/fork.c.
 
 mod child;
 mod records;
@@ -37,7 +37,7 @@ use std::ptr;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 pub use self::records::{LAST_PACKET_LEN, LastMessage, Records};
@@ -82,8 +82,8 @@ impl fmt::Display for NoWatcher {
 #[derive(Debug)]
 pub struct Watcher {
     process: Pid,
-    /// The write end. The watcher has the read end.
-    pipe: CloseOnFork<OwnedFd>,
+    /// One end of a pair of sockets. The watcher has the other one.
+    socket: CloseOnFork<OwnedFd>,
     memory: Box<Memory>,
 }
 
@@ -98,7 +98,7 @@ struct Memory {
 #[derive(Clone, Copy, Debug)]
 struct Task {
     records: &'static Records,
-    pipe: RawFd,
+    socket: RawFd,
     pidfd: RawFd,
 }
 
@@ -115,33 +115,34 @@ impl Watcher {
         let pidfd = close_on_fork(|| pidfd_open(getpid(), PidfdFlags::empty()))
             .map_err(refused("pidfd_open"))?;
         let mut read_end = None;
-        let pipe = close_on_fork(|| {
-            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-            read_end = Some(read);
-            Ok(write)
+        let socket = close_on_fork(|| {
+            let flags = SocketFlags::CLOEXEC;
+            let (own, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            read_end = Some(theirs);
+            Ok(own)
         })
-        .map_err(refused("pipe2"))?;
-        let read_end = read_end.ok_or(NoWatcher::Refused { call: "pipe2", errno: Errno::IO })?;
-        let task = Task { records, pipe: read_end.as_raw_fd(), pidfd: pidfd.as_raw_fd() };
+        .map_err(refused("socketpair"))?;
+        let read_end =
+            read_end.ok_or(NoWatcher::Refused { call: "socketpair", errno: Errno::IO })?;
+        let task = Task { records, socket: read_end.as_raw_fd(), pidfd: pidfd.as_raw_fd() };
         let stack = Stack::map().map_err(refused("mmap"))?;
         let memory = Box::new(Memory { stack, task });
         let process = with_blocked_signals(|| clone(&memory)).map_err(refused("clone"))?;
-        Ok(Self { process, pipe, memory })
+        Ok(Self { process, socket, memory })
     }
 
     /// Ends the watcher soon, at the end of this process. It sends nothing. Does not wait, because
     /// threads of the program that still run could change the exit code meanwhile.
     pub fn release(self) {
-        let Self { process: _, pipe, memory } = self;
-        // Fails only if the watcher has ended already.
-        let _ = rustix::io::write(&*pipe, &[0]);
+        let Self { process: _, socket, memory } = self;
+        say_end(&socket);
         std::mem::forget(memory);
     }
 
     /// Ends the watcher, and waits for its end. It sends nothing.
     pub fn stop(self) {
-        let Self { process, pipe, memory } = self;
-        let _ = rustix::io::write(&*pipe, &[0]);
+        let Self { process, socket, memory } = self;
+        say_end(&socket);
         let mut waited = Duration::ZERO;
         while waited < STOP_TIMEOUT {
             if has_ended(process) {
@@ -153,6 +154,11 @@ impl Watcher {
         // The watcher may still use its stack.
         std::mem::forget(memory);
     }
+}
+
+/// Asks the watcher to end. Fails only if it has ended already, and then raises no SIGPIPE.
+fn say_end(socket: &OwnedFd) {
+    let _ = send(socket, &[0], SendFlags::NOSIGNAL);
 }
 
 /// Reaps the watcher. Returns whether it has ended.

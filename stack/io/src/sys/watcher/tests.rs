@@ -42,7 +42,7 @@ fn the_watcher_holds_nothing_of_the_process_and_ends_when_stopped() {
     let of = |kind: &str| {
         descriptors.iter().filter(|target| target.to_string_lossy().contains(kind)).count()
     };
-    assert_eq!((descriptors.len(), of("pipe:"), of("pidfd")), (2, 1, 1), "{descriptors:?}");
+    assert_eq!((descriptors.len(), of("socket:"), of("pidfd")), (2, 1, 1), "{descriptors:?}");
     assert_eq!(fs::read_link(folder.join("cwd")).unwrap(), Path::new("/"));
     let stat = fs::read_to_string(folder.join("stat")).unwrap();
     let session = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(3).unwrap();
@@ -66,9 +66,23 @@ fn no_call_of_the_program_returns_the_watcher() {
 fn a_watcher_whose_process_closes_its_descriptors_ends() {
     let Some(watcher) = start() else { return };
     let folder = folder(&watcher);
-    let Watcher { process, pipe, memory } = watcher;
-    drop(pipe);
+    let Watcher { process, socket, memory } = watcher;
+    drop(socket);
     eventually("the end of the watcher", || has_ended(process));
     assert!(!folder.exists());
     drop(memory);
+}
+
+#[test]
+fn the_end_after_that_of_the_watcher_raises_no_signal() {
+    let Some(watcher) = start() else { return };
+    let process = watcher.process;
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    eventually("the end of the watcher", || has_ended(process));
+    // SIGPIPE would end this process: the test harness ignores it.
+    // SAFETY: a disposition without a handler; restored below.
+    let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    watcher.release();
+    // SAFETY: the disposition before.
+    unsafe { libc::signal(libc::SIGPIPE, before) };
 }
