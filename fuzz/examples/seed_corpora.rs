@@ -74,6 +74,8 @@ fn listing() -> Listing {
         ids: vec![listener, connection],
         communications: [("ESTABLISHED".into(), 1)].into(),
         counters: [("cm_tx_msgs/req".into(), 3)].into(),
+        resources: [("qp".into(), 2)].into(),
+        hw_counters: [("sent_pkts".into(), 7)].into(),
     }
 }
 

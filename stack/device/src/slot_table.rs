@@ -95,6 +95,11 @@ impl<T> FreeList<T> {
         Ok(Some(first(index)))
     }
 
+    /// Returns the number of names in use.
+    pub fn in_use(&self) -> u32 {
+        self.fresh.saturating_sub(u32::try_from(self.used.len()).unwrap_or(u32::MAX))
+    }
+
     /// Returns an entry under the name of its next use.
     pub fn put(&mut self, next: T) {
         self.used.push(next);
@@ -126,6 +131,7 @@ mod tests {
         let mut names = FreeList::default();
         let taken: Vec<u32> = (0..100).map(|_| names.take(100, |i| i).unwrap().unwrap()).collect();
         assert_eq!(names.take(100, |i| i).unwrap(), None);
+        assert_eq!(names.in_use(), 100);
         let room = names.used.capacity();
         assert!(room >= 100);
         taken.into_iter().for_each(|name| names.put(name));

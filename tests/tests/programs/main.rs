@@ -28,6 +28,7 @@ mod privileged;
 mod refusals;
 mod refused;
 mod rsockets;
+mod scripts;
 mod served;
 mod speed;
 mod suite;

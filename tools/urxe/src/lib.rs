@@ -4,6 +4,9 @@
 //! text or, with `--json`, as JSON. Messages are written to standard error and say how to solve the
 //! problem. If the reader of standard output stops (`urxe decode … | head`), the command succeeds.
 //!
+//! Under the name of another command, such as `rdma`, the binary is that command
+//! ([`cmd::applets`]).
+//!
 //! | exit code | meaning |
 //! |---|---|
 //! | 0 | success |
@@ -50,6 +53,9 @@ Environment:
 /// Runs the command with the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = cmd::applets::called() {
+        return code;
+    }
     let cli = Cli::parse();
     if let Err(error) = output::start_logging(cli.command.log_filter()) {
         output::report(&error);

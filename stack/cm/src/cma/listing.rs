@@ -51,6 +51,10 @@ pub struct Listing {
     pub communications: BTreeMap<String, u64>,
     /// Counters of the connection manager that are not 0.
     pub counters: BTreeMap<String, u64>,
+    /// Numbers of objects of the device, by the names of `rdma resource show`.
+    pub resources: BTreeMap<String, u64>,
+    /// Counters of the device that are not 0.
+    pub hw_counters: BTreeMap<String, u64>,
 }
 
 impl Listing {
@@ -99,6 +103,8 @@ impl Cma {
                 .map(|(state, n)| (state.name().to_owned(), n))
                 .collect(),
             counters: device.manager.counters().named().filter(|(_, value)| *value != 0).collect(),
+            // The driver adds the objects and the counters of the device.
+            ..Listing::default()
         })
     }
 

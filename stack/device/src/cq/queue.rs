@@ -545,6 +545,11 @@ impl CqQuota {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(QuotaUnit(self.clone()))
     }
+
+    /// Returns the number of units that are taken.
+    pub fn taken(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The unit of one completion queue, returned at its drop.

@@ -425,6 +425,20 @@ impl Device {
         lock(&self.control).qps
     }
 
+    /// Returns the numbers of objects, by the names of `rdma resource show`.
+    #[must_use]
+    pub fn object_counts(&self) -> [(&'static str, u64); 5] {
+        let mr = self.memory.count();
+        let control = lock(&self.control);
+        [
+            ("pd", control.pds.len() as u64),
+            ("cq", self.cq_quota.taken().into()),
+            ("qp", control.qps.into()),
+            ("mr", mr.into()),
+            ("srq", control.free_srqs.in_use().into()),
+        ]
+    }
+
     /// Returns the bytes of requests in flight and of outstanding READ responses, over all paths.
     /// Both are 0 when nothing is outstanding.
     #[must_use]

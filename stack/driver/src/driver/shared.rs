@@ -208,12 +208,17 @@ impl Shared {
         }
     }
 
-    /// Returns the connections of the device.
+    /// Returns the connections, objects and counters of the device.
     pub fn listing(&self) -> Listing {
         let attached = self.attached.get();
-        attached
+        let connections = attached
             .and_then(|Attached { connections, key }| connections.listing(*key))
-            .unwrap_or_default()
+            .unwrap_or_default();
+        let resources = self.device.object_counts().map(|(name, count)| (name.to_owned(), count));
+        let values = self.device.counters().snapshot().filter(|(_, value)| *value != 0);
+        let hw_counters =
+            values.map(|(counter, value)| (counter.name().to_owned(), value)).collect();
+        Listing { resources: resources.into(), hw_counters, ..connections }
     }
 
     /// Returns the time at which [`Shared::handle_timeouts`] must be called at the latest.

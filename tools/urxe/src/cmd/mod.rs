@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub mod applets;
 pub mod decode;
 mod devinfo;
 mod doctor;

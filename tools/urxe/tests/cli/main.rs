@@ -1,6 +1,7 @@
 //! Tests that run the `urxe` binary. They form one test binary, because each test binary links the
 //! whole stack.
 
+mod applets;
 mod commands;
 mod common;
 mod connections;

@@ -5,11 +5,12 @@
 //!   PREFIX/bin/urxe
 //!   PREFIX/lib/urxe/liburxe.so, liburxe_sysfs.so
 //!   PREFIX/lib/urxe/libibverbs.so.1, librdmacm.so.1, libibverbs.so, librdmacm.so -> liburxe.so
+//!   PREFIX/libexec/urxe/bin/rdma, modprobe, … -> ../../../bin/urxe
 //!   PREFIX/share/doc/urxe/…
 //! ```
-//! The libraries have a separate folder, which the loader searches only under `urxe run`, so the
-//! system's libibverbs is unaffected. `urxe` finds the libraries relative to its own path, so the
-//! tree may be moved.
+//! The libraries and the small commands have separate folders, which only programs of `urxe run`
+//! search, so the system's libibverbs and commands are unaffected. `urxe` finds the folders from
+//! its own path, so the tree may be moved.
 //!
 //! All three forms contain the same tree. `dpkg-deb` packs this tree. `cargo deb` would need a
 //! second list of the files, because it packs the files that a crate lists.
@@ -33,6 +34,22 @@ const BUILT: [(&str, &str, u32); 3] = [
 ];
 /// The library names of programs.
 const LINKS: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
+/// The small commands that stand before the system's (`tools/urxe/src/cmd/applets`).
+const COMMANDS: [&str; 13] = [
+    "rdma",
+    "modprobe",
+    "insmod",
+    "rmmod",
+    "lsmod",
+    "modinfo",
+    "rxe_cfg",
+    "ibv_devices",
+    "ibv_devinfo",
+    "ibstat",
+    "ibstatus",
+    "show_gids",
+    "sudo",
+];
 /// Texts.
 const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 /// The default prefix.
@@ -205,11 +222,19 @@ fn stage(built: &Path, prefix: &Path) -> io::Result<()> {
     for name in DOCUMENTS {
         put(&root().join(name), &format!("share/doc/urxe/{name}"), 0o644)?;
     }
-    for name in LINKS {
-        let (link, fresh) = (prefix.join("lib/urxe").join(name), prefix.join("lib/urxe/.fresh"));
+    link(&prefix.join("lib/urxe"), &LINKS, "liburxe.so")?;
+    let commands = prefix.join("libexec/urxe/bin");
+    fs::create_dir_all(&commands)?;
+    link(&commands, &COMMANDS, "../../../bin/urxe")
+}
+
+/// Makes links of these names to `target` in a folder.
+fn link(folder: &Path, names: &[&str], target: &str) -> io::Result<()> {
+    let fresh = folder.join(".fresh");
+    for name in names {
         let _left_by_one_that_was_killed = fs::remove_file(&fresh);
-        symlink("liburxe.so", &fresh)?;
-        fs::rename(&fresh, &link)?;
+        symlink(target, &fresh)?;
+        fs::rename(&fresh, folder.join(name))?;
     }
     Ok(())
 }
@@ -257,5 +282,17 @@ mod tests {
         fs::remove_file(&file).unwrap();
         assert!(error.starts_with(&format!("cannot write into {prefix}/bin: ")), "{error}");
         assert_eq!(runner.tally.passed, 0, "no command ran");
+    }
+
+    #[test]
+    fn every_small_command_has_a_link() {
+        let table = root().join("tools/urxe/src/cmd/applets/mod.rs");
+        let table = fs::read_to_string(table).unwrap();
+        let names: Vec<&str> = table
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Applet { name: \""))
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        assert_eq!(names, COMMANDS);
     }
 }

@@ -6,6 +6,8 @@ mod print;
 
 use urxe_stack::link;
 
+pub use attributes::DEVICE_CAP_FLAGS;
+
 use crate::cmd::{CmdError, Outcome, processes};
 use crate::output;
 use crate::traffic::error::TrafficError;

@@ -47,7 +47,7 @@ pub enum LibraryError {
     #[error(transparent)]
     Folder(#[from] OutputFileError),
     /// The links cannot be created.
-    #[error("cannot make links to {LIBRARY} in {}", folder.display())]
+    #[error("cannot make links in {}", folder.display())]
     Links {
         folder: PathBuf,
         #[source]
@@ -123,7 +123,7 @@ fn find() -> Result<PathBuf, LibraryError> {
 }
 
 /// Returns a folder name for the library's path, so that different builds do not share one.
-fn name_of(library: &Path) -> String {
+pub(super) fn name_of(library: &Path) -> String {
     let path = library.to_string_lossy();
     let name = path.trim_start_matches('/').replace('/', "-");
     if places::is_plain(Path::new(&name)) && name.len() <= FOLDER_NAME_MAX {
@@ -134,11 +134,12 @@ fn name_of(library: &Path) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-fn points_to(link: &Path, library: &Path) -> bool {
+pub(super) fn points_to(link: &Path, library: &Path) -> bool {
     fs::canonicalize(link).is_ok_and(|target| target == library)
 }
 
-fn make_links<'a>(
+/// Makes links with these names and targets.
+pub(super) fn make_links<'a>(
     folder: &Path,
     links: impl Iterator<Item = (&'a str, &'a Path)>,
 ) -> io::Result<()> {

@@ -11,6 +11,7 @@
 //! | `elf` | the parts of a program that decide which libraries the loader takes |
 //! | `formats` | formats of programs that the administrator added |
 //! | `launcher` | programs that start others without the variables |
+//! | `commands` | the folder of small commands such as `rdma`, before the others in `PATH` |
 //! | `library` | the place of `liburxe.so`, and the folder of links |
 //! | `places` | private folders at paths that the loader does not split |
 //! | `preload` | the values of the loader's variables |
@@ -18,6 +19,7 @@
 //! | `report` | the note about a run that opened no device |
 //! | `sysfs` | the view of /sys/class/infiniband |
 
+mod commands;
 mod elf;
 mod formats;
 mod launcher;
@@ -28,7 +30,7 @@ mod program;
 mod report;
 mod sysfs;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -48,7 +50,7 @@ use program::Program;
 
 pub use library::LibraryError;
 pub use program::ProgramError;
-pub use sysfs::SysfsError;
+pub use sysfs::{CAP_MASK, SysfsError, rate};
 
 /// The environment variable that names the capture file.
 const CAPTURE: &str = "URXE_CAPTURE";
@@ -61,6 +63,9 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
 /// The variable with the options of AddressSanitizer.
 const SANITIZER: &str = "ASAN_OPTIONS";
+/// Where programs are searched, and its default.
+const PATH: &str = "PATH";
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The environment variable with the folder that replaces /sys.
 const SYSFS: &str = "URXE_SYSFS";
 
@@ -114,6 +119,28 @@ struct EnvironmentArgs {
     no_preload: bool,
 }
 
+/// Brings the view of sysfs of this run up to date, after a change of the list of devices.
+pub fn refresh_sysfs() -> Result<(), SysfsError> {
+    match environment::value(SYSFS) {
+        Some(folder) => sysfs::refresh(Path::new(&folder)),
+        None => Ok(()),
+    }
+}
+
+/// Returns whether `urxe run` would run the program. It refuses static programs, for example.
+pub fn serves(name: &OsStr) -> bool {
+    program::check(name, &[], true, None).is_ok()
+}
+
+/// Returns the value of `PATH` with the folder of small commands before all others.
+fn path_with(commands: &Path) -> OsString {
+    let old = environment::value(PATH).unwrap_or_else(|| DEFAULT_PATH.into());
+    let others = std::env::split_paths(&old).filter(|folder| folder != commands);
+    let all = std::iter::once(commands.to_owned()).chain(others);
+    // No folder here has a colon in its name.
+    std::env::join_paths(all).unwrap_or(old)
+}
+
 impl EnvironmentArgs {
     /// Returns the variables to be set.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, RunError> {
@@ -123,7 +150,8 @@ impl EnvironmentArgs {
         };
         let libraries = Libraries::find()?;
         let path = preload::library_path(&libraries.folder, environment::value(LIBRARY_PATH));
-        let mut variables = vec![(LIBRARY_PATH, path)];
+        let commands = path_with(&commands::folder()?);
+        let mut variables = vec![(LIBRARY_PATH, path), (PATH, commands)];
         self.preload(libraries, &links, &mut variables);
         if !links.is_empty() {
             let links: Vec<String> = links.iter().map(LinkSpec::to_string).collect();
@@ -242,10 +270,12 @@ impl Run {
     pub fn run(self) -> Result<Outcome, CmdError> {
         let (name, arguments) =
             self.command.split_first().expect("clap asks for at least one word");
-        let program = program::check(name, arguments, !self.environment.no_preload);
+        let mut variables = self.environment.variables()?;
+        let path = variables.iter().find(|(name, _)| *name == PATH).map(|(_, path)| &**path);
+        let is_preloaded = !self.environment.no_preload;
+        let program = program::check(name, arguments, is_preloaded, path);
         let Program { path: program, notes, needs_verbs } = program.map_err(RunError::from)?;
         notes.iter().for_each(|sentence| output::note(sentence));
-        let mut variables = self.environment.variables()?;
         // The preloaded library of the view prints the note.
         if variables.iter().any(|(name, view)| *name == SYSFS && !view.is_empty())
             && !self.no_report

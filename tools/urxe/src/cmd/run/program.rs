@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use urxe_stack::sys::environment;
 
+use super::commands;
 use super::elf::{self, Image, Kind};
 use super::formats;
 use super::launcher::{self, Verdict};
@@ -154,13 +155,17 @@ pub struct Program {
 }
 
 /// Finds a program and checks that it will start and use the library. With `is_preloaded`, the
-/// library has priority over the program's own.
+/// library has priority over the program's own. `path` replaces `PATH`.
 pub fn check(
     name: &OsStr,
     arguments: &[OsString],
     is_preloaded: bool,
+    path: Option<&OsStr>,
 ) -> Result<Program, ProgramError> {
-    let mut program = Program { path: find(name)?, notes: Vec::new(), needs_verbs: false };
+    let mut program = Program { path: find(name, path)?, notes: Vec::new(), needs_verbs: false };
+    if commands::is_one(&program.path) {
+        return Ok(program);
+    }
     match launcher::check(&program.path, arguments) {
         Verdict::Passes => {}
         Verdict::Note(sentence) => program.notes.push(sentence),
@@ -176,17 +181,19 @@ pub fn check(
     Err(ProgramError::DeepScript { path: program.path })
 }
 
-/// Finds a program as a shell does: a name with a slash is a path, and `PATH` is searched for other
-/// names.
-fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
+/// Finds a program as a shell does: a name with a slash is a path, and `path` is searched for other
+/// names, or else the present `PATH`.
+fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
     if name.as_bytes().contains(&b'/') {
         return Ok(PathBuf::from(name));
     }
-    in_path(name).ok_or_else(|| ProgramError::NotFound { given: name.to_string_lossy().into() })
+    in_path(name, path)
+        .ok_or_else(|| ProgramError::NotFound { given: name.to_string_lossy().into() })
 }
 
-fn in_path(name: &OsStr) -> Option<PathBuf> {
-    let path = environment::value("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+fn in_path(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    let path = path.map(OsStr::to_owned).or_else(|| environment::value("PATH"));
+    let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     env::split_paths(&path)
         .map(|folder| folder.join(name))
         .find(|path| fs::metadata(path).is_ok_and(|file| file.is_file() && is_executable(&file)))
@@ -272,7 +279,7 @@ fn check_script(path: &Path, file: &File) -> Result<PathBuf, ProgramError> {
         |word: &&OsString| word.as_bytes().starts_with(b"-") || word.as_bytes().contains(&b'=');
     match words.iter().find(|word| !is_option(word)) {
         Some(name) if !name.as_bytes().contains(&b'/') => {
-            in_path(name).ok_or_else(|| missing(Path::new(name)))
+            in_path(name, None).ok_or_else(|| missing(Path::new(name)))
         }
         _ => Ok(interpreter.to_owned()),
     }

@@ -2,29 +2,33 @@
 //!
 //! The files are those of the kernel's `rdma_rxe` (`drivers/infiniband/core/sysfs.c`), with the
 //! attributes of a device when it is opened. In addition, `device/net` contains the interface,
-//! where programs look for it. Each `urxe run` creates a new folder, named by its contents, so that
-//! running programs keep theirs.
+//! where programs look for it. Each list of devices has one folder, which `urxe run` and `rdma link
+//! add` bring up to date.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 use urxe_stack::device::counters::Counter;
-use urxe_stack::link::{LaneSpeed, LinkError, LinkSpec, LinkWidth, OperState, ResolvedLink};
-use urxe_stack::link::{configured, resolve, width_and_speed};
+use urxe_stack::link::{
+    LaneSpeed, LinkError, LinkSpec, LinkWidth, OperState, Origin, ResolvedLink, config, configured,
+    resolve, width_and_speed,
+};
 
 use super::library::LibraryError;
 
 /// `IB_PORT_CM_SUP`, `IB_PORT_IP_BASED_GIDS`, as in `ibv_query_port`.
-const CAP_MASK: u32 = 1 << 16 | 1 << 26;
+pub const CAP_MASK: u32 = 1 << 16 | 1 << 26;
 /// The version of the kernel's verbs interface that programs expect.
 const VERBS_ABI: u32 = 6;
 /// The age limit of the kernel's counters, in milliseconds. Here each read returns the current
 /// value.
 const LIFESPAN_MS: u32 = 10;
+/// The file that says which tree is in the folder.
+const STAMP: &str = ".contents";
 /// Counters of InfiniBand ports that a device provides as well.
 pub const PORT_COUNTERS: [&str; 2] = ["port_rcv_packets", "port_xmit_packets"];
 
@@ -61,42 +65,99 @@ type Tree = BTreeMap<PathBuf, Entry>;
 
 /// Creates the folder inside `place` for these devices, or for the configured devices if `links` is
 /// empty. Returns its path.
+///
+/// Each list of devices has a folder in each network namespace. So programs that run see a device
+/// that is added to the list, as with the kernel.
 pub fn folder(links: &[LinkSpec], place: &Path) -> Result<PathBuf, SysfsError> {
-    let links = if links.is_empty() { configured()?.links } else { links.to_vec() };
-    // The library reports devices that this machine does not have.
-    let devices: Vec<ResolvedLink> = links.iter().filter_map(|spec| resolve(spec).ok()).collect();
-    let tree = tree(&devices);
+    let configured = if links.is_empty() { Some(configured()?) } else { None };
     let mut hasher = DefaultHasher::new();
-    tree.hash(&mut hasher);
-    let folder = place.join(format!("{:016x}", hasher.finish()));
-    let failed = |error| SysfsError::Write { folder: folder.clone(), error };
-    if !folder.is_dir() {
-        write(&tree, &folder, place).map_err(failed)?;
+    fs::read_link("/proc/self/ns/net").ok().hash(&mut hasher);
+    match &configured {
+        None => links.hash(&mut hasher),
+        Some(list) if list.origin == Origin::Environment => list.links.hash(&mut hasher),
+        Some(_) => config::file_path().ok().hash(&mut hasher),
     }
+    let folder = place.join(format!("{:016x}", hasher.finish()));
+    update(&folder, configured.as_ref().map_or(links, |list| list.links.as_slice()))?;
     Ok(folder)
 }
 
-/// Writes the folder beside its final place and renames it, because other processes may do the
-/// same.
-fn write(tree: &Tree, folder: &Path, place: &Path) -> io::Result<()> {
-    let fresh = place.join(format!(".{}", std::process::id()));
-    let _left_by_one_that_was_killed = fs::remove_dir_all(&fresh);
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&fresh)?;
-    for (path, entry) in tree {
-        let path = fresh.join(path);
-        let parent = path.parent().unwrap_or(&fresh);
-        fs::create_dir_all(parent)?;
-        match entry {
-            Entry::Line(text) => fs::write(&path, format!("{text}\n"))?,
-            Entry::Link(target) => symlink(target, &path)?,
-            Entry::Folder => fs::create_dir_all(&path)?,
+/// Brings a folder up to date after a change of the configured devices.
+pub fn refresh(folder: &Path) -> Result<(), SysfsError> {
+    update(folder, &configured()?.links)
+}
+
+fn update(folder: &Path, links: &[LinkSpec]) -> Result<(), SysfsError> {
+    // The library reports devices that this machine does not have.
+    let devices: Vec<ResolvedLink> = links.iter().filter_map(|spec| resolve(spec).ok()).collect();
+    let failed = |error| SysfsError::Write { folder: folder.to_owned(), error };
+    write(&tree(&devices), folder).map_err(failed)
+}
+
+/// Writes what differs. Other processes may do the same, and read meanwhile.
+fn write(tree: &Tree, folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let turn = File::open(folder)?;
+    turn.lock()?;
+    let mut hasher = DefaultHasher::new();
+    tree.hash(&mut hasher);
+    let stamp = Entry::Line(format!("{:016x}", hasher.finish()));
+    let stamp_file = folder.join(STAMP);
+    if holds(&stamp_file, &stamp) {
+        return Ok(());
+    }
+    let _from_now_on_incomplete = fs::remove_file(&stamp_file);
+    remove_others(tree, folder, Path::new(""))?;
+    // In reverse order, a device's own folder precedes the link to it.
+    for (path, entry) in tree.iter().rev() {
+        put(&folder.join(path), entry)?;
+    }
+    put(&stamp_file, &stamp)
+}
+
+/// Removes what is not in the tree, from the folder `inside` of `folder`. In order, the link to a
+/// device precedes its own folder.
+fn remove_others(tree: &Tree, folder: &Path, inside: &Path) -> io::Result<()> {
+    let mut entries = fs::read_dir(folder.join(inside))?.collect::<io::Result<Vec<_>>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = inside.join(entry.file_name());
+        let is_ancestor =
+            || tree.range(path.clone()..).next().is_some_and(|(next, _)| next.starts_with(&path));
+        match entry.file_type()?.is_dir() {
+            true if is_ancestor() => remove_others(tree, folder, &path)?,
+            true => fs::remove_dir_all(entry.path())?,
+            false if tree.contains_key(&path) => {}
+            false => fs::remove_file(entry.path())?,
         }
     }
-    match fs::rename(&fresh, folder) {
-        // Another process was faster, with the same contents.
-        Err(_) if folder.is_dir() => fs::remove_dir_all(&fresh),
-        moved => moved,
+    Ok(())
+}
+
+/// Returns whether the entry is at `path` already.
+fn holds(path: &Path, entry: &Entry) -> bool {
+    match entry {
+        Entry::Line(text) => {
+            fs::read(path).is_ok_and(|bytes| bytes.strip_suffix(b"\n") == Some(text.as_bytes()))
+        }
+        Entry::Link(target) => fs::read_link(path).is_ok_and(|there| there == *target),
+        Entry::Folder => fs::symlink_metadata(path).is_ok_and(|there| there.is_dir()),
     }
+}
+
+/// Puts an entry into its place. The rename is atomic, because programs may be reading.
+fn put(path: &Path, entry: &Entry) -> io::Result<()> {
+    if holds(path, entry) {
+        return Ok(());
+    }
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    let fresh = path.with_file_name(format!(".{}", std::process::id()));
+    match entry {
+        Entry::Line(text) => fs::write(&fresh, format!("{text}\n"))?,
+        Entry::Link(target) => symlink(target, &fresh)?,
+        Entry::Folder => return fs::create_dir_all(path),
+    }
+    fs::rename(&fresh, path)
 }
 
 fn tree(devices: &[ResolvedLink]) -> Tree {
@@ -187,7 +248,7 @@ fn port_files(device: &ResolvedLink) -> Vec<(PathBuf, Entry)> {
 }
 
 /// Returns the rate as the kernel writes it: `100 Gb/sec (4X EDR)`.
-fn rate(speed_mbps: Option<u32>) -> String {
+pub fn rate(speed_mbps: Option<u32>) -> String {
     let (width, speed) = width_and_speed(speed_mbps);
     let lanes = match width {
         LinkWidth::One => 1,
@@ -238,5 +299,31 @@ mod tests {
         assert_eq!(text("ports/1/gid_attrs/ndevs/0"), "lo\n");
         assert_eq!(text("ports/1/hw_counters/sent_pkts"), "0\n");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_changed_list_changes_the_folder_in_its_place() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("one");
+        let names = || {
+            let folder = folder.join("sys/class/infiniband");
+            let mut names: Vec<_> =
+                fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let [first, second] = ["a=127.0.0.3", "b=127.0.0.4"].map(|text| text.parse().unwrap());
+        update(&folder, &[first]).unwrap();
+        assert_eq!(names(), ["a"]);
+        update(&folder, &[second]).unwrap();
+        assert_eq!(names(), ["b"]);
+        assert!(!folder.join("sys/devices/virtual/infiniband/a").exists());
+        let gid = folder.join("sys/class/infiniband/b/ports/1/gids/0");
+        assert_eq!(fs::read_to_string(&gid).unwrap(), "0000:0000:0000:0000:0000:ffff:7f00:0004\n");
+        // Half a change, after which a process was killed.
+        fs::remove_file(folder.join(STAMP)).unwrap();
+        fs::remove_file(&gid).unwrap();
+        update(&folder, &["b=127.0.0.4".parse().unwrap()]).unwrap();
+        assert!(gid.exists());
     }
 }
