@@ -27,7 +27,7 @@ const PAUSES_MS: [i64; 4] = [0, 30, 100, 250];
 /// After so many messages the watcher sleeps for a millisecond, because a socket of a peer holds
 /// only some thousands.
 const BURST: usize = 128;
-/// Descriptors that are closed one by one if /proc is not mounted.
+/// Descriptors that are closed one by one if they cannot be listed.
 const MAX_DESCRIPTORS: RawFd = 4096;
 
 pub(super) fn run(task: Task) {
@@ -73,7 +73,8 @@ fn close_others(task: Task) {
         let mut buffer = [MaybeUninit::uninit(); 2048];
         let mut entries = RawDir::new(&folder, &mut buffer);
         let mut closed = 0;
-        while let Some(Ok(entry)) = entries.next() {
+        while let Some(entry) = entries.next() {
+            let Ok(entry) = entry else { return (0..MAX_DESCRIPTORS).for_each(close) };
             let Some(number) = number_of(entry.file_name().to_bytes()) else { continue };
             if number != listing && number != task.socket && number != task.pidfd {
                 close(number);

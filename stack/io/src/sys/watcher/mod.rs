@@ -13,9 +13,9 @@
 //! pipeline nor a mount waits for it, and signals to the process group miss it. Its end raises no
 //! SIGCHLD, and `wait` does not return it.
 //!
-//! The kernel closes the socket when the process ends, and when it executes another program. Children
-//! have no copy ([`fork`](super::fork)). The pidfd reports the end even if a process made by
-//! `clone` directly still has a copy. A program that closes all descriptors ends its connections;
+//! The kernel closes the socket when the process ends, and when it executes another program.
+//! Children have no copy ([`fork`](super::fork)). The pidfd reports the end even if a process made
+//! by `clone` directly still has a copy. A program that closes all descriptors ends its connections;
 //! the kernel's rdma_cm does so too.
 //!
 //! The watcher runs on the thread-local storage of the thread that started it. So it must not use
