@@ -15,8 +15,8 @@
 //!
 //! The kernel closes the socket when the process ends, and when it executes another program.
 //! Children have no copy ([`fork`](super::fork)). The pidfd reports the end even if a process made
-//! by `clone` directly still has a copy. A program that closes all descriptors ends its connections;
-//! the kernel's rdma_cm does so too.
+//! by `clone` directly still has a copy. A program that closes all descriptors ends its
+//! connections; the kernel's rdma_cm does so too.
 //!
 //! The watcher runs on the thread-local storage of the thread that started it. So it must not use
 //! that storage: it neither allocates, nor locks, nor logs, nor calls functions that set `errno`.
