@@ -1,6 +1,6 @@
 #!/bin/sh
-# mpi.sh URXE FOLDER: runs the program mpi.c of FOLDER by four ranks, over Debian's MPICH and Open
-# MPI and over each of their ways to RDMA, without any variable. Captures go to
+# mpi.sh URXE FOLDER: runs the programs of recipes/mpi.c in FOLDER by four ranks, over Debian's MPICH
+# and Open MPI and over each of their ways to RDMA, without any variable. Captures go to
 # FOLDER/NAME-PID.pcapng.
 #
 # Ranks of one host use shared memory beside RDMA. Each rank has an IPC namespace, as ranks in
@@ -16,7 +16,7 @@ over() {
 	name=$1
 	shift
 	echo "mpi over $name"
-	timeout 60 "$urxe" run --sysfs --capture "$folder/$name-%p.pcapng" --capture-headers -- "$@"
+	timeout 60 "$urxe" run --capture "$folder/$name-%p.pcapng" --capture-headers -- "$@"
 }
 
 ip link set lo up

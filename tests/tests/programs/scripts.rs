@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::install::{NOBODY, install, is_root, ok};
 
-/// A fresh user, who has no list of devices.
+/// A user without a list of devices.
 struct Fresh(TempDir);
 
 impl Fresh {

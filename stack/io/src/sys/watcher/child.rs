@@ -99,9 +99,10 @@ fn number_of(name: &[u8]) -> Option<RawFd> {
 
 /// Waits for the end of the process. Returns whether the watcher must send the messages.
 fn wait_for_end(task: Task) -> bool {
-    // SAFETY: `close_others` left both descriptors open, and nothing closes them.
-    let [socket, pidfd] =
-        [task.socket, task.pidfd].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+    let [socket, pidfd] = [task.socket, task.pidfd].map(|number| {
+        // SAFETY: `close_others` left both descriptors open, and nothing closes them.
+        unsafe { BorrowedFd::borrow_raw(number) }
+    });
     loop {
         let mut descriptors =
             [PollFd::new(&socket, PollFlags::IN), PollFd::new(&pidfd, PollFlags::IN)];

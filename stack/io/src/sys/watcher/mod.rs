@@ -205,9 +205,9 @@ impl Stack {
     fn map() -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let len = GUARD_LEN + STACK_LEN;
         // SAFETY: a new mapping at an unused address.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), GUARD_LEN + STACK_LEN, rights, flags, -1, 0) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(last_errno());
         }

@@ -255,7 +255,6 @@ impl Play {
         all.extend(variables.into_iter().map(|variable| self.replaced(mode, folder, variable)));
         if mode != Mode::Tcp {
             all.extend([self.order.urxe.display().to_string(), "run".to_owned()]);
-            all.push("--sysfs".to_owned());
             all.extend(recipe.link.iter().flat_map(|link| ["--link".to_owned(), link.clone()]));
         }
         if mode == Mode::Captured {

@@ -56,8 +56,8 @@ alone where a program does not compare data.
 const MIDDLE: &str = "
 ## Commands
 
-Each command follows `urxe run --sysfs --`, in a copy of `tests/programs/recipes`. The last column
-has further needs of a program today. `{preload}` stands for urxe's libraries.
+Each command follows `urxe run --`, in a copy of `tests/programs/recipes`. The last column has the
+reason for each variable and option. `{preload}` stands for urxe's libraries.
 
 ";
 
