@@ -115,6 +115,8 @@ pub fn recipes(arguments: &[String], runner: &mut Runner) -> Result<()> {
         }
     }
     let urxe = options.urxe(runner)?;
+    let inner = target_folder().join("recipes/xtask");
+    play::copy_self(&inner)?;
     let (mut played, mut failed, mut skipped) = (Vec::new(), Vec::new(), 0);
     for recipe in chosen {
         let path = recipe.path.as_ref().and_then(|name| options.paths.get(name));
@@ -131,7 +133,7 @@ pub fn recipes(arguments: &[String], runner: &mut Runner) -> Result<()> {
             path: path.cloned(),
             speed: options.speed,
         };
-        let result = play::outside(&order)?;
+        let result = play::outside(&inner, &order)?;
         print(&recipe, &result);
         if recipe.is_expected(result.failure.as_deref()) {
             runner.tally.passed += 1;

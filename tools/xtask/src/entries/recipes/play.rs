@@ -79,12 +79,18 @@ enum Mode {
     Tcp,
 }
 
-/// Plays a recipe in new namespaces.
-pub fn outside(order: &Order) -> Result<Played> {
+/// Copies this program to `path`. The copy remains if cargo builds the program again while it runs.
+pub fn copy_self(path: &Path) -> Result<()> {
+    fs::copy("/proc/self/exe", path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
+}
+
+/// Plays a recipe in new namespaces with `inner`, a copy of this program.
+pub fn outside(inner: &Path, order: &Order) -> Result<Played> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--mount-proc"]);
     command.args(["--fork", "--kill-child", "sh", "-c", PREPARE, "sh"]);
-    command.arg(std::env::current_exe()?).args(["recipes", "--inside"]);
+    command.arg(inner).args(["recipes", "--inside"]);
     let output = command.arg(serde_json::to_string(order)?).stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find(|line| line.starts_with('{'));
