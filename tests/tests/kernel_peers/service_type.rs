@@ -55,7 +55,8 @@ fn all(testbed: &Testbed, family: Family) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the pair, and returns the traffic classes of the packets on the bridge.
+/// Runs the pair, and returns the traffic classes of its packets on the bridge. The last messages of
+/// the test before may still be there.
 fn classes(
     testbed: &Testbed,
     family: Family,
@@ -70,7 +71,7 @@ fn classes(
     std::fs::remove_file(&file).map_err(io)?;
     played?;
     let text = String::from_utf8_lossy(&read.stdout);
-    let from = format!("{}.", client.address(family));
+    let [client, server] = [client, server].map(|end| format!("{}.", end.address(family)));
     // For IPv4, tcpdump prints the addresses on a line of their own, after a blank.
     Ok(text
         .replace("\n ", " ")
@@ -82,8 +83,13 @@ fn classes(
                 .map(|(_, rest)| rest);
             let class = class.and_then(|rest| rest.split([',', ' ']).next()?.strip_prefix("0x"));
             let class = class.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-            let sender = packet.split_once(" > ")?.0.rsplit(' ').next()?;
-            Some((sender.starts_with(&from), class.map(|class| class & !ECN)))
+            let (before, after) = packet.split_once(" > ")?;
+            let (sender, receiver) = (before.rsplit(' ').next()?, after);
+            let is_client = sender.starts_with(&client);
+            let is_server = sender.starts_with(&server);
+            let is_theirs = is_client && receiver.starts_with(&server)
+                || is_server && receiver.starts_with(&client);
+            is_theirs.then_some((is_client, class.map(|class| class & !ECN)))
         })
         .collect())
 }
