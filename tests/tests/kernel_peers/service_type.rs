@@ -1,6 +1,10 @@
 //! The type of service of a connection (`RDMA_OPTION_ID_TOS`) as `tcpdump` sees it in both
-//! directions. It equals that between two kernels, except for the two ECN bits of urxe's packets
-//! (RFC 3168).
+//! directions. It equals that between two kernels, with two exceptions:
+//!
+//! - The two ECN bits of urxe's packets (RFC 3168) are left out.
+//! - A kernel's packets of class 0 do not count. A kernel that answers a REQ before the server listens,
+//!   or a DREQ after the end, takes the class from the GRH of the received message
+//!   (`ib_init_ah_attr_from_wc`), and over IPv4 that is 0.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -71,6 +75,8 @@ fn classes(
     std::fs::remove_file(&file).map_err(io)?;
     played?;
     let text = String::from_utf8_lossy(&read.stdout);
+    let is_kernel = |end| matches!(end, Node::Kernel(_));
+    let kernels = [is_kernel(server), is_kernel(client)];
     let [client, server] = [client, server].map(|end| format!("{}.", end.address(family)));
     // For IPv4, tcpdump prints the addresses on a line of their own, after a blank.
     Ok(text
@@ -89,7 +95,8 @@ fn classes(
             let is_server = sender.starts_with(&server);
             let is_theirs = is_client && receiver.starts_with(&server)
                 || is_server && receiver.starts_with(&client);
-            is_theirs.then_some((is_client, class.map(|class| class & !ECN)))
+            let is_answer = class == Some(0) && kernels[usize::from(is_client)];
+            (is_theirs && !is_answer).then_some((is_client, class.map(|class| class & !ECN)))
         })
         .collect())
 }
