@@ -269,10 +269,12 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
     let netdev = format!("tap,id=net,ifname={},script=no,downscript=no", tap_name(index));
     let device =
         format!("virtio-net-pci,netdev=net,mac=52:54:00:77:00:{index:02x},host_mtu={mtu},romfile=");
-    // mitigations=off: nothing needs protection here, and emulated mitigations are slow. Names with
-    // '.' are kernel parameters; guest_* reach init as environment variables.
+    // mitigations=off: nothing needs protection here, and emulated mitigations are slow.
+    // no_timer_check: on a loaded machine, the emulated timer may be too late for the kernel's test
+    // of it ("IO-APIC + timer doesn't work"). Names with '.' are kernel parameters; guest_* reach
+    // init as environment variables.
     let append = format!(
-        "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=1 nr_cpus=1 \
+        "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off random.trust_cpu=1 nr_cpus=1 \
          guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
     );
     // One processor: with several, the emulator sometimes misses a jump that another processor

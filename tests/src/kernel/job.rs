@@ -242,6 +242,26 @@ impl Job {
         Ok(progress.closed)
     }
 
+    /// Kills the command in the guest, and waits for its end. A command that was started just now
+    /// may not have its process group yet.
+    fn kill_in_guest(&self, shell: SocketAddr) {
+        let _ = self.wait_until(
+            |progress| progress.group.is_some() || progress.closed,
+            "its process group",
+            SHELL_LIMIT,
+        );
+        let progress = self.state.lock();
+        let Some(group) = progress.group.filter(|_| !progress.closed) else { return };
+        drop(progress);
+        // A guest that is gone has no processes left.
+        if let Ok(mut stream) = TcpStream::connect_timeout(&shell, SHELL_LIMIT) {
+            let _ = stream.write_all(format!("kill -9 -{group}\nexit\n").as_bytes());
+            let _ = stream.set_read_timeout(Some(SHELL_LIMIT));
+            let _ = stream.read_to_end(&mut Vec::new());
+            let _ = self.wait_until(|progress| progress.closed, "its end", SHELL_LIMIT);
+        }
+    }
+
     /// Returns the exit status, after the end of the output.
     fn status(&mut self) -> i32 {
         match &mut self.source {
@@ -267,17 +287,7 @@ impl Drop for Job {
                 }
                 let _ = child.wait();
             }
-            Source::Guest(shell) => {
-                let progress = self.state.lock();
-                let Some(group) = progress.group.filter(|_| !progress.closed) else { return };
-                drop(progress);
-                // A guest that is gone has no processes left.
-                if let Ok(mut stream) = TcpStream::connect_timeout(shell, SHELL_LIMIT) {
-                    let _ = stream.write_all(format!("kill -9 -{group}\nexit\n").as_bytes());
-                    let _ = stream.set_read_timeout(Some(SHELL_LIMIT));
-                    let _ = stream.read_to_end(&mut Vec::new());
-                }
-            }
+            &mut Source::Guest(shell) => self.kill_in_guest(shell),
         }
     }
 }
