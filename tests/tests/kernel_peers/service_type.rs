@@ -2,8 +2,8 @@
 //! directions. It equals that between two kernels, with two exceptions:
 //!
 //! - The two ECN bits of urxe's packets (RFC 3168) are left out.
-//! - A kernel's packets of class 0 do not count. A kernel that answers a REQ before the server listens,
-//!   or a DREQ after the end, takes the class from the GRH of the received message
+//! - A kernel's packets of class 0 do not count. A kernel that answers a REQ before the server
+//!   listens, or a DREQ after the end, takes the class from the GRH of the received message
 //!   (`ib_init_ah_attr_from_wc`), and over IPv4 that is 0.
 
 use std::collections::BTreeSet;
@@ -59,8 +59,8 @@ fn all(testbed: &Testbed, family: Family) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the pair, and returns the traffic classes of its packets on the bridge. The last messages of
-/// the test before may still be there.
+/// Runs the pair, and returns the traffic classes of its packets on the bridge. The last messages
+/// of the test before may still be there.
 fn classes(
     testbed: &Testbed,
     family: Family,
