@@ -25,6 +25,7 @@ mod pages;
 mod pair;
 mod pairs;
 mod privileged;
+mod profiles;
 mod refusals;
 mod refused;
 mod rsockets;

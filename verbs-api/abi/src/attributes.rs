@@ -1,7 +1,8 @@
 //! Device attributes: `ibv_query_device`, `ibv_query_device_ex`, `ibv_query_rt_values_ex`.
 //!
 //! Numbers come from the limits of the stack; the number of an unsupported resource is 0. Identity
-//! and constants are those of the kernel's `rdma_rxe` (`rxe_param.h`), which programs may check.
+//! and constants are those of the kernel's `rdma_rxe` (`rxe_param.h`), which programs may check, or
+//! of the device's profile.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, zeroed};
@@ -64,13 +65,16 @@ fn attributes(context: &Context) -> ibv_device_attr {
     let link = context.engine().link();
     // SAFETY: the structure consists of integers, for which zero is valid.
     let mut attr: ibv_device_attr = unsafe { zeroed() };
-    copy_text(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
+    let profile = link.spec.profile;
+    copy_text(&mut attr.fw_ver, profile.map_or(env!("CARGO_PKG_VERSION"), |nic| nic.fw_ver));
     attr.node_guid = link.node_guid.to_bytes();
     attr.sys_image_guid = link.node_guid.to_bytes();
     attr.max_mr_size = limits.max_mr_size;
     attr.page_size_cap = PAGE_SIZE_CAP;
-    attr.vendor_id = VENDOR_ID;
-    attr.device_cap_flags = CAP_FLAGS;
+    attr.vendor_id = profile.map_or(VENDOR_ID, |nic| nic.vendor_id);
+    attr.vendor_part_id = profile.map_or(0, |nic| nic.vendor_part_id);
+    attr.hw_ver = profile.map_or(0, |nic| nic.hw_ver);
+    attr.device_cap_flags = CAP_FLAGS & profile.map_or(u32::MAX, |nic| nic.cap_flags);
     set_fields!(attr, limits, int; max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_pd);
     set_fields!(attr, limits, int; max_qp_rd_atom, max_qp_init_rd_atom, max_mw, max_ah);
     set_fields!(attr, limits, int; max_mcast_grp, max_mcast_qp_attach, max_total_mcast_qp_attach);
@@ -118,7 +122,9 @@ pub unsafe extern "C" fn query_device_ex(
         // SAFETY: the structure consists of integers, for which zero is valid.
         let mut all: ibv_device_attr_ex = unsafe { zeroed() };
         all.orig_attr = attributes(context);
-        all.device_cap_flags_ex = u64::from(CAP_FLAGS) | CAP_FLAGS_EX;
+        let profile = context.engine().link().spec.profile;
+        all.device_cap_flags_ex = u64::from(all.orig_attr.device_cap_flags)
+            | CAP_FLAGS_EX & profile.map_or(u64::MAX, |nic| nic.cap_flags_ex);
         all.odp_caps = ODP_CAPS;
         all.xrc_odp_caps = ALL_ODP;
         all.completion_timestamp_mask = TIMESTAMP_MASK;

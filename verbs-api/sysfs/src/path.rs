@@ -8,14 +8,16 @@ use std::sync::OnceLock;
 
 /// Names the replacement directory, which holds the replaced directories under their own paths.
 const VARIABLE: &str = "URXE_SYSFS";
-/// The replaced directories, with all their contents. The last one is for programs that check
-/// whether the file of a device exists (UCX).
-const REPLACED: [&[u8]; 5] = [
+/// The replaced directories, with all their contents. `/dev/infiniband` is for programs that check
+/// whether the file of a device exists (UCX). The PCI domain is that of devices with a profile.
+const REPLACED: [&[u8]; 7] = [
     b"/sys/class/infiniband",
     b"/sys/class/infiniband_verbs",
     b"/sys/devices/virtual/infiniband",
     b"/sys/devices/virtual/infiniband_verbs",
     b"/dev/infiniband",
+    b"/sys/devices/pci7e57:00",
+    b"/sys/bus/pci/devices/7e57",
 ];
 /// Includes the terminating zero.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
@@ -45,7 +47,8 @@ pub fn is_privileged() -> bool {
 /// Returns whether a path leads into a replaced directory.
 pub fn leads_to_devices(path: &[u8]) -> bool {
     let leads_into = |folder: &&[u8]| {
-        path.strip_prefix(*folder).is_some_and(|inside| matches!(inside.first(), None | Some(b'/')))
+        path.strip_prefix(*folder)
+            .is_some_and(|inside| matches!(inside.first(), None | Some(b'/' | b':')))
     };
     REPLACED.iter().any(leads_into)
 }
@@ -98,7 +101,7 @@ pub unsafe fn is_candidate(path: *const c_char) -> bool {
     // no folder's name has a zero.
     let leads_into = |folder: &&[u8]| unsafe {
         (0..folder.len()).all(|at| path.add(at).read().cast_unsigned() == folder[at])
-            && matches!(path.add(folder.len()).read().cast_unsigned(), 0 | b'/')
+            && matches!(path.add(folder.len()).read().cast_unsigned(), 0 | b'/' | b':')
     };
     !path.is_null() && REPLACED.iter().any(leads_into)
 }
@@ -141,6 +144,10 @@ mod tests {
             ("/sys/class/infiniband_verbs/abi_version", true),
             ("/sys/devices/virtual/infiniband/rxe0", true),
             ("/dev/infiniband/uverbs0", true),
+            ("/sys/bus/pci/devices/7e57:01:00.0/vendor", true),
+            ("/sys/devices/pci7e57:00/7e57:00:01.0", true),
+            ("/sys/bus/pci/devices/0000:01:00.0", false),
+            ("/sys/devices/pci0000:00", false),
             ("/dev/null", false),
             ("/sys/class/infiniband_mad", false),
             ("/sys/class/infinibandx/rxe0", false),

@@ -120,7 +120,7 @@ impl Engine {
             port_check: config.port_check,
             icrc_policy: config.icrc_policy,
             copies: config.copies,
-            limits: limits_here(config.limits),
+            limits: limits_here(link.spec.limits(config.limits)),
             event_wake: Box::new(EventWake {
                 descriptor: Arc::downgrade(&events),
                 hook: config.hooks.events,

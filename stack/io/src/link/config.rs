@@ -175,7 +175,10 @@ pub fn add(path: &Path, link: &LinkSpec) -> Result<(), LinkError> {
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        text.push_str(&format!("{} = {}\n", link.name, link.source));
+        // The text of a link has no blanks, as in the environment variable.
+        let text_of_link = link.to_string();
+        let (name, rest) = text_of_link.split_once('=').unwrap_or_default();
+        text.push_str(&format!("{name} = {rest}\n"));
         Ok(text)
     })
 }

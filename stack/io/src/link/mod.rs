@@ -24,6 +24,7 @@
 //! | [`interface`] | the network interfaces: addresses, MTU, MAC, state, speed |
 //! | [`gid`] | [`Guid`], and the table of GIDs |
 //! | [`netlink`] | notifications of changed interfaces and addresses |
+//! | [`profile`] | identities of common NICs |
 //! | [`port_state`] | a link's state and GIDs while its device is open |
 //! | [`resolve`](mod@resolve) | a link's [`ResolvedLink`] on this machine |
 
@@ -33,6 +34,7 @@ pub mod gid;
 pub mod interface;
 pub mod netlink;
 pub mod port_state;
+pub mod profile;
 pub mod resolve;
 pub mod spec;
 
@@ -42,6 +44,7 @@ pub use gid::{GidEntry, Guid};
 pub use interface::{Interface, LaneSpeed, LinkWidth, OperState, width_and_speed};
 pub use netlink::Changes;
 pub use port_state::PortState;
+pub use profile::{Pci, Profile};
 pub use resolve::{ResolvedLink, path_mtu_for, resolve, resolve_on};
 pub use spec::{LinkName, LinkSpec, ParseError, ParseReason, Source};
 

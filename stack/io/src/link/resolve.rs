@@ -88,15 +88,12 @@ pub fn resolve_on(spec: &LinkSpec, interfaces: &[Interface]) -> Result<ResolvedL
             mtu_bytes: interface.mtu_bytes,
         });
     };
+    let mut interface = interface.clone();
+    if let Some(profile) = spec.profile {
+        interface.speed_mbps = Some(profile.speed_mbps);
+    }
     let node_guid = interface.mac.map_or_else(|| Guid::from_address(first), Guid::from_mac);
-    Ok(ResolvedLink {
-        spec: spec.clone(),
-        interface: interface.clone(),
-        addresses,
-        gids,
-        node_guid,
-        path_mtu,
-    })
+    Ok(ResolvedLink { spec: spec.clone(), interface, addresses, gids, node_guid, path_mtu })
 }
 
 fn interface_named<'a>(

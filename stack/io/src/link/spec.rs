@@ -6,23 +6,33 @@
 //! ```text
 //! list   = [entry] *("," [entry])          the environment variable
 //! file   = *([entry] ["#" comment] LF)     the user's file
-//! entry  = blanks name blanks "=" blanks source blanks
+//! entry  = [blanks name blanks "="] blanks source blanks *("," option)
+//! option = blanks "profile" blanks "=" blanks word blanks
 //! name   = letter *62(letter / digit / "_" / "-" / ".")
 //! source = IPv4 or IPv6 address / name of a network interface
 //! ```
 //!
-//! A source that can be parsed as an address is an address. Invariant: the text that [`LinkSpec`]
+//! An option belongs to the entry before it, so no device has the name `profile`. Without a name, a
+//! device has the name of its [profile](Profile). A source that can be parsed as an address is an
+//! address. Invariant: the text that [`LinkSpec`]
 //! displays parses to the same value.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use urxe_types::limits::Limits;
+
+use super::profile::{PROFILES, Profile};
+
 #[cfg(test)]
 mod tests;
 
 /// Longest device name in bytes (libibverbs' `IBV_SYSFS_NAME_MAX` is 64 with the terminating zero).
 pub const MAX_NAME_LEN: usize = 63;
+
+/// The name of the option with the identity of a NIC.
+const PROFILE: &str = "profile";
 
 /// Longest interface name in bytes (Linux's `IFNAMSIZ` is 16 with the terminating zero).
 pub const MAX_INTERFACE_LEN: usize = 15;
@@ -86,9 +96,23 @@ pub struct LinkSpec {
     pub name: LinkName,
     /// The source of its addresses.
     pub source: Source,
+    /// The NIC whose identity it has; `None` for that of `rdma_rxe`.
+    pub profile: Option<&'static Profile>,
 }
 
 impl LinkSpec {
+    /// Returns the limits of the device: `limits`, or less if its NIC has less.
+    #[must_use]
+    pub fn limits(&self, limits: Limits) -> Limits {
+        self.profile.map_or(limits, |profile| profile.restrict(limits))
+    }
+
+    /// Returns a device without a profile.
+    #[must_use]
+    pub const fn new(name: LinkName, source: Source) -> Self {
+        Self { name, source, profile: None }
+    }
+
     /// Returns the device that exists without configuration: `rxe0` on 127.0.0.1. If another user
     /// has that address, [`default_address`](super::default_address()) gives another one.
     #[must_use]
@@ -96,13 +120,15 @@ impl LinkSpec {
         Self {
             name: LinkName("rxe0".to_owned()),
             source: Source::Address(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+            profile: None,
         }
     }
 }
 
 impl fmt::Display for LinkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.source)
+        write!(f, "{}={}", self.name, self.source)?;
+        self.profile.map_or(Ok(()), |profile| write!(f, ",{PROFILE}={profile}"))
     }
 }
 
@@ -146,13 +172,23 @@ urxe_types::errors! {
         #[error("the device name {given:?} has {found:?}; a name is a letter, then letters, \
                  digits, '_', '-' and '.'")]
         NameCharacter { given: String, found: char } = ENODEV,
+        #[error("no device may have the name {PROFILE}, which is the option of a device")]
+        ReservedName = ENODEV,
         /// Neither an address nor a possible name of an interface.
         #[error("{given:?} is neither an IP address nor the name of a network interface")]
         BadSource { given: String } = ENODEV,
+        #[error("there is no profile {given:?}; there are: {}", profiles())]
+        UnknownProfile { given: String } = ENODEV,
+        #[error("{given:?} is no option of a device; the only one is {PROFILE}=NAME")]
+        UnknownOption { given: String } = ENODEV,
         #[error("the device {given} is listed a second time; the first is on line {first_line}, \
                  column {first_column}")]
         Duplicate { given: LinkName, first_line: usize, first_column: usize } = ENODEV,
     }
+}
+
+fn profiles() -> String {
+    PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ")
 }
 
 /// Parses a comma-separated list, as in the environment variable. Empty entries are ignored.
@@ -162,11 +198,16 @@ urxe_types::errors! {
 pub fn parse_list(text: &str) -> Result<Vec<LinkSpec>, ParseError> {
     let mut links = Links::default();
     let mut start = 0;
-    for entry in text.split(',') {
+    let mut rest = text;
+    loop {
+        let (entry, after) = split_entry(rest);
         links.add(entry, 1, start)?;
         start += entry.chars().count() + 1;
+        match after {
+            Some(after) => rest = after,
+            None => return Ok(links.into_specs()),
+        }
     }
-    Ok(links.into_specs())
 }
 
 /// Parses a file: an entry a line, blank lines, `#` comments.
@@ -184,6 +225,22 @@ pub fn parse_file(text: &str) -> Result<Vec<LinkSpec>, ParseError> {
 /// Returns the line up to its comment.
 pub(super) fn strip_comment(line: &str) -> &str {
     line.split_once('#').map_or(line, |(entry, _)| entry)
+}
+
+/// Splits the first entry, with its options, from the list after the next comma.
+fn split_entry(list: &str) -> (&str, Option<&str>) {
+    for (at, _) in list.match_indices(',') {
+        let after = &list[at + 1..];
+        if !is_option(after) {
+            return (&list[..at], Some(after));
+        }
+    }
+    (list, None)
+}
+
+/// Returns whether a text begins with an option.
+fn is_option(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(name, _)| name.trim() == PROFILE)
 }
 
 /// The entries so far, each with its line and column.
@@ -217,14 +274,43 @@ impl Links {
 /// Parses one entry that starts `start` characters into line `line`.
 fn parse_entry(entry: &str, line: usize, start: usize) -> Result<LinkSpec, ParseError> {
     let at = |offset: usize, reason| ParseError { line, column: start + offset + 1, reason };
+    let (entry, options) = match entry.split_once(',') {
+        Some((entry, options)) => (entry, Some(options)),
+        None => (entry, None),
+    };
+    let options_start = entry.chars().count() + 1;
+    let profile = options.map(parse_options).transpose();
+    let profile = profile.map_err(|reason| at(options_start, reason))?.flatten();
     let Some((name_text, source_text)) = entry.split_once('=') else {
+        if let Some(profile) = profile {
+            let parse =
+                |text| parse_name(text).and_then(|name| Ok((name, parse_source(entry.trim())?)));
+            let (name, source) =
+                parse(profile.device_name).map_err(|reason| at(blanks(entry), reason))?;
+            return Ok(LinkSpec { name, source, profile: Some(profile) });
+        }
         return Err(at(blanks(entry), ParseReason::NoEquals { given: entry.trim().to_owned() }));
     };
     let name = parse_name(name_text.trim()).map_err(|reason| at(blanks(name_text), reason))?;
     let source_start = name_text.chars().count() + 1;
     let source = parse_source(source_text.trim())
         .map_err(|reason| at(source_start + blanks(source_text), reason))?;
-    Ok(LinkSpec { name, source })
+    Ok(LinkSpec { name, source, profile })
+}
+
+/// Parses the options after the first comma of an entry. The last profile counts.
+fn parse_options(text: &str) -> Result<Option<&'static Profile>, ParseReason> {
+    let mut profile = None;
+    for option in text.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+        let Some((_, given)) = option.split_once('=').filter(|_| is_option(option)) else {
+            return Err(ParseReason::UnknownOption { given: option.to_owned() });
+        };
+        let given = given.trim();
+        let found = Profile::named(given);
+        profile =
+            Some(found.ok_or_else(|| ParseReason::UnknownProfile { given: given.to_owned() })?);
+    }
+    Ok(profile)
 }
 
 /// Returns the number of leading white-space characters of `text`; 0 if `text` is blank.
@@ -244,6 +330,9 @@ fn parse_name(text: &str) -> Result<LinkName, ParseReason> {
     }
     if text.len() > MAX_NAME_LEN {
         return Err(ParseReason::NameTooLong { given: text.to_owned() });
+    }
+    if text == PROFILE {
+        return Err(ParseReason::ReservedName);
     }
     Ok(LinkName(text.to_owned()))
 }

@@ -291,7 +291,7 @@ impl DeviceBuilder {
     /// Fails with [`OpenError`].
     pub fn open_address(self, address: impl Into<IpAddr>) -> Result<Device, OpenError> {
         let name = LinkSpec::built_in().name;
-        self.open_link(&LinkSpec { name, source: Source::Address(address.into()) })
+        self.open_link(&LinkSpec::new(name, Source::Address(address.into())))
     }
 
     /// Opens a device that is not in the list of configured devices, with all addresses of a
@@ -301,7 +301,7 @@ impl DeviceBuilder {
     /// Fails with [`OpenError`].
     pub fn open_interface(self, interface: &str) -> Result<Device, OpenError> {
         let name = LinkSpec::built_in().name;
-        self.open_link(&LinkSpec { name, source: Source::Interface(interface.to_owned()) })
+        self.open_link(&LinkSpec::new(name, Source::Interface(interface.to_owned())))
     }
 
     /// Opens the device of a link.

@@ -9,7 +9,7 @@ fn address(text: &str) -> Source {
 }
 
 fn entry(name: &str, source: Source) -> LinkSpec {
-    LinkSpec { name: name.parse().unwrap(), source }
+    LinkSpec::new(name.parse().unwrap(), source)
 }
 
 fn interface(name: &str) -> Source {
@@ -20,6 +20,28 @@ fn interface(name: &str) -> Source {
 fn a_list_of_two() {
     let links = parse_list("rxe0=10.0.0.1,rxe1=eth0").unwrap();
     assert_eq!(links, [entry("rxe0", address("10.0.0.1")), entry("rxe1", interface("eth0"))]);
+}
+
+#[test]
+fn a_profile_belongs_to_the_entry_before_it() {
+    let links = parse_list("nic = 10.0.0.1 , profile = mlx5,rxe1=eth0").unwrap();
+    let mlx5 = Profile::named("mlx5");
+    let nic = LinkSpec { profile: mlx5, ..entry("nic", address("10.0.0.1")) };
+    assert_eq!(links, [nic.clone(), entry("rxe1", interface("eth0"))]);
+    assert_eq!(nic.to_string(), "nic=10.0.0.1,profile=mlx5");
+    assert_eq!("nic=10.0.0.1,profile=mlx5".parse::<LinkSpec>().unwrap(), nic);
+    assert_eq!(parse_file("nic = 10.0.0.1, profile=mlx5 # a NIC\n").unwrap(), [nic]);
+    let unnamed: LinkSpec = "eth0,profile=mlx5".parse().unwrap();
+    assert_eq!((unnamed.name.as_str(), unnamed.source), ("mlx5_0", interface("eth0")));
+    assert_eq!(
+        refused("a=eth0,profile=mlx9"),
+        (1, 8, ParseReason::UnknownProfile { given: "mlx9".to_owned() })
+    );
+    assert_eq!(
+        refused("a=eth0,mtu=9000"),
+        (1, 8, ParseReason::UnknownOption { given: "mtu=9000".to_owned() })
+    );
+    assert_eq!(refused("profile=mlx5"), (1, 1, ParseReason::ReservedName));
 }
 
 #[test]
@@ -105,7 +127,7 @@ fn any_link() -> impl Strategy<Value = LinkSpec> {
         "[a-z][a-z0-9@_.-]{0,14}".prop_map(Source::Interface),
     ];
     ("[A-Za-z][A-Za-z0-9_.-]{0,62}", source)
-        .prop_map(|(name, source)| LinkSpec { name: name.parse().unwrap(), source })
+        .prop_map(|(name, source)| LinkSpec::new(name.parse().unwrap(), source))
 }
 
 proptest! {

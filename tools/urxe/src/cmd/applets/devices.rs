@@ -63,7 +63,8 @@ pub fn add(spec: &LinkSpec) -> Result<(), AppletError> {
     if configured.origin != Origin::BuiltIn
         && let Some(existing) = configured.links.iter().find(same)
     {
-        return Err(AppletError::Exists { given: spec.clone(), existing: existing.clone() });
+        let (given, existing) = (Box::new(spec.clone()), Box::new(existing.clone()));
+        return Err(AppletError::Exists { given, existing });
     }
     match link::resolve(spec) {
         Ok(_) | Err(LinkError::NoAddress { .. }) => {}

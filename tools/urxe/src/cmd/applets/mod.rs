@@ -105,7 +105,7 @@ enum AppletError {
     Word(#[from] ParseError),
     /// The device exists, or the interface has one.
     #[error("{given}: the device or its interface is in the list already ({existing})")]
-    Exists { given: LinkSpec, existing: LinkSpec },
+    Exists { given: Box<LinkSpec>, existing: Box<LinkSpec> },
     /// The environment variable defines the devices.
     #[error(
         "URXE_DEVICES (urxe run --link) defines the devices here, so the list does not apply; run \

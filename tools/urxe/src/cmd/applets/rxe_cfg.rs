@@ -66,7 +66,7 @@ fn add(interface: &str) -> Result<(), AppletError> {
     };
     let name = (0..).filter_map(|number| format!("rxe{number}").parse().ok()).find(is_free);
     let name = name.expect("the list is finite");
-    devices::add(&LinkSpec { name, source: interface.parse()? })
+    devices::add(&LinkSpec::new(name, interface.parse()?))
 }
 
 /// Returns the name of the device of this name or on this interface.

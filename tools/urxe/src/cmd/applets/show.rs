@@ -116,11 +116,14 @@ pub fn ibstat(call: &Call) -> Result<ExitCode, AppletError> {
 
 fn channel_adapter(out: &mut dyn Write, device: &Device) -> io::Result<()> {
     let guid = device.guid_digits();
+    let profile = device.spec.profile;
+    let kind = profile.map_or("", |nic| nic.hca_type);
+    let firmware = profile.map_or(env!("CARGO_PKG_VERSION"), |nic| nic.fw_ver);
+    let hardware = profile.map_or(String::new(), |nic| nic.hw_ver.to_string());
     writeln!(
         out,
-        "\tCA type: \n\tNumber of ports: 1\n\tFirmware version: {}\n\tHardware version: \n\
-         \tNode GUID: 0x{guid}\n\tSystem image GUID: 0x{guid}",
-        env!("CARGO_PKG_VERSION")
+        "\tCA type: {kind}\n\tNumber of ports: 1\n\tFirmware version: {firmware}\n\tHardware \
+         version: {hardware}\n\tNode GUID: 0x{guid}\n\tSystem image GUID: 0x{guid}"
     )
 }
 

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use urxe_stack::device::Limits;
 use urxe_stack::driver::limits_here;
-use urxe_stack::link::{self, LaneSpeed, LinkWidth, OperState, ResolvedLink};
+use urxe_stack::link::{self, LaneSpeed, LinkSpec, LinkWidth, OperState, ResolvedLink};
 use urxe_stack::qp::attr::PathMtu;
 
 use crate::cmd::processes::Process;
@@ -22,7 +22,7 @@ impl From<Named> for Value {
     }
 }
 
-/// `IBV_DEVICE_*` flags that hold for every device, with their names.
+/// `IBV_DEVICE_*` flags that hold for every device without a profile, with their names.
 pub const DEVICE_CAP_FLAGS: [(u32, &str); 12] = [
     (1 << 1, "BAD_PKEY_CNTR"),
     (1 << 2, "BAD_QKEY_CNTR"),
@@ -59,19 +59,21 @@ const PAGE_SIZE_CAP: u64 = 0xffff_f000;
 
 /// Returns the attributes of a device on this link, and of its port, which `processes` share now.
 pub fn device(link: &ResolvedLink, processes: &[Process]) -> Object {
-    let limits = limits_here(Limits::default());
-    let flags: u32 = DEVICE_CAP_FLAGS.iter().map(|(flag, _)| flag).sum();
+    let limits = limits_here(link.spec.limits(Limits::default()));
+    let profile = link.spec.profile;
+    let flags = cap_flags(&link.spec);
     let flags_ex: u64 = DEVICE_CAP_FLAGS_EX.iter().map(|(bit, _)| 1 << bit).sum();
+    let flags_ex = flags_ex & profile.map_or(u64::MAX, |nic| nic.cap_flags_ex);
     let rd_atom = u32::from(limits.max_qp_rd_atom);
     let mut device = Object::default();
     device.add("hca_id", link.spec.name.as_str());
     device.add("transport", TRANSPORT_IB);
-    device.add("fw_ver", env!("CARGO_PKG_VERSION"));
+    device.add("fw_ver", profile.map_or(env!("CARGO_PKG_VERSION"), |nic| nic.fw_ver));
     device.add("node_guid", link.node_guid.to_string());
     device.add("sys_image_guid", link.node_guid.to_string());
-    device.add("vendor_id", VENDOR_ID);
-    device.add("vendor_part_id", 0);
-    device.add("hw_ver", 0);
+    device.add("vendor_id", profile.map_or(VENDOR_ID, |nic| nic.vendor_id));
+    device.add("vendor_part_id", profile.map_or(0, |nic| nic.vendor_part_id));
+    device.add("hw_ver", profile.map_or(0, |nic| nic.hw_ver));
     device.add("phys_port_cnt", 1);
     device.add("max_mr_size", hex(limits.max_mr_size));
     device.add("page_size_cap", hex(PAGE_SIZE_CAP));
@@ -108,6 +110,12 @@ pub fn device(link: &ResolvedLink, processes: &[Process]) -> Object {
     device.add("max_cq_period_us", u16::MAX);
     device.add("port", port(link, &limits, processes));
     device
+}
+
+/// Returns `device_cap_flags` of a device.
+pub fn cap_flags(spec: &LinkSpec) -> u32 {
+    let all: u32 = DEVICE_CAP_FLAGS.iter().map(|(flag, _)| flag).sum();
+    all & spec.profile.map_or(u32::MAX, |nic| nic.cap_flags)
 }
 
 fn port(link: &ResolvedLink, limits: &Limits, processes: &[Process]) -> Value {
@@ -181,8 +189,6 @@ fn hex(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     //! Attributes of the built-in device, and of speeds.
-
-    use urxe_stack::link::{self, LinkSpec};
 
     use super::*;
 

@@ -6,7 +6,7 @@ mod print;
 
 use urxe_stack::link;
 
-pub use attributes::DEVICE_CAP_FLAGS;
+pub use attributes::{DEVICE_CAP_FLAGS, cap_flags};
 
 use crate::cmd::{CmdError, Outcome, processes};
 use crate::output;

@@ -86,24 +86,35 @@ pub fn device(
 fn limits(rows: &mut Rows<'_>, device: &Object) -> io::Result<()> {
     for key in LIMITS {
         let value = &device[key];
-        let flags: &[(u32, &str)] = match key {
-            "device_cap_flags" => &DEVICE_CAP_FLAGS,
-            "device_cap_flags_ex" => &DEVICE_CAP_FLAGS_EX,
-            _ => &[],
-        };
         match key {
             "device_cap_flags" => rows.row(key, hex(value, 8))?,
             "completion_timestamp_mask" => rows.row("completion timestamp_mask", text(value))?,
             "hca_core_clock_khz" => rows.row("hca_core_clock", format_args!("{value}kHZ"))?,
             _ => rows.row(key, text(value))?,
         }
-        for (_, name) in flags {
+        for name in flag_names(key, value) {
             writeln!(rows.out, "\t\t\t\t\t{name}")?;
         }
     }
     writeln!(rows.out, "\n\tcq moderation caps:")?;
     writeln!(rows.out, "\t\tmax_cq_count:\t{}", device["max_cq_count"])?;
     writeln!(rows.out, "\t\tmax_cq_period:\t{} us\n", device["max_cq_period_us"])
+}
+
+/// Returns the names of the flags that are set, if the value consists of flags.
+fn flag_names(key: &str, value: &Value) -> Vec<&'static str> {
+    let set = match value {
+        Value::String(hex) => u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap_or(0),
+        other => other.as_u64().unwrap_or(0),
+    };
+    let names = |flags: &[(u32, &'static str)], is_set: &dyn Fn(u32) -> bool| {
+        flags.iter().filter(|(flag, _)| is_set(*flag)).map(|(_, name)| *name).collect()
+    };
+    match key {
+        "device_cap_flags" => names(&DEVICE_CAP_FLAGS, &|flag| set & u64::from(flag) != 0),
+        "device_cap_flags_ex" => names(&DEVICE_CAP_FLAGS_EX, &|bit| set >> bit & 1 == 1),
+        _ => Vec::new(),
+    }
 }
 
 fn port(out: &mut dyn Write, port: &Value, processes: &[Process], verbose: bool) -> io::Result<()> {

@@ -8,7 +8,8 @@ use crate::output;
 
 const USAGE: &str = "\
 urxe link add NAME ADDRESS|INTERFACE
-       urxe link add NAME type rxe netdev ADDRESS|INTERFACE";
+       urxe link add NAME type rxe netdev ADDRESS|INTERFACE
+       urxe link add NAME ADDRESS|INTERFACE profile mlx5";
 
 /// Arguments of `urxe link add`.
 #[derive(Debug, clap::Args)]
@@ -16,15 +17,24 @@ urxe link add NAME ADDRESS|INTERFACE
 pub struct AddArgs {
     /// The new device's name, such as rxe0
     name: LinkName,
-    /// An address of this machine or a network interface; "type rxe netdev" may precede it
-    #[arg(value_name = "ADDRESS|INTERFACE", required = true, num_args = 1..=4)]
+    /// An address of this machine or a network interface; "type rxe netdev" may precede it,
+    /// and the identity of a NIC may follow ("profile mlx5")
+    #[arg(value_name = "ADDRESS|INTERFACE", required = true, num_args = 1..=6)]
     words: Vec<String>,
 }
 
 impl AddArgs {
     /// Checks that the device can exist on this machine, then adds it.
     pub fn run(self) -> Result<Outcome, CmdError> {
-        let spec = LinkSpec { name: self.name, source: source(&self.words)? };
+        let (words, profile) = match &self.words[..] {
+            [words @ .., key, profile] if key == "profile" => (words, Some(profile)),
+            words => (words, None),
+        };
+        let mut spec = LinkSpec::new(self.name, source(words)?);
+        if let Some(profile) = profile {
+            // The grammar of links names the profiles in its error.
+            spec = format!("{spec},profile={profile}").parse()?;
+        }
         link::resolve(&spec)
             .map_err(|error| CmdError::Device { device: spec.to_string(), error })?;
         let path = config::file_path()?;

@@ -13,6 +13,7 @@
 //! | `launcher` | programs that start others without the variables |
 //! | `commands` | the folder of small commands such as `rdma`, before the others in `PATH` |
 //! | `library` | the place of `liburxe.so`, and the folder of links |
+//! | `pci` | the PCI folder of devices with a profile |
 //! | `places` | private folders at paths that the loader does not split |
 //! | `preload` | the values of the loader's variables |
 //! | `program` | programs for which the loader would not use the library |
@@ -24,6 +25,7 @@ mod elf;
 mod formats;
 mod launcher;
 pub mod library;
+mod pci;
 mod places;
 mod preload;
 mod program;

@@ -19,6 +19,7 @@ use urxe_stack::link::{
 };
 
 use super::library::LibraryError;
+use super::pci;
 
 /// `IB_PORT_CM_SUP`, `IB_PORT_IP_BASED_GIDS`, as in `ibv_query_port`.
 pub const CAP_MASK: u32 = 1 << 16 | 1 << 26;
@@ -52,7 +53,7 @@ pub enum SysfsError {
 
 /// An entry of the folder, by path.
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Entry {
+pub enum Entry {
     /// A file of one line.
     Line(String),
     /// A symbolic link.
@@ -169,13 +170,27 @@ fn tree(devices: &[ResolvedLink]) -> Tree {
         let name = device.spec.name.as_str();
         let uverbs = format!("uverbs{index}");
         let (sys, up) = (Path::new("sys"), Path::new("../.."));
-        let here = Path::new("devices/virtual/infiniband").join(name);
+        let place = device.spec.profile.map(|profile| (pci::Place::new(index), profile));
+        let parent = match &place {
+            Some((place, _)) => place.folder(),
+            None => "devices/virtual".into(),
+        };
+        let here = parent.join("infiniband").join(name);
         tree.insert(Path::new("sys/class/infiniband").join(name), Entry::Link(up.join(&here)));
         for (file, entry) in device_files(device) {
             tree.insert(sys.join(&here).join(file), entry);
         }
-        let there = Path::new("devices/virtual/infiniband_verbs").join(&uverbs);
+        let there = parent.join("infiniband_verbs").join(&uverbs);
         tree.insert(verbs.join(&uverbs), Entry::Link(up.join(&there)));
+        if let Some((place, profile)) = &place {
+            for (file, entry) in place.files(&profile.pci, &device.interface.name) {
+                tree.insert(sys.join(file), entry);
+            }
+            let function = Path::new("../../../").join(&place.address);
+            for folder in [&here, &there] {
+                tree.insert(sys.join(folder).join("device"), Entry::Link(function.clone()));
+            }
+        }
         tree.insert(sys.join(&there).join("ibdev"), line(name));
         tree.insert(sys.join(&there).join("abi_version"), line(1));
         // UCX checks that this device file exists and that it may open the file. `liburxe.so` does
@@ -185,7 +200,7 @@ fn tree(devices: &[ResolvedLink]) -> Tree {
     tree
 }
 
-fn line(text: impl ToString) -> Entry {
+pub fn line(text: impl ToString) -> Entry {
     Entry::Line(text.to_string())
 }
 
@@ -196,14 +211,24 @@ fn device_files(device: &ResolvedLink) -> Vec<(PathBuf, Entry)> {
         ("node_guid".into(), line(guid)),
         ("sys_image_guid".into(), line(guid)),
         ("node_desc".into(), line(&device.spec.name)),
-        ("fw_ver".into(), line(env!("CARGO_PKG_VERSION"))),
         ("parent".into(), line(&interface.name)),
-        ("device/net".into(), Entry::Folder),
-        (
-            Path::new("device/net").join(&interface.name),
-            Entry::Link(Path::new("/sys/class/net").join(&interface.name)),
-        ),
     ];
+    match device.spec.profile {
+        Some(profile) => files.extend([
+            ("fw_ver".into(), line(profile.fw_ver)),
+            ("hca_type".into(), line(profile.hca_type)),
+            ("hw_rev".into(), line(format!("{:x}", profile.hw_ver))),
+            ("board_id".into(), line(profile.board_id)),
+        ]),
+        None => files.extend([
+            ("fw_ver".into(), line(env!("CARGO_PKG_VERSION"))),
+            ("device/net".into(), Entry::Folder),
+            (
+                Path::new("device/net").join(&interface.name),
+                Entry::Link(Path::new("/sys/class/net").join(&interface.name)),
+            ),
+        ]),
+    }
     let port = Path::new("ports/1");
     files.extend(port_files(device).into_iter().map(|(file, entry)| (port.join(file), entry)));
     files
@@ -320,6 +345,17 @@ mod tests {
         assert!(!folder.join("sys/devices/virtual/infiniband/a").exists());
         let gid = folder.join("sys/class/infiniband/b/ports/1/gids/0");
         assert_eq!(fs::read_to_string(&gid).unwrap(), "0000:0000:0000:0000:0000:ffff:7f00:0004\n");
+        update(&folder, &["nic=127.0.0.5,profile=mlx5".parse().unwrap()]).unwrap();
+        let device = folder.join("sys/class/infiniband/nic/device");
+        let text = |file: &str| fs::read_to_string(device.join(file)).unwrap();
+        assert_eq!((text("vendor").trim(), text("device").trim()), ("0x15b3", "0x1017"));
+        assert!(device.join("infiniband/nic/board_id").is_file());
+        assert!(
+            fs::canonicalize(&device).unwrap().ends_with("pci7e57:00/7e57:00:01.0/7e57:01:00.0")
+        );
+        assert!(folder.join("sys/bus/pci/devices/7e57:01:00.0/numa_node").is_file());
+        update(&folder, &["b=127.0.0.4".parse().unwrap()]).unwrap();
+        assert!(!folder.join("sys/bus").exists() && device.symlink_metadata().is_err());
         // Half a change, after which a process was killed.
         fs::remove_file(folder.join(STAMP)).unwrap();
         fs::remove_file(&gid).unwrap();

@@ -74,7 +74,7 @@ fn add_rxe(name: &str, interface: &str) -> Result<Answer, AppletError> {
     {
         return Ok(Answer::wrong("error: No such device"));
     }
-    match devices::add(&LinkSpec { name, source }) {
+    match devices::add(&LinkSpec::new(name, source)) {
         Ok(()) => Ok(Answer::Text(String::new())),
         Err(AppletError::Exists { .. } | AppletError::Link(LinkError::NameTaken { .. })) => {
             Ok(Answer::wrong("error: File exists"))

@@ -15,7 +15,7 @@ use super::record::Record;
 use super::{Answer, Request, USAGE, is};
 use crate::cmd::applets::AppletError;
 use crate::cmd::applets::devices::{self, Device};
-use crate::cmd::devinfo::DEVICE_CAP_FLAGS;
+use crate::cmd::devinfo::{DEVICE_CAP_FLAGS, cap_flags};
 use crate::cmd::processes::{self, Connections, Process};
 
 /// The objects of `rdma resource`, in the kernel's order.
@@ -49,12 +49,15 @@ fn device_record(device: &Device, details: bool) -> Record {
     let guid = device.guid();
     let record = Record::of_device(device.index, device.name())
         .key("node_type", "ca")
+        .optional("fw", device.spec.profile.map(|nic| nic.fw_ver))
         .key("node_guid", guid.clone())
         .key("sys_image_guid", guid);
     if !details {
         return record;
     }
-    let caps: Vec<&str> = DEVICE_CAP_FLAGS.iter().map(|(_, name)| kernel_name(name)).collect();
+    let flags = cap_flags(&device.spec);
+    let set = DEVICE_CAP_FLAGS.iter().filter(|(flag, _)| flags & flag != 0);
+    let caps: Vec<&str> = set.map(|(_, name)| kernel_name(name)).collect();
     record
         .text("adaptive-moderation off ")
         .hidden("adaptive-moderation", false)
