@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use urxe_rsocket::protocol::datagram::{UdpHeader, UdpOp, header};
-use urxe_stack::cma::{ListedId, Listing};
+use urxe_stack::cma::{ListedId, ListedQp, Listing};
 use urxe_stack::port::Datagrams;
 use urxe_stack::port::sharing::forward;
 use urxe_wire::pcapng::{
@@ -70,7 +70,18 @@ fn listing() -> Listing {
         dst_addr: Some(address("[fe80::7]:40000")),
     };
     let listener = ListedId { state: "LISTEN".into(), ps: "UDP".into(), ..ListedId::default() };
+    let qp = ListedQp {
+        lqpn: 0x12_3456,
+        pdn: 1,
+        rqpn: Some(17),
+        qp_type: "RC".into(),
+        state: "RTS".into(),
+        rq_psn: Some(0xff_ffff),
+        sq_psn: 7,
+        path_mig_state: Some("MIGRATED".into()),
+    };
     Listing {
+        qps: vec![qp, ListedQp::default()],
         ids: vec![listener, connection],
         communications: [("ESTABLISHED".into(), 1)].into(),
         counters: [("cm_tx_msgs/req".into(), 3)].into(),

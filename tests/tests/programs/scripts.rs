@@ -3,8 +3,10 @@
 //! The commands are those of the CI of public projects, but for the download and the build of the
 //! kernel module. Each script chooses its interface and its device's name.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::install::{NOBODY, install, is_root, ok};
@@ -101,4 +103,26 @@ fn rdma_shows_what_a_running_program_has() {
     let summary = text.lines().nth(1).unwrap();
     assert!(summary.starts_with("0: a: pd ") && summary.contains(" cm_id 1 "), "{text}");
     assert!(summary.contains(" ctx 1 "), "{text}");
+}
+
+#[test]
+fn rdma_shows_the_queue_pairs_of_a_running_program() {
+    let script = "rping -s -a 127.79.0.13 & server=$!\n\
+         until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done\n\
+         rping -c -a 127.79.0.13 > /dev/null & client=$!\n\
+         until test $(rdma resource show qp | grep -c RTS) = 2; do sleep 0.05; done\n\
+         rdma -j resource show qp; kill $client $server";
+    let mut command = install().run("--link a=127.79.0.13 -- bash -eu -c");
+    let text = ok(command.arg(script));
+    let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let [server, client] = &listed.as_array().unwrap()[..] else { panic!("{text}") };
+    assert_eq!((&server["lqpn"], &server["rqpn"]), (&client["rqpn"], &client["lqpn"]), "{text}");
+    // The keys of a connected queue pair in iproute2 (rdma/res-qp.c).
+    for qp in [server, client] {
+        let keys: BTreeSet<&str> = qp.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = "comm ifindex ifname lqpn path-mig-state pdn pid port rq-psn rqpn sq-psn \
+                        state type";
+        assert_eq!(keys, expected.split_whitespace().collect(), "{text}");
+        assert_eq!((&qp["type"], &qp["path-mig-state"]), (&json!("RC"), &json!("MIGRATED")));
+    }
 }

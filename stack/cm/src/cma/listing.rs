@@ -41,6 +41,32 @@ pub struct ListedId {
     pub dst_addr: Option<SocketAddr>,
 }
 
+/// A queue pair in a listing, with the keys of `rdma resource show qp`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ListedQp {
+    /// Number of the queue pair.
+    pub lqpn: u32,
+    /// Number of the protection domain.
+    pub pdn: u32,
+    /// Number of the peer's queue pair, of connected types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rqpn: Option<u32>,
+    /// Type of the queue pair in iproute2's words: `RC`, `XRC_INI` and so on.
+    #[serde(rename = "type")]
+    pub qp_type: String,
+    /// State of the queue pair.
+    pub state: String,
+    /// First PSN to receive, of connected types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rq_psn: Option<u32>,
+    /// First PSN to send.
+    pub sq_psn: u32,
+    /// State of the alternate path, of types that have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mig_state: Option<String>,
+}
+
 /// The identifiers, connections and counters of a process on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -53,6 +79,9 @@ pub struct Listing {
     pub counters: BTreeMap<String, u64>,
     /// Numbers of objects of the device, by the names of `rdma resource show`.
     pub resources: BTreeMap<String, u64>,
+    /// The queue pairs of the device, without those in state RESET.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub qps: Vec<ListedQp>,
     /// Counters of the device that are not 0.
     pub hw_counters: BTreeMap<String, u64>,
 }

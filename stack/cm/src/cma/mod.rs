@@ -61,7 +61,7 @@ pub use self::error::CmaError;
 pub use self::event::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
 use self::id::Id;
 pub use self::id::{CmaId, IdState, Options, RetryPolicy};
-pub use self::listing::{ListedId, Listing, ListingError};
+pub use self::listing::{ListedId, ListedQp, Listing, ListingError};
 pub use self::multicast::Membership;
 use self::ports::Ports;
 use crate::cm::{CmConfig, CmTransmit, ConnectionManager, ListenerId};

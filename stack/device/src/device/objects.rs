@@ -20,6 +20,7 @@ use crate::srq::error::SrqError;
 use crate::srq::xrcd::{Xrcd, XrcdError};
 use urxe_memory::Pins;
 use urxe_types::allocate::{self, OutOfMemory};
+use urxe_types::ids::PdId;
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{Arc, lock};
 use urxe_types::time::Time;
@@ -291,6 +292,19 @@ impl Device {
     #[must_use]
     pub fn query_qp(&self, handle: QpHandle) -> Option<QpAttr> {
         self.with_qp(handle, |qp| qp.query())
+    }
+
+    /// Returns number, type, protection domain and attributes of each queue pair except number 1
+    /// and those in state RESET.
+    pub fn queue_pairs(&self) -> impl Iterator<Item = (Qpn, QpType, PdId, QpAttr)> {
+        let fresh = lock(&self.control).fresh_qp;
+        (0..fresh).filter_map(|index| {
+            let guard = lock(&self.qps.at(index)?.qp);
+            let is_listed =
+                |qp: &&Qp| qp.core.state != QpState::Reset && qp.core.qp_type != QpType::Gsi;
+            let qp = guard.as_ref().filter(is_listed)?;
+            Some((qp.core.qpn, qp.core.qp_type, qp.core.created_with_pd, qp.query()))
+        })
     }
 
     /// Changes a queue pair (`ibv_modify_qp`). A `max_dest_rd_atomic` above the device's limit

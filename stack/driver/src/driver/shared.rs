@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use urxe_wire::Gid;
+use urxe_wire::{Gid, Qpn};
 
 use super::config::{AfterProgress, OpenEngineError};
 use super::connections::Connections;
@@ -16,20 +16,24 @@ use super::ports::{Ports, ReceiveScope, Receiver};
 use super::thread_waker::ThreadWaker;
 #[cfg(not(loom))]
 use crate::allocate::LARGE;
-use crate::cma::{DeviceKey, Listing};
+use crate::cma::{DeviceKey, ListedQp, Listing};
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
 use crate::link::interface::interfaces;
 use crate::link::{Changes, OperState, PortState};
 use crate::port::udp::UdpPort;
+use crate::qp::attr::{QpAttr, QpType};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
 use crate::sys::{self, clock};
 use crate::time::Time;
+use urxe_types::ids::PdId;
 
 /// Empty polls in a row after which the thread yields the processor, because the peer may be
 /// waiting for it.
 const POLLS_BEFORE_YIELD: u32 = 50;
+/// The queue pairs in a listing, at most. A listing of more takes the background thread too long.
+const MAX_LISTED_QPS: usize = 1 << 14;
 
 /// The state that application threads and the background thread share.
 pub(super) struct Shared {
@@ -218,7 +222,9 @@ impl Shared {
         let values = self.device.counters().snapshot().filter(|(_, value)| *value != 0);
         let hw_counters =
             values.map(|(counter, value)| (counter.name().to_owned(), value)).collect();
-        Listing { resources: resources.into(), hw_counters, ..connections }
+        let qps = self.device.queue_pairs().take(MAX_LISTED_QPS);
+        let qps = qps.map(|(qpn, qp_type, pd, attr)| listed(qpn, qp_type, pd, &attr)).collect();
+        Listing { resources: resources.into(), qps, hw_counters, ..connections }
     }
 
     /// Returns the time at which [`Shared::handle_timeouts`] must be called at the latest.
@@ -320,5 +326,27 @@ impl Uplink for Shared {
 
     fn wake(&self) {
         self.waker.wake();
+    }
+}
+
+/// Returns the entry of a queue pair in a listing. Keys and types are those of the kernel's answer
+/// to `rdma resource show qp` (`fill_res_qp_entry_query` in nldev.c).
+fn listed(qpn: Qpn, qp_type: QpType, pd: PdId, attr: &QpAttr) -> ListedQp {
+    let is_connected = matches!(qp_type, QpType::Rc | QpType::Uc);
+    let has_path = !matches!(qp_type, QpType::Ud | QpType::Gsi);
+    let type_name = match qp_type {
+        QpType::XrcSend => "XRC_INI",
+        QpType::XrcRecv => "XRC_TGT",
+        other => other.as_str(),
+    };
+    ListedQp {
+        lqpn: qpn.value(),
+        pdn: pd.0,
+        rqpn: is_connected.then(|| attr.dest_qp_num.value()),
+        qp_type: type_name.to_owned(),
+        state: attr.qp_state.as_str().to_owned(),
+        rq_psn: is_connected.then(|| attr.rq_psn.value()),
+        sq_psn: attr.sq_psn.value(),
+        path_mig_state: has_path.then(|| attr.path_mig_state.as_str().to_owned()),
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use urxe_stack::cma::{ListedId, Listing};
+use urxe_stack::cma::{ListedId, ListedQp, Listing};
 use urxe_stack::device::counters::Counter;
 
 use super::link::chosen;
@@ -121,7 +121,8 @@ fn summaries(devices: Vec<&Device>) -> Answer {
     Answer::Records(records.collect())
 }
 
-/// Returns the objects one by one: identifiers and contexts. A process does not list others.
+/// Returns the objects one by one: queue pairs, identifiers and contexts. A process does not list
+/// others.
 fn objects(object: &str, devices: Vec<&Device>) -> Answer {
     let mut records = Vec::new();
     for device in devices {
@@ -129,6 +130,9 @@ fn objects(object: &str, devices: Vec<&Device>) -> Answer {
             match object {
                 "cm_id" => {
                     records.extend(listing.ids.iter().map(|id| identifier(device, id, &process)))
+                }
+                "qp" => {
+                    records.extend(listing.qps.iter().map(|qp| queue_pair(device, qp, &process)))
                 }
                 "ctx" => {
                     let record = Record::default()
@@ -157,6 +161,19 @@ fn identifier(device: &Device, id: &ListedId, process: &Process) -> Record {
     of_process(record, process)
         .optional("src-addr", id.src_addr.map(address))
         .optional("dst-addr", peer)
+}
+
+fn queue_pair(device: &Device, qp: &ListedQp, process: &Process) -> Record {
+    let record = Record::of_link(device.index, device.name())
+        .key("lqpn", qp.lqpn)
+        .key("pdn", qp.pdn)
+        .optional("rqpn", qp.rqpn)
+        .key("type", qp.qp_type.clone())
+        .key("state", qp.state.clone())
+        .optional("rq-psn", qp.rq_psn)
+        .key("sq-psn", qp.sq_psn)
+        .optional("path-mig-state", qp.path_mig_state.clone());
+    of_process(record, process)
 }
 
 fn of_process(record: Record, process: &Process) -> Record {
