@@ -42,9 +42,10 @@ urxe_types::errors! {
         Window { index: usize, lkey: Lkey } = EINVAL,
         #[error("range {index}: the region belongs to {owner:?}, not to {given:?}")]
         WrongPd { index: usize, given: PdId, owner: PdId } = EPERM,
-        /// The region is not an on-demand region, so its pages are present.
+        /// The region is not an on-demand region, so its pages are present. Programs take
+        /// EOPNOTSUPP, the answer of `rdma_rxe` in Linux 6.1 and 6.12, as a missing feature.
         #[error("range {index}: the region is not registered with ON_DEMAND")]
-        NotOnDemand { index: usize } = ENOENT,
+        NotOnDemand { index: usize } = EOPNOTSUPP,
         #[error("range {index}: the region grants {granted:?}, without LOCAL_WRITE")]
         NotWritable { index: usize, granted: Access } = EPERM,
         #[error("range {index}: {len} bytes at {addr:#x} are not inside the region")]

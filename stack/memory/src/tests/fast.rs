@@ -322,7 +322,7 @@ fn advice_is_checked_and_followed() {
         assert_eq!(advise(advice, &[range(&demand, 5, size), range(&demand, 0, 0)]), Ok(()));
         assert_eq!(advise(advice, &[]), Err(libc::EINVAL));
         assert_eq!(advise(advice, &[range(&demand, 5, 2 * size)]), Err(libc::EFAULT));
-        assert_eq!(advise(advice, &[range(&plain, 0, 1)]), Err(libc::ENOENT));
+        assert_eq!(advise(advice, &[range(&plain, 0, 1)]), Err(libc::EOPNOTSUPP));
         let stale = AdviseRange { lkey: Lkey(demand.lkey.0 ^ 1), ..range(&demand, 0, 1) };
         assert_eq!(advise(advice, &[range(&demand, 0, 1), stale]), Err(libc::ENOENT));
         let foreign = memory.advise(PdId(3), advice, &[range(&demand, 0, 1)]);
