@@ -1,6 +1,7 @@
 //! The same tests for IPv6 addresses. Unlike IPv4 addresses, the system removes them when their
 //! interface goes down.
 
+use std::fs;
 use std::net::IpAddr;
 
 use urxe_stack::cq::PortEventType;
@@ -51,6 +52,26 @@ fn the_gid_table_follows_addresses_of_ipv6() {
         assert_eq!(addresses(&engine), table(&of_ipv6));
     }
     assert_eq!(engine.device().events().next_event(), None);
+}
+
+#[test]
+#[ignore = "needs a network namespace: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn a_device_opens_while_the_system_looks_for_duplicates_of_an_address() {
+    let _cable = Veth::new();
+    // The search for duplicates takes longer than the test.
+    fs::write("/proc/sys/net/ipv6/conf/here/dad_transmits", "1000").unwrap();
+    ip(&format!("address add {FIRST_V6}/64 dev here"));
+    let engine = open("here");
+    let [first, second, tentative] =
+        [FIRST.into(), SECOND.into(), FIRST_V6.into()].map(Some::<IpAddr>);
+    assert_eq!(addresses(&engine), [addresses(&engine)[0], first, second, tentative]);
+    assert!(engine.gids()[3].assigned);
+    // The other addresses send and receive meanwhile.
+    let [here, there] = [Endpoint::new(&engine), Endpoint::new(&engine)];
+    there.post_recv();
+    here.send(1, &there, FIRST, b"at once");
+    let received = there.receive(TIMEOUT);
+    assert_eq!(received, Some((FIRST.into(), FIRST.into(), b"at once".to_vec())));
 }
 
 #[test]

@@ -98,8 +98,7 @@ impl PortState {
             interface.addresses.iter().for_each(|ip| self.make_place(interface, ip.address));
             let late = self.places.iter().filter(|place| place.origin == Origin::Later);
             for address in late.map(|place| place.gid.to_ip()) {
-                // A tentative IPv6 address is tried again when it becomes valid, which is another
-                // change.
+                // An address whose port did not open is tried again at the next change.
                 if interface.has(address) && !self.ports.contains(&address) && open(address) {
                     self.ports.push(address);
                 }

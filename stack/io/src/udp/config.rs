@@ -165,7 +165,7 @@ impl UdpPort {
         let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
         let socket = socket_closed_on_fork(address)?;
         configure(&socket, address, &config)?;
-        bind(&socket, address, scope_id, ROCE_PORT)?;
+        bind(&socket, address, scope_id, config.interface, ROCE_PORT)?;
         assemble(socket, (address, scope_id), &config)
     }
 
@@ -261,7 +261,7 @@ pub(crate) fn bind_alone(config: &UdpConfig) -> Result<CloseOnFork<Socket>, Open
     let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
     let socket = socket_closed_on_fork(address)?;
     configure(&socket, address, config)?;
-    bind(&socket, address, scope_id, ROCE_PORT)?;
+    bind(&socket, address, scope_id, config.interface, ROCE_PORT)?;
     Ok(socket)
 }
 
@@ -276,7 +276,7 @@ pub(crate) fn bind_shared(config: &UdpConfig) -> Result<CloseOnFork<Socket>, Ope
     let socket = socket_closed_on_fork(address)?;
     socket.set_reuse_port(true).map_err(failed(address, "SO_REUSEPORT"))?;
     configure(&socket, address, config)?;
-    bind(&socket, address, scope_id, ROCE_PORT)?;
+    bind(&socket, address, scope_id, config.interface, ROCE_PORT)?;
     Ok(socket)
 }
 
@@ -294,7 +294,7 @@ pub(super) fn bind_sender(port: &UdpPort) -> Result<(CloseOnFork<Socket>, u16), 
         ..UdpConfig::new(address)
     };
     configure(&socket, address, &config)?;
-    bind(&socket, address, port.scope_id, 0)?;
+    bind(&socket, address, port.scope_id, port.interface, 0)?;
     socket::refuse_all_datagrams(&*socket).map_err(failed(address, "SO_ATTACH_FILTER"))?;
     let local = socket.local_addr().map_err(failed(address, "getsockname"))?;
     let number = local.as_socket().map_or(0, |address| address.port());
@@ -467,8 +467,21 @@ fn new_socket(address: IpAddr) -> Result<Socket, Errno> {
     socket::udp_for(SocketAddr::new(address, ROCE_PORT), SocketFlags::NONBLOCK)
 }
 
-fn bind(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<(), OpenPortError> {
-    match try_bind(socket, address, scope_id, port) {
+/// Binds the socket. `interface` has the address; 0 if that is not known.
+fn bind(
+    socket: &Socket,
+    address: IpAddr,
+    scope_id: u32,
+    interface: u32,
+    port: u16,
+) -> Result<(), OpenPortError> {
+    let bound = match try_bind(socket, address, scope_id, port) {
+        Err(Errno::ADDRNOTAVAIL) if interface != 0 && address.is_ipv6() => {
+            bind_tentative(socket, address, scope_id, port)
+        }
+        bound => bound,
+    };
+    match bound {
         Ok(()) => Ok(()),
         Err(Errno::ADDRINUSE) => Err(OpenPortError::AddressInUse {
             address,
@@ -481,6 +494,16 @@ fn bind(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<()
         // For a broadcast address of an interface, bind(2) fails with different errors.
         Err(errno) => Err(failed(address, "bind")(errno)),
     }
+}
+
+/// Binds the socket to an address that is tentative: the system still looks for duplicates of it
+/// (RFC 4862, 5.4). That takes one or two seconds after the interface comes up.
+fn bind_tentative(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<(), Errno> {
+    let allow = |any| socket.set_freebind_v6(any).map_err(|error| errno_of(&error));
+    allow(true)?;
+    let bound = try_bind(socket, address, scope_id, port);
+    allow(false)?;
+    bound
 }
 
 fn try_bind(socket: impl AsFd, address: IpAddr, scope_id: u32, port: u16) -> Result<(), Errno> {
