@@ -290,7 +290,7 @@ static void traffic(void)
 	MUST(!ibv_get_cq_event(channel, &event_cq, &event_context) && event_cq == cq && event_context == buffer);
 	wc = take(cq);
 	MUST(wc.wr_id == 7 && wc.opcode == IBV_WC_RECV && wc.byte_len == 7 && wc.qp_num == b->qp_num);
-	MUST(wc.wc_flags == IBV_WC_WITH_IMM && ntohl(wc.imm_data) == 0x01020304);
+	MUST(wc.wc_flags == (IBV_WC_GRH | IBV_WC_WITH_IMM) && ntohl(wc.imm_data) == 0x01020304);
 	MUST(!memcmp(buffer, "inl", 3) && !memcmp(buffer + 100, "ine", 4));
 	MUST(poll(&ready, 1, 0) == 0);
 	ibv_ack_cq_events(cq, 1);

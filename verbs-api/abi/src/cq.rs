@@ -6,7 +6,7 @@ use std::mem::zeroed;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use urxe_stack::cq::{ArmKind, Completion, Cq, CqError, EventObject};
+use urxe_stack::cq::{ArmKind, Completion, Cq, CqError, EventObject, WcFlags};
 use urxe_stack::memory::PdId;
 
 use crate::channel::ChannelObject;
@@ -259,12 +259,20 @@ fn to_c(completion: &Completion) -> ibv_wc {
         imm_or_rkey: imm_or_rkey(completion),
         qp_num: completion.qp_num.value(),
         src_qp: completion.src_qp.value(),
-        wc_flags: completion.flags().bits().into(),
+        wc_flags: flags(completion),
         pkey_index: completion.pkey_index,
         slid: completion.slid,
         sl: completion.sl,
         dlid_path_bits: 0,
     }
+}
+
+/// Returns the flags. Each received message has `IBV_WC_GRH`, of every service, as over `rdma_rxe`
+/// (`do_complete` in rxe_resp.c). Programs compare the flags with those of that driver.
+pub fn flags(completion: &Completion) -> u32 {
+    let mut flags = completion.flags();
+    flags.set(WcFlags::GRH, completion.opcode.is_receive() && completion.status.is_success());
+    flags.bits().into()
 }
 
 /// Returns immediate data in network order, or the invalidated key: C has one field for both.

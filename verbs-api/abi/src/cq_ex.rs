@@ -9,7 +9,7 @@ use urxe_stack::memory::PdId;
 use urxe_stack::sys::clock;
 
 use crate::context::Context;
-use crate::cq::{CqObject, CqParams, create, imm_or_rkey};
+use crate::cq::{CqObject, CqParams, create, flags, imm_or_rkey};
 use crate::error::VerbError;
 use crate::ffi;
 use crate::layout::{
@@ -266,7 +266,7 @@ readers! {
     read_imm_data -> u32: imm_or_rkey;
     read_qp_num -> u32: |completion| completion.qp_num.value();
     read_src_qp -> u32: |completion| completion.src_qp.value();
-    read_wc_flags -> u32: |completion| completion.flags().bits().into();
+    read_wc_flags -> u32: flags;
     read_slid -> u32: |completion| completion.slid.into();
     read_sl -> u8: |completion| completion.sl;
     read_dlid_path_bits -> u8: |_| 0;
