@@ -9,8 +9,11 @@
 
 use urxe_wire::{Qpn, Rkey};
 
+mod error;
 #[cfg(test)]
 mod tests;
+
+pub use self::error::WcError;
 
 crate::named_enum! {
     /// Result of a work request (`enum ibv_wc_status`), named as by `ibv_wc_status_str`.
@@ -136,7 +139,10 @@ bitflags::bitflags! {
 }
 
 /// A work completion (`struct ibv_wc` and the completion time of `struct ibv_cq_ex`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// A failed request also makes a completion. [`ok`](Self::ok) turns its status into an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[must_use = "the request may have failed: call `ok`, or assign the completion to `_`"]
 pub struct Completion {
     /// Identifier of the work request, as the program posted it.
     pub wr_id: u64,
@@ -168,13 +174,11 @@ pub struct Completion {
 
 impl Completion {
     /// Returns the completion of `wr_id` on `qp_num`, with 0 in all other fields.
-    #[must_use]
     pub fn new(wr_id: u64, qp_num: Qpn, opcode: WcOpcode, status: WcStatus) -> Self {
         Self { wr_id, qp_num, opcode, status, ..Self::default() }
     }
 
     /// Returns this completion with `imm_data` in host order, and without an invalidated key.
-    #[must_use]
     pub fn with_imm(mut self, imm_data: u32) -> Self {
         self.imm_or_rkey = imm_data;
         self.flags.remove(WcFlags::WITH_INV);
@@ -184,7 +188,6 @@ impl Completion {
 
     /// Returns this completion with the key that the message invalidated, and without immediate
     /// data.
-    #[must_use]
     pub fn with_invalidated(mut self, rkey: Rkey) -> Self {
         self.imm_or_rkey = rkey.value();
         self.flags.remove(WcFlags::WITH_IMM);
@@ -193,17 +196,28 @@ impl Completion {
     }
 
     /// Returns this completion for a receive buffer that starts with a GRH.
-    #[must_use]
     pub fn with_grh(mut self) -> Self {
         self.flags.insert(WcFlags::GRH);
         self
     }
 
     /// Returns this completion for `bytes` received or read.
-    #[must_use]
     pub const fn with_byte_len(mut self, bytes: u32) -> Self {
         self.byte_len = bytes;
         self
+    }
+
+    /// Returns the completion, if its request succeeded.
+    ///
+    /// # Errors
+    /// Fails with [`WcError`], which names the operation, the queue pair and `wr_id`.
+    pub const fn ok(self) -> Result<Self, WcError> {
+        match self.status {
+            WcStatus::Success => Ok(self),
+            status => {
+                Err(WcError { status, opcode: self.opcode, qp_num: self.qp_num, wr_id: self.wr_id })
+            }
+        }
     }
 
     /// Returns the flags for the valid parts.

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use urxe::cm::{self, Connection, Establishing, Listener, Options};
 use urxe::{
-    Access, Completion, CompletionQueue, Data, Device, MemoryRegion, QpCap, QpState, Qpn,
-    RecvRequest, SendRequest, SharedReceiveQueue, WcOpcode,
+    Access, CompletionQueue, Data, Device, MemoryRegion, QpCap, QpState, Qpn, RecvRequest,
+    SendRequest, SharedReceiveQueue, WcOpcode,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -39,14 +39,6 @@ fn content(client: usize, round: usize) -> [u8; LEN] {
     message[..8].copy_from_slice(&(client as u64).to_be_bytes());
     message[8..16].copy_from_slice(&(round as u64).to_be_bytes());
     message
-}
-
-fn success(cq: &CompletionQueue) -> Result<Completion> {
-    let completion = cq.wait_one(TIMEOUT)?;
-    match completion.status.is_success() {
-        true => Ok(completion),
-        false => Err(format!("{completion:?}").into()),
-    }
 }
 
 /// Returns all connections when all of them are established.
@@ -95,7 +87,7 @@ impl Server {
                 .collect();
         let mut echoed = 0;
         while echoed < CLIENTS * ROUNDS {
-            let done = success(&self.cq)?;
+            let done = self.cq.wait_one(TIMEOUT)?;
             let buffer = done.wr_id as usize;
             if done.opcode == WcOpcode::Recv {
                 let message =
@@ -136,7 +128,7 @@ fn talk(device: &Device, to: SocketAddr) -> Result<()> {
         }
         let mut heard = vec![false; CLIENTS];
         for _ in 0..CLIENTS {
-            let echo = success(&cq)?;
+            let echo = cq.wait_one(TIMEOUT)?;
             let client = echo.wr_id as usize;
             if inboxes.read_vec(client * LEN, echo.byte_len as usize)? != content(client, round) {
                 return Err(format!("client {client}: round {round}: the echo differs").into());

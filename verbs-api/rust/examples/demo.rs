@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use urxe::{
     Access, AddressSpace, Completion, CompletionQueue, ConnectOptions, Device, FastRegion,
     MemoryRegion, PostError, ProtectionDomain, QpState, QueuePair, RecvRequest, RegionSlice,
-    RemoteRegion, SendRequest, WcStatus,
+    RemoteRegion, SendRequest, WaitError, WcStatus,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -200,11 +200,15 @@ impl Server {
 
 /// Takes the next completion, which must have this status.
 fn expect(end: &End, wr_id: u64, status: WcStatus) -> Result<()> {
-    let completion = end.cq.wait_one(Some(TIMEOUT))?;
-    println!("{}: status {} ({})", completion.wr_id, completion.status as u32, completion.status);
-    match (completion.wr_id, completion.status) == (wr_id, status) {
+    let (got_wr_id, got) = match end.cq.wait_one(Some(TIMEOUT)) {
+        Ok(completion) => (completion.wr_id, completion.status),
+        Err(WaitError::Failed(error)) => (error.wr_id, error.status),
+        Err(error) => return Err(error.into()),
+    };
+    println!("{got_wr_id}: status {} ({got})", got as u32);
+    match (got_wr_id, got) == (wr_id, status) {
         true => Ok(()),
-        false => Err(format!("expected {status} of {wr_id}, not {completion:?}").into()),
+        false => Err(format!("expected {status} of {wr_id}, not {got} of {got_wr_id}").into()),
     }
 }
 

@@ -113,11 +113,11 @@ fn serve(side: Side) -> Result<()> {
     for _ in 0..COUNT {
         let source: RemoteRegion = side.hear()?.parse()?;
         side.qp.post_send(&SendRequest::read(buffer.slice(..)?, source).wr_id(DONE).signaled())?;
-        side.expect(DONE)?;
+        let _done = side.expect(DONE)?;
         side.say("go ahead")?;
         let sink: RemoteRegion = side.hear()?.parse()?;
         side.qp.post_send(&SendRequest::write(buffer.slice(..)?, sink).wr_id(DONE).signaled())?;
-        side.expect(DONE)?;
+        let _done = side.expect(DONE)?;
         side.say("go ahead")?;
     }
     // The last message of the client ends the rounds.
@@ -143,7 +143,7 @@ fn ping(side: Side) -> Result<()> {
     }
     println!("{COUNT} rounds of {SIZE} bytes there and back");
     side.qp.post_send(&SendRequest::send(Data::inline(b"bye")).wr_id(DONE).signaled())?;
-    side.expect(DONE)?;
+    let _done = side.expect(DONE)?;
     side.drain()
 }
 

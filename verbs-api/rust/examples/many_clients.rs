@@ -84,10 +84,7 @@ pub(crate) fn main() -> Result<()> {
             post_buffer(buffer)?;
         }
         for _ in 0..CLIENTS {
-            let sent = client_cq.wait_one(TIMEOUT)?;
-            if !sent.status.is_success() {
-                return Err(sent.status.to_string().into());
-            }
+            let _sent = client_cq.wait_one(TIMEOUT)?;
         }
     }
     println!(

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use urxe::{
     Access, CompletionQueue, Data, Device, GRH_LEN, Gid, MemoryRegion, ProtectionDomain, QKey,
-    QpType, QueuePair, RecvRequest, SendRequest,
+    QpType, QueuePair, RecvRequest, SendRequest, WaitError,
 };
 
 const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 255, 49, 6));
@@ -40,7 +40,7 @@ impl Host {
         let request = SendRequest::send(Data::inline(message)).to_group(&everybody, QKEY);
         self.qp.post_send(&request.signaled())?;
         // The address handle must exist until the message is sent.
-        self.cq.wait_one(Some(TIMEOUT))?;
+        let _sent = self.cq.wait_one(Some(TIMEOUT))?;
         Ok(())
     }
 
@@ -74,7 +74,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     for subscriber in &subscribers[..2] {
         subscriber.expect(b"to the other two")?;
     }
-    if subscribers[2].cq.wait_one(Some(Duration::from_millis(50))).is_ok() {
+    let waited = subscribers[2].cq.wait_one(Some(Duration::from_millis(50)));
+    if waited != Err(WaitError::TimedOut) {
         return Err("a subscriber received a message after it left the group".into());
     }
     Ok(())

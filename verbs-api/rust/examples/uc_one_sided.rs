@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use urxe::{
     Access, CompletionQueue, ConnectOptions, Device, ProtectionDomain, QpType, QueuePair,
-    RecvRequest, SendRequest,
+    RecvRequest, SendRequest, WaitError,
 };
 
 const LEN: usize = 64 << 10;
@@ -44,8 +44,11 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         let write = SendRequest::write_imm(source.slice(..)?, target.remote(), attempt);
         qp.post_send(&write.wr_id(attempt.into()).signaled())?;
         let sent = cq.wait_one(Some(TIMEOUT))?;
-        println!("attempt {attempt}: {} (it has left, no more)", sent.status);
-        let Ok(arrived) = peer_cq.wait_one(Some(ATTEMPT)) else { continue };
+        println!("attempt {}: {} (it has left, no more)", sent.wr_id, sent.status);
+        let arrived = match peer_cq.wait_one(Some(ATTEMPT)) {
+            Err(WaitError::TimedOut) => continue,
+            arrived => arrived?,
+        };
         println!("arrived: {} bytes, immediate {:?}", arrived.byte_len, arrived.imm_data());
         if target.read_vec(0, LEN)? != data {
             return Err("the peer has other bytes than were written".into());

@@ -15,9 +15,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Data, Device, MemoryRegion, MemoryWindow,
-    MwType, ProtectionDomain, QpType, QueuePair, RecvRequest, RemoteRegion, SendRequest,
-    SharedReceiveQueue, WcStatus, XrcDomain,
+    Access, CompletionQueue, ConnectOptions, Data, Device, MemoryRegion, MemoryWindow, MwType,
+    ProtectionDomain, QpType, QueuePair, RecvRequest, RemoteRegion, SendRequest,
+    SharedReceiveQueue, WaitError, WcStatus, XrcDomain,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -27,11 +27,6 @@ const LEN: usize = 4096;
 /// The part of the memory to which a worker grants access.
 const SHOWN: std::ops::Range<usize> = 1024..1088;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
-
-fn success(cq: &CompletionQueue) -> Result<Completion> {
-    let done = cq.wait_one(TIMEOUT)?;
-    if done.status.is_success() { Ok(done) } else { Err(format!("{done:?}").into()) }
-}
 
 struct Worker {
     srq: SharedReceiveQueue,
@@ -59,20 +54,21 @@ impl Worker {
 
     /// Answers a request with a window. Returns the region for the client.
     fn serve(&mut self) -> Result<RemoteRegion> {
-        let request = success(&self.cq)?;
+        let request = self.cq.wait_one(TIMEOUT)?;
         if self.inbox.read_vec(0, request.byte_len as usize)? != b"show" {
             return Err("that was no request".into());
         }
         let part = self.region.slice(SHOWN)?;
         let bind = SendRequest::bind(&mut self.window, part, Access::REMOTE_READ).signaled();
         self.binder.post_send(&bind)?;
-        success(&self.cq)?;
+        let _done = self.cq.wait_one(TIMEOUT)?;
         self.window.remote().ok_or_else(|| "it was just bound".into())
     }
 
     fn hide(&mut self) -> Result<()> {
         self.binder.post_send(&SendRequest::unbind(&mut self.window).signaled())?;
-        success(&self.cq).map(drop)
+        let _done = self.cq.wait_one(TIMEOUT)?;
+        Ok(())
     }
 }
 
@@ -93,13 +89,13 @@ pub(crate) fn main() -> Result<()> {
     let copy = pd.allocate(LEN, Access::LOCAL_WRITE)?;
     for (number, worker) in workers.iter_mut().enumerate() {
         qp.post_send(&SendRequest::send(Data::inline(b"show")).to_srq(worker.srq.id()).signaled())?;
-        success(&cq)?;
+        let _done = cq.wait_one(TIMEOUT)?;
         // In a real program, a message returns the key. Here both ends are one program.
         let shown = worker.serve()?;
         println!("worker {number} shows {shown}");
         let into = copy.slice(..shown.len as usize)?;
         qp.post_send(&SendRequest::read(into, shown).to_srq(worker.srq.id()).signaled())?;
-        success(&cq)?;
+        let _done = cq.wait_one(TIMEOUT)?;
         if copy.read_vec(0, shown.len as usize)? != vec![number as u8 + 1; SHOWN.len()] {
             return Err(format!("worker {number} showed something else").into());
         }
@@ -111,11 +107,11 @@ pub(crate) fn main() -> Result<()> {
     worker.hide()?;
     let read = SendRequest::read(copy.slice(..8)?, shown).to_srq(worker.srq.id()).signaled();
     qp.post_send(&read)?;
-    let refused = cq.wait_one(TIMEOUT)?;
-    println!("READ after the unbind: {}", refused.status);
-    if refused.status == WcStatus::RemAccessErr {
-        Ok(())
-    } else {
-        Err(format!("{refused:?}").into())
+    match cq.wait_one(TIMEOUT) {
+        Err(WaitError::Failed(refused)) if refused.status == WcStatus::RemAccessErr => {
+            println!("READ after the unbind: {refused}");
+            Ok(())
+        }
+        other => Err(format!("the unbound window should have refused: {other:?}").into()),
     }
 }

@@ -46,8 +46,9 @@
 //! source.write(0, b"hello")?;
 //! let remote: RemoteRegion = target_text.parse()?;
 //! qp.post_send(&SendRequest::write(source.slice(..5)?, remote).wr_id(1).signaled())?;
+//! // If the WRITE had failed, this would be an error.
 //! let completion = cq.wait_one(None)?;
-//! assert!(completion.status.is_success());
+//! assert_eq!(completion.wr_id, 1);
 //! assert_eq!(target.read_vec(0, 5)?, b"hello");
 //! # Ok(())
 //! # }
@@ -150,7 +151,35 @@
 //!
 //! # Completions
 //! A [`CompletionQueue`] receives a [`Completion`] for each receive, for each signaled send
-//! request, and for each request that fails. A program has these ways to wait:
+//! request, and for each request that fails. [`Completion::ok`] turns a failed request into a
+//! [`WcError`], which names the operation, the queue pair and the request.
+//! [`wait_one`](CompletionQueue::wait_one) and [`next`](CompletionQueue::next) do so themselves.
+//!
+//! ```
+//! use urxe::{Completion, Data, SendRequest, WcError};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let device = urxe::sim::Fabric::new(1).device([10, 0, 0, 1])?;
+//! # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+//! # let qp = pd.queue_pair(&cq).create()?;
+//! # qp.connect(&qp.endpoint(), &Default::default())?;
+//! # qp.post_send(&SendRequest::send(Data::EMPTY).wr_id(9))?;
+//! # qp.set_error()?;
+//! let mut completions = [Completion::default(); 16];
+//! let count = cq.poll(&mut completions)?;
+//! for completion in &completions[..count] {
+//!     let checked: Result<Completion, WcError> = completion.ok();
+//!     match checked {
+//!         Ok(completion) => println!("{} bytes", completion.byte_len),
+//!         Err(error) => println!("{error}"),
+//!     }
+//! }
+//! # assert_eq!(completions[0].ok().unwrap_err().wr_id, 9);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A program has these ways to wait:
 //!
 //! | method | cost |
 //! |---|---|
@@ -255,8 +284,8 @@
 //! # }
 //! ```
 //!
-//! A request that fails after posting is not an error of a call. The [`status`](Completion::status)
-//! of its completion has the reason.
+//! A request that fails after posting is not an error of the call that posts it. Its completion has
+//! the reason: see [`Completion::ok`].
 //!
 //! # Threads and processes
 //! All types can be sent to and shared by threads, except a [`Poller`]. A child of `fork` must not
@@ -311,7 +340,7 @@ pub use xrc::{XrcDomain, XrcTarget};
 pub use urxe_stack::allocate::OutOfMemory;
 pub use urxe_stack::cq::{
     ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, Moderation,
-    PortEventType, QpEventType, SrqEventType, SrqId, WcFlags, WcOpcode, WcStatus,
+    PortEventType, QpEventType, SrqEventType, SrqId, WcError, WcFlags, WcOpcode, WcStatus,
 };
 pub use urxe_stack::device::ah::{AhFromWcError, CreateAhError};
 pub use urxe_stack::device::counters::Counter;

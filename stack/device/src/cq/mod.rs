@@ -19,7 +19,7 @@ pub use urxe_types::ids::{CqId, SrqId};
 pub use urxe_types::wake;
 
 pub use channel::{CompletionChannel, CqEvent};
-pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
+pub use completion::{Completion, WcError, WcFlags, WcOpcode, WcStatus};
 pub use events::{
     AsyncEvent, AsyncEventType, AsyncEvents, CqEventType, EventObject, PortEventType, QpEventType,
     SrqEventType,

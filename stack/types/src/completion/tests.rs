@@ -74,3 +74,21 @@ fn flags_have_the_bits_of_libibverbs() {
     assert_eq!(WcFlags::IP_CSUM_OK.bits(), 4);
     assert_eq!(WcFlags::WITH_INV.bits(), 8);
 }
+
+#[test]
+fn a_failed_completion_is_an_error_with_its_request() {
+    let sent = Completion::new(7, Qpn::QP1, WcOpcode::Send, WcStatus::Success).with_byte_len(3);
+    assert_eq!(sent.ok(), Ok(sent));
+    for status in WcStatus::ALL.into_iter().filter(|status| !status.is_success()) {
+        for opcode in WcOpcode::ALL {
+            let error = Completion::new(7, Qpn::QP1, opcode, status).ok().unwrap_err();
+            let fields = (error.status, error.opcode, error.qp_num, error.wr_id);
+            assert_eq!(fields, (status, opcode, Qpn::QP1, 7));
+        }
+    }
+    let write = Completion::new(7, Qpn::masked(0x12), WcOpcode::RdmaWrite, WcStatus::RemOpErr);
+    assert_eq!(
+        write.ok().unwrap_err().to_string(),
+        "RDMA WRITE with wr_id 7 on queue pair 0x000012 failed: remote operation error"
+    );
+}

@@ -93,11 +93,11 @@ pub fn wait_one(
     cq: &CompletionQueue,
     what: &'static str,
 ) -> Result<Option<Completion>, TrafficError> {
-    let completion = cq.wait_one(None)?;
-    match completion.status {
-        WcStatus::Success => Ok(Some(completion)),
-        WcStatus::WrFlushErr => Ok(None),
-        status => Err(TrafficError::Status { what, status }),
+    match cq.wait_one(None) {
+        Ok(completion) => Ok(Some(completion)),
+        Err(WaitError::Failed(failed)) if failed.status == WcStatus::WrFlushErr => Ok(None),
+        Err(WaitError::Failed(failed)) => Err(TrafficError::Status { what, status: failed.status }),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use urxe_stack::cq::{
-    ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId, Moderation,
+    ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId, Moderation, WcError,
 };
 use urxe_stack::device::CreateCqError;
 use urxe_stack::port::sim::Stalled;
@@ -38,7 +38,7 @@ use crate::waker_list::{WakerList, WakerSlot, poll_next};
 const DRAIN: usize = 16;
 
 urxe_stack::errors! {
-    /// The reason why a wait ended without a completion or an event.
+    /// The reason why a wait ended without a completion of success or an event.
     ///
     /// ```
     /// use std::time::Duration;
@@ -53,7 +53,10 @@ urxe_stack::errors! {
     /// # }
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    #[non_exhaustive]
     pub enum WaitError {
+        /// The request of the completion that was taken failed.
+        #[error(transparent)] Failed(#[from] WcError) = EIO,
         #[error("the wait timed out")]
         TimedOut = ETIMEDOUT,
         /// The completion queue overran.
@@ -255,21 +258,48 @@ impl CompletionQueue {
 
     /// Blocks until there is a completion, and takes it. With `None` the wait has no time limit.
     ///
+    /// The request of the returned completion succeeded.
+    ///
+    /// ```
+    /// use urxe::{Access, Data, SendRequest, WaitError, WcError, WcOpcode, WcStatus};
+    /// # use urxe::{ConnectOptions, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+    /// # let qp = pd.queue_pair(&cq).create()?;
+    /// # qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// // The region does not grant WRITEs of a peer.
+    /// let region = pd.allocate(64, Access::LOCAL_WRITE)?;
+    /// qp.post_send(&SendRequest::write(Data::inline(b"text"), region.remote()).wr_id(7))?;
+    /// let error: WcError = match cq.wait_one(None) {
+    ///     Err(WaitError::Failed(error)) => error,
+    ///     other => panic!("{other:?}"),
+    /// };
+    /// assert_eq!((error.opcode, error.wr_id), (WcOpcode::RdmaWrite, 7));
+    /// assert_eq!((error.status, error.qp_num), (WcStatus::RemAccessErr, qp.qpn()));
+    /// println!("{error}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// Fails with [`WaitError`].
+    /// Fails with [`WaitError`]. If the request failed, the error is [`WaitError::Failed`], and the
+    /// completion is taken from the queue.
     pub fn wait_one(&self, timeout: Option<Duration>) -> Result<Completion, WaitError> {
         let mut out = [Completion::default()];
         self.wait(&mut out, timeout)?;
-        Ok(out[0])
+        Ok(out[0].ok()?)
     }
 
-    /// Returns a future that waits for a completion and takes it.
+    /// Returns a future that waits for a completion and takes it. As with
+    /// [`wait_one`](Self::wait_one), the request of the returned completion succeeded.
     ///
     /// The future needs no runtime: a completion calls its waker. Dropping the future loses no
     /// completion. Several tasks may wait; each completion goes to one of them.
     ///
     /// ```
-    /// use urxe::{ConnectOptions, Data, SendRequest, sim::Fabric};
+    /// use urxe::{ConnectOptions, Data, SendRequest, WcOpcode, sim::Fabric};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
@@ -279,7 +309,7 @@ impl CompletionQueue {
     /// # let region = pd.allocate(64, urxe::Access::LOCAL_WRITE | urxe::Access::REMOTE_WRITE)?;
     /// qp.post_send(&SendRequest::write(Data::inline(b"text"), region.remote()).signaled())?;
     /// let completion = pollster::block_on(cq.next())?;
-    /// assert!(completion.status.is_success());
+    /// assert_eq!(completion.opcode, WcOpcode::RdmaWrite);
     /// # Ok(())
     /// # }
     /// ```
@@ -326,8 +356,7 @@ impl CompletionQueue {
     ///     qp.post_recv(&RecvRequest::new(Gather::EMPTY))?;
     ///     peer.post_send(&SendRequest::send(Data::EMPTY))?;
     /// }
-    /// let first = cq.wait_one(None)?;
-    /// assert!(first.status.is_success());
+    /// let _first = cq.wait_one(None)?;
     /// assert_eq!(cq.len(), 3);
     /// # Ok(())
     /// # }
@@ -423,6 +452,7 @@ impl Future for Next<'_> {
             let mut out = [Completion::default()];
             Ok((cq.inner.cq.poll(&mut out)? == 1).then_some(out[0]))
         };
-        poll_next(&cq.inner.device, wakers, slot, cx, take, || cq.arm_for_waiters())
+        let next = poll_next(&cq.inner.device, wakers, slot, cx, take, || cq.arm_for_waiters());
+        next.map(|taken| Ok(taken?.ok()?))
     }
 }

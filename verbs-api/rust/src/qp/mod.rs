@@ -59,7 +59,7 @@ impl BatchError {
 /// completions stay in the completion queues, and the queue pair leaves its multicast groups.
 ///
 /// ```
-/// use urxe::{Data, QpState, QueuePair, RecvRequest, SendRequest, WcStatus};
+/// use urxe::{Data, QpState, QueuePair, RecvRequest, SendRequest, WaitError, WcStatus};
 /// # use urxe::ConnectOptions;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -73,12 +73,13 @@ impl BatchError {
 /// let inbox = peer_pd.allocate(64, urxe::Access::LOCAL_WRITE)?;
 /// peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
 /// qp.post_send(&SendRequest::send(Data::inline(b"hello")).signaled())?;
-/// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+/// let _sent = cq.wait_one(None)?;
 /// assert_eq!(peer_cq.wait_one(None)?.byte_len, 5);
 /// // In the error state, outstanding receives are flushed.
 /// peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
 /// peer.set_error()?;
-/// assert_eq!(peer_cq.wait_one(None)?.status, WcStatus::WrFlushErr);
+/// let Err(WaitError::Failed(error)) = peer_cq.wait_one(None) else { panic!("it is flushed") };
+/// assert_eq!(error.status, WcStatus::WrFlushErr);
 /// peer.reset()?;
 /// assert_eq!(peer.state(), QpState::Reset);
 /// # Ok(())

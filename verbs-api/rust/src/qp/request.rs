@@ -45,7 +45,7 @@ const INLINE_SGES: usize = 4;
 /// // One message from two places.
 /// let pieces = Gather::from([source.slice(..6)?, source.slice(1024..1031)?]);
 /// qp.post_send(&SendRequest::send(pieces))?;
-/// peer_cq.wait_one(None)?;
+/// let _received = peer_cq.wait_one(None)?;
 /// assert_eq!(target.read_vec(0, 13)?, b"headerpayload");
 /// # Ok(())
 /// # }
@@ -187,9 +187,7 @@ impl<'a, T: Into<Gather<'a>>> From<T> for Data<'a> {
 /// let old = source.slice(16..24)?;
 /// qp.post_send(&SendRequest::fetch_add(old, counter, 5).wr_id(3).fenced().signaled())?;
 /// for opcode in [WcOpcode::RdmaWrite, WcOpcode::RdmaRead, WcOpcode::FetchAdd] {
-///     let completion = cq.wait_one(None)?;
-///     assert_eq!(completion.opcode, opcode);
-///     assert!(completion.status.is_success());
+///     assert_eq!(cq.wait_one(None)?.opcode, opcode);
 /// }
 /// assert_eq!(source.read_vec(8, 7)?, b"request");
 /// assert_eq!(target.load_u64(64)?, 5);
@@ -374,7 +372,7 @@ impl<'a> SendRequest<'a> {
     /// let one = 1u64.to_ne_bytes();
     /// let commit = SendRequest::atomic_write(Data::inline(&one), mark);
     /// qp.post_send(&commit.signaled())?;
-    /// assert!(cq.wait_one(None)?.status.is_success());
+    /// let _committed = cq.wait_one(None)?;
     /// assert_eq!((log.load_u64(64)?, log.read_vec(0, 6)?), (1, b"record".to_vec()));
     /// # Ok(())
     /// # }

@@ -70,7 +70,7 @@ impl End {
     /// Posts a request and returns the status of its completion.
     pub fn status(&self, request: SendRequest<'_>) -> WcStatus {
         self.post(request);
-        self.cq.wait_one(LONG).unwrap().status
+        status(&self.cq)
     }
 }
 
@@ -98,9 +98,24 @@ impl Wake for WakeCount {
 
 /// Waits for one completion, which must be a success.
 pub fn success(cq: &CompletionQueue) -> Completion {
-    let completion = cq.wait_one(LONG).unwrap();
-    assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
-    completion
+    cq.wait_one(LONG).unwrap()
+}
+
+/// Waits for one completion, which must be a failure.
+pub fn failure(cq: &CompletionQueue) -> WcError {
+    match cq.wait_one(LONG) {
+        Err(WaitError::Failed(error)) => error,
+        other => panic!("expected a failure, not {other:?}"),
+    }
+}
+
+/// Waits for one completion and returns its status.
+pub fn status(cq: &CompletionQueue) -> WcStatus {
+    match cq.wait_one(LONG) {
+        Ok(completion) => completion.status,
+        Err(WaitError::Failed(error)) => error.status,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 pub fn connect(a: &QueuePair, b: &QueuePair) {

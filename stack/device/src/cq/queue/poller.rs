@@ -119,7 +119,6 @@ impl Poller<'_> {
 
     /// Returns the current completion. Fields without a meaning in RoCE (LIDs, service level, VLAN)
     /// are 0.
-    #[must_use]
     pub const fn completion(&self) -> &Completion {
         &self.current
     }

@@ -165,7 +165,7 @@ fn a_large_write_and_a_read_complete_without_a_poll_of_the_target() {
     b.holds(&data, "WRITE");
     a.fill(&vec![0; SIZE]);
     a.post(SendOp::Read { remote: b.remote() }, SIZE as u32);
-    a.poll_one();
+    let _ = a.poll_one();
     a.holds(&data, "READ");
 }
 
@@ -180,8 +180,8 @@ fn ping_pong_by_polling_and_by_events() {
         for _ in 0..2 {
             b.poll_one_or_send();
         }
-        a.poll_one();
-        a.poll_one();
+        let _ = a.poll_one();
+        let _ = a.poll_one();
     }
     a.no_losses();
     b.no_losses();
@@ -192,7 +192,7 @@ fn ping_pong_by_polling_and_by_events() {
     let event = a.descriptor.take_event(|| a.channel.next_event_for_count()).unwrap();
     assert_eq!(event.cq, a.cq.id());
     a.cq.ack_events(1);
-    a.poll_one();
+    let _ = a.poll_one();
 }
 
 impl End {
@@ -214,8 +214,8 @@ fn a_program_that_stops_polling_still_acknowledges() {
         // Time for the background threads to fall asleep.
         std::thread::sleep(Duration::from_millis(3));
         a.post(SendOp::Send, 64);
-        b.poll_one();
-        a.poll_one();
+        let _ = b.poll_one();
+        let _ = a.poll_one();
     }
     a.no_losses();
 }
@@ -228,7 +228,7 @@ fn without_gso_and_gro_everything_still_works() {
     a.fill(&data);
     b.recv(300_001);
     a.post(SendOp::SendImm { imm: 77 }, 300_001);
-    a.poll_one();
+    let _ = a.poll_one();
     assert_eq!(b.poll_one().imm_data(), Some(77));
     b.holds(&data, "SEND");
 }
@@ -241,7 +241,7 @@ fn a_link_that_loses_on_purpose_loses_no_data() {
     let data = pattern(SIZE, 7);
     a.fill(&data);
     a.post(SendOp::Write { remote: b.remote() }, SIZE as u32);
-    a.poll_one();
+    let _ = a.poll_one();
     b.holds(&data, "WRITE");
     assert!(b.counter(Counter::DropSimulated) > 0, "a thousand packets");
 }

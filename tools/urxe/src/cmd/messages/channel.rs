@@ -82,7 +82,8 @@ impl Messages {
     }
 
     fn one_done(&self, sending: &mut Sending) -> Result<(), MessagesError> {
-        wait_one(self.shared.connection.send_cq(), "a message")?.ok_or(MessagesError::Ended)?;
+        let sent = wait_one(self.shared.connection.send_cq(), "a message")?;
+        let _ = sent.ok_or(MessagesError::Ended)?;
         sending.done += 1;
         Ok(())
     }

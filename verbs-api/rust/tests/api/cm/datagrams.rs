@@ -35,7 +35,7 @@ fn a_service_is_found_and_takes_datagrams() {
     let sender = datagram_qp(&sender_pd, &sender_cq, cm::DATAGRAM_QKEY);
     let datagram = SendRequest::send(Data::inline(b"datagram"));
     sender.post_send(&datagram.to(&service.ah, service.qpn, service.qkey).signaled()).unwrap();
-    success(&sender_cq);
+    let _ = success(&sender_cq);
     let received = success(&cq);
     assert_eq!(received.src_qp, sender.qpn());
     assert_eq!(inbox.read_vec(GRH_LEN, 8).unwrap(), b"datagram");

@@ -3,7 +3,7 @@
 use urxe::sim::Fabric;
 use urxe::*;
 
-use crate::common::{ALL, End, connected, pattern, simulated_pair};
+use crate::common::{ALL, End, connected, failure, pattern, simulated_pair, status};
 
 #[test]
 fn a_parent_domain_is_its_protection_domain() {
@@ -25,7 +25,7 @@ fn a_parent_domain_is_its_protection_domain() {
     ] {
         let remote = b.region.remote().slice(to..).unwrap();
         qp.post_send(&SendRequest::write(from, remote).signaled()).unwrap();
-        a.complete();
+        let _ = a.complete();
     }
     let got: Vec<u8> = b.bytes(0, 192);
     assert_eq!(got, [pattern(64, 2), pattern(64, 1), pattern(64, 1)].concat());
@@ -86,11 +86,11 @@ fn a_protection_domain_and_a_region_are_found_by_their_numbers() {
     a.region.write(100, b"shared").unwrap();
     let from = region.slice(100..106).unwrap();
     qp.post_send(&SendRequest::write(from, b.region.remote()).signaled()).unwrap();
-    a.complete();
+    let _ = a.complete();
     assert_eq!(b.bytes(0, 6), b"shared");
     // Dropping an imported handle does not affect the owner.
     drop((region, pd));
-    a.perform(SendRequest::write(a.slice(..8), b.region.remote()));
+    let _ = a.perform(SendRequest::write(a.slice(..8), b.region.remote()));
 
     let other = a.device.alloc_pd().unwrap();
     let error = other.import_region(handles.1).unwrap_err();
@@ -111,7 +111,7 @@ fn an_imported_region_that_is_gone_ends_its_users_with_an_error() {
     let imported = a.pd.import_region(gone.handle()).unwrap();
     drop(gone);
     a.qp.post_send(&SendRequest::write(imported.slice(..8).unwrap(), b.region.remote())).unwrap();
-    assert_eq!(a.cq.wait_one(None).unwrap().status, WcStatus::LocProtErr);
+    assert_eq!(failure(&a.cq).status, WcStatus::LocProtErr);
 }
 
 /// Returns the status of a WRITE of eight bytes to `remote`.
@@ -119,7 +119,7 @@ fn write_to(a: &End, b: &End, b_pd: &ProtectionDomain, remote: RemoteRegion) -> 
     let (qp, _peer) = connected((&a.pd, &a.cq), (b_pd, &b.cq));
     a.region.write(0, &pattern(8, 3)).unwrap();
     qp.post_send(&SendRequest::write(a.slice(..8), remote).signaled()).unwrap();
-    a.cq.wait_one(None).unwrap().status
+    status(&a.cq)
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_refused_reregistration_leaves_the_region_as_it_was() {
         assert_eq!(error.errno(), errno, "{error}");
     }
     let part = region.slice(..64).unwrap();
-    b.perform(SendRequest::bind(&mut window, part, Access::REMOTE_READ));
+    let _ = b.perform(SendRequest::bind(&mut window, part, Access::REMOTE_READ));
     let error = region.change(&RegionChange::new().memory(8192, 0)).unwrap_err();
     assert_eq!(error.errno(), libc::EBUSY, "{error}");
     assert_eq!((region.remote(), region.access()), (before, ALL | Access::MW_BIND));

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use urxe::sim::Fabric;
 use urxe::*;
 
-use crate::common::{ALL, End, connected, says, simulated_pair};
+use crate::common::{ALL, End, connected, says, simulated_pair, status};
 
 const PAGE: usize = 4096;
 
@@ -40,8 +40,8 @@ fn everything(end: &End) -> AddressSpace {
 fn send(a: &End, qp: &QueuePair, b: &End) -> WcStatus {
     a.region.write(0, b"overwritten by a peer").unwrap();
     qp.post_send(&SendRequest::send(a.slice(..64)).signaled()).unwrap();
-    let sent = a.cq.wait_one(None).unwrap().status;
-    let received = b.cq.wait_one(None).unwrap().status;
+    let sent = status(&a.cq);
+    let received = status(&b.cq);
     assert_eq!(sent.is_success(), received.is_success(), "{sent:?}, {received:?}");
     received
 }
@@ -93,7 +93,7 @@ fn a_receive_of_a_dropped_region_fails_whatever_is_registered_then() {
             _ => {
                 let mut fast = b.pd.alloc_fast_region(1).unwrap();
                 fast.map(&region, 0..PAGE, victim.page()).unwrap();
-                b.perform(SendRequest::register(&fast, Access::LOCAL_WRITE));
+                let _ = b.perform(SendRequest::register(&fast, Access::LOCAL_WRITE));
                 post(fast.slice(..).unwrap());
                 stays.push(b.pd.alloc_fast_region(1).unwrap());
             }
@@ -181,7 +181,7 @@ fn a_region_of_memory_with_another_owner_is_not_imported() {
     let whole = everything(&b);
     let mut fast = b.pd.alloc_fast_region(1).unwrap();
     fast.map(&b.region, 0..PAGE, 0).unwrap();
-    b.perform(SendRequest::register(&fast, Access::LOCAL_WRITE));
+    let _ = b.perform(SendRequest::register(&fast, Access::LOCAL_WRITE));
     for given in [region.lkey(), whole.lkey(), fast.lkey()].map(|lkey| lkey.0) {
         let error = b.pd.import_region(given).unwrap_err();
         assert_eq!((error, error.errno()), (ImportError::OtherOwner { given }, libc::EPERM));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use urxe::sim::{Fabric, PausedPackets};
 use urxe::*;
 
-use crate::common::{End, connected, simulated_pair};
+use crate::common::{End, connected, failure, simulated_pair};
 
 #[test]
 fn a_wait_ends_at_its_virtual_deadline_or_says_that_nothing_will_come() {
@@ -27,7 +27,7 @@ fn an_unplugged_peer_ends_in_retry_exceeded_not_before_its_time() {
     fabric.pause(&b.device, PausedPackets::Drop, Duration::from_secs(1000)).unwrap();
     let before = fabric.now();
     a.qp.post_send(&SendRequest::write(a.slice(..8), b.region.remote()).wr_id(4)).unwrap();
-    let failed = a.cq.wait_one(None).unwrap();
+    let failed = failure(&a.cq);
     assert_eq!((failed.wr_id, failed.status), (4, WcStatus::RetryExcErr));
     // (retry_cnt + 1) times the timeout of 4.096 µs · 2^14.
     let passed = fabric.now() - before;

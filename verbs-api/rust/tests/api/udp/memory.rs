@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use urxe::*;
 
-use crate::common::{ALL, LONG, SIZE, pair};
+use crate::common::{ALL, SIZE, failure, pair, status};
 
 #[test]
 fn a_dropped_region_ends_its_users_with_an_error() {
     let (a, b) = pair(30);
     let gone = b.pd.allocate(4096, ALL).unwrap();
     let there = gone.remote();
-    a.perform(SendRequest::write(a.slice(..8), there));
+    let _ = a.perform(SendRequest::write(a.slice(..8), there));
     drop(gone);
     a.qp.post_send(&SendRequest::write(a.slice(..8), there)).unwrap();
-    assert_eq!(a.cq.wait_one(LONG).unwrap().status, WcStatus::RemAccessErr);
+    assert_eq!(failure(&a.cq).status, WcStatus::RemAccessErr);
     assert_eq!(a.qp.state(), QpState::Err);
 
     let (a, b) = pair(31);
@@ -23,7 +23,7 @@ fn a_dropped_region_ends_its_users_with_an_error() {
     b.post_recv(gone.slice(..).unwrap(), 5);
     drop(gone);
     a.qp.post_send(&SendRequest::send(a.slice(..8))).unwrap();
-    let failed = b.cq.wait_one(LONG).unwrap();
+    let failed = failure(&b.cq);
     assert_eq!((failed.wr_id, failed.status), (5, WcStatus::LocProtErr));
 }
 
@@ -39,7 +39,7 @@ fn regions_are_dropped_under_a_running_write() {
         }
         std::thread::sleep(std::time::Duration::from_micros(u64::from(round) * 50));
         drop(target);
-        let statuses: Vec<_> = (0..4).map(|_| a.cq.wait_one(LONG).unwrap().status).collect();
+        let statuses: Vec<_> = (0..4).map(|_| status(&a.cq)).collect();
         let allowed = [WcStatus::Success, WcStatus::RemAccessErr, WcStatus::WrFlushErr];
         assert!(statuses.iter().all(|status| allowed.contains(status)), "{statuses:?}");
         assert!(
@@ -97,11 +97,11 @@ fn memory_of_the_program_can_be_registered() {
     let region = unsafe { b.pd.register(addr, 4096, addr.as_ptr() as u64, ALL) }.unwrap();
     assert_eq!(region.remote().addr, addr.as_ptr() as u64);
     let there = region.remote().slice(80..88).unwrap();
-    a.perform(SendRequest::fetch_add(a.slice(..8), there, 5));
+    let _ = a.perform(SendRequest::fetch_add(a.slice(..8), there, 5));
     assert_eq!(words[10].load(Ordering::Acquire), 15);
     b.post_recv(region.slice(..16).unwrap(), 0);
     a.post(SendRequest::send(Data::inline(&[1; 16])));
-    b.complete();
+    let _ = b.complete();
     assert_eq!(words[1].load(Ordering::Acquire), 0x0101_0101_0101_0101);
     drop(region);
     drop(words);
@@ -117,14 +117,14 @@ fn dropping_a_foreign_region_unbinds_its_windows() {
     let region = unsafe { b.pd.register(addr, 4096, addr.as_ptr() as u64, access) }.unwrap();
     let mut window = b.pd.alloc_window().unwrap();
     let bind = SendRequest::bind(&mut window, region.slice(..64).unwrap(), Access::REMOTE_WRITE);
-    b.perform(bind);
+    let _ = b.perform(bind);
     let there = window.remote().unwrap();
     let write = || SendRequest::write(Data::inline(&[1; 8]), there).signaled();
     a.qp.post_send(&write()).unwrap();
-    a.complete();
+    let _ = a.complete();
     drop(region);
     a.qp.post_send(&write()).unwrap();
-    assert_eq!(a.cq.wait_one(LONG).unwrap().status, WcStatus::RemAccessErr);
+    assert_eq!(failure(&a.cq).status, WcStatus::RemAccessErr);
     drop(words);
 }
 
@@ -158,7 +158,7 @@ fn the_last_byte_of_a_write_is_visible_after_the_others() {
         for round in 1..=200_u8 {
             a.region.write(0, &[round; LEN]).unwrap();
             let write = SendRequest::write(a.slice(..LEN), b.region.remote());
-            a.perform(write);
+            let _ = a.perform(write);
         }
         stop.store(true, Ordering::Release);
         assert_eq!(reader.join().unwrap(), 200);

@@ -42,8 +42,8 @@ fn a_message_is_there_and_acknowledged_when_the_call_returns() {
         a.post(SendOp::Send, 64);
         // A background thread that starts or wakes just now may be moving the packets instead.
         at_once += u32::from(a.cq.len() == 1 && b.cq.len() == 1);
-        a.poll_one();
-        b.poll_one();
+        let _ = a.poll_one();
+        let _ = b.poll_one();
     }
     assert!(at_once > ROUNDS / 2, "{at_once} of {ROUNDS} messages");
     a.got_directly_from(&b);
@@ -59,16 +59,16 @@ fn every_operation_of_any_length_moves_its_bytes() {
         let data = pattern(len, len as u8);
         a.fill(&data);
         a.post(SendOp::Write { remote: b.remote() }, len as u32);
-        a.poll_one();
+        let _ = a.poll_one();
         b.holds(&data, "WRITE");
         a.fill(&vec![0; len]);
         a.post(SendOp::Read { remote: b.remote() }, len as u32);
-        a.poll_one();
+        let _ = a.poll_one();
         a.holds(&data, "READ");
         b.fill(&vec![0; len]);
         b.recv(len as u32);
         a.post(SendOp::SendImm { imm: len as u32 }, len as u32);
-        a.poll_one();
+        let _ = a.poll_one();
         let received = b.poll_one();
         assert_eq!((received.byte_len, received.imm_data()), (len as u32, Some(len as u32)));
         b.holds(&data, "SEND");
@@ -109,16 +109,16 @@ fn a_device_reaches_itself_and_others_on_its_address() {
     b.connect(a.qp.qpn(), at.into());
     b.recv(64);
     a.post(SendOp::Send, 64);
-    a.poll_one();
-    b.poll_one();
+    let _ = a.poll_one();
+    let _ = b.poll_one();
     b.got_directly_from(&a);
 
     let alone = End::new(address(33, 2), EngineConfig::default());
     alone.connect(alone.qp.qpn(), address(33, 2).into());
     alone.recv(64);
     alone.post(SendOp::Send, 64);
-    alone.poll_one();
-    alone.poll_one();
+    let _ = alone.poll_one();
+    let _ = alone.poll_one();
     alone.got_directly_from(&alone);
 }
 
@@ -181,8 +181,8 @@ fn a_message_without_a_posted_receive_waits_for_one() {
     let mut out = [Completion::default(); 1];
     assert_eq!(a.engine.poll(&a.cq, &mut out).unwrap(), 0);
     b.recv(64);
-    a.poll_one();
-    b.poll_one();
+    let _ = a.poll_one();
+    let _ = b.poll_one();
     assert!(b.counter(Counter::SendRnrErr) > 0, "the sender had to wait");
 }
 
@@ -192,7 +192,7 @@ fn captures_tell_of_each_packet_twice_as_over_sockets() {
     let tap = Arc::new(Tap::create(file.path()).unwrap());
     let (a, b) = pair(36, &EngineConfig { tap: Some(tap.clone()), ..EngineConfig::default() });
     a.post(SendOp::Write { remote: b.remote() }, 40_000);
-    a.poll_one();
+    let _ = a.poll_one();
     let ((sent_a, ..), (sent_b, ..)) = (packets(&a), packets(&b));
     assert_eq!(sent_a, 10);
     assert_eq!(tap.packets(), 2 * (sent_a + sent_b));
@@ -210,8 +210,8 @@ fn without_leave_of_either_side_or_behind_a_bad_link_packets_go_over_the_socket(
         let (a, b) = pair_of(net, configs);
         b.recv(64);
         a.post(SendOp::Send, 64);
-        a.poll_one();
-        b.poll_one();
+        let _ = a.poll_one();
+        let _ = b.poll_one();
         assert_eq!(packets(&a).1, 0, "net {net}");
     }
 }
@@ -221,7 +221,7 @@ fn a_send_to_a_peer_that_was_dropped_exceeds_its_retries() {
     let (a, b) = direct_pair(40);
     b.recv(64);
     a.post(SendOp::Send, 64);
-    a.poll_one();
+    let _ = a.poll_one();
     drop(b);
     a.send_fails();
 }

@@ -75,8 +75,8 @@ fn engines_on_one_address_talk_and_no_packet_goes_astray() {
             ends[to].fill(&vec![0; data.len()]);
             ends[to].recv(data.len() as u32);
             ends[from].post(SendOp::Send, data.len() as u32);
-            ends[from].poll_one();
-            ends[to].poll_one();
+            let _ = ends[from].poll_one();
+            let _ = ends[to].poll_one();
             ends[to].holds(&data, "SEND");
         }
     }
