@@ -14,6 +14,7 @@ use crate::path::window_credit::WindowCredit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::completion_batch::BatchedCqLock;
 use crate::qp::context::{DeviceParts, QpContext};
+use crate::qp::send_watch::WatchedSends;
 use crate::qp::transition::{self, ModifyQpError};
 use crate::qp::{Qp, QpInit};
 use crate::srq::error::SrqError;
@@ -24,6 +25,7 @@ use urxe_types::ids::PdId;
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{Arc, lock};
 use urxe_types::time::Time;
+use urxe_types::wake::Wake;
 use urxe_wire::ecn;
 
 /// The number of the queue pair of management datagrams (IBTA vol. 1, 3.6.1).
@@ -305,6 +307,18 @@ impl Device {
             let qp = guard.as_ref().filter(is_listed)?;
             Some((qp.core.qpn, qp.core.qp_type, qp.core.created_with_pd, qp.query()))
         })
+    }
+
+    /// Begins to watch the sends of a queue pair that are posted now. `wake` is called when they
+    /// are complete or have failed, unless there are none. Replaces a former watch.
+    pub fn watch_sends(&self, handle: QpHandle, wake: Arc<dyn Wake>) {
+        self.with_qp(handle, |qp| qp.watch_sends(wake));
+    }
+
+    /// Returns the state of the sends that [`watch_sends`](Self::watch_sends) watches. Returns
+    /// `None` if the queue pair does not exist.
+    pub fn watched_sends(&self, handle: QpHandle) -> Option<WatchedSends> {
+        self.with_qp(handle, |qp| qp.watched_sends())
     }
 
     /// Changes a queue pair (`ibv_modify_qp`). A `max_dest_rd_atomic` above the device's limit

@@ -23,6 +23,7 @@
 //! | `context` | the surroundings of a call into a queue pair |
 //! | `qp_core` | the state and attributes that the two halves share |
 //! | `completion_batch` | batches of send completions |
+//! | [`send_watch`] | waiting for the sends that are posted |
 //! | `sge_copy` | copies between packets and scatter-gather lists |
 
 // Must precede `any_service`: enum_dispatch expands the enum where the later of the two is
@@ -40,6 +41,7 @@ pub(crate) mod qp_core;
 mod queue;
 mod rc;
 mod recv_queue;
+pub mod send_watch;
 mod sge_copy;
 pub mod transition;
 mod uc;
@@ -58,6 +60,7 @@ use self::context::QpContext;
 use self::origin::{Origin, PsnMatch};
 use self::qp_core::{QpCore, XrcTarget};
 use self::recv_queue::RecvQueue;
+use self::send_watch::{SendWatch, WatchedSends};
 use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
 use self::work_request::{Destination, PostError, RecvRequest, SendRequest};
@@ -75,6 +78,7 @@ use urxe_types::counters::Counter;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::time::Time;
+use urxe_types::wake::Wake;
 
 /// The properties of a queue pair that are fixed at its creation.
 #[derive(Debug)]
@@ -117,6 +121,8 @@ pub(crate) struct Qp {
     drained: bool,
     pub core: QpCore,
     service: AnyService,
+    /// The sends that a program waits for. [`QpCore::sends_watched`] says whether some are pending.
+    send_watch: Option<Box<SendWatch>>,
 }
 
 impl Qp {
@@ -193,6 +199,7 @@ impl Qp {
             origin: Origin::default(),
             established: false,
             drained: false,
+            send_watch: None,
         }
     }
 
@@ -261,6 +268,7 @@ impl Qp {
     /// mlx5 does (`mlx5_cq_clean`). Otherwise a program that reuses the queue pair would take them
     /// for completions of its new work requests.
     fn reset(&mut self, cx: &QpContext<'_>) {
+        self.fail_watch();
         self.release(cx);
         for cq in self.core.send_cq.iter().chain(&self.core.recv_cq) {
             cq.withdraw(self.core.qpn);
@@ -269,12 +277,14 @@ impl Qp {
         self.core.attr = QpAttr { cap, ..QpAttr::default() };
         self.core.cq_overrun = false;
         self.core.fatal = false;
+        self.core.send_lost = false;
     }
 
     /// Moves to the error state and completes all posted work requests as flushed.
     pub fn enter_error(&mut self, cx: &QpContext<'_>) {
         cx.batched_cq.release();
         let first_time = self.core.state != QpState::Err;
+        self.fail_watch();
         self.core.state = QpState::Err;
         self.flush(cx);
         if first_time && self.core.has_srq {
@@ -298,6 +308,7 @@ impl Qp {
     /// and receiving continues (IBTA vol. 1, 10.3.1.6).
     fn enter_send_error(&mut self, cx: &QpContext<'_>) {
         cx.batched_cq.release();
+        self.fail_watch();
         self.core.state = QpState::Sqe;
         self.service.send_half().flush(&mut self.core, cx);
         if std::mem::take(&mut self.core.cq_overrun) {
@@ -546,7 +557,12 @@ impl Qp {
     #[inline]
     fn check_outcome(&mut self, cx: &QpContext<'_>) {
         let core = &self.core;
-        if core.cq_overrun | core.fatal | core.send_failed | (core.state == QpState::Sqd) {
+        if core.cq_overrun
+            | core.fatal
+            | core.send_failed
+            | core.sends_watched
+            | (core.state == QpState::Sqd)
+        {
             self.apply_outcome(cx);
         }
     }
@@ -563,6 +579,36 @@ impl Qp {
             self.enter_send_error(cx);
         } else {
             self.check_drained(cx);
+            self.advance_watch();
+        }
+    }
+
+    /// Begins to watch the sends that are posted now, in place of a former watch. `wake` is called
+    /// when they are complete or have failed, unless there are none.
+    pub fn watch_sends(&mut self, wake: Arc<dyn Wake>) {
+        let posted = self.service.send_half().posted();
+        let watch = SendWatch::new(posted, self.core.send_lost, wake);
+        self.core.sends_watched = watch.is_pending();
+        self.send_watch = Some(Box::new(watch));
+    }
+
+    /// Returns the state of the watched sends. Without a watch, there are none that are not
+    /// complete.
+    pub fn watched_sends(&self) -> WatchedSends {
+        self.send_watch.as_ref().map_or(WatchedSends::Completed, |watch| watch.state())
+    }
+
+    fn advance_watch(&mut self) {
+        if let (true, Some(watch)) = (self.core.sends_watched, &mut self.send_watch) {
+            watch.advance(self.service.send_half().posted().start);
+            self.core.sends_watched = watch.is_pending();
+        }
+    }
+
+    fn fail_watch(&mut self) {
+        if let (true, Some(watch)) = (self.core.sends_watched, &mut self.send_watch) {
+            watch.fail();
+            self.core.sends_watched = false;
         }
     }
 

@@ -47,7 +47,7 @@ use urxe_types::time::Time;
 
 /// The state and attributes that the requester and the responder share.
 #[derive(Debug)]
-#[repr(C)] // the fields that each packet reads come first, up to `send_failed`
+#[repr(C)] // the fields that each packet reads come first, up to `sends_watched`
 pub(crate) struct QpCore {
     pub qpn: Qpn,
     /// The protection domain of memory accesses, except for receive buffers (`recv_pd`). If the
@@ -78,7 +78,11 @@ pub(crate) struct QpCore {
     /// The requester failed and can send no more. `Qp::apply_outcome` clears this and enters SQE;
     /// the responder continues.
     pub send_failed: bool,
+    /// A program waits for sends that are not complete. `Qp::apply_outcome` looks after them.
+    pub sends_watched: bool,
     pub attr: QpAttr,
+    /// A send has failed since the last RESET.
+    pub send_lost: bool,
     /// The XRC domain of an XRC target, whose SRQs have the protection domains and completion
     /// queues of received messages.
     pub xrc: Option<XrcTarget>,
@@ -130,6 +134,8 @@ impl QpCore {
             cq_overrun: false,
             fatal: false,
             send_failed: false,
+            sends_watched: false,
+            send_lost: false,
         }
     }
 

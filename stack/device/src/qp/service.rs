@@ -13,6 +13,7 @@
 //! the error state when the call returns, and flushes both halves.
 
 use std::net::IpAddr;
+use std::ops::Range;
 
 use enum_dispatch::enum_dispatch;
 use urxe_wire::PacketView;
@@ -129,6 +130,11 @@ pub(super) trait SendHalf {
     /// Returns whether all messages that were begun are complete, as SQD requires.
     fn is_drained(&self) -> bool {
         true
+    }
+
+    /// Returns the positions of the send work requests that are posted and not complete.
+    fn posted(&self) -> Range<u64> {
+        0..0
     }
 }
 

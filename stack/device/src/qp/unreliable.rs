@@ -13,6 +13,7 @@
 //! (SQE), 9.9.2.1 (local errors); the kernel's `rxe_req.c`.
 
 use std::net::IpAddr;
+use std::ops::Range;
 
 use urxe_wire::{Deth, Ext, ImmDt, Opcode, PacketRepr, Psn, QKey, Qpn, Service};
 
@@ -101,6 +102,7 @@ impl Requester {
     pub fn complete_head(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
         let wqe = *self.queue.wqe(self.queue.head());
         self.queue.pop();
+        qp.send_lost |= !status.is_success();
         if status.is_success() && !wqe.flags.contains(SendFlags::SIGNALED) {
             return;
         }
@@ -326,5 +328,9 @@ impl SendHalf for Requester {
 
     fn is_drained(&self) -> bool {
         self.sent == 0
+    }
+
+    fn posted(&self) -> Range<u64> {
+        self.queue.head()..self.queue.tail()
     }
 }

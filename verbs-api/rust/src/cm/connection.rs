@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use urxe_stack::cma::ConnEvent;
 
+use super::closing::Close;
 use super::connection_state::{ConnectionState, accessors};
 use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
@@ -41,8 +42,21 @@ impl fmt::Display for ConnectionEvent {
 /// An established connection and its queue pair.
 ///
 /// When the peer disconnects, the queue pair enters the error state, so a wait for completions
-/// returns `WrFlushErr`. Dropping the connection disconnects without waiting for posted work. Wait
-/// for the completions of the last sends before.
+/// fails with `WrFlushErr`.
+///
+/// # The end of a connection
+/// [`close`](Self::close) loses no message: it waits until the peer has acknowledged all sends.
+/// [`disconnect`](Self::disconnect) and `drop` end the connection at once. They discard:
+///
+/// * at this end, all sends that the peer has not acknowledged, and all posted receives. They
+///   complete with `WrFlushErr` if the program keeps the completion queues. The peer may have
+///   executed some of these sends, all or none.
+/// * at the peer, all of its sends that this end has not acknowledged, and all posted receives.
+///   They complete with `WrFlushErr` there.
+///
+/// Messages that were acknowledged are safe: their completions stay in the queue of the peer, and
+/// the memory that they filled is the peer's own. After `drop`, the device repeats the notification
+/// of the peer until the peer answers, as long as the device is open.
 ///
 /// ```
 /// use urxe::cm::{self, Connection, ConnectionEvent};
@@ -96,7 +110,52 @@ impl Connection {
         &self.peer
     }
 
-    /// Disconnects (`rdma_disconnect`). The queue pair enters the error state, outstanding work
+    /// Closes the connection: completes the sends, disconnects, and waits for the confirmation of
+    /// the peer. [Await](Close) the returned value, or block in its [`wait`](Close::wait).
+    ///
+    /// 1. The sends that are posted when the value is first polled complete. If one of the connection
+    ///    has failed before, `close` reports that. This takes as long as
+    ///    the peer takes to post receives, or until the queue pair gives up.
+    /// 2. The connection is disconnected, as by [`disconnect`](Self::disconnect). Posted receives
+    ///    complete with `WrFlushErr`.
+    /// 3. The peer confirms: a program with this crate at once, and a C program when it calls
+    ///    `rdma_disconnect`.
+    ///
+    /// An acknowledged SEND is in the memory of the peer and its receive is complete, whether or
+    /// not the program there has looked at it. If both ends close at the same time, the end that
+    /// finishes its sends first disconnects, and the sends of the other end may fail. A protocol in
+    /// which both ends send last messages lets one end close, and the other wait for
+    /// [`ConnectionEvent::Disconnected`].
+    ///
+    /// ```
+    /// use urxe::cm::{self, Close, Listener, Options};
+    /// use urxe::{Access, Data, Device, RecvRequest, SendRequest};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let here = Device::open_address([127, 49, 11, 23])?;
+    /// # let there = Device::open_address([127, 49, 11, 24])?;
+    /// # let listener = Listener::builder().device(&here).bind("127.49.11.23:0")?;
+    /// # let pending = cm::prepare(listener.local_addr(), &Options::new().device(&there))?;
+    /// # let inbox = pending.pd().allocate(64, Access::LOCAL_WRITE)?;
+    /// # pending.qp().post_recv(&RecvRequest::new(inbox.slice(..)?))?;
+    /// # let client = std::thread::spawn(move || pending.establish());
+    /// let connection = listener.wait(None)?.accept()?;
+    /// # let peer = client.join().unwrap()?;
+    /// connection.qp().post_send(&SendRequest::send(Data::inline(b"the last words")))?;
+    /// let close: Close<'_> = connection.close();
+    /// pollster::block_on(close)?;
+    /// assert_eq!(peer.recv_cq().wait_one(None)?.byte_len, 14);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`CloseError`](super::CloseError).
+    pub fn close(&self) -> Close<'_> {
+        Close::new(&self.connection)
+    }
+
+    /// Disconnects at once (`rdma_disconnect`). The queue pair enters the error state, outstanding work
     /// completes with `WrFlushErr`, and the peer is notified. The call does not wait for the peer's
     /// answer, which creates [`ConnectionEvent::Disconnected`].
     pub fn disconnect(&self) {

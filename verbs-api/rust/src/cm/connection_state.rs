@@ -26,6 +26,7 @@ use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::time::Time;
 use urxe_wire::mad::RejReason;
 
+use super::closing::Closing;
 use super::connection::ConnectionEvent;
 use super::error::ConnectError;
 use super::service::CmId;
@@ -82,6 +83,7 @@ pub(super) struct ConnectionState {
     pub peer_addr: SocketAddr,
     pub wakers: Arc<WakerList>,
     pub min_rnr_timer: u8,
+    pub(super) closing: Mutex<Closing>,
     /// The time of its creation. Errors of the path from before explain nothing.
     since: Time,
     progress: Mutex<Progress>,
@@ -139,6 +141,17 @@ struct Progress {
     /// The parameters of the peer.
     peer: ConnEvent,
     events: VecDeque<ConnectionEvent>,
+    end: Option<End>,
+}
+
+/// How an established connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// One end asked to disconnect, and the other end knows.
+    Agreed,
+    /// The peer does not answer.
+    Unanswered,
+    DeviceRemoved,
 }
 
 enum Phase {
@@ -160,11 +173,24 @@ impl ConnectionState {
         min_rnr_timer: u8,
     ) -> Result<Arc<Self>, ConnectError> {
         let wakers = Arc::new(WakerList::new(Arc::clone(id.service.ready())));
-        let progress =
-            Mutex::new(Progress { phase: Phase::Connecting, peer, events: VecDeque::new() });
-        let (since, handling) = (qp.pd().device().inner.backend.now(), Mutex::default());
-        let made =
-            Arc::new(Self { qp, id, peer_addr, wakers, min_rnr_timer, since, progress, handling });
+        let progress = Mutex::new(Progress {
+            phase: Phase::Connecting,
+            peer,
+            events: VecDeque::new(),
+            end: None,
+        });
+        let since = qp.pd().device().inner.backend.now();
+        let made = Arc::new(Self {
+            qp,
+            id,
+            peer_addr,
+            wakers,
+            min_rnr_timer,
+            closing: Mutex::default(),
+            since,
+            progress,
+            handling: Mutex::default(),
+        });
         made.to_state(QpState::Init, None)?;
         // This cannot fail: each handler belongs to one connection.
         let _ = handler.connection.set(Arc::downgrade(&made));
@@ -212,13 +238,16 @@ impl ConnectionState {
                 // The peer may disconnect before the last message of the handshake arrives.
                 self.finish(Ok(()));
                 self.end();
-                self.push_event(ConnectionEvent::Disconnected);
+                let end = if event.status == 0 { End::Agreed } else { End::Unanswered };
+                self.push_end(ConnectionEvent::Disconnected, end);
             }
             On::DeviceRemoval => {
                 self.finish(Err(ConnectError::DeviceRemoved));
-                self.push_event(ConnectionEvent::DeviceRemoved);
+                self.push_end(ConnectionEvent::DeviceRemoved, End::DeviceRemoved);
             }
-            On::TimewaitExit => self.push_event(ConnectionEvent::TimewaitExit),
+            On::TimewaitExit => {
+                lock(&self.progress).events.push_back(ConnectionEvent::TimewaitExit)
+            }
             other => tracing::debug!(event = other.name(), "not for a connection"),
         }
     }
@@ -228,8 +257,15 @@ impl ConnectionState {
         self.qp.pd().device().inner.backend.path_error(self.peer_addr.ip(), self.since)
     }
 
-    fn push_event(&self, event: ConnectionEvent) {
-        lock(&self.progress).events.push_back(event);
+    fn push_end(&self, event: ConnectionEvent, end: End) {
+        let mut progress = lock(&self.progress);
+        progress.events.push_back(event);
+        progress.end.get_or_insert(end);
+    }
+
+    /// Returns how the connection ended, if it has ended.
+    pub(super) fn how_ended(&self) -> Option<End> {
+        lock(&self.progress).end
     }
 
     /// Records whether the connection is established.

@@ -52,8 +52,8 @@
 //!
 //! # Waiting
 //! [`establish`](Pending::establish), [`Listener::wait`] and [`ConnectionEvents::wait`] block the
-//! thread. A task of any executor awaits a [`Pending`], [`Listener::next`] or
-//! [`ConnectionEvents::next`]:
+//! thread, as does [`Close::wait`]. A task of any executor awaits a [`Pending`], [`Listener::next`],
+//! [`ConnectionEvents::next`] or [`Connection::close`]:
 //!
 //! ```
 //! use urxe::cm::{self, ConnectError, Connection, ConnectionEvent, ConnectionEvents, Establish};
@@ -84,9 +84,13 @@
 //! # }
 //! ```
 //!
+//! # The end
+//! [`Connection::close`] completes the sends, disconnects and waits for the confirmation of the
+//! peer. [`Connection::disconnect`] and `drop` discard what is not acknowledged yet.
+//!
 //! # Errors
-//! Each operation has an error type of its own: [`ConnectError`], [`ListenError`] and
-//! [`ResolveError`]. [`NoServiceError`] is the reason of all three when no device is available. The
+//! Each operation has an error type of its own: [`ConnectError`], [`ListenError`], [`CloseError`]
+//! and [`ResolveError`]. [`NoServiceError`] is the reason of all three when no device is available. The
 //! message says what to do:
 //!
 //! ```
@@ -137,6 +141,7 @@
 //!
 //! Sources: IBTA annex A11; the kernel's `drivers/infiniband/core/cma.c`; librdmacm's manual pages.
 
+mod closing;
 mod connection;
 mod connection_state;
 mod datagram;
@@ -150,6 +155,7 @@ mod service;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
+pub use self::closing::{Close, CloseError};
 pub use self::connection::{Connection, ConnectionEvent, ConnectionEvents, NextConnectionEvent};
 pub use self::datagram::{
     DATAGRAM_QKEY, DatagramListener, DatagramRequest, DatagramService, Resolving, resolve,

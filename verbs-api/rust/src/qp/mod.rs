@@ -14,8 +14,12 @@ mod datagram;
 mod drain;
 mod request;
 
+use std::sync::Arc;
+
+use urxe_stack::cq::Wake;
 use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
+use urxe_stack::qp::send_watch::WatchedSends;
 use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
 use urxe_wire::Psn;
 
@@ -119,6 +123,22 @@ impl QueuePair {
     #[must_use]
     pub fn qp_type(&self) -> QpType {
         self.qp_type
+    }
+
+    /// Calls `wake` when the sends that are posted now are complete or have failed, unless there are
+    /// none.
+    pub(crate) fn watch_sends(&self, wake: Arc<dyn Wake>) {
+        let device = self.pd.device();
+        device.core().watch_sends(self.handle, wake);
+        // Requests that wait for others leave now.
+        device.inner.backend.flush_deferred();
+    }
+
+    /// Returns the state of the sends that are watched.
+    pub(crate) fn watched_sends(&self) -> WatchedSends {
+        let watched = self.pd.device().core().watched_sends(self.handle);
+        debug_assert!(watched.is_some(), "only its handle destroys a queue pair");
+        watched.unwrap_or(WatchedSends::Failed)
     }
 
     fn end(&self) -> End<'_> {

@@ -26,6 +26,7 @@ fn everything_is_sent_and_shared() {
     sent_and_shared::<urxe::SendRequest<'_>>();
     sent_and_shared::<urxe::RecvRequest<'_>>();
     sent_and_shared::<urxe::sim::Fabric>();
+    sent_and_shared::<urxe::cm::Close<'_>>();
     sent_and_shared::<urxe::cm::Connection>();
     sent_and_shared::<urxe::cm::ConnectRequest>();
     sent_and_shared::<urxe::cm::ConnectionEvents<'_>>();

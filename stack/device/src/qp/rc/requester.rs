@@ -18,6 +18,7 @@
 //! Sources: IBTA vol. 1, 9.7.2 (PSNs), 9.7.3 (requests), 10.8.3.3 (fences).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use urxe_wire::{
     AtomicEth, Bth, Ext, Feth, Opcode, PacketRepr, PacketView, Psn, Qpn, Reth, SelectivityLevel,
@@ -413,6 +414,7 @@ impl Requester {
     }
 
     fn complete_one(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
+        qp.send_lost |= !status.is_success();
         if let Some(completion) = self.retire_head(qp.qpn, status) {
             qp.complete_send(completion, cx);
         }
@@ -498,6 +500,10 @@ impl SendHalf for Requester {
 
     fn is_drained(&self) -> bool {
         self.queue.is_empty() || !self.queue.wqe(self.queue.head()).is_begun()
+    }
+
+    fn posted(&self) -> Range<u64> {
+        self.queue.head()..self.queue.tail()
     }
 
     fn push(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError> {

@@ -1,5 +1,6 @@
 //! Connections by address and port, over UDP.
 
+mod closing;
 mod connections;
 mod datagrams;
 mod listening;
