@@ -156,8 +156,9 @@ pub struct Completion {
     pub qp_num: Qpn,
     /// The sender's queue pair (UD receives).
     pub src_qp: Qpn,
-    /// Immediate data or the invalidated key, which share a field as in `struct ibv_wc`.
-    imm_or_rkey: u32,
+    /// Immediate data or the invalidated key, which share a field as in `struct ibv_wc`. Of a send,
+    /// its position in the send queue.
+    detail: u32,
     /// Index of the partition key (UD receives).
     pub pkey_index: u16,
     /// Source LID (UD receives), always 0 in RoCE.
@@ -180,7 +181,7 @@ impl Completion {
 
     /// Returns this completion with `imm_data` in host order, and without an invalidated key.
     pub fn with_imm(mut self, imm_data: u32) -> Self {
-        self.imm_or_rkey = imm_data;
+        self.detail = imm_data;
         self.flags.remove(WcFlags::WITH_INV);
         self.flags.insert(WcFlags::WITH_IMM);
         self
@@ -189,10 +190,23 @@ impl Completion {
     /// Returns this completion with the key that the message invalidated, and without immediate
     /// data.
     pub fn with_invalidated(mut self, rkey: Rkey) -> Self {
-        self.imm_or_rkey = rkey.value();
+        self.detail = rkey.value();
         self.flags.remove(WcFlags::WITH_IMM);
         self.flags.insert(WcFlags::WITH_INV);
         self
+    }
+
+    /// Returns this completion of a send, with its position in the send queue modulo 2^32.
+    #[inline(always)]
+    pub const fn with_send_position(mut self, position: u32) -> Self {
+        self.detail = position;
+        self
+    }
+
+    /// Returns the position in the send queue of a send, modulo 2^32.
+    #[must_use]
+    pub const fn send_position(&self) -> Option<u32> {
+        if self.opcode.is_receive() { None } else { Some(self.detail) }
     }
 
     /// Returns this completion for a receive buffer that starts with a GRH.
@@ -229,12 +243,12 @@ impl Completion {
     /// Returns the message's immediate data in host order, if any.
     #[must_use]
     pub fn imm_data(&self) -> Option<u32> {
-        self.flags.contains(WcFlags::WITH_IMM).then_some(self.imm_or_rkey)
+        self.flags.contains(WcFlags::WITH_IMM).then_some(self.detail)
     }
 
     /// Returns the key that the message invalidated, if any.
     #[must_use]
     pub fn invalidated_rkey(&self) -> Option<Rkey> {
-        self.flags.contains(WcFlags::WITH_INV).then_some(Rkey(self.imm_or_rkey))
+        self.flags.contains(WcFlags::WITH_INV).then_some(Rkey(self.detail))
     }
 }

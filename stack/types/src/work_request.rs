@@ -337,6 +337,11 @@ crate::errors! {
         #[error("the queue holds {capacity} work requests and all are outstanding: poll for \
                  completions first")]
         QueueFull { capacity: u32 } = ENOMEM,
+        /// Only with `DeviceBuilder::strict_queues` or `URXE_STRICT=queues`.
+        #[error("all {capacity} entries of the send queue are in use until a completion of theirs \
+                 is polled (strict queues): signal at least one of each {capacity} sends, and poll \
+                 its completion")]
+        NotPolled { capacity: u32 } = ENOMEM,
         #[error("{given} scatter-gather entries, but the queue was created for at most {allowed}")]
         TooManySges { given: usize, allowed: u32 } = EINVAL,
         #[error("{given} bytes of inline data; the queue pair was created for at most {allowed}")]

@@ -67,4 +67,7 @@ fn mistakes_are_reported() {
             "{text}"
         );
     }
+    let output = install().run("-- ibv_devinfo").env("URXE_STRICT", "on").output().unwrap();
+    let text = text_of(&output);
+    assert!(text.contains("URXE_STRICT is \"on\"; the allowed value is queues"), "{text}");
 }

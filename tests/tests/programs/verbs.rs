@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use urxe_tests::programs::lists;
 
-use crate::install::{EXPECTED, compile, compile_as, install, ok, passes};
+use crate::install::{EXPECTED, compile, compile_as, install, ok, passes, text_of};
 use crate::pair::{ONE, TWO, exclusive, run_pair};
 
 fn compiled() -> &'static PathBuf {
@@ -99,6 +99,19 @@ fn objects_of_another_device_or_in_use_are_refused() {
 fn send_queues_stop_and_go_on_and_alternate_paths_are_kept() {
     let _exclusive = exclusive();
     passes("--link rxe0=127.79.0.28", &compile("queue_pairs"), "");
+}
+
+#[test]
+fn polled_completions_free_the_entries_of_strict_send_queues() {
+    let _exclusive = exclusive();
+    let program = compile("send_slots");
+    passes("--link rxe0=127.79.0.29", &program, "");
+    let words = format!("--link rxe0=127.79.0.29 -- timeout 60 {} strict", program.display());
+    let mut command = install().run(&words);
+    let output = command.env("URXE_STRICT", "queues").env("URXE_LOG", "warn").output().unwrap();
+    let text = text_of(&output);
+    assert!(output.status.success() && text.contains(EXPECTED), "{text}");
+    assert!(text.contains("signal at least one of each 4 sends"), "{text}");
 }
 
 #[test]

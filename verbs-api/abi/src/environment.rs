@@ -42,6 +42,8 @@ const DIRECT: &str = "URXE_DIRECT";
 const ECN: &str = "URXE_ECN";
 /// `off`: packets of a peer may come from any UDP source port.
 const PORT_CHECK: &str = "URXE_PORT_CHECK";
+/// `queues`: entries of send queues stay in use until a completion is polled, as on NICs.
+const STRICT: &str = "URXE_STRICT";
 /// `on`: sockets believe the path MTU of ICMP messages.
 const ICMP_MTU: &str = "URXE_ICMP_MTU";
 /// `off`: sockets take no ICMP errors of sent packets.
@@ -100,6 +102,7 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
         direct: switch(DIRECT, true)?,
         ecn: switch(ECN, true)?,
         port_check: switch(PORT_CHECK, true)?,
+        strict_queues: strict_queues()?,
         icmp_mtu: switch(ICMP_MTU, false)?,
         icmp_errors: switch(ICMP_ERRORS, true)?,
         original_affinity: switch(AFFINITY, true)?,
@@ -155,6 +158,15 @@ fn faults() -> Result<FaultSpec, VerbError> {
         return Ok(FaultSpec::default());
     };
     text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
+}
+
+/// Returns whether send queues are strict.
+fn strict_queues() -> Result<bool, VerbError> {
+    let Some(given) = value(STRICT) else { return Ok(false) };
+    match given.to_str() {
+        Some("queues") => Ok(true),
+        _ => Err(VerbError::Strict { given: given.to_string_lossy().into_owned() }),
+    }
 }
 
 /// Returns the value of a variable in seconds, or `None` if the variable is not set.

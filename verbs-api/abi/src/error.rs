@@ -92,6 +92,8 @@ urxe_stack::errors! {
         Faults { variable: &'static str, error: FaultError } = error.errno(),
         #[error("{variable} is {given:?}; the allowed values are on and off")]
         Switch { variable: &'static str, given: String } = EINVAL,
+        #[error("URXE_STRICT is {given:?}; the allowed value is queues")]
+        Strict { given: String } = EINVAL,
         #[error("{variable}={given:?} is no time: give whole seconds, from 1 to 86400")]
         Seconds { variable: &'static str, given: String } = EINVAL,
         #[error(transparent)] RegMr(#[from] RegMrError),

@@ -25,5 +25,6 @@ pub use events::{
     SrqEventType,
 };
 pub use moderation::{Moderation, ModerationTimers};
+pub(crate) use queue::PolledSends;
 pub use queue::{ArmKind, Cq, CqConfig, CqError, CqRef, CqWriter, Poller};
 pub use wake::{NoWake, Wake};

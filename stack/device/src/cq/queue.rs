@@ -32,6 +32,8 @@ use std::ops::Deref;
 pub use self::cq_writer::CqWriter;
 use self::poller::PollOwner;
 pub use self::poller::Poller;
+pub(crate) use self::strict_sends::PolledSends;
+use self::strict_sends::StrictSends;
 use super::channel::{Acknowledgements, ChannelSlot};
 use super::moderation::{Coalescing, Moderation, ModerationTimers};
 use super::{AsyncEvents, Completion, CompletionChannel, CqEvent, CqId, EventObject};
@@ -42,6 +44,7 @@ use urxe_wire::Qpn;
 
 mod cq_writer;
 mod poller;
+mod strict_sends;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -142,6 +145,8 @@ pub struct Cq {
     moderation_timers: Arc<ModerationTimers>,
     /// The queue's unit of its device's quota, returned when the queue is dropped.
     quota: Option<QuotaUnit>,
+    /// The send queues that wait for polls, on a device with strict queues.
+    strict_sends: Option<StrictSends>,
     /// The number of completions and [`OVERRUN`]. Written under the lock, read without it.
     summary: AtomicU32,
     users: AtomicU32,
@@ -181,6 +186,7 @@ impl Cq {
             events,
             moderation_timers,
             quota: None,
+            strict_sends: None,
             summary: AtomicU32::new(0),
             users: AtomicU32::new(0),
             batch_locks: AtomicU32::new(0),
@@ -193,6 +199,27 @@ impl Cq {
     pub(crate) fn of_quota(mut self, unit: QuotaUnit) -> Self {
         self.quota = Some(unit);
         self
+    }
+
+    /// Makes polls free the entries of strict send queues.
+    pub(crate) fn with_strict_sends(mut self, strict: bool) -> Self {
+        self.strict_sends = strict.then(StrictSends::default);
+        self
+    }
+
+    /// Frees the entries of a strict send queue when its completions are polled. Has no effect on a
+    /// device without strict queues.
+    pub(crate) fn track_sends(&self, qpn: Qpn, polled: Arc<PolledSends>) {
+        if let Some(strict) = &self.strict_sends {
+            strict.insert(qpn, polled);
+        }
+    }
+
+    /// Ends [`track_sends`](Self::track_sends).
+    pub(crate) fn untrack_sends(&self, qpn: Qpn) {
+        if let Some(strict) = &self.strict_sends {
+            strict.remove(qpn);
+        }
     }
 
     /// Returns the number of the queue within its device.
@@ -292,6 +319,9 @@ impl Cq {
         out[first..count].copy_from_slice(&back[..count - first]);
         ring.entries.drain(..count);
         self.summary.store(ring.summary(), Ordering::Release);
+        if let Some(strict) = &self.strict_sends {
+            strict.on_polled(&out[..count]);
+        }
         Ok(count)
     }
 

@@ -101,6 +101,9 @@ pub struct DeviceConfig {
     pub ecn: bool,
     /// Whether a packet from another UDP source port than the peer's needs the expected PSN.
     pub port_check: bool,
+    /// Whether entries of send queues stay in use until a completion of theirs, or of a later
+    /// request, is polled ([`strict_sends`](crate::cq::queue)).
+    pub strict_queues: bool,
     /// The UDP source ports of the device's packets.
     pub source_ports: Box<dyn SourcePorts>,
     /// The port's functions to join and leave multicast groups.
@@ -155,6 +158,7 @@ impl DeviceConfig {
             early_timeout_min: EARLY_TIMEOUT_MIN,
             ecn: true,
             port_check: true,
+            strict_queues: false,
             source_ports: Box::new(ROCE_PORT),
             groups: Box::new(EveryGroup),
             icrc_policy: IcrcPolicy::default(),
@@ -191,6 +195,7 @@ pub struct Device {
     early_timeout_min: Duration,
     ecn: bool,
     port_check: bool,
+    strict_queues: bool,
     source_ports: Box<dyn SourcePorts>,
     icrc_policy: IcrcPolicy,
     gids: Mutex<Vec<Gid>>,
@@ -307,6 +312,7 @@ impl Device {
             early_timeout_min: config.early_timeout_min,
             ecn: config.ecn,
             port_check: config.port_check,
+            strict_queues: config.strict_queues,
             source_ports: config.source_ports,
             icrc_policy: config.icrc_policy,
             gids: Mutex::new(config.gids),

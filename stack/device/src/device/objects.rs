@@ -142,7 +142,8 @@ impl Device {
         let moderation_timers = Arc::clone(&self.moderation_timers);
         let config =
             CqConfig { id, capacity, max_capacity, channel, events, moderation_timers, context };
-        Ok(Arc::new(Cq::new(config)?.of_quota(unit)))
+        let cq = Cq::new(config)?.of_quota(unit).with_strict_sends(self.strict_queues);
+        Ok(Arc::new(cq))
     }
 
     /// Creates a queue pair in RESET (`ibv_create_qp`). [`query_qp`](Self::query_qp) returns its
@@ -185,6 +186,9 @@ impl Device {
         control.count(init.pd, |domain| &mut domain.qps, 1);
         drop(control);
         qp.core.qpn = handle.qpn;
+        if self.strict_queues {
+            qp.make_strict();
+        }
         *lock(&slot.qp) = Some(qp);
         if handle.qpn == GSI_QPN {
             self.gsi.store(handle.index, Ordering::Release);
@@ -456,6 +460,9 @@ impl Device {
         drop(changes);
         let context = self.context(now, qp.path);
         qp.release(&context);
+        if let Some(cq) = &qp.core.send_cq {
+            cq.untrack_sends(qp.core.qpn);
+        }
         self.memory.unbind_all_of(qp.core.qpn);
         self.mark_path_ready(qp.path);
         self.release_path(qp.counted_path());

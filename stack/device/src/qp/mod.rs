@@ -64,7 +64,7 @@ use self::send_watch::{SendWatch, WatchedSends};
 use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
 use self::work_request::{Destination, PostError, RecvRequest, SendRequest};
-use crate::cq::{Cq, CqRef, QpEventType};
+use crate::cq::{Cq, CqRef, PolledSends, QpEventType};
 use crate::path::Path;
 use crate::path::acks::Ack;
 use crate::path::ecn::{self, Cnp};
@@ -581,6 +581,15 @@ impl Qp {
             self.check_drained(cx);
             self.advance_watch();
         }
+    }
+
+    /// Keeps the entries of the send queue in use until their completions are polled. Called after
+    /// the queue pair has got its number.
+    pub fn make_strict(&mut self) {
+        let Some(cq) = &self.core.send_cq else { return };
+        let polled = Arc::new(PolledSends::default());
+        cq.track_sends(self.core.qpn, Arc::clone(&polled));
+        self.service.send_half().make_strict(polled);
     }
 
     /// Begins to watch the sends that are posted now, in place of a former watch. `wake` is called

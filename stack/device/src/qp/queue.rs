@@ -13,8 +13,10 @@ use super::sge_copy::{LocalFault, gather};
 use super::work_request::{
     AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge,
 };
+use crate::cq::PolledSends;
 use urxe_memory::{PdId, Pins};
 use urxe_types::allocate::{self, OutOfMemory};
+use urxe_types::sync::Arc;
 
 /// The payload of an ATOMIC WRITE in bytes.
 const ATOMIC_BYTES: usize = 8;
@@ -82,6 +84,9 @@ pub(crate) struct SendQueue {
     /// The entries; their number is a power of two.
     wqes: Box<[SendWqe]>,
     capacity: u32,
+    /// The number of incomplete entries up to which a request is taken without another look: all
+    /// entries, or 0 in a strict queue.
+    unchecked: u32,
     max_sge: u32,
     max_inline: u32,
     /// The bytes reserved for the inline data of an entry. An ATOMIC WRITE takes eight, whatever
@@ -90,6 +95,8 @@ pub(crate) struct SendQueue {
     /// The lists of entries with several scatter-gather entries. Empty if `max_sge` is at most 1.
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
+    /// The entries that are free again, in a [strict queue](crate::cq::PolledSends).
+    polled: Option<Arc<PolledSends>>,
 }
 
 impl SendQueue {
@@ -106,16 +113,34 @@ impl SendQueue {
             tail: 0,
             wqes: allocate::slice(SendWqe::default(), n)?,
             capacity,
+            unchecked: capacity,
             max_sge,
             max_inline,
             inline_room: room,
             sges: allocate::slice(Sge::default(), listed)?,
             inline: urxe_memory::zeroed(n.saturating_mul(room as usize))?,
+            polled: None,
         })
     }
 
-    pub fn capacity(&self) -> u32 {
-        self.capacity
+    /// Keeps entries in use until `polled` frees them. Called before the first request.
+    pub fn make_strict(&mut self, polled: Arc<PolledSends>) {
+        self.unchecked = 0;
+        self.polled = Some(polled);
+    }
+
+    /// Checks that the queue has room for a request.
+    #[cold]
+    fn check_room(&self) -> Result<(), PostError> {
+        let capacity = self.capacity;
+        let incomplete = self.tail - self.head;
+        match &self.polled {
+            _ if incomplete >= u64::from(capacity) => Err(PostError::QueueFull { capacity }),
+            Some(polled) if polled.in_use(self.tail) >= capacity => {
+                Err(PostError::NotPolled { capacity })
+            }
+            _ => Ok(()),
+        }
     }
 
     pub fn head(&self) -> u64 {
@@ -190,8 +215,8 @@ impl SendQueue {
         max_message: u64,
         all_signalled: bool,
     ) -> Result<(), PostError> {
-        if self.tail - self.head == u64::from(self.capacity) {
-            return Err(PostError::QueueFull { capacity: self.capacity() });
+        if self.tail - self.head >= u64::from(self.unchecked) {
+            self.check_room()?;
         }
         let (length, num_sge) = match request.payload {
             Payload::Sges(sges) => {
@@ -270,6 +295,9 @@ impl SendQueue {
     /// Removes all entries (RESET).
     pub fn clear(&mut self) {
         self.head = self.tail;
+        if let Some(polled) = &self.polled {
+            polled.advance(self.tail as u32);
+        }
     }
 }
 

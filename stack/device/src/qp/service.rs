@@ -24,11 +24,13 @@ use super::origin::PsnMatch;
 use super::qp_core::QpCore;
 use super::recv_queue::RecvQueue;
 use super::work_request::{PostError, SendRequest};
+use crate::cq::PolledSends;
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
 use urxe_types::allocate::OutOfMemory;
 use urxe_types::counters::Counter;
+use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
 /// The next action of a queue pair, for the scheduler of its path.
@@ -131,6 +133,9 @@ pub(super) trait SendHalf {
     fn is_drained(&self) -> bool {
         true
     }
+
+    /// Keeps the entries of the send queue in use until their completions are polled.
+    fn make_strict(&mut self, _polled: Arc<PolledSends>) {}
 
     /// Returns the positions of the send work requests that are posted and not complete.
     fn posted(&self) -> Range<u64> {

@@ -27,10 +27,11 @@ use super::service::SendHalf;
 use super::sge_copy::{LocalFault, check};
 use super::ud::own_qkey;
 use super::work_request::{PostError, SendFlags, SendOp, SendRequest};
-use crate::cq::{Completion, WcStatus};
+use crate::cq::{Completion, PolledSends, WcStatus};
 use crate::path::run::{RunBuffer, packet_len};
 use crate::path::scheduler::TransmitStatus;
 use urxe_memory::Access;
+use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
 /// The requester of an unreliable connection or a datagram queue pair.
@@ -100,13 +101,15 @@ impl Requester {
 
     /// Completes the oldest message.
     pub fn complete_head(&mut self, qp: &mut QpCore, cx: &QpContext<'_>, status: WcStatus) {
-        let wqe = *self.queue.wqe(self.queue.head());
+        let position = self.queue.head();
+        let wqe = *self.queue.wqe(position);
         self.queue.pop();
         qp.send_lost |= !status.is_success();
         if status.is_success() && !wqe.flags.contains(SendFlags::SIGNALED) {
             return;
         }
-        let mut completion = Completion::new(wqe.wr_id, qp.qpn, wqe.op.wc_opcode(), status);
+        let mut completion = Completion::new(wqe.wr_id, qp.qpn, wqe.op.wc_opcode(), status)
+            .with_send_position(position as u32);
         if status.is_success() {
             completion = completion.with_byte_len(wqe.length);
         }
@@ -328,6 +331,10 @@ impl SendHalf for Requester {
 
     fn is_drained(&self) -> bool {
         self.sent == 0
+    }
+
+    fn make_strict(&mut self, polled: Arc<PolledSends>) {
+        self.queue.make_strict(polled);
     }
 
     fn posted(&self) -> Range<u64> {

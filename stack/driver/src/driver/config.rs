@@ -52,6 +52,9 @@ pub struct EngineConfig {
     pub ecn: bool,
     /// Whether a packet from another UDP source port than the peer's needs the expected PSN.
     pub port_check: bool,
+    /// Whether entries of send queues stay in use until a completion of theirs, or of a later
+    /// request, is polled.
+    pub strict_queues: bool,
     /// Whether sockets believe the path MTU of ICMP messages, which any host can forge.
     pub icmp_mtu: bool,
     /// Whether sockets take ICMP errors of sent packets, if the system can.
@@ -91,6 +94,7 @@ impl Default for EngineConfig {
             direct: true,
             ecn: true,
             port_check: true,
+            strict_queues: false,
             icmp_mtu: false,
             icmp_errors: true,
             original_affinity: false,

@@ -118,6 +118,7 @@ impl Engine {
             early_timeout_min: config.early_timeout_min,
             ecn: config.ecn,
             port_check: config.port_check,
+            strict_queues: config.strict_queues,
             icrc_policy: config.icrc_policy,
             copies: config.copies,
             limits: limits_here(link.spec.limits(config.limits)),

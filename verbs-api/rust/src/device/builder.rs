@@ -164,6 +164,39 @@ impl DeviceBuilder {
         self
     }
 
+    /// Sets whether send queues are strict, as those of NICs. The default is `false`.
+    ///
+    /// An entry of a send queue is then in use until the program polls a completion: its own, or
+    /// that of a later request. Failed requests complete as well. By default, as in `rdma_rxe`, an
+    /// entry is free as soon as its request is acknowledged. Use strict queues to test whether a
+    /// program [signals](crate::SendRequest::signaled) and polls often enough for a NIC.
+    ///
+    /// ```
+    /// use urxe::{Access, Data, Device, PostError, SendRequest};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Device::builder().strict_queues(true).open_address([127, 49, 10, 24])?;
+    /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+    /// let qp = pd.queue_pair(&cq).max_send_wr(2).create()?;
+    /// # qp.connect(&qp.endpoint(), &Default::default())?;
+    /// # let region = pd.allocate(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let write = SendRequest::write(Data::inline(b"text"), region.remote());
+    /// qp.post_send(&write)?;
+    /// qp.post_send(&write.clone().signaled())?;
+    /// # while cq.is_empty() { std::thread::yield_now() }
+    /// // Both requests are acknowledged, but the completion is not polled yet.
+    /// assert_eq!(qp.post_send(&write), Err(PostError::NotPolled { capacity: 2 }));
+    /// let _written = cq.wait_one(None)?;
+    /// qp.post_send(&write)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn strict_queues(mut self, strict: bool) -> Self {
+        self.config.strict_queues = strict;
+        self
+    }
+
     /// Sets whether the sockets believe the path MTU of ICMP messages. The default is `false`,
     /// because any host can forge such a message, and then no larger packet is sent for ten
     /// minutes. With `false`, packets may have the MTU of the interface. If a router has a smaller

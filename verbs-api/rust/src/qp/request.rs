@@ -405,8 +405,15 @@ impl<'a> SendRequest<'a> {
 
     /// Requests a completion. Without this flag, only a failed request creates one.
     ///
-    /// A program must signal at least one request for each queue length, because only a completion
-    /// frees the entries of earlier requests.
+    /// The flag also decides when the entries of the send queue are free again:
+    ///
+    /// * By default, an acknowledged request frees its entry, signaled or not, as in `rdma_rxe`.
+    ///   1,000 requests without the flag fit one after another into a queue of four entries.
+    /// * With [strict queues](crate::DeviceBuilder::strict_queues) and on NICs, entries are freed
+    ///   when the program polls a completion: that of the entry itself or of a later one. A program
+    ///   must signal at least one request for each queue length there, and poll.
+    ///
+    /// A program that may run over a NIC signals at least one request for each queue length.
     pub fn signaled(mut self) -> Self {
         self.flags |= SendFlags::SIGNALED;
         self

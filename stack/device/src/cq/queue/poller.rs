@@ -95,7 +95,12 @@ impl Cq {
         self.summary.store(ring.summary(), Ordering::Release);
         match taken {
             None if ring.overrun => Err(CqError::Overrun { capacity: ring.capacity }),
-            taken => Ok(taken),
+            taken => {
+                if let Some(strict) = &self.strict_sends {
+                    strict.on_polled(taken.as_slice());
+                }
+                Ok(taken)
+            }
         }
     }
 }

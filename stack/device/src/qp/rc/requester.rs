@@ -29,7 +29,7 @@ use super::burst::{Burst, credit_bytes, packet_count};
 use super::recovery::Recovery;
 use super::reorder_buffer::ReorderBuffer;
 use super::xrc::xrceth;
-use crate::cq::{Completion, WcStatus};
+use crate::cq::{Completion, PolledSends, WcStatus};
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer, packet_len};
 use crate::path::scheduler::TransmitStatus;
 use crate::path::window::{Credit, PACKET_OVERHEAD};
@@ -45,6 +45,7 @@ use crate::qp::work_request::{FlushRange, PostError, Remote, SendFlags, SendOp, 
 use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::counters::Counter;
 use urxe_types::port::MAX_RUN_SEGMENTS;
+use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
 /// The most PSNs that may be unacknowledged. This is far below half the PSN space. The window of
@@ -427,7 +428,8 @@ impl Requester {
         let wqe = self.queue.wqe(position);
         let is_told = !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED);
         let completion = is_told.then(|| {
-            let completion = Completion::new(wqe.wr_id, qpn, wqe.op.wc_opcode(), status);
+            let completion = Completion::new(wqe.wr_id, qpn, wqe.op.wc_opcode(), status)
+                .with_send_position(position as u32);
             if status.is_success() { completion.with_byte_len(wqe.length) } else { completion }
         });
         if status.is_success() {
@@ -500,6 +502,10 @@ impl SendHalf for Requester {
 
     fn is_drained(&self) -> bool {
         self.queue.is_empty() || !self.queue.wqe(self.queue.head()).is_begun()
+    }
+
+    fn make_strict(&mut self, polled: Arc<PolledSends>) {
+        self.queue.make_strict(polled);
     }
 
     fn posted(&self) -> Range<u64> {

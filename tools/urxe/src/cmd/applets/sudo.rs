@@ -57,7 +57,7 @@ const LONG_SPECIAL: [&str; 9] = [
 const SYSTEM: [&str; 6] =
     ["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
 /// The variables of urxe that go to the program. `urxe run` sets the others.
-const KEPT: [&str; 12] = [
+const KEPT: [&str; 13] = [
     "URXE_DEVICES",
     "URXE_LOG",
     "URXE_CAPTURE",
@@ -66,6 +66,7 @@ const KEPT: [&str; 12] = [
     "URXE_DIRECT",
     "URXE_ECN",
     "URXE_PORT_CHECK",
+    "URXE_STRICT",
     "URXE_ICMP_MTU",
     "URXE_AFFINITY",
     "URXE_CHECKED_COPIES",

@@ -5,6 +5,7 @@ mod errors;
 mod memory;
 mod own_memory;
 mod shared;
+mod strict;
 mod tasks;
 mod traffic;
 mod waits;

@@ -120,6 +120,7 @@ pub fn run() -> Vec<Probe> {
             sharing::multicast(),
             transport::interface_changes(),
             transport::background_threads(),
+            transport::send_queues(),
             processes::watcher(),
             programs::under_run(),
             programs::without_run(),

@@ -1,4 +1,5 @@
-//! Probes of the user, the port, GSO and GRO, ICMP errors, IPv6, threads, and interface events.
+//! Probes of the user, the port, GSO and GRO, ICMP errors, IPv6, threads, send queues, and interface
+//! events.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
@@ -8,6 +9,7 @@ use urxe_stack::link::Changes;
 use urxe_stack::port::SendOutcome;
 use urxe_stack::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
 use urxe_stack::sys::affinity;
+use urxe_stack::sys::environment::value;
 use urxe_wire::ROCE_PORT;
 
 use super::{
@@ -243,6 +245,25 @@ pub(super) fn background_threads() -> Probe {
             .limited(format!("the system refuses sched_setaffinity: {error}"), WITHOUT)
             .advise("let the sandbox allow sched_setaffinity, or open devices before pinning"),
         Err(_) => NAME.unverified("the thread of the probe panicked", "unknown"),
+    }
+}
+
+/// Returns when the entries of send queues are free again. Informs; there is nothing to fail unless
+/// the variable is wrong.
+pub(super) fn send_queues() -> Probe {
+    const NAME: Name = Name("send queues (URXE_STRICT)");
+    match value("URXE_STRICT") {
+        None => NAME.works(
+            "an acknowledged request frees its entry, as in rdma_rxe",
+            "URXE_STRICT=queues tests whether a C program signals and polls enough for a NIC",
+        ),
+        Some(given) if given == "queues" => NAME.works(
+            "a polled completion frees its entry and all earlier ones, as on NICs",
+            "C programs that signal or poll too rarely get ENOMEM",
+        ),
+        Some(given) => NAME
+            .fails(format!("URXE_STRICT is {given:?}"), "C programs cannot open a device")
+            .advise("unset URXE_STRICT, or set it to queues"),
     }
 }
 
