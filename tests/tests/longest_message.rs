@@ -58,7 +58,7 @@ fn pattern(region: usize, at: usize) -> u8 {
 
 fn moves_the_longest_message(path_mtu: PathMtu, hosts: [u8; 2]) {
     let (from, to) = (End::new(hosts[0], pattern), End::new(hosts[1], |_, _| 0));
-    let options = ConnectOptions { path_mtu: Some(path_mtu), ..ConnectOptions::default() };
+    let options = ConnectOptions::new().path_mtu(path_mtu);
     from.qp.connect(&to.qp.endpoint(), &options).unwrap();
     to.qp.connect(&from.qp.endpoint(), &options).unwrap();
 

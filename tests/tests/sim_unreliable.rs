@@ -131,8 +131,7 @@ impl Scenario for Unreliable {
             .collect();
         if transport == QpType::Uc {
             for (a, b) in [(0, 2), (1, 4), (3, 5)] {
-                let options =
-                    ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() };
+                let options = ConnectOptions::new().access(Access::REMOTE_WRITE);
                 ends[a].qp.connect(&ends[b].qp.endpoint(), &options).unwrap();
                 ends[b].qp.connect(&ends[a].qp.endpoint(), &options).unwrap();
             }
@@ -407,8 +406,7 @@ impl End {
         };
         let qp = qp.unwrap();
         if transport == QpType::Uc {
-            qp.init(&ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() })
-                .unwrap();
+            qp.init(&ConnectOptions::new().access(Access::REMOTE_WRITE)).unwrap();
         }
         Self {
             address,

@@ -2,6 +2,7 @@
 //! belong to acknowledgements: [`RnrTimer`] (table 45) and [`AckTimeout`] (9.9.2.1.1).
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::Msn;
 use crate::bytes::{head, put};
@@ -74,6 +75,12 @@ impl RnrTimer {
         RNR_UNITS[(self.0 & 0x1f) as usize] as u64 * 10_000
     }
 
+    /// Returns the wait time, 10 µs ..= 655.36 ms.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        Duration::from_nanos(self.duration_ns())
+    }
+
     /// Returns the shortest wait time of at least `duration_ns`, or the longest one.
     #[must_use]
     pub const fn at_least(duration_ns: u64) -> Self {
@@ -85,6 +92,21 @@ impl RnrTimer {
             code += 1;
         }
         Self::LONGEST
+    }
+}
+
+/// Rounds up to the next wait time of the table. More than 655.36 ms become 655.36 ms.
+///
+/// ```
+/// use std::time::Duration;
+/// use urxe_wire::RnrTimer;
+///
+/// assert_eq!(RnrTimer::from(Duration::from_micros(500)).duration(), Duration::from_micros(640));
+/// assert_eq!(RnrTimer::from(Duration::from_secs(1)), RnrTimer::LONGEST);
+/// ```
+impl From<Duration> for RnrTimer {
+    fn from(duration: Duration) -> Self {
+        Self::at_least(saturating_ns(duration))
     }
 }
 
@@ -102,6 +124,48 @@ impl AckTimeout {
     pub const fn duration_ns(self) -> Option<u64> {
         if self.0 == 0 { None } else { Some(4_096 << (self.0 & 0x1f)) }
     }
+
+    /// Returns the timeout, at most 2.4 hours, or `None` if there is no timeout.
+    #[must_use]
+    pub const fn duration(self) -> Option<Duration> {
+        match self.duration_ns() {
+            Some(ns) => Some(Duration::from_nanos(ns)),
+            None => None,
+        }
+    }
+
+    /// Returns the shortest timeout of at least `duration_ns`, or the longest one. The result is
+    /// never [`OFF`](Self::OFF).
+    #[must_use]
+    pub const fn at_least(duration_ns: u64) -> Self {
+        let mut exponent = 1;
+        while exponent < 31 && (4_096 << exponent) < duration_ns {
+            exponent += 1;
+        }
+        Self(exponent)
+    }
+}
+
+/// Rounds up to the next timeout, which are 8.192 µs and its doubles. More than 2.4 hours become 2.4
+/// hours. No duration becomes [`AckTimeout::OFF`].
+///
+/// ```
+/// use std::time::Duration;
+/// use urxe_wire::AckTimeout;
+///
+/// let timeout = AckTimeout::from(Duration::from_millis(500));
+/// assert_eq!((timeout.exponent(), timeout.duration()), (17, Some(Duration::from_nanos(4096 << 17))));
+/// assert_eq!(AckTimeout::from(Duration::ZERO).exponent(), 1);
+/// assert_eq!(AckTimeout::from(Duration::MAX).exponent(), 31);
+/// ```
+impl From<Duration> for AckTimeout {
+    fn from(duration: Duration) -> Self {
+        Self::at_least(saturating_ns(duration))
+    }
+}
+
+fn saturating_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 crate::named_enum! {

@@ -7,7 +7,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A global identifier: 16 bytes in network order, as in `union ibv_gid`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+///
+/// `Debug` prints the address, and `Display` the long form of `ibv_devinfo`.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use urxe_wire::Gid;
+///
+/// let gid = Gid::from(IpAddr::from([10, 77, 0, 12]));
+/// assert_eq!(format!("{gid:?}"), "Gid(10.77.0.12)");
+/// assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a4d:000c");
+/// assert_eq!(gid.to_string().parse(), Ok(gid));
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
 /// The error for a text that is not a GID.
@@ -69,6 +81,12 @@ impl From<IpAddr> for Gid {
 impl From<Gid> for IpAddr {
     fn from(gid: Gid) -> Self {
         gid.to_ip()
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({})", self.to_ip())
     }
 }
 

@@ -19,6 +19,7 @@ pub trait ErrorNumber: std::error::Error {
 ///
 /// The macro passes everything except the numbers to `thiserror`. The caller writes the derive,
 /// because the derived code needs the hygiene of the attributes. The macro adds a method `errno`.
+/// It also adds `#[non_exhaustive]`, because later versions may have more reasons.
 /// The text after a variant determines its number:
 ///
 /// - `= EINVAL`: an expression that may use [`numbers`](crate::errno::numbers) and references to
@@ -87,6 +88,7 @@ macro_rules! errors {
         }
     )*) => {$(
         $(#[$attribute])*
+        #[non_exhaustive]
         $visible enum $name {
             $(
                 #[doc = $crate::errors!(@message $($error)*)]

@@ -29,8 +29,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain, Qpn,
-    QueuePair, RecvRequest, SendRequest, XrcDomain, XrcTarget, XrcdFlags,
+    Access, AckTimeout, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain,
+    Qpn, QueuePair, RecvRequest, SendRequest, XrcDomain, XrcTarget, XrcdFlags,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -66,7 +66,7 @@ struct Member {
 /// Returns connection options with a timeout of 17 s in all. On a busy machine, a process may get
 /// no processor for longer than the default half second.
 fn patient() -> ConnectOptions {
-    ConnectOptions { timeout: 19, ..ConnectOptions::default() }
+    ConnectOptions::new().timeout(AckTimeout::new(19).unwrap())
 }
 
 /// Returns the content of message `round` of a pair, from the pair's name.

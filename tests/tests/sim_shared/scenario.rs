@@ -236,7 +236,9 @@ impl Scenario for SharedQueues {
         let (client_pd, client_cq) = (client.alloc_pd().unwrap(), client.create_cq(4096).unwrap());
         let count = 2 + rng.index(12);
         let memory = client_pd.allocate(count * 2 * PART, ALL).unwrap();
-        let options = ConnectOptions { timeout: 10, min_rnr_timer: 4, ..ConnectOptions::default() };
+        let options = ConnectOptions::new()
+            .timeout(AckTimeout::new(10).unwrap())
+            .min_rnr_timer(RnrTimer::new(4).unwrap());
         let connections = (0..count)
             .map(|part| {
                 let is_xrc = percent(&mut rng, 40);

@@ -180,12 +180,10 @@ impl Scenario for Windows {
 
 impl Windows {
     fn connect(&self) -> Result<(), String> {
-        let options = ConnectOptions {
-            path_mtu: Some(PathMtu::Mtu1024),
-            timeout: 10,
-            min_rnr_timer: 4,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::new()
+            .path_mtu(PathMtu::Mtu1024)
+            .timeout(AckTimeout::new(10).unwrap())
+            .min_rnr_timer(RnrTimer::new(4).unwrap());
         let peer = self.peer_qp.endpoint();
         let owner = match &self.target {
             Some(target) => {

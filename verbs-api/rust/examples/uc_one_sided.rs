@@ -29,7 +29,7 @@ fn open(
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let (peer_pd, peer_cq, peer_qp) = open(Ipv4Addr::new(127, 49, 6, 2))?;
     let (pd, cq, qp) = open(Ipv4Addr::new(127, 49, 6, 1))?;
-    let options = ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() };
+    let options = ConnectOptions::new().access(Access::REMOTE_WRITE);
     peer_qp.connect(&qp.endpoint(), &options)?;
     qp.connect(&peer_qp.endpoint(), &options)?;
 

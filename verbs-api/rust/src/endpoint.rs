@@ -45,6 +45,7 @@ impl fmt::Display for QpEndpoint {
 
 /// The reason why a text is not an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EndpointParseError {
     /// The text does not have the three fields `gid`, `qpn` and `psn` in this order.
     #[error("not an endpoint; expected gid=::ffff:127.0.0.1,qpn=0x000011,psn=0x00abcd")]

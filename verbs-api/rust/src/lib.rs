@@ -328,7 +328,7 @@ pub use events::{DeviceEvents, NextEvent};
 pub use memory::{
     AddressSpace, AllocateError, ChangeRegionError, DeviceMemory, DeviceMemoryRegion, FastRegion,
     ForeignRegion, MapFileError, MemoryRegion, MemoryWindow, RegionChange, RegionSlice,
-    RemoteParseError, RemoteRegion, RemoteSliceError, SliceError,
+    RemoteBytesError, RemoteParseError, RemoteRegion, RemoteSliceError, SliceError,
 };
 pub use pd::{AllocPdError, ProtectionDomain};
 pub use qp::{
@@ -368,4 +368,6 @@ pub use urxe_stack::qp::work_request::{PostError, Remote};
 pub use urxe_stack::srq::SrqAttr;
 pub use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
 pub use urxe_stack::srq::xrcd::{OpenXrcdError, XrcdFlags};
-pub use urxe_wire::{FlushIcrc, Gid, Lkey, PlacementType, Psn, QKey, Qpn, Rkey};
+pub use urxe_wire::{
+    AckTimeout, FlushIcrc, Gid, Lkey, PlacementType, Psn, QKey, Qpn, Rkey, RnrTimer,
+};

@@ -27,9 +27,9 @@
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, AddressHandle, Completion, CompletionQueue, ConnectOptions, GRH_LEN, MemoryRegion,
-    ProtectionDomain, QKey, QpEndpoint, QpType, Qpn, QueuePair, RecvRequest, RemoteRegion,
-    SendRequest, SharedReceiveQueue, SrqId, WcOpcode, XrcTarget,
+    Access, AckTimeout, AddressHandle, Completion, CompletionQueue, ConnectOptions, GRH_LEN,
+    MemoryRegion, ProtectionDomain, QKey, QpEndpoint, QpType, Qpn, QueuePair, RecvRequest,
+    RemoteRegion, SendRequest, SharedReceiveQueue, SrqId, WcOpcode, XrcTarget,
 };
 use urxe_stack::rng::Rng;
 
@@ -197,7 +197,8 @@ impl Lane {
     /// Connects to the end whose endpoint has these words. The starter sends first. `timeout` is
     /// the code of the time after which an unacknowledged packet is sent again.
     pub fn connect(&mut self, endpoint: &[&str], starts: bool, timeout: u8) -> Result<()> {
-        let options = ConnectOptions { timeout, ..ConnectOptions::default() };
+        let options = ConnectOptions::new()
+            .timeout(AckTimeout::new(timeout).ok_or("a timeout has five bits")?);
         let (to, memory): (QpEndpoint, _) = match endpoint {
             [to, memory, ..] => (to.parse()?, memory.parse()?),
             _ => return Err("an endpoint has two words or four".into()),

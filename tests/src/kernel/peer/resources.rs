@@ -6,8 +6,9 @@ use std::{
 };
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, MemoryWindow,
-    MwType, PathMtu, ProtectionDomain, QueuePair, RecvRequest, RegionSlice, Rkey, SendRequest,
+    Access, AckTimeout, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion,
+    MemoryWindow, MwType, PathMtu, ProtectionDomain, QueuePair, RecvRequest, RegionSlice, Rkey,
+    RnrTimer, SendRequest,
 };
 
 use super::super::Counters;
@@ -83,16 +84,14 @@ impl Resources {
         path_mtu: PathMtu,
         rd_atomic: u8,
     ) -> Result<(), PeerError> {
-        let options = ConnectOptions {
-            path_mtu: Some(path_mtu),
-            timeout: config.timeout,
-            retry_cnt: config.retry_cnt,
-            rnr_retry: config.rnr_retry,
-            min_rnr_timer: config.min_rnr_timer,
-            max_rd_atomic: rd_atomic,
-            max_dest_rd_atomic: rd_atomic,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::new()
+            .path_mtu(path_mtu)
+            .timeout(AckTimeout::new(config.timeout).expect("a code of five bits"))
+            .retry_cnt(config.retry_cnt)
+            .rnr_retry(config.rnr_retry)
+            .min_rnr_timer(RnrTimer::new(config.min_rnr_timer).expect("a code of five bits"))
+            .max_rd_atomic(rd_atomic)
+            .max_dest_rd_atomic(rd_atomic);
         Ok(self.qp.connect(&peer.0, &options)?)
     }
 

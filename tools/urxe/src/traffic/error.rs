@@ -103,7 +103,7 @@ fn remedy(error: &OpenError) -> String {
         | OpenError::Engine(OpenEngineError::Link(_) | OpenEngineError::Port(_)) => {
             format!("; {CHOOSE}")
         }
-        OpenError::Engine(_) | OpenError::Capture(_) => String::new(),
+        _ => String::new(),
     }
 }
 

@@ -80,14 +80,12 @@ impl Ibv {
         buf.write(0, &vec![0x7b; options.size]).unwrap();
         let cq = device.create_cq(options.rx_depth + 1).unwrap();
         let qp = pd.queue_pair(&cq).max_send_wr(1).max_recv_wr(options.rx_depth).create().unwrap();
-        let connect = ConnectOptions {
-            path_mtu: Some(options.mtu),
-            max_rd_atomic: 1,
-            max_dest_rd_atomic: 1,
-            access: Access::empty(),
-            hop_limit: 1,
-            ..ConnectOptions::default()
-        };
+        let connect = ConnectOptions::new()
+            .path_mtu(options.mtu)
+            .max_rd_atomic(1)
+            .max_dest_rd_atomic(1)
+            .access(Access::empty())
+            .hop_limit(1);
         qp.init(&connect).unwrap();
         let ibv = Self { options, qp, buf, connect, pending: RECV_WRID };
         ibv.post_recv(options.rx_depth);

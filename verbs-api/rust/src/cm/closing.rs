@@ -48,7 +48,6 @@ urxe_stack::errors! {
     /// # }
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-    #[non_exhaustive]
     pub enum CloseError {
         /// At least one send of the connection failed, before or during the call. The connection is
         /// disconnected.

@@ -67,7 +67,6 @@ impl ListenError {
 urxe_stack::errors! {
     /// The reason why a connection was not established.
     #[derive(Debug, thiserror::Error)]
-    #[non_exhaustive]
     pub enum ConnectError {
         #[error("the address to connect to: {0}")]
         Address(#[source] io::Error) => |error| error.raw_os_error().unwrap_or(EINVAL),
@@ -165,7 +164,6 @@ fn hint(peer: SocketAddr, reason: RejReason) -> String {
 urxe_stack::errors! {
     /// The reason why a datagram service was not resolved.
     #[derive(Debug, thiserror::Error)]
-    #[non_exhaustive]
     pub enum ResolveError {
         /// The same reasons as for a connection: addresses, devices, time limits.
         #[error(transparent)] Connect(#[from] ConnectError),

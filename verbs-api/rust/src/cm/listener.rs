@@ -11,6 +11,7 @@ use std::time::Duration;
 use urxe_stack::cma::{ConnEvent, EventParam, Options as IdOptions};
 use urxe_stack::driver::Host;
 use urxe_stack::qp::attr::QpType;
+use urxe_wire::AckTimeout;
 use urxe_wire::mad::{PortSpace, RejReason};
 
 use super::connection::Connection;
@@ -62,8 +63,8 @@ impl ListenerBuilder {
     }
 
     /// Sets the acknowledgement timeout of all connections, as [`Options::ack_timeout`] does.
-    pub fn ack_timeout(mut self, timeout: u8) -> Self {
-        self.id.ack_timeout = (timeout != 0).then_some(timeout.min(31));
+    pub fn ack_timeout(mut self, timeout: impl Into<AckTimeout>) -> Self {
+        self.id.ack_timeout = Some(timeout.into().exponent());
         self
     }
 

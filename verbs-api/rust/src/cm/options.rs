@@ -6,6 +6,7 @@ use std::time::Duration;
 use urxe_stack::allocate::LARGE;
 use urxe_stack::cma::{Options as IdOptions, RetryPolicy};
 use urxe_stack::qp::attr::{QpCap, QpType};
+use urxe_wire::{AckTimeout, RnrTimer};
 
 use super::error::ConnectError;
 use crate::cq::CompletionQueue;
@@ -65,9 +66,9 @@ pub struct Options {
     pub(super) initiator_depth: Option<u8>,
     pub(super) retry_count: u8,
     pub(super) rnr_retry_count: u8,
-    pub(super) min_rnr_timer: u8,
+    pub(super) min_rnr_timer: RnrTimer,
     type_of_service: u8,
-    ack_timeout: u8,
+    ack_timeout: Option<AckTimeout>,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -87,9 +88,9 @@ impl Default for Options {
             initiator_depth: None,
             retry_count: 7,
             rnr_retry_count: 7,
-            min_rnr_timer: 12,
+            min_rnr_timer: RnrTimer::at_least(640_000),
             type_of_service: 0,
-            ack_timeout: 0,
+            ack_timeout: None,
             timeout: None,
         }
     }
@@ -222,9 +223,10 @@ impl Options {
     }
 
     /// Sets the time that the peer waits before it retransmits when this end has no receive posted.
-    /// The code is that of IBTA vol. 1, table 45. The default is 12, which is 640 µs.
-    pub fn min_rnr_timer(mut self, code: u8) -> Self {
-        self.min_rnr_timer = code;
+    /// A [`Duration`] is rounded up to the next of the 32 times of IBTA vol. 1, table 45, which range
+    /// from 10 µs to 655.36 ms. The default is 640 µs.
+    pub fn min_rnr_timer(mut self, timer: impl Into<RnrTimer>) -> Self {
+        self.min_rnr_timer = timer.into();
         self
     }
 
@@ -236,11 +238,12 @@ impl Options {
     }
 
     /// Sets the time after which an unacknowledged packet is sent again
-    /// (`RDMA_OPTION_ID_ACK_TIMEOUT`): 4.096 µs · 2^timeout, with a timeout of 1 to 31. By default
-    /// the time follows from the assumed packet lifetime, as in the kernel, and is 0.5 s. This
-    /// option does not apply when accepting, where the listener's timeout is used.
-    pub fn ack_timeout(mut self, timeout: u8) -> Self {
-        self.ack_timeout = timeout;
+    /// (`RDMA_OPTION_ID_ACK_TIMEOUT`). A [`Duration`] is rounded up to the next of 4.096 µs · 2^n,
+    /// with n from 1 to 31. [`AckTimeout::OFF`] means never. By default the time follows from the
+    /// assumed packet lifetime, as in the kernel, and is 0.5 s. This option does not apply when
+    /// accepting, where the listener's timeout is used.
+    pub fn ack_timeout(mut self, timeout: impl Into<AckTimeout>) -> Self {
+        self.ack_timeout = Some(timeout.into());
         self
     }
 
@@ -265,7 +268,7 @@ impl Options {
     pub(super) fn for_id(&self) -> IdOptions {
         IdOptions {
             tos: self.type_of_service,
-            ack_timeout: (self.ack_timeout != 0).then_some(self.ack_timeout),
+            ack_timeout: self.ack_timeout.map(AckTimeout::exponent),
             retry_policy: self.timeout.map_or_else(RetryPolicy::default, retry_policy),
             ..IdOptions::default()
         }
@@ -273,12 +276,8 @@ impl Options {
 
     /// Checks the options that have few bits in the messages.
     pub(super) fn check(&self) -> Result<(), ConnectError> {
-        let numbers = [
-            ("retry_count", self.retry_count, 7),
-            ("rnr_retry_count", self.rnr_retry_count, 7),
-            ("min_rnr_timer", self.min_rnr_timer, 31),
-            ("ack_timeout", self.ack_timeout, 31),
-        ];
+        let numbers =
+            [("retry_count", self.retry_count, 7), ("rnr_retry_count", self.rnr_retry_count, 7)];
         check(numbers)
     }
 

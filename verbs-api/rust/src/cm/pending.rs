@@ -162,7 +162,7 @@ impl Pending {
         }
         let qp = options.make_qp(device, peer_addr)?;
         let connection =
-            ConnectionState::new(qp, id, handler, peer, peer_addr, options.min_rnr_timer)?;
+            ConnectionState::new(qp, id, handler, peer, peer_addr, options.min_rnr_timer.code())?;
         Ok(Self {
             connection,
             side,

@@ -53,7 +53,6 @@ urxe_stack::errors! {
     /// # }
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-    #[non_exhaustive]
     pub enum WaitError {
         /// The request of the completion that was taken failed.
         #[error(transparent)] Failed(#[from] WcError) = EIO,

@@ -33,7 +33,7 @@ pub use self::change::{ChangeRegionError, RegionChange};
 pub use self::dm::{DeviceMemory, DeviceMemoryRegion};
 pub use self::fast::FastRegion;
 pub use self::registration::{AddressSpace, ForeignRegion};
-pub use self::remote::{RemoteParseError, RemoteRegion, RemoteSliceError};
+pub use self::remote::{RemoteBytesError, RemoteParseError, RemoteRegion, RemoteSliceError};
 pub use self::slice::{RegionSlice, SliceError};
 pub use self::window::MemoryWindow;
 

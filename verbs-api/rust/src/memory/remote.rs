@@ -58,6 +58,57 @@ pub struct RemoteSliceError {
 }
 
 impl RemoteRegion {
+    /// The number of bytes of [`to_bytes`](Self::to_bytes).
+    pub const BYTES: usize = 20;
+
+    /// Returns the region as bytes for a message or private data: the address, the length and the
+    /// key, each big-endian.
+    ///
+    /// ```
+    /// use urxe::{RemoteBytesError, RemoteRegion, Rkey};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let region = RemoteRegion { addr: 0x1000, len: 4096, rkey: Rkey(0x12345) };
+    /// let bytes = region.to_bytes();
+    /// assert_eq!(RemoteRegion::from_bytes(&bytes)?, region);
+    /// let error = RemoteRegion::from_bytes(&bytes[..16]).unwrap_err();
+    /// assert_eq!(error, RemoteBytesError::Length { given: 16 });
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.len.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.rkey.0.to_be_bytes());
+        bytes
+    }
+
+    /// Returns the region of these bytes, which must be exactly those of
+    /// [`to_bytes`](Self::to_bytes).
+    ///
+    /// # Errors
+    /// Fails with [`RemoteBytesError`] if the number of bytes is not [`BYTES`](Self::BYTES), or if
+    /// the region exceeds the address space.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RemoteBytesError> {
+        let Ok(bytes) = <&[u8; Self::BYTES]>::try_from(bytes) else {
+            return Err(RemoteBytesError::Length { given: bytes.len() });
+        };
+        let number = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_be_bytes(word)
+        };
+        let (addr, len) = (number(0), number(8));
+        // The last byte may be the last of the address space.
+        if len != 0 && addr.checked_add(len - 1).is_none() {
+            return Err(RemoteBytesError::Range { addr, len });
+        }
+        let rkey = Rkey(u32::from_be_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]));
+        Ok(Self { addr, len, rkey })
+    }
+
     /// Returns a part of the region. `range` counts bytes from 0.
     ///
     /// # Errors
@@ -83,8 +134,29 @@ impl fmt::Display for RemoteRegion {
     }
 }
 
+/// The reason why bytes are not a region of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteBytesError {
+    /// The number of bytes is wrong.
+    #[error("{given} bytes are no remote region; it has {} bytes", RemoteRegion::BYTES)]
+    Length {
+        /// The number of bytes.
+        given: usize,
+    },
+    /// The region exceeds the address space.
+    #[error("a region of {len} bytes at {addr:#x} exceeds the address space")]
+    Range {
+        /// The address of the first byte.
+        addr: u64,
+        /// The length in bytes.
+        len: u64,
+    },
+}
+
 /// The reason why a text is not a region of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RemoteParseError {
     /// The text does not have the three fields `addr`, `len` and `rkey` in this order.
     #[error("not a remote region; expected addr=0x1000,len=4096,rkey=0x00012345")]

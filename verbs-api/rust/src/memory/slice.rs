@@ -13,6 +13,7 @@ use crate::pd::ProtectionDomain;
 /// The reason why a region has no such slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages name the fields
+#[non_exhaustive]
 pub enum SliceError {
     /// The range exceeds the region.
     #[error("bytes {start}..{end} exceed the region of {region_len} bytes")]

@@ -4,15 +4,16 @@ use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::transition;
-use urxe_wire::Psn;
+use urxe_wire::{AckTimeout, Psn, RnrTimer};
 
 use super::QueuePair;
 use crate::device::Device;
 use crate::endpoint::QpEndpoint;
 
-/// The options of a connection. The values and their units are those of `struct ibv_qp_attr`.
+/// The options of a connection. Numbers have the units of `struct ibv_qp_attr`.
 ///
 /// ```
+/// use std::time::Duration;
 /// use urxe::{ConnectOptions, PathMtu, QpState, sim::Fabric};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,61 +21,39 @@ use crate::endpoint::QpEndpoint;
 /// # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 /// # let qp = pd.queue_pair(&cq).create()?;
 /// # let peer = qp.endpoint();
-/// let options = ConnectOptions {
-///     path_mtu: Some(PathMtu::Mtu1024),
-///     timeout: 18,
-///     ..ConnectOptions::default()
-/// };
+/// let options = ConnectOptions::new()
+///     .path_mtu(PathMtu::Mtu1024)
+///     .timeout(Duration::from_secs(1));
 /// qp.connect(&peer, &options)?;
+/// // The next longer timeout is 4.096 µs · 2^18, which is 1.07 s.
 /// assert_eq!((qp.state(), qp.query().timeout), (QpState::Rts, 18));
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "the options do nothing until a queue pair is connected with them"]
 pub struct ConnectOptions {
-    /// The payload of a packet. Both ends must use the same value. `None`, the default, takes the
-    /// largest value that fits the link of this end. `None` is correct if the links of both ends
-    /// have the same MTU.
-    pub path_mtu: Option<PathMtu>,
-    /// The time after which an unacknowledged packet is sent again: 4.096 µs · 2^timeout. 0 means
-    /// never. The default is 14, which is 67 ms.
-    pub timeout: u8,
-    /// The number of retransmissions without an acknowledgement before the connection fails. The
-    /// default is 7.
-    pub retry_cnt: u8,
-    /// The number of retransmissions when the peer has no receive posted, or 7 for no limit. The
-    /// default is 7.
-    pub rnr_retry: u8,
-    /// The time that the peer waits before it retransmits when this end has no receive posted. The
-    /// code is that of IBTA vol. 1, table 45: 1 is 10 µs, 12 is 640 µs, 0 is 655 ms. The default is
-    /// 12.
-    pub min_rnr_timer: u8,
-    /// The number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of this end. It must be
-    /// at most [`max_dest_rd_atomic`](Self::max_dest_rd_atomic) of the peer. The default is 16.
-    pub max_rd_atomic: u8,
-    /// The number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of the peer at this end.
-    /// A value above the device's limit becomes that limit. The default is 16.
-    pub max_dest_rd_atomic: u8,
-    /// The operations that the peer may perform on regions of the same protection domain. Each
-    /// region must grant the operation, too. The default is READ, WRITE, atomics and both kinds of
-    /// FLUSH.
-    pub access: Access,
-    /// The index of the GID to send from. `None`, the default, takes the GID of the queue pair.
-    pub sgid_index: Option<u8>,
-    /// The DSCP and ECN bits of the packets. The default is 0.
-    pub traffic_class: u8,
-    /// The hop limit of the packets. The default is 64.
-    pub hop_limit: u8,
+    path_mtu: Option<PathMtu>,
+    timeout: AckTimeout,
+    retry_cnt: u8,
+    rnr_retry: u8,
+    min_rnr_timer: RnrTimer,
+    max_rd_atomic: u8,
+    max_dest_rd_atomic: u8,
+    access: Access,
+    sgid_index: Option<u8>,
+    traffic_class: u8,
+    hop_limit: u8,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             path_mtu: None,
-            timeout: 14,
+            timeout: AckTimeout::at_least(4096 << 14),
             retry_cnt: 7,
             rnr_retry: 7,
-            min_rnr_timer: 12,
+            min_rnr_timer: RnrTimer::at_least(640_000),
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
             access: Access::REMOTE_READ
@@ -86,6 +65,95 @@ impl Default for ConnectOptions {
             traffic_class: 0,
             hop_limit: 64,
         }
+    }
+}
+
+impl ConnectOptions {
+    /// Returns the default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the payload of a packet. Both ends must use the same value. The default, also of `None`,
+    /// is the largest value that fits the link of this end. The default is correct if the links of both ends have
+    /// the same MTU.
+    pub fn path_mtu(mut self, mtu: impl Into<Option<PathMtu>>) -> Self {
+        self.path_mtu = mtu.into();
+        self
+    }
+
+    /// Sets the time after which an unacknowledged packet is sent again. A [`Duration`] is rounded
+    /// up to the next of 4.096 µs · 2^n, with n from 1 to 31. [`AckTimeout::OFF`] means never. The
+    /// default is 67 ms (n = 14).
+    ///
+    /// [`Duration`]: std::time::Duration
+    pub fn timeout(mut self, timeout: impl Into<AckTimeout>) -> Self {
+        self.timeout = timeout.into();
+        self
+    }
+
+    /// Sets the number of retransmissions without an acknowledgement before the connection fails: 0
+    /// to 7. The default is 7.
+    pub fn retry_cnt(mut self, times: u8) -> Self {
+        self.retry_cnt = times;
+        self
+    }
+
+    /// Sets the number of retransmissions when the peer has no receive posted: 0 to 6, or 7 for no
+    /// limit. The default is 7.
+    pub fn rnr_retry(mut self, times: u8) -> Self {
+        self.rnr_retry = times;
+        self
+    }
+
+    /// Sets the time that the peer waits before it retransmits when this end has no receive posted.
+    /// A [`Duration`] is rounded up to the next of the 32 times of IBTA vol. 1, table 45, which
+    /// range from 10 µs to 655.36 ms. The default is 640 µs.
+    ///
+    /// [`Duration`]: std::time::Duration
+    pub fn min_rnr_timer(mut self, timer: impl Into<RnrTimer>) -> Self {
+        self.min_rnr_timer = timer.into();
+        self
+    }
+
+    /// Sets the number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of this end. It must
+    /// be at most [`max_dest_rd_atomic`](Self::max_dest_rd_atomic) of the peer. The default is 16.
+    pub fn max_rd_atomic(mut self, operations: u8) -> Self {
+        self.max_rd_atomic = operations;
+        self
+    }
+
+    /// Sets the number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of the peer at this
+    /// end. A value above the device's limit becomes that limit. The default is 16.
+    pub fn max_dest_rd_atomic(mut self, operations: u8) -> Self {
+        self.max_dest_rd_atomic = operations;
+        self
+    }
+
+    /// Sets the operations that the peer may perform on regions of the same protection domain. Each
+    /// region must grant the operation, too. The default is READ, WRITE, atomics and both kinds of
+    /// FLUSH.
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Sets the index of the GID to send from. The default is the GID of the queue pair.
+    pub fn sgid_index(mut self, index: u8) -> Self {
+        self.sgid_index = Some(index);
+        self
+    }
+
+    /// Sets the DSCP and ECN bits of the packets. The default is 0.
+    pub fn traffic_class(mut self, class: u8) -> Self {
+        self.traffic_class = class;
+        self
+    }
+
+    /// Sets the hop limit of the packets. The default is 64.
+    pub fn hop_limit(mut self, hops: u8) -> Self {
+        self.hop_limit = hops;
+        self
     }
 }
 
@@ -271,7 +339,7 @@ impl End<'_> {
             dest_qp_num: peer.qpn,
             rq_psn: peer.psn,
             max_dest_rd_atomic: options.max_dest_rd_atomic,
-            min_rnr_timer: options.min_rnr_timer,
+            min_rnr_timer: options.min_rnr_timer.code(),
             ah: AddressVector {
                 dgid: peer.gid,
                 is_global: true,
@@ -296,7 +364,7 @@ impl End<'_> {
         let attr = QpAttr {
             qp_state: QpState::Rts,
             sq_psn: self.psn,
-            timeout: options.timeout,
+            timeout: options.timeout.exponent(),
             retry_cnt: options.retry_cnt,
             rnr_retry: options.rnr_retry,
             max_rd_atomic: options.max_rd_atomic,

@@ -35,6 +35,19 @@ proptest! {
     }
 
     #[test]
+    fn regions_come_back_from_bytes(remote in remote(), extra in any::<u8>()) {
+        let bytes = remote.to_bytes();
+        let fits = remote.len == 0 || remote.addr.checked_add(remote.len - 1).is_some();
+        prop_assert_eq!(RemoteRegion::from_bytes(&bytes).ok(), fits.then_some(remote));
+        for len in 0..bytes.len() {
+            let error = RemoteRegion::from_bytes(&bytes[..len]).unwrap_err();
+            prop_assert_eq!(error, RemoteBytesError::Length { given: len });
+        }
+        let longer: Vec<u8> = bytes.into_iter().chain([extra]).collect();
+        prop_assert!(RemoteRegion::from_bytes(&longer).is_err());
+    }
+
+    #[test]
     fn a_cut_text_is_an_error_or_another_value(
         endpoint in endpoint(),
         remote in remote(),

@@ -133,12 +133,10 @@ impl End {
         if ends.endpoints.len() != self.qps.len() {
             return Err(unexpected(format!("{} endpoints", ends.endpoints.len())).into());
         }
-        let options = ConnectOptions {
-            path_mtu: PathMtu::at_most(self.case.mtu),
-            max_rd_atomic: RD_ATOMIC,
-            max_dest_rd_atomic: RD_ATOMIC,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::new()
+            .path_mtu(PathMtu::at_most(self.case.mtu))
+            .max_rd_atomic(RD_ATOMIC)
+            .max_dest_rd_atomic(RD_ATOMIC);
         for (qp, text) in self.qps.iter().zip(&ends.endpoints) {
             let endpoint: QpEndpoint = text.parse().map_err(|_| unexpected(text))?;
             qp.connect(&endpoint, &options)?;

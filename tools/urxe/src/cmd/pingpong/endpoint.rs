@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use urxe::{
-    Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu, QpEndpoint,
-    QueuePair, RecvRequest, RegionSlice, SendRequest,
+    AckTimeout, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu,
+    QpEndpoint, QueuePair, RecvRequest, RegionSlice, SendRequest,
 };
 
 use super::datagrams::{Datagrams, QKEY};
@@ -17,6 +17,9 @@ use crate::traffic::{ALL_ACCESS, Wait, pattern};
 
 /// Completions taken at a time.
 const TAKEN_MAX: usize = 32;
+
+/// The local ACK timeout without `--patient`: 67 ms.
+pub const USUAL_TIMEOUT: AckTimeout = AckTimeout::at_least(4096 << 14);
 
 /// The configuration of an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +36,8 @@ pub struct EndpointConfig {
     pub rd_atomic: u8,
     /// The index of the source GID in the device's GID table.
     pub gid_index: u8,
-    /// Local ACK timeout, as a code.
-    pub timeout: u8,
+    /// Local ACK timeout.
+    pub timeout: AckTimeout,
     /// How the endpoint waits for completions.
     pub wait: Wait,
 }
@@ -126,13 +129,11 @@ impl Endpoint {
         if let Some(datagrams) = &mut self.datagrams {
             return datagrams.connect(self.qp.pd(), peer, self.config.gid_index);
         }
-        let options = ConnectOptions {
-            path_mtu: Some(mtu),
-            timeout: self.config.timeout,
-            max_rd_atomic: self.config.rd_atomic,
-            max_dest_rd_atomic: self.config.rd_atomic,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::new()
+            .path_mtu(mtu)
+            .timeout(self.config.timeout)
+            .max_rd_atomic(self.config.rd_atomic)
+            .max_dest_rd_atomic(self.config.rd_atomic);
         let peer = QpEndpoint { gid: peer.gid, qpn: peer.qpn, psn: peer.psn };
         Ok(self.qp.connect(&peer, &options)?)
     }

@@ -16,9 +16,9 @@ mod echoes;
 
 use std::time::{Duration, Instant};
 
-use urxe::{Completion, ConnectOptions, Device, PathMtu, Remote, RemoteRegion, SendRequest};
+use urxe::{Completion, Device, PathMtu, Remote, RemoteRegion, SendRequest};
 
-use super::endpoint::{Endpoint, EndpointConfig};
+use super::endpoint::{Endpoint, EndpointConfig, USUAL_TIMEOUT};
 use super::exchange::Address;
 use super::protocol::{Burst, Command, Opened, Setup};
 use super::report::{Report, Row};
@@ -151,7 +151,7 @@ impl Run {
             receives: DEPTH,
             rd_atomic: RD_ATOMIC,
             gid_index,
-            timeout: ConnectOptions::default().timeout,
+            timeout: USUAL_TIMEOUT,
             wait,
         };
         let mut endpoint = Endpoint::new(device, config)?;

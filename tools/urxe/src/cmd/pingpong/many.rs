@@ -19,8 +19,8 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu, QpEndpoint,
-    Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue,
+    Access, AckTimeout, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu,
+    QpEndpoint, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue,
 };
 
 use super::exchange::Address;
@@ -52,7 +52,7 @@ struct Ends {
     srq: SharedReceiveQueue,
     cq: CompletionQueue,
     region: MemoryRegion,
-    timeout: u8,
+    timeout: AckTimeout,
     message: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -208,13 +208,11 @@ impl End for Ends {
             let wanted = self.states.len() as u32;
             return Err(PingpongError::FewerQueuePairs { given, wanted });
         }
-        let options = ConnectOptions {
-            path_mtu: Some(mtu),
-            timeout: self.timeout,
-            max_rd_atomic: 1,
-            max_dest_rd_atomic: 1,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::new()
+            .path_mtu(mtu)
+            .timeout(self.timeout)
+            .max_rd_atomic(1)
+            .max_dest_rd_atomic(1);
         for (state, Address { gid, qpn, psn, .. }) in self.states.iter().zip(remote) {
             state.qp.connect(&QpEndpoint { gid: *gid, qpn: *qpn, psn: *psn }, &options)?;
         }

@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use urxe::{ConnectOptions, PathMtu, Remote, RemoteRegion, SendRequest};
+use urxe::{PathMtu, Remote, RemoteRegion, SendRequest};
 
-use super::endpoint::{Endpoint, EndpointConfig};
+use super::endpoint::{Endpoint, EndpointConfig, USUAL_TIMEOUT};
 use super::exchange::Address;
 use super::protocol::{Burst, Command, Echo, Opened, Setup};
 use super::transport::Transport;
@@ -133,7 +133,7 @@ impl Responder {
             receives: DEPTH,
             rd_atomic: super::RD_ATOMIC,
             gid_index: device.default_gid_index(),
-            timeout: ConnectOptions::default().timeout,
+            timeout: USUAL_TIMEOUT,
             wait: setup.wait,
         };
         let (link, mtu) = (device::link_of(&device), device.query_port().active_mtu.bytes());

@@ -24,9 +24,9 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use urxe::{ConnectOptions, Device, Gid, PathMtu, SendRequest};
+use urxe::{AckTimeout, Device, Gid, PathMtu, SendRequest};
 
-use super::endpoint::{Endpoint, EndpointConfig};
+use super::endpoint::{Endpoint, EndpointConfig, USUAL_TIMEOUT};
 use super::exchange::{self, Address, Exchange, ExchangeError};
 use super::summary::Summary;
 use super::transport::Transport;
@@ -45,7 +45,7 @@ const RD_ATOMIC: u8 = 1;
 /// Time without a completion after which the run fails.
 pub const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// Local ACK timeout with `--patient`: 4.3 s.
-const PATIENT_TIMEOUT: u8 = 20;
+const PATIENT_TIMEOUT: AckTimeout = AckTimeout::at_least(4096 << 20);
 /// Time that an end stays after its last message: three times the acknowledgement timeout of the
 /// other end.
 pub const LINGER: Duration = Duration::from_millis(200);
@@ -133,8 +133,8 @@ impl Plan {
     }
 
     /// Returns the local ACK timeout of its queue pairs.
-    pub fn timeout(&self) -> u8 {
-        if self.args.patient { PATIENT_TIMEOUT } else { ConnectOptions::default().timeout }
+    pub fn timeout(&self) -> AckTimeout {
+        if self.args.patient { PATIENT_TIMEOUT } else { USUAL_TIMEOUT }
     }
 
     /// Server: waits for a client.

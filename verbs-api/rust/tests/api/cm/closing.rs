@@ -192,8 +192,11 @@ fn a_dead_peer_is_reported() {
     let to = lines
         .find_map(|line| Some(line.unwrap().strip_prefix("listening on ")?.parse().unwrap()))
         .unwrap();
-    // Few repetitions of each message, each after a few milliseconds.
-    let options = client(76).timeout(Duration::from_millis(500)).ack_timeout(12).retry_count(1);
+    // Few repetitions of each message.
+    let options = client(76)
+        .timeout(Duration::from_secs(3))
+        .ack_timeout(Duration::from_millis(16))
+        .retry_count(1);
     let [with_sends, without] =
         [(); 2].map(|()| cm::prepare(to, &options).unwrap().establish().unwrap());
     peer.kill().unwrap();

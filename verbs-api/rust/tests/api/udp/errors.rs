@@ -61,7 +61,7 @@ fn states_that_do_not_allow_a_call() {
     let attr = QpAttr { qp_state: QpState::Init, ..QpAttr::default() };
     let error = end.qp.modify(&attr, QpAttrMask::STATE | QpAttrMask::PORT).unwrap_err();
     says(&error, "IBV_QP_PKEY_INDEX");
-    let options = ConnectOptions { sgid_index: Some(9), ..ConnectOptions::default() };
+    let options = ConnectOptions::new().sgid_index(9);
     let error = end.qp.connect(&end.qp.endpoint(), &options).unwrap_err();
     says(&error, "9");
     assert_eq!(end.qp.state(), QpState::Init);

@@ -198,7 +198,7 @@ fn packets_that_are_late_for_microseconds_are_not_retransmitted() {
         End::on(builder.open_address([127, 48, 63, host]).unwrap())
     });
     let [a, b] = &ends;
-    let options = ConnectOptions { path_mtu: Some(PathMtu::Mtu4096), ..ConnectOptions::default() };
+    let options = ConnectOptions::new().path_mtu(PathMtu::Mtu4096);
     a.qp.connect(&b.qp.endpoint(), &options).unwrap();
     b.qp.connect(&a.qp.endpoint(), &options).unwrap();
     let there = b.region.remote();
