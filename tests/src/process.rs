@@ -8,10 +8,11 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The build targets of [`build`]: the workspace's libraries and the command. The example is
-/// included for its dependencies, so that cargo builds them with the features of the workspace's
-/// tests and reuses earlier builds.
-pub const TARGETS: [&str; 6] = ["--workspace", "--lib", "--bin", "urxe", "--example", "ping_pong"];
+/// The build targets of [`build`]: the workspace's libraries, the command and its manual. The
+/// example is included for its dependencies, so that cargo builds them with the features of the
+/// workspace's tests and reuses earlier builds.
+pub const TARGETS: [&str; 8] =
+    ["--workspace", "--lib", "--bin", "urxe", "--bin", "urxe-manual", "--example", "ping_pong"];
 
 /// Builds with the profile and target folder of the running test. Returns the paths of the files
 /// with these names.

@@ -22,12 +22,14 @@ fn packages() -> PathBuf {
     Path::new(archive).parent().unwrap().to_owned()
 }
 
-fn with_ending(folder: &Path, ending: &str) -> PathBuf {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let found: Vec<PathBuf> =
-        files.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
-    assert_eq!(found.len(), 1, "{found:?}");
-    found[0].clone()
+/// Returns the file of a folder whose name has this begin and this end.
+fn only(folder: &Path, begin: &str, end: &str) -> PathBuf {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    let found: Vec<String> =
+        names.filter(|name| name.starts_with(begin) && name.ends_with(end)).collect();
+    assert_eq!(found.len(), 1, "{begin}…{end}: {found:?}");
+    folder.join(&found[0])
 }
 
 /// Checks that a program runs with this `urxe` and this library.
@@ -46,6 +48,21 @@ fn serves(urxe: &Path, library: &Path) {
     }
 }
 
+/// Checks the files below a prefix that are no programs.
+#[track_caller]
+fn has_texts(prefix: &Path, ending: &str, zsh: &str) {
+    let pages = ["man1/urxe.1", "man1/urxe-run.1", "man7/urxe-environment.7", "man7/liburxe.7"];
+    let mut files = pages.map(|page| format!("man/{page}{ending}")).to_vec();
+    files.extend(
+        ["bash-completion/completions/urxe", zsh, "fish/vendor_completions.d/urxe.fish"]
+            .map(str::to_owned),
+    );
+    files.push("doc/urxe/copyright".to_owned());
+    for file in files {
+        assert!(prefix.join("share").join(&file).is_file(), "{file}");
+    }
+}
+
 #[test]
 fn archive_and_debian_package_work_wherever_they_are_unpacked() {
     let packages = packages();
@@ -53,20 +70,33 @@ fn archive_and_debian_package_work_wherever_they_are_unpacked() {
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let place = scratch.path().join("moved/twice");
     fs::create_dir_all(&place).unwrap();
-    ok(Command::new("tar")
-        .arg("-xzf")
-        .arg(with_ending(&packages, ".tar.gz"))
-        .arg("-C")
-        .arg(&place));
-    let folder = with_ending(&place, std::env::consts::ARCH);
+    let machine = std::env::consts::ARCH;
+    for ending in [format!("-{machine}.tar.gz"), format!("-{machine}-debug.tar.gz")] {
+        let archive = only(&packages, "urxe-", &ending);
+        ok(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(&place));
+    }
+    // Both archives are one folder.
+    let folder = only(&place, "urxe-", machine);
     serves(&folder.join("bin/urxe"), &folder.join("lib/urxe"));
+    has_texts(&folder, "", "zsh/site-functions/_urxe");
+    let debug = only(&folder.join("bin/.debug"), "", ".debug");
+    let link = ok(Command::new("readelf").arg("-p.gnu_debuglink").arg(folder.join("bin/urxe")));
+    assert!(link.contains(debug.file_name().unwrap().to_str().unwrap()), "{link}");
 
-    let (package, root) = (with_ending(&packages, ".deb"), scratch.path().join("root"));
+    let (package, root) = (only(&packages, "urxe_", ".deb"), scratch.path().join("root"));
     ok(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&root));
     serves(&root.join("usr/bin/urxe"), &root.join("usr/lib/urxe"));
+    has_texts(&root.join("usr"), ".gz", "zsh/vendor-completions/_urxe");
     // No file of the package replaces a library of the system.
     let listed = ok(Command::new("dpkg-deb").arg("-c").arg(&package));
     let libraries: Vec<&str> = listed.lines().filter(|line| line.contains(".so")).collect();
     assert_eq!(libraries.len(), 6, "{listed}");
     assert!(libraries.iter().all(|line| line.contains("./usr/lib/urxe/")), "{listed}");
+    let control = ok(Command::new("dpkg-deb").arg("-f").arg(&package));
+    for field in ["Depends: libc6 (>= 2.", "Homepage: https://", "Installed-Size: "] {
+        assert!(control.contains(field), "{field} in\n{control}");
+    }
+    let dbgsym = only(&packages, "urxe-dbgsym_", ".deb");
+    let listed = ok(Command::new("dpkg-deb").arg("-c").arg(&dbgsym));
+    assert_eq!(listed.matches(".debug\n").count(), 3, "{listed}");
 }

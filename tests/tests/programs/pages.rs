@@ -17,7 +17,8 @@ use tempfile::TempDir;
 use crate::install::{NOBODY, install, is_root, ok};
 use crate::pair::exclusive;
 
-const PAGES: [&str; 4] = ["README.md", "docs/devices.md", "docs/c-programs.md", "docs/captures.md"];
+const PAGES: [&str; 5] =
+    ["README.md", "docs/devices.md", "docs/c-programs.md", "docs/captures.md", "docs/manual.md"];
 
 /// The shell functions that stand for `sleep` and `wait`. A server listens on TCP port 18515
 /// (0x4853, the ping-pongs), or by `rdma_cm`.

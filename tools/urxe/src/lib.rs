@@ -1,4 +1,4 @@
-//! `urxe`: the command-line interface, as a library of the binary and of the fuzz targets.
+//! `urxe`: the command-line interface, as a library of the binary, the manual and the fuzz targets.
 //!
 //! Each subcommand is a file or folder under [`cmd`]. Results are written to standard output, as
 //! text or, with `--json`, as JSON. Messages are written to standard error and say how to solve the
@@ -26,29 +26,19 @@ pub mod untrusted;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
-use cmd::Outcome;
+#[doc(hidden)]
+pub use cmd::completions::Shell;
 
-/// RDMA in userspace: RoCEv2 over UDP, without root and without a kernel module.
-#[derive(Debug, Parser)]
-#[command(name = "urxe", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: cmd::Command,
+use cmd::{Cli, Outcome};
+
+/// Returns the definition of the command line, for the manual and the completions.
+#[doc(hidden)]
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
 }
-
-const AFTER_HELP: &str = "\
-Environment:
-  URXE_DEVICES   devices instead of the user's list, such as
-                 rxe0=10.0.0.1,rxe1=eth0
-  URXE_LOG       log filter for standard error: error, warn,
-                 info, debug, trace, or by module, such as
-                 urxe_device=debug,urxe_io::udp=trace
-                 [default: warn; programs of `urxe run`: error]
-  URXE_CAPTURE, URXE_FAULTS
-                 capture file and faults of received packets;
-                 link, devinfo, doctor, decode and install refuse them";
 
 /// Runs the command with the arguments of the process.
 #[must_use]

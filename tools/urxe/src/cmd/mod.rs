@@ -1,6 +1,7 @@
 //! The subcommands.
 
 pub mod applets;
+pub mod completions;
 pub mod decode;
 mod devinfo;
 mod doctor;
@@ -15,12 +16,33 @@ mod run;
 
 use std::io;
 
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
 use urxe_stack::link::LinkError;
 
 use crate::capture::CaptureError;
 use crate::traffic::selection::SelectionError;
 use crate::traffic::variables::{self, VariableError};
+
+/// RDMA in userspace: RoCEv2 over UDP, without root and without a kernel module.
+#[derive(Debug, Parser)]
+#[command(name = "urxe", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub struct Cli {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Environment:
+  URXE_DEVICES   devices instead of the user's list, such as
+                 rxe0=10.0.0.1,rxe1=eth0
+  URXE_LOG       log filter for standard error: error, warn,
+                 info, debug, trace, or by module, such as
+                 urxe_device=debug,urxe_io::udp=trace
+                 [default: warn; programs of `urxe run`: error]
+  URXE_CAPTURE, URXE_FAULTS
+                 capture file and faults of received packets;
+                 link, devinfo, doctor, decode and install refuse them";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -51,6 +73,8 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Show the packets of a capture file, one line each
     Decode(decode::Args),
+    /// Print the script by which a shell completes the options of urxe
+    Completions(completions::Args),
 }
 
 impl Command {
@@ -73,6 +97,7 @@ impl Command {
             Self::Devinfo(args) => args.run(),
             Self::Doctor(args) => args.run(),
             Self::Decode(args) => args.run(),
+            Self::Completions(args) => args.run(),
         }
     }
 
@@ -88,6 +113,8 @@ impl Command {
             Self::Uninstall(_) => Some("uninstall"),
             Self::Pingpong(_) | Self::Perf(_) | Self::Rping(_) | Self::Listen(_) => None,
             Self::Connect(_) | Self::Run(_) | Self::Env(_) => None,
+            // The start of a shell may call it, with any variables.
+            Self::Completions(_) => None,
         }
     }
 

@@ -4,6 +4,7 @@
 mod applets;
 mod commands;
 mod common;
+mod completions;
 mod connections;
 mod decode;
 mod devices;

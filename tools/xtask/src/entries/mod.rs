@@ -23,7 +23,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 31] = [
+const TASKS: [(&str, Task); 32] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -44,6 +44,7 @@ const TASKS: [(&str, Task); 31] = [
     ("bench", deep::bench),
     ("flame", flame::flame),
     ("clauses", clauses::clauses),
+    ("manual", package::manual),
     ("install", package::install),
     ("package", package::package),
     ("ci", ci::ci),
@@ -90,8 +91,9 @@ Measuring:
   clauses                   1 s  which IBTA clauses are cited by code and tests
 
 Delivering:
+  manual                   30 s  the manual pages and completions, in target/manual
   install [--prefix P] …  2 min  build and install
-  package [--built P] …   2 min  an archive and a .deb
+  package [--built P] …   2 min  an archive and a .deb, each with another one for debuggers
 
 Together:
   ci                     20 min  the tasks of CI; as root, installs their packages

@@ -25,6 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("urxe-abi", &["urxe-rsocket", "urxe-stack", "urxe-wire"]),
     ("urxe-sysfs", &[]),
     ("urxe-tools", &["urxe", "urxe-stack", "urxe-wire"]),
+    ("urxe-manual", &["urxe-tools"]),
     ("urxe-test-support", &["urxe", "urxe-device", "urxe-memory", "urxe-types", "urxe-wire"]),
     ("urxe-tests", &["urxe", "urxe-stack", "urxe-test-support", "urxe-wire"]),
     ("urxe-fuzz", &["urxe-rsocket", "urxe-stack", "urxe-test-support", "urxe-tools", "urxe-wire"]),
@@ -36,8 +37,15 @@ const STACK: &[&str] =
     &["urxe-cm", "urxe-device", "urxe-io", "urxe-memory", "urxe-sim", "urxe-types", "urxe-wire"];
 
 /// The crates of the workspace that are part of no library.
-const NO_LIBRARY: &[&str] =
-    &["urxe-compile-fail", "urxe-tools", "urxe-test-support", "urxe-tests", "urxe-fuzz", "xtask"];
+const NO_LIBRARY: &[&str] = &[
+    "urxe-compile-fail",
+    "urxe-tools",
+    "urxe-manual",
+    "urxe-test-support",
+    "urxe-tests",
+    "urxe-fuzz",
+    "xtask",
+];
 
 /// Returns a line for each arrow that the table does not have, and for each foreign crate of a
 /// library without a reason in ARCHITECTURE.md.

@@ -20,13 +20,14 @@ const MODULES: [&str; 3] =
 const SOURCES: &str = "verbs-api/rust/src/*.rs";
 
 /// Packages whose crate page needs no example.
-const FREE: [&str; 7] = [
+const FREE: [&str; 8] = [
     // C libraries: no Rust program can call them. Their examples are programs in C.
     "urxe-abi",
     "urxe-sysfs",
     // Programs and tests.
     "urxe-compile-fail",
     "urxe-fuzz",
+    "urxe-manual",
     "urxe-tests",
     "urxe-tools",
     "xtask",
