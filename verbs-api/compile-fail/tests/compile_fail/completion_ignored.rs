@@ -1,4 +1,4 @@
-//! A completion that nobody looks at may hide a failed request.
+//! An ignored completion may hide a failed request.
 #![deny(unused_must_use)]
 use urxe::CompletionQueue;
 

@@ -113,9 +113,9 @@ impl Connection {
     /// Closes the connection: completes the sends, disconnects, and waits for the confirmation of
     /// the peer. [Await](Close) the returned value, or block in its [`wait`](Close::wait).
     ///
-    /// 1. The sends that are posted when the value is first polled complete. If one of the connection
-    ///    has failed before, `close` reports that. This takes as long as
-    ///    the peer takes to post receives, or until the queue pair gives up.
+    /// 1. The sends that are posted when the value is first polled complete. This takes as long as
+    ///    the peer takes to post receives, or until the queue pair gives up. `close` also reports a
+    ///    send of the connection that failed before.
     /// 2. The connection is disconnected, as by [`disconnect`](Self::disconnect). Posted receives
     ///    complete with `WrFlushErr`.
     /// 3. The peer confirms: a program with this crate at once, and a C program when it calls
@@ -155,9 +155,9 @@ impl Connection {
         Close::new(&self.connection)
     }
 
-    /// Disconnects at once (`rdma_disconnect`). The queue pair enters the error state, outstanding work
-    /// completes with `WrFlushErr`, and the peer is notified. The call does not wait for the peer's
-    /// answer, which creates [`ConnectionEvent::Disconnected`].
+    /// Disconnects at once (`rdma_disconnect`). The queue pair enters the error state, outstanding
+    /// work completes with `WrFlushErr`, and the peer is notified. The call does not wait for the
+    /// peer's answer, which creates [`ConnectionEvent::Disconnected`].
     pub fn disconnect(&self) {
         self.connection.end();
         self.connection.id.service.run_ready_wakers();

@@ -52,8 +52,8 @@
 //!
 //! # Waiting
 //! [`establish`](Pending::establish), [`Listener::wait`] and [`ConnectionEvents::wait`] block the
-//! thread, as does [`Close::wait`]. A task of any executor awaits a [`Pending`], [`Listener::next`],
-//! [`ConnectionEvents::next`] or [`Connection::close`]:
+//! thread, as does [`Close::wait`]. A task of any executor awaits a [`Pending`],
+//! [`Listener::next`], [`ConnectionEvents::next`] or [`Connection::close`]:
 //!
 //! ```
 //! use urxe::cm::{self, ConnectError, Connection, ConnectionEvent, ConnectionEvents, Establish};
@@ -90,8 +90,8 @@
 //!
 //! # Errors
 //! Each operation has an error type of its own: [`ConnectError`], [`ListenError`], [`CloseError`]
-//! and [`ResolveError`]. [`NoServiceError`] is the reason of all three when no device is available. The
-//! message says what to do:
+//! and [`ResolveError`]. [`NoServiceError`] is the reason of all three when no device is available.
+//! The message says what to do:
 //!
 //! ```
 //! use urxe::cm::{self, CmaError, ConnectError, ListenError, Listener, NoServiceError, Options};

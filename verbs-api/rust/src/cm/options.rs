@@ -223,8 +223,8 @@ impl Options {
     }
 
     /// Sets the time that the peer waits before it retransmits when this end has no receive posted.
-    /// A [`Duration`] is rounded up to the next of the 32 times of IBTA vol. 1, table 45, which range
-    /// from 10 µs to 655.36 ms. The default is 640 µs.
+    /// A [`Duration`] is rounded up to the next of the 32 times of IBTA vol. 1, table 45, which
+    /// range from 10 µs to 655.36 ms. The default is 640 µs.
     pub fn min_rnr_timer(mut self, timer: impl Into<RnrTimer>) -> Self {
         self.min_rnr_timer = timer.into();
         self

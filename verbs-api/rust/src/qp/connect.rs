@@ -74,9 +74,9 @@ impl ConnectOptions {
         Self::default()
     }
 
-    /// Sets the payload of a packet. Both ends must use the same value. The default, also of `None`,
-    /// is the largest value that fits the link of this end. The default is correct if the links of both ends have
-    /// the same MTU.
+    /// Sets the payload of a packet. Both ends must use the same value. The default, also of
+    /// `None`, is the largest value that fits the link of this end. The default is correct if the
+    /// links of both ends have the same MTU.
     pub fn path_mtu(mut self, mtu: impl Into<Option<PathMtu>>) -> Self {
         self.path_mtu = mtu.into();
         self
@@ -85,6 +85,16 @@ impl ConnectOptions {
     /// Sets the time after which an unacknowledged packet is sent again. A [`Duration`] is rounded
     /// up to the next of 4.096 µs · 2^n, with n from 1 to 31. [`AckTimeout::OFF`] means never. The
     /// default is 67 ms (n = 14).
+    ///
+    /// ```
+    /// use urxe::{AckTimeout, ConnectOptions, RnrTimer};
+    ///
+    /// // The peer may stop for any time, and has a receive posted within 2 ms.
+    /// let options = ConnectOptions::new()
+    ///     .timeout(AckTimeout::OFF)
+    ///     .min_rnr_timer(RnrTimer::at_least(2_000_000));
+    /// assert_ne!(options, ConnectOptions::new());
+    /// ```
     ///
     /// [`Duration`]: std::time::Duration
     pub fn timeout(mut self, timeout: impl Into<AckTimeout>) -> Self {
@@ -116,8 +126,9 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets the number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of this end. It must
-    /// be at most [`max_dest_rd_atomic`](Self::max_dest_rd_atomic) of the peer. The default is 16.
+    /// Sets the number of outstanding READs, atomics, ATOMIC WRITEs and FLUSHes of this end. It
+    /// must be at most [`max_dest_rd_atomic`](Self::max_dest_rd_atomic) of the peer. The default is
+    /// 16.
     pub fn max_rd_atomic(mut self, operations: u8) -> Self {
         self.max_rd_atomic = operations;
         self

@@ -125,8 +125,8 @@ impl QueuePair {
         self.qp_type
     }
 
-    /// Calls `wake` when the sends that are posted now are complete or have failed, unless there are
-    /// none.
+    /// Calls `wake` when the sends that are posted now are complete or have failed, unless there
+    /// are none.
     pub(crate) fn watch_sends(&self, wake: Arc<dyn Wake>) {
         let device = self.pd.device();
         device.core().watch_sends(self.handle, wake);

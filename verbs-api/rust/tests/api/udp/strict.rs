@@ -19,8 +19,8 @@ fn ends(net: u8, strict: bool) -> (End, End, QueuePair, QueuePair) {
     (a, b, qp, peer)
 }
 
-/// Posts a WRITE and waits until the peer has it. If only its acknowledgement is missing that frees an
-/// entry, waits for that as well.
+/// Posts a WRITE and waits until the peer has it. If only its acknowledgement is missing, which
+/// frees an entry, waits for that as well.
 fn write(b: &End, qp: &QueuePair, number: u64, signaled: bool) -> Result<(), PostError> {
     let bytes = number.to_ne_bytes();
     let request = SendRequest::write(Data::inline(&bytes), b.region.remote()).wr_id(number);

@@ -1,5 +1,5 @@
-//! Probes of the user, the port, GSO and GRO, ICMP errors, IPv6, threads, send queues, and interface
-//! events.
+//! Probes of the user, the port, GSO and GRO, ICMP errors, IPv6, threads, send queues, and
+//! interface events.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
