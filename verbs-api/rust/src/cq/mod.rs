@@ -267,7 +267,9 @@ impl CompletionQueue {
     /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
     /// # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
     /// # let qp = pd.queue_pair(&cq).create()?;
-    /// # qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// # let peer = pd.queue_pair(&device.create_cq(16)?).create()?;
+    /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+    /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
     /// // The region does not grant WRITEs of a peer.
     /// let region = pd.allocate(64, Access::LOCAL_WRITE)?;
     /// qp.post_send(&SendRequest::write(Data::inline(b"text"), region.remote()).wr_id(7))?;
