@@ -80,7 +80,10 @@ fn archive_and_debian_package_work_wherever_they_are_unpacked() {
     serves(&folder.join("bin/urxe"), &folder.join("lib/urxe"));
     has_texts(&folder, "", "zsh/site-functions/_urxe");
     let debug = only(&folder.join("bin/.debug"), "", ".debug");
-    let link = ok(Command::new("readelf").arg("-p.gnu_debuglink").arg(folder.join("bin/urxe")));
+    // A checksum follows the name.
+    let mut readelf = Command::new("readelf");
+    let link = readelf.arg("-p.gnu_debuglink").arg(folder.join("bin/urxe")).output().unwrap();
+    let link = String::from_utf8_lossy(&link.stdout);
     assert!(link.contains(debug.file_name().unwrap().to_str().unwrap()), "{link}");
 
     let (package, root) = (only(&packages, "urxe_", ".deb"), scratch.path().join("root"));
