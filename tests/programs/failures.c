@@ -16,6 +16,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
@@ -566,6 +567,31 @@ static void child(int log)
 	exit(0);
 }
 
+/*
+ * Kills the watcher process of a child that has ended. It inherits the filter and the listener, so
+ * a call of the watcher that no thread answers any more does not return.
+ */
+static void end_watchers(void)
+{
+	char path[64], list[256];
+	int children;
+	ssize_t length;
+	pid_t pid;
+	char *next;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	children = open(path, O_RDONLY | O_CLOEXEC);
+	if (children == -1)
+		return;
+	length = read(children, list, sizeof(list) - 1);
+	close(children);
+	list[length > 0 ? length : 0] = 0;
+	for (next = list; (pid = (pid_t)strtol(next, &next, 10)) > 0;) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, __WALL);
+	}
+}
+
 /* Runs a child. Returns its status, or -1 if it did not end in time. */
 static int run_child(struct failure failure, int log)
 {
@@ -584,10 +610,12 @@ static int run_child(struct failure failure, int log)
 		if (now() > end) {
 			kill(pid, SIGKILL);
 			waitpid(pid, &status, 0);
-			return -1;
+			status = -1;
+			break;
 		}
 		usleep(500);
 	}
+	end_watchers();
 	return status;
 }
 
@@ -636,6 +664,8 @@ int main(int argc, char **argv)
 	int samples;
 
 	MUST(argc == 3 && log >= 0);
+	/* The watcher of a child that has ended becomes a child of this process. */
+	MUST(!prctl(PR_SET_CHILD_SUBREAPER, 1));
 	address = argv[1];
 	samples = atoi(argv[2]);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
