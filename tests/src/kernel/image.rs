@@ -39,6 +39,10 @@ const MODULES: [&str; 15] = [
     "virtio_rng",
 ];
 
+/// Modules that some tests load. `/modules/NAME.order` of the guest lists the module after its
+/// dependencies, without those of [`MODULES`].
+const LOADED_BY_TESTS: [&str; 1] = ["nvmet_rdma"];
+
 /// Libraries that are loaded by name and that `ldd` does not show: the provider, and the library of
 /// `pthread_exit`.
 const LOADED_BY_NAME: [&str; 2] = [PROVIDER, "/lib/x86_64-linux-gnu/libgcc_s.so.1"];
@@ -130,14 +134,19 @@ impl Image {
             archive.file(name, &read(&library)?);
         }
 
-        let mut order = String::new();
-        for module in module_order(&kernel.modules())? {
-            let name = module_name(&module);
-            archive
-                .file(&format!("/modules/{name}.ko"), &unpacked(&kernel.modules().join(&module))?);
-            order += &format!("{name}.ko\n");
+        let folder = kernel.modules();
+        let mut modules = module_order(&folder, &MODULES)?;
+        archive.file("/modules/order", list(&modules).as_bytes());
+        for name in LOADED_BY_TESTS {
+            let needed = module_order(&folder, &[name])?;
+            let more: Vec<_> = needed.into_iter().filter(|file| !modules.contains(file)).collect();
+            archive.file(&format!("/modules/{name}.order"), list(&more).as_bytes());
+            modules.extend(more);
         }
-        archive.file("/modules/order", order.as_bytes());
+        for module in modules {
+            let name = module_name(&module);
+            archive.file(&format!("/modules/{name}.ko"), &unpacked(&folder.join(&module))?);
+        }
         Ok(Self { bytes: archive.finish() })
     }
 }
@@ -321,8 +330,13 @@ fn module_name(path: &str) -> String {
     file.split('.').next().unwrap_or(file).replace('-', "_")
 }
 
-/// Returns the files of [`MODULES`] and of their dependencies, each after its own dependencies.
-fn module_order(folder: &Path) -> Result<Vec<String>, Error> {
+/// Returns the names of modules as files of the guest, one a line.
+fn list(modules: &[String]) -> String {
+    modules.iter().map(|module| format!("{}.ko\n", module_name(module))).collect()
+}
+
+/// Returns the files of modules and of their dependencies, each after its own dependencies.
+fn module_order(folder: &Path, modules: &[&str]) -> Result<Vec<String>, Error> {
     let text = |name: &str| {
         let path = folder.join(name);
         fs::read_to_string(&path).context(|| format!("read {}", path.display()))
@@ -336,7 +350,7 @@ fn module_order(folder: &Path) -> Result<Vec<String>, Error> {
     let built_in: BTreeSet<String> = text("modules.builtin")?.lines().map(module_name).collect();
 
     let mut order: Vec<String> = Vec::new();
-    for module in MODULES {
+    for &module in modules {
         if built_in.contains(module) {
             continue;
         }

@@ -19,6 +19,7 @@ mod kernels;
 mod krping;
 mod multicast;
 mod nodes;
+mod nvmet;
 mod ports;
 mod programs;
 mod rcopy;
@@ -80,6 +81,7 @@ fn trials(testbed: Option<&Arc<Testbed>>) -> Vec<Trial> {
         ends::cases(),
         deaths::cases(),
         service_type::cases(),
+        nvmet::cases(),
         rcopy::cases(),
         refused::cases(),
         krping::cases(),
