@@ -1,10 +1,12 @@
 #!/bin/sh
 # spdk.sh target|verify|perf SPDK [ARGUMENT]: NVMe over Fabrics by SPDK, whose built tree SPDK names.
 # The target has a disk in memory, over RDMA on port 4420 and over TCP on port 4421. ARGUMENT is an
-# option of the target, or the transport of an initiator.
+# option of the target, or the transport of an initiator. SPDK_ADDRESS is the target's address. A
+# target with SPDK_DISK has its disk in this file.
 set -eu
 spdk=$2
 name=nqn.2016-06.io.spdk:cnode1
+address=${SPDK_ADDRESS:-127.0.0.1}
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$spdk/build/lib"
 case ${3:-} in
 tcp) transport=TCP port=4421 ;;
@@ -15,36 +17,43 @@ rpc() {
 }
 case $1 in
 target)
+	# This process becomes the target, which ends if a command fails.
+	rm -f target.sock
+	(
+		trap 'kill $$' EXIT
+		until [ -S target.sock ]; do sleep 0.1; done
+		rpc nvmf_create_transport -t RDMA
+		rpc nvmf_create_transport -t TCP
+		if [ -n "${SPDK_DISK:-}" ]; then
+			truncate -s 128M "$SPDK_DISK"
+			rpc bdev_aio_create "$SPDK_DISK" Disk0 4096
+		else
+			rpc bdev_malloc_create -b Disk0 128 4096
+		fi
+		rpc nvmf_create_subsystem "$name" -a -s SPDK00000000000001 -d SPDK_Controller1
+		rpc nvmf_subsystem_add_ns -u 11111111-2222-3333-4444-555555555555 \
+			-g 11111111222233334444555555555555 "$name" Disk0
+		rpc nvmf_subsystem_add_listener "$name" -t rdma -a "$address" -s 4420
+		rpc nvmf_subsystem_add_listener "$name" -t tcp -a "$address" -s 4421
+		trap - EXIT
+		echo ready
+	) &
 	# shellcheck disable=SC2086 # the option may be absent
-	"$spdk/build/bin/nvmf_tgt" --no-huge -s 512 --no-pci -m 0x1 -r "$PWD/target.sock" ${3:-} &
-	target=$!
-	trap 'kill $target' TERM
-	until [ -S target.sock ]; do
-		kill -0 "$target"
-		sleep 0.1
-	done
-	rpc nvmf_create_transport -t RDMA
-	rpc nvmf_create_transport -t TCP
-	rpc bdev_malloc_create -b Malloc0 -u 11111111-2222-3333-4444-555555555555 128 4096
-	rpc nvmf_create_subsystem "$name" -a -s SPDK00000000000001 -d SPDK_Controller1
-	rpc nvmf_subsystem_add_ns "$name" Malloc0
-	rpc nvmf_subsystem_add_listener "$name" -t rdma -a 127.0.0.1 -s 4420
-	rpc nvmf_subsystem_add_listener "$name" -t tcp -a 127.0.0.1 -s 4421
-	echo ready
-	wait
+	exec "$spdk/build/bin/nvmf_tgt" --no-huge -s 1024 --no-pci -m 0x1 \
+		--disable-cpumask-locks -r "$PWD/target.sock" ${3:-}
 	;;
 verify)
 	cat >bdevperf.json <<-JSON
 		{"subsystems": [{"subsystem": "bdev", "config": [
 		{"method": "bdev_nvme_attach_controller", "params": {"name": "Nvme0",
-		"trtype": "$transport", "adrfam": "ipv4", "traddr": "127.0.0.1",
+		"trtype": "$transport", "adrfam": "ipv4", "traddr": "$address",
 		"trsvcid": "$port", "subnqn": "$name"}}]}]}
 	JSON
-	exec "$spdk/build/examples/bdevperf" --no-huge -s 512 --no-pci -m 0x2 \
+	exec "$spdk/build/examples/bdevperf" --no-huge -s 1024 --no-pci -m 0x2 --disable-cpumask-locks \
 		-r "$PWD/bdevperf.sock" --json bdevperf.json -q 16 -o 16384 -w verify -t 2
 	;;
 perf)
-	exec "$spdk/build/bin/spdk_nvme_perf" --no-huge -s 512 -c 0x2 -q 16 -o 131072 -w read -t 2 \
-		-r "trtype:$transport adrfam:IPv4 traddr:127.0.0.1 trsvcid:$port subnqn:$name"
+	exec "$spdk/build/bin/spdk_nvme_perf" --no-huge -s 1024 -c 0x2 -q 16 -o 131072 -w read -t 2 \
+		-r "trtype:$transport adrfam:IPv4 traddr:$address trsvcid:$port subnqn:$name"
 	;;
 esac

@@ -39,9 +39,9 @@ const MODULES: [&str; 15] = [
     "virtio_rng",
 ];
 
-/// Modules that some tests load. `/modules/NAME.order` of the guest lists the module after its
-/// dependencies, without those of [`MODULES`].
-const LOADED_BY_TESTS: [&str; 1] = ["nvmet_rdma"];
+/// Modules that some tests load, by the guest's program `load-module`. `/modules/NAME.order` lists
+/// the module after its dependencies.
+const LOADED_BY_TESTS: [&str; 2] = ["nvmet_rdma", "nvme_rdma"];
 
 /// Libraries that are loaded by name and that `ldd` does not show: the provider, and the library of
 /// `pthread_exit`.
@@ -107,6 +107,8 @@ impl Image {
         }
         archive.device("/dev/console", 5, 1);
         archive.file("/init", &read(&source_dir().join("guest/init"))?);
+        let load_module = read(&source_dir().join("guest/load-module"))?;
+        archive.file("/usr/bin/load-module", &load_module);
         archive.file("/etc/libibverbs.d/rxe.driver", b"driver rxe\n");
         archive.file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n");
         archive.file("/etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n");
@@ -139,11 +141,10 @@ impl Image {
         archive.file("/modules/order", list(&modules).as_bytes());
         for name in LOADED_BY_TESTS {
             let needed = module_order(&folder, &[name])?;
-            let more: Vec<_> = needed.into_iter().filter(|file| !modules.contains(file)).collect();
-            archive.file(&format!("/modules/{name}.order"), list(&more).as_bytes());
-            modules.extend(more);
+            archive.file(&format!("/modules/{name}.order"), list(&needed).as_bytes());
+            modules.extend(needed);
         }
-        for module in modules {
+        for module in modules.into_iter().collect::<BTreeSet<_>>() {
             let name = module_name(&module);
             archive.file(&format!("/modules/{name}.ko"), &unpacked(&folder.join(&module))?);
         }

@@ -19,6 +19,7 @@ mod kernels;
 mod krping;
 mod multicast;
 mod nodes;
+mod nvme_initiator;
 mod nvmet;
 mod ports;
 mod programs;
@@ -81,6 +82,7 @@ fn trials(testbed: Option<&Arc<Testbed>>) -> Vec<Trial> {
         ends::cases(),
         deaths::cases(),
         service_type::cases(),
+        nvme_initiator::cases(),
         nvmet::cases(),
         rcopy::cases(),
         refused::cases(),

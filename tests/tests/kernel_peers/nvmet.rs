@@ -16,8 +16,7 @@ const NAME: &str = "nqn.2026-11.test:disk";
 /// before Linux 6.6.
 const SET_UP: &str = "\
 set -e
-test -d /sys/module/nvmet_rdma ||
-	while read -r module; do insmod /modules/$module; done </modules/nvmet_rdma.order
+load-module nvmet_rdma
 test -d /sys/kernel/config/nvmet || mount -t configfs configfs /sys/kernel/config
 dd if=/dev/zero of=/disk bs=1M count=0 seek=64 2>/dev/null
 cd /sys/kernel/config/nvmet
@@ -34,7 +33,7 @@ ln -s /sys/kernel/config/nvmet/subsystems/$name subsystems/$name
 /// Ends the service of the port, which disconnects all initiators.
 const TAKE_DOWN: &str = "rm /sys/kernel/config/nvmet/ports/1/subsystems/$name";
 /// The target's connections.
-const CONNECTIONS: &str = "rdma resource show cm_id | grep -c :4420.*CONNECT";
+const CONNECTIONS: &str = "rdma resource show cm_id | grep -c 'state CONNECT .*:4420'";
 const LIMIT: Duration = Duration::from_secs(120);
 /// The longest time until the target has no connection of a killed initiator.
 const END_LIMIT: Duration = Duration::from_secs(5);
