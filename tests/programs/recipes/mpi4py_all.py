@@ -32,6 +32,18 @@ assert np.array_equal(memory, data[before])
 window.Get(got, after)
 window.Fence()
 assert np.array_equal(got, mine)
+# Over UCX, Open MPI posts the READ of the old values and the WRITE of the new ones without a fence.
+for length in (4, 36, 4096, 70000, SIZE):
+    window.Lock(after)
+    window.Put(mine[:length], after)
+    window.Flush(after)
+    got[:] = 0
+    window.Get_accumulate(data[before][:length], got[:length], after, op=MPI.REPLACE)
+    window.Flush(after)
+    assert np.array_equal(got[:length], mine[:length]), length
+    window.Get(got[:length], after)
+    window.Unlock(after)
+    assert np.array_equal(got[:length], data[before][:length]), length
 window.Free()
 
 start = time.time()

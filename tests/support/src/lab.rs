@@ -284,6 +284,13 @@ impl Lab {
         self.deliver_from(PEER, packet);
     }
 
+    /// Delivers a packet of the peer, and transmits nothing: more packets of the same batch follow.
+    pub fn receive(&self, packet: Packet) {
+        let bytes = self.packet_bytes(PEER, &packet);
+        let run = PacketRun::new(PEER, OWN, bytes.clone(), bytes.len());
+        self.wire.deliver(&self.device, self.clock.now(), &run);
+    }
+
     /// Delivers a packet from any address, and transmits pending packets.
     pub fn deliver_from(&self, from: IpAddr, packet: Packet) {
         let bytes = self.packet_bytes(from, &packet);

@@ -4,8 +4,10 @@
 //!
 //! 1. The packet continues the current message, or begins one.
 //! 2. XRC: the shared receive queue is found.
-//! 3. The access rights are checked, and the data moves. Each kind of request has its own function.
-//! 4. The response of a READ, atomic, ATOMIC WRITE or FLUSH is queued.
+//! 3. The data of READ responses that the request would change is saved
+//!    ([`super::saved_reads`]).
+//! 4. The access rights are checked, and the data moves. Each kind of request has its own function.
+//! 5. The response of a READ, atomic, ATOMIC WRITE or FLUSH is queued.
 //!
 //! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.2 (opcode sequence), 9.9.3 (classes of error);
 //! annex A19 (ATOMIC WRITE, FLUSH).
@@ -14,6 +16,7 @@ use urxe_wire::{HeaderSet, Kind, NakCode, PacketView, PlacementType, Reth, Selec
 
 use super::responder::Responder;
 use super::responses::{ReadRest, Response};
+use super::saved_reads::Change;
 use crate::cq::{QpEventType, WcStatus};
 use crate::qp::context::QpContext;
 use crate::qp::inbound::{Refusal, remote_access_error};
@@ -27,6 +30,8 @@ pub(super) enum Executed {
     Done { psns: u32, ends: bool },
     /// The request needs a receive, and none is posted.
     NotReady,
+    /// The request changes memory of READ responses that are not sent yet.
+    TooEarly,
 }
 
 /// A fault in a request, which moves the queue pair to the error state.
@@ -96,6 +101,12 @@ impl Responder {
     ) -> Result<Executed, Fault> {
         require(self.message.continues_with(packet.info()))?;
         self.find_srq(qp, cx, packet)?;
+        if !self.responses.is_only_ack()
+            && let Some(change) = change_of(packet)
+            && !self.responses.save_before(change, qp, cx)
+        {
+            return Ok(Executed::TooEarly);
+        }
         let (psns, response) = match packet.info().kind {
             Kind::Send | Kind::Write => return self.place(qp, cx, packet),
             Kind::ReadRequest => self.read(qp, cx, packet)?,
@@ -252,6 +263,24 @@ impl Responder {
         self.queue.complete(byte_len, packet, invalidated, qp, cx);
         Ok(())
     }
+}
+
+/// Returns the change that a request makes. A later packet of a WRITE changes what the first packet
+/// announced.
+fn change_of(packet: &PacketView<'_>) -> Option<Change> {
+    let info = packet.info();
+    let range = match info.kind {
+        Kind::Write | Kind::AtomicWrite => {
+            packet.reth().map(|reth| (reth.va, u64::from(reth.dma_len)))
+        }
+        Kind::CompareSwap | Kind::FetchAdd => packet.atomic_eth().map(|eth| (eth.va, 8)),
+        Kind::Send => None,
+        _ => return None,
+    };
+    let has_key = info.has(HeaderSet::IETH);
+    let invalidates = packet.ieth().filter(|_| has_key).map(|ieth| ieth.rkey);
+    let is_seen = info.kind == Kind::Send || info.completes_recv_wqe;
+    (range.is_some() || is_seen).then_some(Change { range, invalidates, is_seen })
 }
 
 /// Pins the memory that a request names.

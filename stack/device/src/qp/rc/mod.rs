@@ -21,6 +21,7 @@
 //! | `responder` | receiving requests: order, duplicates, ACKs |
 //! | `execution` | executing requests: access rights, data, responses |
 //! | `responses` | responses to be sent, and those kept for duplicates |
+//! | `saved_reads` | the data of responses that a later request would change |
 //! | `xrc` | the shared receive queues of an XRC target |
 
 mod burst;
@@ -32,6 +33,7 @@ mod reorder_buffer;
 mod requester;
 mod responder;
 mod responses;
+mod saved_reads;
 mod xrc;
 
 pub(super) use self::requester::Requester;

@@ -122,6 +122,13 @@ impl Responder {
                 self.responses.push(psn, self.msn, Response::RnrNak);
                 Handled::Fine
             }
+            Ok(Executed::TooEarly) => {
+                // The NAK follows the READ responses. So the peer sends the request again behind
+                // them.
+                self.gap = Some(GapTimer::new(psn, cx.now));
+                self.push_sequence_nak(cx);
+                Handled::Fine
+            }
             Err(fault) => {
                 self.fail(fault, qp, cx, psn);
                 Handled::Fatal

@@ -18,6 +18,7 @@ use urxe_wire::{
 };
 
 use super::execution::Fault;
+use super::saved_reads::{Change, SavedReads};
 use crate::path::acks::Ack;
 use crate::path::run::{RunBuffer, packet_len};
 use crate::path::scheduler::TransmitStatus;
@@ -72,6 +73,20 @@ impl ReadRest {
         let Reth { va, rkey, dma_len: left } = reth;
         Self { va, left, rkey, pd, packets_left: left.div_ceil(mtu).max(1), begun: false }
     }
+
+    /// Returns the PSN of the last packet. `next` is that of the next one.
+    fn last(&self, next: Psn) -> Psn {
+        next.add(self.packets_left - 1)
+    }
+
+    /// Reads the next bytes from memory.
+    fn read(&self, to: &mut [u8], qp: &QpCore, cx: &mut QpContext<'_>) -> Result<(), ()> {
+        let by = Accessor { pd: self.pd, qpn: Some(qp.qpn) };
+        let (counters, len) = (cx.device.counters, to.len() as u64);
+        let pin = cx.pins.access(self.rkey.0, by, Access::REMOTE_READ, self.va, len);
+        let pin = pin.map_err(|error| counters.add((&error).into()))?;
+        pin.read(self.va, to).map_err(|error| counters.add((&error).into()))
+    }
 }
 
 /// A response to be sent. The response to a READ, atomic, ATOMIC WRITE or FLUSH is also kept in its
@@ -104,6 +119,8 @@ pub(super) struct Responses {
     ack: Option<(Psn, Msn)>,
     pending: VecDeque<Pending>,
     kept: VecDeque<Pending>,
+    /// The data of pending READ responses that a later request changed.
+    saved: SavedReads,
     depth: usize,
     /// The time until which the pacer stopped READ responses; [`Time::NEVER`] if it did not.
     resume_at: Time,
@@ -112,7 +129,8 @@ pub(super) struct Responses {
 impl Default for Responses {
     fn default() -> Self {
         let (pending, kept) = (VecDeque::new(), VecDeque::new());
-        Self { ack: None, pending, kept, depth: 0, resume_at: Time::NEVER }
+        let saved = SavedReads::default();
+        Self { ack: None, pending, kept, saved, depth: 0, resume_at: Time::NEVER }
     }
 }
 
@@ -142,6 +160,7 @@ impl Responses {
         self.pending.clear();
         self.ack = None;
         self.kept.clear();
+        self.saved.clear();
     }
 
     pub fn is_empty(&self) -> bool {
@@ -165,6 +184,7 @@ impl Responses {
         self.pending.truncate(end);
         self.ack = None;
         self.kept.clear();
+        self.drop_unused_data();
     }
 
     /// Returns the time at which the pacer admits READ responses again, or [`Time::NEVER`].
@@ -290,6 +310,7 @@ impl Responses {
         self.pending.retain(|pending| {
             !(matches!(pending.response, Response::Read(_)) && pending.psn.within(psn, wanted))
         });
+        self.drop_unused_data();
         let response = Response::Read(ReadRest::new(reth, whole.pd, mtu));
         self.insert(Pending { psn, response, is_replay: true, ..kept })
     }
@@ -314,6 +335,52 @@ impl Responses {
         }
     }
 
+    /// Saves the data of the pending READ responses that `change` affects. Returns whether the
+    /// request may be executed: false means that too much data would have to be saved, and that the
+    /// request must follow the responses.
+    #[cold]
+    pub fn save_before(&mut self, change: Change, qp: &QpCore, cx: &mut QpContext<'_>) -> bool {
+        for pending in &self.pending {
+            let Response::Read(rest) = pending.response else { continue };
+            let is_affected = change.affects(rest.va, rest.left, rest.rkey);
+            let last = rest.last(pending.psn);
+            if !(is_affected || change.is_seen)
+                || rest.left == 0
+                || self.saved.rest(last, rest.left).is_some()
+            {
+                continue;
+            }
+            let mut data = Vec::new();
+            let has_room = self.saved.has_room(rest.left);
+            if !has_room || data.try_reserve_exact(rest.left as usize).is_err() {
+                if is_affected {
+                    return false;
+                }
+                continue;
+            }
+            data.resize(rest.left as usize, 0);
+            // If the memory became inaccessible, the response fails when it is sent.
+            if rest.read(&mut data, qp, cx).is_ok() {
+                self.saved.save(last, data);
+            }
+        }
+        true
+    }
+
+    /// Drops the saved data of responses that are no longer pending.
+    fn drop_unused_data(&mut self) {
+        if self.saved.is_empty() {
+            return;
+        }
+        let pending = &self.pending;
+        self.saved.retain(|last| {
+            pending.iter().any(|pending| match pending.response {
+                Response::Read(rest) => rest.last(pending.psn) == last,
+                _ => false,
+            })
+        });
+    }
+
     /// Takes the pending ACK, if there is no other response to send.
     pub fn take_ack(&mut self, qp: &QpCore) -> Option<Ack> {
         let (psn, msn) = self.ack.take_if(|_| self.pending.is_empty())?;
@@ -334,7 +401,9 @@ impl Responses {
     ) -> Result<TransmitStatus, Fault> {
         while let Some(front) = self.pending.front_mut() {
             let sent = match &mut front.response {
-                Response::Read(rest) => send_read(&mut front.psn, front.msn, rest, qp, cx, run),
+                Response::Read(rest) => {
+                    send_read(&mut front.psn, front.msn, rest, &self.saved, qp, cx, run)
+                }
                 response => Ok(send_short(front.psn, front.msn, *response, qp, cx, run)),
             };
             match sent {
@@ -347,6 +416,7 @@ impl Responses {
                 Ok(Progress::More) => {}
                 Ok(Progress::Done) => {
                     self.pending.pop_front();
+                    self.drop_unused_data();
                 }
                 Err((psn, msn)) if front.is_replay => {
                     // The requester may have the response of the first execution, after which the
@@ -358,6 +428,7 @@ impl Responses {
                 Err((psn, msn)) => {
                     let fault = Fault::REMOTE_ACCESS;
                     self.pending.clear();
+                    self.saved.clear();
                     self.ack = None;
                     self.push_fatal_nak(psn, msn, fault.nak);
                     return Err(fault);
@@ -433,6 +504,7 @@ fn send_read(
     next: &mut Psn,
     msn: Msn,
     rest: &mut ReadRest,
+    saved: &SavedReads,
     qp: &QpCore,
     cx: &mut QpContext<'_>,
     run: &mut RunBuffer,
@@ -458,15 +530,14 @@ fn send_read(
     if let Err(resume_at) = cx.path.response_pacer.admit(cx.now, packet_len as u64) {
         return Ok(Progress::Paced(resume_at));
     }
-    let (pins, counters, from) = (&mut cx.pins, cx.device.counters, rest.va);
-    let by = Accessor { pd: rest.pd, qpn: Some(qp.qpn) };
-    let filled = run.append(PacketRepr::new(bth, ext), len as usize, |to| {
-        if to.is_empty() {
-            return Ok(());
+    let saved = saved.rest(rest.last(*next), rest.left);
+    let filled = run.append(PacketRepr::new(bth, ext), len as usize, |to| match saved {
+        _ if to.is_empty() => Ok(()),
+        Some(data) => {
+            to.copy_from_slice(&data[..to.len()]);
+            Ok(())
         }
-        let pin = pins.access(rest.rkey.0, by, Access::REMOTE_READ, from, to.len() as u64);
-        let pin = pin.map_err(|error| counters.add((&error).into()))?;
-        pin.read(from, to).map_err(|error| counters.add((&error).into()))
+        None => rest.read(to, qp, cx),
     });
     if filled.is_err() {
         return Err((*next, Msn::masked(msn.value().wrapping_sub(1))));
