@@ -44,13 +44,15 @@ use crate::udp::{OpenPortError, UdpConfig, free_loopback_address};
 use urxe_types::owner::Owner;
 
 /// How long a joining process tries, since its first round, while a process that does not reply has
-/// the port or another process has the creation lock. A round may take longer: it calls
+/// the port or another process has the creation lock. So also while another process of this user
+/// has the port and no server listens: on a busy machine, a process that has created the group may
+/// need more than [`ORPHAN_TIMEOUT`] until it opens its server. A round may take longer: it calls
 /// [`server::request_group`], which waits up to 250 ms for each rendezvous server that does not
 /// reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a joining process tries, since its first round, while the port is taken and no
-/// rendezvous server listens. A process may have created the group, or have got it from one that
-/// has died since, and not have opened its server yet.
+/// How long a joining process tries, since its first round, while the port is taken by this process
+/// or an unknown one, and no rendezvous server listens. A process may have created the group, or
+/// have got it from one that has died since, and not have opened its server yet.
 const ORPHAN_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The outcome of trying to create a group.
@@ -111,11 +113,13 @@ enum Verdict {
 }
 
 impl FailedRound {
-    /// Decides for a process of user `own_uid`.
-    fn verdict(&self, own_uid: u32) -> Verdict {
+    /// Decides for the process `own_pid` of user `own_uid`.
+    fn verdict(&self, own_uid: u32, own_pid: i32) -> Verdict {
+        let is_other_process = self.holder.is_some_and(|owner| owner.pid != Some(own_pid));
         let timeout = match self.obstacle {
             Obstacle::CreationLocked(_) => REPLY_TIMEOUT,
             Obstacle::PortTaken if self.has_unresponsive_listener => REPLY_TIMEOUT,
+            Obstacle::PortTaken if is_other_process => REPLY_TIMEOUT,
             Obstacle::PortTaken => ORPHAN_TIMEOUT,
         };
         let is_other_owner = self.holder.is_some_and(|owner| owner.uid != own_uid);
@@ -148,7 +152,7 @@ pub(super) fn discover_or_create(
         let holder = obstacle.holder(&refused, || of_port(address));
         let waited = clock::now() - start;
         let failed = FailedRound { obstacle, has_unresponsive_listener, holder, waited };
-        match failed.verdict(geteuid().as_raw()) {
+        match failed.verdict(geteuid().as_raw(), std::process::id().cast_signed()) {
             Verdict::Retry => std::thread::sleep(RETRY),
             Verdict::InUse => return Err(in_use(address, holder)),
         }
@@ -237,25 +241,30 @@ mod tests {
     }
 
     #[test]
-    fn a_process_waits_for_its_own_users_processes_only_and_for_orphans_not_long() {
+    fn a_process_waits_for_other_processes_of_its_user_only_and_for_itself_not_long() {
+        const OWN_PID: i32 = 5;
         let own = Owner::new(OWN, None, b"");
+        let this = Some(Owner::new(OWN, Some(OWN_PID), b""));
+        let same_user = Some(Owner::new(OWN, Some(OWN_PID + 1), b""));
         let other = Some(Owner::new(OWN + 1, None, b""));
         let locked = Obstacle::CreationLocked(own);
         for (obstacle, has_unresponsive_listener, holder, timeout) in [
             (locked, false, Some(own), REPLY_TIMEOUT),
             (locked, true, Some(own), REPLY_TIMEOUT),
             (Obstacle::PortTaken, true, Some(own), REPLY_TIMEOUT),
-            (Obstacle::PortTaken, false, Some(own), ORPHAN_TIMEOUT),
+            (Obstacle::PortTaken, false, Some(own), REPLY_TIMEOUT),
+            (Obstacle::PortTaken, false, same_user, REPLY_TIMEOUT),
+            (Obstacle::PortTaken, false, this, ORPHAN_TIMEOUT),
             (Obstacle::PortTaken, false, None, ORPHAN_TIMEOUT),
             (Obstacle::PortTaken, false, other, Duration::ZERO),
             (Obstacle::PortTaken, true, other, Duration::ZERO),
         ] {
             let failed =
                 FailedRound { obstacle, has_unresponsive_listener, holder, waited: timeout };
-            assert_eq!(failed.verdict(OWN), Verdict::InUse, "{failed:?}");
+            assert_eq!(failed.verdict(OWN, OWN_PID), Verdict::InUse, "{failed:?}");
             let Some(waited) = timeout.checked_sub(Duration::from_nanos(1)) else { continue };
             let earlier = FailedRound { waited, ..failed };
-            assert_eq!(earlier.verdict(OWN), Verdict::Retry, "{earlier:?}");
+            assert_eq!(earlier.verdict(OWN, OWN_PID), Verdict::Retry, "{earlier:?}");
         }
     }
 }
