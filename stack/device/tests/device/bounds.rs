@@ -244,7 +244,9 @@ fn a_failed_queue_pair_sends_its_paced_responses_and_then_the_nak() {
     let victim = Victim::new([B]);
     let psn = victim.read(0, 3, 4 << 20);
     let unknown = Rkey(victim.host.mr.rkey.0 ^ 1);
-    victim.deliver(0, write_only(psn.value(), victim.host.mr.iova, unknown, &[1; 8]));
+    // The WRITE is not to the memory of the READs, or it would have to follow their responses.
+    let other = victim.host.mr.iova + (4 << 20);
+    victim.deliver(0, write_only(psn.value(), other, unknown, &[1; 8]));
     let sent = victim.run_until(Time::from_ns(100 * MS));
     assert_eq!(victim.host.state(victim.qps[0].0), QpState::Err);
     assert!(sent > 3 * (4 << 20), "{sent}");

@@ -45,7 +45,8 @@ impl Change {
     pub fn affects(&self, va: u64, len: u32, rkey: Rkey) -> bool {
         let overlaps = |(start, size): (u64, u64)| {
             // The distances wrap, because a region may end at the last address.
-            va.wrapping_sub(start) < size || start.wrapping_sub(va) < u64::from(len)
+            let starts_within = start.wrapping_sub(va) < u64::from(len);
+            va.wrapping_sub(start) < size || (starts_within && size > 0)
         };
         self.range.is_some_and(overlaps) || self.invalidates == Some(rkey)
     }
