@@ -145,6 +145,13 @@ impl<H: SimHost> Fabric<H> {
         self.members.get_mut(node.index()).map(|member| &mut member.host)
     }
 
+    /// Returns the sending half of `node`, if the node belongs to this fabric. It is for packets
+    /// that leave before the next step.
+    #[must_use]
+    pub fn port(&self, node: NodeId) -> Option<&SimPort> {
+        self.members.get(node.index()).map(|member| &member.port)
+    }
+
     /// Returns an iterator over all hosts, in the order of their nodes.
     pub fn hosts(&self) -> impl ExactSizeIterator<Item = &H> {
         self.members.iter().map(|member| &member.host)
@@ -162,6 +169,14 @@ impl<H: SimHost> Fabric<H> {
             }
         });
         due.chain(self.network.next_event()).min()
+    }
+
+    /// Sends the pending packets of all hosts, and returns the time of the next event, which is not
+    /// in the past.
+    pub fn next_deadline(&mut self) -> Option<Time> {
+        self.transmit_pending();
+        let now = self.now();
+        self.next_event().map(|next| next.max(now))
     }
 
     /// Sends the pending packets of all hosts, then runs the next event unless it comes after

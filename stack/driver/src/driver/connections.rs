@@ -28,9 +28,10 @@ use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
 use crate::sys::clock;
 use crate::time::Time;
 
-/// The connections of a process over all engines that were opened with it.
+/// The connections of a process over all engines that were opened with it, or of a simulated host.
 pub struct Connections {
     core: Mutex<Core>,
+    clock: Box<Clock>,
     /// MADs to be sent. This lock may be taken while the core is locked.
     outbox: Mutex<Vec<OutgoingMad>>,
     /// Locked by the thread that sends the MADs.
@@ -38,6 +39,9 @@ pub struct Connections {
     /// The next deadline of the core in nanoseconds.
     deadline_ns: AtomicU64,
 }
+
+/// Returns the current time.
+type Clock = dyn Fn() -> Time + Send + Sync;
 
 /// The buffers of the sending thread.
 #[derive(Default)]
@@ -65,6 +69,13 @@ impl Connections {
     /// communication ids follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::with_clock(seed, clock::now)
+    }
+
+    /// Makes connections as [`new`](Self::new) does, with another clock than that of the system.
+    /// The clock is called without a lock.
+    #[must_use]
+    pub fn with_clock(seed: u64, clock: impl Fn() -> Time + Send + Sync + 'static) -> Self {
         let core = Core {
             cma: Cma::new(seed),
             engines: Vec::new(),
@@ -73,6 +84,7 @@ impl Connections {
         let deadline_ns = AtomicU64::new(Time::NEVER.as_ns());
         Self {
             core: Mutex::new(core),
+            clock: Box::new(clock),
             outbox: Mutex::default(),
             sender: Mutex::default(),
             deadline_ns,
@@ -81,7 +93,7 @@ impl Connections {
 
     /// Calls the core, sends the resulting MADs, and signals the resulting events.
     pub fn call<T>(&self, call: impl FnOnce(&mut Cma, Time) -> T) -> T {
-        let now = clock::now();
+        let now = (self.clock)();
         let mut core = lock(&self.core);
         let result = call(&mut core.cma, now);
         core.record_last_messages();
@@ -201,6 +213,8 @@ impl Connections {
         core.cma.detach(key);
         core.engines.retain(|engine| engine.key != key);
         core.last_messages.remove_device(key);
+        // All remaining engines wake up below.
+        self.update_deadline(&core);
         // The other background threads may have relied on this engine's thread for the deadlines.
         for engine in &core.engines {
             engine.uplink.wake();

@@ -22,6 +22,8 @@ use crate::sync::{Arc, Mutex, lock};
 /// up to a thousand MADs where the system merges datagrams (four times 64 KiB, 280 bytes each);
 /// another thousand may arrive before the thread does so.
 const CAPACITY: usize = 4096;
+/// The room for a packet with a MAD.
+pub(super) const PACKET_MAX: usize = MAD_LEN + 64;
 
 /// A MAD with the addresses and header fields of its packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,22 @@ pub struct ReceivedMad {
     pub traffic_class: u8,
     /// The MAD.
     pub mad: Box<[u8; MAD_LEN]>,
+}
+
+impl ReceivedMad {
+    /// Returns the MAD in the only packet of `datagrams`, which must have a [`destination`].
+    pub(super) fn of(datagrams: &Datagrams<'_>) -> Option<Self> {
+        let packet = PacketView::parse(datagrams.bytes).ok()?;
+        let mad = packet.payload().try_into().ok()?;
+        Some(Self {
+            from: datagrams.from,
+            to: datagrams.to,
+            src_qp: packet.deth().map_or(Qpn::QP1, |deth| deth.src_qp),
+            pkey: packet.pkey(),
+            traffic_class: datagrams.traffic_class,
+            mad: Box::new(mad),
+        })
+    }
 }
 
 /// Returns the destination of a packet to QP0 or QP1; `None` if the packet is not allowed there.
@@ -62,20 +80,12 @@ impl Inbox {
     /// Adds the only packet of `datagrams`, which must have a [`destination`]. Returns whether
     /// there was room.
     pub fn put(&self, datagrams: &Datagrams<'_>) -> bool {
-        let Ok(packet) = PacketView::parse(datagrams.bytes) else { return true };
-        let Ok(mad) = packet.payload().try_into() else { return true };
+        let Some(mad) = ReceivedMad::of(datagrams) else { return true };
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= CAPACITY {
             return false;
         }
-        waiting.push_back(ReceivedMad {
-            from: datagrams.from,
-            to: datagrams.to,
-            src_qp: packet.deth().map_or(Qpn::QP1, |deth| deth.src_qp),
-            pkey: packet.pkey(),
-            traffic_class: datagrams.traffic_class,
-            mad: Box::new(mad),
-        });
+        waiting.push_back(mad);
         self.count.store(waiting.len(), Ordering::Release);
         true
     }
@@ -168,8 +178,8 @@ fn send_run(port: &UdpPort, to: IpAddr, mads: &[OutgoingMad], bytes: &mut Vec<u8
     let traffic_class = mads.first().map_or(0, |first| first.transmit.traffic_class);
     bytes.clear();
     for (mad, identification) in mads.iter().zip(0..) {
-        let mut packet = [0; MAD_LEN + 64];
-        match write_packet(port, from_port, to, &mad.transmit.mad, identification, &mut packet) {
+        let mut packet = [0; PACKET_MAX];
+        match write_packet((from, from_port), to, &mad.transmit.mad, identification, &mut packet) {
             Some(len) => bytes.extend_from_slice(&packet[..len]),
             None => {
                 tracing::debug!(%from, %to, "dropped a MAD: the addresses' IP versions differ")
@@ -181,17 +191,16 @@ fn send_run(port: &UdpPort, to: IpAddr, mads: &[OutgoingMad], bytes: &mut Vec<u8
     port.transmit(&Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit: 0 })
 }
 
-/// Writes the packet with the MAD for this IPv4 identification. Returns its length; `None` if the
-/// addresses are of different IP versions.
-fn write_packet(
-    port: &UdpPort,
-    from_port: u16,
+/// Writes the packet with the MAD for this source address and port, and for this IPv4
+/// identification. Returns its length; `None` if the addresses are of different IP versions.
+pub(super) fn write_packet(
+    (from, from_port): (IpAddr, u16),
     to: IpAddr,
     mad: &[u8; MAD_LEN],
     identification: u16,
     bytes: &mut [u8],
 ) -> Option<usize> {
-    let seed = IcrcSeed::new(port.address(), from_port, to, ROCE_PORT)?;
+    let seed = IcrcSeed::new(from, from_port, to, ROCE_PORT)?;
     let end = write_without_icrc(mad, bytes)?;
     seed.append(identification, bytes, end)
 }

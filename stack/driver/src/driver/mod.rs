@@ -32,6 +32,7 @@
 //! | `leader`, `wait` | the waiting thread that receives, and the waiting threads that follow it |
 //! | [`management`] | datagrams to and from QP1 of this process |
 //! | [`connections`] | connections over the engines of a process |
+//! | [`simulated`] | a device of a simulated network with its connections |
 //! | `last_messages` | the messages to the peers of a process that ends without its library |
 //! | `mad_burst` | batch scheduling of the background thread during bursts of MADs |
 //! | `host` | the queries of connections and engines to the host system |
@@ -61,6 +62,7 @@ mod path_errors;
 mod poll_watchdog;
 mod ports;
 mod shared;
+pub mod simulated;
 pub mod thread_waker;
 mod wait;
 pub mod xrcd_lock;

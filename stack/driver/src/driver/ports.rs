@@ -52,6 +52,7 @@ use urxe_wire::ROCE_PORT;
 
 pub(super) use self::receive::{ReceiveScope, Receiver};
 use self::services::Services;
+pub(super) use self::unmatched::unmatched_packets;
 use super::added_ports::{AddPortError, AddedPorts};
 use super::deferred_mads::DeferredMads;
 use super::groups::GroupPorts;

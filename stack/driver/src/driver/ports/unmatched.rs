@@ -313,7 +313,7 @@ fn broadcast_to_others(device: &Device, member: Option<&Member>, packet: &Datagr
 }
 
 /// Returns the packets that the device did not match, one by one.
-pub(super) fn unmatched_packets<'a>(
+pub(in crate::driver) fn unmatched_packets<'a>(
     datagrams: &'a Datagrams<'a>,
     unmatched: Option<&'a Unmatched>,
 ) -> impl Iterator<Item = Datagrams<'a>> {
