@@ -80,15 +80,16 @@ impl Backend {
     ) -> Result<(), ModifyError> {
         match self {
             Self::Udp(engine) => engine.modify_qp(qp, attr, mask),
-            Self::Simulated(node) => node.core.modify_qp(node.now(), qp, attr, mask),
+            Self::Simulated(node) => node.modify_qp(qp, attr, mask),
         }
     }
 
     /// Sends all packets that a queue pair has ready, including delayed acknowledgements, because
     /// the queue pair is about to be destroyed.
     pub(crate) fn flush_acks(&self, qp: QpHandle) {
-        if let Self::Udp(engine) = self {
-            engine.flush_acks(qp);
+        match self {
+            Self::Udp(engine) => engine.flush_acks(qp),
+            Self::Simulated(node) => node.flush_acks(qp),
         }
     }
 
@@ -134,7 +135,7 @@ impl Backend {
     pub(crate) fn progress(&self) {
         match self {
             Self::Udp(engine) => engine.progress(),
-            Self::Simulated(node) => node.progress(),
+            Self::Simulated(node) => _ = node.progress(),
         }
     }
 
@@ -176,6 +177,15 @@ impl Backend {
         match self {
             Self::Udp(_) => Ok(Advance::Real),
             Self::Simulated(node) => node.advance(limit),
+        }
+    }
+
+    /// Runs the next step of virtual time, if waits advance the time. Returns whether there was
+    /// one.
+    pub(crate) fn move_virtual_time(&self) -> bool {
+        match self {
+            Self::Udp(_) => false,
+            Self::Simulated(node) => node.progress(),
         }
     }
 }

@@ -199,8 +199,7 @@ pub(crate) struct Inner {
     pub events: Arc<WakerList>,
     /// The protection domains that can be imported.
     pub domains: DomainRegistry,
-    /// The connection service, except in a simulated network.
-    pub service: Option<Arc<Service>>,
+    pub service: Arc<Service>,
 }
 
 impl Device {

@@ -66,6 +66,7 @@
 //! | `many_clients`, `xrc_window` | shared receive queues, XRC and memory windows |
 //! | `fast_registration`, `demo`, `krping`, `drain` | the patterns of kernel modules |
 //! | `lossy_simulation` | a test in a simulated network |
+//! | `cm_simulation` | a test of connections by address and port in a simulated network |
 //!
 //! # Devices
 //! [`devices`] lists the configured devices, and [`Device::open`] opens one by name. A program can
@@ -226,8 +227,8 @@
 //!
 //! # Tests
 //! The module [`sim`] has a simulated network in virtual time, with faults that a seed determines.
-//! Its devices have the same types, so a program can be tested without changes.
-//! [`DeviceBuilder::faults`] adds faults to real sockets.
+//! Its devices have the same types, and [`cm`] connects them, so a program can be tested without
+//! changes. [`DeviceBuilder::faults`] adds faults to real sockets.
 //!
 //! # Logging
 //! This crate emits events by [`tracing`](https://docs.rs/tracing). A program sees them by

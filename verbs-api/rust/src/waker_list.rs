@@ -155,15 +155,26 @@ impl<W: Deref<Target = WakerList>> WakerSlot<W> {
         self.id = Some(self.list.register(self.id, waker));
     }
 
-    /// Polls a future that waits in this list: registers its waker, then calls `take`. The order
-    /// ensures that no event is missed between the two.
+    /// Polls a future that waits in this list, in real or virtual time: registers its waker, then
+    /// calls `take`. The order ensures that no event is missed between the two.
     pub(crate) fn poll<T>(
         &mut self,
+        device: &Device,
         cx: &Context<'_>,
-        take: impl FnOnce() -> Option<T>,
+        take: impl Fn() -> Option<T>,
     ) -> Poll<T> {
         self.register(cx.waker());
-        take().map_or(Poll::Pending, Poll::Ready)
+        if let Some(taken) = take() {
+            return Poll::Ready(taken);
+        }
+        let moved = device.inner.backend.move_virtual_time();
+        match take() {
+            Some(taken) => return Poll::Ready(taken),
+            // Other tasks run first, then this task runs the next step of virtual time.
+            None if moved => cx.waker().wake_by_ref(),
+            None => {}
+        }
+        Poll::Pending
     }
 }
 

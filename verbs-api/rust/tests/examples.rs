@@ -27,6 +27,7 @@ examples! {
     atomics_counter "../examples/atomics_counter.rs"
     cm_demo "../examples/cm_demo.rs"
     cm_echo "../examples/cm_echo.rs"
+    cm_simulation "../examples/cm_simulation.rs"
     demo "../examples/demo.rs"
     drain "../examples/drain.rs"
     fast_registration "../examples/fast_registration.rs"

@@ -185,6 +185,6 @@ impl Future for Close<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, slot } = &mut *self;
-        slot.poll(cx, || connection.poll_close())
+        slot.poll(connection.qp.pd().device(), cx, || connection.poll_close())
     }
 }

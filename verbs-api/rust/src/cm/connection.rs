@@ -233,6 +233,6 @@ impl Future for NextConnectionEvent<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectionEvent> {
         let Self { connection, slot } = &mut *self;
-        slot.poll(cx, || connection.next_event())
+        slot.poll(connection.qp.pd().device(), cx, || connection.next_event())
     }
 }

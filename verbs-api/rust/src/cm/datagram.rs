@@ -121,8 +121,8 @@ impl Future for Resolving {
     type Output = Result<DatagramService, ResolveError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { id, slot, .. } = &mut *self;
-        slot.poll(cx, || id.next_event()).map(|event| self.answer(event))
+        let Self { id, slot, pd, .. } = &mut *self;
+        slot.poll(pd.device(), cx, || id.next_event()).map(|event| self.answer(event))
     }
 }
 
@@ -215,7 +215,7 @@ impl DatagramListener {
     /// Waits for a request, and takes it.
     pub async fn next(&self) -> DatagramRequest {
         let mut slot = self.listener.slot();
-        std::future::poll_fn(|cx| slot.poll(cx, || self.try_next())).await
+        std::future::poll_fn(|cx| self.listener.poll(&mut slot, cx, || self.try_next())).await
     }
 }
 

@@ -87,10 +87,7 @@ impl std::fmt::Debug for DefaultDevices {
 /// Returns the service of `device`, or that of the default devices, with its devices.
 pub(super) fn of_device(device: Option<&Device>) -> Result<ServiceDevices, NoServiceError> {
     match device {
-        Some(device) => {
-            let service = device.inner.service.clone().ok_or(NoServiceError::Simulated)?;
-            Ok((service, vec![device.clone()]))
-        }
+        Some(device) => Ok((Arc::clone(&device.inner.service), vec![device.clone()])),
         None => default_devices(),
     }
 }

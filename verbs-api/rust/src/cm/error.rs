@@ -27,9 +27,6 @@ urxe_stack::errors! {
         #[error("no device is configured: run `urxe link add rxe0 INTERFACE`, or select a device \
                  with `device`")]
         NothingConfigured = ENODEV,
-        #[error("a device of a simulated network has no connection manager: use \
-                 `QueuePair::connect`")]
-        Simulated = EOPNOTSUPP,
     }
 
     /// The reason why a listener was not created.

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use urxe_stack::cma::{ConnEvent, EventParam, Options as IdOptions};
-use urxe_stack::driver::Host;
 use urxe_stack::qp::attr::QpType;
 use urxe_wire::AckTimeout;
 use urxe_wire::mad::{PortSpace, RejReason};
@@ -100,8 +99,8 @@ impl ListenerBuilder {
             .map_err(ListenError::Cm)?;
         let bound = service.call(|cma, _| {
             *cma.options_mut(id.core)? = IdOptions { is_inherited: true, ..self.id };
-            cma.bind(id.core, addr, &Host)?;
-            cma.listen(id.core, self.backlog.unwrap_or(0).into(), &Host)
+            cma.bind(id.core, addr, service.system())?;
+            cma.listen(id.core, self.backlog.unwrap_or(0).into(), service.system())
         });
         bound.map_err(|error| ListenError::new(addr, error))?;
         let local_addr = id.addresses().0.unwrap_or(addr);
@@ -216,6 +215,20 @@ impl Listener {
         WakerSlot::new(&self.wakers)
     }
 
+    /// Polls a future that waits for a request.
+    pub(super) fn poll<T>(
+        &self,
+        slot: &mut WakerSlot<&WakerList>,
+        cx: &Context<'_>,
+        take: impl Fn() -> Option<T>,
+    ) -> Poll<T> {
+        match self.devices.first() {
+            Some(device) => slot.poll(device, cx, take),
+            // Not reached: a listener has at least one device.
+            None => Poll::Pending,
+        }
+    }
+
     /// Takes the next request whose device is still open.
     pub(super) fn take(&self) -> Option<(IncomingRequest, EventParam)> {
         let service = &self.id.service;
@@ -311,7 +324,7 @@ impl Future for NextRequest<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectRequest> {
         let Self { listener, slot } = &mut *self;
-        slot.poll(cx, || listener.try_next())
+        listener.poll(slot, cx, || listener.try_next())
     }
 }
 

@@ -84,6 +84,10 @@
 //! # }
 //! ```
 //!
+//! # Tests
+//! Devices of a [simulated network](crate::sim#connections) connect in virtual time, with faults
+//! that follow from a seed.
+//!
 //! # The end
 //! [`Connection::close`] completes the sends, disconnects and waits for the confirmation of the
 //! peer. [`Connection::disconnect`] and `drop` discard what is not acknowledged yet.
@@ -98,10 +102,13 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = urxe::sim::Fabric::new(1).device([10, 0, 0, 1])?;
-//! let error = cm::prepare("10.0.0.2:7471", &Options::new().device(&device)).unwrap_err();
-//! assert!(matches!(error, ConnectError::Service(NoServiceError::Simulated)));
-//! println!("{error}");
-//! let error = Listener::builder().device(&device).bind("10.0.0.1:7471").unwrap_err();
+//! // This device has no IPv6 address.
+//! match cm::prepare("[fd00::2]:7471", &Options::new().device(&device)).unwrap_err() {
+//!     ConnectError::NoRoute { .. } => {}
+//!     ConnectError::Service(NoServiceError::NothingConfigured) => println!("select a device"),
+//!     other => panic!("{other}"),
+//! }
+//! let error = Listener::builder().device(&device).bind("10.0.0.9:7471").unwrap_err();
 //! println!("{error} (errno {})", error.errno());
 //!
 //! let device = urxe::Device::open_address([127, 49, 11, 17])?;

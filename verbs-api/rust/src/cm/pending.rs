@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use urxe_stack::cma::{CmaError, CmaEventType, ConnEvent, ConnParam};
 use urxe_stack::cq::Wake;
-use urxe_stack::driver::Host;
 use urxe_stack::qp::attr::QpType;
 use urxe_wire::mad::PortSpace;
 
@@ -109,7 +108,7 @@ impl DeviceSelection {
         let id = CmId::new(service, space, qp_type, wake).map_err(ConnectError::Cm)?;
         let resolved = service.call(|cma, _| {
             *cma.options_mut(id.core)? = options.for_id();
-            cma.resolve_addr(id.core, options.source, peer, &Host)
+            cma.resolve_addr(id.core, options.source, peer, service.system())
         });
         resolved.map_err(|error| match error {
             CmaError::NoRoute { errno, .. } => ConnectError::NoRoute { peer, errno },
@@ -304,7 +303,7 @@ impl Future for Establishing {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, slot } = &mut *self;
-        slot.poll(cx, || connection.outcome())
+        slot.poll(connection.qp.pd().device(), cx, || connection.outcome())
             .map(|outcome| outcome.map(|()| Connection::new(Arc::clone(connection))))
     }
 }

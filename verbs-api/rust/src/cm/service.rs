@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
 
-use urxe_stack::cma::{ChannelId, Cma, CmaError, CmaEvent, CmaId, DeviceKey};
+use urxe_stack::cma::{ChannelId, Cma, CmaError, CmaEvent, CmaId, DeviceKey, System};
 use urxe_stack::cq::Wake;
-use urxe_stack::driver::Connections;
+use urxe_stack::driver::{Connections, Host};
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::sys::fork::ProcessId;
 use urxe_stack::time::Time;
@@ -22,6 +22,8 @@ pub(crate) struct Service {
     /// The wakers of all devices. One thread may receive a message for a waiter at another device.
     ready: Arc<ReadyWakers>,
     devices: Mutex<Vec<(DeviceKey, Weak<Inner>)>>,
+    /// The routes of this machine, or those of a simulated host.
+    system: Box<dyn System + Send + Sync>,
     process: ProcessId,
 }
 
@@ -32,12 +34,17 @@ impl Service {
     pub(crate) fn new() -> Arc<Self> {
         // The keys of the hasher are random numbers of the operating system.
         let seed = RandomState::new().build_hasher().finish();
-        Arc::new(Self {
-            connections: Arc::new(Connections::new(seed)),
-            ready: Arc::default(),
-            devices: Mutex::default(),
-            process: ProcessId::this(),
-        })
+        Self::with(Arc::new(Connections::new(seed)), Arc::default(), Box::new(Host))
+    }
+
+    /// Returns the service of a host with other connections and routes than those of this machine.
+    pub(crate) fn with(
+        connections: Arc<Connections>,
+        ready: Arc<ReadyWakers>,
+        system: Box<dyn System + Send + Sync>,
+    ) -> Arc<Self> {
+        let (devices, process) = (Mutex::default(), ProcessId::this());
+        Arc::new(Self { connections, ready, devices, system, process })
     }
 
     /// Adds a device that was opened for this service.
@@ -51,6 +58,10 @@ impl Service {
 
     pub(crate) fn ready(&self) -> &Arc<ReadyWakers> {
         &self.ready
+    }
+
+    pub(super) fn system(&self) -> &dyn System {
+        &*self.system
     }
 
     /// Calls the core. The caller runs the ready wakers afterwards by

@@ -403,7 +403,7 @@ impl DeviceBuilder {
                 ready,
                 events,
                 domains: DomainRegistry::default(),
-                service: Some(Arc::clone(&service)),
+                service: Arc::clone(&service),
             }),
         };
         if let Some(key) = key {

@@ -67,6 +67,44 @@
 //! # }
 //! ```
 //!
+//! # Connections
+//! [`cm`](crate::cm) connects devices of a fabric by address and port. Each device is a host of its
+//! own, with its own ports. Connection messages are packets of the network, so faults apply to
+//! them, and all timeouts of connections are virtual:
+//!
+//! ```
+//! use urxe::cm::{self, ConnectError, Listener, Options, RejReason};
+//! use urxe::sim::{Fabric, PausedPackets};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fabric = Fabric::new(3);
+//! let (server, client) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+//! let listener = Listener::builder().device(&server).bind("10.0.0.1:7471")?;
+//! let options = Options::new().device(&client).private_data(b"version 3");
+//! // In one thread, the request is sent before the thread waits for it.
+//! let connecting = cm::prepare("10.0.0.1:7471", &options)?.start()?;
+//! let request = listener.wait(None)?;
+//! assert!(request.private_data().starts_with(b"version 3"));
+//! let accepted = request.accept()?;
+//! let connected = pollster::block_on(connecting)?;
+//! assert_eq!(connected.peer_parameters().qpn, accepted.qp().qpn());
+//!
+//! // No program listens on this port.
+//! match cm::prepare("10.0.0.1:9", &options)?.establish().unwrap_err() {
+//!     ConnectError::Rejected { reason: RejReason::INVALID_SERVICE_ID, .. } => {}
+//!     other => panic!("{other}"),
+//! }
+//! // The cable of the server is unplugged. All requests take 77 s of virtual time.
+//! fabric.pause(&server, PausedPackets::Drop, Duration::from_secs(100))?;
+//! let before = fabric.now();
+//! let error = cm::prepare("10.0.0.1:7471", &options)?.establish().unwrap_err();
+//! assert!(matches!(error, ConnectError::Unreachable { .. }));
+//! assert_eq!((fabric.now() - before).as_secs(), 77);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Replaying a run
 //! [`Fabric::trace_hash`] is equal for two runs with the same seed. A random test prints its seed,
 //! and the seed replays the failure. [`Rng`] supplies random numbers that depend on a seed only:
@@ -88,18 +126,20 @@
 //! # }
 //! ```
 
+mod connections;
 mod node;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use urxe_stack::cq::Wake;
+use urxe_stack::cq::{NoWake, Wake};
 use urxe_stack::device::{Device as Core, DeviceConfig};
 use urxe_stack::driver::EventWake;
 use urxe_stack::driver::event_descriptor::EventDescriptor;
+use urxe_stack::driver::simulated::{Detach, SimulatedHost};
 use urxe_stack::link::Guid;
-use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, NodeId, SimNetwork};
+use urxe_stack::port::sim::{Fabric as CoreFabric, NodeId, SimNetwork};
 use urxe_wire::Gid;
 
 pub use urxe_stack::port::sim::{
@@ -152,6 +192,10 @@ pub struct DeviceOptions {
     pub limits: Limits,
     /// The behaviour of the device's receiving socket.
     pub node: NodeConfig,
+    /// The time after which an accepted connection checks its peer, as
+    /// [`DeviceBuilder::keep_alive`](crate::DeviceBuilder::keep_alive). The default is `None`. With
+    /// checks, a fabric with a connection is never quiet.
+    pub keep_alive: Option<Duration>,
 }
 
 impl Default for DeviceOptions {
@@ -161,6 +205,7 @@ impl Default for DeviceOptions {
             icrc_policy: IcrcPolicy::default(),
             limits: Limits::default(),
             node: NodeConfig::default(),
+            keep_alive: None,
         }
     }
 }
@@ -233,20 +278,32 @@ impl Fabric {
                 Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64(),
             )
         }));
-        let id = fabric.add(DeviceHost::new(Arc::clone(&core)), addresses)?;
+        let guid = addresses.first().copied().map(Guid::from_address).unwrap_or_default();
+        let (of, network) = ((self.seed, index), self.network().clone());
+        let service =
+            connections::service(of, addresses, Arc::clone(&ready), move || network.now());
+        let config = connections::config(of, guid, options.keep_alive);
+        let connections = Arc::clone(service.connections());
+        let host = SimulatedHost::new(Arc::clone(&core), connections, config, Arc::new(NoWake));
+        let (key, detach) = (host.key(), Detach::on_drop(&host));
+        let id = fabric.add(host, addresses)?;
+        let port = fabric.port(id).cloned();
         drop(fabric);
         self.network().set_node_config(id, options.node);
-        let description = DeviceDescription {
-            name: format!("sim{index}"),
-            guid: addresses.first().copied().map(Guid::from_address).unwrap_or_default(),
-            link: None,
+        let description = DeviceDescription { name: format!("sim{index}"), guid, link: None };
+        let shared = Arc::clone(&self.shared);
+        let node = SimNode { core, id, shared, port, descriptor, _detach: detach };
+        let inner = Inner {
+            backend: Backend::Simulated(node),
+            description,
+            ready,
+            events,
+            domains: DomainRegistry::default(),
+            service: Arc::clone(&service),
         };
-        let backend =
-            Backend::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
-        let domains = DomainRegistry::default();
-        Ok(Device {
-            inner: Arc::new(Inner { backend, description, ready, events, domains, service: None }),
-        })
+        let device = Device { inner: Arc::new(inner) };
+        service.register_device(key, &device);
+        Ok(device)
     }
 
     /// Sets the behaviour of all links without settings of their own. Packets in flight are not

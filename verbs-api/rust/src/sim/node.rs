@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use urxe_stack::cq::{Completion, Cq, CqError};
-use urxe_stack::device::Device as Core;
+use urxe_stack::device::{Device as Core, ModifyError, QpHandle};
 use urxe_stack::driver::event_descriptor::EventDescriptor;
-use urxe_stack::port::sim::{DeviceHost, Fabric as CoreFabric, NodeId, SimNetwork, Stalled};
+use urxe_stack::driver::simulated::{Detach, SimulatedHost};
+use urxe_stack::port::sim::{Fabric as CoreFabric, NodeId, SimNetwork, SimPort, Stalled};
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::time::Time;
 
 use crate::waker_list::{ReadyWakers, lock};
@@ -14,7 +16,7 @@ use crate::waker_list::{ReadyWakers, lock};
 /// The state that all devices of a fabric share.
 pub(super) struct Shared {
     /// Locked during each step. A step does not call the program.
-    pub(super) fabric: Mutex<CoreFabric<DeviceHost>>,
+    pub(super) fabric: Mutex<CoreFabric<SimulatedHost>>,
     pub(super) network: SimNetwork,
     /// All devices share one list, because a step of one device may wake a waiter of another.
     pub(super) ready: Arc<ReadyWakers>,
@@ -56,6 +58,8 @@ pub(crate) enum Advance {
 pub(crate) struct SimNode {
     pub(super) id: NodeId,
     pub(super) shared: Arc<Shared>,
+    pub(super) port: Option<SimPort>,
+    pub(super) _detach: Detach,
     pub(crate) core: Arc<Core>,
     pub(crate) descriptor: Arc<EventDescriptor>,
 }
@@ -90,9 +94,37 @@ impl SimNode {
         cq.poll(out)
     }
 
-    pub(crate) fn progress(&self) {
-        if let Err(stalled) = self.advance(Time::NEVER) {
-            tracing::error!(%stalled, "virtual time does not advance");
+    /// Runs the next event, if waits advance the time. Returns whether there was one.
+    pub(crate) fn progress(&self) -> bool {
+        match self.advance(Time::NEVER) {
+            Ok(advance) => advance == Advance::Moved,
+            Err(stalled) => {
+                tracing::error!(%stalled, "virtual time does not advance");
+                false
+            }
+        }
+    }
+
+    pub(crate) fn modify_qp(
+        &self,
+        qp: QpHandle,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyError> {
+        if mask.contains(QpAttrMask::STATE)
+            && matches!(attr.qp_state, QpState::Err | QpState::Reset)
+        {
+            self.flush_acks(qp);
+        }
+        self.core.modify_qp(self.now(), qp, attr, mask)
+    }
+
+    /// Sends the ready packets of a queue pair before the next step. A stopped host sends nothing.
+    pub(crate) fn flush_acks(&self, qp: QpHandle) {
+        if let Some(port) = &self.port
+            && self.shared.network.stopped_until(self.id).is_none()
+        {
+            self.core.transmit_of(qp, self.now(), port);
         }
     }
 }

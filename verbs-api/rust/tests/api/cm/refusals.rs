@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use urxe::cm::PathErrorReason;
-use urxe::cm::{self, ConnectError, ListenError, Listener, NoServiceError, Options, RejReason};
+use urxe::cm::{self, ConnectError, ListenError, Listener, Options, RejReason};
 use urxe::*;
 
 use crate::cm::{address, client, connecting, device, listener};
@@ -176,13 +176,4 @@ fn options_out_of_range_are_named() {
         of(options.pd(&other)),
         "the protection domain and the route to 127.50.28.1 belong to different devices"
     );
-}
-
-#[test]
-fn simulated_networks_have_no_connection_manager() {
-    let device = sim::Fabric::new(1).device([10, 0, 0, 1]).unwrap();
-    let error = cm::prepare("10.0.0.2:7471", &Options::new().device(&device)).unwrap_err();
-    assert!(matches!(error, ConnectError::Service(NoServiceError::Simulated)), "{error:?}");
-    let error = Listener::builder().device(&device).bind("10.0.0.1:7471").unwrap_err();
-    assert_eq!(error.errno(), libc::EOPNOTSUPP);
 }

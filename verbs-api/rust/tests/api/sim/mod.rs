@@ -1,5 +1,6 @@
 //! Devices of a simulated network, in virtual time.
 
+mod cm;
 mod congestion;
 mod datagrams;
 mod domains;
