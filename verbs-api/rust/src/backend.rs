@@ -108,7 +108,7 @@ impl Backend {
     ) -> Result<(), (usize, PostError)> {
         match self {
             Self::Udp(engine) => engine.post_send(qp, requests),
-            Self::Simulated(node) => node.core.post_send(node.now(), qp, requests),
+            Self::Simulated(node) => node.post_send(qp, requests),
         }
     }
 

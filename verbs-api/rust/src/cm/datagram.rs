@@ -246,7 +246,9 @@ impl DatagramRequest {
             return Err(ConnectError::OtherDevice { object: "queue pair", peer: peer.ip() });
         }
         let param = ConnParam { private_data, qpn: qp.qpn(), ..ConnParam::default() };
-        id.call(|cma, now, id| cma.accept(now, id, &param))
+        let accepted = id.call(|cma, now, id| cma.accept(now, id, &param));
+        id.service.run_ready_wakers();
+        accepted
     }
 
     /// Answers that no queue pair serves the port, with up to 136 bytes of private data.

@@ -157,5 +157,7 @@ impl Drop for CmId {
             debug_assert_eq!(gone, Ok(()), "only its handle destroys an identifier");
             cma.destroy_channel(now, self.channel);
         });
+        // In a simulated network no other thread calls the wakers later.
+        self.service.run_ready_wakers();
     }
 }

@@ -42,6 +42,8 @@
 //!   that cannot end fails with [`WaitError::Quiet`](crate::WaitError::Quiet).
 //! * In a fabric of [`Fabric::manual`], only the `run_` methods of the fabric advance the time. A
 //!   wait blocks in real time until another thread runs the fabric.
+//! * A fabric of [`Fabric::with_clock`] follows the clock of
+//!   [another simulation](#in-another-simulation).
 //!
 //! ```
 //! use std::time::Duration;
@@ -105,6 +107,56 @@
 //! # }
 //! ```
 //!
+//! # In another simulation
+//! A fabric can be a part of a larger simulation whose executor owns the time, such as tokio's
+//! paused time. [`Fabric::with_clock`] takes the clock, and a task of the executor awaits
+//! [`Fabric::drive`]. Then `sleep` and `timeout` of the executor and the timers of the fabric have
+//! one time:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tokio::time::{Instant, sleep_until, timeout};
+//! use urxe::cm::{self, Listener, Options};
+//! use urxe::sim::Fabric;
+//!
+//! # type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+//! // A test has the attribute `#[tokio::test(start_paused = true)]` instead.
+//! async fn test() -> Result<()> {
+//!     let start = Instant::now();
+//!     let fabric = Fabric::with_clock(1, move || start.elapsed());
+//!     let network = fabric.clone();
+//!     tokio::spawn(async move { network.drive(|at| sleep_until(start + at)).await });
+//!
+//!     let (server, client) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+//!     let listener = Listener::builder().device(&server).bind("10.0.0.1:7471")?;
+//!     let options = Options::new().device(&client);
+//!     let connecting = cm::prepare("10.0.0.1:7471", &options)?.start()?;
+//!     let accepted = listener.next().await.prepare(&Options::new())?.await?;
+//!     let connected = connecting.await?;
+//!     // Nobody sends a message, and five seconds pass.
+//!     let nothing = timeout(Duration::from_secs(5), connected.recv_cq().next()).await;
+//!     assert!(nothing.is_err() && start.elapsed() >= Duration::from_secs(5));
+//!     assert_eq!(fabric.now().as_ns() as u128, start.elapsed().as_nanos());
+//! #     drop(accepted);
+//!     Ok(())
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! # let mut runtime = tokio::runtime::Builder::new_current_thread();
+//! # runtime.enable_time().start_paused(true).build()?.block_on(test())
+//! # }
+//! ```
+//!
+//! * Only tasks may wait. A blocking call would stop the executor, and so the time.
+//! * tokio's timers have a resolution of one millisecond, so packets and timers of the network can
+//!   be one millisecond late, always by the same time.
+//! * `madsim` has the functions of tokio's `time`, so the same code works there.
+//! * In `turmoil`, each host has a runtime of its own. The clock is
+//!   `|| turmoil::sim_elapsed().unwrap_or_default()`. The test calls
+//!   [`run_until`](Fabric::run_until) after each `Sim::step`, with `Time::ZERO + sim.elapsed()`.
+//!   No task drives the fabric, and a packet waits for the next tick.
+//! * Any other loop uses [`Fabric::next_deadline`] and [`Fabric::run_until`].
+//!
 //! # Replaying a run
 //! [`Fabric::trace_hash`] is equal for two runs with the same seed. A random test prints its seed,
 //! and the seed replays the failure. [`Rng`] supplies random numbers that depend on a seed only:
@@ -126,14 +178,16 @@
 //! # }
 //! ```
 
+mod clock;
 mod connections;
+mod embedding;
 mod node;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use urxe_stack::cq::{NoWake, Wake};
+use urxe_stack::cq::Wake;
 use urxe_stack::device::{Device as Core, DeviceConfig};
 use urxe_stack::driver::EventWake;
 use urxe_stack::driver::event_descriptor::EventDescriptor;
@@ -150,6 +204,7 @@ pub use urxe_stack::time::Time;
 
 pub(crate) use self::node::{Advance, SimNode};
 
+use self::clock::{Clock, Pace, WorkSignal};
 use self::node::Shared;
 use crate::backend::Backend;
 use crate::device::{Device, DeviceDescription, Inner};
@@ -222,23 +277,24 @@ impl Fabric {
     /// decisions follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self::with(seed, false)
+        Self::with(seed, Pace::Waits)
     }
 
-    /// Returns a network without devices, whose time only its `run_` methods advance.
+    /// Returns a network without devices, whose time only its `run_` methods advance. A program
+    /// whose loop owns the time asks [`next_deadline`](Self::next_deadline) for the next event.
     #[must_use]
     pub fn manual(seed: u64) -> Self {
-        Self::with(seed, true)
+        Self::with(seed, Pace::Program)
     }
 
-    fn with(seed: u64, manual: bool) -> Self {
+    fn with(seed: u64, pace: Pace) -> Self {
         let fabric = CoreFabric::new(seed);
         let network = fabric.network().clone();
         let ready = Arc::new(ReadyWakers::default());
-        Self {
-            shared: Arc::new(Shared { fabric: Mutex::new(fabric), network, ready, manual }),
-            seed,
-        }
+        let work = Arc::new(WorkSignal::new(Arc::clone(&ready)));
+        let clock = Clock::new(network.clone(), pace);
+        let fabric = Mutex::new(fabric);
+        Self { shared: Arc::new(Shared { fabric, network, ready, clock, work }), seed }
     }
 
     /// Adds a device with one address.
@@ -272,6 +328,7 @@ impl Fabric {
             groups: Box::new(
                 self.network().groups_at(addresses.first().copied().unwrap_or(NOWHERE)),
             ),
+            timer_wake: self.shared.work.clone(),
             event_wake: Box::new(EventWake { descriptor: Arc::downgrade(&descriptor), hook }),
             ..DeviceConfig::new(
                 gids,
@@ -279,12 +336,12 @@ impl Fabric {
             )
         }));
         let guid = addresses.first().copied().map(Guid::from_address).unwrap_or_default();
-        let (of, network) = ((self.seed, index), self.network().clone());
-        let service =
-            connections::service(of, addresses, Arc::clone(&ready), move || network.now());
+        let (of, clock) = ((self.seed, index), self.shared.clock.clone());
+        let service = connections::service(of, addresses, Arc::clone(&ready), move || clock.now());
         let config = connections::config(of, guid, options.keep_alive);
         let connections = Arc::clone(service.connections());
-        let host = SimulatedHost::new(Arc::clone(&core), connections, config, Arc::new(NoWake));
+        let host =
+            SimulatedHost::new(Arc::clone(&core), connections, config, self.shared.work.clone());
         let (key, detach) = (host.key(), Detach::on_drop(&host));
         let id = fabric.add(host, addresses)?;
         let port = fabric.port(id).cloned();
@@ -310,6 +367,7 @@ impl Fabric {
     /// affected.
     pub fn set_faults(&self, faults: LinkFaults) {
         self.network().set_default_faults(faults);
+        self.note_change();
     }
 
     /// Sets the behaviour of the link from `from` to `to`, in this direction only.
@@ -323,6 +381,7 @@ impl Fabric {
         faults: LinkFaults,
     ) -> Result<(), NotInFabric> {
         self.network().set_faults(self.node_of(from)?, self.node_of(to)?, faults);
+        self.note_change();
         Ok(())
     }
 
@@ -332,6 +391,7 @@ impl Fabric {
     /// Fails with [`NotInFabric`].
     pub fn set_node_config(&self, device: &Device, config: NodeConfig) -> Result<(), NotInFabric> {
         self.network().set_node_config(self.node_of(device)?, config);
+        self.note_change();
         Ok(())
     }
 
@@ -348,6 +408,7 @@ impl Fabric {
     ) -> Result<(), NotInFabric> {
         let (from, scope) = (self.now(), PauseScope::Node(self.node_of(device)?));
         self.network().pause(Pause { scope, packets, from, until: from + duration });
+        self.note_change();
         Ok(())
     }
 
@@ -409,18 +470,20 @@ impl Fabric {
         };
         let from = self.now();
         self.network().partition(&ids(left)?, &ids(right)?, packets, from, from + duration);
+        self.note_change();
         Ok(())
     }
 
     /// Ends all faults, pauses and cuts. Delays, rates, MTUs and buffers stay.
     pub fn heal(&self) {
         self.network().heal();
+        self.note_change();
     }
 
     /// Returns the virtual time, which starts at 0.
     #[must_use]
     pub fn now(&self) -> Time {
-        self.network().now()
+        self.shared.clock.now()
     }
 
     /// Runs for `duration`. The time advances by `duration`.

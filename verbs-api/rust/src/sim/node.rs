@@ -3,14 +3,16 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use urxe_stack::cq::{Completion, Cq, CqError};
+use urxe_stack::cq::{Completion, Cq, CqError, Wake};
 use urxe_stack::device::{Device as Core, ModifyError, QpHandle};
 use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::driver::simulated::{Detach, SimulatedHost};
 use urxe_stack::port::sim::{Fabric as CoreFabric, NodeId, SimNetwork, SimPort, Stalled};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
+use urxe_stack::qp::work_request::{PostError, SendRequest};
 use urxe_stack::time::Time;
 
+use super::clock::{Clock, WorkSignal};
 use crate::waker_list::{ReadyWakers, lock};
 
 /// The state that all devices of a fabric share.
@@ -20,24 +22,24 @@ pub(super) struct Shared {
     pub(super) network: SimNetwork,
     /// All devices share one list, because a step of one device may wake a waiter of another.
     pub(super) ready: Arc<ReadyWakers>,
-    pub(super) manual: bool,
+    pub(super) clock: Clock,
+    pub(super) work: Arc<WorkSignal>,
 }
 
 impl Shared {
     /// Runs the next event, unless it comes after `limit`. Returns whether there was one.
     pub(super) fn step(&self, limit: Time) -> Result<bool, Stalled> {
-        let stepped = lock(&self.fabric).step(limit);
-        self.ready.run();
-        stepped
+        self.clock.during(|| {
+            let stepped = lock(&self.fabric).step(limit);
+            self.ready.run();
+            stepped
+        })
     }
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("now", &self.network.now())
-            .field("manual", &self.manual)
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("now", &self.network.now()).finish_non_exhaustive()
     }
 }
 
@@ -66,12 +68,12 @@ pub(crate) struct SimNode {
 
 impl SimNode {
     pub(crate) fn now(&self) -> Time {
-        self.shared.network.now()
+        self.shared.clock.now()
     }
 
     /// Runs the next event, unless it comes after `limit`.
     pub(crate) fn advance(&self, limit: Time) -> Result<Advance, Stalled> {
-        if self.shared.manual {
+        if !self.shared.clock.follows_waits() {
             return Ok(Advance::Real);
         }
         if self.shared.step(limit)? {
@@ -116,7 +118,19 @@ impl SimNode {
         {
             self.flush_acks(qp);
         }
-        self.core.modify_qp(self.now(), qp, attr, mask)
+        self.core.modify_qp(self.now(), qp, attr, mask)?;
+        self.shared.work.wake();
+        Ok(())
+    }
+
+    pub(crate) fn post_send(
+        &self,
+        qp: QpHandle,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let posted = self.core.post_send(self.now(), qp, requests);
+        self.shared.work.wake();
+        posted
     }
 
     /// Sends the ready packets of a queue pair before the next step. A stopped host sends nothing.

@@ -12,3 +12,4 @@ mod moderation;
 mod shared;
 mod solicited;
 mod time;
+mod tokio_time;
