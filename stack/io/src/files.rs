@@ -25,6 +25,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::sys;
+use urxe_types::errno::OsError;
 
 #[cfg(test)]
 mod tests;
@@ -59,7 +60,7 @@ urxe_types::errors! {
                 path.display())]
         Kind { path: PathBuf } = EINVAL,
         #[error("cannot write {}: {errno}", path.display())]
-        System { path: PathBuf, errno: Errno } = errno.raw_os_error(),
+        System { path: PathBuf, errno: OsError } = errno.raw_os_error(),
     }
 }
 
@@ -94,7 +95,8 @@ pub struct Reserved {
 /// Fails with [`OutputFileError`] as [`create`] does.
 pub fn reserve(path: &Path, readers: Readers) -> Result<Reserved, OutputFileError> {
     let (file, is_new) = open(path, readers)?;
-    let failed = |errno| OutputFileError::System { path: path.to_owned(), errno };
+    let failed =
+        |errno| OutputFileError::System { path: path.to_owned(), errno: OsError::of(errno) };
     if is_new {
         // A program that ends early leaves no empty file.
         rustix::fs::unlink(path).map_err(failed)?;
@@ -118,7 +120,8 @@ impl Reserved {
 
 /// Opens a file for writing and keeps its content. Returns whether the file is new.
 fn open(path: &Path, readers: Readers) -> Result<(File, bool), OutputFileError> {
-    let failed = |errno| OutputFileError::System { path: path.to_owned(), errno };
+    let failed =
+        |errno| OutputFileError::System { path: path.to_owned(), errno: OsError::of(errno) };
     if let Some(number) = descriptor_number(path) {
         let duplicate = sys::duplicate_writable(number).map(File::from).map_err(failed)?;
         return Ok((duplicate, false));
@@ -136,7 +139,8 @@ fn open(path: &Path, readers: Readers) -> Result<(File, bool), OutputFileError> 
 
 /// Truncates a regular file, unless the path names a descriptor, which keeps its position.
 fn truncate(path: &Path, file: &File) -> Result<(), OutputFileError> {
-    let failed = |errno| OutputFileError::System { path: path.to_owned(), errno };
+    let failed =
+        |errno| OutputFileError::System { path: path.to_owned(), errno: OsError::of(errno) };
     let is_regular = file_type(&rustix::fs::fstat(file).map_err(failed)?) == FileType::RegularFile;
     if is_regular && descriptor_number(path).is_none() {
         rustix::fs::ftruncate(file, 0).map_err(failed)?;
@@ -160,7 +164,8 @@ fn create_new(path: &Path, readers: Readers) -> Result<Option<File>, Errno> {
 
 /// Opens the file at the path and checks it. Returns `None` if the file has vanished.
 fn open_existing(path: &Path, readers: Readers) -> Result<Option<File>, OutputFileError> {
-    let failed = |errno| OutputFileError::System { path: path.to_owned(), errno };
+    let failed =
+        |errno| OutputFileError::System { path: path.to_owned(), errno: OsError::of(errno) };
     let Some(file) = open_unchecked(path)? else { return Ok(None) };
     let stat = rustix::fs::fstat(&file).map_err(failed)?;
     let kind = check(path, &stat)?;
@@ -174,7 +179,8 @@ fn open_existing(path: &Path, readers: Readers) -> Result<Option<File>, OutputFi
 
 /// Opens the file at the path for writing, without an effect on the file.
 fn open_unchecked(path: &Path) -> Result<Option<OwnedFd>, OutputFileError> {
-    let failed = |errno| OutputFileError::System { path: path.to_owned(), errno };
+    let failed =
+        |errno| OutputFileError::System { path: path.to_owned(), errno: OsError::of(errno) };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
     let at_once = rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::empty());
     let (opened, stat) = match at_once {
@@ -223,7 +229,10 @@ fn check(path: &Path, stat: &Stat) -> Result<FileType, OutputFileError> {
 /// Fails with [`OutputFileError`] if another user can write to a folder, or the system refuses.
 pub fn private_folder(base: &Path, inside: &Path) -> Result<PathBuf, OutputFileError> {
     let mut path = base.to_owned();
-    let failed = |path: &Path, errno| OutputFileError::System { path: path.to_owned(), errno };
+    let failed = |path: &Path, errno| OutputFileError::System {
+        path: path.to_owned(),
+        errno: OsError::of(errno),
+    };
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
     made.map_err(|error| failed(base, Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     for part in inside {
@@ -269,7 +278,9 @@ pub fn check_owner(path: &Path) -> Result<(), OutputFileError> {
             Err(OutputFileError::OtherOwner { path: path.to_owned(), owner: stat.st_uid, user })
         }
         Ok(_) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(OutputFileError::System { path: path.to_owned(), errno }),
+        Err(errno) => {
+            Err(OutputFileError::System { path: path.to_owned(), errno: OsError::of(errno) })
+        }
     }
 }
 

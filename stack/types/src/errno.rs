@@ -1,5 +1,8 @@
 //! A macro for errors that state a message and an `errno` of the C libraries for each variant.
 
+use std::fmt;
+use std::io;
+
 /// The numbers that a variant of [`errors!`](crate::errors) can use.
 pub mod numbers {
     pub use libc::{
@@ -7,6 +10,57 @@ pub mod numbers {
         ECONNREFUSED, EDEADLK, EFAULT, EINVAL, EIO, EMFILE, ENFILE, ENOBUFS, ENODATA, ENODEV,
         ENOENT, ENOMEM, EOPNOTSUPP, EOVERFLOW, EPERM, ETIMEDOUT,
     };
+}
+
+/// An error number of the system (`errno`), with the system's text.
+///
+/// ```
+/// use urxe_types::errno::OsError;
+///
+/// let error = OsError::new(libc::EMFILE);
+/// assert_eq!(error.to_string(), "Too many open files (os error 24)");
+/// assert_eq!(std::io::Error::from(error).raw_os_error(), Some(libc::EMFILE));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OsError(i32);
+
+impl OsError {
+    /// Returns the error of this number.
+    #[must_use]
+    pub const fn new(errno: i32) -> Self {
+        Self(errno)
+    }
+
+    /// Returns the number of `error`, or `EIO` for an error that has none.
+    pub fn of(error: impl Into<io::Error>) -> Self {
+        Self(error.into().raw_os_error().unwrap_or(libc::EIO))
+    }
+
+    /// Returns the number, as [`std::io::Error::raw_os_error`] does.
+    #[must_use]
+    pub const fn raw_os_error(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for OsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        io::Error::from(*self).fmt(f)
+    }
+}
+
+impl fmt::Debug for OsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OsError({self})")
+    }
+}
+
+impl std::error::Error for OsError {}
+
+impl From<OsError> for io::Error {
+    fn from(error: OsError) -> Self {
+        Self::from_raw_os_error(error.0)
+    }
 }
 
 /// An error that [`errors!`](crate::errors) defined.

@@ -47,6 +47,7 @@ pub mod errno;
 pub mod escape;
 pub mod ids;
 pub mod limits;
+pub mod names;
 pub mod owner;
 pub mod port;
 pub mod qpn;

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use rustix::io::Errno;
-
+use crate::errno::OsError;
 use crate::escape::Escaped;
 
 /// The largest number of service ids that the processes of one address listen on.
@@ -65,7 +64,7 @@ crate::errors! {
                  the maximum")]
         TooMany { address: IpAddr } = ENOMEM,
         #[error("cannot change the table of services of {address}: {errno}")]
-        System { address: IpAddr, errno: Errno } = errno.raw_os_error(),
+        System { address: IpAddr, errno: OsError } = errno.raw_os_error(),
     }
 }
 

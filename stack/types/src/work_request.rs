@@ -13,6 +13,7 @@ use crate::allocate::OutOfMemory;
 use crate::attr::{QpState, QpType};
 use crate::completion::WcOpcode;
 use crate::ids::SrqId;
+use crate::names::DeviceName;
 
 /// The largest number of a shared receive queue, 24 bits.
 const MAX_SRQ_NUMBER: u32 = 0x00ff_ffff;
@@ -376,9 +377,13 @@ crate::errors! {
                  queue pair")]
         AhOfOtherDevice = EINVAL,
         /// A slice, window or region belongs to another device. Its key may name other memory here.
-        #[error("memory of the request is registered on another device: register it on the device \
-                 of the queue")]
-        MemoryOfOtherDevice = EINVAL,
+        #[error("memory of the request is registered on device {memory}, but the queue belongs to \
+                 {} {queue}: register the memory there", if memory == queue {
+                     "another open device"
+                 } else {
+                     "device"
+                 })]
+        MemoryOfOtherDevice { memory: DeviceName, queue: DeviceName } = EINVAL,
         /// The service of the queue pair does not send to such a destination.
         #[error("a {qp_type} queue pair sends {}", allowed_destination(*.qp_type))]
         Destination { qp_type: QpType } = EINVAL,

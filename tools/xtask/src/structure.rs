@@ -1,7 +1,7 @@
 //! Checks of the structure that the compiler does not make: the crates and modules that each crate
 //! and module may use, readers of environment variables, sizes of files, lengths of lines,
 //! language, spelling, licences and sources of dependencies, examples of the Rust API, the tests
-//! that SECURITY.md names.
+//! that SECURITY.md names, names in the public interface of `urxe`.
 
 pub mod crates;
 pub mod environment;
@@ -9,6 +9,7 @@ pub mod examples;
 pub mod lines;
 pub mod modules;
 pub mod prose;
+pub mod public;
 pub mod security;
 pub mod small;
 

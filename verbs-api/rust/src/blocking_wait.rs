@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::driver::thread_waker::ThreadWaker;
+use urxe_stack::errno::OsError;
 use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
 
@@ -94,7 +95,7 @@ impl<'a> BlockingWait<'a> {
                 Advance::Real => {}
             }
             let woken = sleep(backend, self.deadline);
-            if !woken.map_err(|errno| WaitError::Descriptor { errno })? {
+            if !woken.map_err(|errno| WaitError::Descriptor { errno: OsError::of(errno) })? {
                 // The event may have arrived just before the deadline.
                 return take()?.ok_or(WaitError::TimedOut);
             }

@@ -23,8 +23,10 @@ use crate::domain::DomainRegistry;
 use crate::waker_list::{ReadyWakers, WakerList};
 
 mod builder;
+mod identity;
 
 pub use builder::DeviceBuilder;
+pub(crate) use identity::{DeviceIdentity, NamedDevices};
 
 urxe_stack::errors! {
     /// The reason why a device was not opened.
@@ -155,41 +157,6 @@ pub struct Device {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// Distinguishes the open devices of this process; see [`Device::identity`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceIdentity(usize);
-
-/// The devices of the objects that a work request names.
-///
-/// Keys and handles are numbers of one device. On another device the same number may denote another
-/// object, for example memory with another owner. A request for such a device is therefore refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NamedDevices {
-    None,
-    One(DeviceIdentity),
-    Several,
-}
-
-impl NamedDevices {
-    /// Adds the device of one more object.
-    pub(crate) fn and(self, device: DeviceIdentity) -> Self {
-        match self {
-            Self::None => Self::One(device),
-            Self::One(other) if other == device => self,
-            Self::One(_) | Self::Several => Self::Several,
-        }
-    }
-
-    /// Returns whether no object belongs to another device than `device`.
-    pub(crate) fn is_within(self, device: &Device) -> bool {
-        match self {
-            Self::None => true,
-            Self::One(named) => named == device.identity(),
-            Self::Several => false,
-        }
-    }
-}
-
 pub(crate) struct Inner {
     pub backend: Backend,
     pub description: DeviceDescription,
@@ -202,7 +169,36 @@ pub(crate) struct Inner {
     pub service: Arc<Service>,
 }
 
+impl Inner {
+    /// Returns the name and the link of the device, for errors: `rxe0=127.0.0.1`.
+    fn label(&self) -> String {
+        match &self.description.link {
+            Some(link) => link.spec.to_string(),
+            None => {
+                let gids = self.backend.core().gids();
+                let used = gids.into_iter().find(|gid| !gid.is_zero());
+                let address = used.map(|gid| IpAddr::from(gid.0).to_canonical());
+                let address = address.map(|address| format!("={address}")).unwrap_or_default();
+                format!("{}{address}", self.description.name)
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        DeviceIdentity::of(self).forget();
+    }
+}
+
 impl Device {
+    /// Returns the device with this state, which is open from now on.
+    pub(crate) fn new(inner: Inner) -> Self {
+        let inner = Arc::new(inner);
+        DeviceIdentity::of(&inner).record(&inner.label());
+        Self { inner }
+    }
+
     /// Opens the configured device with this name; see [`devices`].
     ///
     /// # Errors
@@ -345,7 +341,7 @@ impl Device {
 
     /// Returns a value that distinguishes this device from the other open devices of the process.
     pub(crate) fn identity(&self) -> DeviceIdentity {
-        DeviceIdentity(Arc::as_ptr(&self.inner).addr())
+        DeviceIdentity::of(&self.inner)
     }
 }
 

@@ -285,6 +285,66 @@
 //! # }
 //! ```
 //!
+//! All of them implement [`ErrorNumber`]. A failed system call is an [`OsError`]. Errors that
+//! contain another error name its type, so a program can match it:
+//!
+//! ```
+//! use urxe::{
+//!     AddressError, CreateQpError, CreateSrqError, DeviceName, ErrorNumber, EventObject, Inode,
+//!     MemoryLimits, ModifyError, OpenXrcdError, OsError, PathMigState, PdId, PostError, Sge,
+//!     SrqError, SrqSizeError, ValidGids, WaitError, XrcdError,
+//! };
+//! # use urxe::{Access, AdviseError, AsyncEvent, SendRequest, sim::Fabric};
+//!
+//! /// Describes an error as a C program would see it.
+//! fn describe(error: &impl ErrorNumber) -> String {
+//!     format!("{error} ({})", OsError::new(error.errno()))
+//! }
+//!
+//! /// Says which object of a queue pair is not usable.
+//! fn unusable(error: &CreateQpError) -> &'static str {
+//!     match error {
+//!         CreateQpError::Srq(SrqError::Destroyed | SrqError::OtherDevice { .. }) => "its SRQ",
+//!         CreateQpError::Xrcd(XrcdError::Closed | XrcdError::OtherDevice) => "its XRC domain",
+//!         _ => "another object",
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let _ = unusable;
+//! # let fabric = Fabric::new(1);
+//! # let (device, other) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+//! # let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
+//! let error = pd.shared_receive_queue(0).create().unwrap_err();
+//! let CreateSrqError::Size(SrqSizeError { field, given: 0, .. }) = error else { panic!() };
+//! assert_eq!(field, "max_wr");
+//! // Memory of another device.
+//! let foreign = other.alloc_pd()?.allocate(64, Access::empty())?;
+//! let slice = foreign.slice(..)?;
+//! let Sge { length, .. } = slice.sge();
+//! assert_eq!(length, 64);
+//! let qp = pd.queue_pair(&cq).create()?;
+//! let error = qp.post_send(&SendRequest::send(slice)).unwrap_err();
+//! println!("{}", describe(&error));
+//! let PostError::MemoryOfOtherDevice { memory, queue } = error else { panic!() };
+//! let names: (DeviceName, DeviceName) = (memory, queue);
+//! assert_eq!((names.0.as_str(), names.1.as_str()), ("sim1=10.0.0.2", "sim0=10.0.0.1"));
+//! // The fields of attributes and events have public types, too.
+//! let state: PathMigState = qp.query().path_mig_state;
+//! let MemoryLimits { max_mr, .. } = device.query().limits.memory();
+//! let object: Option<EventObject> = AsyncEvent::DeviceFatal.object();
+//! assert_eq!((state, object), (PathMigState::Migrated, None));
+//! assert!(max_mr > 0);
+//! # fn others(error: (AddressError, OpenXrcdError, AdviseError, WaitError)) {
+//! #     if let AddressError::SgidIndex { valid, .. } = error.0 { let _: ValidGids = valid; }
+//! #     if let OpenXrcdError::Exists { given } = error.1 { let _: Inode = given; }
+//! #     if let AdviseError::WrongPd { given, .. } = error.2 { let _: PdId = given; }
+//! # }
+//! # let _ = (others, |error: ModifyError| error);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A request that fails after posting is not an error of the call that posts it. Its completion has
 //! the reason: see [`Completion::ok`].
 //!
@@ -310,6 +370,7 @@ mod device;
 mod domain;
 mod endpoint;
 mod events;
+pub mod link;
 mod memory;
 mod pd;
 mod qp;
@@ -340,35 +401,38 @@ pub use xrc::{XrcDomain, XrcTarget};
 
 pub use urxe_stack::allocate::OutOfMemory;
 pub use urxe_stack::cq::{
-    ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, Moderation,
-    PortEventType, QpEventType, SrqEventType, SrqId, WcError, WcFlags, WcOpcode, WcStatus,
+    ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, EventObject,
+    Moderation, PortEventType, QpEventType, SrqEventType, SrqId, WcError, WcFlags, WcOpcode,
+    WcStatus,
 };
 pub use urxe_stack::device::ah::{AhFromWcError, CreateAhError};
 pub use urxe_stack::device::counters::Counter;
 pub use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
 pub use urxe_stack::device::{
-    AllocParentDomainError, CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError,
-    OpenQpError,
+    AddressError, AllocParentDomainError, CreateCqError, CreateQpError, IcrcPolicy, Limits,
+    ModifyError, OpenQpError, ValidGids,
 };
 pub use urxe_stack::driver::OpenEngineError;
+pub use urxe_stack::errno::{ErrorNumber, OsError};
 pub use urxe_stack::files::OutputFileError;
 pub use urxe_stack::link::{GidEntry, Guid, LinkError, LinkSpec, ResolvedLink, Source};
 pub use urxe_stack::memory::{
     Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError,
-    MwType, RegMrError, ReregMrError,
+    MemoryLimits, MwType, PdId, RegMrError, ReregMrError,
 };
+pub use urxe_stack::names::DeviceName;
 pub use urxe_stack::port::faults::{FaultError, FaultSpec};
 pub use urxe_stack::port::groups::JoinError;
 #[cfg(feature = "capture")]
 pub use urxe_stack::port::tap::Tap;
 pub use urxe_stack::qp::attr::{
-    AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType,
+    AddressVector, PathMigState, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType,
 };
 pub use urxe_stack::qp::transition::ModifyQpError;
-pub use urxe_stack::qp::work_request::{PostError, Remote};
+pub use urxe_stack::qp::work_request::{PostError, Remote, Sge};
 pub use urxe_stack::srq::SrqAttr;
-pub use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
-pub use urxe_stack::srq::xrcd::{OpenXrcdError, XrcdFlags};
+pub use urxe_stack::srq::error::{CreateSrqError, ModifySrqError, SrqError, SrqSizeError};
+pub use urxe_stack::srq::xrcd::{Inode, OpenXrcdError, XrcdError, XrcdFlags};
 pub use urxe_wire::{
     AckTimeout, FlushIcrc, Gid, Lkey, PlacementType, Psn, QKey, Qpn, Rkey, RnrTimer,
 };

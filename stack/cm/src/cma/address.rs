@@ -6,6 +6,7 @@ use urxe_wire::Gid;
 
 use super::{Cma, CmaError, CmaEventType, CmaId, DeviceKey, IdState, System};
 use urxe_types::attr::PathMtu;
+use urxe_types::errno::OsError;
 
 /// The reason why an address was not resolved.
 #[derive(Clone, Copy)]
@@ -131,8 +132,7 @@ impl Cma {
             Ok(()) => self.notify_type(id, CmaEventType::AddrResolved),
             // In the kernel, the call itself looks up the route. A handler reports everything else.
             Err(ResolveError::NoRoute(errno)) => {
-                let errno = rustix::io::Errno::from_raw_os_error(errno);
-                return Err(CmaError::NoRoute { dst, errno });
+                return Err(CmaError::NoRoute { dst, errno: OsError::new(errno) });
             }
             Err(ResolveError::Call(error)) => return Err(error),
             Err(ResolveError::Event(errno)) => {

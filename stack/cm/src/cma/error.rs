@@ -8,6 +8,7 @@ use super::{CmaId, IdState};
 use crate::cm::CmError;
 use crate::cm::table::CmState;
 use urxe_types::attr::QpState;
+use urxe_types::errno::OsError;
 use urxe_types::owner::ListenError;
 
 urxe_types::errors! {
@@ -29,7 +30,7 @@ urxe_types::errors! {
         #[error("{ip} is an address of this host, but no RDMA device has it")]
         NoDevice { ip: IpAddr } = ENODEV,
         #[error("there is no route to {dst}: {errno}")]
-        NoRoute { dst: SocketAddr, errno: rustix::io::Errno } = errno.raw_os_error(),
+        NoRoute { dst: SocketAddr, errno: OsError } = errno.raw_os_error(),
         #[error("the identifier is bound to an address of another IP version than {dst}")]
         Families { dst: SocketAddr } = EINVAL,
         /// `errno` is the kernel's number, which depends on wildcard addresses.

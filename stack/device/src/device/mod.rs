@@ -49,7 +49,7 @@ pub use self::accept::IcrcPolicy;
 pub use self::domains::{AllocParentDomainError, DeallocPdError, DeallocTdError, TdId};
 pub use self::limits::Limits;
 pub use self::objects::{CreateCqError, CreateQpError, DestroyQpError, ModifyError, OpenQpError};
-pub use self::paths::AddressError;
+pub use self::paths::{AddressError, ValidGids};
 pub use self::receive::{ReceiveScratch, Unmatched};
 
 use self::counters::{Counter, Counters};

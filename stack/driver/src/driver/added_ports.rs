@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
+use crate::errno::OsError;
 use crate::port::sharing::{self, Member};
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 
@@ -92,7 +93,7 @@ impl AddedPorts {
         tell(&config, opened.0.as_fd()).map_err(|errno| OpenPortError::System {
             address,
             call: "epoll_ctl",
-            errno,
+            errno: OsError::of(errno),
         })?;
         Ok(place.get_or_init(|| Box::new(opened)).1.as_ref())
     }

@@ -3,13 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::connections::Connections;
 use crate::allocate::OutOfMemory;
 use crate::cq::Wake;
 use crate::device::{IcrcPolicy, Limits};
+use crate::errno::OsError;
 use crate::link::LinkError;
 use crate::memory::CopyMode;
 use crate::path::EARLY_TIMEOUT_MIN;
@@ -150,9 +150,9 @@ urxe_types::errors! {
         #[error(transparent)] Port(#[from] OpenPortError),
         #[error("cannot create an event descriptor: {0}; raise the limit of open files \
                  (ulimit -n)")]
-        EventFd(Errno) => |errno| errno.raw_os_error(),
+        EventFd(OsError) => |errno| errno.raw_os_error(),
         #[error("cannot get random numbers from the operating system: {0}")]
-        Random(Errno) => |errno| errno.raw_os_error(),
+        Random(OsError) => |errno| errno.raw_os_error(),
         #[error("cannot start the background thread: {0}")]
         Thread(io::Error) => |error| error.raw_os_error().unwrap_or(EAGAIN),
         /// The system has no memory for the device or its buffers.

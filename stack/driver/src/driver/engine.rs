@@ -29,6 +29,7 @@ use crate::cma::{DeviceKey, LocalDevice};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, QpHandle};
+use crate::errno::OsError;
 use crate::link::{
     Changes, GidEntry, LinkSpec, OperState, PortState, ResolvedLink, default_address,
 };
@@ -95,16 +96,16 @@ impl Engine {
             tap: config.tap.clone(),
             ..UdpConfig::on(link.interface.index, *address)
         };
-        let random = || sys::random_seed().map_err(OpenEngineError::Random);
+        let random = || sys::random_seed().map_err(random_error);
         let mut claims = Rng::stream(random()?, 0x636c_6169_6d73);
         let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
-        let groups = GroupPorts::new(&configs).map_err(OpenEngineError::EventFd)?;
+        let groups = GroupPorts::new(&configs).map_err(event_fd_error)?;
         let seed = config.seed.map_or_else(random, Ok)?;
         let impairment = |slot| impairment(&config.faults, seed, &link, slot);
         let ports = Arc::new(Ports::open(&configs, groups, impairment, || claims.next_u64())?);
-        let events = Arc::new(EventDescriptor::new().map_err(OpenEngineError::EventFd)?);
-        let waker = Arc::new(ThreadWaker::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
-        let leader = LeaderElection::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
+        let events = Arc::new(EventDescriptor::new().map_err(event_fd_error)?);
+        let waker = Arc::new(ThreadWaker::new(EventFd::new().map_err(event_fd_error)?));
+        let leader = LeaderElection::new(EventFd::new().map_err(event_fd_error)?);
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
         let device = Device::try_new(DeviceConfig {
@@ -135,7 +136,7 @@ impl Engine {
             receiver: Box::new(Mutex::new(Receiver::new()?)),
             waker,
             leader,
-            watchdog: PollWatchdog::new().map_err(OpenEngineError::EventFd)?,
+            watchdog: PollWatchdog::new().map_err(event_fd_error)?,
             polled_at_ns: AtomicU64::new(0),
             expects_poll: AtomicBool::new(true),
             empty_polls: AtomicU32::new(0),
@@ -509,6 +510,14 @@ fn watch_changes() -> Option<Changes> {
             );
         })
         .ok()
+}
+
+fn random_error(errno: Errno) -> OpenEngineError {
+    OpenEngineError::Random(OsError::of(errno))
+}
+
+fn event_fd_error(errno: Errno) -> OpenEngineError {
+    OpenEngineError::EventFd(OsError::of(errno))
 }
 
 /// Returns the simulated impairment of a device, if `faults` asks for one. Devices of one seed

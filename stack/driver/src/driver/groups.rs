@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use crate::errno::OsError;
 use crate::port::groups::{JoinError, JoinGroups};
 use crate::port::udp::{UdpConfig, UdpPort};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -136,8 +137,9 @@ impl JoinGroups for GroupPorts {
         let mut joined = lock(&self.joined);
         let place = joined.iter().position(Option::is_none).unwrap_or(joined.len());
         let data = epoll::EventData::new_u64(place as u64);
-        epoll::add(&*self.epoll, opened.port.as_fd(), data, epoll::EventFlags::IN)
-            .map_err(|errno| JoinError::System { group, call: "epoll_ctl", errno })?;
+        epoll::add(&*self.epoll, opened.port.as_fd(), data, epoll::EventFlags::IN).map_err(
+            |errno| JoinError::System { group, call: "epoll_ctl", errno: OsError::of(errno) },
+        )?;
         match joined.get_mut(place) {
             Some(free) => *free = Some(opened),
             None => joined.push(Some(opened)),

@@ -19,6 +19,7 @@ use crate::allocate::LARGE;
 use crate::cma::{DeviceKey, ListedQp, Listing};
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
+use crate::errno::OsError;
 use crate::link::interface::interfaces;
 use crate::link::{Changes, OperState, PortState};
 use crate::port::udp::UdpPort;
@@ -176,7 +177,7 @@ impl Shared {
     fn add_port(&self, address: IpAddr) -> bool {
         let opened = match sys::random_seed() {
             Ok(random) => self.ports.add(address, random).map_err(|error| error.to_string()),
-            Err(errno) => Err(OpenEngineError::Random(errno).to_string()),
+            Err(errno) => Err(OpenEngineError::Random(OsError::of(errno)).to_string()),
         };
         match opened {
             Ok(()) => tracing::info!(%address, "opened a port for a new address"),

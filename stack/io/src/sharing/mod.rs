@@ -65,6 +65,7 @@ use crate::udp::{
     OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, check_address, discard_received, failed,
     free_loopback_address,
 };
+use urxe_types::errno::OsError;
 use urxe_types::port::Datagrams;
 use urxe_types::qpn::MAX_PROCESS_SLOTS;
 use urxe_types::sync::Arc;
@@ -410,7 +411,7 @@ impl Member {
     /// [`ListenError`], if the service is taken.
     pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
         let address = self.address();
-        let system = |errno| ListenError::System { address, errno };
+        let system = |errno| ListenError::System { address, errno: OsError::of(errno) };
         let locked = self.group().locked().map_err(system)?;
         let Services { alive, free } = locked.services().map_err(system)?;
         if let Some((_, taken)) = alive.iter().find(|(_, service)| service.id == service_id) {

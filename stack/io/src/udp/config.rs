@@ -15,6 +15,7 @@ use crate::link::gid;
 use crate::rendezvous::LibraryCopy;
 use crate::sys::fork::{CloseOnFork, close_on_fork};
 use crate::sys::socket::{self, IntOption};
+use urxe_types::errno::OsError;
 use urxe_types::owner::Owner;
 use urxe_types::port::PacketTap;
 use urxe_types::port::groups::JoinError;
@@ -152,7 +153,7 @@ urxe_types::errors! {
         )]
         FamilyMissing { address: IpAddr } = EAFNOSUPPORT,
         #[error("{call} failed for UDP port {ROCE_PORT} of {address}: {errno}")]
-        System { address: IpAddr, call: &'static str, errno: Errno } = errno.raw_os_error(),
+        System { address: IpAddr, call: &'static str, errno: OsError } = errno.raw_os_error(),
     }
 }
 
@@ -194,14 +195,10 @@ impl UdpPort {
             OpenPortError::AddressInUse { .. } => JoinError::AddressInUse { group },
             OpenPortError::FamilyMissing { .. } => JoinError::NoAddress { group },
             OpenPortError::System { call, errno, .. } => JoinError::System { group, call, errno },
-            other => JoinError::System {
-                group,
-                call: "bind",
-                errno: Errno::from_raw_os_error(other.errno()),
-            },
+            other => JoinError::System { group, call: "bind", errno: OsError::new(other.errno()) },
         };
         let system_io =
-            |call| move |error| JoinError::System { group, call, errno: errno_of(&error) };
+            |call| move |error| JoinError::System { group, call, errno: OsError::of(error) };
         let socket = socket_closed_on_fork(group).map_err(because)?;
         // With SO_REUSEPORT, all sockets would have to belong to one user.
         socket.set_reuse_address(true).map_err(system_io("SO_REUSEADDR"))?;
@@ -225,7 +222,7 @@ impl UdpPort {
         }
         try_bind(&socket, group, scope_id, ROCE_PORT).map_err(|errno| match errno {
             Errno::ADDRINUSE => JoinError::AddressInUse { group },
-            errno => JoinError::System { group, call: "bind", errno },
+            errno => JoinError::System { group, call: "bind", errno: OsError::of(errno) },
         })?;
         match (group, config.address.to_canonical()) {
             (IpAddr::V4(group), IpAddr::V4(own)) => {
@@ -529,7 +526,7 @@ pub(crate) fn failed<E: Into<io::Error>>(
     address: IpAddr,
     call: &'static str,
 ) -> impl FnOnce(E) -> OpenPortError {
-    move |error| OpenPortError::System { address, call, errno: errno_of(&error.into()) }
+    move |error| OpenPortError::System { address, call, errno: OsError::of(error) }
 }
 
 fn errno_of(error: &io::Error) -> Errno {

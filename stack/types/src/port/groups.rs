@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use urxe_wire::ROCE_PORT;
+
+use crate::errno::OsError;
 
 /// The part of a port that joins multicast groups (IGMP and MLD over UDP).
 pub trait JoinGroups: Send + Sync {
@@ -57,7 +58,7 @@ crate::errors! {
         // Each group needs a descriptor and system memory. The caller learns that the device has no
         // space for another group.
         #[error("{call} failed for {group}: {errno}")]
-        System { group: IpAddr, call: &'static str, errno: Errno } = match errno.raw_os_error() {
+        System { group: IpAddr, call: &'static str, errno: OsError } = match errno.raw_os_error() {
             EMFILE | ENFILE | ENOBUFS => ENOMEM,
             errno => errno,
         },

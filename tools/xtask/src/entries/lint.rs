@@ -1,16 +1,32 @@
 //! Formatting, structure, lints, documentation.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
 use anyhow::{Result, bail};
 
 use super::none;
-use crate::run::{Runner, cargo};
+use crate::run::{Runner, cargo, target_folder};
 use crate::structure::{
-    crates, deny, environment, examples, has_deny, lines, modules, prose, security, small, typos,
-    typos_program,
+    crates, deny, environment, examples, has_deny, lines, modules, prose, public, security, small,
+    typos, typos_program,
 };
 
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
 const FEATURES: &str = "urxe/serde,urxe-tests/kernel-peers,urxe-tests/programs";
+
+/// The crate `urxe`, and the crates whose types it re-exports.
+const LAYERS: [&str; 9] = [
+    "urxe",
+    "urxe-stack",
+    "urxe-cm",
+    "urxe-device",
+    "urxe-io",
+    "urxe-memory",
+    "urxe-sim",
+    "urxe-types",
+    "urxe-wire",
+];
 
 /// Checks the formatting.
 pub fn fmt(arguments: &[String], runner: &mut Runner) -> Result<()> {
@@ -82,8 +98,21 @@ pub fn clippy(arguments: &[String], runner: &mut Runner) -> Result<()> {
     runner.run(cargo(all).args(["--", "-D", "warnings"]))
 }
 
-/// Builds the documentation.
+/// Builds the documentation, and checks the names in the public interface of `urxe`.
 pub fn doc(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    runner.run(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+    runner.run(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    // Only rustdoc is unstable here. Cargo would build the dependencies again if it were, too.
+    let rustdoc = target_folder().join("rustdoc-unstable");
+    fs::write(&rustdoc, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n")?;
+    fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
+    let mut json = cargo(["doc", "--no-deps"]);
+    json.args(LAYERS.iter().flat_map(|name| ["-p", name]));
+    json.env("RUSTDOC", &rustdoc);
+    runner.run(json.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json"))?;
+    let faults = public::Docs::read(&target_folder().join("doc"), &LAYERS)?.faults();
+    if !faults.is_empty() {
+        bail!("re-export these types from `urxe`, or do not mention them:\n{}", faults.join("\n"));
+    }
+    Ok(())
 }

@@ -12,6 +12,7 @@ use urxe_stack::cma::ConnEvent;
 
 use super::closing::Close;
 use super::connection_state::{ConnectionState, accessors};
+use super::private_data::PrivateData;
 use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
 use crate::waker_list::{WakerList, WakerSlot};
@@ -99,8 +100,8 @@ impl Connection {
 
     /// Returns the private data of the peer, padded with zeros to the length of the message.
     #[must_use]
-    pub fn peer_private_data(&self) -> &[u8] {
-        &self.peer.private_data
+    pub fn peer_private_data(&self) -> PrivateData<'_> {
+        PrivateData::new(&self.peer.private_data)
     }
 
     /// Returns the parameters of the peer: its numbers of READs and atomics, its retry counts and

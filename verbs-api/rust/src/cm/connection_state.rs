@@ -17,9 +17,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Waker;
 
-use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam};
 use urxe_stack::cq::Wake;
+use urxe_stack::errno::OsError;
 use urxe_stack::memory::Access;
 use urxe_stack::port::udp::PathError;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
@@ -367,6 +367,6 @@ impl Drop for ConnectionState {
 pub(super) fn resolve_error(status: i32, peer: SocketAddr) -> ConnectError {
     match status.saturating_neg() {
         libc::ENODEV => ConnectError::NoDevice { peer },
-        errno => ConnectError::NoRoute { peer, errno: Errno::from_raw_os_error(errno) },
+        errno => ConnectError::NoRoute { peer, errno: OsError::new(errno) },
     }
 }

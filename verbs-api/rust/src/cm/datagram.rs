@@ -19,6 +19,7 @@ use super::error::{ConnectError, ListenError, ResolveError};
 use super::listener::{IncomingRequest, Listener, ListenerBuilder, request_accessors};
 use super::options::Options;
 use super::pending::DeviceSelection;
+use super::private_data::PrivateData;
 use super::service::CmId;
 use crate::ah::AddressHandle;
 use crate::blocking_wait::BlockingWait;
@@ -40,7 +41,8 @@ pub struct DatagramService {
     pub qpn: Qpn,
     /// The Q_Key of the queue pair.
     pub qkey: QKey,
-    /// The private data of the peer, padded with zeros to the length of the message.
+    /// The private data of the peer, padded with zeros to the length of the message, for
+    /// [`PrivateData::new`].
     pub private_data: Vec<u8>,
 }
 
@@ -231,8 +233,8 @@ request_accessors!(DatagramRequest);
 impl DatagramRequest {
     /// Returns the private data of the peer, padded with zeros to the length of the message.
     #[must_use]
-    pub fn private_data(&self) -> &[u8] {
-        &self.private_data
+    pub fn private_data(&self) -> PrivateData<'_> {
+        PrivateData::new(&self.private_data)
     }
 
     /// Answers that `qp` serves the port. The queue pair must be a datagram queue pair of the same

@@ -4,9 +4,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use urxe_stack::cma::CmaError;
 use urxe_stack::device::{CreateCqError, CreateQpError, ModifyError};
+use urxe_stack::errno::OsError;
 use urxe_stack::port::udp::PathError;
 use urxe_stack::qp::work_request::PostError;
 use urxe_wire::mad::{RejReason, SidrStatus};
@@ -70,7 +70,7 @@ urxe_stack::errors! {
         /// No device can connect.
         #[error(transparent)] Service(#[from] NoServiceError),
         #[error("no route to {}: {errno}", peer.ip())]
-        NoRoute { peer: SocketAddr, errno: Errno } = errno.raw_os_error(),
+        NoRoute { peer: SocketAddr, errno: OsError } = errno.raw_os_error(),
         /// The route exists, but its interface belongs to no device.
         #[error("the route to {} starts at no RDMA device{}", peer.ip(), default_devices::hint())]
         NoDevice { peer: SocketAddr } = ENODEV,
@@ -95,7 +95,7 @@ urxe_stack::errors! {
         /// rejected the request.
         ///
         /// `private_data`: the private data of the program, padded with zeros to the length of the
-        /// message.
+        /// message, for [`PrivateData::new`](super::PrivateData::new).
         #[error("{peer} refused the connection: {reason}{}", hint(*peer, *reason))]
         Rejected { peer: SocketAddr, reason: RejReason, private_data: Vec<u8> } = ECONNREFUSED,
         /// All repetitions of the request stayed without an answer.
@@ -165,7 +165,7 @@ urxe_stack::errors! {
         /// The same reasons as for a connection: addresses, devices, time limits.
         #[error(transparent)] Connect(#[from] ConnectError),
         /// `private_data`: the private data of the program, padded with zeros to the length of the
-        /// message.
+        /// message, for [`PrivateData::new`](super::PrivateData::new).
         #[error("{peer} offers no datagram service: {status}{}", no_service(*peer, *status))]
         Refused { peer: SocketAddr, status: SidrStatus, private_data: Vec<u8> } = ECONNREFUSED,
         /// The address handle of the service cannot be created.

@@ -19,6 +19,7 @@ use super::default_devices;
 use super::error::{ConnectError, ListenError};
 use super::options::Options;
 use super::pending::Pending;
+use super::private_data::PrivateData;
 use super::service::CmId;
 use crate::blocking_wait::BlockingWait;
 use crate::cq::WaitError;
@@ -377,8 +378,8 @@ request_accessors!(ConnectRequest);
 impl ConnectRequest {
     /// Returns the private data of the peer, padded with zeros to the length of the message.
     #[must_use]
-    pub fn private_data(&self) -> &[u8] {
-        &self.param.private_data
+    pub fn private_data(&self) -> PrivateData<'_> {
+        PrivateData::new(&self.param.private_data)
     }
 
     /// Returns the parameters of the peer: its numbers of READs and atomics, its retry counts and

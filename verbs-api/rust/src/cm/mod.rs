@@ -123,6 +123,31 @@
 //! # }
 //! ```
 //!
+//! A [`CmaError`] names the identifier of the connection, its state, and the refused call. The
+//! connection manager below reports a [`CmError`]:
+//!
+//! ```
+//! use urxe::cm::{ClaimError, CmError, CmInput, CmState, CmaError, CmaId, IdState};
+//!
+//! fn describe(error: CmaError) -> String {
+//!     match error {
+//!         CmaError::State { id, state, call } => {
+//!             let (id, state): (CmaId, IdState) = (id, state);
+//!             format!("{id:?} is {state}, so it cannot {call}")
+//!         }
+//!         CmaError::Claim(ClaimError::InUse { owner: Some(owner), .. }) => {
+//!             format!("stop {}", owner.name())
+//!         }
+//!         CmaError::Cm(CmError::State { state, call, .. }) => {
+//!             let (state, call): (CmState, CmInput) = (state, call);
+//!             format!("{state} does not allow {call}")
+//!         }
+//!         other => other.to_string(),
+//!     }
+//! }
+//! # assert_eq!(describe(CmaError::UnknownChannel), "the event channel does not exist");
+//! ```
+//!
 //! A peer that does not answer is reported after all repetitions of the request, or after
 //! [`Options::timeout`]. If an ICMP message arrived meanwhile, the error names it as the likely
 //! reason. The message itself ends nothing, because any host can forge it, and because the peer may
@@ -157,6 +182,7 @@ mod error;
 mod listener;
 mod options;
 mod pending;
+mod private_data;
 mod service;
 
 use std::io;
@@ -172,9 +198,13 @@ pub use self::error::{ConnectError, ListenError, NoServiceError, ResolveError};
 pub use self::listener::{ConnectRequest, Incoming, Listener, ListenerBuilder, NextRequest};
 pub use self::options::{ACCEPT_DATA_MAX, CONNECT_DATA_MAX, Options, REJECT_DATA_MAX};
 pub use self::pending::{Establish, Establishing, Pending};
+pub use self::private_data::PrivateData;
 pub(crate) use self::service::Service;
 
-pub use urxe_stack::cma::{CmaError, ConnEvent as PeerParameters};
+pub use urxe_stack::cm::CmError;
+pub use urxe_stack::cm::table::{CmState, Input as CmInput};
+pub use urxe_stack::cma::{CmaError, CmaId, ConnEvent as PeerParameters, IdState};
+pub use urxe_stack::port::sharing::ListenError as ClaimError;
 pub use urxe_stack::port::udp::{PathError, PathErrorReason};
 pub use urxe_wire::mad::{RejReason, SidrStatus};
 

@@ -185,7 +185,8 @@ impl Options {
 
     /// Sets the private data for the program of the peer: up to [`CONNECT_DATA_MAX`] bytes when
     /// connecting and [`ACCEPT_DATA_MAX`] when accepting. The peer receives them padded with zeros
-    /// to the length of the message.
+    /// to the length of the message; [`PrivateData`](super::PrivateData) has ways to tell the
+    /// length.
     pub fn private_data(mut self, data: &[u8]) -> Self {
         // Longer data are refused anyway.
         self.private_data = data[..data.len().min(LARGE)].to_vec();

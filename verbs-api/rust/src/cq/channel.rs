@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use urxe_stack::cq::{CompletionChannel as CoreChannel, CqId};
 use urxe_stack::device::CreateCqError;
 use urxe_stack::driver::event_descriptor::EventDescriptor;
+use urxe_stack::errno::OsError;
 
 use super::{CompletionQueue, EventTarget, WaitError};
 use crate::blocking_wait::BlockingWait;
@@ -19,7 +19,7 @@ use crate::device::Device;
 #[error("cannot create an event descriptor: {errno}; raise the limit of open files (ulimit -n)")]
 pub struct ChannelError {
     /// The error of the system.
-    pub errno: Errno,
+    pub errno: OsError,
 }
 
 impl ChannelError {
@@ -85,7 +85,9 @@ impl Device {
     /// # Errors
     /// Fails with [`ChannelError`] if no descriptor is available.
     pub fn create_channel(&self) -> Result<CompletionChannel, ChannelError> {
-        let descriptor = Arc::new(EventDescriptor::new().map_err(|errno| ChannelError { errno })?);
+        let descriptor = Arc::new(
+            EventDescriptor::new().map_err(|errno| ChannelError { errno: OsError::of(errno) })?,
+        );
         let core = Arc::new(CoreChannel::new(Box::new(Arc::clone(&descriptor))));
         Ok(CompletionChannel { device: self.clone(), core, descriptor })
     }

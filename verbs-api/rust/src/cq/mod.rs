@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use urxe_stack::cq::{
     ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId, Moderation, WcError,
 };
 use urxe_stack::device::CreateCqError;
+use urxe_stack::errno::OsError;
 use urxe_stack::port::sim::Stalled;
 
 pub use self::channel::{ChannelError, CompletionChannel, CqEvent};
@@ -64,7 +64,7 @@ urxe_stack::errors! {
                  arm the queue and wait there")]
         HasChannel = EINVAL,
         #[error("cannot wait for an event descriptor: {errno}")]
-        Descriptor { errno: Errno } = errno.raw_os_error(),
+        Descriptor { errno: OsError } = errno.raw_os_error(),
         /// No event can follow: the simulated network has no packet in flight and no running timer.
         #[error("the simulated network is quiet: no packet is in flight and no timer is running, \
                  so nothing can complete")]

@@ -186,7 +186,7 @@ impl DeviceBuilder {
     /// # while cq.is_empty() { std::thread::yield_now() }
     /// // Both requests are acknowledged, but the completion is not polled yet.
     /// assert_eq!(qp.post_send(&write), Err(PostError::NotPolled { capacity: 2 }));
-    /// let _written = cq.wait_one(None)?;
+    /// cq.wait_one(None)?;
     /// qp.post_send(&write)?;
     /// # Ok(())
     /// # }
@@ -396,16 +396,14 @@ impl DeviceBuilder {
             link: Some(link.clone()),
         };
         let key = engine.connection_key();
-        let device = Device {
-            inner: Arc::new(Inner {
-                backend: Backend::Udp(engine),
-                description,
-                ready,
-                events,
-                domains: DomainRegistry::default(),
-                service: Arc::clone(&service),
-            }),
-        };
+        let device = Device::new(Inner {
+            backend: Backend::Udp(engine),
+            description,
+            ready,
+            events,
+            domains: DomainRegistry::default(),
+            service: Arc::clone(&service),
+        });
         if let Some(key) = key {
             service.register_device(key, &device);
         }

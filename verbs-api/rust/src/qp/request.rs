@@ -15,7 +15,7 @@ use urxe_stack::qp::work_request::{
 use urxe_wire::{PlacementType, QKey, Qpn, Rkey};
 
 use crate::ah::AddressHandle;
-use crate::device::{Device, NamedDevices};
+use crate::device::{Device, DeviceIdentity, NamedDevices};
 use crate::memory::{FastRegion, MemoryWindow, RegionSlice};
 
 /// The number of scatter-gather entries that are stored without an allocation.
@@ -443,12 +443,13 @@ impl<'a> SendRequest<'a> {
             }
             Data::Inline(_) => NamedDevices::None,
         };
-        if !self.ah_device.is_within(device) {
-            Err(PostError::AhOfOtherDevice)
-        } else if !data.is_within(device) || !self.op_devices.is_within(device) {
-            Err(PostError::MemoryOfOtherDevice)
-        } else {
-            Ok(())
+        let own = device.identity();
+        if self.ah_device.other_than(own).is_some() {
+            return Err(PostError::AhOfOtherDevice);
+        }
+        match data.other_than(own).or(self.op_devices.other_than(own)) {
+            Some(other) => Err(memory_of(other, own)),
+            None => Ok(()),
         }
     }
 
@@ -510,13 +511,20 @@ impl<'a> RecvRequest<'a> {
     /// for the request.
     pub(crate) fn check_device(&self, device: &Device) -> Result<(), PostError> {
         self.into.check_memory()?;
-        match self.into.devices.is_within(device) {
-            true => Ok(()),
-            false => Err(PostError::MemoryOfOtherDevice),
+        let own = device.identity();
+        match self.into.devices.other_than(own) {
+            Some(other) => Err(memory_of(other, own)),
+            None => Ok(()),
         }
     }
 
     pub(crate) fn as_core(&self) -> CoreRecv<'_> {
         CoreRecv { wr_id: self.wr_id, sges: self.into.sges() }
     }
+}
+
+/// Returns the error of a request with memory of another device than `own`.
+#[cold]
+fn memory_of(other: DeviceIdentity, own: DeviceIdentity) -> PostError {
+    PostError::MemoryOfOtherDevice { memory: other.name(), queue: own.name() }
 }

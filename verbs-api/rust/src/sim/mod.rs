@@ -23,7 +23,7 @@
 //! let to = pd_b.allocate(1 << 20, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //! from.write(0, &[7; 1 << 20])?;
 //! qp_a.post_send(&SendRequest::write(from.slice(..)?, to.remote()).signaled())?;
-//! let _written = cq_a.wait_one(None)?;
+//! cq_a.wait_one(None)?;
 //! assert_eq!(to.read_vec(0, 1 << 20)?, [7; 1 << 20]);
 //! assert!(fabric.counters().lost > 0);
 //! # Ok(())
@@ -56,7 +56,8 @@
 //! // A device whose socket reads 20 µs after a packet arrives, and merges packets.
 //! let merge = Probability::from_percent(50);
 //! let node = NodeConfig { read_delay_ns: 20_000, merge, ..NodeConfig::default() };
-//! let options = DeviceOptions { node, ..DeviceOptions::default() };
+//! let mut options = DeviceOptions::default();
+//! options.node = node;
 //! let device = fabric.device_with(&[[10, 0, 0, 1].into()], options)?;
 //! // A cable that is unplugged for a second.
 //! fabric.pause(&device, PausedPackets::Drop, Duration::from_secs(1))?;
@@ -183,6 +184,7 @@ mod connections;
 mod embedding;
 mod node;
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -192,6 +194,7 @@ use urxe_stack::device::{Device as Core, DeviceConfig};
 use urxe_stack::driver::EventWake;
 use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::driver::simulated::{Detach, SimulatedHost};
+use urxe_stack::errno::OsError;
 use urxe_stack::link::Guid;
 use urxe_stack::port::sim::{Fabric as CoreFabric, NodeId, SimNetwork};
 use urxe_wire::Gid;
@@ -221,13 +224,14 @@ const DEVICE_STREAM: u64 = 0xdef1 << 48;
 
 /// The reason why a device was not added to the fabric.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddDeviceError {
     /// The addresses are invalid.
     #[error(transparent)]
     Address(#[from] AddNodeError),
     /// No descriptor is available for the asynchronous events of the device.
     #[error("cannot create an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
-    EventFd(rustix::io::Errno),
+    EventFd(OsError),
 }
 
 /// The device is a device over UDP, or belongs to another fabric.
@@ -235,8 +239,10 @@ pub enum AddDeviceError {
 #[error("the device does not belong to this simulated network")]
 pub struct NotInFabric;
 
-/// The options of a simulated device.
+/// The options of a simulated device. Later versions may have more: set fields of the
+/// [default](Self::default).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceOptions {
     /// The largest path MTU that the device offers. The [`mtu`](LinkFaults::mtu) of a link must
     /// leave 88 bytes for headers. The default is 4096.
@@ -266,10 +272,18 @@ impl Default for DeviceOptions {
 }
 
 /// A simulated network; see the [module](self). Clones are handles of the same network.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
     seed: u64,
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fabric = f.debug_struct("Fabric");
+        fabric.field("seed", &self.seed).field("now", &self.shared.network.now());
+        fabric.finish_non_exhaustive()
+    }
 }
 
 impl Fabric {
@@ -316,7 +330,9 @@ impl Fabric {
     ) -> Result<Device, AddDeviceError> {
         let ready = Arc::clone(&self.shared.ready);
         let events = Arc::new(WakerList::new(Arc::clone(&ready)));
-        let descriptor = Arc::new(EventDescriptor::new().map_err(AddDeviceError::EventFd)?);
+        let descriptor = Arc::new(
+            EventDescriptor::new().map_err(|errno| AddDeviceError::EventFd(OsError::of(errno)))?,
+        );
         let hook = Some(Arc::clone(&events) as Arc<dyn Wake>);
         let gids: Vec<Gid> = addresses.iter().map(|address| Gid::from_ip(*address)).collect();
         let mut fabric = lock(&self.shared.fabric);
@@ -358,7 +374,7 @@ impl Fabric {
             domains: DomainRegistry::default(),
             service: Arc::clone(&service),
         };
-        let device = Device { inner: Arc::new(inner) };
+        let device = Device::new(inner);
         service.register_device(key, &device);
         Ok(device)
     }

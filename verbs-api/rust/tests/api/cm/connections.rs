@@ -1,6 +1,6 @@
 //! Connections from the request to the disconnection.
 
-use urxe::cm::{self, ConnectionEvent, Options};
+use urxe::cm::{self, ConnectionEvent, Options, PrivateData};
 use urxe::*;
 
 use crate::cm::{client, connecting, device, listener, pair};
@@ -40,6 +40,28 @@ fn private_data_and_parameters_go_both_ways() {
     assert_eq!((here.retry_cnt, there.retry_cnt), (4, 4));
     // Each end sets the RNR retries of the other end.
     assert_eq!((here.rnr_retry, there.rnr_retry), (7, 6));
+}
+
+#[test]
+fn private_data_behind_their_length_end_where_the_peer_says() {
+    let padded = |data: &[u8], len| {
+        let mut bytes = PrivateData::with_len(data);
+        bytes.resize(len, 0);
+        bytes
+    };
+    let longest = [7; cm::REJECT_DATA_MAX - 1];
+    for data in [&b""[..], b"\0", b"zero at the end\0", &longest] {
+        let bytes = padded(data, cm::REJECT_DATA_MAX);
+        assert_eq!(PrivateData::new(&bytes).content(), Some(data));
+    }
+    // A length that exceeds the field, and no field.
+    assert_eq!(PrivateData::new(&[3, 1, 2]).content(), None);
+    assert_eq!(PrivateData::new(&[]).content(), None);
+    assert_eq!(PrivateData::new(&[0, 1, 0, 0]).trimmed(), [0, 1]);
+    assert!(PrivateData::new(&[0, 0]).trimmed().is_empty());
+    assert_eq!(format!("{:?}", PrivateData::new(b"a\n\0\0")), r#""a\n" and 2 zeros"#);
+    // Data whose length no byte holds exceed each field.
+    assert!(PrivateData::with_len(&[0; 256]).len() > cm::ACCEPT_DATA_MAX);
 }
 
 #[test]

@@ -115,15 +115,41 @@ fn twins() -> [End; 2] {
     [3, 3].map(|seed| simulated_pair(&Fabric::new(seed)).0)
 }
 
+/// Returns the error for memory of the other twin, which has the same name.
+fn of_twin() -> PostError {
+    let name = DeviceName::new("sim0=10.0.0.1");
+    PostError::MemoryOfOtherDevice { memory: name, queue: name }
+}
+
+#[test]
+fn the_error_names_both_devices() {
+    let (a, b) = simulated_pair(&Fabric::new(6));
+    for request in [
+        SendRequest::send(b.region.slice(..8).unwrap()),
+        SendRequest::register(&b.pd.alloc_fast_region(1).unwrap(), Access::REMOTE_READ),
+        SendRequest::send(Gather::from(
+            [a.region.slice(..8), b.region.slice(..8)].map(Result::unwrap),
+        )),
+    ] {
+        let error = a.qp.post_send(&request).unwrap_err();
+        says(&error, "on device sim1=10.0.0.2, but the queue belongs to device sim0=10.0.0.1");
+    }
+    // A request keeps no device open.
+    let part = b.pd.alloc_fast_region(1).unwrap();
+    let request = SendRequest::register(&part, Access::REMOTE_READ);
+    drop((part, b));
+    says(&a.qp.post_send(&request).unwrap_err(), "registered on device (closed)");
+}
+
 /// A slice of one device, whose key is that of another region on another device, is no slice there.
 #[test]
 fn memory_of_another_device_is_refused_by_all_posts() {
     let [own, other] = twins();
     assert_eq!(own.region.lkey(), other.region.lkey());
     let (good, bad) = (|| own.slice(..8), || other.slice(..8));
-    let refused = PostError::MemoryOfOtherDevice;
+    let refused = of_twin();
     assert_eq!(refused.errno(), libc::EINVAL);
-    says(&refused, "registered on another device");
+    says(&refused, "on device sim0=10.0.0.1, but the queue belongs to another open device");
 
     let remote = own.region.remote();
     for request in [
@@ -158,7 +184,7 @@ fn windows_and_fast_regions_of_another_device_are_refused() {
     let windows = [&own, &other].map(|end| end.pd.alloc_window_of_type(MwType::Type1).unwrap());
     let [mut window, mut other_window] = windows;
     assert_eq!(window.rkey(), other_window.rkey());
-    let refused = Err(PostError::MemoryOfOtherDevice);
+    let refused = Err(of_twin());
     let read = Access::REMOTE_READ;
     for request in [
         SendRequest::bind(&mut window, other.slice(..8), read),
