@@ -121,7 +121,8 @@ impl Scenario for Unreliable {
         fabric.set_faults(faults(&mut rng, [10, 10, 10, 5]));
         let active_mtu = rng.pick(&[PathMtu::Mtu256, PathMtu::Mtu1024, PathMtu::Mtu4096]);
         let v6 = percent(&mut rng, 30);
-        let options = DeviceOptions { active_mtu, ..DeviceOptions::default() };
+        let mut options = DeviceOptions::default();
+        options.active_mtu = active_mtu;
         let addresses: Vec<IpAddr> = (1..=3).map(|n| address(n, v6)).collect();
         let devices: Vec<Device> =
             addresses.iter().map(|at| device(&fabric, *at, options.clone())).collect();

@@ -277,6 +277,17 @@ impl fmt::Display for Syndrome {
 ///           0 11 NNNNN  NAK, code N
 ///           1 .. .....  reserved
 /// ```
+///
+/// ```
+/// use urxe_wire::{Aeth, Credits, Msn, Syndrome};
+///
+/// let header = Aeth { syndrome: Syndrome::Ack(Credits::INVALID), msn: Msn::masked(3) };
+/// let mut bytes = [0; Aeth::LEN];
+/// header.emit(&mut bytes);
+/// assert_eq!(bytes, [0x1f, 0, 0, 3]);
+/// assert_eq!(Aeth::parse(&bytes)?, header);
+/// # Ok::<(), urxe_wire::ParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
     /// ACK, RNR NAK or NAK.

@@ -13,6 +13,20 @@ header! {
     /// | virtual address|  R_Key    | swap (or add)  | compare        |
     /// +----------------+-----------+----------------+----------------+
     /// ```
+    ///
+    /// ```
+    /// use urxe_wire::{AtomicEth, Rkey};
+    ///
+    /// // A fetch and add of 2.
+    /// let header = AtomicEth { va: 0x1000, rkey: Rkey(0x12345), swap_or_add: 2, compare: 0 };
+    /// let mut bytes = [0; AtomicEth::LEN];
+    /// header.emit(&mut bytes);
+    /// assert_eq!(bytes[..12], [0, 0, 0, 0, 0, 0, 0x10, 0, 0, 1, 0x23, 0x45]);
+    /// assert_eq!(bytes[12..], [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+    /// assert_eq!(AtomicEth::parse(&bytes)?, header);
+    /// assert_eq!(header.to_string(), "va 0x1000 rkey 0x00012345 swap/add 0x2 compare 0x0");
+    /// # Ok::<(), urxe_wire::ParseError>(())
+    /// ```
     AtomicEth, "va 0x{va:x} rkey {rkey} swap/add 0x{swap_or_add:x} compare 0x{compare:x}" {
         /// Virtual address in the responder's memory region, a multiple of eight.
         va: u64, 0, Hex 16;
@@ -33,6 +47,18 @@ header! {
     /// +----------------+
     /// | original value |
     /// +----------------+
+    /// ```
+    ///
+    /// ```
+    /// use urxe_wire::{AtomicAckEth};
+    ///
+    /// let header = AtomicAckEth { original: 40 };
+    /// let mut bytes = [0; AtomicAckEth::LEN];
+    /// header.emit(&mut bytes);
+    /// assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 40]);
+    /// assert_eq!(AtomicAckEth::parse(&bytes)?, header);
+    /// assert_eq!(header.to_string(), "original 0x28");
+    /// # Ok::<(), urxe_wire::ParseError>(())
     /// ```
     AtomicAckEth, "original 0x{original:x}" {
         /// The content of the memory before the operation.

@@ -17,7 +17,19 @@ use crate::{Opcode, PKey, Psn, Qpn};
 /// ```
 ///
 /// Reserved bits are sent as zero and ignored on receipt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use urxe_wire::{Bth, Opcode, Psn, Qpn};
+///
+/// let mut header = Bth::new(Opcode::RcSendOnly, Qpn::masked(0x11), Psn::new(1234));
+/// header.ack_req = true;
+/// let mut bytes = [0; Bth::LEN];
+/// header.emit(&mut bytes);
+/// assert_eq!(bytes, [4, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0x80, 0, 4, 0xd2]);
+/// assert_eq!(Bth::parse(&bytes)?, header);
+/// # Ok::<(), urxe_wire::ParseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bth {
     /// The opcode, which defines the kind of packet.
     pub opcode: Opcode,

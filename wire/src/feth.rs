@@ -60,7 +60,20 @@ pub enum ReservedLevel {
 /// |        reserved        | SEL | PLT  |
 /// +------------------------+-----+------+
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use urxe_wire::{Feth, PlacementType, SelectivityLevel};
+///
+/// // All memory of the key, until it survives a power failure.
+/// let (placement, selectivity) = (PlacementType::PERSISTENCE, SelectivityLevel::Region);
+/// let header = Feth { placement, selectivity };
+/// let mut bytes = [0; Feth::LEN];
+/// header.emit(&mut bytes);
+/// assert_eq!(bytes, [0, 0, 0, 0x12]);
+/// assert_eq!(Feth::parse(&bytes)?, header);
+/// # Ok::<(), urxe_wire::ParseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Feth {
     /// Placement type.
     pub placement: PlacementType,

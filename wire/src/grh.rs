@@ -20,7 +20,7 @@ use crate::error::{Header, ParseError};
 /// RoCEv2 has no GRH on the wire, because the IP header takes its place. A GRH remains in the 40
 /// bytes in front of every datagram in a receive buffer of a UD queue pair. For IPv6 these bytes
 /// are a GRH. For IPv4 they are 20 zero bytes and the IPv4 header (IBTA A17.4.5.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grh {
     /// Traffic class.
     pub traffic_class: u8,

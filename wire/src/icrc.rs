@@ -163,7 +163,7 @@ pub struct IcrcSeed {
 /// least 6.2 to 6.12). Therefore `rdma_rxe` runs the CRC over the packet a second time, without a
 /// mask, and drops a FLUSH with the ICRC of the specification. A kernel 6.12 dropped 100 of 100
 /// such packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlushIcrc {
     /// The ICRC of `rdma_rxe`, the only known implementation of FLUSH.
     #[default]
@@ -173,7 +173,7 @@ pub enum FlushIcrc {
 }
 
 /// The result of verifying a received ICRC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IcrcVerdict {
     /// The ICRC is correct for the expected identification: 0, or the segment's index. IPv6 always
     /// has 0. The check is as strong as a CRC-32.

@@ -24,9 +24,16 @@ pub struct OutOfRange {
 macro_rules! u24 {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
         #[repr(transparent)]
         pub struct $name(u32);
+
+        impl fmt::Debug for $name {
+            /// Prints the number as listings show it.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({self})", stringify!($name))
+            }
+        }
 
         impl $name {
             /// Returns the low 24 bits of `value`. Higher bits are dropped.
@@ -191,9 +198,16 @@ impl fmt::Display for Msn {
 macro_rules! word {
     ($(#[$doc:meta])* $name:ident($int:ty), $format:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
         #[repr(transparent)]
         pub struct $name(pub $int);
+
+        impl fmt::Debug for $name {
+            /// Prints the number as listings show it.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({self})", stringify!($name))
+            }
+        }
 
         impl $name {
             /// Returns the number.

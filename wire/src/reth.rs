@@ -13,6 +13,18 @@ header! {
     /// | virtual address|  R_Key    | DMA length|
     /// +----------------+-----------+-----------+
     /// ```
+    ///
+    /// ```
+    /// use urxe_wire::{Reth, Rkey};
+    ///
+    /// let header = Reth { va: 0x1000, rkey: Rkey(0x12345), dma_len: 5 };
+    /// let mut bytes = [0; Reth::LEN];
+    /// header.emit(&mut bytes);
+    /// assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0x10, 0, 0, 1, 0x23, 0x45, 0, 0, 0, 5]);
+    /// assert_eq!(Reth::parse(&bytes)?, header);
+    /// assert_eq!(header.to_string(), "va 0x1000 rkey 0x00012345 dmalen 5");
+    /// # Ok::<(), urxe_wire::ParseError>(())
+    /// ```
     Reth, "va 0x{va:x} rkey {rkey} dmalen {dma_len}" {
         /// Virtual address in the responder's memory region.
         va: u64, 0, Hex 16;

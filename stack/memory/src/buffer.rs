@@ -36,6 +36,7 @@ pub struct Buffer {
 
 /// An error of an access to a [`Buffer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BufferError {
     /// The access is not completely inside the buffer.
     #[error("{len} bytes at offset {offset} are not inside a buffer of {buffer_len} bytes")]

@@ -31,6 +31,7 @@ const NODE_STREAM: u64 = 1 << 63;
 
 /// The reason why a node was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum AddNodeError {
     /// The node has no address.
     #[error("a node needs at least one address")]

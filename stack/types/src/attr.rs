@@ -184,7 +184,7 @@ crate::named_enum! {
 
 /// The address of a peer (`struct ibv_ah_attr` with its `struct ibv_global_route`; IBTA vol. 1,
 /// 11.2.2.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AddressVector {
     /// GID of the peer.
     pub dgid: Gid,
@@ -212,7 +212,7 @@ pub struct AddressVector {
 }
 
 /// Sizes of a queue pair's queues (`struct ibv_qp_cap`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QpCap {
     /// Number of entries in the send queue.
     pub max_send_wr: u32,
@@ -230,7 +230,7 @@ pub struct QpCap {
 /// a call uses.
 ///
 /// The attributes that every packet needs come first, so that they share cache lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct QpAttr {
     /// The peer's queue pair.

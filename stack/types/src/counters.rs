@@ -6,6 +6,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 crate::named_enum! {
     /// A counter of a device, with its name in listings.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
     pub enum Counter: name {
         /// Packets sent.
         SentPkts => "sent_pkts",

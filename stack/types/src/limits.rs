@@ -28,7 +28,7 @@ macro_rules! limits {
 
 limits! {
     /// The limits of a device.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Limits {
         /// Largest message in bytes.
         max_msg_sz: u64 = 1 << 31;
@@ -112,7 +112,7 @@ impl Limits {
 
 /// Limits of a memory table. Of larger values, the table uses 917,504 regions and about 3.8 million
 /// windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryLimits {
     /// Number of regions, including fast-registration regions.
     pub max_mr: u32,

@@ -10,7 +10,7 @@ use crate::escape::Escaped;
 pub const MAX_SERVICES: usize = 1024;
 
 /// A process that holds an address or a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Effective user id.
     pub uid: u32,

@@ -20,7 +20,7 @@ const MAX_SRQ_NUMBER: u32 = 0x00ff_ffff;
 
 /// A range of local memory: `length` bytes at `addr`, within the region of `lkey`. The layout is
 /// that of `ibv_sge`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Sge {
     /// Address in the region's address space (its `iova`).
@@ -32,7 +32,7 @@ pub struct Sge {
 }
 
 /// A location in the peer's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Address in the peer region's address space.
     pub addr: u64,

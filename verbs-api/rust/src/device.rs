@@ -62,7 +62,7 @@ urxe_stack::errors! {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceInfo {
     spec: LinkSpec,
 }
@@ -349,13 +349,13 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device")
             .field("name", &self.name())
-            .field("core", self.core())
+            .field("gids", &self.core().gids())
             .finish_non_exhaustive()
     }
 }
 
 /// The attributes of a device (`struct ibv_device_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceAttr {
     /// The globally unique identifier of the device.
     pub node_guid: Guid,
@@ -366,7 +366,7 @@ pub struct DeviceAttr {
 }
 
 /// The attributes of a port (`struct ibv_port_attr`), with its GID table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortAttr {
     /// Whether the interface is up and has a carrier. [`Device::events`] report changes.
     pub is_active: bool,

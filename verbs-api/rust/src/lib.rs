@@ -231,8 +231,9 @@
 //! changes. [`DeviceBuilder::faults`] adds faults to real sockets.
 //!
 //! # Logging
-//! This crate emits events by [`tracing`](https://docs.rs/tracing). A program sees them by
-//! installing a subscriber. Without one, an event costs a load and a branch.
+//! This crate emits events by [`tracing`](https://docs.rs/tracing), and no spans. A program sees
+//! them by installing a subscriber. Without one, an event costs a load and a branch. Typical fields
+//! are `qp`, `psn`, `peer`, `device` and `error`.
 //!
 //! | level | events |
 //! |---|---|
@@ -241,8 +242,17 @@
 //! | info | the port or its addresses changed; a peer does not answer |
 //! | debug | the reason for each dropped packet, refused request and failed completion |
 //!
-//! The target of an event is the path of its module. The targets start with `urxe` for all crates
-//! of the stack, for example `urxe_device` and `urxe_io`, so one filter selects them:
+//! The target of an event is the path of its module, such as `urxe_io::udp`. Filters select
+//! targets by their beginning:
+//!
+//! | target | events of |
+//! |---|---|
+//! | `urxe` | this crate; as a beginning, all targets of this table |
+//! | `urxe_device` | queue pairs, packets, completions: each drop with its reason |
+//! | `urxe_cm` | the connection manager |
+//! | `urxe_io` | sockets, interfaces, processes of an address, captures |
+//! | `urxe_stack` | threads and ports of a device |
+//!
 //!
 //! ```
 //! use tracing_subscriber::EnvFilter;

@@ -1,6 +1,7 @@
 //! Protection domains, which decide which queue pairs may use which memory. Parent domains are
 //! protection domains, too ([`crate::domain`]).
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use urxe_stack::memory::{DeregMrError, PdId};
@@ -49,12 +50,11 @@ impl AllocPdError {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ProtectionDomain {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Inner {
     device: Device,
     id: PdId,
@@ -62,6 +62,14 @@ pub(crate) struct Inner {
     parent: Option<(ProtectionDomain, Option<ThreadDomain>)>,
     /// Regions whose handles are dropped while windows are still bound to them.
     orphaned_regions: Mutex<Vec<Lkey>>,
+}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut domain = f.debug_struct("ProtectionDomain");
+        domain.field("device", &self.device().name()).field("handle", &self.handle());
+        domain.finish_non_exhaustive()
+    }
 }
 
 impl Drop for Inner {

@@ -15,6 +15,7 @@
 //! checks for an event again.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -136,10 +137,16 @@ impl Wake for WakerList {
 }
 
 /// A registration in a waker list, which ends when this value is dropped.
-#[derive(Debug)]
 pub(crate) struct WakerSlot<W: Deref<Target = WakerList>> {
     list: W,
     id: Option<SlotId>,
+}
+
+impl<W: Deref<Target = WakerList>> fmt::Debug for WakerSlot<W> {
+    /// Prints what a person sees of a future: whether a task waits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.id.is_some() { "waiting" } else { "idle" })
+    }
 }
 
 impl<W: Deref<Target = WakerList>> WakerSlot<W> {

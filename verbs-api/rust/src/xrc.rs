@@ -180,7 +180,9 @@ impl XrcDomain {
 
 impl fmt::Debug for XrcDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.xrcd.fmt(f)
+        let mut domain = f.debug_struct("XrcDomain");
+        domain.field("device", &self.inner.device.name());
+        domain.field("file", &self.inner.xrcd.inode()).finish_non_exhaustive()
     }
 }
 

@@ -80,7 +80,7 @@ pub enum EventParam {
 }
 
 /// The parameters of a connection, as the peer states them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnEvent {
     /// The peer's private data, including the zeros that fill up the message.
     pub private_data: Vec<u8>,

@@ -88,6 +88,7 @@ urxe_types::named_enum! {
 ///
 /// Each kind of object has its variant, so that an event of a port cannot name a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AsyncEvent {
     /// An event of a completion queue.
     Cq(CqEventType, CqId),

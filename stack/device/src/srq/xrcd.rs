@@ -23,7 +23,7 @@ pub struct Inode {
 
 bitflags::bitflags! {
     /// The mode of opening a domain (`O_CREAT`, `O_EXCL` of `struct ibv_xrcd_init_attr`).
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct XrcdFlags: u32 {
         /// `O_CREAT`: makes a domain if the file has none.
         const CREATE = 0o100;

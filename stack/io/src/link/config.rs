@@ -36,7 +36,7 @@ const HEADER: &str = "\
 ";
 
 /// The source of the list of links.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// The option `--link` of a command.
     Option,

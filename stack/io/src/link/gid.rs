@@ -77,7 +77,7 @@ impl fmt::Display for Guid {
 }
 
 /// One entry of a device's GID table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,

@@ -27,7 +27,7 @@ const DEFAULT_LOOPBACK_MTU: u32 = 65_536;
 const HARDWARE_ETHERNET: u16 = 1;
 
 /// Whether an interface carries packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperState {
     /// Administratively up with a carrier.
     Up,
@@ -38,7 +38,7 @@ pub enum OperState {
 }
 
 /// An address of an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InterfaceIp {
     /// The address.
     pub address: IpAddr,
@@ -47,7 +47,7 @@ pub struct InterfaceIp {
 }
 
 /// A network interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Interface {
     /// The name, as in `ip link`.
     pub name: String,

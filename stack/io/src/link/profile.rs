@@ -55,7 +55,7 @@ const MLX5: Profile = Profile {
 };
 
 /// The identity of a NIC.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// The word after `profile=`.
     pub name: &'static str,
@@ -87,7 +87,7 @@ pub struct Profile {
 }
 
 /// Limits of a NIC. A device has the smaller of the NIC's and the stack's.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are those of `Limits`")]
 pub struct Bounds {
     pub max_msg_sz: u64,
@@ -103,7 +103,7 @@ pub struct Bounds {
 }
 
 /// A PCI function, as its folder in sysfs shows it.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pci {
     /// The vendor id.
     pub vendor: u16,

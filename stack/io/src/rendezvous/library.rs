@@ -24,7 +24,7 @@ pub(crate) const LIBRARY: u8 = b'V';
 pub(crate) const MAX_DESCRIPTION: usize = 4096 + 64;
 
 /// A copy of this library in a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LibraryCopy {
     /// The version of the protocol between the processes of an address.
     pub protocol: u8,

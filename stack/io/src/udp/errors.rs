@@ -8,7 +8,7 @@ use urxe_types::sync::atomic::{AtomicU64, Ordering};
 use urxe_types::time::Time;
 
 /// An error of a packet to `peer`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathError {
     /// The destination of the packet.
     pub peer: IpAddr,
@@ -19,7 +19,8 @@ pub struct PathError {
 }
 
 /// The reason of a path error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PathErrorReason {
     /// The peer has no socket on port 4791.
     PortUnreachable,
@@ -120,6 +121,8 @@ impl PathErrorReason {
         }
     }
 }
+
+impl std::error::Error for PathError {}
 
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -26,8 +26,8 @@ pub fn address(n: u8, is_v6: bool) -> IpAddr {
 /// # Panics
 /// If the network refuses the device.
 #[must_use]
-pub fn device(fabric: &Fabric, address: IpAddr, options: DeviceOptions) -> Device {
-    let options = DeviceOptions { icrc_policy: IcrcPolicy::Strict, ..options };
+pub fn device(fabric: &Fabric, address: IpAddr, mut options: DeviceOptions) -> Device {
+    options.icrc_policy = IcrcPolicy::Strict;
     fabric.device_with(&[address], options).unwrap_or_else(|error| panic!("{address}: {error}"))
 }
 

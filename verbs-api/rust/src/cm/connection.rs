@@ -18,7 +18,7 @@ use crate::cq::WaitError;
 use crate::waker_list::{WakerList, WakerSlot};
 
 /// An event of a connection (`enum rdma_cm_event_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
     /// One end has disconnected, or the peer did not answer when this end disconnected. The queue

@@ -357,7 +357,7 @@ impl CompletionQueue {
     ///     qp.post_recv(&RecvRequest::new(Gather::EMPTY))?;
     ///     peer.post_send(&SendRequest::send(Data::EMPTY))?;
     /// }
-    /// let _first = cq.wait_one(None)?;
+    /// cq.wait_one(None)?;
     /// assert_eq!(cq.len(), 3);
     /// # Ok(())
     /// # }
@@ -401,18 +401,27 @@ impl CompletionQueue {
 
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.cq.fmt(f)
+        let mut queue = f.debug_struct("CompletionQueue");
+        queue.field("device", &self.device().name()).field("id", &self.id().0);
+        queue.field("len", &self.len()).field("capacity", &self.capacity());
+        queue.finish_non_exhaustive()
     }
 }
 
 /// The iterator of [`CompletionQueue::drain`]. Dropping the iterator loses completions that the
 /// iterator took from the queue and did not return.
-#[derive(Debug)]
 pub struct Drain<'a> {
     cq: &'a CompletionQueue,
     taken: [Completion; DRAIN],
     next: usize,
     count: usize,
+}
+
+impl fmt::Debug for Drain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let taken = &self.taken[self.next..self.count];
+        f.debug_struct("Drain").field("cq", self.cq).field("taken", &taken).finish()
+    }
 }
 
 impl Iterator for Drain<'_> {

@@ -63,7 +63,10 @@ macro_rules! region {
 
         impl std::fmt::Debug for $region {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($region)).field("mr", &self.mr).finish_non_exhaustive()
+                let urxe_stack::memory::Mr { lkey, rkey, iova, len, access, .. } = &self.mr;
+                let mut region = f.debug_struct(stringify!($region));
+                region.field("iova", iova).field("len", len).field("access", access);
+                region.field("lkey", lkey).field("rkey", rkey).finish_non_exhaustive()
             }
         }
     };

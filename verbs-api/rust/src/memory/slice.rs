@@ -1,5 +1,6 @@
 //! Slices of regions, for work requests.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
 
@@ -64,7 +65,7 @@ pub(super) fn resolve_range<T: Copy>(
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RegionSlice<'a> {
     pub(crate) sge: Sge,
     pub(crate) device: DeviceIdentity,
@@ -119,5 +120,11 @@ impl<'a> RegionSlice<'a> {
     #[must_use]
     pub const fn sge(&self) -> Sge {
         self.sge
+    }
+}
+
+impl fmt::Debug for RegionSlice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sge.fmt(f)
     }
 }

@@ -3,6 +3,7 @@
 //! A request borrows its regions and its inline data until it is posted. Up to four scatter-gather
 //! entries need no allocation.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use urxe_stack::allocate::{self, OutOfMemory};
@@ -45,12 +46,12 @@ const INLINE_SGES: usize = 4;
 /// // One message from two places.
 /// let pieces = Gather::from([source.slice(..6)?, source.slice(1024..1031)?]);
 /// qp.post_send(&SendRequest::send(pieces))?;
-/// let _received = peer_cq.wait_one(None)?;
+/// peer_cq.wait_one(None)?;
 /// assert_eq!(target.read_vec(0, 13)?, b"headerpayload");
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Gather<'a> {
     inline: [Sge; INLINE_SGES],
     count: usize,
@@ -83,6 +84,12 @@ impl Gather<'_> {
             true => Ok(()),
             false => Err(OutOfMemory::of::<Sge>(self.count)),
         }
+    }
+}
+
+impl fmt::Debug for Gather<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sges().fmt(f)
     }
 }
 
@@ -194,7 +201,7 @@ impl<'a, T: Into<Gather<'a>>> From<T> for Data<'a> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a request does nothing until it is posted"]
 pub struct SendRequest<'a> {
     wr_id: u64,
@@ -372,7 +379,7 @@ impl<'a> SendRequest<'a> {
     /// let one = 1u64.to_ne_bytes();
     /// let commit = SendRequest::atomic_write(Data::inline(&one), mark);
     /// qp.post_send(&commit.signaled())?;
-    /// let _committed = cq.wait_one(None)?;
+    /// cq.wait_one(None)?;
     /// assert_eq!((log.load_u64(64)?, log.read_vec(0, 6)?), (1, b"record".to_vec()));
     /// # Ok(())
     /// # }
@@ -467,6 +474,15 @@ impl<'a> SendRequest<'a> {
                 payload: Payload::Inline(bytes),
             },
         }
+    }
+}
+
+impl fmt::Debug for SendRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wr_id, op, to, flags, data, .. } = self;
+        let mut request = f.debug_struct("SendRequest");
+        request.field("wr_id", wr_id).field("op", op).field("to", to);
+        request.field("flags", flags).field("data", data).finish()
     }
 }
 

@@ -37,15 +37,9 @@ fn a_parent_domain_is_its_protection_domain() {
 #[test]
 fn domains_are_freed_in_any_order_of_drops() {
     let fabric = Fabric::new(13);
-    let device = fabric
-        .device_with(
-            &[[10, 0, 0, 1].into()],
-            sim::DeviceOptions {
-                limits: Limits { max_pd: 2, ..Limits::default() },
-                ..Default::default()
-            },
-        )
-        .unwrap();
+    let mut options = sim::DeviceOptions::default();
+    options.limits.max_pd = 2;
+    let device = fabric.device_with(&[[10, 0, 0, 1].into()], options).unwrap();
     // Each round needs both protection domains of the device, so a leaked domain fails the next
     // round.
     for round in 0..6 {

@@ -3,6 +3,7 @@
 mod cm;
 mod congestion;
 mod datagrams;
+mod debug;
 mod domains;
 mod draining;
 mod events;
