@@ -40,7 +40,7 @@
 //! | [`network_header`] | the 40 bytes in front of a datagram in a receive buffer |
 //! | [`mad`] | management datagrams of the connection manager |
 //! | [`error`] | the reasons why bytes are not a packet |
-//! | `frame` (feature `frames`) | Ethernet, VLAN, IP and UDP around a packet |
+//! | `frame` (feature `frames`) | Ethernet, VLAN, IP, UDP; feature `decode`: parsing |
 //! | [`pcapng`] | blocks of a pcapng capture file |
 //! | [`display`] | packets as text, and as a list of fields |
 //!
@@ -116,8 +116,10 @@ pub use bth::Bth;
 pub use deth::Deth;
 pub use error::{EmitError, ParseError};
 pub use feth::{Feth, PlacementType, ReservedLevel, SelectivityLevel};
+#[cfg(feature = "decode")]
+pub use frame::Frame;
 #[cfg(feature = "frames")]
-pub use frame::{Frame, FrameError, FrameRepr, IpRepr, LinkRepr};
+pub use frame::{FrameError, FrameRepr, IpRepr, LinkRepr};
 pub use gid::{Gid, GidParseError};
 pub use grh::Grh;
 pub use icrc::{FlushIcrc, IcrcSeed, IcrcSolver, IcrcVerdict};

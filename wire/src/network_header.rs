@@ -140,10 +140,20 @@ pub fn emit(arrival: &Arrival, packet_len: usize) -> [u8; NetworkHeader::LEN] {
 /// Returns the Internet checksum (RFC 1071) of an even number of bytes. For a header with a correct
 /// checksum the result is 0.
 fn checksum(bytes: &[u8]) -> u16 {
-    let sum: u32 =
-        bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    !folded(sum(bytes))
+}
+
+/// Returns the sum of the 16-bit words of `bytes`. The last word of an odd number ends with a zero.
+pub(crate) fn sum(bytes: &[u8]) -> u32 {
+    let (pairs, rest) = bytes.as_chunks();
+    let last = rest.first().map_or(0, |&byte| u32::from(byte) << 8);
+    pairs.iter().map(|&pair| u32::from(u16::from_be_bytes(pair))).sum::<u32>() + last
+}
+
+/// Adds the carries of a sum to its low 16 bits.
+pub(crate) fn folded(sum: u32) -> u16 {
     let folded = (sum & 0xffff) + (sum >> 16);
-    !((folded & 0xffff) + (folded >> 16)) as u16
+    ((folded & 0xffff) + (folded >> 16)) as u16
 }
 
 #[cfg(test)]
@@ -173,7 +183,7 @@ mod tests {
     }
 
     /// Compares with pnet_packet, an independent implementation.
-    #[cfg(feature = "frames")]
+    #[cfg(feature = "decode")]
     #[test]
     fn an_ipv4_header_stands_in_the_last_twenty_bytes_with_a_right_checksum() {
         use crate::frame::{Frame, FrameRepr, IpRepr};
@@ -189,7 +199,7 @@ mod tests {
         assert_eq!(header[20..], frame[..20]);
     }
 
-    #[cfg(feature = "frames")]
+    #[cfg(feature = "decode")]
     #[test]
     fn an_ipv6_header_is_the_packets_own() {
         use crate::frame::{FrameRepr, IpRepr};

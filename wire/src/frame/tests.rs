@@ -1,4 +1,6 @@
 use super::*;
+use crate::Opcode;
+use crate::packet::ICRC_LEN;
 
 fn v4() -> FrameRepr {
     FrameRepr::new("192.0.2.1:49321".parse().unwrap(), "198.51.100.7:4791".parse().unwrap())

@@ -31,6 +31,7 @@
 
 mod address;
 mod attributes;
+mod cbor;
 mod channel;
 mod connect;
 mod datagram;

@@ -6,15 +6,11 @@
 //! Otherwise the MTU is read from `/proc/sys/net/ipv6/conf/*/mtu`, which is of the caller's
 //! namespace.
 
-use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
-use nix::sys::socket::{LinkAddr, SockaddrStorage};
-
 use super::LinkError;
+use crate::sys::interfaces::{InterfaceAddress, interface_entries, interface_index};
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -23,8 +19,6 @@ pub(crate) mod tests;
 const DEFAULT_MTU: u32 = 1500;
 /// MTU in bytes of a loopback interface for which the system has none.
 const DEFAULT_LOOPBACK_MTU: u32 = 65_536;
-/// `ARPHRD_ETHER`: the hardware type whose addresses are six-byte MACs.
-const HARDWARE_ETHERNET: u16 = 1;
 
 /// Whether an interface carries packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,14 +121,21 @@ pub fn width_and_speed(mbps: Option<u32>) -> (LinkWidth, LaneSpeed) {
 /// [`LinkError::Interfaces`] if the system does not list them.
 pub fn interfaces() -> Result<Vec<Interface>, LinkError> {
     let mut found: Vec<Interface> = Vec::new();
-    for entry in getifaddrs().map_err(|errno| LinkError::Interfaces(io::Error::from(errno)))? {
+    for entry in interface_entries().map_err(LinkError::Interfaces)? {
         // An IPv4 address with a label is listed under the label, "eth0:1".
-        let name = entry.interface_name.split(':').next().unwrap_or_default().to_owned();
+        let name = entry.name.split(':').next().unwrap_or_default().to_owned();
         let at = found.iter().position(|interface| interface.name == name).unwrap_or_else(|| {
             found.push(blank(name, entry.flags));
             found.len() - 1
         });
-        add_entry(&mut found[at], &entry);
+        match entry.address {
+            Some(InterfaceAddress::Hardware(mac)) => found[at].mac = mac,
+            Some(InterfaceAddress::Ip(address, netmask)) => {
+                let prefix_len = netmask.map_or(0, prefix_len);
+                found[at].addresses.push(InterfaceIp { address, prefix_len });
+            }
+            None => {}
+        }
     }
     for interface in &mut found {
         complete(interface, Path::new("/sys/class/net"), Path::new("/proc/sys/net/ipv6/conf"));
@@ -142,16 +143,16 @@ pub fn interfaces() -> Result<Vec<Interface>, LinkError> {
     Ok(found)
 }
 
-fn blank(name: String, flags: InterfaceFlags) -> Interface {
-    let loopback = flags.contains(InterfaceFlags::IFF_LOOPBACK);
-    let state = if !flags.contains(InterfaceFlags::IFF_UP) {
+fn blank(name: String, flags: i32) -> Interface {
+    let loopback = flags & libc::IFF_LOOPBACK != 0;
+    let state = if flags & libc::IFF_UP == 0 {
         OperState::Disabled
-    } else if flags.contains(InterfaceFlags::IFF_RUNNING) {
+    } else if flags & libc::IFF_RUNNING != 0 {
         OperState::Up
     } else {
         OperState::NoCarrier
     };
-    let index = if_nametoindex(name.as_str()).unwrap_or(0);
+    let index = interface_index(&name).unwrap_or(0);
     let mtu_bytes = if loopback { DEFAULT_LOOPBACK_MTU } else { DEFAULT_MTU };
     Interface {
         name,
@@ -163,29 +164,6 @@ fn blank(name: String, flags: InterfaceFlags) -> Interface {
         loopback,
         addresses: Vec::new(),
     }
-}
-
-/// Adds one entry of `getifaddrs`: the hardware address, or an IP address.
-fn add_entry(interface: &mut Interface, entry: &InterfaceAddress) {
-    let Some(address) = &entry.address else { return };
-    if let Some(link) = address.as_link_addr() {
-        interface.mac = mac_of(link);
-    } else if let Some(ip) = ip_of(address) {
-        let prefix_len = entry.netmask.as_ref().and_then(ip_of).map_or(0, prefix_len);
-        interface.addresses.push(InterfaceIp { address: ip, prefix_len });
-    }
-}
-
-fn mac_of(link: &LinkAddr) -> Option<[u8; 6]> {
-    let is_mac = link.hatype() == HARDWARE_ETHERNET && link.halen() == 6;
-    link.addr().filter(|mac| is_mac && *mac != [0; 6])
-}
-
-fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
-    if let Some(v4) = address.as_sockaddr_in() {
-        return Some(IpAddr::V4(v4.ip()));
-    }
-    address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()))
 }
 
 fn prefix_len(netmask: IpAddr) -> u8 {

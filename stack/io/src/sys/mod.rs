@@ -8,6 +8,7 @@
 //! | [`control`] | control messages; reading does not trust their lengths |
 //! | [`environment`] | environment variables, which privileged programs ignore |
 //! | [`fork`] | descriptors that a forked child must not keep |
+//! | [`interfaces`] | the list of interfaces and their addresses |
 //! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
 //! | [`poll`] | `poll` for a caller's descriptor numbers; whether signal handlers restart calls |
 //! | [`process`] | the number of this process without a system call |
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod control;
 pub mod environment;
 pub mod fork;
+pub mod interfaces;
 pub mod message;
 pub mod poll;
 pub mod process;

@@ -91,11 +91,16 @@ pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
     Ok(())
 }
 
-/// Lints libraries, binaries, tests, benches and examples.
+/// Lints libraries, binaries, tests, benches and examples, and builds `urxe` with few features.
 pub fn clippy(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let all = ["clippy", "--workspace", "--all-targets", "--features", FEATURES];
-    runner.run(cargo(all).args(["--", "-D", "warnings"]))
+    runner.run(cargo(all).args(["--", "-D", "warnings"]))?;
+    for features in ["", "capture", "serde"] {
+        let alone = ["check", "-p", "urxe", "--no-default-features", "--features", features];
+        runner.run(&mut cargo(alone))?;
+    }
+    Ok(())
 }
 
 /// Builds the documentation, and checks the names in the public interface of `urxe`.
