@@ -20,6 +20,27 @@ use crate::error::{Header, ParseError};
 /// RoCEv2 has no GRH on the wire, because the IP header takes its place. A GRH remains in the 40
 /// bytes in front of every datagram in a receive buffer of a UD queue pair. For IPv6 these bytes
 /// are a GRH. For IPv4 they are 20 zero bytes and the IPv4 header (IBTA A17.4.5.2).
+///
+/// ```
+/// use std::net::{IpAddr, Ipv6Addr};
+/// use urxe_wire::{Gid, Grh};
+///
+/// let gid = |last| Gid::from_ip(IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last)));
+/// let grh = Grh {
+///     traffic_class: 2,
+///     flow_label: 0x12345,
+///     payload_len: 64,
+///     next_header: 17,
+///     hop_limit: 64,
+///     sgid: gid(1),
+///     dgid: gid(2),
+/// };
+/// // The start of a receive buffer of a UD queue pair.
+/// let mut buffer = [0; 1024];
+/// grh.emit(buffer.first_chunk_mut().unwrap());
+/// assert_eq!(buffer[0] >> 4, 6);
+/// assert_eq!(Grh::parse(&buffer).unwrap(), grh);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grh {
     /// Traffic class.
