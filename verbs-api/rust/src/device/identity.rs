@@ -1,5 +1,6 @@
 //! Identities of open devices, and their names for errors.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use urxe_stack::names::DeviceName;
@@ -7,9 +8,26 @@ use urxe_stack::sys::fork::PerProcess;
 
 use crate::waker_list::lock;
 
-/// The names of the open devices of this process. Only errors read them.
-static NAMES: PerProcess<Mutex<Vec<(DeviceIdentity, DeviceName)>>> =
-    PerProcess::new(Mutex::default);
+/// The names of devices of this process. Only errors read them.
+static NAMES: PerProcess<Mutex<Names>> = PerProcess::new(Mutex::default);
+
+#[derive(Default)]
+struct Names {
+    open: Vec<(DeviceIdentity, DeviceName)>,
+    /// All names so far, each once. They stay until the process ends, because errors refer to them.
+    all: BTreeSet<&'static str>,
+}
+
+impl Names {
+    fn intern(&mut self, name: &str) -> DeviceName {
+        let known = self.all.get(name).copied();
+        DeviceName::new(known.unwrap_or_else(|| {
+            let name: &'static str = Box::leak(name.into());
+            self.all.insert(name);
+            name
+        }))
+    }
+}
 
 /// Distinguishes the open devices of this process: the address of the device's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,18 +40,20 @@ impl DeviceIdentity {
 
     /// Records the name of a device that is open from now on.
     pub(super) fn record(self, name: &str) {
-        lock(NAMES.get()).push((self, DeviceName::new(name)));
+        let mut names = lock(NAMES.get());
+        let name = names.intern(name);
+        names.open.push((self, name));
     }
 
     /// Removes the name of a device that is closed.
     pub(super) fn forget(self) {
-        lock(NAMES.get()).retain(|(device, _)| *device != self);
+        lock(NAMES.get()).open.retain(|(device, _)| *device != self);
     }
 
     /// Returns the name and the address of the device, for errors.
     pub(crate) fn name(self) -> DeviceName {
         let names = lock(NAMES.get());
-        let known = names.iter().find(|(device, _)| *device == self);
+        let known = names.open.iter().find(|(device, _)| *device == self);
         known.map_or_else(|| DeviceName::new("(closed)"), |(_, name)| *name)
     }
 }
