@@ -1,7 +1,7 @@
 #!/bin/sh
 # spdk.sh target|verify|perf SPDK [ARGUMENT]: NVMe over Fabrics by SPDK, whose built tree SPDK names.
 # The target has a disk in memory, over RDMA on port 4420 and over TCP on port 4421. ARGUMENT is an
-# option of the target, or the transport of an initiator. SPDK_ADDRESS is the target's address. A
+# option of the target, or `tcp` for an end without RDMA. SPDK_ADDRESS is the target's address. A
 # target with SPDK_DISK has its disk in this file.
 set -eu
 spdk=$2
@@ -9,8 +9,8 @@ name=nqn.2016-06.io.spdk:cnode1
 address=${SPDK_ADDRESS:-127.0.0.1}
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$spdk/build/lib"
 case ${3:-} in
-tcp) transport=TCP port=4421 ;;
-*) transport=RDMA port=4420 ;;
+tcp) transport=TCP transports=TCP port=4421 option= ;;
+*) transport=RDMA transports="RDMA TCP" port=4420 option=${3:-} ;;
 esac
 rpc() {
 	PYTHONPATH=$spdk/python python3 "$spdk/scripts/rpc.py" -s "$PWD/target.sock" "$@"
@@ -22,8 +22,7 @@ target)
 	(
 		trap 'kill $$' EXIT
 		until [ -S target.sock ]; do sleep 0.1; done
-		rpc nvmf_create_transport -t RDMA
-		rpc nvmf_create_transport -t TCP
+		for each in $transports; do rpc nvmf_create_transport -t "$each"; done
 		if [ -n "${SPDK_DISK:-}" ]; then
 			truncate -s 128M "$SPDK_DISK"
 			rpc bdev_aio_create "$SPDK_DISK" Disk0 4096
@@ -33,14 +32,16 @@ target)
 		rpc nvmf_create_subsystem "$name" -a -s SPDK00000000000001 -d SPDK_Controller1
 		rpc nvmf_subsystem_add_ns -u 11111111-2222-3333-4444-555555555555 \
 			-g 11111111222233334444555555555555 "$name" Disk0
-		rpc nvmf_subsystem_add_listener "$name" -t rdma -a "$address" -s 4420
-		rpc nvmf_subsystem_add_listener "$name" -t tcp -a "$address" -s 4421
+		for each in $transports; do
+			[ "$each" = TCP ] && service=4421 || service=4420
+			rpc nvmf_subsystem_add_listener "$name" -t "$each" -a "$address" -s "$service"
+		done
 		trap - EXIT
 		echo ready
 	) &
 	# shellcheck disable=SC2086 # the option may be absent
 	exec "$spdk/build/bin/nvmf_tgt" --no-huge -s 1024 --no-pci -m 0x1 \
-		--disable-cpumask-locks -r "$PWD/target.sock" ${3:-}
+		--disable-cpumask-locks -r "$PWD/target.sock" $option
 	;;
 verify)
 	cat >bdevperf.json <<-JSON
