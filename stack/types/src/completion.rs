@@ -142,6 +142,7 @@ bitflags::bitflags! {
 ///
 /// A failed request also makes a completion. [`ok`](Self::ok) turns its status into an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[must_use = "the request may have failed: call `ok`, or assign the completion to `_`"]
 pub struct Completion {
     /// Identifier of the work request, as the program posted it.
     pub wr_id: u64,
@@ -174,13 +175,11 @@ pub struct Completion {
 
 impl Completion {
     /// Returns the completion of `wr_id` on `qp_num`, with 0 in all other fields.
-    #[must_use]
     pub fn new(wr_id: u64, qp_num: Qpn, opcode: WcOpcode, status: WcStatus) -> Self {
         Self { wr_id, qp_num, opcode, status, ..Self::default() }
     }
 
     /// Returns this completion with `imm_data` in host order, and without an invalidated key.
-    #[must_use]
     pub fn with_imm(mut self, imm_data: u32) -> Self {
         self.detail = imm_data;
         self.flags.remove(WcFlags::WITH_INV);
@@ -190,7 +189,6 @@ impl Completion {
 
     /// Returns this completion with the key that the message invalidated, and without immediate
     /// data.
-    #[must_use]
     pub fn with_invalidated(mut self, rkey: Rkey) -> Self {
         self.detail = rkey.value();
         self.flags.remove(WcFlags::WITH_IMM);
@@ -199,7 +197,6 @@ impl Completion {
     }
 
     /// Returns this completion of a send, with its position in the send queue modulo 2^32.
-    #[must_use]
     #[inline(always)]
     pub const fn with_send_position(mut self, position: u32) -> Self {
         self.detail = position;
@@ -213,14 +210,12 @@ impl Completion {
     }
 
     /// Returns this completion for a receive buffer that starts with a GRH.
-    #[must_use]
     pub fn with_grh(mut self) -> Self {
         self.flags.insert(WcFlags::GRH);
         self
     }
 
     /// Returns this completion for `bytes` received or read.
-    #[must_use]
     pub const fn with_byte_len(mut self, bytes: u32) -> Self {
         self.byte_len = bytes;
         self

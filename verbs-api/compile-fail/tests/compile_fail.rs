@@ -1,4 +1,4 @@
-//! Tests that unsound programs do not compile, nor one that ignores a failure. Each file of
+//! Tests that unsound programs do not compile, nor one that ignores a completion. Each file of
 //! `tests/compile_fail` is such a program. A second file has the error message of the compiler.
 
 #[test]

@@ -43,7 +43,7 @@ impl Client {
     /// Performs an atomic operation and returns the former value.
     fn operate(&self, request: &SendRequest<'_>) -> Result<u64> {
         self.qp.post_send(request)?;
-        self.cq.wait_one(TIMEOUT)?;
+        let _done = self.cq.wait_one(TIMEOUT)?;
         Ok(self.before.load_u64(0)?)
     }
 

@@ -44,7 +44,7 @@ impl End {
 
     fn perform(&self, request: SendRequest<'_>) -> Result<()> {
         self.connection.qp().post_send(&request.signaled())?;
-        self.connection.send_cq().wait_one(TIMEOUT)?;
+        let _sent = self.connection.send_cq().wait_one(TIMEOUT)?;
         Ok(())
     }
 

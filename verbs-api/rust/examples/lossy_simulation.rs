@@ -38,7 +38,7 @@ impl Writer {
             SendRequest::write(self.region.slice(..)?, place),
             SendRequest::write_imm(Data::EMPTY, log, nr + 1).signaled(),
         ])?;
-        self.cq.wait_one(None)?;
+        let _appended = self.cq.wait_one(None)?;
         Ok(())
     }
 }

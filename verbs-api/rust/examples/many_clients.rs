@@ -84,7 +84,7 @@ pub(crate) fn main() -> Result<()> {
             post_buffer(buffer)?;
         }
         for _ in 0..CLIENTS {
-            client_cq.wait_one(TIMEOUT)?;
+            let _sent = client_cq.wait_one(TIMEOUT)?;
         }
     }
     println!(

@@ -40,7 +40,7 @@ impl Host {
         let request = SendRequest::send(Data::inline(message)).to_group(&everybody, QKEY);
         self.qp.post_send(&request.signaled())?;
         // The address handle must exist until the message is sent.
-        self.cq.wait_one(Some(TIMEOUT))?;
+        let _sent = self.cq.wait_one(Some(TIMEOUT))?;
         Ok(())
     }
 

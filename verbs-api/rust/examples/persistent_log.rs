@@ -66,7 +66,7 @@ impl Writer {
             SendRequest::atomic_write(self.outbox.slice(..8)?, end),
             SendRequest::flush(end, 8, self.placement).signaled(),
         ])?;
-        self.cq.wait_one(TIMEOUT)?;
+        let _done = self.cq.wait_one(TIMEOUT)?;
         Ok(())
     }
 }

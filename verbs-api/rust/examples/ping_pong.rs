@@ -54,12 +54,12 @@ impl End {
     fn send(&self, content: u8) -> Result<()> {
         self.region.write(0, &[content; LEN])?;
         self.qp.post_send(&SendRequest::send(self.region.slice(..LEN)?))?;
-        self.sends.wait_one(TIMEOUT)?;
+        let _sent = self.sends.wait_one(TIMEOUT)?;
         Ok(())
     }
 
     fn receive(&self, content: u8) -> Result<()> {
-        self.receives.wait_one(TIMEOUT)?;
+        let _received = self.receives.wait_one(TIMEOUT)?;
         if self.region.read_vec(LEN, LEN)? != [content; LEN] {
             return Err(format!("the message is not {LEN} times {content}").into());
         }

@@ -61,13 +61,13 @@ impl Worker {
         let part = self.region.slice(SHOWN)?;
         let bind = SendRequest::bind(&mut self.window, part, Access::REMOTE_READ).signaled();
         self.binder.post_send(&bind)?;
-        self.cq.wait_one(TIMEOUT)?;
+        let _done = self.cq.wait_one(TIMEOUT)?;
         self.window.remote().ok_or_else(|| "it was just bound".into())
     }
 
     fn hide(&mut self) -> Result<()> {
         self.binder.post_send(&SendRequest::unbind(&mut self.window).signaled())?;
-        self.cq.wait_one(TIMEOUT)?;
+        let _done = self.cq.wait_one(TIMEOUT)?;
         Ok(())
     }
 }
@@ -89,13 +89,13 @@ pub(crate) fn main() -> Result<()> {
     let copy = pd.allocate(LEN, Access::LOCAL_WRITE)?;
     for (number, worker) in workers.iter_mut().enumerate() {
         qp.post_send(&SendRequest::send(Data::inline(b"show")).to_srq(worker.srq.id()).signaled())?;
-        cq.wait_one(TIMEOUT)?;
+        let _done = cq.wait_one(TIMEOUT)?;
         // In a real program, a message returns the key. Here both ends are one program.
         let shown = worker.serve()?;
         println!("worker {number} shows {shown}");
         let into = copy.slice(..shown.len as usize)?;
         qp.post_send(&SendRequest::read(into, shown).to_srq(worker.srq.id()).signaled())?;
-        cq.wait_one(TIMEOUT)?;
+        let _done = cq.wait_one(TIMEOUT)?;
         if copy.read_vec(0, shown.len as usize)? != vec![number as u8 + 1; SHOWN.len()] {
             return Err(format!("worker {number} showed something else").into());
         }

@@ -50,7 +50,7 @@ use crate::xrc::XrcDomain;
 ///     assert_eq!(received.qp_num, to.qpn());
 ///     let at = received.wr_id as usize * 64;
 ///     assert_eq!(buffers.read_vec(at, 5)?, b"hello");
-///     client_cq.wait_one(None)?;
+///     let _sent = client_cq.wait_one(None)?;
 /// }
 /// assert_eq!(srq.len(), 5);
 /// # Ok(())

@@ -131,7 +131,7 @@ impl Docs {
         if let Some(implementation) = inner.get("impl") {
             let is_generated =
                 implementation["is_synthetic"] == true || !implementation["blanket_impl"].is_null();
-            // Nobody can use a trait or a type that has no public name.
+            // A program cannot use a trait or a type that has no public name.
             let is_internal = |id: &Value| {
                 let (has_name, path) = has_name(id);
                 let owner = path.split("::").next().unwrap_or_default();

@@ -37,7 +37,7 @@
 //! let options = Options::new().device(&there);
 //! let connection = cm::prepare(("127.49.11.5", port), &options)?.establish()?;
 //! connection.qp().post_send(&SendRequest::send(Data::inline(b"hello")).signaled())?;
-//! connection.send_cq().wait_one(None)?;
+//! let _sent = connection.send_cq().wait_one(None)?;
 //! assert_eq!(server.join().unwrap()?, b"hello");
 //! # Ok(())
 //! # }

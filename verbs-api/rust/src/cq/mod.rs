@@ -357,7 +357,7 @@ impl CompletionQueue {
     ///     qp.post_recv(&RecvRequest::new(Gather::EMPTY))?;
     ///     peer.post_send(&SendRequest::send(Data::EMPTY))?;
     /// }
-    /// cq.wait_one(None)?;
+    /// let _first = cq.wait_one(None)?;
     /// assert_eq!(cq.len(), 3);
     /// # Ok(())
     /// # }

@@ -42,15 +42,15 @@ const PAGE: usize = 4096;
 /// let mut region: FastRegion = pd.alloc_fast_region(2)?;
 /// region.map(&buffer, 4096..4160, 0x10_0000)?;
 /// qp.post_send(&SendRequest::register(&region, Access::REMOTE_READ).signaled())?;
-/// cq.wait_one(None)?;
+/// let _registered = cq.wait_one(None)?;
 ///
 /// let there = region.remote();
 /// peer.post_send(&SendRequest::read(copy.slice(..)?, there).signaled())?;
-/// peer_cq.wait_one(None)?;
+/// let _read = peer_cq.wait_one(None)?;
 /// assert_eq!(copy.read_vec(0, 7)?, b"for you");
 ///
 /// qp.post_send(&SendRequest::invalidate(there.rkey).signaled())?;
-/// cq.wait_one(None)?;
+/// let _invalidated = cq.wait_one(None)?;
 /// assert!(!region.is_valid());
 ///
 /// let error: MapError = region.map(&buffer, 0..3 * 4096, 0).unwrap_err();

@@ -44,17 +44,17 @@ use crate::pd::ProtectionDomain;
 /// let mut window = allocated?;
 /// let part = region.slice(1024..1088)?;
 /// qp.post_send(&SendRequest::bind(&mut window, part, Access::REMOTE_READ).signaled())?;
-/// cq.wait_one(None)?;
+/// let _bound = cq.wait_one(None)?;
 ///
 /// // The peer can read this part of the region only.
 /// let there = window.remote().expect("it is bound");
 /// peer.post_send(&SendRequest::read(copy.slice(..)?, there).signaled())?;
-/// peer_cq.wait_one(None)?;
+/// let _read = peer_cq.wait_one(None)?;
 /// assert_eq!(copy.read_vec(0, 7)?, b"for you");
 ///
 /// // The key is invalidated; the region stays.
 /// qp.post_send(&SendRequest::invalidate(there.rkey).signaled())?;
-/// cq.wait_one(None)?;
+/// let _invalidated = cq.wait_one(None)?;
 ///
 /// // A window for the peers of all queue pairs of the domain.
 /// let shared = pd.alloc_window_of_type(MwType::Type1)?;

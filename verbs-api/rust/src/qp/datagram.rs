@@ -78,7 +78,7 @@ impl QueuePair {
     /// qp.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
     /// let everyone = pd.address_handle(group)?;
     /// qp.post_send(&SendRequest::send(Data::inline(b"hello")).to_group(&everyone, QKey(7)))?;
-    /// cq.wait_one(None)?;
+    /// let _received = cq.wait_one(None)?;
     /// qp.detach_mcast(group)?;
     /// let error: DetachMcastError = qp.detach_mcast(group).unwrap_err();
     /// assert_eq!(error, DetachMcastError::NotAttached { qpn: qp.qpn(), given: group });

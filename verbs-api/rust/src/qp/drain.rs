@@ -47,7 +47,7 @@ impl QueuePair {
     /// qp.post_send(&SendRequest::write(Data::inline(b"later"), there).signaled())?;
     /// assert_eq!(cq.len(), 0);
     /// qp.resume_send_queue()?;
-    /// cq.wait_one(None)?;
+    /// let _written = cq.wait_one(None)?;
     /// # assert_eq!(qp.state(), QpState::Rts);
     /// # Ok(())
     /// # }
@@ -92,7 +92,7 @@ impl QueuePair {
     ///
     /// qp.resume_send_queue()?;
     /// qp.post_send(&send(Data::inline(b"allowed")))?;
-    /// cq.wait_one(None)?;
+    /// let _sent = cq.wait_one(None)?;
     /// # Ok(())
     /// # }
     /// ```

@@ -77,7 +77,7 @@ impl BatchError {
 /// let inbox = peer_pd.allocate(64, urxe::Access::LOCAL_WRITE)?;
 /// peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
 /// qp.post_send(&SendRequest::send(Data::inline(b"hello")).signaled())?;
-/// cq.wait_one(None)?;
+/// let _sent = cq.wait_one(None)?;
 /// assert_eq!(peer_cq.wait_one(None)?.byte_len, 5);
 /// // In the error state, outstanding receives are flushed.
 /// peer.post_recv(&RecvRequest::new(inbox.slice(..)?))?;

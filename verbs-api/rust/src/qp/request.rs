@@ -46,7 +46,7 @@ const INLINE_SGES: usize = 4;
 /// // One message from two places.
 /// let pieces = Gather::from([source.slice(..6)?, source.slice(1024..1031)?]);
 /// qp.post_send(&SendRequest::send(pieces))?;
-/// peer_cq.wait_one(None)?;
+/// let _received = peer_cq.wait_one(None)?;
 /// assert_eq!(target.read_vec(0, 13)?, b"headerpayload");
 /// # Ok(())
 /// # }
@@ -379,7 +379,7 @@ impl<'a> SendRequest<'a> {
     /// let one = 1u64.to_ne_bytes();
     /// let commit = SendRequest::atomic_write(Data::inline(&one), mark);
     /// qp.post_send(&commit.signaled())?;
-    /// cq.wait_one(None)?;
+    /// let _committed = cq.wait_one(None)?;
     /// assert_eq!((log.load_u64(64)?, log.read_vec(0, 6)?), (1, b"record".to_vec()));
     /// # Ok(())
     /// # }

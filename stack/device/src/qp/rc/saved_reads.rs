@@ -11,9 +11,9 @@
 //! ```
 //!
 //! IBTA vol. 1, 10.8.3.3 leaves the order of a READ and a later request to the requester's fence.
-//! `rdma_rxe` reads the data of the whole response before the next request
-//! (`rxe_resp.c`, `read_reply`), and NICs nearly always do. Programs depend on it: the
-//! `MPI_Get_accumulate` of Open MPI 4.1 posts a READ and a WRITE of one range without a fence.
+//! `rdma_rxe` completes a READ response before it takes the next request (`get_req` in
+//! `rxe_resp.c`). Programs depend on it: the `MPI_Get_accumulate` of Open MPI 4.1 posts a READ and
+//! a WRITE of one range without a fence.
 //!
 //! | later request | READ | data of at most [`MAX`] bytes | more |
 //! |---|---|---|---|
@@ -21,8 +21,9 @@
 //! | SEND with invalidate | by the key | saved | sequence NAK |
 //! | each other SEND, WRITE with immediate | any | saved | executed at once |
 //!
-//! The sequence NAK follows the READ responses, so the peer sends the request again after them. A
-//! SEND tells the program that it may use the memory again; NICs give no guarantee for it.
+//! The sequence NAK follows the READ responses, so the peer sends the request again after them.
+//! Other SENDs are never refused. Their receiver may write to the memory of a longer READ too
+//! early, which the specification allows.
 
 use urxe_wire::{Psn, Rkey};
 

@@ -56,8 +56,8 @@ use crate::pd::ProtectionDomain;
 /// // SAFETY: the box stays allocated and unchanged until the request has completed.
 /// let bytes = unsafe { everything.slice(addr, message.len() as u32) };
 /// qp.post_send(&SendRequest::send(bytes).signaled())?;
-/// cq.wait_one(None)?;
-/// # peer_cq.wait_one(None)?;
+/// let _sent = cq.wait_one(None)?;
+/// # let _received = peer_cq.wait_one(None)?;
 /// assert_eq!(inbox.read_vec(0, 7)?, b"for you");
 /// # Ok(())
 /// # }
@@ -108,7 +108,7 @@ impl ProtectionDomain {
     /// let there = all.remote(NonNull::from(message.as_ref()).cast(), 5);
     /// let copy = pd.allocate(64, Access::LOCAL_WRITE)?;
     /// qp.post_send(&SendRequest::read(copy.slice(..5)?, there).signaled())?;
-    /// cq.wait_one(None)?;
+    /// let _read = cq.wait_one(None)?;
     /// assert_eq!(copy.read_vec(0, 5)?, b"hello");
     /// # Ok(())
     /// # }
