@@ -253,6 +253,32 @@ fn a_read_is_requested_in_parts_whose_responses_fill_runs() {
 }
 
 #[test]
+fn a_process_that_did_not_run_uses_up_no_retries() {
+    let peer = Peer::new();
+    for n in 0..3 {
+        peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);
+        assert_eq!(opcodes(&peer.sent()), [(Opcode::RcSendOnly, n)]);
+        // The process is stopped for a minute. The response arrives meanwhile, and is read after
+        // the timers.
+        peer.end.clock.advance(60_000_000_000);
+        peer.end.device.handle_timeouts(peer.end.clock.now());
+        assert_eq!(opcodes(&peer.sent()), [(Opcode::RcSendOnly, n)], "sent again");
+        peer.answer(n, Syndrome::ACK);
+        assert_eq!(peer.end.statuses(), [WcStatus::Success]);
+    }
+    // A peer that does not respond is given up, although each timer is late.
+    peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);
+    let mut sent = 0;
+    while let Some(deadline) = peer.end.device.next_deadline() {
+        sent += peer.sent().len();
+        peer.end.clock.set(deadline.plus_ns(1_000_000_000));
+        peer.end.device.handle_timeouts(peer.end.clock.now());
+    }
+    assert_eq!(peer.end.statuses(), [WcStatus::RetryExcErr]);
+    assert!((8..100).contains(&sent), "{sent} packets");
+}
+
+#[test]
 fn a_reset_stops_the_timers() {
     let peer = Peer::new();
     peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);

@@ -5,7 +5,9 @@
 //! - The *early timeout* follows the measured round trip. Doubles while nothing is acknowledged,
 //!   and uses up no retry.
 //! - The *attribute timeout* (`timeout`, `retry_cnt`) alone decides when the peer counts as gone:
-//!   when there was no progress for (`retry_cnt` + 1) × timeout, and never before.
+//!   when there was no progress for (`retry_cnt` + 1) × timeout, and never before. The lateness of
+//!   a timer does not count, because a process that was stopped or starved has not read the
+//!   responses that arrived meanwhile.
 //!
 //! An RNR NAK, by which the peer asks the requester to wait, stops both.
 //!
@@ -62,7 +64,7 @@ pub(crate) struct Recovery {
     /// The end of the wait after an RNR NAK; [`Time::NEVER`] if there is none.
     resume_at: Time,
     /// The time of the last progress: an acknowledgement, or the first packet sent when none was
-    /// outstanding.
+    /// outstanding. Later by the lateness of the timers since.
     progress_at: Time,
     backoff: u32,
     naks: u32,
@@ -238,6 +240,7 @@ impl Recovery {
             self.sampled_at = Time::NEVER;
             return Due::Probe;
         }
+        self.progress_at = self.progress_at.plus_ns(cx.now.since_ns(self.retransmit_at));
         if self.give_up_at(qp).is_some_and(|at| cx.now >= at) {
             return Due::GiveUp;
         }
