@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -22,6 +23,7 @@ use urxe_stack::time::Time;
 use urxe_wire::Gid;
 
 use crate::sim::{Advance, SimNode};
+use crate::waker_list::WakerList;
 
 /// A device and the engine that drives it.
 #[allow(
@@ -80,7 +82,11 @@ impl Backend {
     ) -> Result<(), ModifyError> {
         match self {
             Self::Udp(engine) => engine.modify_qp(qp, attr, mask),
-            Self::Simulated(node) => node.modify_qp(qp, attr, mask),
+            Self::Simulated(node) => {
+                let modified = node.modify_qp(qp, attr, mask);
+                node.wake_quiet();
+                modified
+            }
         }
     }
 
@@ -108,7 +114,11 @@ impl Backend {
     ) -> Result<(), (usize, PostError)> {
         match self {
             Self::Udp(engine) => engine.post_send(qp, requests),
-            Self::Simulated(node) => node.post_send(qp, requests),
+            Self::Simulated(node) => {
+                let posted = node.post_send(qp, requests);
+                node.wake_quiet();
+                posted
+            }
         }
     }
 
@@ -169,6 +179,26 @@ impl Backend {
         match self {
             Self::Udp(engine) => engine.path_error(peer, since),
             Self::Simulated(_) => None,
+        }
+    }
+
+    /// Lets the background thread receive at once, because the thread that polled is about to
+    /// sleep.
+    pub(crate) fn stop_polling(&self) {
+        if let Self::Udp(engine) = self {
+            engine.stop_polling();
+        }
+    }
+
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self, Self::Simulated(_))
+    }
+
+    /// Returns the wakers of tasks that wait although the simulated network has no event.
+    pub(crate) fn quiet_wakers(&self) -> Option<Arc<WakerList>> {
+        match self {
+            Self::Udp(_) => None,
+            Self::Simulated(node) => Some(node.quiet_wakers()),
         }
     }
 

@@ -188,6 +188,7 @@
 //! | [`start_poll`](CompletionQueue::start_poll) | the same, for one completion at a time |
 //! | [`wait`](CompletionQueue::wait) | blocks the thread |
 //! | [`next`](CompletionQueue::next) | suspends a task of any executor |
+//! | [`AsyncQueuePair`](aio::AsyncQueuePair) | each task awaits its own operation |
 //! | [`CompletionChannel`] | blocks in the program's own `poll` or `epoll`, on a descriptor |
 //!
 //! Polling is the fastest way because the polling thread itself receives the packets. After
@@ -196,6 +197,31 @@
 //!
 //! A completion or an event calls the waker of a task when the calling thread holds no lock of this
 //! crate. The waker may poll the task at once, or drop any object, including the device.
+//!
+//! # Tasks
+//! The operations of an [`AsyncQueuePair`](aio::AsyncQueuePair) are futures, each of which resolves
+//! with its own completion. Its completion queue is its own, so a program cannot poll it. The
+//! module [`aio`] describes dropped futures, order and waiting.
+//!
+//! ```
+//! use urxe::aio::AsyncQueuePair;
+//! # use urxe::{ConnectOptions, sim::Fabric};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let fabric = Fabric::new(1);
+//! # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+//! # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+//! let qp = AsyncQueuePair::builder().create(&pd)?;
+//! let peer = AsyncQueuePair::builder().create(&peer_pd)?;
+//! qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+//! peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+//! pollster::block_on(async {
+//!     let _sent = qp.send(b"hello").await?;
+//!     assert_eq!(peer.recv().await?.to_vec(), b"hello");
+//!     Ok(())
+//! })
+//! # }
+//! ```
 //!
 //! # Asynchronous events
 //! [`Device::events`] reports changes of queue pairs, completion queues, shared receive queues and
@@ -368,10 +394,13 @@
 //!
 //! # Features
 //! * `capture`, on by default: `DeviceBuilder::capture` and `Tap` write packets to a pcapng file.
+//! * `stream`: completion queues and listeners as streams of `futures-core`: `CompletionStream` and
+//!   `cm::RequestStream`.
 //! * `serde`: [`QpEndpoint`] and [`RemoteRegion`] implement the traits of serde by their text form.
 #![deny(unsafe_code)]
 
 mod ah;
+pub mod aio;
 mod backend;
 mod blocking_wait;
 pub mod cm;
@@ -390,6 +419,8 @@ mod waker_list;
 mod xrc;
 
 pub use ah::{AddressHandle, AnswerError, GRH_LEN};
+#[cfg(feature = "stream")]
+pub use cq::CompletionStream;
 pub use cq::{
     ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, Poller, WaitError,
 };

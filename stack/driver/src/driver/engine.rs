@@ -405,6 +405,14 @@ impl Engine {
         self.shared.ports.path_error(peer.to_canonical(), since)
     }
 
+    /// Lets the background thread receive at once, and not only 1 ms after the last poll. Called by
+    /// a thread that polled and sleeps next.
+    pub fn stop_polling(&self) {
+        if self.shared.expects_poll.swap(false, Ordering::Relaxed) {
+            self.shared.waker.wake();
+        }
+    }
+
     /// Receives and sends once on this thread, for programs that watch memory instead of polling.
     pub fn progress(&self) {
         self.shared.progress(AfterPoll::Poll);

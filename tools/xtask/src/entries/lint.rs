@@ -13,7 +13,7 @@ use crate::structure::{
 };
 
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
-const FEATURES: &str = "urxe/serde,urxe-tests/kernel-peers,urxe-tests/programs";
+const FEATURES: &str = "urxe/serde,urxe/stream,urxe-tests/kernel-peers,urxe-tests/programs";
 
 /// The crate `urxe`, and the crates whose types it re-exports.
 const LAYERS: [&str; 9] = [

@@ -16,6 +16,7 @@ use crate::run::root;
 /// The files that define the public paths of the crate.
 const MODULES: [&str; 4] = [
     "verbs-api/rust/src/lib.rs",
+    "verbs-api/rust/src/aio/mod.rs",
     "verbs-api/rust/src/cm/mod.rs",
     "verbs-api/rust/src/link.rs",
     "verbs-api/rust/src/sim/mod.rs",

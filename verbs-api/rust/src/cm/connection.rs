@@ -215,6 +215,9 @@ impl<'a> ConnectionEvents<'a> {
     }
 
     /// Returns a future that waits for an event and takes it. The future needs no runtime.
+    ///
+    /// # Errors
+    /// The result has the type of all waits. Over UDP the future does not fail.
     pub fn next(&self) -> NextConnectionEvent<'a> {
         let Self { connection } = *self;
         NextConnectionEvent { connection, slot: WakerSlot::new(&connection.wakers) }
@@ -230,10 +233,10 @@ pub struct NextConnectionEvent<'a> {
 }
 
 impl Future for NextConnectionEvent<'_> {
-    type Output = ConnectionEvent;
+    type Output = Result<ConnectionEvent, WaitError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectionEvent> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, slot } = &mut *self;
-        slot.poll(connection.qp.pd().device(), cx, || connection.next_event())
+        slot.poll(connection.qp.pd().device(), cx, || connection.next_event()).map(Ok)
     }
 }

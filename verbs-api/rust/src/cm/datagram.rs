@@ -48,6 +48,8 @@ pub struct DatagramService {
 
 /// Resolves an address and port of port space UDP to the queue pair that serves it.
 ///
+/// A host name is resolved by the system, which blocks the thread. A task passes an address.
+///
 /// These options apply: the device, the protection domain of the address handle, the source, up to
 /// 180 bytes of private data, and the timeout.
 ///
@@ -215,9 +217,13 @@ impl DatagramListener {
     }
 
     /// Waits for a request, and takes it.
-    pub async fn next(&self) -> DatagramRequest {
+    ///
+    /// # Errors
+    /// The result has the type of all waits. Over UDP the future does not fail.
+    pub async fn next(&self) -> Result<DatagramRequest, WaitError> {
         let mut slot = self.listener.slot();
-        std::future::poll_fn(|cx| self.listener.poll(&mut slot, cx, || self.try_next())).await
+        let poll = |cx: &mut _| self.listener.poll(&mut slot, cx, || self.try_next());
+        Ok(std::future::poll_fn(poll).await)
     }
 }
 

@@ -203,6 +203,9 @@ impl Listener {
 
     /// Returns a future that waits for a request and takes it. The future needs no runtime. If
     /// several tasks wait, each request goes to one of them.
+    ///
+    /// # Errors
+    /// The result has the type of all waits. Over UDP the future does not fail.
     pub fn next(&self) -> NextRequest<'_> {
         NextRequest { listener: self, slot: self.slot() }
     }
@@ -321,11 +324,56 @@ pub struct NextRequest<'a> {
 }
 
 impl Future for NextRequest<'_> {
-    type Output = ConnectRequest;
+    type Output = Result<ConnectRequest, WaitError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectRequest> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { listener, slot } = &mut *self;
-        listener.poll(slot, cx, || listener.try_next())
+        listener.poll(slot, cx, || listener.try_next()).map(Ok)
+    }
+}
+
+/// The requests of a listener as a [`Stream`](futures_core::Stream), which never ends. An item has
+/// the result of [`Listener::next`].
+///
+/// ```
+/// use smol::stream::StreamExt;
+/// use urxe::cm::{self, ConnectRequest, Listener, RequestStream};
+/// # use urxe::Device;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let here = Device::open_address([127, 49, 11, 27])?;
+/// # let there = Device::open_address([127, 49, 11, 28])?;
+/// let listener = Listener::builder().device(&here).bind("127.49.11.27:0")?;
+/// # let options = cm::Options::new().device(&there);
+/// # let client = cm::prepare(listener.local_addr(), &options)?.start()?;
+/// let mut requests: RequestStream<'_> = listener.stream();
+/// let request: Option<Result<ConnectRequest, _>> = pollster::block_on(requests.next());
+/// let accepting = request.unwrap()?.prepare(&cm::Options::new())?.start()?;
+/// # pollster::block_on(client)?;
+/// let connection = pollster::block_on(accepting)?;
+/// println!("{} is connected", connection.peer_addr());
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "stream")]
+#[derive(Debug)]
+#[must_use = "a stream does nothing unless it is polled"]
+pub struct RequestStream<'a>(NextRequest<'a>);
+
+#[cfg(feature = "stream")]
+impl Listener {
+    /// Returns the requests as a stream, for the adapters of `futures` and of executors.
+    pub fn stream(&self) -> RequestStream<'_> {
+        RequestStream(self.next())
+    }
+}
+
+#[cfg(feature = "stream")]
+impl futures_core::Stream for RequestStream<'_> {
+    type Item = Result<ConnectRequest, WaitError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.0).poll(cx).map(Some)
     }
 }
 

@@ -53,17 +53,22 @@
 //! # Waiting
 //! [`establish`](Pending::establish), [`Listener::wait`] and [`ConnectionEvents::wait`] block the
 //! thread, as does [`Close::wait`]. A task of any executor awaits a [`Pending`],
-//! [`Listener::next`], [`ConnectionEvents::next`] or [`Connection::close`]:
+//! [`Listener::next`], [`ConnectionEvents::next`] or [`Connection::close`]. The module
+//! [`aio`](crate::aio) has connections whose operations are futures, too.
+//!
+//! [`prepare`], [`connect`], [`resolve`] and `bind` take `impl ToSocketAddrs`. If it is a host
+//! name, the system resolves the name, which blocks the thread. A task passes a [`SocketAddr`],
+//! for example of `tokio::net::lookup_host`; nothing else in these functions blocks.
 //!
 //! ```
-//! use urxe::cm::{self, ConnectError, Connection, ConnectionEvent, ConnectionEvents, Establish};
+//! use urxe::cm::{self, Connection, ConnectionEvent, ConnectionEvents, Establish};
 //! use urxe::cm::{Establishing, NextConnectionEvent, NextRequest, Options};
 //! # use urxe::Device;
 //!
-//! async fn accept(listener: &cm::Listener) -> Result<Connection, ConnectError> {
+//! async fn accept(listener: &cm::Listener) -> Result<Connection, Box<dyn std::error::Error>> {
 //!     let next: NextRequest<'_> = listener.next();
-//!     let establish: Establish = next.await.prepare(&Options::new())?.into_future();
-//!     establish.await
+//!     let establish: Establish = next.await?.prepare(&Options::new())?.into_future();
+//!     Ok(establish.await?)
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -78,7 +83,7 @@
 //! drop(connected);
 //! let events: ConnectionEvents<'_> = accepted.events();
 //! let next: NextConnectionEvent<'_> = events.next();
-//! let event = pollster::block_on(next);
+//! let event = pollster::block_on(next)?;
 //! assert_eq!(event, ConnectionEvent::Disconnected);
 //! # Ok(())
 //! # }
@@ -195,6 +200,8 @@ pub use self::datagram::{
 };
 pub use self::default_devices::DefaultDevices;
 pub use self::error::{ConnectError, ListenError, NoServiceError, ResolveError};
+#[cfg(feature = "stream")]
+pub use self::listener::RequestStream;
 pub use self::listener::{ConnectRequest, Incoming, Listener, ListenerBuilder, NextRequest};
 pub use self::options::{ACCEPT_DATA_MAX, CONNECT_DATA_MAX, Options, REJECT_DATA_MAX};
 pub use self::pending::{Establish, Establishing, Pending};
@@ -220,6 +227,8 @@ pub fn connect(addr: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
 
 /// Resolves the route to `addr` and creates the queue pair of a connection, which accepts receives
 /// at once.
+///
+/// A host name is resolved by the system, which blocks the thread. A task passes an address.
 ///
 /// For a name with several addresses, the call uses the first address with a route. The peer
 /// receives no message until the [`Pending`] connection is [established](Pending::establish) or

@@ -60,6 +60,8 @@ pub struct Options {
     srq: Option<SharedReceiveQueue>,
     cap: QpCap,
     signal_all: bool,
+    /// The number of entries of the private queue of an awaitable queue pair.
+    private_queue: Option<u32>,
     pub(super) source: Option<SocketAddr>,
     pub(super) private_data: Vec<u8>,
     pub(super) responder_resources: Option<u8>,
@@ -82,6 +84,7 @@ impl Default for Options {
             srq: None,
             cap: DEFAULT_CAP,
             signal_all: false,
+            private_queue: None,
             source: None,
             private_data: Vec::new(),
             responder_resources: None,
@@ -256,6 +259,22 @@ impl Options {
         self
     }
 
+    /// Lets both ends of the queue pair complete in one private queue.
+    pub(crate) fn private_queue(mut self, entries: u32) -> Self {
+        self.private_queue = Some(entries);
+        self
+    }
+
+    /// Returns the name of a queue that the program selected.
+    pub(crate) fn named_queue(&self) -> Option<&'static str> {
+        let queues = [
+            ("completion queue of sends", self.send_cq.is_some()),
+            ("completion queue of receives", self.recv_cq.is_some()),
+            ("shared receive queue", self.srq.is_some()),
+        ];
+        queues.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
+
     /// Returns the device that the options select, if they select one.
     pub(super) fn selected_device(&self) -> Option<&Device> {
         let of_queues =
@@ -317,8 +336,15 @@ impl Options {
             Some(cq) => Ok(cq.clone()),
             None => device.create_cq(entries.max(1)),
         };
-        let send_cq = cq(&self.send_cq, self.cap.max_send_wr)?;
-        let recv_cq = cq(&self.recv_cq, self.cap.max_recv_wr)?;
+        let (send_cq, recv_cq) = match self.private_queue {
+            Some(entries) => {
+                let queue = CompletionQueue::private(device, entries)?;
+                (queue.clone(), queue)
+            }
+            None => {
+                (cq(&self.send_cq, self.cap.max_send_wr)?, cq(&self.recv_cq, self.cap.max_recv_wr)?)
+            }
+        };
         let mut builder = pd
             .queue_pair(&send_cq)
             .recv_cq(&recv_cq)

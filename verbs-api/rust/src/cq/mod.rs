@@ -12,6 +12,9 @@
 
 mod channel;
 mod poller;
+mod private;
+#[cfg(feature = "stream")]
+mod stream;
 
 use std::fmt;
 use std::future::Future;
@@ -29,6 +32,9 @@ use urxe_stack::port::sim::Stalled;
 
 pub use self::channel::{ChannelError, CompletionChannel, CqEvent};
 pub use self::poller::Poller;
+use self::private::OwnerWake;
+#[cfg(feature = "stream")]
+pub use self::stream::CompletionStream;
 
 use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
@@ -80,6 +86,8 @@ pub(crate) enum EventTarget {
     Waiters(Arc<WakerList>),
     /// A completion channel of the program.
     Channel(CompletionChannel),
+    /// The owner of a private queue, which the program has no access to.
+    Owner(Arc<OwnerWake>),
 }
 
 /// A completion queue (`struct ibv_cq`).
@@ -170,7 +178,7 @@ impl CompletionQueue {
     #[must_use]
     pub fn channel(&self) -> Option<&CompletionChannel> {
         match &self.inner.event_target {
-            EventTarget::Waiters(_) => None,
+            EventTarget::Waiters(_) | EventTarget::Owner(_) => None,
             EventTarget::Channel(channel) => Some(channel),
         }
     }
@@ -330,7 +338,7 @@ impl CompletionQueue {
     pub fn arm(&self, kind: ArmKind) -> bool {
         self.inner.device.inner.backend.flush_deferred();
         match &self.inner.event_target {
-            EventTarget::Waiters(_) => !self.is_empty(),
+            EventTarget::Waiters(_) | EventTarget::Owner(_) => !self.is_empty(),
             EventTarget::Channel(_) => self.inner.cq.arm(kind),
         }
     }
@@ -385,15 +393,20 @@ impl CompletionQueue {
         self.inner.cq.resize(capacity).map(|_| ())
     }
 
-    /// Arms the queue for its own wakers, which must be registered before. Returns whether a
-    /// completion arrived in between.
-    fn arm_for_waiters(&self) -> bool {
-        // Events of earlier calls are obsolete, because each waiter polls the queue itself.
+    /// Discards the events in the queue's own channel.
+    fn discard_events(&self) {
         if let Some(channel) = self.inner.cq.channel() {
             while channel.next_event().is_some() {
                 self.inner.cq.ack_events(1);
             }
         }
+    }
+
+    /// Arms the queue for its own wakers, which must be registered before. Returns whether a
+    /// completion arrived in between.
+    fn arm_for_waiters(&self) -> bool {
+        // Events of earlier calls are obsolete, because each waiter polls the queue itself.
+        self.discard_events();
         self.inner.device.inner.backend.flush_deferred();
         self.inner.cq.arm(ArmKind::Next)
     }

@@ -20,7 +20,9 @@ use urxe_stack::cq::Wake;
 use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::send_watch::WatchedSends;
-use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
+use urxe_stack::qp::work_request::{
+    PostError, RecvRequest as CoreRecv, SendFlags, SendRequest as CoreSend,
+};
 use urxe_wire::Psn;
 
 pub(crate) use self::builder::DEFAULT_CAP;
@@ -191,6 +193,21 @@ impl QueuePair {
         let device = self.pd.device();
         request.check_device(device)?;
         let result = device.inner.backend.post_send(self.handle, &[request.as_core()]);
+        device.run_ready_wakers();
+        result.map_err(|(_, error)| error)
+    }
+
+    /// Posts a request with a completion and this `wr_id`, which replaces that of the request.
+    pub(crate) fn post_signaled(
+        &self,
+        request: &SendRequest<'_>,
+        wr_id: u64,
+    ) -> Result<(), PostError> {
+        let device = self.pd.device();
+        request.check_device(device)?;
+        let core = request.as_core();
+        let core = CoreSend { wr_id, flags: core.flags | SendFlags::SIGNALED, ..core };
+        let result = device.inner.backend.post_send(self.handle, &[core]);
         device.run_ready_wakers();
         result.map_err(|(_, error)| error)
     }

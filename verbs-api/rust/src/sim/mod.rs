@@ -308,7 +308,8 @@ impl Fabric {
         let work = Arc::new(WorkSignal::new(Arc::clone(&ready)));
         let clock = Clock::new(network.clone(), pace);
         let fabric = Mutex::new(fabric);
-        Self { shared: Arc::new(Shared { fabric, network, ready, clock, work }), seed }
+        let quiet = Arc::new(WakerList::new(Arc::clone(&ready)));
+        Self { shared: Arc::new(Shared { fabric, network, ready, clock, work, quiet }), seed }
     }
 
     /// Adds a device with one address.

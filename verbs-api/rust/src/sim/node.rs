@@ -13,7 +13,7 @@ use urxe_stack::qp::work_request::{PostError, SendRequest};
 use urxe_stack::time::Time;
 
 use super::clock::{Clock, WorkSignal};
-use crate::waker_list::{ReadyWakers, lock};
+use crate::waker_list::{ReadyWakers, WakerList, lock};
 
 /// The state that all devices of a fabric share.
 pub(super) struct Shared {
@@ -24,6 +24,9 @@ pub(super) struct Shared {
     pub(super) ready: Arc<ReadyWakers>,
     pub(super) clock: Clock,
     pub(super) work: Arc<WorkSignal>,
+    /// Tasks that wait although no event is pending. The next request wakes them, because it may
+    /// cause events that no other task runs.
+    pub(super) quiet: Arc<WakerList>,
 }
 
 impl Shared {
@@ -69,6 +72,16 @@ pub(crate) struct SimNode {
 impl SimNode {
     pub(crate) fn now(&self) -> Time {
         self.shared.clock.now()
+    }
+
+    pub(crate) fn quiet_wakers(&self) -> Arc<WakerList> {
+        Arc::clone(&self.shared.quiet)
+    }
+
+    /// Wakes the tasks that wait although no event was pending. Their wakers are called when this
+    /// thread holds no lock.
+    pub(crate) fn wake_quiet(&self) {
+        self.shared.quiet.wake();
     }
 
     /// Runs the next event, unless it comes after `limit`.

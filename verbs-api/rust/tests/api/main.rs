@@ -1,5 +1,6 @@
 //! Tests of the public API: over UDP, in simulated networks, and with `rdma_cm`.
 
+mod aio;
 mod cm;
 mod common;
 mod sim;
@@ -11,6 +12,13 @@ fn sent_and_shared<T: Send + Sync>() {}
 
 #[test]
 fn everything_is_sent_and_shared() {
+    sent_and_shared::<urxe::aio::AsyncConnection>();
+    sent_and_shared::<urxe::aio::AsyncQueuePair>();
+    sent_and_shared::<urxe::aio::AtomicOperation<'_>>();
+    sent_and_shared::<urxe::aio::Operation<'_>>();
+    sent_and_shared::<urxe::aio::Receive<'_>>();
+    sent_and_shared::<urxe::aio::Received>();
+    sent_and_shared::<urxe::aio::SharedSlice>();
     sent_and_shared::<urxe::Device>();
     sent_and_shared::<urxe::DeviceEvents<'_>>();
     sent_and_shared::<urxe::ProtectionDomain>();

@@ -54,7 +54,7 @@ fn a_service_may_be_refused_absent_or_another_devices() {
         other => panic!("{other:?}"),
     };
     let asking = cm::resolve(to, &options).unwrap();
-    pollster::block_on(listener.next()).reject(b"closed").unwrap();
+    pollster::block_on(listener.next()).unwrap().reject(b"closed").unwrap();
     let (status, private_data) = refused(asking);
     assert_eq!(status, SidrStatus::REJECT);
     assert!(private_data.starts_with(b"closed\0"));

@@ -13,7 +13,7 @@ use crate::common::{LONG, WakeCount};
 
 async fn serve(listener: Listener, clients: usize) {
     for _ in 0..clients {
-        let pending = listener.next().await.prepare(&Options::new()).unwrap();
+        let pending = listener.next().await.unwrap().prepare(&Options::new()).unwrap();
         let inbox = pending.pd().allocate(64, Access::LOCAL_WRITE).unwrap();
         pending.qp().post_recv(&RecvRequest::new(inbox.slice(..).unwrap())).unwrap();
         let connection = pending.await.unwrap();
@@ -21,7 +21,7 @@ async fn serve(listener: Listener, clients: usize) {
         let echo = inbox.slice(..message.byte_len as usize).unwrap();
         connection.qp().post_send(&SendRequest::send(echo).signaled()).unwrap();
         assert!(connection.send_cq().next().await.unwrap().status.is_success());
-        assert_eq!(connection.events().next().await, ConnectionEvent::Disconnected);
+        assert_eq!(connection.events().next().await.unwrap(), ConnectionEvent::Disconnected);
     }
 }
 
@@ -90,7 +90,7 @@ fn dropped_futures_give_their_wakers_back_and_lose_no_request() {
     let options = client(63);
     let mut first = Box::pin(cm::prepare(listener.local_addr(), &options).unwrap().into_future());
     assert!(first.as_mut().poll(&mut cx).is_pending());
-    let request = pollster::block_on(listener.next());
+    let request = pollster::block_on(listener.next()).unwrap();
     drop(first);
     drop(request);
     // One reference is here, and one in the waker of the test.
@@ -101,6 +101,9 @@ fn dropped_futures_give_their_wakers_back_and_lose_no_request() {
         (pollster::block_on(second).unwrap(), pollster::block_on(accepting).unwrap());
     assert!(pin!(accepted.events().next()).poll(&mut cx).is_pending());
     drop(connected);
-    assert_eq!(pollster::block_on(accepted.events().next()), ConnectionEvent::Disconnected);
+    assert_eq!(
+        pollster::block_on(accepted.events().next()).unwrap(),
+        ConnectionEvent::Disconnected
+    );
     assert_eq!(*count.0.lock().unwrap(), 0);
 }

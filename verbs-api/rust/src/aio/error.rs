@@ -1,0 +1,77 @@
+//! The errors of awaitable queue pairs.
+
+use urxe_stack::allocate::OutOfMemory;
+use urxe_stack::cq::{CqError, WcError};
+use urxe_stack::device::{CreateCqError, CreateQpError, ModifyError};
+use urxe_stack::port::sim::Stalled;
+use urxe_stack::qp::work_request::PostError;
+
+use crate::cm::ConnectError;
+use crate::memory::AllocateError;
+
+urxe_stack::errors! {
+    /// The reason why an awaitable operation failed.
+    ///
+    /// ```
+    /// use urxe::aio::{AsyncQueuePair, OperationError};
+    /// use urxe::{PostError, QpState, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+    /// let qp = AsyncQueuePair::builder().create(&pd)?;
+    /// // The queue pair is not connected.
+    /// let error = pollster::block_on(qp.send(b"hello")).unwrap_err();
+    /// assert_eq!(error, OperationError::Post(PostError::State { state: QpState::Reset }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum OperationError {
+        /// The request failed, or the queue pair is in the error state.
+        #[error(transparent)] Failed(#[from] WcError) = EIO,
+        /// The queue pair does not accept the request.
+        #[error(transparent)] Post(#[from] PostError),
+        /// The completion queue cannot be used any more.
+        #[error(transparent)] Cq(#[from] CqError),
+        #[error("the queue pair was created without receives: \
+                 set their number in `AsyncQueuePairBuilder::receives`")]
+        NoReceives = EINVAL,
+        /// Virtual time does not advance.
+        #[error(transparent)] Stalled(#[from] Stalled) = EDEADLK,
+    }
+
+    /// The reason why an awaitable queue pair was not created or not connected.
+    ///
+    /// ```
+    /// use urxe::aio::{AsyncQueuePair, SetupError};
+    /// use urxe::sim::Fabric;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+    /// let error = AsyncQueuePair::builder().max_send_wr(1 << 30).create(&pd).unwrap_err();
+    /// assert!(matches!(error, SetupError::Cq(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Debug, thiserror::Error)]
+    pub enum SetupError {
+        /// The completion queue was not created.
+        #[error(transparent)] Cq(#[from] CreateCqError),
+        /// The queue pair was not created.
+        #[error(transparent)] Qp(#[from] CreateQpError),
+        /// The memory of receives or of atomic operations was not registered.
+        #[error(transparent)] Region(#[from] AllocateError),
+        /// No memory is available.
+        #[error(transparent)] Memory(#[from] OutOfMemory) = ENOMEM,
+        /// The state of the queue pair did not change.
+        #[error(transparent)] Modify(#[from] ModifyError),
+        /// A receive was not posted.
+        #[error(transparent)] Post(#[from] PostError),
+        /// The connection was not established.
+        #[error(transparent)] Connect(#[from] ConnectError),
+        /// `object`: the option.
+        #[error("the options name a {object}, but an awaitable queue pair has queues of its own: \
+                 remove it from the options")]
+        OtherQueue { object: &'static str } = EINVAL,
+    }
+}

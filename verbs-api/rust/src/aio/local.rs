@@ -1,0 +1,140 @@
+//! Local memory of awaitable operations, which stays registered until the operation completes.
+
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use crate::memory::{MemoryRegion, RegionSlice, SliceError};
+use crate::qp::Data;
+
+/// A slice of a region that it keeps alive, made by [`MemoryRegion::share`].
+///
+/// An operation that a program stops awaiting may still read or write its memory. Therefore the
+/// queue pair keeps the region registered until the operation has completed.
+///
+/// ```
+/// use std::sync::Arc;
+/// use urxe::aio::SharedSlice;
+/// use urxe::{Access, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+/// let region = Arc::new(pd.allocate(4096, Access::LOCAL_WRITE)?);
+/// let slice: SharedSlice = region.share(64..128)?;
+/// drop(region);
+/// assert_eq!((slice.len(), slice.region().len()), (64, 4096));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SharedSlice {
+    region: Arc<MemoryRegion>,
+    slice: RegionSlice<'static>,
+}
+
+impl MemoryRegion {
+    /// Returns a slice that keeps the region alive, for operations of an
+    /// [`AsyncQueuePair`](crate::aio::AsyncQueuePair). `range` counts bytes from 0.
+    ///
+    /// # Errors
+    /// Fails as [`slice`](Self::slice) does.
+    pub fn share(
+        self: &Arc<Self>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<SharedSlice, SliceError> {
+        let slice = RegionSlice::of(self.pd(), self.slice(range)?.sge());
+        Ok(SharedSlice { region: Arc::clone(self), slice })
+    }
+}
+
+impl SharedSlice {
+    /// Returns the region.
+    #[must_use]
+    pub fn region(&self) -> &Arc<MemoryRegion> {
+        &self.region
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slice.len()
+    }
+
+    /// Returns whether the length is 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slice.is_empty()
+    }
+
+    /// Returns the slice and the region that the caller must keep until the request completes.
+    pub(super) fn into_parts(self) -> (RegionSlice<'static>, Arc<MemoryRegion>) {
+        (self.slice, self.region)
+    }
+}
+
+impl fmt::Debug for SharedSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.slice.fmt(f)
+    }
+}
+
+/// The data of an awaitable SEND or WRITE: a slice of a region, or bytes that are copied when the
+/// request is posted.
+///
+/// Methods take `impl Into<Payload>`: a [`SharedSlice`], or `&[u8]` for bytes up to the limit of
+/// the queue pair
+/// ([`max_inline_data`](crate::aio::AsyncQueuePairBuilder::max_inline_data)).
+///
+/// ```
+/// use urxe::aio::Payload;
+///
+/// let bytes: Payload<'_> = b"hello".into();
+/// assert!(matches!(bytes, Payload::Inline(b"hello")));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Payload<'a> {
+    /// A slice of a region. The device reads it when it builds packets, so the program must not
+    /// change it until the operation has completed.
+    Shared(SharedSlice),
+    /// Bytes that need no registration.
+    Inline(&'a [u8]),
+}
+
+impl<'a> Payload<'a> {
+    pub(super) fn into_parts(self) -> (Data<'a>, Option<Arc<MemoryRegion>>) {
+        match self {
+            Self::Shared(slice) => {
+                let (slice, region) = slice.into_parts();
+                (slice.into(), Some(region))
+            }
+            // A message without bytes needs no inline data, which a queue pair may not support.
+            Self::Inline([]) => (Data::EMPTY, None),
+            Self::Inline(bytes) => (Data::inline(bytes), None),
+        }
+    }
+}
+
+impl From<SharedSlice> for Payload<'_> {
+    fn from(slice: SharedSlice) -> Self {
+        Self::Shared(slice)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Inline(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::Inline(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Payload<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::Inline(bytes)
+    }
+}

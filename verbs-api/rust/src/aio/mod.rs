@@ -1,0 +1,261 @@
+//! Awaitable operations: each future resolves with its own completion.
+//!
+//! An [`AsyncQueuePair`] has a completion queue of its own, which no program can poll. Therefore
+//! tasks that share the queue pair never receive each other's completions. The futures need no
+//! particular executor.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use urxe::aio::{AsyncQueuePair, AsyncQueuePairBuilder};
+//! use urxe::{Access, ConnectOptions, sim::Fabric};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fabric = Fabric::new(1);
+//! let (pd, peer_pd) =
+//!     (fabric.device([10, 0, 0, 1])?.alloc_pd()?, fabric.device([10, 0, 0, 2])?.alloc_pd()?);
+//! // 16 receives of 4096 bytes.
+//! let builder: AsyncQueuePairBuilder = AsyncQueuePair::builder().receives(16, 4096);
+//! let (qp, peer) = (builder.clone().create(&pd)?, builder.create(&peer_pd)?);
+//! qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+//! peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+//!
+//! let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+//! let table = peer_pd.allocate(4096, rights)?;
+//! let local = Arc::new(pd.allocate(4096, Access::LOCAL_WRITE)?);
+//! pollster::block_on(async {
+//!     let _sent = qp.send(b"ping").await?;
+//!     assert_eq!(peer.recv().await?.to_vec(), b"ping");
+//!     let _written = qp.write(b"value", table.remote()).await?;
+//!     let _read = qp.read(local.share(..5)?, table.remote()).await?;
+//!     assert_eq!(local.read_vec(0, 5)?, b"value");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! # Connections
+//! [`AsyncQueuePairBuilder::connect`] and [`AsyncQueuePairBuilder::accept`] connect by IP address
+//! and port. They return an [`AsyncConnection`].
+//!
+//! # Dropped futures
+//! A program may drop each future at any time, for example by a timeout. A posted request is not
+//! cancelled by that; its memory stays registered until it completes, and then its entry of the
+//! send queue is free again. A dropped [`Receive`] loses no message.
+//!
+//! # Order
+//! Requests are posted in the order in which their futures are first polled. If the send queue is
+//! full, futures wait for an entry in that order. Messages go to waiting tasks in the order in
+//! which the tasks began to wait. A queue pair executes its requests in the order of their posts.
+//!
+//! # Waiting
+//! One future of each queue pair polls for up to 20 µs
+//! ([`busy_poll`](AsyncQueuePairBuilder::busy_poll)), and gives other tasks a turn after each poll.
+//! So an answer that comes soon needs no wake-up of a thread. After that the tasks sleep, and the
+//! thread that receives a completion wakes the task of its operation. A program with a thousand
+//! queue pairs in one thread sets the time to zero, because their polls delay each other.
+//!
+//! # Names
+//! Functions that run in tasks take addresses. Resolve names before, because
+//! [`ToSocketAddrs`](std::net::ToSocketAddrs) blocks the thread.
+
+mod builder;
+mod connection;
+mod driving;
+mod error;
+mod local;
+mod operation;
+mod queue;
+mod receive;
+mod turns;
+
+use std::fmt;
+use std::sync::Arc;
+
+use urxe_stack::device::ModifyError;
+use urxe_stack::qp::attr::QpAttr;
+use urxe_stack::qp::work_request::Remote;
+use urxe_wire::{PlacementType, Qpn};
+
+pub use self::builder::AsyncQueuePairBuilder;
+pub use self::connection::AsyncConnection;
+pub use self::error::{OperationError, SetupError};
+pub use self::local::{Payload, SharedSlice};
+pub use self::operation::{AtomicOperation, Operation};
+pub use self::receive::{Receive, Received};
+
+use self::operation::Work;
+use self::queue::Inner;
+use crate::device::Device;
+use crate::endpoint::QpEndpoint;
+use crate::pd::ProtectionDomain;
+use crate::qp::{ConnectOptions, SendRequest};
+
+/// A queue pair whose operations are futures. See the [module](self).
+///
+/// Clones are handles of the same queue pair, for tasks that share it. Dropping the last handle
+/// destroys the queue pair.
+#[derive(Clone)]
+pub struct AsyncQueuePair {
+    inner: Arc<Inner>,
+}
+
+impl AsyncQueuePair {
+    /// Returns the builder of a queue pair.
+    pub fn builder() -> AsyncQueuePairBuilder {
+        AsyncQueuePairBuilder::default()
+    }
+
+    /// Connects to `peer`, as [`QueuePair::connect`](crate::QueuePair::connect) does, and posts the
+    /// receives. Sends no packet, so both ends must call this function, in any order.
+    ///
+    /// # Errors
+    /// Fails with [`SetupError`] as `QueuePair::connect` does.
+    pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), SetupError> {
+        let qp = self.inner.qp();
+        qp.init(options)?;
+        self.inner.buffers.post_all(qp)?;
+        qp.connect(peer, options)?;
+        Ok(())
+    }
+
+    /// Returns the protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &ProtectionDomain {
+        self.inner.qp().pd()
+    }
+
+    /// Returns the device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.inner.device()
+    }
+
+    /// Returns the queue pair number.
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        self.inner.qp().qpn()
+    }
+
+    /// Returns the endpoint that the peer needs to connect.
+    #[must_use]
+    pub fn endpoint(&self) -> QpEndpoint {
+        self.inner.qp().endpoint()
+    }
+
+    /// Returns all attributes (`ibv_query_qp`).
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        self.inner.qp().query()
+    }
+
+    /// Moves the queue pair to the error state. All futures resolve: posted operations and receives
+    /// fail with `WrFlushErr`.
+    ///
+    /// # Errors
+    /// Fails with [`ModifyError`] if the state is RESET.
+    pub fn set_error(&self) -> Result<(), ModifyError> {
+        self.inner.qp().set_error()
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The future fails with [`OperationError`], as all futures of the queue pair.
+    pub fn send<'a>(&'a self, data: impl Into<Payload<'a>>) -> Operation<'a> {
+        let (data, region) = data.into().into_parts();
+        Operation::new(self, Work::Request(SendRequest::send(data)), region)
+    }
+
+    /// Sends a message with four bytes of immediate data.
+    pub fn send_with_immediate<'a>(
+        &'a self,
+        data: impl Into<Payload<'a>>,
+        imm: u32,
+    ) -> Operation<'a> {
+        let (data, region) = data.into().into_parts();
+        Operation::new(self, Work::Request(SendRequest::send_imm(data, imm)), region)
+    }
+
+    /// Writes into memory of the peer.
+    pub fn write<'a>(
+        &'a self,
+        data: impl Into<Payload<'a>>,
+        remote: impl Into<Remote>,
+    ) -> Operation<'a> {
+        let (data, region) = data.into().into_parts();
+        Operation::new(self, Work::Request(SendRequest::write(data, remote)), region)
+    }
+
+    /// Writes into memory of the peer, and completes one of its receives with four bytes of
+    /// immediate data.
+    pub fn write_with_immediate<'a>(
+        &'a self,
+        data: impl Into<Payload<'a>>,
+        remote: impl Into<Remote>,
+        imm: u32,
+    ) -> Operation<'a> {
+        let (data, region) = data.into().into_parts();
+        Operation::new(self, Work::Request(SendRequest::write_imm(data, remote, imm)), region)
+    }
+
+    /// Reads memory of the peer into a slice, whose length is that of the READ. The region needs
+    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
+    pub fn read(&self, into: SharedSlice, remote: impl Into<Remote>) -> Operation<'_> {
+        let (slice, region) = into.into_parts();
+        Operation::new(self, Work::Request(SendRequest::read(slice, remote)), Some(region))
+    }
+
+    /// Adds `add` to 8 bytes of the peer and wraps. The future resolves with the former value.
+    pub fn fetch_add(&self, remote: impl Into<Remote>, add: u64) -> AtomicOperation<'_> {
+        let work = Work::FetchAdd { remote: remote.into(), add };
+        AtomicOperation(Operation::new(self, work, None))
+    }
+
+    /// Stores `swap` in 8 bytes of the peer if they equal `compare`. The future resolves with the
+    /// former value.
+    pub fn compare_swap(
+        &self,
+        remote: impl Into<Remote>,
+        compare: u64,
+        swap: u64,
+    ) -> AtomicOperation<'_> {
+        let work = Work::CompareSwap { remote: remote.into(), compare, swap };
+        AtomicOperation(Operation::new(self, work, None))
+    }
+
+    /// Writes `value` into 8 bytes of the peer, in the byte order of this host, as
+    /// [`SendRequest::atomic_write`] does.
+    pub fn atomic_write(&self, remote: impl Into<Remote>, value: u64) -> Operation<'_> {
+        Operation::new(self, Work::AtomicWrite { remote: remote.into(), value }, None)
+    }
+
+    /// Waits until earlier writes to `len` bytes of the peer have reached `placement`, as
+    /// [`SendRequest::flush`] does.
+    pub fn flush(
+        &self,
+        remote: impl Into<Remote>,
+        len: u32,
+        placement: PlacementType,
+    ) -> Operation<'_> {
+        Operation::new(self, Work::Request(SendRequest::flush(remote, len, placement)), None)
+    }
+
+    /// Receives a message: a SEND of the peer, or a WRITE with immediate data.
+    ///
+    /// # Errors
+    /// The future fails with [`OperationError`]. In the error state, messages that had arrived
+    /// before come first.
+    pub fn recv(&self) -> Receive<'_> {
+        Receive::new(self)
+    }
+}
+
+impl fmt::Debug for AsyncQueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let qp = self.inner.qp();
+        f.debug_struct("AsyncQueuePair")
+            .field("qpn", &qp.qpn())
+            .field("state", &qp.state())
+            .finish_non_exhaustive()
+    }
+}

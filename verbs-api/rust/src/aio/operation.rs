@@ -1,0 +1,250 @@
+//! The futures of SENDs, WRITEs, READs and atomic operations.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use urxe_stack::cq::Completion;
+use urxe_stack::qp::work_request::{PostError, Remote};
+
+use super::AsyncQueuePair;
+use super::driving::Driving;
+use super::error::OperationError;
+use super::queue::{Inner, Key, VALUE_LEN};
+use super::turns::Ticket;
+use crate::memory::MemoryRegion;
+use crate::qp::{Data, SendRequest};
+
+/// A request that is posted when a slot is free.
+#[derive(Clone, Debug)]
+pub(super) enum Work<'a> {
+    Request(SendRequest<'a>),
+    FetchAdd { remote: Remote, add: u64 },
+    CompareSwap { remote: Remote, compare: u64, swap: u64 },
+    AtomicWrite { remote: Remote, value: u64 },
+}
+
+impl<'a> Work<'a> {
+    /// Changes the flags of a request. Atomic operations have none.
+    fn change(&mut self, change: impl FnOnce(SendRequest<'a>) -> SendRequest<'a>) {
+        if let Self::Request(request) = self {
+            let none = SendRequest::send(Data::EMPTY);
+            *request = change(std::mem::replace(request, none));
+        }
+    }
+
+    fn post(&self, inner: &Inner, key: Key) -> Result<(), PostError> {
+        let start = key.index as usize * VALUE_LEN;
+        // The region has 8 bytes for each slot.
+        let value = || inner.values.slice(start..start + VALUE_LEN);
+        let request = match *self {
+            Self::Request(ref request) => {
+                // Cloning would copy the slices.
+                return inner.qp().post_signaled(request, key.wr_id());
+            }
+            Self::FetchAdd { remote, add } => {
+                value().map(|old| SendRequest::fetch_add(old, remote, add))
+            }
+            Self::CompareSwap { remote, compare, swap } => {
+                value().map(|old| SendRequest::compare_swap(old, remote, compare, swap))
+            }
+            Self::AtomicWrite { remote, value: new } => {
+                let stored = inner.values.store_u64(start, new);
+                debug_assert_eq!(stored, Ok(()), "the region has room for each slot");
+                value().map(|new| SendRequest::atomic_write(new, remote))
+            }
+        };
+        debug_assert!(request.is_ok(), "the region has room for each slot");
+        let request = request.map_err(|_| PostError::MemoryOfOtherDevice)?;
+        inner.qp().post_signaled(&request, key.wr_id())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    /// Not posted. The ticket is that of the wait for a free slot.
+    New(Option<Ticket>),
+    Posted(Key),
+    Done,
+}
+
+/// The future of an operation of an [`AsyncQueuePair`], which resolves with the completion of this
+/// operation and of no other.
+///
+/// The request is posted when the future is first polled and the send queue has a free entry.
+/// Operations that wait for an entry get it in the order of their first polls.
+///
+/// Dropping the future does not cancel a posted request: a peer may have executed it. Its memory
+/// stays registered until the request completes. A request that was not posted yet is never posted.
+///
+/// ```
+/// use urxe::aio::{AsyncQueuePair, Operation};
+/// # use urxe::{ConnectOptions, WcOpcode, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let (qp, peer) = (
+/// #     AsyncQueuePair::builder().create(&a.alloc_pd()?)?,
+/// #     AsyncQueuePair::builder().create(&b.alloc_pd()?)?,
+/// # );
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// let send: Operation<'_> = qp.send(b"hello").solicited();
+/// let completion = pollster::block_on(send)?;
+/// assert_eq!(completion.opcode, WcOpcode::Send);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Operation<'a> {
+    inner: &'a Inner,
+    work: Work<'a>,
+    /// The memory of the request, until the slot keeps it.
+    region: Option<Arc<MemoryRegion>>,
+    progress: Progress,
+    driving: Driving,
+}
+
+impl<'a> Operation<'a> {
+    pub(super) fn new(
+        qp: &'a AsyncQueuePair,
+        work: Work<'a>,
+        region: Option<Arc<MemoryRegion>>,
+    ) -> Self {
+        let (progress, driving) = (Progress::New(None), Driving::default());
+        Self { inner: &qp.inner, work, region, progress, driving }
+    }
+
+    /// Starts the request only when all earlier READs, atomics, ATOMIC WRITEs and FLUSHes of this
+    /// queue pair have completed (`IBV_SEND_FENCE`). Has no effect on atomic operations.
+    pub fn fenced(mut self) -> Self {
+        self.work.change(SendRequest::fenced);
+        self
+    }
+
+    /// Sets the solicited flag, which wakes a peer that armed its queue with
+    /// [`ArmKind::Solicited`](crate::ArmKind::Solicited).
+    pub fn solicited(mut self) -> Self {
+        self.work.change(SendRequest::solicited);
+        self
+    }
+
+    /// Polls for the completion and the former value of an atomic operation.
+    fn poll_value(&mut self, cx: &Context<'_>) -> Poll<Result<(Completion, u64), OperationError>> {
+        let Self { inner, work, region, progress, driving } = self;
+        loop {
+            let found = match progress {
+                Progress::New(ticket) => match inner.acquire(ticket, cx.waker(), region) {
+                    Some(acquired) => Poll::Ready(acquired),
+                    None => driving
+                        .pend(inner, cx, || inner.acquire(ticket, cx.waker(), region))
+                        .map(Result::flatten),
+                }
+                .map_ok(Step::Slot),
+                Progress::Posted(key) => {
+                    inner.dispatch();
+                    match inner.take(*key, None) {
+                        Some(taken) => Poll::Ready(taken),
+                        None => driving
+                            .pend(inner, cx, || inner.take(*key, Some(cx.waker())))
+                            .map(Result::flatten),
+                    }
+                    .map_ok(Step::Completed)
+                }
+                // The future was polled again after it had returned its result.
+                Progress::Done => return Poll::Pending,
+            };
+            let outcome = match found {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(Step::Slot(key))) => {
+                    *progress = Progress::Posted(key);
+                    match work.post(inner, key) {
+                        Ok(()) => continue,
+                        Err(error) => {
+                            inner.release(key);
+                            Err(OperationError::Post(error))
+                        }
+                    }
+                }
+                Poll::Ready(Ok(Step::Completed(completed))) => Ok(completed),
+                Poll::Ready(Err(error)) => Err(error),
+            };
+            *progress = Progress::Done;
+            driving.end(inner);
+            return Poll::Ready(outcome);
+        }
+    }
+}
+
+/// What a poll of an operation found.
+enum Step {
+    Slot(Key),
+    Completed((Completion, u64)),
+}
+
+impl Future for Operation<'_> {
+    type Output = Result<Completion, OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_value(cx).map_ok(|(completion, _)| completion)
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        match self.progress {
+            Progress::New(Some(ticket)) => self.inner.leave(ticket),
+            Progress::Posted(key) => self.inner.abandon(key),
+            Progress::New(None) | Progress::Done => return,
+        }
+        self.driving.end(self.inner);
+    }
+}
+
+impl fmt::Debug for Operation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation")
+            .field("work", &self.work)
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of an atomic operation, which resolves with the former value of the peer's memory.
+///
+/// It behaves as an [`Operation`]. The queue pair has the memory for the former value.
+///
+/// ```
+/// use urxe::aio::{AsyncQueuePair, AtomicOperation};
+/// # use urxe::{Access, ConnectOptions, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+/// # let qp = AsyncQueuePair::builder().create(&pd)?;
+/// # let peer = AsyncQueuePair::builder().create(&peer_pd)?;
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// let counter = peer_pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?;
+/// let add: AtomicOperation<'_> = qp.fetch_add(counter.remote(), 5);
+/// assert_eq!(pollster::block_on(add)?, 0);
+/// assert_eq!(pollster::block_on(qp.compare_swap(counter.remote(), 5, 7))?, 5);
+/// assert_eq!(counter.load_u64(0)?, 7);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct AtomicOperation<'a>(pub(super) Operation<'a>);
+
+impl Future for AtomicOperation<'_> {
+    type Output = Result<u64, OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_value(cx).map_ok(|(_, former)| former)
+    }
+}

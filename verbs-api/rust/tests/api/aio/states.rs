@@ -1,0 +1,165 @@
+//! Back-pressure, failures, the error state, and receive buffers.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use urxe::aio::*;
+use urxe::sim::{Fabric, Rng};
+use urxe::*;
+
+use super::{Tasks, builder, poll_once, simulated};
+use crate::common::says;
+
+const STEP: Duration = Duration::from_millis(1);
+
+#[test]
+fn operations_wait_for_the_send_queue_in_the_order_of_their_first_polls() {
+    let fabric = Fabric::manual(1);
+    let (a, b) = simulated(&fabric, builder().max_send_wr(2).receives(64, 16));
+    let numbers: [u8; 20] = std::array::from_fn(|nr| nr as u8);
+    let mut sends: Vec<_> = numbers.chunks(1).map(|number| a.qp.send(number)).collect();
+    let mut rounds = 0;
+    while !sends.is_empty() {
+        if rounds > 0 {
+            // A later future is polled before an earlier one that waits for longer.
+            sends.reverse();
+            sends.retain_mut(|send| poll_once(send).is_pending());
+            sends.reverse();
+        }
+        sends.retain_mut(|send| poll_once(send).is_pending());
+        fabric.run_for(STEP).unwrap();
+        rounds += 1;
+    }
+    assert!(rounds >= 10, "two at a time");
+    for nr in numbers {
+        let std::task::Poll::Ready(message) = poll_once(&mut b.qp.recv()) else { panic!("{nr}") };
+        assert_eq!(message.unwrap().to_vec(), [nr]);
+    }
+}
+
+#[test]
+fn a_failed_operation_names_itself_and_all_others_resolve() {
+    let fabric = Fabric::new(1);
+    let (a, b) = simulated(&fabric, builder().max_send_wr(2).receives(2, 16));
+    let forbidden = b.qp.pd().allocate(64, Access::LOCAL_WRITE).unwrap();
+    let failed = Cell::new(0);
+    let mut tasks = Tasks::default();
+    let mut write = a.qp.write(b"text", forbidden.remote());
+    assert!(poll_once(&mut write).is_pending());
+    tasks.spawn(async {
+        let OperationError::Failed(error) = write.await.unwrap_err() else { panic!("it failed") };
+        assert_eq!((error.opcode, error.status), (WcOpcode::RdmaWrite, WcStatus::RemAccessErr));
+        assert_eq!(error.qp_num, a.qp.qpn());
+        says(&error, "wr_id");
+        failed.set(failed.get() + 1);
+    });
+    for nr in 0..5 {
+        let (a, failed, b) = (&a, &failed, &b);
+        let read = a.qp.read(a.share(nr * 8, 8), b.remote(0, 8));
+        tasks.spawn(async move {
+            let OperationError::Failed(error) = read.await.unwrap_err() else {
+                panic!("it failed")
+            };
+            assert_eq!(error.status, WcStatus::WrFlushErr);
+            failed.set(failed.get() + 1);
+        });
+    }
+    // More tasks than receives.
+    for qp in [&a.qp, &b.qp].into_iter().cycle().take(8) {
+        let failed = &failed;
+        tasks.spawn(async move {
+            assert!(matches!(qp.recv().await.unwrap_err(), OperationError::Failed(_)));
+            failed.set(failed.get() + 1);
+        });
+    }
+    tasks.run(&mut Rng::new(1));
+    assert_eq!(failed.get(), 14);
+}
+
+#[test]
+fn the_error_state_resolves_all_futures_and_keeps_messages_that_arrived() {
+    let fabric = Fabric::new(1);
+    let (a, b) = simulated(&fabric, builder().receives(4, 16));
+    for nr in 0..2 {
+        let _ = pollster::block_on(a.qp.send(&[nr])).unwrap();
+    }
+    b.qp.set_error().unwrap();
+    for nr in 0..2 {
+        assert_eq!(pollster::block_on(b.qp.recv()).unwrap().to_vec(), [nr]);
+    }
+    let OperationError::Failed(error) = pollster::block_on(b.qp.recv()).unwrap_err() else {
+        panic!("it is flushed")
+    };
+    assert_eq!(error.status, WcStatus::WrFlushErr);
+    assert!(pollster::block_on(b.qp.send(b"late")).is_err());
+}
+
+#[test]
+fn a_message_gives_its_buffer_back_when_it_is_dropped() {
+    let fabric = Fabric::manual(1);
+    let (a, b) = simulated(&fabric, builder().receives(1, 16));
+    let mut sends = [a.qp.send(b"first"), a.qp.send(b"second")];
+    for send in &mut sends {
+        assert!(poll_once(send).is_pending());
+    }
+    fabric.run_for(STEP).unwrap();
+    let std::task::Poll::Ready(first) = poll_once(&mut b.qp.recv()) else { panic!("no message") };
+    let first = first.unwrap();
+    fabric.run_for(STEP * 20).unwrap();
+    assert!(poll_once(&mut b.qp.recv()).is_pending(), "the only buffer is in use");
+    assert_eq!(first.to_vec(), b"first");
+    let mut part = [0; 3];
+    first.read(2, &mut part).unwrap();
+    assert_eq!(&part, b"rst");
+    let outside = BufferError::OutOfBounds { offset: 3, len: 3, buffer_len: 5 };
+    assert_eq!(first.read(3, &mut part), Err(outside));
+    drop(first);
+    fabric.run_for(STEP * 20).unwrap();
+    let std::task::Poll::Ready(second) = poll_once(&mut b.qp.recv()) else { panic!("no message") };
+    assert_eq!(second.unwrap().to_vec(), b"second");
+    assert!(sends.iter_mut().all(|send| poll_once(send).is_ready()));
+}
+
+#[test]
+fn each_kind_of_operation_has_its_effect() {
+    let fabric = Fabric::new(1);
+    let (a, b) = simulated(&fabric, builder().receives(4, 16));
+    let rights = crate::common::ALL | Access::FLUSH_GLOBAL;
+    let log = b.qp.pd().allocate(4096, rights).unwrap();
+    pollster::block_on(async {
+        let written = a.qp.write_with_immediate(b"log", log.remote(), 9).await.unwrap();
+        assert_eq!(written.opcode, WcOpcode::RdmaWrite);
+        let message = b.qp.recv().await.unwrap();
+        assert_eq!((message.len(), message.is_empty(), message.imm_data()), (0, true, Some(9)));
+        assert_eq!(message.completion().byte_len, 3);
+        let flush = a.qp.flush(log.remote(), 3, PlacementType::GLOBAL_VISIBILITY).await.unwrap();
+        assert_eq!(flush.opcode, WcOpcode::Flush);
+        let mark = log.remote().slice(64..72).unwrap();
+        let commit = a.qp.atomic_write(mark, 3).fenced().await.unwrap();
+        assert_eq!(commit.opcode, WcOpcode::AtomicWrite);
+        assert_eq!(log.load_u64(64).unwrap(), 3);
+        assert_eq!(a.qp.compare_swap(mark, 4, 5).await.unwrap(), 3);
+        assert_eq!(a.qp.compare_swap(mark, 3, 5).await.unwrap(), 3);
+        assert_eq!(a.qp.fetch_add(mark, 2).await.unwrap(), 5);
+        assert_eq!(log.load_u64(64).unwrap(), 7);
+        let _ = a.qp.send(&[]).solicited().await.unwrap();
+        assert!(b.qp.recv().await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_queue_pair_without_receives_says_so() {
+    let fabric = Fabric::new(1);
+    let (a, _b) = simulated(&fabric, builder().receives(0, 0));
+    let error = pollster::block_on(a.qp.recv()).unwrap_err();
+    assert_eq!(error, OperationError::NoReceives);
+    says(&error, "AsyncQueuePairBuilder::receives");
+    let other = Fabric::new(1).device([10, 0, 0, 9]).unwrap().alloc_pd().unwrap();
+    let foreign = std::sync::Arc::new(other.allocate(64, Access::LOCAL_WRITE).unwrap());
+    let error = pollster::block_on(a.qp.send(foreign.share(..8).unwrap())).unwrap_err();
+    assert_eq!(error, OperationError::Post(PostError::MemoryOfOtherDevice));
+    // A request that is not posted frees its slot.
+    for _ in 0..200 {
+        assert!(pollster::block_on(a.qp.send(foreign.share(..8).unwrap())).is_err());
+    }
+}
