@@ -65,6 +65,7 @@
 //! | `atomics_counter`, `persistent_log` | atomic operations, FLUSH and ATOMIC WRITE |
 //! | `many_clients`, `xrc_window` | shared receive queues, XRC and memory windows |
 //! | `fast_registration`, `demo`, `krping`, `drain` | the patterns of kernel modules |
+//! | `async_rpc`, `async_store` | tasks that share a queue pair: messages, and one-sided READs |
 //! | `lossy_simulation` | a test in a simulated network |
 //! | `cm_simulation` | a test of connections by address and port in a simulated network |
 //!

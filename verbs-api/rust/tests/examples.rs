@@ -24,6 +24,8 @@ macro_rules! examples {
 }
 
 examples! {
+    async_rpc "../examples/async_rpc.rs"
+    async_store "../examples/async_store.rs"
     atomics_counter "../examples/atomics_counter.rs"
     cm_demo "../examples/cm_demo.rs"
     cm_echo "../examples/cm_echo.rs"
