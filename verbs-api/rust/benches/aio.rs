@@ -38,7 +38,7 @@ struct Pair {
 impl Pair {
     fn new(net: u8, direct: bool) -> Self {
         let pd = |host| {
-            let address = Ipv4Addr::new(127, 47, net, host);
+            let address = Ipv4Addr::new(127, 49, 250 + net, host);
             let device = Device::builder().direct(direct).open_address(address);
             device.expect("a device").alloc_pd().expect("a domain")
         };

@@ -7,6 +7,7 @@
 //! | this future polls, and time is left | receives, and wakes its own task again |
 //! | this future polls, and no time is left | arms the completion queue, sends, sleeps |
 //! | another future polls | arms the completion queue, sleeps |
+//! | one polled for long enough, and nothing completed since | arms the queue, sends, sleeps |
 //! | the future that polls ends | wakes another one, or else the background thread |
 //!
 //! A future that polls returns to its executor between two polls, so other tasks run meanwhile.
@@ -50,6 +51,8 @@ enum Role {
     Expired,
     /// Another future polls.
     Sleeps,
+    /// The futures polled for long enough, and nothing completed since.
+    Rests,
 }
 
 impl Driving {
@@ -85,6 +88,10 @@ impl Driving {
                 backend.flush_deferred();
                 backend.stop_polling();
                 inner.device().run_ready_wakers();
+            }
+            Role::Rests => {
+                inner.arm();
+                backend.flush_deferred();
             }
             Role::Sleeps => inner.arm(),
         }
@@ -132,10 +139,12 @@ impl Driving {
                     return Role::Polls;
                 }
                 state.poller = None;
+                state.has_rested = true;
                 self.poller = 0;
                 Role::Expired
             }
             Some(BusyPoller { until, .. }) if now < until.plus_ns(GRACE_NS) => Role::Sleeps,
+            _ if state.has_rested => Role::Rests,
             _ => {
                 state.last_poller += 1;
                 self.poller = state.last_poller;

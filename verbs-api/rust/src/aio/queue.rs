@@ -118,6 +118,9 @@ pub(super) struct State {
     is_armed: bool,
     pub(super) poller: Option<BusyPoller>,
     pub(super) last_poller: u64,
+    /// Whether a future polled until its time limit, and neither a completion nor a request came
+    /// since. Polling again would take the processor from the peer.
+    pub(super) has_rested: bool,
     /// The operation that started to sleep last.
     last_sleeper: Option<Key>,
 }
@@ -165,6 +168,7 @@ impl State {
             is_armed: false,
             poller: None,
             last_poller: 0,
+            has_rested: false,
             last_sleeper: None,
         })
     }
@@ -176,6 +180,7 @@ impl State {
         let slot = self.slots.get_mut(index as usize).ok_or(failed)?;
         slot.phase = Phase::Posted(None);
         slot.region = region.take();
+        self.has_rested = false;
         Ok(Key { index, generation: slot.generation })
     }
 
@@ -196,6 +201,7 @@ impl State {
 
     /// Gives the completion to its operation or to the receivers.
     fn complete(&mut self, completion: Completion, nr: usize, released: &mut Released) {
+        self.has_rested = false;
         let wr_id = completion.wr_id;
         if wr_id & RECEIVE != 0 {
             match completion.ok() {
