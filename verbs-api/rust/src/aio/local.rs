@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use super::operation::Local;
 use crate::memory::{MemoryRegion, RegionSlice, SliceError};
-use crate::qp::Data;
 
 /// A slice of a region that it keeps alive, made by [`MemoryRegion::share`].
 ///
@@ -102,15 +102,15 @@ pub enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    pub(super) fn into_parts(self) -> (Data<'a>, Option<Arc<MemoryRegion>>) {
+    pub(super) fn into_parts(self) -> (Local<'a>, Option<Arc<MemoryRegion>>) {
         match self {
             Self::Shared(slice) => {
                 let (slice, region) = slice.into_parts();
-                (slice.into(), Some(region))
+                (Local::Slice(slice), Some(region))
             }
             // A message without bytes needs no inline data, which a queue pair may not support.
-            Self::Inline([]) => (Data::EMPTY, None),
-            Self::Inline(bytes) => (Data::inline(bytes), None),
+            Self::Inline([]) => (Local::None, None),
+            Self::Inline(bytes) => (Local::Inline(bytes), None),
         }
     }
 }

@@ -73,7 +73,7 @@ use std::sync::Arc;
 
 use urxe_stack::device::ModifyError;
 use urxe_stack::qp::attr::QpAttr;
-use urxe_stack::qp::work_request::Remote;
+use urxe_stack::qp::work_request::{FlushRange, Remote, SendOp};
 use urxe_wire::{PlacementType, Qpn};
 
 pub use self::builder::AsyncQueuePairBuilder;
@@ -83,12 +83,12 @@ pub use self::local::{Payload, SharedSlice};
 pub use self::operation::{AtomicOperation, Operation};
 pub use self::receive::{Receive, Received};
 
-use self::operation::Work;
+use self::operation::{Local, Work};
 use self::queue::Inner;
 use crate::device::Device;
 use crate::endpoint::QpEndpoint;
 use crate::pd::ProtectionDomain;
-use crate::qp::{ConnectOptions, SendRequest};
+use crate::qp::ConnectOptions;
 
 /// A queue pair whose operations are futures. See the [module](self).
 ///
@@ -163,7 +163,7 @@ impl AsyncQueuePair {
     /// The future fails with [`OperationError`], as all futures of the queue pair.
     pub fn send<'a>(&'a self, data: impl Into<Payload<'a>>) -> Operation<'a> {
         let (data, region) = data.into().into_parts();
-        Operation::new(self, Work::Request(SendRequest::send(data)), region)
+        Operation::new(self, Work::new(SendOp::Send, data), region)
     }
 
     /// Sends a message with four bytes of immediate data.
@@ -173,7 +173,7 @@ impl AsyncQueuePair {
         imm: u32,
     ) -> Operation<'a> {
         let (data, region) = data.into().into_parts();
-        Operation::new(self, Work::Request(SendRequest::send_imm(data, imm)), region)
+        Operation::new(self, Work::new(SendOp::SendImm { imm }, data), region)
     }
 
     /// Writes into memory of the peer.
@@ -183,7 +183,8 @@ impl AsyncQueuePair {
         remote: impl Into<Remote>,
     ) -> Operation<'a> {
         let (data, region) = data.into().into_parts();
-        Operation::new(self, Work::Request(SendRequest::write(data, remote)), region)
+        let op = SendOp::Write { remote: remote.into() };
+        Operation::new(self, Work::new(op, data), region)
     }
 
     /// Writes into memory of the peer, and completes one of its receives with four bytes of
@@ -195,20 +196,22 @@ impl AsyncQueuePair {
         imm: u32,
     ) -> Operation<'a> {
         let (data, region) = data.into().into_parts();
-        Operation::new(self, Work::Request(SendRequest::write_imm(data, remote, imm)), region)
+        let op = SendOp::WriteImm { remote: remote.into(), imm };
+        Operation::new(self, Work::new(op, data), region)
     }
 
     /// Reads memory of the peer into a slice, whose length is that of the READ. The region needs
     /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
     pub fn read(&self, into: SharedSlice, remote: impl Into<Remote>) -> Operation<'_> {
         let (slice, region) = into.into_parts();
-        Operation::new(self, Work::Request(SendRequest::read(slice, remote)), Some(region))
+        let op = SendOp::Read { remote: remote.into() };
+        Operation::new(self, Work::new(op, Local::Slice(slice)), Some(region))
     }
 
     /// Adds `add` to 8 bytes of the peer and wraps. The future resolves with the former value.
     pub fn fetch_add(&self, remote: impl Into<Remote>, add: u64) -> AtomicOperation<'_> {
-        let work = Work::FetchAdd { remote: remote.into(), add };
-        AtomicOperation(Operation::new(self, work, None))
+        let op = SendOp::FetchAdd { remote: remote.into(), add };
+        AtomicOperation(Operation::new(self, Work::new(op, Local::Value), None))
     }
 
     /// Stores `swap` in 8 bytes of the peer if they equal `compare`. The future resolves with the
@@ -219,25 +222,28 @@ impl AsyncQueuePair {
         compare: u64,
         swap: u64,
     ) -> AtomicOperation<'_> {
-        let work = Work::CompareSwap { remote: remote.into(), compare, swap };
-        AtomicOperation(Operation::new(self, work, None))
+        let op = SendOp::CompareSwap { remote: remote.into(), compare, swap };
+        AtomicOperation(Operation::new(self, Work::new(op, Local::Value), None))
     }
 
     /// Writes `value` into 8 bytes of the peer, in the byte order of this host, as
-    /// [`SendRequest::atomic_write`] does.
+    /// [`SendRequest::atomic_write`](crate::SendRequest::atomic_write) does.
     pub fn atomic_write(&self, remote: impl Into<Remote>, value: u64) -> Operation<'_> {
-        Operation::new(self, Work::AtomicWrite { remote: remote.into(), value }, None)
+        let op = SendOp::AtomicWrite { remote: remote.into() };
+        Operation::new(self, Work::new(op, Local::Stored(value)), None)
     }
 
     /// Waits until earlier writes to `len` bytes of the peer have reached `placement`, as
-    /// [`SendRequest::flush`] does.
+    /// [`SendRequest::flush`](crate::SendRequest::flush) does.
     pub fn flush(
         &self,
         remote: impl Into<Remote>,
         len: u32,
         placement: PlacementType,
     ) -> Operation<'_> {
-        Operation::new(self, Work::Request(SendRequest::flush(remote, len, placement)), None)
+        let range = FlushRange::Bytes(len);
+        let op = SendOp::Flush { remote: remote.into(), placement, range };
+        Operation::new(self, Work::new(op, Local::None), None)
     }
 
     /// Receives a message: a SEND of the peer, or a WRITE with immediate data.

@@ -7,58 +7,64 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use urxe_stack::cq::Completion;
-use urxe_stack::qp::work_request::{PostError, Remote};
+use urxe_stack::qp::work_request::{PostError, SendFlags, SendOp};
 
 use super::AsyncQueuePair;
 use super::driving::Driving;
 use super::error::OperationError;
 use super::queue::{Inner, Key, VALUE_LEN};
 use super::turns::Ticket;
-use crate::memory::MemoryRegion;
-use crate::qp::{Data, SendRequest};
+use crate::memory::{MemoryRegion, RegionSlice};
 
-/// A request that is posted when a slot is free.
-#[derive(Clone, Debug)]
-pub(super) enum Work<'a> {
-    Request(SendRequest<'a>),
-    FetchAdd { remote: Remote, add: u64 },
-    CompareSwap { remote: Remote, compare: u64, swap: u64 },
-    AtomicWrite { remote: Remote, value: u64 },
+/// A request that is posted when a slot is free. It is small, because futures are moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work<'a> {
+    pub op: SendOp,
+    pub flags: SendFlags,
+    pub local: Local<'a>,
+}
+
+/// The local memory of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Local<'a> {
+    None,
+    Slice(RegionSlice<'static>),
+    Inline(&'a [u8]),
+    /// The 8 bytes of the slot.
+    Value,
+    /// The 8 bytes of the slot, which are stored first.
+    Stored(u64),
 }
 
 impl<'a> Work<'a> {
-    /// Changes the flags of a request. Atomic operations have none.
-    fn change(&mut self, change: impl FnOnce(SendRequest<'a>) -> SendRequest<'a>) {
-        if let Self::Request(request) = self {
-            let none = SendRequest::send(Data::EMPTY);
-            *request = change(std::mem::replace(request, none));
-        }
+    pub fn new(op: SendOp, local: Local<'a>) -> Self {
+        Self { op, flags: SendFlags::empty(), local }
     }
 
     fn post(&self, inner: &Inner, key: Key) -> Result<(), PostError> {
         let start = key.index as usize * VALUE_LEN;
         // The region has 8 bytes for each slot.
-        let value = || inner.values.slice(start..start + VALUE_LEN);
-        let request = match *self {
-            Self::Request(ref request) => {
-                // Cloning would copy the slices.
-                return inner.qp().post_signaled(request, key.wr_id());
-            }
-            Self::FetchAdd { remote, add } => {
-                value().map(|old| SendRequest::fetch_add(old, remote, add))
-            }
-            Self::CompareSwap { remote, compare, swap } => {
-                value().map(|old| SendRequest::compare_swap(old, remote, compare, swap))
-            }
-            Self::AtomicWrite { remote, value: new } => {
+        let value = || inner.values.slice(start..start + VALUE_LEN).ok();
+        let slice = match self.local {
+            Local::None | Local::Inline(_) => None,
+            Local::Slice(slice) => Some(slice),
+            Local::Value => value(),
+            Local::Stored(new) => {
                 let stored = inner.values.store_u64(start, new);
                 debug_assert_eq!(stored, Ok(()), "the region has room for each slot");
-                value().map(|new| SendRequest::atomic_write(new, remote))
+                value()
             }
         };
-        debug_assert!(request.is_ok(), "the region has room for each slot");
-        let request = request.map_err(|_| PostError::MemoryOfOtherDevice)?;
-        inner.qp().post_signaled(&request, key.wr_id())
+        inner.qp().post_signaled(
+            key.wr_id(),
+            self.op,
+            self.flags,
+            slice,
+            match self.local {
+                Local::Inline(bytes) => Some(bytes),
+                _ => None,
+            },
+        )
     }
 }
 
@@ -119,16 +125,16 @@ impl<'a> Operation<'a> {
     }
 
     /// Starts the request only when all earlier READs, atomics, ATOMIC WRITEs and FLUSHes of this
-    /// queue pair have completed (`IBV_SEND_FENCE`). Has no effect on atomic operations.
+    /// queue pair have completed (`IBV_SEND_FENCE`).
     pub fn fenced(mut self) -> Self {
-        self.work.change(SendRequest::fenced);
+        self.work.flags |= SendFlags::FENCE;
         self
     }
 
     /// Sets the solicited flag, which wakes a peer that armed its queue with
     /// [`ArmKind::Solicited`](crate::ArmKind::Solicited).
     pub fn solicited(mut self) -> Self {
-        self.work.change(SendRequest::solicited);
+        self.work.flags |= SendFlags::SOLICITED;
         self
     }
 
@@ -144,16 +150,13 @@ impl<'a> Operation<'a> {
                         .map(Result::flatten),
                 }
                 .map_ok(Step::Slot),
-                Progress::Posted(key) => {
-                    inner.dispatch();
-                    match inner.take(*key, None) {
-                        Some(taken) => Poll::Ready(taken),
-                        None => driving
-                            .pend(inner, cx, || inner.take(*key, Some(cx.waker())))
-                            .map(Result::flatten),
-                    }
-                    .map_ok(Step::Completed)
+                Progress::Posted(key) => match inner.take_first(*key) {
+                    Some(taken) => Poll::Ready(taken),
+                    None => driving
+                        .pend(inner, cx, || inner.take(*key, Some(cx.waker())))
+                        .map(Result::flatten),
                 }
+                .map_ok(Step::Completed),
                 // The future was polled again after it had returned its result.
                 Progress::Done => return Poll::Pending,
             };

@@ -382,6 +382,46 @@ impl Inner {
         wake(next);
     }
 
+    /// Takes the completion of an operation as [`take`](Self::take) does. It is usually the first
+    /// in the completion queue, and then needs no dispatch.
+    pub fn take_first(&self, key: Key) -> Option<Result<(Completion, u64), OperationError>> {
+        if self.cq.core().is_quiet() {
+            return self.take(key, None);
+        }
+        let mut first = [Completion::default()];
+        let mut state = lock(&self.state);
+        let count = self.cq.core().poll(&mut first).unwrap_or(0);
+        if count == 0 || first[0].wr_id != key.wr_id() {
+            let mut released = Released::default();
+            if count > 0 {
+                state.complete(first[0], 0, &mut released);
+            }
+            drop(state);
+            released.finish();
+            self.dispatch();
+            return self.take(key, None);
+        }
+        let unused = state
+            .slot(key)
+            .map(|slot| (slot.region.take(), std::mem::replace(&mut slot.phase, Phase::Free)));
+        let value = self.value(key, &first[0]);
+        let next = state.vacate(key);
+        drop(state);
+        drop(unused);
+        wake(next);
+        Some(first[0].ok().map(|completion| (completion, value)).map_err(OperationError::Failed))
+    }
+
+    /// Returns the former value of an atomic operation that completed.
+    fn value(&self, key: Key, completion: &Completion) -> u64 {
+        match completion.opcode {
+            WcOpcode::FetchAdd | WcOpcode::CompSwap => {
+                self.values.load_u64(key.index as usize * VALUE_LEN).unwrap_or_default()
+            }
+            _ => 0,
+        }
+    }
+
     /// Takes the completion of an operation, with the former value of an atomic operation, and
     /// frees its slot. Otherwise stores the waker.
     pub fn take(
@@ -396,12 +436,7 @@ impl Inner {
         let before = match &mut slot.phase {
             Phase::Done(completion) => {
                 let completion = *completion;
-                let value = match completion.opcode {
-                    WcOpcode::FetchAdd | WcOpcode::CompSwap => {
-                        self.values.load_u64(key.index as usize * VALUE_LEN).unwrap_or_default()
-                    }
-                    _ => 0,
-                };
+                let value = self.value(key, &completion);
                 let next = state.vacate(key);
                 drop(state);
                 wake(next);

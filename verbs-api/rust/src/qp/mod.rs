@@ -21,7 +21,8 @@ use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::send_watch::WatchedSends;
 use urxe_stack::qp::work_request::{
-    PostError, RecvRequest as CoreRecv, SendFlags, SendRequest as CoreSend,
+    Destination, Payload, PostError, RecvRequest as CoreRecv, SendFlags, SendOp,
+    SendRequest as CoreSend,
 };
 use urxe_wire::Psn;
 
@@ -33,6 +34,7 @@ pub use self::request::{Data, Gather, RecvRequest, SendRequest};
 
 use crate::cq::CompletionQueue;
 use crate::device::Device;
+use crate::memory::RegionSlice;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 
@@ -197,17 +199,28 @@ impl QueuePair {
         result.map_err(|(_, error)| error)
     }
 
-    /// Posts a request with a completion and this `wr_id`, which replaces that of the request.
+    /// Posts a request to the peer with a completion. Its memory is `slice`, or `inline` bytes, or
+    /// none.
     pub(crate) fn post_signaled(
         &self,
-        request: &SendRequest<'_>,
         wr_id: u64,
+        op: SendOp,
+        flags: SendFlags,
+        slice: Option<RegionSlice<'_>>,
+        inline: Option<&[u8]>,
     ) -> Result<(), PostError> {
         let device = self.pd.device();
-        request.check_device(device)?;
-        let core = request.as_core();
-        let core = CoreSend { wr_id, flags: core.flags | SendFlags::SIGNALED, ..core };
-        let result = device.inner.backend.post_send(self.handle, &[core]);
+        if slice.is_some_and(|slice| slice.device != device.identity()) {
+            return Err(PostError::MemoryOfOtherDevice);
+        }
+        let sge = slice.map(|slice| slice.sge);
+        let (payload, kind) = match &inline {
+            Some(bytes) => (Payload::Inline(std::slice::from_ref(bytes)), SendFlags::INLINE),
+            None => (Payload::Sges(sge.as_slice()), SendFlags::empty()),
+        };
+        let flags = flags | kind | SendFlags::SIGNALED;
+        let request = CoreSend { wr_id, op, to: Destination::Peer, flags, payload };
+        let result = device.inner.backend.post_send(self.handle, &[request]);
         device.run_ready_wakers();
         result.map_err(|(_, error)| error)
     }
