@@ -54,20 +54,22 @@
 //! # }
 //! ```
 //!
-//! The folder `examples` of the repository has larger programs:
+//! [`guide`] has a table of calls for a reader who knows ibverbs in C or sideway.
 //!
-//! | example | subject |
-//! |---|---|
-//! | `ping_pong`, `one_sided` | messages, and RDMA without the peer's program |
-//! | `cm_echo`, `cm_demo` | a thousand connections by `rdma_cm`, and versions in private data |
-//! | `ud_echo`, `multicast` | datagrams and groups |
-//! | `uc_one_sided` | an unreliable connection |
-//! | `atomics_counter`, `persistent_log` | atomic operations, FLUSH and ATOMIC WRITE |
-//! | `many_clients`, `xrc_window` | shared receive queues, XRC and memory windows |
-//! | `fast_registration`, `demo`, `krping`, `drain` | the patterns of kernel modules |
-//! | `async_rpc`, `async_store` | tasks that share a queue pair: messages, and one-sided READs |
-//! | `lossy_simulation` | a test in a simulated network |
-//! | `cm_simulation` | a test of connections by address and port in a simulated network |
+//! # Examples
+//! The folder `examples` of the repository has larger programs. Read the first that fits the
+//! program you write; each begins with its subject and its commands.
+//!
+//! | to write | read first | then |
+//! |---|---|---|
+//! | a first program with messages | `ping_pong` | `cm_echo`: connections by address and port |
+//! | RDMA without the peer's program | `one_sided` | `atomics_counter`, `persistent_log` |
+//! | tasks (`async`) | `async_rpc` | `async_store`: one-sided READs |
+//! | a server with many clients | `cm_echo` | `many_clients`: shared receive queues; `cm_demo` |
+//! | datagrams and groups | `ud_echo` | `multicast` |
+//! | a test without a network | `lossy_simulation` | `cm_simulation`: with `cm` |
+//! | the patterns of kernel modules | `fast_registration` | `demo`, `krping`, `drain` |
+//! | rarer services | `uc_one_sided` | `xrc_window`: XRC and memory windows |
 //!
 //! # Devices
 //! [`devices`] lists the configured devices, and [`Device::open`] opens one by name. A program can
@@ -410,6 +412,7 @@ mod device;
 mod domain;
 mod endpoint;
 mod events;
+pub mod guide;
 pub mod link;
 mod memory;
 mod pd;
