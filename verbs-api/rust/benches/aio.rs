@@ -5,15 +5,13 @@
 //! `pollster`, which parks the thread. Both ends are devices of this process, so a row over the
 //! loopback path measures the cost of the calls, and a row over sockets that of the wake-ups.
 
-use std::future::Future;
 use std::net::Ipv4Addr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use urxe::aio::{AsyncQueuePair, Operation};
+use futures_util::future::try_join_all;
+use urxe::aio::AsyncQueuePair;
 use urxe::*;
 
 const LEN: usize = 64;
@@ -82,9 +80,10 @@ impl Pair {
         per_second(BATCH, || {
             let write = |_| {
                 let from = self.local.share(..LEN).expect("inside");
-                Some(self.aio.write(from, self.remote.remote()))
+                self.aio.write(from, self.remote.remote())
             };
-            pollster::block_on(All(std::array::from_fn::<_, BATCH, _>(write)));
+            let all = try_join_all((0..BATCH).map(write));
+            let _written = pollster::block_on(all).expect("success");
         })
     }
 
@@ -164,28 +163,6 @@ impl Pair {
             ask(b"");
             median
         })
-    }
-}
-
-/// Resolves when all operations have succeeded.
-struct All<'a>([Option<Operation<'a>>; BATCH]);
-
-impl Future for All<'_> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<()> {
-        let mut is_done = true;
-        for slot in &mut self.0 {
-            let Some(operation) = slot else { continue };
-            match Pin::new(operation).poll(cx) {
-                Poll::Ready(done) => {
-                    assert_eq!(done.expect("success").status, WcStatus::Success);
-                    *slot = None;
-                }
-                Poll::Pending => is_done = false,
-            }
-        }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -19,7 +19,7 @@ const VERSION: &[u8] = b"version 2";
 /// Serves all clients until the task is dropped. Answers a message by its length.
 async fn serve(listener: &Listener) -> Result<()> {
     loop {
-        let request = listener.next().await;
+        let request = listener.next().await?;
         if !request.private_data().starts_with(VERSION) {
             request.reject(VERSION)?;
             continue;
@@ -31,7 +31,7 @@ async fn serve(listener: &Listener) -> Result<()> {
         let message = connection.recv_cq().next().await?;
         let answer = message.byte_len.to_be_bytes();
         connection.qp().post_send(&SendRequest::send(Data::inline(&answer)))?;
-        while connection.events().next().await != ConnectionEvent::Disconnected {}
+        while connection.events().next().await? != ConnectionEvent::Disconnected {}
     }
 }
 

@@ -2,6 +2,6 @@
 
 #[cfg(doc)]
 use crate::{
-    Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data, ErrorNumber,
-    Gather, MemoryRegion, ProtectionDomain, QueuePair, SendRequest, cm,
+    Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data, ErrorNumber, Gather,
+    MemoryRegion, ProtectionDomain, QueuePair, SendRequest, cm,
 };

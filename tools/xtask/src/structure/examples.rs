@@ -14,7 +14,7 @@ use super::{root_files, tracked};
 use crate::run::root;
 
 /// The files that define the public paths of the crate.
-const MODULES: [&str; 4] = [
+const MODULES: [&str; 5] = [
     "verbs-api/rust/src/lib.rs",
     "verbs-api/rust/src/aio/mod.rs",
     "verbs-api/rust/src/cm/mod.rs",

@@ -18,7 +18,7 @@ use crate::pd::ProtectionDomain;
 use crate::qp::DEFAULT_CAP;
 
 /// The default time for which a future polls before its task sleeps.
-const BUSY_POLL: Duration = Duration::from_micros(20);
+const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// The options of a new [`AsyncQueuePair`], made by [`AsyncQueuePair::builder`].
 ///
@@ -84,7 +84,7 @@ impl AsyncQueuePairBuilder {
         self
     }
 
-    /// Sets the time for which a future polls before its task sleeps. The default is 20 µs. With
+    /// Sets the time for which a future polls before its task sleeps. The default is 50 µs. With
     /// zero, a task sleeps at once.
     pub fn busy_poll(mut self, time: Duration) -> Self {
         self.busy_poll = time;

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::AsyncQueuePair;
-use crate::cm::{Close, Connection, ConnectionEvents};
+use crate::cm::{Close, Connection, ConnectionEvents, PrivateData};
 
 /// A connection whose operations are futures: an [`AsyncQueuePair`] that `rdma_cm` connected.
 ///
@@ -71,9 +71,9 @@ impl AsyncConnection {
         self.connection.peer_addr()
     }
 
-    /// Returns the private data of the peer, padded with zeros to the length of the message.
+    /// Returns the private data of the peer.
     #[must_use]
-    pub fn peer_private_data(&self) -> &[u8] {
+    pub fn peer_private_data(&self) -> PrivateData<'_> {
         self.connection.peer_private_data()
     }
 

@@ -1,21 +1,23 @@
 //! How a future of a queue pair waits: by polling for all futures of its queue pair for a short
 //! time, and then by sleeping.
 //!
-//! | in | out |
+//! | role of the future | it |
 //! |---|---|
-//! | nobody polls | this future polls: it wakes its own task and returns |
-//! | this future polls, and time is left | receives, and wakes its own task again |
-//! | this future polls, and no time is left | arms the completion queue, sends, sleeps |
-//! | another future polls | arms the completion queue, sleeps |
-//! | one polled for long enough, and nothing completed since | arms the queue, sends, sleeps |
-//! | the future that polls ends | wakes another one, or else the background thread |
+//! | claimed: polls for all from now on | wakes its own task and returns |
+//! | polls | receives, and wakes its own task again |
+//! | expired: its time is over | arms the completion queue, sends, sleeps |
+//! | sleeps: another future polls | arms the completion queue, sleeps |
+//! | rests: no future polls | arms the completion queue, sends, sleeps |
+//! | ends | lets another one look, or else the background thread |
+//!
+//! [`busy_polling`](super::busy_polling) decides the role.
 //!
 //! A future that polls returns to its executor between two polls, so other tasks run meanwhile.
 //! After the first poll of a future, requests of other futures are posted before the first of them
 //! is sent, so they share system calls.
 //!
-//! A future that polls and is not polled itself loses its claim after [`GRACE_NS`]. Meanwhile the
-//! event of the armed completion queue wakes the others.
+//! A future that polls, and is not polled itself, loses its claim. Meanwhile the event of the armed
+//! completion queue wakes the others.
 //!
 //! In a simulated network each future advances virtual time by a step, as
 //! [`CompletionQueue::next`](crate::CompletionQueue::next) does.
@@ -25,13 +27,11 @@ use std::task::{Context, Poll};
 
 use urxe_stack::time::Time;
 
+use super::busy_polling::Role;
 use super::error::OperationError;
-use super::queue::{BusyPoller, Inner};
+use super::queue::Inner;
 use crate::sim::Advance;
 use crate::waker_list::{WakerList, WakerSlot, lock};
-
-/// Nanoseconds after its time limit at which a future that is not polled loses its claim.
-const GRACE_NS: u64 = 100_000;
 
 /// The part of a future that waits for completions.
 #[derive(Debug, Default)]
@@ -40,19 +40,6 @@ pub(super) struct Driving {
     poller: u64,
     /// The registration with a simulated network in which nothing happens.
     quiet: Option<WakerSlot<Arc<WakerList>>>,
-}
-
-/// What a future does that found no completion.
-enum Role {
-    /// Polls from now on.
-    Claimed,
-    Polls,
-    /// Polled for long enough.
-    Expired,
-    /// Another future polls.
-    Sleeps,
-    /// The futures polled for long enough, and nothing completed since.
-    Rests,
 }
 
 impl Driving {
@@ -66,7 +53,10 @@ impl Driving {
         let backend = &inner.device().inner.backend;
         let role = match backend.is_simulated() {
             true => Role::Sleeps,
-            false => self.role(inner, backend.now()),
+            false => {
+                let now = backend.now();
+                lock(&inner.state).polling.role(&mut self.poller, now, inner.busy_poll_ns)
+            }
         };
         match role {
             Role::Claimed => {
@@ -119,39 +109,12 @@ impl Driving {
         if self.poller == 0 {
             return;
         }
-        let id = std::mem::take(&mut self.poller);
-        let mut state = lock(&inner.state);
-        if state.poller.is_none_or(|poller| poller.id != id) {
+        let polled = lock(&inner.state).polling.end(std::mem::take(&mut self.poller));
+        if !polled {
             return;
         }
-        state.poller = None;
-        drop(state);
         if !inner.wake_sleeper() && inner.is_busy() {
             inner.device().inner.backend.stop_polling();
-        }
-    }
-
-    fn role(&mut self, inner: &Inner, now: Time) -> Role {
-        let mut state = lock(&inner.state);
-        match state.poller {
-            Some(BusyPoller { id, until }) if id == self.poller => {
-                if now < until {
-                    return Role::Polls;
-                }
-                state.poller = None;
-                state.has_rested = true;
-                self.poller = 0;
-                Role::Expired
-            }
-            Some(BusyPoller { until, .. }) if now < until.plus_ns(GRACE_NS) => Role::Sleeps,
-            _ if state.has_rested => Role::Rests,
-            _ => {
-                state.last_poller += 1;
-                self.poller = state.last_poller;
-                let until = now.plus_ns(inner.busy_poll_ns);
-                state.poller = Some(BusyPoller { id: self.poller, until });
-                Role::Claimed
-            }
         }
     }
 

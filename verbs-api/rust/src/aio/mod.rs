@@ -48,17 +48,19 @@
 //! which the tasks began to wait. A queue pair executes its requests in the order of their posts.
 //!
 //! # Waiting
-//! One future of each queue pair polls for up to 20 µs
+//! One future of each queue pair polls for up to 50 µs
 //! ([`busy_poll`](AsyncQueuePairBuilder::busy_poll)), and gives other tasks a turn after each poll.
 //! So an answer that comes soon needs no wake-up of a thread. After that the tasks sleep, and the
-//! thread that receives a completion wakes the task of its operation. A program with a thousand
-//! queue pairs in one thread sets the time to zero, because their polls delay each other.
+//! thread that receives a completion wakes the task of its operation. Polls become rare while they
+//! are in vain, because on a busy machine they take the processor from the peer. A program with a
+//! thousand queue pairs in one thread sets the time to zero, because their polls delay each other.
 //!
 //! # Names
 //! Functions that run in tasks take addresses. Resolve names before, because
 //! [`ToSocketAddrs`](std::net::ToSocketAddrs) blocks the thread.
 
 mod builder;
+mod busy_polling;
 mod connection;
 mod driving;
 mod error;

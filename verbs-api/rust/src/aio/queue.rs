@@ -30,8 +30,8 @@ use std::task::Waker;
 
 use urxe_stack::allocate::{self, OutOfMemory};
 use urxe_stack::cq::{ArmKind, Completion, CqError, WcError, WcOpcode};
-use urxe_stack::time::Time;
 
+use super::busy_polling::BusyPolling;
 use super::error::OperationError;
 use super::turns::{Ticket, Turns};
 use crate::cm::Connection;
@@ -116,20 +116,9 @@ pub(super) struct State {
     queue_error: Option<CqError>,
     /// Whether the next completion causes an event, or an event was not handled.
     is_armed: bool,
-    pub(super) poller: Option<BusyPoller>,
-    pub(super) last_poller: u64,
-    /// Whether a future polled until its time limit, and neither a completion nor a request came
-    /// since. Polling again would take the processor from the peer.
-    pub(super) has_rested: bool,
+    pub(super) polling: BusyPolling,
     /// The operation that started to sleep last.
     last_sleeper: Option<Key>,
-}
-
-/// The future that polls for all others of the queue pair.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BusyPoller {
-    pub id: u64,
-    pub until: Time,
 }
 
 /// What a dispatch releases after it released the lock: wakers to call, and memory to drop.
@@ -166,9 +155,7 @@ impl State {
             receive_error: None,
             queue_error: None,
             is_armed: false,
-            poller: None,
-            last_poller: 0,
-            has_rested: false,
+            polling: BusyPolling::default(),
             last_sleeper: None,
         })
     }
@@ -180,7 +167,7 @@ impl State {
         let slot = self.slots.get_mut(index as usize).ok_or(failed)?;
         slot.phase = Phase::Posted(None);
         slot.region = region.take();
-        self.has_rested = false;
+        self.polling.on_request();
         Ok(Key { index, generation: slot.generation })
     }
 
@@ -201,7 +188,7 @@ impl State {
 
     /// Gives the completion to its operation or to the receivers.
     fn complete(&mut self, completion: Completion, nr: usize, released: &mut Released) {
-        self.has_rested = false;
+        self.polling.on_completion();
         let wr_id = completion.wr_id;
         if wr_id & RECEIVE != 0 {
             match completion.ok() {
@@ -401,6 +388,7 @@ impl Inner {
             self.dispatch();
             return self.take(key, None);
         }
+        state.polling.on_completion();
         let unused = state
             .slot(key)
             .map(|slot| (slot.region.take(), std::mem::replace(&mut slot.phase, Phase::Free)));

@@ -222,8 +222,8 @@ impl DatagramListener {
     /// The result has the type of all waits. Over UDP the future does not fail.
     pub async fn next(&self) -> Result<DatagramRequest, WaitError> {
         let mut slot = self.listener.slot();
-        let poll = |cx: &mut _| self.listener.poll(&mut slot, cx, || self.try_next());
-        Ok(std::future::poll_fn(poll).await)
+        let next = std::future::poll_fn(|cx| self.listener.poll(&mut slot, cx, || self.try_next()));
+        Ok(next.await)
     }
 }
 

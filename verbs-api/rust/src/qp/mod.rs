@@ -210,8 +210,9 @@ impl QueuePair {
         inline: Option<&[u8]>,
     ) -> Result<(), PostError> {
         let device = self.pd.device();
-        if slice.is_some_and(|slice| slice.device != device.identity()) {
-            return Err(PostError::MemoryOfOtherDevice);
+        let own = device.identity();
+        if let Some(other) = slice.map(|slice| slice.device).filter(|other| *other != own) {
+            return Err(request::memory_of(other, own));
         }
         let sge = slice.map(|slice| slice.sge);
         let (payload, kind) = match &inline {

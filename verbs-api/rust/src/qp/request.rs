@@ -541,6 +541,6 @@ impl<'a> RecvRequest<'a> {
 
 /// Returns the error of a request with memory of another device than `own`.
 #[cold]
-fn memory_of(other: DeviceIdentity, own: DeviceIdentity) -> PostError {
+pub(super) fn memory_of(other: DeviceIdentity, own: DeviceIdentity) -> PostError {
     PostError::MemoryOfOtherDevice { memory: other.name(), queue: own.name() }
 }

@@ -132,7 +132,7 @@
 //!     let listener = Listener::builder().device(&server).bind("10.0.0.1:7471")?;
 //!     let options = Options::new().device(&client);
 //!     let connecting = cm::prepare("10.0.0.1:7471", &options)?.start()?;
-//!     let accepted = listener.next().await.prepare(&Options::new())?.await?;
+//!     let accepted = listener.next().await?.prepare(&Options::new())?.await?;
 //!     let connected = connecting.await?;
 //!     // Nobody sends a message, and five seconds pass.
 //!     let nothing = timeout(Duration::from_secs(5), connected.recv_cq().next()).await;

@@ -157,7 +157,10 @@ fn a_queue_pair_without_receives_says_so() {
     let other = Fabric::new(1).device([10, 0, 0, 9]).unwrap().alloc_pd().unwrap();
     let foreign = std::sync::Arc::new(other.allocate(64, Access::LOCAL_WRITE).unwrap());
     let error = pollster::block_on(a.qp.send(foreign.share(..8).unwrap())).unwrap_err();
-    assert_eq!(error, OperationError::Post(PostError::MemoryOfOtherDevice));
+    let OperationError::Post(PostError::MemoryOfOtherDevice { memory, queue }) = error else {
+        panic!("{error}")
+    };
+    assert_eq!((memory.as_str(), queue.as_str()), ("sim0=10.0.0.9", "sim0=10.0.0.1"));
     // A request that is not posted frees its slot.
     for _ in 0..200 {
         assert!(pollster::block_on(a.qp.send(foreign.share(..8).unwrap())).is_err());

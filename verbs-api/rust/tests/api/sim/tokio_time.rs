@@ -50,9 +50,9 @@ fn paused<F: Future>(test: F) -> F::Output {
 
 async fn serve(listener: Listener) {
     loop {
-        let pending = listener.next().await.prepare(&Options::new()).unwrap();
+        let pending = listener.next().await.unwrap().prepare(&Options::new()).unwrap();
         let connection = pending.await.unwrap();
-        assert_eq!(connection.events().next().await, ConnectionEvent::Disconnected);
+        assert_eq!(connection.events().next().await, Ok(ConnectionEvent::Disconnected));
     }
 }
 

@@ -119,9 +119,9 @@ fn two_connections_and_two_ports_do_not_mix() {
 
 async fn serve(listener: &Listener, clients: usize) {
     for _ in 0..clients {
-        let pending = listener.next().await.prepare(&Options::new()).unwrap();
+        let pending = listener.next().await.unwrap().prepare(&Options::new()).unwrap();
         let connection = pending.await.unwrap();
-        assert_eq!(connection.events().next().await, cm::ConnectionEvent::Disconnected);
+        assert_eq!(connection.events().next().await, Ok(cm::ConnectionEvent::Disconnected));
     }
 }
 

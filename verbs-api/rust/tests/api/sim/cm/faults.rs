@@ -132,7 +132,7 @@ fn run(seed: u64) -> (Duration, u64) {
             // A REJ may be lost. Then the request is repeated, and is a new one for the listener.
             let reject = async {
                 loop {
-                    listener.next().await.reject(&[round; 4]).unwrap();
+                    listener.next().await.unwrap().reject(&[round; 4]).unwrap();
                 }
             };
             match smol::future::block_on(smol::future::or(client, reject)).unwrap_err() {

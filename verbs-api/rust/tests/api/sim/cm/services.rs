@@ -26,7 +26,7 @@ fn a_service_is_found_over_a_bad_link_and_takes_datagrams() {
         let own_pd = hosts.client.alloc_pd().unwrap();
         let options = hosts.options().pd(&own_pd).private_data(b"who serves?");
         let asking = cm::resolve(hosts.to(), &options).unwrap();
-        let request = pollster::block_on(listener.next());
+        let request = pollster::block_on(listener.next()).unwrap();
         assert!(request.private_data().starts_with(b"who serves?\0"));
         request.accept(&qp, b"this one").unwrap();
         let service = asking.wait().unwrap();
