@@ -82,6 +82,8 @@ enum Progress {
 /// The request is posted when the future is first polled and the send queue has a free entry.
 /// Operations that wait for an entry get it in the order of their first polls.
 ///
+/// As all futures, it must not be polled after it has returned its result. It panics then.
+///
 /// Dropping the future does not cancel a posted request: a peer may have executed it. Its memory
 /// stays registered until the request completes. A request that was not posted yet is never posted.
 ///
@@ -157,8 +159,9 @@ impl<'a> Operation<'a> {
                         .map(Result::flatten),
                 }
                 .map_ok(Step::Completed),
-                // The future was polled again after it had returned its result.
-                Progress::Done => return Poll::Pending,
+                Progress::Done => {
+                    panic!("an operation was polled after it had returned its result")
+                }
             };
             let outcome = match found {
                 Poll::Pending => return Poll::Pending,

@@ -166,3 +166,13 @@ fn a_queue_pair_without_receives_says_so() {
         assert!(pollster::block_on(a.qp.send(foreign.share(..8).unwrap())).is_err());
     }
 }
+
+#[test]
+#[should_panic(expected = "polled after it had returned its result")]
+fn an_operation_that_is_polled_after_its_result_panics() {
+    let fabric = Fabric::new(1);
+    let (a, b) = simulated(&fabric, builder());
+    let mut write = a.qp.write(b"once", b.remote(0, 4));
+    let _ = pollster::block_on(&mut write).unwrap();
+    let _ = poll_once(&mut write);
+}
