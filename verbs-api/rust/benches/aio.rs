@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
 use urxe::aio::AsyncQueuePair;
 use urxe::*;
 
@@ -62,11 +61,11 @@ impl Pair {
     fn blocking_batches(&self) -> f64 {
         let mut done = [Completion::default(); BATCH];
         per_second(BATCH, || {
-            for _ in 0..BATCH {
+            let writes: [_; BATCH] = std::array::from_fn(|_| {
                 let from = self.local.slice(..LEN).expect("inside");
-                let write = SendRequest::write(from, self.remote.remote()).signaled();
-                self.qp.post_send(&write).expect("room");
-            }
+                SendRequest::write(from, self.remote.remote()).signaled()
+            });
+            self.qp.post_send_batch(&writes).expect("room");
             let mut left = BATCH;
             while left > 0 {
                 let count = self.cq.wait(&mut done, None).expect("a queue");
@@ -82,8 +81,7 @@ impl Pair {
                 let from = self.local.share(..LEN).expect("inside");
                 self.aio.write(from, self.remote.remote())
             };
-            let all = try_join_all((0..BATCH).map(write));
-            let _written = pollster::block_on(all).expect("success");
+            pollster::block_on(self.aio.batch((0..BATCH).map(write))).expect("success");
         })
     }
 

@@ -36,6 +36,9 @@ urxe_stack::errors! {
         #[error("the queue pair was created without receives: \
                  set their number in `AsyncQueuePairBuilder::receives`")]
         NoReceives = EINVAL,
+        #[error("an operation of a batch belongs to another queue pair, or was polled before: \
+                 make all operations of a batch with its own queue pair, and do not poll them")]
+        NotOfBatch = EINVAL,
         /// Virtual time does not advance.
         #[error(transparent)] Stalled(#[from] Stalled) = EDEADLK,
     }

@@ -42,7 +42,7 @@ impl MemoryRegion {
         self: &Arc<Self>,
         range: impl RangeBounds<usize>,
     ) -> Result<SharedSlice, SliceError> {
-        let slice = RegionSlice::of(self.pd(), self.slice(range)?.sge());
+        let slice = self.slice(range)?.detached();
         Ok(SharedSlice { region: Arc::clone(self), slice })
     }
 }

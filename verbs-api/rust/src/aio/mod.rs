@@ -59,6 +59,7 @@
 //! Functions that run in tasks take addresses. Resolve names before, because
 //! [`ToSocketAddrs`](std::net::ToSocketAddrs) blocks the thread.
 
+mod batch;
 mod builder;
 mod busy_polling;
 mod connection;
@@ -78,6 +79,7 @@ use urxe_stack::qp::attr::QpAttr;
 use urxe_stack::qp::work_request::{FlushRange, Remote, SendOp};
 use urxe_wire::{PlacementType, Qpn};
 
+pub use self::batch::Batch;
 pub use self::builder::AsyncQueuePairBuilder;
 pub use self::connection::AsyncConnection;
 pub use self::error::{OperationError, SetupError};
@@ -246,6 +248,16 @@ impl AsyncQueuePair {
         let range = FlushRange::Bytes(len);
         let op = SendOp::Flush { remote: remote.into(), placement, range };
         Operation::new(self, Work::new(op, Local::None), None)
+    }
+
+    /// Posts several operations together, and waits for all. This is cheaper than a future for each
+    /// of them, because they share system calls and one wake-up.
+    ///
+    /// # Errors
+    /// The future fails with the first error of an operation. It posts nothing and fails with
+    /// [`OperationError::NotOfBatch`] if an operation belongs to another queue pair.
+    pub fn batch<'a>(&'a self, operations: impl IntoIterator<Item = Operation<'a>>) -> Batch<'a> {
+        Batch::new(self, operations)
     }
 
     /// Receives a message: a SEND of the peer, or a WRITE with immediate data.

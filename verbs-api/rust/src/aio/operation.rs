@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use urxe_stack::cq::Completion;
-use urxe_stack::qp::work_request::{PostError, SendFlags, SendOp};
+use urxe_stack::qp::work_request::{SendFlags, SendOp};
 
 use super::AsyncQueuePair;
 use super::driving::Driving;
@@ -15,6 +15,7 @@ use super::error::OperationError;
 use super::queue::{Inner, Key, VALUE_LEN};
 use super::turns::Ticket;
 use crate::memory::{MemoryRegion, RegionSlice};
+use crate::qp::SignaledRequest;
 
 /// A request that is posted when a slot is free. It is small, because futures are moved.
 #[derive(Clone, Copy, Debug)]
@@ -41,35 +42,28 @@ impl<'a> Work<'a> {
         Self { op, flags: SendFlags::empty(), local }
     }
 
-    fn post(&self, inner: &Inner, key: Key) -> Result<(), PostError> {
+    /// Returns the request of a slot.
+    pub fn request(&self, inner: &Inner, key: Key) -> SignaledRequest<'a> {
         let start = key.index as usize * VALUE_LEN;
-        // The region has 8 bytes for each slot.
-        let value = || inner.values.slice(start..start + VALUE_LEN).ok();
-        let slice = match self.local {
-            Local::None | Local::Inline(_) => None,
-            Local::Slice(slice) => Some(slice),
-            Local::Value => value(),
+        // The region has 8 bytes for each slot, and lives as long as the queue pair.
+        let value = || inner.values.slice(start..start + VALUE_LEN).ok().map(RegionSlice::detached);
+        let (slice, inline) = match self.local {
+            Local::None => (None, None),
+            Local::Inline(bytes) => (None, Some(bytes)),
+            Local::Slice(slice) => (Some(slice), None),
+            Local::Value => (value(), None),
             Local::Stored(new) => {
                 let stored = inner.values.store_u64(start, new);
                 debug_assert_eq!(stored, Ok(()), "the region has room for each slot");
-                value()
+                (value(), None)
             }
         };
-        inner.qp().post_signaled(
-            key.wr_id(),
-            self.op,
-            self.flags,
-            slice,
-            match self.local {
-                Local::Inline(bytes) => Some(bytes),
-                _ => None,
-            },
-        )
+        SignaledRequest { wr_id: key.wr_id(), op: self.op, flags: self.flags, slice, inline }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Progress {
+pub(super) enum Progress {
     /// Not posted. The ticket is that of the wait for a free slot.
     New(Option<Ticket>),
     Posted(Key),
@@ -108,11 +102,11 @@ enum Progress {
 /// ```
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Operation<'a> {
-    inner: &'a Inner,
-    work: Work<'a>,
+    pub(super) inner: &'a Inner,
+    pub(super) work: Work<'a>,
     /// The memory of the request, until the slot keeps it.
-    region: Option<Arc<MemoryRegion>>,
-    progress: Progress,
+    pub(super) region: Option<Arc<MemoryRegion>>,
+    pub(super) progress: Progress,
     driving: Driving,
 }
 
@@ -167,9 +161,9 @@ impl<'a> Operation<'a> {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(Step::Slot(key))) => {
                     *progress = Progress::Posted(key);
-                    match work.post(inner, key) {
+                    match inner.qp().post_signaled::<1>(&[work.request(inner, key)]) {
                         Ok(()) => continue,
-                        Err(error) => {
+                        Err((_, error)) => {
                             inner.release(key);
                             Err(OperationError::Post(error))
                         }

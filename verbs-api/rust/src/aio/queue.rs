@@ -171,6 +171,40 @@ impl State {
         Ok(Key { index, generation: slot.generation })
     }
 
+    /// Fills a slot if one is free for a caller that did not wait.
+    pub(super) fn fill_free(
+        &mut self,
+        region: &mut Option<Arc<MemoryRegion>>,
+    ) -> Option<Result<Key, OperationError>> {
+        self.turns.try_take().then(|| self.fill(region))
+    }
+
+    /// Takes the completion of an operation without value, and frees its slot. Adds the waker of
+    /// the operation that may use the slot now to `others`.
+    pub(super) fn take_done(
+        &mut self,
+        key: Key,
+        others: &mut Vec<Waker>,
+    ) -> Option<Result<Completion, OperationError>> {
+        let queue_error = self.queue_error.map(OperationError::Cq);
+        match self.slot(key)?.phase {
+            Phase::Done(completion) => {
+                others.extend(self.vacate(key));
+                Some(completion.ok().map_err(OperationError::Failed))
+            }
+            _ => queue_error.map(Err),
+        }
+    }
+
+    /// Stores the waker of a posted operation. Returns the one that is not stored any more.
+    pub(super) fn store_waker(&mut self, key: Key, waker: Waker) -> Option<Waker> {
+        self.last_sleeper = Some(key);
+        match &mut self.slot(key)?.phase {
+            Phase::Posted(stored) => stored.replace(waker),
+            _ => Some(waker),
+        }
+    }
+
     fn slot(&mut self, key: Key) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(key.index as usize)?;
         (slot.generation == key.generation).then_some(slot)
@@ -328,11 +362,10 @@ impl Inner {
         waker: &Waker,
         region: &mut Option<Arc<MemoryRegion>>,
     ) -> Option<Result<Key, OperationError>> {
-        if ticket.is_none() {
-            let mut state = lock(&self.state);
-            if state.turns.try_take() {
-                return Some(state.fill(region));
-            }
+        if ticket.is_none()
+            && let Some(filled) = lock(&self.state).fill_free(region)
+        {
+            return Some(filled);
         }
         // A waker that is not stored is dropped after the lock is released.
         let mut owned = waker.clone();
@@ -543,7 +576,7 @@ impl Buffers {
     }
 }
 
-fn wake(waker: Option<Waker>) {
+pub(super) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
     }

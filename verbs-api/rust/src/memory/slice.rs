@@ -104,6 +104,11 @@ impl<'a> RegionSlice<'a> {
         Ok(Self::of(pd, Sge { addr: iova.wrapping_add(start as u64), length, lkey }))
     }
 
+    /// Returns the slice for a caller that keeps the region itself.
+    pub(crate) fn detached(self) -> RegionSlice<'static> {
+        RegionSlice { sge: self.sge, device: self.device, region: PhantomData }
+    }
+
     /// Returns the length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {

@@ -13,6 +13,7 @@ mod connect;
 mod datagram;
 mod drain;
 mod request;
+mod signaled;
 
 use std::sync::Arc;
 
@@ -20,10 +21,7 @@ use urxe_stack::cq::Wake;
 use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::send_watch::WatchedSends;
-use urxe_stack::qp::work_request::{
-    Destination, Payload, PostError, RecvRequest as CoreRecv, SendFlags, SendOp,
-    SendRequest as CoreSend,
-};
+use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
 use urxe_wire::Psn;
 
 pub(crate) use self::builder::DEFAULT_CAP;
@@ -31,10 +29,10 @@ pub use self::builder::QueuePairBuilder;
 pub use self::connect::ConnectOptions;
 pub(crate) use self::connect::{End, end_calls};
 pub use self::request::{Data, Gather, RecvRequest, SendRequest};
+pub(crate) use self::signaled::SignaledRequest;
 
 use crate::cq::CompletionQueue;
 use crate::device::Device;
-use crate::memory::RegionSlice;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 
@@ -199,31 +197,27 @@ impl QueuePair {
         result.map_err(|(_, error)| error)
     }
 
-    /// Posts a request to the peer with a completion. Its memory is `slice`, or `inline` bytes, or
-    /// none.
-    pub(crate) fn post_signaled(
+    /// Posts up to `N` requests to the peer, in order. Fails with the index of the first that is
+    /// refused; all earlier ones were posted.
+    pub(crate) fn post_signaled<const N: usize>(
         &self,
-        wr_id: u64,
-        op: SendOp,
-        flags: SendFlags,
-        slice: Option<RegionSlice<'_>>,
-        inline: Option<&[u8]>,
-    ) -> Result<(), PostError> {
+        requests: &[SignaledRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        debug_assert!(requests.len() <= N);
         let device = self.pd.device();
-        let own = device.identity();
-        if let Some(other) = slice.map(|slice| slice.device).filter(|other| *other != own) {
-            return Err(request::memory_of(other, own));
+        let mut core = [SignaledRequest::EMPTY.as_core(); N];
+        let (mut count, mut foreign) = (0, Ok(()));
+        for (place, request) in core.iter_mut().zip(requests) {
+            foreign = request.check_device(device).map_err(|error| (count, error));
+            if foreign.is_err() {
+                break;
+            }
+            *place = request.as_core();
+            count += 1;
         }
-        let sge = slice.map(|slice| slice.sge);
-        let (payload, kind) = match &inline {
-            Some(bytes) => (Payload::Inline(std::slice::from_ref(bytes)), SendFlags::INLINE),
-            None => (Payload::Sges(sge.as_slice()), SendFlags::empty()),
-        };
-        let flags = flags | kind | SendFlags::SIGNALED;
-        let request = CoreSend { wr_id, op, to: Destination::Peer, flags, payload };
-        let result = device.inner.backend.post_send(self.handle, &[request]);
+        let posted = device.inner.backend.post_send(self.handle, &core[..count]);
         device.run_ready_wakers();
-        result.map_err(|(_, error)| error)
+        posted.and(foreign)
     }
 
     /// Posts several send work requests, in order. A batch is cheaper than single posts, because

@@ -1,5 +1,6 @@
 //! Awaitable queue pairs: in simulated networks, over UDP, and with `rdma_cm`.
 
+mod batches;
 mod connections;
 mod dropping;
 mod interleaving;
