@@ -148,6 +148,7 @@ static void held_back(void)
 		MUST(!is_readable(channel->fd, 0));
 	}
 	ibv_ack_cq_events(plain, round);
+	MUST(plain->comp_events_completed == (uint32_t)round);
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(plain) && !ibv_destroy_comp_channel(channel));
 }
 

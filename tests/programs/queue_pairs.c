@@ -104,6 +104,7 @@ static void drained(void)
 {
 	struct ibv_qp *a = unlinked(pd, cq, IBV_QPT_RC), *b = unlinked(pd, cq, IBV_QPT_RC);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1, .rnr_retry = 0 };
+	struct ibv_qp_init_attr init;
 
 	link_to(a, b);
 	link_to(b, a);
@@ -120,7 +121,9 @@ static void drained(void)
 	/* Without a receive and without retries, the request fails at once. */
 	post(a, 3, mr->lkey);
 	expect(3, IBV_WC_RNR_RETRY_EXC_ERR);
-	MUST(state_of(a, &attr) == IBV_QPS_ERR);
+	/* The structure has the state of the last call that set or queried the state. */
+	MUST(!ibv_query_qp(a, &attr, IBV_QP_AV, &init) && attr.qp_state == IBV_QPS_ERR && a->state == IBV_QPS_RTS);
+	MUST(state_of(a, &attr) == IBV_QPS_ERR && a->state == IBV_QPS_ERR);
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b));
 }
 

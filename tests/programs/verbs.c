@@ -396,6 +396,7 @@ static void asynchronous_events(void)
 		}
 		ibv_ack_async_event(&event);
 	}
+	MUST(cq->async_events_completed == 1);
 	/* A context without these objects gets no event. */
 	MUST(poll(&ready[1], 1, 0) == 0);
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq));
@@ -425,6 +426,7 @@ static void last_wqe_reached(void)
 	MUST(!ibv_get_async_event(context, &event));
 	MUST(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == qp);
 	ibv_ack_async_event(&event);
+	MUST(qp->events_completed == 1);
 	MUST(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 }
 

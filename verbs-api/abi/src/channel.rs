@@ -201,11 +201,14 @@ pub unsafe extern "C-unwind" fn get_cq_event(
     })
 }
 
-/// `ibv_ack_cq_events`
+/// `ibv_ack_cq_events`: also counts the acknowledged events in the structure of the queue, which
+/// programs may read.
 pub unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
     ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
         if let Ok((object, _)) = unsafe { CqObject::from_c_unchecked(cq) } {
+            // SAFETY: the queue exists at least until its last event is acknowledged.
+            unsafe { ffi::add_to_field(&raw mut (*cq).comp_events_completed, nevents) };
             object.cq.ack_events(nevents);
         }
     });

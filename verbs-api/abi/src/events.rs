@@ -69,7 +69,8 @@ fn subject(event_type: u32) -> Subject {
     }
 }
 
-/// `ibv_ack_async_event`
+/// `ibv_ack_async_event`: also counts the acknowledged event in the structure of its object, which
+/// programs may read.
 pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
     ffi::catch_panic((), || {
         // SAFETY: the ABI's contract.
@@ -83,6 +84,8 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
                 let cq = event.element.cast::<ibv_cq>();
                 // SAFETY: an event's object is there until the event is acknowledged.
                 if let Ok((object, context)) = unsafe { CqObject::from_c_unchecked(cq) } {
+                    // SAFETY: as above.
+                    unsafe { ffi::add_to_field(&raw mut (*cq).async_events_completed, 1) };
                     context.events.ack(&AsyncEvent::Cq(CqEventType::CqErr, object.cq.id()));
                 }
             }
@@ -90,6 +93,8 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
                 let qp = event.element.cast::<ibv_qp>();
                 // SAFETY: as above.
                 if let Ok((object, context)) = unsafe { QpObject::from_c_unchecked(qp) } {
+                    // SAFETY: as above.
+                    unsafe { ffi::add_to_field(&raw mut (*qp).events_completed, 1) };
                     context.events.ack(&AsyncEvent::Qp(QpEventType::QpFatal, object.handle.qpn()));
                 }
             }
@@ -97,6 +102,8 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
                 let srq = event.element.cast::<ibv_srq>();
                 // SAFETY: as above.
                 if let Ok((object, context)) = unsafe { SrqObject::from_c_unchecked(srq) } {
+                    // SAFETY: as above.
+                    unsafe { ffi::add_to_field(&raw mut (*srq).events_completed, 1) };
                     context.events.ack(&AsyncEvent::Srq(SrqEventType::SrqErr, object.srq.id()));
                 }
             }

@@ -161,10 +161,19 @@ pub const fn non_null<T>(argument: *const T, name: &'static str) -> Result<(), V
 ///
 /// # Safety
 /// `field` is a field of a structure that stays valid, and Rust code accesses it only by this
-/// function.
+/// function and [`add_to_field`].
 pub unsafe fn store_field(field: *mut u32, value: u32) {
     // SAFETY: the caller's; a field is aligned.
     unsafe { AtomicU32::from_ptr(field) }.store(value, Ordering::Relaxed);
+}
+
+/// Adds a number to a field of a C structure, modulo 2^32. Several threads may do so at a time.
+///
+/// # Safety
+/// As for [`store_field`].
+pub unsafe fn add_to_field(field: *mut u32, number: u32) {
+    // SAFETY: the caller's; a field is aligned.
+    unsafe { AtomicU32::from_ptr(field) }.fetch_add(number, Ordering::Relaxed);
 }
 
 /// Writes as much of `value` as fits into `size` bytes, and clears the rest. The program's

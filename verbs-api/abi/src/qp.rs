@@ -287,7 +287,8 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     })
 }
 
-/// `ibv_query_qp`: stores all attributes, whichever bits the mask has.
+/// `ibv_query_qp`: stores all attributes, whichever bits the mask has. As in libibverbs (verbs.c),
+/// the state in the structure of the queue pair changes only if the mask has the state.
 pub unsafe extern "C" fn query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
@@ -319,7 +320,9 @@ pub unsafe extern "C" fn query_qp(
                     sq_sig_all: object.sq_sig_all.into(),
                 });
             }
-            ffi::store_field(&raw mut (*qp).state, found.qp_state.number().into());
+            if QpAttrMask::from_bits_truncate(mask.cast_unsigned()).contains(QpAttrMask::STATE) {
+                ffi::store_field(&raw mut (*qp).state, found.qp_state.number().into());
+            }
         }
         Ok(())
     })
