@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use urxe_rsocket::protocol::datagram::{UdpHeader, UdpOp, header};
-use urxe_stack::cma::{ListedId, ListedQp, Listing};
+use urxe_stack::listing::{ListedId, ListedQp, Listing};
 use urxe_stack::port::Datagrams;
 use urxe_stack::port::sharing::forward;
 use urxe_wire::pcapng::{

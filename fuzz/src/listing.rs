@@ -6,8 +6,8 @@
 //! other process's text neither begins a line nor reaches a terminal unescaped. The output as JSON
 //! has the same value.
 
-use urxe_stack::cma::Listing;
 use urxe_stack::escape::Escaped;
+use urxe_stack::listing::Listing;
 use urxe_tools::untrusted::print_listing;
 
 /// Bytes of the output for each byte of the text of a listing, when each is escaped.

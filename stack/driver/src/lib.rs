@@ -5,7 +5,7 @@
 //!
 //! | crate | modules here |
 //! |---|---|
-//! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], [`errno`], [`escape`], basic types |
+//! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], [`listing`], basic types, others |
 //! | `urxe-memory` | [`memory`] |
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
 //! | `urxe-cm` | [`cm`], [`cma`] |
@@ -81,7 +81,7 @@ pub use urxe_cm::{cm, cma};
 pub use urxe_device::{cq, device, path, qp, srq};
 pub use urxe_io::{files, link, rendezvous, sys};
 pub use urxe_memory as memory;
-pub use urxe_types::{allocate, errno, errors, escape, names, rng, sync, time};
+pub use urxe_types::{allocate, errno, errors, escape, listing, names, rng, sync, time};
 
 /// The ports, and the traits that a port implements.
 pub mod port {

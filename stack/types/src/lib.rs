@@ -11,6 +11,7 @@
 //! | [`escape`] | text of other processes and of peers, for terminals and logs |
 //! | [`ids`] | identifiers of a device's objects |
 //! | [`limits`] | limits of a device |
+//! | [`listing`] | listings of objects and connections for other programs |
 //! | [`owner`] | processes that hold an address or a service |
 //! | [`port`] | runs and datagrams, and the traits of a port |
 //! | [`qpn`] | structure of queue pair numbers |
@@ -47,6 +48,7 @@ pub mod errno;
 pub mod escape;
 pub mod ids;
 pub mod limits;
+pub mod listing;
 pub mod names;
 pub mod owner;
 pub mod port;

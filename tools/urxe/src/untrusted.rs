@@ -5,8 +5,8 @@
 
 use std::io::{Read, Write};
 
-use urxe_stack::cma::Listing;
 use urxe_stack::escape::EscapingWriter;
+use urxe_stack::listing::Listing;
 
 pub use crate::capture::link_layer::parse as parse_frame;
 pub use crate::capture::{CaptureError, Reader, Record};

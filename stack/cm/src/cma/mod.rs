@@ -23,7 +23,7 @@
 //! | `attributes` | attributes of the queue pair for each state |
 //! | `multicast` | multicast groups |
 //! | [`event`], `channel` | events and event channels |
-//! | `listing` | listings for other programs |
+//! | `listing` | the connections in listings for other programs |
 //! | `error` | errors |
 //!
 //! The caller owns the queue pairs and modifies them with [`Cma::qp_attr`], as librdmacm does. The
@@ -31,7 +31,6 @@
 
 mod address;
 mod attributes;
-mod cbor;
 mod channel;
 mod connect;
 mod datagram;
@@ -62,7 +61,6 @@ pub use self::error::CmaError;
 pub use self::event::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
 use self::id::Id;
 pub use self::id::{CmaId, IdState, Options, RetryPolicy};
-pub use self::listing::{ListedId, ListedQp, Listing, ListingError};
 pub use self::multicast::Membership;
 use self::ports::Ports;
 use crate::cm::{CmConfig, CmTransmit, ConnectionManager, ListenerId};

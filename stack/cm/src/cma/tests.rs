@@ -4,7 +4,6 @@ mod bind;
 mod connection;
 mod datagrams;
 mod faults;
-#[cfg(feature = "listing")]
 mod listing;
 mod options;
 mod private_data;

@@ -16,12 +16,13 @@ use super::ports::{Ports, ReceiveScope, Receiver};
 use super::thread_waker::ThreadWaker;
 #[cfg(not(loom))]
 use crate::allocate::LARGE;
-use crate::cma::{DeviceKey, ListedQp, Listing};
+use crate::cma::DeviceKey;
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
 use crate::errno::OsError;
 use crate::link::interface::interfaces;
 use crate::link::{Changes, OperState, PortState};
+use crate::listing::{ListedQp, Listing};
 use crate::port::udp::UdpPort;
 use crate::qp::attr::{QpAttr, QpType};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

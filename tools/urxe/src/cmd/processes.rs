@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use rustix::io::Errno;
 use serde::Serialize;
-use urxe_stack::cma::Listing;
 use urxe_stack::link::ResolvedLink;
+use urxe_stack::listing::Listing;
 use urxe_stack::port::sharing::{listing_of, sharers};
 
 /// A process that has a device on an address.

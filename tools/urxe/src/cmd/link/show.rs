@@ -6,11 +6,11 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde::Serialize;
-use urxe_stack::cma::Listing;
 use urxe_stack::escape::Escaped;
 use urxe_stack::link::{
     self, DefaultAddress, LinkError, LinkName, LinkSpec, OperState, Origin, ResolvedLink, Source,
 };
+use urxe_stack::listing::Listing;
 
 use crate::cmd::processes::{self, Connections, Process};
 use crate::cmd::{CmdError, Outcome};

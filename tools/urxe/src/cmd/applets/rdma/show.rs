@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use urxe_stack::cma::{ListedId, ListedQp, Listing};
 use urxe_stack::device::counters::Counter;
+use urxe_stack::listing::{ListedId, ListedQp, Listing};
 
 use super::link::chosen;
 use super::record::Record;
