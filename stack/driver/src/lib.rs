@@ -8,8 +8,8 @@
 //! | `urxe-types` | [`time`], [`rng`], [`sync`], [`errors!`], [`listing`], basic types, others |
 //! | `urxe-memory` | [`memory`] |
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
-//! | `urxe-cm` | [`cm`], [`cma`] |
-//! | `urxe-sim` | [`port::sim`], [`port::faults`] |
+//! | `urxe-cm`, by the feature `cm` | `cm`, `cma` |
+//! | `urxe-sim`, by the feature `sim` | `port::sim`, `port::faults` |
 //! | `urxe-io` | [`files`], [`link`], [`rendezvous`], [`sys`]; three modules of [`port`] |
 //!
 //! The protocol core (memory, device, cm) is sans-IO. Packets, time and the program's calls go in;
@@ -77,6 +77,7 @@
 
 pub mod driver;
 
+#[cfg(feature = "cm")]
 pub use urxe_cm::{cm, cma};
 pub use urxe_device::{cq, device, path, qp, srq};
 pub use urxe_io::{files, link, rendezvous, sys};
@@ -88,6 +89,7 @@ pub mod port {
     #[cfg(feature = "capture")]
     pub use urxe_io::tap;
     pub use urxe_io::{sharing, udp};
+    #[cfg(feature = "sim")]
     pub use urxe_sim::{self as sim, impairment as faults};
     pub use urxe_types::port::*;
 }

@@ -67,7 +67,8 @@ crate::named_enum! {
         DropOtherProcess => "drop_other_process",
         /// Dropped: unread datagrams in the socket of a process that ended.
         DropOrphanedSlot => "drop_orphaned_slot",
-        /// Dropped: a request to QP1 for a service without a listener.
+        /// Dropped: a request to QP1 for a service without a listener, or a packet to QP1 for a
+        /// process without a connection manager.
         DropNoListener => "drop_no_listener",
         /// Dropped: a packet to QP0 or QP1 that is not a valid management datagram.
         DropBadMad => "drop_bad_mad",

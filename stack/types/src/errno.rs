@@ -132,6 +132,7 @@ macro_rules! errors {
         $visible:vis enum $name:ident {
             $(
                 $(#[doc = $doc:literal])*
+                $(#[cfg($($only_if:tt)*)])?
                 #[error($($error:tt)*)]
                 $variant:ident
                 $({ $($(#[$named:meta])* $field:ident: $type:ty),* $(,)? })?
@@ -148,6 +149,7 @@ macro_rules! errors {
                 #[doc = $crate::errors!(@message $($error)*)]
                 #[doc = ""]
                 $(#[doc = $doc])*
+                $(#[cfg($($only_if)*)])?
                 #[error($($error)*)]
                 #[allow(missing_docs)]
                 $variant
@@ -163,7 +165,7 @@ macro_rules! errors {
             $visible fn errno(&self) -> i32 {
                 use $crate::errno::numbers::*;
                 match self {
-                    $($crate::errors!(
+                    $($(#[cfg($($only_if)*)])? $crate::errors!(
                         @pattern error $variant $({ $($field)* })? $(($inner))? $($bound)?
                     ) => $crate::errors!(@number error $($number)? $($of_bound)?),)*
                 }

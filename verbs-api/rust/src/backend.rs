@@ -14,15 +14,13 @@ use urxe_stack::device::{Device as Core, ModifyError, QpHandle};
 use urxe_stack::driver::Engine;
 use urxe_stack::driver::event_descriptor::EventDescriptor;
 use urxe_stack::link::GidEntry;
-use urxe_stack::port::sim::Stalled;
 use urxe_stack::port::udp::PathError;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::work_request::{PostError, RecvRequest, SendRequest};
 use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
-use urxe_wire::Gid;
 
-use crate::sim::{Advance, SimNode};
+use crate::sim::{SimNode, Stalled};
 use crate::waker_list::WakerList;
 
 /// A device and the engine that drives it.
@@ -34,14 +32,29 @@ pub(crate) enum Backend {
     /// UDP sockets.
     Udp(Engine),
     /// A node of a simulated network. Posted work is sent in the next step of virtual time.
+    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "no value of this type exists"))]
     Simulated(SimNode),
+}
+
+/// The result of advancing virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "all time is real"))]
+pub(crate) enum Advance {
+    /// An event was run.
+    Moved,
+    /// No event is due before the limit, to which the time was set.
+    Limit,
+    /// No event is pending.
+    Quiet,
+    /// Time advances without the caller, in real time or by another thread.
+    Real,
 }
 
 impl Backend {
     pub(crate) fn core(&self) -> &Core {
         match self {
             Self::Udp(engine) => engine.device(),
-            Self::Simulated(node) => &node.core,
+            Self::Simulated(node) => node.device(),
         }
     }
 
@@ -67,10 +80,7 @@ impl Backend {
     pub(crate) fn gids(&self) -> Vec<GidEntry> {
         match self {
             Self::Udp(engine) => engine.gids(),
-            Self::Simulated(node) => {
-                let entry = |gid: Gid| GidEntry { gid, assigned: !gid.is_zero() };
-                node.core.gids().into_iter().map(entry).collect()
-            }
+            Self::Simulated(node) => node.gids(),
         }
     }
 
@@ -129,7 +139,7 @@ impl Backend {
     ) -> Result<(), (usize, PostError)> {
         match self {
             Self::Udp(engine) => engine.post_recv(qp, requests),
-            Self::Simulated(node) => node.core.post_recv(node.now(), qp, requests),
+            Self::Simulated(node) => node.post_recv(qp, requests),
         }
     }
 
@@ -166,11 +176,20 @@ impl Backend {
         if slept == Err(Errno::INTR) { Ok(true) } else { slept }
     }
 
+    /// Returns the key of the device among the connections of its service.
+    #[cfg(feature = "cm")]
+    pub(crate) fn connection_key(&self) -> Option<urxe_stack::cma::DeviceKey> {
+        match self {
+            Self::Udp(engine) => engine.connection_key(),
+            Self::Simulated(node) => node.connection_key(),
+        }
+    }
+
     /// Returns a descriptor that is readable while asynchronous events are pending.
     pub(crate) fn event_descriptor(&self) -> &EventDescriptor {
         match self {
             Self::Udp(engine) => engine.event_descriptor(),
-            Self::Simulated(node) => &node.descriptor,
+            Self::Simulated(node) => node.event_descriptor(),
         }
     }
 
@@ -212,6 +231,7 @@ impl Backend {
 
     /// Runs the next step of virtual time, if waits advance the time. Returns whether there was
     /// one.
+    #[cfg(feature = "cm")]
     pub(crate) fn move_virtual_time(&self) -> bool {
         match self {
             Self::Udp(_) => false,

@@ -19,10 +19,9 @@ use urxe_stack::errno::OsError;
 use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
 
-use crate::backend::Backend;
+use crate::backend::{Advance, Backend};
 use crate::cq::WaitError;
 use crate::device::Device;
-use crate::sim::Advance;
 use crate::waker_list::{WakerList, WakerSlot};
 
 /// A wait of one thread, with a deadline.

@@ -80,6 +80,7 @@ impl DeviceInfo {
         &self.spec.source
     }
 
+    #[cfg(feature = "cm")]
     pub(crate) fn spec(&self) -> &LinkSpec {
         &self.spec
     }
@@ -166,6 +167,7 @@ pub(crate) struct Inner {
     pub events: Arc<WakerList>,
     /// The protection domains that can be imported.
     pub domains: DomainRegistry,
+    #[cfg_attr(not(feature = "cm"), expect(dead_code, reason = "only `cm` asks for it"))]
     pub service: Arc<Service>,
 }
 

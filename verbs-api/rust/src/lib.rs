@@ -396,31 +396,57 @@
 //! with a [`ThreadDomain`].
 //!
 //! # Features
-//! * `capture`, on by default: `DeviceBuilder::capture` and `Tap` write packets to a pcapng file.
+//! The default features are `capture`, `cm` and `sim`. `docs/crates.md` of the repository has the
+//! packages and the build time without them.
+//!
+//! * `capture`: `DeviceBuilder::capture` and `Tap` write packets to a pcapng file.
+//! * `cm`: the module [`cm`], `DeviceBuilder::watcher` and `DeviceBuilder::keep_alive`. Without
+//!   this feature a process drops the messages of connection managers to itself. Other processes of
+//!   its address still get theirs.
+//! * `sim`: the module [`sim`], [`DeviceBuilder::faults`] and `DeviceBuilder::loss`.
 //! * `stream`: completion queues and listeners as streams of `futures-core`: `CompletionStream` and
 //!   `cm::RequestStream`.
 //! * `serde`: [`QpEndpoint`] and [`RemoteRegion`] implement the traits of serde by their text form.
+//!
+#![cfg_attr(not(feature = "cm"), doc = "[`cm`]: #features")]
+#![cfg_attr(not(feature = "cm"), doc = "[`cm::connect`]: #features")]
+#![cfg_attr(not(feature = "cm"), doc = "[`cm::Listener`]: #features")]
+#![cfg_attr(not(feature = "sim"), doc = "[`sim`]: #features")]
+#![cfg_attr(not(all(feature = "cm", feature = "sim")), doc = "[`guide`]: #features")]
+#![cfg_attr(not(feature = "sim"), doc = "[`DeviceBuilder::faults`]: #features")]
 #![deny(unsafe_code)]
 
 mod ah;
 pub mod aio;
 mod backend;
 mod blocking_wait;
+#[cfg(feature = "cm")]
 pub mod cm;
 mod cq;
 mod device;
 mod domain;
 mod endpoint;
 mod events;
+#[cfg(all(feature = "cm", feature = "sim"))]
 pub mod guide;
 pub mod link;
 mod memory;
+#[cfg(not(feature = "cm"))]
+mod no_cm;
+#[cfg(not(feature = "sim"))]
+mod no_sim;
 mod pd;
 mod qp;
+#[cfg(feature = "sim")]
 pub mod sim;
 mod srq;
 mod waker_list;
 mod xrc;
+
+#[cfg(not(feature = "cm"))]
+use no_cm as cm;
+#[cfg(not(feature = "sim"))]
+use no_sim as sim;
 
 pub use ah::{AddressHandle, AnswerError, GRH_LEN};
 #[cfg(feature = "stream")]
@@ -466,6 +492,7 @@ pub use urxe_stack::memory::{
     MemoryLimits, MwType, PdId, RegMrError, ReregMrError,
 };
 pub use urxe_stack::names::DeviceName;
+#[cfg(feature = "sim")]
 pub use urxe_stack::port::faults::{FaultError, FaultSpec};
 pub use urxe_stack::port::groups::JoinError;
 #[cfg(feature = "capture")]

@@ -26,9 +26,9 @@ use urxe_stack::cq::Wake;
 use urxe_stack::driver::AfterProgress;
 use urxe_stack::time::Time;
 
+use crate::backend::Advance;
 use crate::cq::WaitError;
 use crate::device::Device;
-use crate::sim::Advance;
 
 /// Wakers to call as soon as the current thread holds no lock.
 #[derive(Debug, Default)]
@@ -154,6 +154,7 @@ impl<W: Deref<Target = WakerList>> WakerSlot<W> {
         Self { list, id: None }
     }
 
+    #[cfg(feature = "cm")]
     pub(crate) fn list(&self) -> &W {
         &self.list
     }
@@ -164,6 +165,7 @@ impl<W: Deref<Target = WakerList>> WakerSlot<W> {
 
     /// Polls a future that waits in this list, in real or virtual time: registers its waker, then
     /// calls `take`. The order ensures that no event is missed between the two.
+    #[cfg(feature = "cm")]
     pub(crate) fn poll<T>(
         &mut self,
         device: &Device,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::connections::Connections;
+use super::Connections;
 use crate::allocate::OutOfMemory;
 use crate::cq::Wake;
 use crate::device::{IcrcPolicy, Limits};
@@ -14,6 +14,7 @@ use crate::link::LinkError;
 use crate::memory::CopyMode;
 use crate::path::EARLY_TIMEOUT_MIN;
 use crate::port::PacketTap;
+#[cfg(feature = "sim")]
 use crate::port::faults::FaultSpec;
 use crate::port::udp::OpenPortError;
 use crate::sync::Arc;
@@ -38,6 +39,7 @@ pub struct EngineConfig {
     /// The limits of the device.
     pub limits: Limits,
     /// The simulated impairment of received packets, before the device processes them.
+    #[cfg(feature = "sim")]
     pub faults: FaultSpec,
     /// The shortest time to a retransmission before the local ACK timeout, whatever round trip was
     /// measured. A longer time helps if the peer may stall: an emulated machine, or a process in a
@@ -74,7 +76,7 @@ pub struct EngineConfig {
     /// Callbacks beside the event descriptors.
     pub hooks: Hooks,
     /// The connections that get the MADs of the device. Without them the MADs wait for
-    /// [`take_mad`](super::Engine::take_mad).
+    /// `Engine::take_mad`. In a build without the feature `cm` they are dropped.
     pub connections: Option<Arc<Connections>>,
 }
 
@@ -89,6 +91,7 @@ impl Default for EngineConfig {
             tap: None,
             seed: None,
             limits: Limits::default(),
+            #[cfg(feature = "sim")]
             faults: FaultSpec::default(),
             early_timeout_min: EARLY_TIMEOUT_MIN,
             direct: true,

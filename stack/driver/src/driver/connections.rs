@@ -19,7 +19,8 @@
 use urxe_wire::Gid;
 
 use super::last_messages::LastMessages;
-use super::management::{self, OutgoingMad, ReceivedMad, Uplink};
+use super::management::ReceivedMad;
+use super::outgoing_mads::{self, OutgoingMad, Uplink};
 use crate::cm::{CmConfig, CmPath};
 use crate::cma::{Cma, DeviceKey, LocalDevice};
 use crate::cq::Wake;
@@ -152,7 +153,7 @@ impl Connections {
         let mut sender = lock(&self.sender);
         let Sender { batch, bytes } = &mut *sender;
         std::mem::swap(batch, &mut lock(&self.outbox));
-        management::send(batch, bytes);
+        outgoing_mads::send(batch, bytes);
         batch.clear();
     }
 

@@ -4,28 +4,23 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use rustix::io::Errno;
 use urxe_wire::Gid;
-use urxe_wire::mad::{Guid, ServiceId};
 
+use super::attached;
 use super::background;
 use super::config::{EngineConfig, OpenEngineError, limits_here};
-use super::connections::Connections;
 use super::event_descriptor::{EventDescriptor, EventWake};
 use super::eventfd::EventFd;
 use super::groups::GroupPorts;
-use super::host::Namespace;
+use super::impairment;
 use super::leader::LeaderElection;
-use super::loopback;
-use super::management::ReceivedMad;
+use super::loopback::{self, Namespace};
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, Receiver};
-use super::shared::{AfterPoll, Attached, Shared};
+use super::shared::{AfterPoll, Shared};
 use super::thread_waker::ThreadWaker;
-use crate::cm::CmConfig;
-use crate::cma::{DeviceKey, LocalDevice};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, QpHandle};
@@ -34,10 +29,9 @@ use crate::link::{
     Changes, GidEntry, LinkSpec, OperState, PortState, ResolvedLink, default_address,
 };
 use crate::port::Transmit;
-use crate::port::faults::{FaultSpec, Impairment};
 use crate::port::sharing::ListenError;
 use crate::port::udp::{OpenPortError, PathError, UdpConfig, UdpPort};
-use crate::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState};
+use crate::qp::attr::{QpAttr, QpAttrMask, QpState};
 use crate::qp::work_request::{PostError, RecvRequest, SendRequest};
 use crate::rng::Rng;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -101,7 +95,7 @@ impl Engine {
         let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
         let groups = GroupPorts::new(&configs).map_err(event_fd_error)?;
         let seed = config.seed.map_or_else(random, Ok)?;
-        let impairment = |slot| impairment(&config.faults, seed, &link, slot);
+        let impairment = |slot| impairment::of(&config, seed, &link, slot);
         let ports = Arc::new(Ports::open(&configs, groups, impairment, || claims.next_u64())?);
         let events = Arc::new(EventDescriptor::new().map_err(event_fd_error)?);
         let waker = Arc::new(ThreadWaker::new(EventFd::new().map_err(event_fd_error)?));
@@ -152,9 +146,8 @@ impl Engine {
         let (for_thread, mut receiver) = (Arc::clone(&shared), Receiver::new()?);
         // From here on, a failure drops the engine, which detaches it from its connections.
         let mut engine = Self { shared, link, events, thread: None, process: ProcessId::this() };
-        if let Some(connections) = &config.connections {
-            engine.attach(connections, random()?, (config.watcher, config.keep_alive));
-        }
+        let options = (random()?, config.watcher, config.keep_alive);
+        attached::attach(&engine.shared, &engine.link, config.connections.as_ref(), options);
         let builder = Builder::new().name(format!("urxe-{}", engine.link.spec.name));
         let run = move || {
             if config.original_affinity {
@@ -166,28 +159,6 @@ impl Engine {
         engine.thread = Some(thread.map_err(OpenEngineError::Thread)?);
         loopback::register(&engine.shared);
         Ok(engine)
-    }
-
-    /// Adds the engine to `connections`. Its communication ids follow from `seed`.
-    fn attach(
-        &self,
-        connections: &Arc<Connections>,
-        seed: u64,
-        (watcher, keep_alive): (bool, Option<Duration>),
-    ) {
-        let shared = &self.shared;
-        shared.ports.has_connection_manager.store(true, Ordering::Relaxed);
-        let interface = self.link.interface.index;
-        let device = EngineDevice { shared: Arc::clone(shared), interface };
-        let guid = Guid(u64::from_be_bytes(self.link.node_guid.to_bytes()));
-        let config = CmConfig {
-            reports_last_messages: watcher,
-            keep_alive_ns: keep_alive.map(|period| period.as_nanos() as u64),
-            ..CmConfig::new(shared.ports.slot(), seed, guid)
-        };
-        let key = connections.attach(Box::new(device), config, (shared.clone(), interface));
-        let connections = Arc::clone(connections);
-        shared.attached.get_or_init(|| Attached { connections, key });
     }
 
     /// Returns the device. Work that is posted directly is sent with the next call of the
@@ -259,15 +230,17 @@ impl Engine {
     }
 
     /// Takes a MAD that arrived for this device, if one waits.
+    #[cfg(feature = "cm")]
     #[must_use]
-    pub fn take_mad(&self) -> Option<ReceivedMad> {
+    pub fn take_mad(&self) -> Option<super::management::ReceivedMad> {
         self.shared.ports.inbox.take()
     }
 
     /// Returns the key of the device among the connections of the process, if it is part of any.
+    #[cfg(feature = "cm")]
     #[must_use]
-    pub fn connection_key(&self) -> Option<DeviceKey> {
-        self.shared.attached.get().map(|attached| attached.key)
+    pub fn connection_key(&self) -> Option<crate::cma::DeviceKey> {
+        self.shared.attached.get().map(attached::Attached::key)
     }
 
     /// Returns the descriptor that is readable while asynchronous events wait.
@@ -434,8 +407,8 @@ impl Drop for Engine {
             std::mem::forget(self.thread.take());
             return;
         }
-        if let Some(Attached { connections, key }) = self.shared.attached.get() {
-            connections.detach(*key);
+        if let Some(attached) = self.shared.attached.get() {
+            attached.detach();
         }
         self.shared.transmit(clock::now());
         loopback::unregister(&self.shared);
@@ -475,38 +448,6 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// The part of an engine that the core of the connections uses.
-struct EngineDevice {
-    shared: Arc<Shared>,
-    interface: u32,
-}
-
-impl LocalDevice for EngineDevice {
-    fn gids(&self) -> Vec<Gid> {
-        self.shared.device.gids()
-    }
-
-    fn path_mtu(&self) -> PathMtu {
-        self.shared.device.active_mtu()
-    }
-
-    fn interface(&self) -> u32 {
-        self.interface
-    }
-
-    fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError> {
-        self.shared.ports.listen_at(address, service.0)
-    }
-
-    fn begin_listening(&self, address: Option<IpAddr>, service: ServiceId) {
-        self.shared.ports.begin_listening(address, service.0);
-    }
-
-    fn release(&self, address: Option<IpAddr>, service: ServiceId) {
-        self.shared.ports.unlisten_at(address, service.0);
-    }
-}
-
 /// Subscribes to changes of interfaces and addresses. If netlink is refused, the device works
 /// without them.
 fn watch_changes() -> Option<Changes> {
@@ -528,21 +469,5 @@ fn event_fd_error(errno: Errno) -> OpenEngineError {
     OpenEngineError::EventFd(OsError::of(errno))
 }
 
-/// Returns the simulated impairment of a device, if `faults` asks for one. Devices of one seed
-/// differ by address and slot.
-fn impairment(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Option<Impairment> {
-    if faults.is_harmless() {
-        return None;
-    }
-    let faults = FaultSpec { seed: Some(faults.seed.unwrap_or(seed)), ..faults.clone() };
-    tracing::warn!(device = %link.spec, slot, "received packets are impaired: {faults}");
-    let low = |address: &IpAddr| match address {
-        IpAddr::V4(v4) => u64::from(v4.to_bits()),
-        IpAddr::V6(v6) => v6.to_bits() as u64,
-    };
-    let stream = link.addresses.first().map_or(0, low).rotate_left(8) ^ u64::from(slot);
-    Some(Impairment::new(faults.link, faults.seed.unwrap_or(seed), stream))
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "cm", feature = "sim"))]
 mod tests;

@@ -1,7 +1,6 @@
-//! The queries of connections and engines to the host system.
+//! The queries of connections to the host system.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::MetadataExt;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -50,21 +49,6 @@ impl System for Host {
     fn binds_v6_only(&self) -> bool {
         std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only")
             .is_ok_and(|value| value.trim() == "1")
-    }
-}
-
-/// A network namespace, identified by device and inode of its file in /proc.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Namespace {
-    device: u64,
-    inode: u64,
-}
-
-impl Namespace {
-    /// Returns the namespace of the calling thread; `None` if /proc does not show it (proc(5)).
-    pub fn current() -> Option<Self> {
-        let file = std::fs::metadata("/proc/thread-self/ns/net").ok()?;
-        Some(Self { device: file.dev(), inode: file.ino() })
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use urxe_wire::mad::CommId;
 
-use super::management;
+use super::outgoing_mads;
 use crate::cm::CmTransmit;
 use crate::cma::DeviceKey;
 use crate::sync::{Mutex, lock};
@@ -118,7 +118,7 @@ impl Drop for LastMessages {
 fn last_message(scope_id: u32, message: &CmTransmit) -> Option<LastMessage> {
     let CmTransmit { path, traffic_class, mad } = message;
     let mut packet = [0; LAST_PACKET_LEN];
-    let len = management::write_without_icrc(mad, &mut packet)?;
+    let len = outgoing_mads::write_without_icrc(mad, &mut packet)?;
     let (from, to) = (path.local.to_ip(), path.remote.to_ip());
     Some(LastMessage { from, to, scope_id, traffic_class: *traffic_class, packet, len })
 }

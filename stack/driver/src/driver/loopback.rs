@@ -27,12 +27,12 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use urxe_wire::{Bth, Qpn};
 
-use super::host::Namespace;
 use super::shared::Shared;
 use crate::cq::Wake;
 use crate::device::ReceiveScratch;
@@ -54,6 +54,21 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static SCRATCH: RefCell<LoopbackScratch> = RefCell::new(LoopbackScratch::new());
+}
+
+/// A network namespace, identified by device and inode of its file in /proc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Namespace {
+    device: u64,
+    inode: u64,
+}
+
+impl Namespace {
+    /// Returns the namespace of the calling thread; `None` if /proc does not show it (proc(5)).
+    pub fn current() -> Option<Self> {
+        let file = std::fs::metadata("/proc/thread-self/ns/net").ok()?;
+        Some(Self { device: file.dev(), inode: file.ino() })
+    }
 }
 
 /// A device that packets may be passed to.

@@ -30,12 +30,17 @@
 //! | `poll_watchdog` | the sleep of the background thread while another thread polls |
 //! | [`thread_waker`] | waking a thread only if it sleeps |
 //! | `leader`, `wait` | the waiting thread that receives, and the waiting threads that follow it |
-//! | [`management`] | datagrams to and from QP1 of this process |
-//! | [`connections`] | connections over the engines of a process |
-//! | [`simulated`] | a device of a simulated network with its connections |
+//! | [`management`] | datagrams to QP1 of this process |
+//! | `connections` | connections over the engines of a process |
+//! | `attached` | the part of an engine in them |
+//! | `no_connections` | the place of both in a build without the feature `cm` |
+//! | `outgoing_mads` | datagrams from QP1 of this process |
+//! | `impairment` | the simulated impairment of received packets |
+//! | `no_impairment` | its place in a build without the feature `sim` |
+//! | `simulated` | a device of a simulated network with its connections |
 //! | `last_messages` | the messages to the peers of a process that ends without its library |
 //! | `mad_burst` | batch scheduling of the background thread during bursts of MADs |
-//! | `host` | the queries of connections and engines to the host system |
+//! | `host` | the queries of connections to the host system |
 //! | `deferred_mads` | MADs that wait for a listener, or for room in another process |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | all sockets of a device |
@@ -44,32 +49,56 @@
 //! | [`eventfd`], [`event_descriptor`] | descriptors that count events |
 
 mod added_ports;
+#[cfg(feature = "cm")]
+mod attached;
 mod background;
 mod config;
+#[cfg(feature = "cm")]
 pub mod connections;
 mod deferred_mads;
 pub mod engine;
 pub mod event_descriptor;
 pub mod eventfd;
 mod groups;
+#[cfg(feature = "cm")]
 mod host;
+#[cfg(feature = "sim")]
+mod impairment;
+#[cfg(feature = "cm")]
 mod last_messages;
 mod leader;
 mod loopback;
 mod mad_burst;
 pub mod management;
+#[cfg(not(feature = "cm"))]
+mod no_connections;
+#[cfg(not(feature = "sim"))]
+mod no_impairment;
+#[cfg(feature = "cm")]
+mod outgoing_mads;
 mod path_errors;
 mod poll_watchdog;
 mod ports;
 mod shared;
+#[cfg(all(feature = "cm", feature = "sim"))]
 pub mod simulated;
 pub mod thread_waker;
 mod wait;
 pub mod xrcd_lock;
 
 pub use config::{AfterProgress, EngineConfig, Hooks, OpenEngineError, limits_here};
+#[cfg(feature = "cm")]
 pub use connections::Connections;
 pub use engine::Engine;
 pub use event_descriptor::EventWake;
+#[cfg(feature = "cm")]
 pub use host::Host;
+#[cfg(feature = "cm")]
 pub use last_messages::release_watcher;
+#[cfg(not(feature = "cm"))]
+pub use no_connections::Connections;
+
+#[cfg(not(feature = "cm"))]
+use no_connections as attached;
+#[cfg(not(feature = "sim"))]
+use no_impairment as impairment;

@@ -52,14 +52,15 @@ use urxe_wire::ROCE_PORT;
 
 pub(super) use self::receive::{ReceiveScope, Receiver};
 use self::services::Services;
+#[cfg(all(feature = "cm", feature = "sim"))]
 pub(super) use self::unmatched::unmatched_packets;
 use super::added_ports::{AddPortError, AddedPorts};
 use super::deferred_mads::DeferredMads;
 use super::groups::GroupPorts;
+use super::impairment::Impairment;
 use super::management::Inbox;
 use super::path_errors::PathErrors;
 use crate::device::SourcePorts;
-use crate::port::faults::Impairment;
 use crate::port::sharing::{self, Member, PortSet};
 use crate::port::udp::{OpenPortError, PathError, UdpConfig, UdpPort};
 use crate::port::{Run, SendOutcome, Transmit};

@@ -5,18 +5,16 @@ use std::sync::OnceLock;
 
 use urxe_wire::{Gid, Qpn};
 
+use super::attached::Attached;
 use super::config::{AfterProgress, OpenEngineError};
-use super::connections::Connections;
 use super::eventfd::EventFd;
-use super::host::Namespace;
 use super::leader::LeaderElection;
-use super::management::{self, OutgoingMad, Uplink};
+use super::loopback::Namespace;
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, ReceiveScope, Receiver};
 use super::thread_waker::ThreadWaker;
 #[cfg(not(loom))]
 use crate::allocate::LARGE;
-use crate::cma::DeviceKey;
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
 use crate::errno::OsError;
@@ -81,12 +79,6 @@ pub(super) enum AfterPoll {
     Poll,
     /// Sleep on a descriptor, because the queue awaits an event.
     Sleep,
-}
-
-/// The connections that an engine is part of, and its key there.
-pub(super) struct Attached {
-    pub connections: Arc<Connections>,
-    pub key: DeviceKey,
 }
 
 impl Shared {
@@ -197,10 +189,10 @@ impl Shared {
         if self.ports.inbox.is_empty() {
             return 0;
         }
-        let Some(Attached { connections, key }) = self.attached.get() else { return 0 };
+        let Some(attached) = self.attached.get() else { return 0 };
         let mut count = 0;
         let mads = std::iter::from_fn(|| self.ports.inbox.take()).inspect(|_| count += 1);
-        connections.receive(*key, mads);
+        attached.receive(mads);
         count
     }
 
@@ -209,17 +201,14 @@ impl Shared {
         self.device.handle_timeouts(now);
         self.ports.retry_deferred(&self.device, now);
         self.serve_management();
-        if let Some(Attached { connections, .. }) = self.attached.get() {
-            connections.handle_timeout(now);
+        if let Some(attached) = self.attached.get() {
+            attached.handle_timeout(now);
         }
     }
 
     /// Returns the connections, objects and counters of the device.
     pub fn listing(&self) -> Listing {
-        let attached = self.attached.get();
-        let connections = attached
-            .and_then(|Attached { connections, key }| connections.listing(*key))
-            .unwrap_or_default();
+        let connections = self.attached.get().and_then(Attached::listing).unwrap_or_default();
         let resources = self.device.object_counts().map(|(name, count)| (name.to_owned(), count));
         let values = self.device.counters().snapshot().filter(|(_, value)| *value != 0);
         let hw_counters =
@@ -237,7 +226,7 @@ impl Shared {
 
     /// Returns the next deadline that no polling thread handles.
     fn connection_deadline(&self) -> Option<Time> {
-        let connections = self.attached.get().map(|attached| attached.connections.deadline());
+        let connections = self.attached.get().map(Attached::deadline);
         let deferred = self.ports.deferred.next_retry();
         connections.into_iter().chain(deferred).chain(self.ports.common_backoff()).min()
     }
@@ -318,16 +307,6 @@ impl Shared {
             // background thread must wake up in time to send them, and to deliver delayed packets.
             self.waker.wake();
         }
-    }
-}
-
-impl Uplink for Shared {
-    fn send_mads(&self, mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
-        management::send_through(self.ports.iter(), mads, bytes);
-    }
-
-    fn wake(&self) {
-        self.waker.wake();
     }
 }
 

@@ -18,7 +18,8 @@ use urxe_wire::mad::ServiceId;
 use urxe_wire::{Bth, Gid, Qpn, ROCE_PORT};
 
 use super::connections::Connections;
-use super::management::{self, OutgoingMad, PACKET_MAX, ReceivedMad, Uplink};
+use super::management::{self, ReceivedMad};
+use super::outgoing_mads::{OutgoingMad, PACKET_MAX, Uplink, write_packet};
 use super::ports::unmatched_packets;
 use crate::cm::{CmConfig, CmTransmit};
 use crate::cma::{DeviceKey, LocalDevice, System};
@@ -59,12 +60,6 @@ impl SimulatedHost {
         let key = connections.attach(local, config, (outbox.clone(), INTERFACE));
         let scratch = ReceiveScratch::collecting_unmatched();
         Self { device, scratch, connections, key, outbox }
-    }
-
-    /// Returns the key of the device among its connections.
-    #[must_use]
-    pub const fn key(&self) -> DeviceKey {
-        self.key
     }
 }
 
@@ -120,6 +115,12 @@ impl Detach {
     #[must_use]
     pub fn on_drop(host: &SimulatedHost) -> Self {
         Self { connections: Arc::clone(&host.connections), key: host.key }
+    }
+
+    /// Returns the key of the device among its connections.
+    #[must_use]
+    pub const fn key(&self) -> DeviceKey {
+        self.key
     }
 }
 
@@ -219,8 +220,7 @@ fn send(port: &SimPort, mad: &CmTransmit) {
     let (from, to) = (mad.path.local.to_ip(), mad.path.remote.to_ip());
     let (from_port, traffic_class, hop_limit) = (ROCE_PORT, mad.traffic_class, 0);
     let mut packet = [0; PACKET_MAX];
-    let Some(len) = management::write_packet((from, from_port), to, &mad.mad, 0, &mut packet)
-    else {
+    let Some(len) = write_packet((from, from_port), to, &mad.mad, 0, &mut packet) else {
         return tracing::debug!(%from, %to, "dropped a MAD: the addresses' IP versions differ");
     };
     let bytes = &packet[..len];

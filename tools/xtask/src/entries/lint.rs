@@ -15,6 +15,14 @@ use crate::structure::{
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
 const FEATURES: &str = "urxe/serde,urxe/stream,urxe-tests/kernel-peers,urxe-tests/programs";
 
+/// Sets of features that replace the default ones of `urxe`, and so of `urxe-stack`: none, and each
+/// feature without those that its code could need.
+const FEATURE_SETS: [&str; 4] =
+    ["", "urxe/capture,urxe/serde,urxe/stream", "urxe/capture,urxe/cm", "urxe/serde,urxe/sim"];
+
+/// Features without which some modules are absent, to which the documentation must not link then.
+const DOC_SETS: [&str; 3] = ["", "cm", "sim"];
+
 /// The crate `urxe`, and the crates whose types it re-exports.
 const LAYERS: [&str; 9] = [
     "urxe",
@@ -91,21 +99,27 @@ pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
     Ok(())
 }
 
-/// Lints libraries, binaries, tests, benches and examples, and builds `urxe` with few features.
+/// Lints libraries, binaries, tests, benches and examples, and `urxe` with few features.
 pub fn clippy(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     let all = ["clippy", "--workspace", "--all-targets", "--features", FEATURES];
     runner.run(cargo(all).args(["--", "-D", "warnings"]))?;
-    for features in ["", "capture", "serde"] {
-        let alone = ["check", "-p", "urxe", "--no-default-features", "--features", features];
-        runner.run(&mut cargo(alone))?;
+    for features in FEATURE_SETS {
+        let few = ["clippy", "-p", "urxe", "-p", "urxe-stack", "--no-default-features"];
+        runner.run(cargo(few).args(["--features", features, "--", "-D", "warnings"]))?;
     }
-    Ok(())
+    let tests = ["clippy", "-p", "urxe", "--no-default-features", "--all-targets"];
+    runner.run(cargo(tests).args(["--", "-D", "warnings"]))
 }
 
 /// Builds the documentation, and checks the names in the public interface of `urxe`.
 pub fn doc(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
+    // First, so that the pages of all features are there in the end.
+    for features in DOC_SETS {
+        let few = ["doc", "-p", "urxe", "--no-deps", "--no-default-features", "--features"];
+        runner.run(cargo(few).arg(features).env("RUSTDOCFLAGS", "-D warnings"))?;
+    }
     runner.run(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     // Only rustdoc is unstable here. Cargo would build the dependencies again if it were, too.
     let rustdoc = target_folder().join("rustdoc-unstable");

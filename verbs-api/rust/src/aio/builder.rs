@@ -1,6 +1,8 @@
 //! The builder of awaitable queue pairs.
 
-use std::net::SocketAddr;
+#[cfg(feature = "cm")]
+mod connecting;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,10 +10,8 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpCap, QpType};
 
 use super::AsyncQueuePair;
-use super::connection::AsyncConnection;
 use super::error::SetupError;
 use super::queue::{Buffers, Inner, State, Transport, VALUE_LEN};
-use crate::cm::{self, ConnectRequest, Pending};
 use crate::cq::CompletionQueue;
 use crate::memory::MemoryRegion;
 use crate::pd::ProtectionDomain;
@@ -58,8 +58,8 @@ impl Default for AsyncQueuePairBuilder {
 }
 
 impl AsyncQueuePairBuilder {
-    /// Makes an unreliable connection (UC) in place of a reliable one. [`connect`](Self::connect)
-    /// and [`accept`](Self::accept) always make reliable connections.
+    /// Makes an unreliable connection (UC) in place of a reliable one. Connections by `cm` are
+    /// always reliable.
     pub fn unreliable(mut self) -> Self {
         self.qp_type = QpType::Uc;
         self
@@ -100,53 +100,6 @@ impl AsyncQueuePairBuilder {
         let qp = pd.queue_pair(&cq).qp_type(self.qp_type).cap(self.cap).create()?;
         let memory = self.memory(pd)?;
         Ok(self.finish(Transport::Own(qp), cq, memory))
-    }
-
-    /// Connects to a listener at `addr`, and posts the receives before the peer can send.
-    ///
-    /// `options` must not name queues, and its capacities have no effect.
-    ///
-    /// # Errors
-    /// Fails with [`SetupError`].
-    pub async fn connect(
-        self,
-        addr: SocketAddr,
-        options: &cm::Options,
-    ) -> Result<AsyncConnection, SetupError> {
-        let pending = cm::prepare(addr, &self.options(options)?)?;
-        self.establish(pending).await
-    }
-
-    /// Accepts a connection request, and posts the receives before the peer can send.
-    ///
-    /// `options` must not name queues, and its capacities have no effect.
-    ///
-    /// # Errors
-    /// Fails with [`SetupError`]. The request is rejected then.
-    pub async fn accept(
-        self,
-        request: ConnectRequest,
-        options: &cm::Options,
-    ) -> Result<AsyncConnection, SetupError> {
-        let pending = request.prepare(&self.options(options)?)?;
-        self.establish(pending).await
-    }
-
-    async fn establish(self, pending: Pending) -> Result<AsyncConnection, SetupError> {
-        let memory = self.memory(pending.pd())?;
-        let (_, buffers, _) = &memory;
-        buffers.post_all(pending.qp())?;
-        let connection = Arc::new(pending.await?);
-        let cq = connection.send_cq().clone();
-        let transport = Transport::Connected(Arc::clone(&connection));
-        Ok(AsyncConnection::new(self.finish(transport, cq, memory), connection))
-    }
-
-    fn options(&self, options: &cm::Options) -> Result<cm::Options, SetupError> {
-        match options.named_queue() {
-            Some(object) => Err(SetupError::OtherQueue { object }),
-            None => Ok(options.clone().cap(self.cap).private_queue(entries(&self.cap))),
-        }
     }
 
     /// Allocates the slots, the receive buffers and the memory of atomic operations.

@@ -30,7 +30,7 @@ use urxe_stack::time::Time;
 use super::busy_polling::Role;
 use super::error::OperationError;
 use super::queue::Inner;
-use crate::sim::Advance;
+use crate::backend::Advance;
 use crate::waker_list::{WakerList, WakerSlot, lock};
 
 /// The part of a future that waits for completions.

@@ -3,11 +3,13 @@
 use urxe_stack::allocate::OutOfMemory;
 use urxe_stack::cq::{CqError, WcError};
 use urxe_stack::device::{CreateCqError, CreateQpError, ModifyError};
-use urxe_stack::port::sim::Stalled;
 use urxe_stack::qp::work_request::PostError;
 
+#[cfg(feature = "cm")]
 use crate::cm::ConnectError;
 use crate::memory::AllocateError;
+#[cfg(feature = "sim")]
+use crate::sim::Stalled;
 
 urxe_stack::errors! {
     /// The reason why an awaitable operation failed.
@@ -40,6 +42,7 @@ urxe_stack::errors! {
                  make all operations of a batch with its own queue pair, and do not poll them")]
         NotOfBatch = EINVAL,
         /// Virtual time does not advance.
+        #[cfg(feature = "sim")]
         #[error(transparent)] Stalled(#[from] Stalled) = EDEADLK,
     }
 
@@ -71,8 +74,10 @@ urxe_stack::errors! {
         /// A receive was not posted.
         #[error(transparent)] Post(#[from] PostError),
         /// The connection was not established.
+        #[cfg(feature = "cm")]
         #[error(transparent)] Connect(#[from] ConnectError),
         /// `object`: the option.
+        #[cfg(feature = "cm")]
         #[error("the options name a {object}, but an awaitable queue pair has queues of its own: \
                  remove it from the options")]
         OtherQueue { object: &'static str } = EINVAL,

@@ -58,10 +58,15 @@
 //! # Names
 //! Functions that run in tasks take addresses. Resolve names before, because
 //! [`ToSocketAddrs`](std::net::ToSocketAddrs) blocks the thread.
+//!
+#![cfg_attr(not(feature = "cm"), doc = "[`AsyncQueuePairBuilder::connect`]: crate#features")]
+#![cfg_attr(not(feature = "cm"), doc = "[`AsyncQueuePairBuilder::accept`]: crate#features")]
+#![cfg_attr(not(feature = "cm"), doc = "[`AsyncConnection`]: crate#features")]
 
 mod batch;
 mod builder;
 mod busy_polling;
+#[cfg(feature = "cm")]
 mod connection;
 mod driving;
 mod error;
@@ -81,6 +86,7 @@ use urxe_wire::{PlacementType, Qpn};
 
 pub use self::batch::Batch;
 pub use self::builder::AsyncQueuePairBuilder;
+#[cfg(feature = "cm")]
 pub use self::connection::AsyncConnection;
 pub use self::error::{OperationError, SetupError};
 pub use self::local::{Payload, SharedSlice};

@@ -34,6 +34,7 @@ use urxe_stack::cq::{ArmKind, Completion, CqError, WcError, WcOpcode};
 use super::busy_polling::BusyPolling;
 use super::error::OperationError;
 use super::turns::{Ticket, Turns};
+#[cfg(feature = "cm")]
 use crate::cm::Connection;
 use crate::cq::CompletionQueue;
 use crate::device::Device;
@@ -52,6 +53,7 @@ pub(super) const VALUE_LEN: usize = 8;
 #[derive(Debug)]
 pub(super) enum Transport {
     Own(QueuePair),
+    #[cfg(feature = "cm")]
     Connected(Arc<Connection>),
 }
 
@@ -305,6 +307,7 @@ impl Inner {
     pub fn qp(&self) -> &QueuePair {
         match &self.transport {
             Transport::Own(qp) => qp,
+            #[cfg(feature = "cm")]
             Transport::Connected(connection) => connection.qp(),
         }
     }

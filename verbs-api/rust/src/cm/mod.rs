@@ -90,8 +90,7 @@
 //! ```
 //!
 //! # Tests
-//! Devices of a [simulated network](crate::sim#connections) connect in virtual time, with faults
-//! that follow from a seed.
+//! Devices of a [simulated network] connect in virtual time, with faults that follow from a seed.
 //!
 //! # The end
 //! [`Connection::close`] completes the sends, disconnects and waits for the confirmation of the
@@ -177,6 +176,9 @@
 //! ```
 //!
 //! Sources: IBTA annex A11; the kernel's `drivers/infiniband/core/cma.c`; librdmacm's manual pages.
+//!
+#![cfg_attr(feature = "sim", doc = "[simulated network]: crate::sim#connections")]
+#![cfg_attr(not(feature = "sim"), doc = "[simulated network]: crate#features")]
 
 mod closing;
 mod connection;

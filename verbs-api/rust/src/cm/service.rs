@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use urxe_stack::cma::{ChannelId, Cma, CmaError, CmaEvent, CmaId, DeviceKey, System};
 use urxe_stack::cq::Wake;
-use urxe_stack::driver::{Connections, Host};
+use urxe_stack::driver::{Connections, EngineConfig, Host};
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::sys::fork::ProcessId;
 use urxe_stack::time::Time;
@@ -48,12 +48,15 @@ impl Service {
     }
 
     /// Adds a device that was opened for this service.
-    pub(crate) fn register_device(&self, key: DeviceKey, device: &Device) {
-        lock(&self.devices).push((key, Arc::downgrade(&device.inner)));
+    pub(crate) fn register_device(&self, device: &Device) {
+        if let Some(key) = device.inner.backend.connection_key() {
+            lock(&self.devices).push((key, Arc::downgrade(&device.inner)));
+        }
     }
 
-    pub(crate) fn connections(&self) -> &Arc<Connections> {
-        &self.connections
+    /// Makes the engine that is opened with `config` part of the service.
+    pub(crate) fn configure(&self, config: &mut EngineConfig) {
+        config.connections = Some(Arc::clone(&self.connections));
     }
 
     pub(crate) fn ready(&self) -> &Arc<ReadyWakers> {

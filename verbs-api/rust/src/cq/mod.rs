@@ -28,7 +28,6 @@ use urxe_stack::cq::{
 };
 use urxe_stack::device::CreateCqError;
 use urxe_stack::errno::OsError;
-use urxe_stack::port::sim::Stalled;
 
 pub use self::channel::{ChannelError, CompletionChannel, CqEvent};
 pub use self::poller::Poller;
@@ -38,6 +37,8 @@ pub use self::stream::CompletionStream;
 
 use crate::blocking_wait::BlockingWait;
 use crate::device::Device;
+#[cfg(feature = "sim")]
+use crate::sim::Stalled;
 use crate::waker_list::{WakerList, WakerSlot, poll_next};
 
 /// The number of completions that [`Drain`] takes at a time.
@@ -76,6 +77,7 @@ urxe_stack::errors! {
                  so nothing can complete")]
         Quiet = EDEADLK,
         /// Virtual time does not advance.
+        #[cfg(feature = "sim")]
         #[error(transparent)] Stalled(#[from] Stalled) = EDEADLK,
     }
 }

@@ -11,9 +11,11 @@ use urxe_stack::driver::{Engine, EngineConfig, Hooks};
 use urxe_stack::files::OutputFileError;
 use urxe_stack::link::{self, LinkName, LinkSpec, Source};
 use urxe_stack::memory::CopyMode;
+#[cfg(feature = "sim")]
 use urxe_stack::port::faults::FaultSpec;
 #[cfg(feature = "capture")]
 use urxe_stack::port::tap::Tap;
+#[cfg(feature = "sim")]
 use urxe_stack::rng::Probability;
 
 use super::{Device, DeviceDescription, Inner, OpenError};
@@ -100,18 +102,20 @@ impl DeviceBuilder {
     }
 
     /// Sets the probability that the device loses a received packet, to simulate a bad link over
-    /// real sockets. The default is 0.
+    /// real sockets (feature `sim`). The default is 0.
     ///
     /// [`DropSimulated`](crate::Counter::DropSimulated) counts the lost packets. The
     /// [`seed`](Self::seed) determines which packets are lost. See [`faults`](Self::faults) for
     /// other faults and [`sim`](crate::sim) for whole simulated networks.
+    #[cfg(feature = "sim")]
     #[must_use]
     pub fn loss(mut self, chance: Probability) -> Self {
         self.config.faults.link.loss = chance;
         self
     }
 
-    /// Sets the faults of received packets, to simulate a bad network over real sockets.
+    /// Sets the faults of received packets, to simulate a bad network over real sockets (feature
+    /// `sim`).
     ///
     /// ```
     /// use urxe::{Device, FaultError, FaultSpec};
@@ -127,6 +131,7 @@ impl DeviceBuilder {
     ///
     /// The decisions follow from the seed of the faults, or else of the device, and from the number
     /// of packets since the device was opened.
+    #[cfg(feature = "sim")]
     #[must_use]
     pub fn faults(mut self, faults: FaultSpec) -> Self {
         self.config.faults = faults;
@@ -211,6 +216,8 @@ impl DeviceBuilder {
     /// or executes another program. The default is `true`. A second process without descriptors,
     /// the watcher, then starts with the first connection. It shares the memory of this process and
     /// ends with it, up to half a second later. There is none under valgrind and sanitizers.
+    /// Connections need the feature `cm`.
+    #[cfg(feature = "cm")]
     #[must_use]
     pub fn watcher(mut self, watcher: bool) -> Self {
         self.config.watcher = watcher;
@@ -223,6 +230,8 @@ impl DeviceBuilder {
     /// A program that only waits for messages then learns that the host of its peer disappeared. If
     /// the peer gives no reply for five seconds more, the connection ends as if the peer had
     /// disconnected it. The check repeats the REP, which any connection manager answers.
+    /// Connections need the feature `cm`.
+    #[cfg(feature = "cm")]
     #[must_use]
     pub fn keep_alive(mut self, period: Duration) -> Self {
         self.config.keep_alive = Some(period.max(Duration::from_secs(1)));
@@ -230,7 +239,7 @@ impl DeviceBuilder {
     }
 
     /// Sets whether the sockets take ICMP errors of sent packets, such as "port unreachable". The
-    /// default is `true`. They appear in the log, in errors of [`cm`](crate::cm) and in
+    /// default is `true`. They appear in the log, in errors of `cm` and in
     /// [`Device::path_error`]. They end nothing, because any host can forge an ICMP message.
     #[must_use]
     pub fn icmp_errors(mut self, take: bool) -> Self {
@@ -385,7 +394,7 @@ impl DeviceBuilder {
         self.open_capture()?;
         let ready = Arc::clone(service.ready());
         let events = Arc::new(WakerList::new(Arc::clone(&ready)));
-        self.config.connections = Some(Arc::clone(service.connections()));
+        service.configure(&mut self.config);
         self.config.hooks =
             Hooks { events: Some(Arc::clone(&events) as _), after_progress: Some(ready.clone()) };
         let engine = Engine::open(spec, self.config)?;
@@ -395,7 +404,6 @@ impl DeviceBuilder {
             guid: link.node_guid,
             link: Some(link.clone()),
         };
-        let key = engine.connection_key();
         let device = Device::new(Inner {
             backend: Backend::Udp(engine),
             description,
@@ -404,9 +412,7 @@ impl DeviceBuilder {
             domains: DomainRegistry::default(),
             service: Arc::clone(&service),
         });
-        if let Some(key) = key {
-            service.register_device(key, &device);
-        }
+        service.register_device(&device);
         Ok(device)
     }
 }

@@ -82,7 +82,7 @@ impl QueuePairBuilder {
     /// * [`QpType::Ud`] sends datagrams: see [`QueuePair::start_datagrams`].
     /// * [`QpType::XrcSend`] is the sending end of an XRC connection. The receiving end is an
     ///   [`XrcTarget`](crate::XrcTarget).
-    /// * [`QpType::Gsi`] is queue pair 1, which is reserved for [`cm`](crate::cm).
+    /// * [`QpType::Gsi`] is queue pair 1, which is reserved for `cm`.
     #[must_use]
     pub fn qp_type(mut self, qp_type: QpType) -> Self {
         self.qp_type = qp_type;

@@ -10,17 +10,15 @@
 
 mod builder;
 mod connect;
+#[cfg(feature = "cm")]
+mod connection;
 mod datagram;
 mod drain;
 mod request;
 mod signaled;
 
-use std::sync::Arc;
-
-use urxe_stack::cq::Wake;
 use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
-use urxe_stack::qp::send_watch::WatchedSends;
 use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
 use urxe_wire::Psn;
 
@@ -127,22 +125,6 @@ impl QueuePair {
         self.qp_type
     }
 
-    /// Calls `wake` when the sends that are posted now are complete or have failed, unless there
-    /// are none.
-    pub(crate) fn watch_sends(&self, wake: Arc<dyn Wake>) {
-        let device = self.pd.device();
-        device.core().watch_sends(self.handle, wake);
-        // Requests that wait for others leave now.
-        device.inner.backend.flush_deferred();
-    }
-
-    /// Returns the state of the sends that are watched.
-    pub(crate) fn watched_sends(&self) -> WatchedSends {
-        let watched = self.pd.device().core().watched_sends(self.handle);
-        debug_assert!(watched.is_some(), "only its handle destroys a queue pair");
-        watched.unwrap_or(WatchedSends::Failed)
-    }
-
     fn end(&self) -> End<'_> {
         let Self { handle, qp_type, psn, sgid_index, .. } = *self;
         End { device: self.pd.device(), handle, qp_type, psn, sgid_index }
@@ -152,16 +134,6 @@ impl QueuePair {
     #[must_use]
     pub fn shared_receive_queue(&self) -> Option<&SharedReceiveQueue> {
         self.srq.as_ref()
-    }
-
-    /// Changes attributes like [`modify`](Self::modify), but does not call the wakers that became
-    /// ready.
-    pub(crate) fn modify_without_wake(
-        &self,
-        attr: &QpAttr,
-        mask: QpAttrMask,
-    ) -> Result<(), ModifyError> {
-        self.pd.device().inner.backend.modify_qp(self.handle, attr, mask)
     }
 
     /// Moves the queue pair to the error state. All outstanding work completes with `WrFlushErr`.

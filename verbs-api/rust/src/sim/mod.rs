@@ -71,7 +71,7 @@
 //! ```
 //!
 //! # Connections
-//! [`cm`](crate::cm) connects devices of a fabric by address and port. Each device is a host of its
+//! [`cm`] connects devices of a fabric by address and port. Each device is a host of its
 //! own, with its own ports. Connection messages are packets of the network, so faults apply to
 //! them, and all timeouts of connections are virtual:
 //!
@@ -178,11 +178,20 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+#![cfg_attr(feature = "cm", doc = "[`cm`]: crate::cm")]
+#![cfg_attr(not(feature = "cm"), doc = "[`cm`]: crate#features")]
 
 mod clock;
+#[cfg(feature = "cm")]
 mod connections;
 mod embedding;
+#[cfg(not(feature = "cm"))]
+mod no_connections;
 mod node;
+
+#[cfg(not(feature = "cm"))]
+use no_connections as connections;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -193,7 +202,6 @@ use urxe_stack::cq::Wake;
 use urxe_stack::device::{Device as Core, DeviceConfig};
 use urxe_stack::driver::EventWake;
 use urxe_stack::driver::event_descriptor::EventDescriptor;
-use urxe_stack::driver::simulated::{Detach, SimulatedHost};
 use urxe_stack::errno::OsError;
 use urxe_stack::link::Guid;
 use urxe_stack::port::sim::{Fabric as CoreFabric, NodeId, SimNetwork};
@@ -205,7 +213,7 @@ pub use urxe_stack::port::sim::{
 pub use urxe_stack::rng::{Probability, Rng};
 pub use urxe_stack::time::Time;
 
-pub(crate) use self::node::{Advance, SimNode};
+pub(crate) use self::node::SimNode;
 
 use self::clock::{Clock, Pace, WorkSignal};
 use self::node::Shared;
@@ -256,6 +264,7 @@ pub struct DeviceOptions {
     /// The time after which an accepted connection checks its peer, as
     /// [`DeviceBuilder::keep_alive`](crate::DeviceBuilder::keep_alive). The default is `None`. With
     /// checks, a fabric with a connection is never quiet.
+    #[cfg(feature = "cm")]
     pub keep_alive: Option<Duration>,
 }
 
@@ -266,6 +275,7 @@ impl Default for DeviceOptions {
             icrc_policy: IcrcPolicy::default(),
             limits: Limits::default(),
             node: NodeConfig::default(),
+            #[cfg(feature = "cm")]
             keep_alive: None,
         }
     }
@@ -353,20 +363,16 @@ impl Fabric {
             )
         }));
         let guid = addresses.first().copied().map(Guid::from_address).unwrap_or_default();
-        let (of, clock) = ((self.seed, index), self.shared.clock.clone());
-        let service = connections::service(of, addresses, Arc::clone(&ready), move || clock.now());
-        let config = connections::config(of, guid, options.keep_alive);
-        let connections = Arc::clone(service.connections());
-        let host =
-            SimulatedHost::new(Arc::clone(&core), connections, config, self.shared.work.clone());
-        let (key, detach) = (host.key(), Detach::on_drop(&host));
+        let of = (self.seed, index);
+        let (host, detach, service) =
+            connections::host(&core, of, (addresses, guid), &options, &self.shared);
         let id = fabric.add(host, addresses)?;
         let port = fabric.port(id).cloned();
         drop(fabric);
         self.network().set_node_config(id, options.node);
         let description = DeviceDescription { name: format!("sim{index}"), guid, link: None };
         let shared = Arc::clone(&self.shared);
-        let node = SimNode { core, id, shared, port, descriptor, _detach: detach };
+        let node = SimNode { core, id, shared, port, descriptor, detach };
         let inner = Inner {
             backend: Backend::Simulated(node),
             description,
@@ -376,7 +382,7 @@ impl Fabric {
             service: Arc::clone(&service),
         };
         let device = Device::new(inner);
-        service.register_device(key, &device);
+        service.register_device(&device);
         Ok(device)
     }
 

@@ -6,19 +6,22 @@ use std::sync::{Arc, Mutex};
 use urxe_stack::cq::{Completion, Cq, CqError, Wake};
 use urxe_stack::device::{Device as Core, ModifyError, QpHandle};
 use urxe_stack::driver::event_descriptor::EventDescriptor;
-use urxe_stack::driver::simulated::{Detach, SimulatedHost};
+use urxe_stack::link::GidEntry;
 use urxe_stack::port::sim::{Fabric as CoreFabric, NodeId, SimNetwork, SimPort, Stalled};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
-use urxe_stack::qp::work_request::{PostError, SendRequest};
+use urxe_stack::qp::work_request::{PostError, RecvRequest, SendRequest};
 use urxe_stack::time::Time;
+use urxe_wire::Gid;
 
 use super::clock::{Clock, WorkSignal};
+use super::connections::{Detach, Host};
+use crate::backend::Advance;
 use crate::waker_list::{ReadyWakers, WakerList, lock};
 
 /// The state that all devices of a fabric share.
 pub(super) struct Shared {
     /// Locked during each step. A step does not call the program.
-    pub(super) fabric: Mutex<CoreFabric<SimulatedHost>>,
+    pub(super) fabric: Mutex<CoreFabric<Host>>,
     pub(super) network: SimNetwork,
     /// All devices share one list, because a step of one device may wake a waiter of another.
     pub(super) ready: Arc<ReadyWakers>,
@@ -46,30 +49,36 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The result of advancing virtual time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Advance {
-    /// An event was run.
-    Moved,
-    /// No event is due before the limit, to which the time was set.
-    Limit,
-    /// No event is pending.
-    Quiet,
-    /// Time advances without the caller, in real time or by another thread.
-    Real,
-}
-
 /// The backend of a simulated device.
 pub(crate) struct SimNode {
     pub(super) id: NodeId,
     pub(super) shared: Arc<Shared>,
     pub(super) port: Option<SimPort>,
-    pub(super) _detach: Detach,
-    pub(crate) core: Arc<Core>,
-    pub(crate) descriptor: Arc<EventDescriptor>,
+    #[cfg_attr(not(feature = "cm"), expect(dead_code, reason = "there are no connections"))]
+    pub(super) detach: Detach,
+    pub(super) core: Arc<Core>,
+    pub(super) descriptor: Arc<EventDescriptor>,
 }
 
 impl SimNode {
+    pub(crate) fn device(&self) -> &Core {
+        &self.core
+    }
+
+    pub(crate) fn event_descriptor(&self) -> &EventDescriptor {
+        &self.descriptor
+    }
+
+    pub(crate) fn gids(&self) -> Vec<GidEntry> {
+        let entry = |gid: Gid| GidEntry { gid, assigned: !gid.is_zero() };
+        self.core.gids().into_iter().map(entry).collect()
+    }
+
+    #[cfg(feature = "cm")]
+    pub(crate) fn connection_key(&self) -> Option<urxe_stack::cma::DeviceKey> {
+        Some(self.detach.key())
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.shared.clock.now()
     }
@@ -144,6 +153,14 @@ impl SimNode {
         let posted = self.core.post_send(self.now(), qp, requests);
         self.shared.work.wake();
         posted
+    }
+
+    pub(crate) fn post_recv(
+        &self,
+        qp: QpHandle,
+        requests: &[RecvRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        self.core.post_recv(self.now(), qp, requests)
     }
 
     /// Sends the ready packets of a queue pair before the next step. A stopped host sends nothing.

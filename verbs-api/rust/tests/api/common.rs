@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Wake;
 use std::time::Duration;
 
+#[cfg(feature = "sim")]
 use urxe::sim::Fabric;
 use urxe::*;
 
@@ -148,6 +149,7 @@ pub fn pair(net: u8) -> (End, End) {
 }
 
 /// Returns two connected ends of a simulated network.
+#[cfg(feature = "sim")]
 pub fn simulated_pair(fabric: &Fabric) -> (End, End) {
     pair_on([1, 2].map(|host| fabric.device([10, 0, 0, host]).unwrap()))
 }

@@ -23,6 +23,7 @@ use super::route::{DeferredStep, Destination, Processes, route};
 use super::services::ClaimState;
 use crate::device::counters::Counter;
 use crate::device::{Device, Unmatched};
+use crate::driver::attached::KEEPS_MADS;
 use crate::driver::deferred_mads::DeferredMad;
 use crate::driver::management;
 use crate::port::sharing::Member;
@@ -279,10 +280,12 @@ impl Ports {
     }
 
     /// Delivers a MAD to this process: to queue pair 1 if the device has one, otherwise to the
-    /// inbox.
+    /// inbox. A build without a connection manager has no use for it.
     pub(super) fn deliver_mad(&self, device: &Device, packet: &Datagrams<'_>) {
         if device.gsi().is_some() {
             device.receive_management(clock::now(), packet);
+        } else if !KEEPS_MADS {
+            device.counters().add(Counter::DropNoListener);
         } else if !self.inbox.put(packet) {
             device.counters().add(Counter::DropMadOverflow);
         }

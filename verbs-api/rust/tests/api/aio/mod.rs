@@ -1,6 +1,7 @@
 //! Awaitable queue pairs: in simulated networks, over UDP, and with `rdma_cm`.
 
 mod batches;
+#[cfg(feature = "cm")]
 mod connections;
 mod dropping;
 mod interleaving;

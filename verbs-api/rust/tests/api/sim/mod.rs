@@ -1,8 +1,10 @@
 //! Devices of a simulated network, in virtual time.
 
+#[cfg(feature = "cm")]
 mod cm;
 mod congestion;
 mod datagrams;
+#[cfg(feature = "cm")]
 mod debug;
 mod domains;
 mod draining;
@@ -13,4 +15,5 @@ mod moderation;
 mod shared;
 mod solicited;
 mod time;
+#[cfg(feature = "cm")]
 mod tokio_time;

@@ -1,5 +1,6 @@
 //! Virtual time: the calls that advance it, and the results of waits.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use urxe::sim::{Fabric, PausedPackets};
@@ -131,4 +132,30 @@ fn both(seed: u64) -> (u64, u64) {
 #[test]
 fn two_tasks_of_one_thread_play_ping_pong_the_same_way_every_time() {
     assert_eq!(both(7), both(7));
+}
+
+/// A value that waits when its thread ends.
+struct WaitsAtEnd(CompletionQueue);
+
+impl Drop for WaitsAtEnd {
+    fn drop(&mut self) {
+        assert_eq!(self.0.wait_one(Some(Duration::from_millis(1))), Err(WaitError::TimedOut));
+    }
+}
+
+thread_local! {
+    static AT_END: RefCell<Option<WaitsAtEnd>> = const { RefCell::new(None) };
+}
+
+/// A panic would end the process: thread-local values are dropped by a function that cannot unwind.
+#[test]
+fn a_thread_that_ends_may_wait() {
+    let cq = Fabric::manual(1).device([10, 0, 0, 1]).unwrap().create_cq(4).unwrap();
+    let ends = std::thread::spawn(move || {
+        // Values of a thread are dropped in the reverse order of their first use.
+        AT_END.set(None);
+        assert_eq!(cq.wait_one(Some(Duration::from_millis(1))), Err(WaitError::TimedOut));
+        AT_END.set(Some(WaitsAtEnd(cq)));
+    });
+    ends.join().unwrap();
 }

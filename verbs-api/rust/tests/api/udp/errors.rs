@@ -24,6 +24,11 @@ fn opening_a_missing_device_fails() {
     assert!(error.to_string().contains(&owner) && error.to_string().contains("is free"), "{error}");
     assert_eq!(error.errno(), libc::EADDRINUSE);
     drop(stranger);
+}
+
+#[cfg(feature = "capture")]
+#[test]
+fn a_capture_without_its_folder_is_refused() {
     let error = Device::builder()
         .capture("/nonexistent/file.pcapng")
         .open_address(Ipv4Addr::LOCALHOST)

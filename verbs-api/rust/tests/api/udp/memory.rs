@@ -48,6 +48,7 @@ fn regions_are_dropped_under_a_running_write() {
     }
 }
 
+#[cfg(feature = "sim")]
 #[test]
 fn everything_can_be_dropped_in_any_order() {
     // All 120 orders of five handles.

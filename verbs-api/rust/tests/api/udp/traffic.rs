@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use urxe::*;
 
-use crate::common::{End, SIZE, connect, failure, pair, pattern};
+use crate::common::{SIZE, connect, failure, pair, pattern};
 
 #[test]
 fn send_write_read_and_atomics_move_the_right_bytes() {
@@ -183,19 +183,20 @@ fn a_queue_pair_acknowledges_a_message_before_it_is_destroyed() {
     }
 }
 
-/// The size of a message in bytes: six packets of 4 KiB.
-const MESSAGE: usize = 6 << 12;
-const MESSAGES: usize = 1500;
-
 /// A link delays one of thirty packets by some microseconds. This causes almost no retransmission,
 /// even with a single outstanding message, because the receiver stores the packets that follow. The
 /// scheduler decides about the real delay, so a few packets count as lost.
+#[cfg(feature = "sim")]
 #[test]
 fn packets_that_are_late_for_microseconds_are_not_retransmitted() {
+    /// The size of a message in bytes: six packets of 4 KiB.
+    const MESSAGE: usize = 6 << 12;
+    const MESSAGES: usize = 1500;
+
     let faults: FaultSpec = "reorder=3%,late=30us,seed=11".parse().unwrap();
     let ends = [1, 2].map(|host| {
         let builder = Device::builder().faults(faults.clone());
-        End::on(builder.open_address([127, 48, 63, host]).unwrap())
+        crate::common::End::on(builder.open_address([127, 48, 63, host]).unwrap())
     });
     let [a, b] = &ends;
     let options = ConnectOptions::new().path_mtu(PathMtu::Mtu4096);

@@ -1,9 +1,7 @@
 //! Blocked threads: one of them receives for all, and hands the role over when it returns.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
-use urxe::sim::Fabric;
 use urxe::*;
 
 use crate::common::{LONG, connect, pair};
@@ -61,30 +59,4 @@ fn a_wait_that_times_out_hands_the_leader_role_over() {
         hears.join().unwrap();
         in_vain.join().unwrap();
     });
-}
-
-/// A value that waits when its thread ends.
-struct WaitsAtEnd(CompletionQueue);
-
-impl Drop for WaitsAtEnd {
-    fn drop(&mut self) {
-        assert_eq!(self.0.wait_one(Some(Duration::from_millis(1))), Err(WaitError::TimedOut));
-    }
-}
-
-thread_local! {
-    static AT_END: RefCell<Option<WaitsAtEnd>> = const { RefCell::new(None) };
-}
-
-/// A panic would end the process: thread-local values are dropped by a function that cannot unwind.
-#[test]
-fn a_thread_that_ends_may_wait() {
-    let cq = Fabric::manual(1).device([10, 0, 0, 1]).unwrap().create_cq(4).unwrap();
-    let ends = std::thread::spawn(move || {
-        // Values of a thread are dropped in the reverse order of their first use.
-        AT_END.set(None);
-        assert_eq!(cq.wait_one(Some(Duration::from_millis(1))), Err(WaitError::TimedOut));
-        AT_END.set(Some(WaitsAtEnd(cq)));
-    });
-    ends.join().unwrap();
 }
