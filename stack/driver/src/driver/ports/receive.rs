@@ -55,6 +55,9 @@ const COMMON_BATCHES: usize = 16;
 /// because it would only forward the packets. Then the process reads one batch, in case none of the
 /// others reads.
 const COMMON_BACKOFF_NS: u64 = 10_000_000;
+/// The same for a process without a connection manager. It drops requests without a listener, which
+/// the others defer or reject, so they must be first.
+const LAST_COMMON_BACKOFF_NS: u64 = 1_000_000_000;
 
 /// The sockets that a call reads if the active socket is empty. The active socket is always read
 /// first, and every [`ALL_READ_INTERVAL`]th call reads one batch of each socket in either scope.
@@ -130,12 +133,19 @@ enum CommonRead {
 
 impl CommonRead {
     /// Decides at `now`. `backoff` is the time until which this process leaves the sockets to the
-    /// others, if it does.
-    fn choose(listens: bool, is_shared: bool, backoff: Option<Time>, now: Time) -> Self {
+    /// others, if it does. `rejects`: this process has a connection manager.
+    fn choose(
+        listens: bool,
+        rejects: bool,
+        is_shared: bool,
+        backoff: Option<Time>,
+        now: Time,
+    ) -> Self {
+        let backoff_ns = if rejects { COMMON_BACKOFF_NS } else { LAST_COMMON_BACKOFF_NS };
         match backoff {
             _ if listens => Self::Batches(COMMON_BATCHES),
             _ if !is_shared => Self::Batches(1),
-            None => Self::BackOff { until: now.plus_ns(COMMON_BACKOFF_NS) },
+            None => Self::BackOff { until: now.plus_ns(backoff_ns) },
             Some(until) if now < until => Self::BackOff { until },
             Some(_) => Self::Batches(1),
         }
@@ -284,8 +294,10 @@ impl Ports {
     /// background thread calls this function.
     pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) {
         let listens = !self.services.is_empty();
+        let rejects = self.has_connection_manager.load(Ordering::Relaxed);
         let (is_shared, backoff) = (self.is_shared(), self.common_backoff());
-        let batches = match CommonRead::choose(listens, is_shared, backoff, clock::now()) {
+        let read = CommonRead::choose(listens, rejects, is_shared, backoff, clock::now());
+        let batches = match read {
             CommonRead::Batches(batches) => batches,
             CommonRead::BackOff { until } => {
                 return self.common_backoff_ns.store(until.as_ns(), Ordering::Relaxed);
@@ -382,8 +394,11 @@ mod tests {
             (false, true, Some(later), back_off(later)),
             (false, true, Some(NOW), one),
         ] {
-            let read = CommonRead::choose(listens, is_shared, backoff, NOW);
+            let read = CommonRead::choose(listens, true, is_shared, backoff, NOW);
             assert_eq!(read, expected, "{listens} {is_shared} {backoff:?}");
         }
+        // A process that rejects nothing reads last.
+        let last = CommonRead::choose(false, false, true, None, NOW);
+        assert_eq!(last, back_off(NOW.plus_ns(LAST_COMMON_BACKOFF_NS)));
     }
 }
