@@ -27,6 +27,9 @@
 //! | `process` | the services that the process provides |
 //! | `error` | conversion of errors of the stack to error numbers |
 //!
+//! The feature `sockets`, on by default, has all of these except `protocol`. Streams of the crate
+//! `urxe` use the protocol alone.
+//!
 //! # Differences from the original
 //! - `raccept` returns only established connections, so a blocking `rrecv` after `raccept` waits.
 //!   The original may return EAGAIN.
@@ -47,6 +50,7 @@
 //! A stream between two sockets of one process:
 //!
 //! ```
+//! # #[cfg(feature = "sockets")] {
 //! use std::net::{Ipv4Addr, SocketAddr};
 //! use std::sync::Arc;
 //!
@@ -105,34 +109,54 @@
 //! urxe_rsocket::receive(stream, &mut to, libc::MSG_WAITALL)?;
 //! assert_eq!(&bytes, b"hello world");
 //! assert_eq!(client.join().unwrap(), Ok(11));
+//! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "sockets")]
 mod calls;
+#[cfg(feature = "sockets")]
 mod config;
+#[cfg(feature = "sockets")]
 mod datagram;
+#[cfg(feature = "sockets")]
 mod descriptors;
+#[cfg(feature = "sockets")]
 mod error;
+#[cfg(feature = "sockets")]
 mod iovec;
+#[cfg(feature = "sockets")]
 mod options;
+#[cfg(feature = "sockets")]
 mod poll_waiters;
+#[cfg(feature = "sockets")]
 mod process;
-// Public for the fuzz targets, which play a hostile peer.
+// Public for `urxe::stream`, and for the fuzz targets, which play a hostile peer.
 #[doc(hidden)]
 pub mod protocol;
+#[cfg(feature = "sockets")]
 mod service;
+#[cfg(feature = "sockets")]
 mod stream;
+#[cfg(feature = "sockets")]
 mod transport;
 
+#[cfg(feature = "sockets")]
 pub use self::calls::{
     accept, bind, close, connect, epoll_control, epoll_create, epoll_wait, fcntl, get_option,
     is_datagram, listen, local_address, map, peer_address, receive, send, set_option, shutdown,
     socket, unmap, write_mapped,
 };
+#[cfg(feature = "sockets")]
 pub use self::descriptors::poll::wait as poll;
+#[cfg(feature = "sockets")]
 pub use self::error::Result;
+#[cfg(feature = "sockets")]
 pub use self::iovec::ScatterList;
+#[cfg(feature = "sockets")]
 pub use self::options::SOL_RDMA;
+#[cfg(feature = "sockets")]
 pub use self::process::{Device, Process};
+#[cfg(feature = "sockets")]
 pub use self::stream::iomap::MapRequest;
