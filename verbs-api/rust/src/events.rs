@@ -126,6 +126,6 @@ impl Future for NextEvent<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { events, slot } = &mut *self;
         let (device, take) = (events.device, || Ok(events.try_next()));
-        poll_next(device, &device.inner.events, slot, cx, take, || false)
+        poll_next(device, &&*device.inner.events, slot, cx, take, || false)
     }
 }

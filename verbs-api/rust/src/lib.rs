@@ -65,6 +65,7 @@
 //! | a first program with messages | `ping_pong` | `cm_echo`: connections by address and port |
 //! | RDMA without the peer's program | `one_sided` | `atomics_counter`, `persistent_log` |
 //! | tasks (`async`) | `async_rpc` | `async_store`: one-sided READs |
+//! | streams of bytes, HTTP | `stream_http` | the module [`stream`] |
 //! | a server with many clients | `cm_echo` | `many_clients`: shared receive queues; `cm_demo` |
 //! | datagrams and groups | `ud_echo` | `multicast` |
 //! | a test without a network | `lossy_simulation` | `cm_simulation`: with `cm` |
@@ -152,6 +153,10 @@
 //! [`QueuePair::start_datagrams`] starts it, and [`SendRequest::to`] names the [`AddressHandle`],
 //! the queue pair number and the Q_Key of the destination. [`QueuePair::attach_mcast`] joins a
 //! multicast group, and [`SendRequest::to_group`] sends to a group.
+//!
+//! # Streams
+//! A [`RdmaStream`](stream::RdmaStream) is a stream of bytes, as of TCP, with the traits of tokio
+//! and futures. C programs with rsockets are its peers, too. The module [`stream`] has examples.
 //!
 //! # Completions
 //! A [`CompletionQueue`] receives a [`Completion`] for each receive, for each signaled send
@@ -400,15 +405,17 @@
 //! packages and the build time without them.
 //!
 //! * `capture`: `DeviceBuilder::capture` and `Tap` write packets to a pcapng file.
-//! * `cm`: the module [`cm`], `DeviceBuilder::watcher` and `DeviceBuilder::keep_alive`. Without
-//!   this feature a process drops the messages of connection managers to itself. Other processes of
+//! * `cm`: the modules [`cm`] and [`stream`], `DeviceBuilder::watcher` and
+//!   `DeviceBuilder::keep_alive`. Without this feature a process drops the messages of connection managers to itself. Other processes of
 //!   its address still get theirs.
 //! * `sim`: the module [`sim`], [`DeviceBuilder::faults`] and `DeviceBuilder::loss`.
-//! * `stream`: completion queues and listeners as streams of `futures-core`: `CompletionStream` and
-//!   `cm::RequestStream`.
+//! * `stream`: completion queues and listeners as streams of `futures-core`: `CompletionStream`,
+//!   `cm::RequestStream` and `stream::AcceptStream`.
+//! * `tokio`, `futures`: `AsyncRead` and `AsyncWrite` of these crates for `stream::RdmaStream`.
 //! * `serde`: [`QpEndpoint`] and [`RemoteRegion`] implement the traits of serde by their text form.
 //!
 #![cfg_attr(not(feature = "cm"), doc = "[`cm`]: #features")]
+#![cfg_attr(not(feature = "cm"), doc = "[`stream`]: #features")]
 #![cfg_attr(not(feature = "cm"), doc = "[`cm::connect`]: #features")]
 #![cfg_attr(not(feature = "cm"), doc = "[`cm::Listener`]: #features")]
 #![cfg_attr(not(feature = "sim"), doc = "[`sim`]: #features")]
@@ -440,6 +447,8 @@ mod qp;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod srq;
+#[cfg(feature = "cm")]
+pub mod stream;
 mod waker_list;
 mod xrc;
 

@@ -198,12 +198,12 @@ impl<W: Deref<Target = WakerList>> Drop for WakerSlot<W> {
 /// Polls a future that waits in `wakers`, in real or virtual time. Returns the value of `take`, or
 /// registers the waker and returns `Pending`. `arm` is called as in
 /// [`BlockingWait::until`](crate::blocking_wait::BlockingWait::until).
-pub(crate) fn poll_next<'a, T>(
+pub(crate) fn poll_next<W: Deref<Target = WakerList> + Clone, T>(
     device: &Device,
-    wakers: &'a WakerList,
-    slot: &mut Option<WakerSlot<&'a WakerList>>,
+    wakers: &W,
+    slot: &mut Option<WakerSlot<W>>,
     cx: &Context<'_>,
-    take: impl Fn() -> Result<Option<T>, WaitError>,
+    mut take: impl FnMut() -> Result<Option<T>, WaitError>,
     arm: impl Fn() -> bool,
 ) -> Poll<Result<T, WaitError>> {
     loop {
@@ -211,7 +211,7 @@ pub(crate) fn poll_next<'a, T>(
             *slot = None;
             return Poll::Ready(ready);
         }
-        slot.get_or_insert_with(|| WakerSlot::new(wakers)).register(cx.waker());
+        slot.get_or_insert_with(|| WakerSlot::new(wakers.clone())).register(cx.waker());
         if arm() {
             continue;
         }

@@ -40,6 +40,7 @@ examples! {
     one_sided "../examples/one_sided.rs"
     persistent_log "../examples/persistent_log.rs"
     ping_pong "../examples/ping_pong.rs"
+    stream_http "../examples/stream_http.rs"
     uc_one_sided "../examples/uc_one_sided.rs"
     ud_echo "../examples/ud_echo.rs"
     xrc_window "../examples/xrc_window.rs"

@@ -13,12 +13,17 @@ use crate::structure::{
 };
 
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
-const FEATURES: &str = "urxe/serde,urxe/stream,urxe-tests/kernel-peers,urxe-tests/programs";
+const FEATURES: &str =
+    "urxe/futures,urxe/serde,urxe/stream,urxe/tokio,urxe-tests/kernel-peers,urxe-tests/programs";
 
 /// Sets of features that replace the default ones of `urxe`, and so of `urxe-stack`: none, and each
 /// feature without those that its code could need.
-const FEATURE_SETS: [&str; 4] =
-    ["", "urxe/capture,urxe/serde,urxe/stream", "urxe/capture,urxe/cm", "urxe/serde,urxe/sim"];
+const FEATURE_SETS: [&str; 4] = [
+    "",
+    "urxe/capture,urxe/serde,urxe/stream",
+    "urxe/capture,urxe/cm,urxe/tokio",
+    "urxe/serde,urxe/sim",
+];
 
 /// Features without which some modules are absent, to which the documentation must not link then.
 const DOC_SETS: [&str; 3] = ["", "cm", "sim"];

@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("urxe-sim", &["urxe-device", "urxe-types", "urxe-wire"]),
     ("urxe-io", &["urxe-types", "urxe-wire"]),
     ("urxe-stack", STACK),
-    ("urxe", &["urxe-stack", "urxe-wire"]),
+    ("urxe", &["urxe-rsocket", "urxe-stack", "urxe-wire"]),
     ("urxe-compile-fail", &["urxe"]),
     ("urxe-rsocket", &["urxe-stack", "urxe-wire"]),
     ("urxe-abi", &["urxe-rsocket", "urxe-stack", "urxe-wire"]),

@@ -14,12 +14,13 @@ use super::{root_files, tracked};
 use crate::run::root;
 
 /// The files that define the public paths of the crate.
-const MODULES: [&str; 5] = [
+const MODULES: [&str; 6] = [
     "verbs-api/rust/src/lib.rs",
     "verbs-api/rust/src/aio/mod.rs",
     "verbs-api/rust/src/cm/mod.rs",
     "verbs-api/rust/src/link.rs",
     "verbs-api/rust/src/sim/mod.rs",
+    "verbs-api/rust/src/stream/mod.rs",
 ];
 /// The sources whose documentation has the examples.
 const SOURCES: &str = "verbs-api/rust/src/*.rs";

@@ -190,7 +190,7 @@ impl Listener {
         self.wait_for(timeout, || self.try_next())
     }
 
-    pub(super) fn wait_for<T>(
+    pub(crate) fn wait_for<T>(
         &self,
         timeout: Option<Duration>,
         take: impl Fn() -> Option<T>,
@@ -215,12 +215,17 @@ impl Listener {
         Incoming { listener: self }
     }
 
-    pub(super) fn slot(&self) -> WakerSlot<&WakerList> {
+    /// Returns the wakers of the threads and tasks that wait for requests.
+    pub(crate) fn wakers(&self) -> &Arc<WakerList> {
+        &self.wakers
+    }
+
+    pub(crate) fn slot(&self) -> WakerSlot<&WakerList> {
         WakerSlot::new(&self.wakers)
     }
 
     /// Polls a future that waits for a request.
-    pub(super) fn poll<T>(
+    pub(crate) fn poll<T>(
         &self,
         slot: &mut WakerSlot<&WakerList>,
         cx: &Context<'_>,

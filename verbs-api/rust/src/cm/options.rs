@@ -62,6 +62,8 @@ pub struct Options {
     signal_all: bool,
     /// The number of entries of the private queue of an awaitable queue pair.
     private_queue: Option<u32>,
+    /// The number of entries of one new queue for sends and receives.
+    one_queue: Option<u32>,
     pub(super) source: Option<SocketAddr>,
     pub(super) private_data: Vec<u8>,
     pub(super) responder_resources: Option<u8>,
@@ -85,6 +87,7 @@ impl Default for Options {
             cap: DEFAULT_CAP,
             signal_all: false,
             private_queue: None,
+            one_queue: None,
             source: None,
             private_data: Vec::new(),
             responder_resources: None,
@@ -275,8 +278,14 @@ impl Options {
         queues.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
     }
 
+    /// Creates one completion queue of so many entries for sends and receives.
+    pub(crate) fn one_queue(mut self, entries: u32) -> Self {
+        self.one_queue = Some(entries);
+        self
+    }
+
     /// Returns the device that the options select, if they select one.
-    pub(super) fn selected_device(&self) -> Option<&Device> {
+    pub(crate) fn selected_device(&self) -> Option<&Device> {
         let of_queues =
             || self.send_cq.as_ref().or(self.recv_cq.as_ref()).map(CompletionQueue::device);
         let of_pd = || self.pd.as_ref().map(ProtectionDomain::device);
@@ -336,12 +345,16 @@ impl Options {
             Some(cq) => Ok(cq.clone()),
             None => device.create_cq(entries.max(1)),
         };
-        let (send_cq, recv_cq) = match self.private_queue {
-            Some(entries) => {
+        let (send_cq, recv_cq) = match (self.private_queue, self.one_queue) {
+            (Some(entries), _) => {
                 let queue = CompletionQueue::private(device, entries)?;
                 (queue.clone(), queue)
             }
-            None => {
+            (None, Some(entries)) => {
+                let queue = device.create_cq(entries)?;
+                (queue.clone(), queue)
+            }
+            (None, None) => {
                 (cq(&self.send_cq, self.cap.max_send_wr)?, cq(&self.recv_cq, self.cap.max_recv_wr)?)
             }
         };

@@ -5,7 +5,7 @@ use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use urxe_stack::cma::{CmaError, CmaEventType, ConnEvent, ConnParam};
@@ -188,22 +188,28 @@ impl Pending {
         Ok(pending)
     }
 
+    /// Replaces the private data of the options.
+    pub(crate) fn set_private_data(&mut self, data: &[u8]) -> Result<(), ConnectError> {
+        let (given, max) = (data.len(), self.side.private_data_max());
+        if given > max {
+            return Err(ConnectError::Cm(CmaError::PrivateData { given, max }));
+        }
+        self.private_data = data.to_vec();
+        Ok(())
+    }
+
+    /// Returns the time limit of the options.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// Sends the request, or accepts it, and blocks until the connection is established.
     ///
     /// # Errors
     /// Fails with [`ConnectError`].
     pub fn establish(self) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
-        let establishing = self.start()?;
-        let connection = &establishing.connection;
-        let wait = BlockingWait::new(connection.qp.pd().device(), timeout);
-        wait.until(&connection.wakers, || Ok(connection.outcome()), || false).map_err(
-            |error| {
-                let likely = || connection.path_error();
-                ConnectError::of_wait(error, connection.peer_addr, timeout, likely)
-            },
-        )??;
-        Ok(Connection::new(Arc::clone(connection)))
+        self.start()?.wait(timeout)
     }
 
     /// Sends the request, or accepts it, and returns a future for the connection. The future needs
@@ -296,6 +302,29 @@ impl Future for Establish {
 pub struct Establishing {
     connection: Arc<ConnectionState>,
     slot: WakerSlot<Arc<WakerList>>,
+}
+
+impl Establishing {
+    /// Blocks until the connection is established.
+    pub(crate) fn wait(self, timeout: Option<Duration>) -> Result<Connection, ConnectError> {
+        let connection = &self.connection;
+        let wait = BlockingWait::new(connection.qp.pd().device(), timeout);
+        wait.until(&connection.wakers, || Ok(connection.outcome()), || false).map_err(
+            |error| {
+                let likely = || connection.path_error();
+                ConnectError::of_wait(error, connection.peer_addr, timeout, likely)
+            },
+        )??;
+        Ok(Connection::new(Arc::clone(connection)))
+    }
+
+    /// Registers `waker`, and returns the result if there is one. Unlike a poll, this calls no
+    /// waker and does not advance virtual time.
+    pub(crate) fn try_finish(&mut self, waker: &Waker) -> Option<Result<Connection, ConnectError>> {
+        self.slot.register(waker);
+        let outcome = self.connection.outcome()?;
+        Some(outcome.map(|()| Connection::new(Arc::clone(&self.connection))))
+    }
 }
 
 impl Future for Establishing {

@@ -185,6 +185,16 @@ impl CompletionQueue {
         }
     }
 
+    /// Returns the wakers of the threads and tasks that wait for completions, unless the queue
+    /// reports to a channel.
+    #[cfg(feature = "cm")]
+    pub(crate) fn waiters(&self) -> Option<&Arc<WakerList>> {
+        match &self.inner.event_target {
+            EventTarget::Waiters(wakers) => Some(wakers),
+            EventTarget::Channel(_) | EventTarget::Owner(_) => None,
+        }
+    }
+
     /// Returns the number of entries.
     #[must_use]
     pub fn capacity(&self) -> u32 {
@@ -406,7 +416,7 @@ impl CompletionQueue {
 
     /// Arms the queue for its own wakers, which must be registered before. Returns whether a
     /// completion arrived in between.
-    fn arm_for_waiters(&self) -> bool {
+    pub(crate) fn arm_for_waiters(&self) -> bool {
         // Events of earlier calls are obsolete, because each waiter polls the queue itself.
         self.discard_events();
         self.inner.device.inner.backend.flush_deferred();
@@ -477,7 +487,8 @@ impl Future for Next<'_> {
             let mut out = [Completion::default()];
             Ok((cq.inner.cq.poll(&mut out)? == 1).then_some(out[0]))
         };
-        let next = poll_next(&cq.inner.device, wakers, slot, cx, take, || cq.arm_for_waiters());
+        let (wakers, arm) = (&&**wakers, || cq.arm_for_waiters());
+        let next = poll_next(&cq.inner.device, wakers, slot, cx, take, arm);
         next.map(|taken| Ok(taken?.ok()?))
     }
 }

@@ -1,4 +1,5 @@
-//! The calls of a connection by [`cm`](crate::cm) to its queue pair.
+//! The calls of a connection by [`cm`](crate::cm), and of a [`stream`](crate::stream), to the queue
+//! pair.
 
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ use urxe_stack::cq::Wake;
 use urxe_stack::device::ModifyError;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::send_watch::WatchedSends;
+use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
 
 use super::QueuePair;
 
@@ -34,5 +36,22 @@ impl QueuePair {
         mask: QpAttrMask,
     ) -> Result<(), ModifyError> {
         self.pd.device().inner.backend.modify_qp(self.handle, attr, mask)
+    }
+
+    /// Posts a send work request like [`post_send`](Self::post_send), but does not call the wakers
+    /// that became ready. The memory must belong to the device of the queue pair.
+    pub(crate) fn post_send_without_wake(&self, request: CoreSend<'_>) -> Result<(), PostError> {
+        let posted = self.pd.device().inner.backend.post_send(self.handle, &[request]);
+        posted.map_err(|(_, error)| error)
+    }
+
+    /// Posts receives like [`post_recv_batch`](Self::post_recv_batch), but does not call the wakers
+    /// that became ready. The memory must belong to the device of the queue pair.
+    pub(crate) fn post_recv_without_wake(
+        &self,
+        requests: &[CoreRecv<'_>],
+    ) -> Result<(), PostError> {
+        let posted = self.pd.device().inner.backend.post_recv(self.handle, requests);
+        posted.map_err(|(_, error)| error)
     }
 }

@@ -7,6 +7,8 @@ mod cm;
 mod common;
 #[cfg(feature = "sim")]
 mod sim;
+#[cfg(all(feature = "cm", feature = "sim"))]
+mod stream;
 mod text;
 mod udp;
 
@@ -60,4 +62,10 @@ fn connections_are_sent_and_shared() {
     sent_and_shared::<urxe::cm::Options>();
     sent_and_shared::<urxe::cm::Pending>();
     sent_and_shared::<urxe::cm::Resolving>();
+    sent_and_shared::<urxe::stream::Accept<'_>>();
+    sent_and_shared::<urxe::stream::AcceptStream<'_>>();
+    sent_and_shared::<urxe::stream::Blocking<'_>>();
+    sent_and_shared::<urxe::stream::Connect>();
+    sent_and_shared::<urxe::stream::RdmaListener>();
+    sent_and_shared::<urxe::stream::RdmaStream>();
 }

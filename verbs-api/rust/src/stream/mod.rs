@@ -1,0 +1,224 @@
+//! Streams of bytes over RDMA, as TCP streams are used.
+//!
+//! An [`RdmaStream`] connects to the address and port of an [`RdmaListener`]. Its protocol is that
+//! of rsockets, librdmacm's sockets over queue pairs. So a C program that calls `rconnect`, or that
+//! runs with `librspreload.so`, is a peer, too. Data goes by RDMA WRITE into memory that the peer
+//! has lent; the kernel of the machine copies nothing.
+//!
+//! ```text
+//!   RdmaStream::connect(addr)  ── connection request ──>  RdmaListener::accept
+//!        │                                                      │
+//!        └─ poll_write ──── RDMA WRITE with immediate ───> poll_read
+//!              ▲                                                │
+//!              └───────── credits and lent memory <─────────────┘
+//! ```
+//!
+//! # An echo server and a client
+//! The features `tokio` and `futures` implement the traits of these crates, and work with any
+//! executor. Threads use [`RdmaStream::blocking`]. All addresses are of the type
+//! [`SocketAddr`], so nothing resolves a host name in a task.
+//!
+#![cfg_attr(feature = "tokio", doc = "```")]
+#![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//! use urxe::stream::{RdmaListener, RdmaStream};
+//! # use urxe::Device;
+//!
+//! async fn serve(listener: RdmaListener) -> std::io::Result<()> {
+//!     let (stream, peer) = listener.accept().await?;
+//!     println!("{peer} is connected");
+//!     let (mut reader, mut writer) = tokio::io::split(stream);
+//!     tokio::io::copy(&mut reader, &mut writer).await?;
+//!     // Waits until the client has all bytes.
+//!     writer.shutdown().await
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let here = Device::open_address([127, 49, 12, 11])?;
+//! # let there = Device::open_address([127, 49, 12, 12])?;
+//! # let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
+//! # runtime.block_on(async {
+//! // With configured devices, `RdmaListener::bind(addr)` and `RdmaStream::connect(addr)` are
+//! // enough.
+//! let builder = RdmaStream::builder().device(&here);
+//! let listener = builder.bind(([127, 49, 12, 11], 0).into())?;
+//! let to = listener.local_addr();
+//! let server = tokio::spawn(serve(listener));
+//!
+//! let mut stream = RdmaStream::builder().device(&there).connect(to).await?;
+//! stream.write_all(b"hello").await?;
+//! stream.shutdown().await?;
+//! let mut echo = String::new();
+//! stream.read_to_string(&mut echo).await?;
+//! assert_eq!(echo, "hello");
+//! server.await??;
+//! # Ok(())
+//! # })
+//! # }
+//! ```
+//!
+//! # The end of a stream
+//! `shutdown` (`close` of futures, [`Blocking::shutdown`]) ends one side: it waits until the peer
+//! has acknowledged all bytes. The peer reads the end after the last byte, and can send on until it
+//! shuts down its own side.
+//!
+//! Dropping a stream ends both sides at once. It tells the peer, waits for nothing, and discards:
+//!
+//! * bytes that were written and that the peer has not acknowledged,
+//! * bytes of the peer that were not read.
+//!
+//! The peer then reads the bytes that have arrived, and the end. If some have not arrived, it reads
+//! [`StreamError::Reset`] in place of the end.
+//!
+//! # Back-pressure
+//! A stream has a send buffer and a receive buffer of fixed sizes ([`StreamBuilder`]). A writer
+//! waits while the receive buffer of the peer is full, or 384 messages wait there. No peer can make
+//! this end use more memory. A peer that is alive and does not read stops the writer as long as it
+//! likes, as with TCP; a program limits the time by its own timeout.
+//!
+//! # Errors
+//! [`io::Error`](std::io::Error) contains a [`StreamError`], which names the peer and says what to
+//! do. Bytes that arrived before the error can be read first. A peer that violates the protocol is
+//! disconnected. A peer that died is reported to readers when it is disconnected, which urxe's
+//! watcher and kernels do for their processes. For hosts that vanish, see
+//! [`RdmaStream::send_keepalive`].
+//!
+//! # Differences from rsockets
+//! `riomap` and `riowrite` are absent: a peer cannot map memory here. A listener returns a stream
+//! when its handshake is complete, so that reading never fails for that reason.
+//!
+//! Sources: rdma-core, `librdmacm/rsocket.c` and `librdmacm/man/rsocket.7`.
+
+mod builder;
+mod error;
+mod handshake;
+mod io;
+mod listener;
+mod traits;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+pub use self::builder::{Connect, StreamBuilder};
+pub use self::error::StreamError;
+#[cfg(feature = "stream")]
+pub use self::listener::AcceptStream;
+pub use self::listener::{Accept, RdmaListener};
+pub use self::traits::Blocking;
+
+/// A stream of bytes to a peer. The [module](self) has examples, and describes its end.
+pub struct RdmaStream {
+    io: io::Io,
+    reading: io::Slot,
+    writing: io::Slot,
+}
+
+impl RdmaStream {
+    fn new(io: io::Io) -> Self {
+        Self { io, reading: None, writing: None }
+    }
+
+    /// Connects to `addr` over one of the configured devices. [Await](Connect) the returned value,
+    /// or block in its [`wait`](Connect::wait).
+    pub fn connect(addr: SocketAddr) -> Connect {
+        Self::builder().connect(addr)
+    }
+
+    /// Returns the builder of streams and listeners.
+    pub fn builder() -> StreamBuilder {
+        StreamBuilder::new()
+    }
+
+    /// Returns the address and port of this end.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.io.connection.local_addr()
+    }
+
+    /// Returns the address and port of the peer.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.io.connection.peer_addr()
+    }
+
+    /// Returns the stream for a thread, which blocks in reads and writes.
+    #[must_use]
+    pub fn blocking(&self) -> Blocking<'_> {
+        Blocking::new(self)
+    }
+
+    /// Sends a message without data, which the queue pair of the peer acknowledges. If the peer is
+    /// gone, the stream fails after the repetitions of the message, so that a reader does not wait
+    /// for ever. Peers do not notice the message. A program that must detect vanished hosts calls
+    /// this at intervals.
+    pub fn send_keepalive(&self) {
+        self.io.send_keepalive();
+    }
+}
+
+/// The operations of a task, for runtimes with traits of their own. The traits of tokio and futures
+/// call them.
+impl RdmaStream {
+    /// Reads up to `into.len()` bytes. Returns 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Fails with an error that contains a [`StreamError`].
+    pub fn poll_read_bytes(
+        &mut self,
+        cx: &Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let Self { io, reading, .. } = self;
+        io.poll(reading, cx, || io.try_read(into))
+    }
+
+    /// Sends the first bytes of `from`, and returns their number. Waits while the peer lends no
+    /// memory.
+    ///
+    /// # Errors
+    /// Fails with an error that contains a [`StreamError`].
+    pub fn poll_write_bytes(
+        &mut self,
+        cx: &Context<'_>,
+        from: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let Self { io, writing, .. } = self;
+        io.poll(writing, cx, || io.try_write(from))
+    }
+
+    /// Ends this side of the stream, and waits until the peer has acknowledged all bytes. The peer
+    /// can send on.
+    ///
+    /// # Errors
+    /// Fails with an error that contains a [`StreamError`] if the peer does not have all bytes.
+    pub fn poll_end(&mut self, cx: &Context<'_>) -> Poll<std::io::Result<()>> {
+        let Self { io, writing, .. } = self;
+        io.poll(writing, cx, || io.try_shut_down())
+    }
+
+    /// Sends written bytes that wait for others to share a system call. Does not wait for the peer.
+    ///
+    /// # Errors
+    /// Fails with an error that contains a [`StreamError`] if the stream has failed.
+    pub fn send_deferred(&self) -> std::io::Result<()> {
+        Ok(self.io.flush()?)
+    }
+}
+
+impl fmt::Debug for RdmaStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RdmaStream")
+            .field("local_addr", &self.local_addr())
+            .field("peer_addr", &self.peer_addr())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for RdmaStream {
+    fn drop(&mut self) {
+        if !self.io.connection.device().inner.backend.is_inherited() {
+            self.io.send_end();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The end of a stream: half closes, dropped ends, and errors that say what happened.
+
+use std::io::{ErrorKind, Read, Write};
+use std::thread;
+use std::time::Duration;
+
+use urxe::stream::{RdmaStream, StreamError};
+
+use super::{bytes, client, eventually, listener, pair, pair_of, reason};
+
+fn read_to_end(stream: &RdmaStream) -> std::io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    stream.blocking().read_to_end(&mut read)?;
+    Ok(read)
+}
+
+#[test]
+fn a_half_close_leaves_the_other_direction_open() {
+    let [accepted, connected] = pair(110);
+    connected.blocking().write_all(b"question").unwrap();
+    connected.blocking().shutdown().unwrap();
+    assert_eq!(read_to_end(&accepted).unwrap(), b"question");
+    // The end stays.
+    assert_eq!(accepted.blocking().read(&mut [0]).unwrap(), 0);
+    let answer = bytes(0..1 << 20);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            accepted.blocking().write_all(&answer).unwrap();
+            accepted.blocking().shutdown().unwrap();
+        });
+        assert!(read_to_end(&connected).unwrap() == answer, "the answer differs");
+    });
+}
+
+#[test]
+fn a_side_that_is_shut_down_refuses_bytes() {
+    let [accepted, connected] = pair(111);
+    connected.blocking().shutdown().unwrap();
+    let error = connected.blocking().write(b"more").unwrap_err();
+    assert_eq!((error.kind(), reason(&error)), (ErrorKind::BrokenPipe, StreamError::ShutDown));
+    // A second shutdown does nothing.
+    connected.blocking().shutdown().unwrap();
+    drop(accepted);
+}
+
+#[test]
+fn both_sides_may_shut_down_at_the_same_time() {
+    for round in 0..20 {
+        let ends = pair(112);
+        let [one, other] = ends.each_ref().map(|end| {
+            end.blocking().write_all(&bytes(0..100_000)).unwrap();
+            move || {
+                end.blocking().shutdown().unwrap();
+                read_to_end(end).unwrap()
+            }
+        });
+        let read = thread::scope(|scope| {
+            let other = scope.spawn(other);
+            [one(), other.join().unwrap()]
+        });
+        assert!(read.iter().all(|read| *read == bytes(0..100_000)), "round {round}");
+    }
+}
+
+#[test]
+fn shutdown_delivers_all_bytes_before_the_stream_is_dropped() {
+    for round in 0..20 {
+        let [accepted, connected] = pair(113);
+        connected.blocking().write_all(&bytes(0..100_000)).unwrap();
+        connected.blocking().shutdown().unwrap();
+        drop(connected);
+        assert!(read_to_end(&accepted).unwrap() == bytes(0..100_000), "round {round}");
+        // The peer is gone, and has nothing to wait for.
+        accepted.blocking().shutdown().unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_stream_ends_that_of_the_peer() {
+    let [accepted, connected] = pair(114);
+    connected.blocking().write_all(b"last").unwrap();
+    drop(connected);
+    assert_eq!(read_to_end(&accepted).unwrap(), b"last");
+    let mut last = None;
+    eventually(|| {
+        last = accepted.blocking().write(b"more").err();
+        last.is_some()
+    });
+    let error = last.unwrap();
+    assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    assert_eq!(reason(&error), StreamError::Ended { peer: accepted.peer_addr() });
+    // Nothing was lost: this end had sent nothing that was not acknowledged.
+    accepted.blocking().shutdown().unwrap();
+}
+
+/// More bytes than the buffers of both ends hold stop the writer. They wait until the peer reads.
+#[test]
+fn a_peer_that_does_not_read_stops_the_writer() {
+    let listener = listener(115);
+    let [accepted, connected] = pair_of(&listener, client(115));
+    let mut blocking = connected.blocking().timeout(Duration::from_millis(200));
+    let mut written = 0;
+    let error = loop {
+        match blocking.write(&[7; 10_000]) {
+            Ok(bytes) => written += bytes,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    // The receive buffer, and no more than the send buffer beside it.
+    assert!((128 << 10..=256 << 10).contains(&written), "{written}");
+    let mut read = vec![0; written];
+    accepted.blocking().read_exact(&mut read).unwrap();
+    assert!(read.iter().all(|byte| *byte == 7));
+    blocking.write_all(b"again").unwrap();
+}
+
+#[test]
+fn a_dropped_future_loses_no_bytes() {
+    use std::task::{Context, Waker};
+    use tokio::io::AsyncRead;
+
+    let [mut accepted, connected] = pair(116);
+    let mut buffer = [0; 8];
+    let mut context = Context::from_waker(Waker::noop());
+    let mut into = tokio::io::ReadBuf::new(&mut buffer);
+    assert!(std::pin::Pin::new(&mut accepted).poll_read(&mut context, &mut into).is_pending());
+    connected.blocking().write_all(b"bytes").unwrap();
+    let mut read = [0; 5];
+    accepted.blocking().read_exact(&mut read).unwrap();
+    assert_eq!(&read, b"bytes");
+}
