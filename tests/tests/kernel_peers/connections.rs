@@ -108,8 +108,11 @@ const RSOCKETS: [Pair; 4] = [
     ),
 ];
 
+/// The sizes of the transfers of `rstream` and of `urxe-stream`, an `RdmaStream` of the Rust API.
+const STREAM_SIZES: &str = "-S 300000 -C 10 -I 2";
+
 pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
+    let mut cases = vec![Case::new("connections::streams_and_rstream", streams)];
     for series in Series::ALL {
         let case = |role: &str, pairs: &'static [Pair], serves: bool| {
             let name = format!("connections::{role}_{}", series.name());
@@ -126,6 +129,30 @@ pub fn cases() -> Vec<Case> {
         cases.push(case("rsockets_clients_of", &RSOCKETS, false).long());
     }
     cases
+}
+
+/// Runs an `RdmaStream` as server and as client of `rstream`. Both ends verify every byte.
+fn streams(testbed: &Testbed) -> Result<(), Failure> {
+    let guest = testbed.guest(Series::ALL[0]);
+    let kernel = Node::Kernel(guest).address(Family::V4);
+    let stream = |options: String| {
+        let command = testbed.unprivileged(testbed.installed("urxe-stream"));
+        let command = command.env("URXE_DEVICES", format!("rxe0={HOST_V4}"));
+        command.words(&format!("{options} {STREAM_SIZES}")).start()
+    };
+    let every_byte = |job: Job| {
+        must_contain("urxe-stream", &job.finish(END_LIMIT)?.ok()?, "every byte is as expected")
+    };
+
+    let mut serving = stream(format!("-b {HOST_V4}:7471"))?;
+    serving.wait_for("listening", END_LIMIT)?;
+    let client = guest.start(&format!("rstream -T v {STREAM_SIZES} -s {HOST_V4}"))?;
+    must_contain("rstream", &client.finish(END_LIMIT)?.ok()?, "custom    292k")?;
+    every_byte(serving)?;
+
+    let serving = guest.start(&format!("rstream -b 0.0.0.0 -T v {STREAM_SIZES}"))?;
+    every_byte(stream(format!("-s {kernel}:7471"))?)?;
+    must_contain("rstream", &serving.finish(END_LIMIT)?.ok()?, "custom    292k")
 }
 
 /// Runs all pairs, and reports each that failed.

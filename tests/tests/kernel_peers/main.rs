@@ -65,6 +65,7 @@ fn open() -> Result<Testbed, Error> {
     // Built together with this test.
     testbed.install(Path::new(env!("CARGO_BIN_EXE_urxe-peer")))?;
     testbed.install(Path::new(env!("CARGO_BIN_EXE_urxe-group")))?;
+    testbed.install(Path::new(env!("CARGO_BIN_EXE_urxe-stream")))?;
     Ok(testbed)
 }
 

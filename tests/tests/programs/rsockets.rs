@@ -2,11 +2,13 @@
 //! program's own sockets by rsockets: two processes on one device.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::connections::{ADDRESS, client, command, end, run_pair};
-use crate::install::{compile_as, install};
+use crate::connections::{ADDRESS, client, command, end, piped, run_pair};
+use crate::install::{compile_as, install, text_of};
 use crate::pair::exclusive;
 
 /// The length of the copied file, in bytes.
@@ -16,6 +18,8 @@ const UDPONG: &str = ":1C06";
 /// A port that differs from the default of the package's programs.
 const PORT: &str = "-p 18471";
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
+/// The address of the program of the Rust API.
+const RUST_ADDRESS: &str = "127.79.0.9";
 /// The time limit for a server to listen: far more than needed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -37,6 +41,39 @@ fn rstream_in_every_mode() {
     stream("rstream", "-T v -S 1000000 -C 10 -I 2", "custom    976k");
     // Small buffers, no inline data, keepalives.
     stream("rstream", "-T v -S 50000 -C 10 -I 2 -B 8192 -i 0 -k 1", "custom    48");
+}
+
+/// Starts `urxe-stream`, an `RdmaStream` of the Rust API, on an address of its own.
+fn rust_stream(options: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_urxe-stream"));
+    command.env("URXE_DEVICES", format!("rxe0={RUST_ADDRESS}")).args(options.split(' '));
+    piped(command)
+}
+
+/// Both ends verify every byte.
+#[test]
+fn rstream_and_a_stream_of_the_rust_api_serve_each_other() {
+    let _exclusive = exclusive();
+    // Building the library takes longer than a server waits.
+    install();
+    for (sizes, row) in
+        [("-S 1000000 -C 10 -I 2", "custom    976k"), ("-S 50 -C 2000 -I 1", "custom    50")]
+    {
+        let mut serving = rust_stream(&format!("-b {RUST_ADDRESS}:18472 {sizes}")).spawn().unwrap();
+        let mut lines = BufReader::new(serving.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "listening");
+        let client = client(&format!("rstream -p 18472 -T v {sizes} -s {RUST_ADDRESS}"));
+        assert!(client.contains(row), "{client}");
+        assert_eq!(lines.next().unwrap().unwrap(), "every byte is as expected");
+        assert!(serving.wait().unwrap().success());
+
+        let serving = command(&format!("rstream {PORT} -b {ADDRESS} -T v {sizes}")).spawn();
+        let client = rust_stream(&format!("-s {ADDRESS}:18471 {sizes}")).output().unwrap();
+        assert!(client.status.success(), "{}", text_of(&client));
+        let served = serving.unwrap().wait_with_output().unwrap();
+        assert!(served.status.success(), "{}", text_of(&served));
+        assert!(text_of(&served).contains(row), "{}", text_of(&served));
+    }
 }
 
 #[test]
