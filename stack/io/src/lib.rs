@@ -5,6 +5,7 @@
 //! | [`files`] | files that this process writes at a path that its user chose |
 //! | [`link`] | the devices of a user: names, addresses, interfaces |
 //! | [`rendezvous`] | how the processes of a user find each other |
+//! | [`ring`] | runs between two processes through memory that they share |
 //! | [`sharing`] | several processes on one address |
 //! | [`sys`] | the system calls that no crate offers in the shape needed here |
 //! | `tap` (feature `capture`) | a pcapng capture of the packets that pass a port |
@@ -46,6 +47,7 @@
 pub mod files;
 pub mod link;
 pub mod rendezvous;
+pub mod ring;
 pub mod sharing;
 pub mod sys;
 #[cfg(feature = "capture")]

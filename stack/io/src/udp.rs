@@ -243,26 +243,45 @@ impl UdpPort {
         self.is_address_missing.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of packets of `run` if the socket would accept it.
+    pub fn accepts(&self, run: &Run<'_>) -> Option<usize> {
+        let is_possible = run.from == self.address
+            && run.to.is_ipv4() == self.address.is_ipv4()
+            && !self.is_address_missing();
+        segments_within_limits(run).filter(|_| is_possible)
+    }
+
     /// Records that `run` is sent to a port of this process without the socket. Returns whether the
     /// socket would have accepted the run.
     pub fn record_sent(&self, run: &Run<'_>) -> bool {
-        let Some(segments) = segments_within_limits(run) else { return false };
-        if run.from != self.address
-            || run.to.is_ipv4() != self.address.is_ipv4()
-            || self.is_address_missing()
-        {
-            return false;
-        }
-        self.counters.sent_runs.add(1);
-        self.counters.sent_packets.add(segments as u64);
+        let Some(segments) = self.accepts(run) else { return false };
         self.counters.sent_directly.add(segments as u64);
-        if let Some(tap) = &self.tap {
-            tap.sent(clock::wall_ns(), run);
-        }
+        self.record(run, segments);
         true
     }
 
-    /// Records that `datagrams` arrive from a port of this process without the socket.
+    /// Records the outcome of sending `run` through memory that another process shares. The run has
+    /// `segments` packets.
+    pub fn record_in_memory(&self, run: &Run<'_>, segments: usize, outcome: SendOutcome) {
+        match outcome {
+            SendOutcome::Sent => {
+                self.counters.sent_in_memory.add(segments as u64);
+                self.record(run, segments);
+            }
+            SendOutcome::Dropped => self.counters.memory_full.add(1),
+        }
+    }
+
+    fn record(&self, run: &Run<'_>, segments: usize) {
+        self.counters.sent_runs.add(1);
+        self.counters.sent_packets.add(segments as u64);
+        if let Some(tap) = &self.tap {
+            tap.sent(clock::wall_ns(), run);
+        }
+    }
+
+    /// Records that `datagrams` arrive without the socket: from a port of this process, or through
+    /// memory that another process shares.
     pub fn record_received(&self, datagrams: &Datagrams<'_>) {
         self.counters.received_datagrams.add(1);
         self.counters.received_packets.add(datagrams.segments().len() as u64);

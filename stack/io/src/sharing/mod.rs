@@ -59,6 +59,7 @@ use self::group::{Claim, CreateGroupError, Group, REGISTRY, Services};
 use self::server::RendezvousServer;
 use self::table::Service;
 use crate::rendezvous::{Identity, LibraryCopy, SharedAddress, connect, owner_of};
+use crate::ring::RingOffer;
 use crate::sys::fork::{CloseOnFork, ProcessId};
 use crate::sys::{socket, steering};
 use crate::udp::{
@@ -328,16 +329,18 @@ impl Member {
         self.common.as_ref()
     }
 
-    /// Serves joining processes, passes forwarded packets to `sink`, and sends the result of
-    /// `listing` to tools that ask. Due when [`rendezvous`](Self::rendezvous) is readable.
+    /// Serves joining processes, passes forwarded packets to `sink` and offers of rings to `rings`,
+    /// and sends the result of `listing` to tools that ask. Due when
+    /// [`rendezvous`](Self::rendezvous) is readable.
     pub fn serve(
         &self,
         buffer: &mut Vec<u8>,
         sink: impl FnMut(&Datagrams<'_>),
+        rings: impl FnMut(RingOffer),
         listing: impl Fn() -> Vec<u8>,
     ) {
         if let Some(rendezvous) = &self.rendezvous {
-            rendezvous.serve(self.group(), buffer, sink, listing);
+            rendezvous.serve(self.group(), buffer, sink, rings, listing);
         }
     }
 

@@ -5,6 +5,7 @@
 //!   joining process ── 'J' ──> server ── table, pool ──> joining process
 //!   another process ── 'F' packets ──> server       (no reply)
 //!   tool ── 'C' ──> server ── a memory file with the listing ──> tool
+//!   another process ── 'S', memory ──> server       (the connection stays; see `ring`)
 //! ```
 //! Every process has a server at one of the [places](crate::rendezvous) of its slot, so any living
 //! process can serve a joining one. Both ends check that the other one belongs to this
@@ -28,6 +29,7 @@ use crate::rendezvous::{
     self, Identity, LIBRARY, LibraryCopy, Listener, MAX_DESCRIPTION, NotConnected,
     PROTOCOL as VERSION, SharedAddress, owner_of,
 };
+use crate::ring::{RING, RingOffer};
 use crate::sys::fork::{CloseOnFork, close_all_on_fork, close_on_fork};
 use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};
@@ -75,13 +77,15 @@ impl RendezvousServer {
         Ok(Self { listener: Listener::open(address, slot, Identity::own())? })
     }
 
-    /// Serves the connections that wait. Forwarded packets go to `sink`; `listing` returns the
-    /// listing for tools. Never blocks for longer than a few milliseconds.
+    /// Serves the connections that wait. Forwarded packets go to `sink`, and offers of rings to
+    /// `rings`; `listing` returns the listing for tools. Never blocks for longer than a few
+    /// milliseconds.
     pub fn serve(
         &self,
         group: &Group,
         buffer: &mut Vec<u8>,
         mut sink: impl FnMut(&Datagrams<'_>),
+        mut rings: impl FnMut(RingOffer),
         listing: impl Fn() -> Vec<u8>,
     ) {
         let identity = Identity::own();
@@ -92,7 +96,12 @@ impl RendezvousServer {
                 return;
             };
             if unix::peer(&*connection).is_ok_and(|peer| identity.has_own_id(peer)) {
-                serve_one(&connection, group, buffer, &mut sink, &listing);
+                let passed = serve_one(&connection, group, buffer, &mut sink, &listing);
+                if let Some((length, descriptors)) = passed
+                    && let Some(offer) = RingOffer::new(connection, &buffer[..length], descriptors)
+                {
+                    rings(offer);
+                }
                 served += 1;
             } else {
                 strangers += 1;
@@ -107,40 +116,51 @@ impl AsFd for RendezvousServer {
     }
 }
 
+/// Serves a connection. Returns the length of the message in `buffer` and its descriptors, if it
+/// offers a ring.
 fn serve_one(
     connection: &OwnedFd,
     group: &Group,
     buffer: &mut Vec<u8>,
     sink: &mut impl FnMut(&Datagrams<'_>),
     listing: &impl Fn() -> Vec<u8>,
-) {
+) -> Option<(usize, Vec<CloseOnFork<OwnedFd>>)> {
     let length = forward::HEADER_LEN + 65_536;
     if let Err(error) = allocate::reserve(buffer, length.saturating_sub(buffer.len())) {
         // The other process finds its connection closed.
-        return tracing::warn!(%error, "cannot read a message of another process");
+        tracing::warn!(%error, "cannot read a message of another process");
+        return None;
     }
     buffer.resize(length, 0);
     let deadline = clock::now() + REQUEST_TIMEOUT;
     for _ in 0..MAX_MESSAGES {
-        // Descriptors are not expected here; dropping the vector closes them.
-        match unix::receive(connection, buffer, &mut Vec::new(), false) {
-            Ok(0) => return,
+        // Only an offer of a ring has descriptors; dropping the vector closes others.
+        let mut received = Ok(0);
+        let descriptors = close_all_on_fork(|| {
+            let mut descriptors = Vec::new();
+            received = unix::receive(connection, buffer, &mut descriptors, false);
+            Ok::<_, Errno>(descriptors)
+        });
+        match received {
+            Ok(0) => return None,
             Ok(length) if buffer[0] == FORWARD => {
                 if let Some(datagrams) = forward::parse(&buffer[..length]) {
                     sink(&datagrams);
                 }
             }
+            Ok(length) if buffer[0] == RING => return Some((length, descriptors.ok()?)),
             Ok(length) => {
                 if let Err(errno) = answer(connection, &buffer[..length], group, listing) {
                     let address = group.address;
                     tracing::warn!(%errno, "cannot reply to a process of {address}");
                 }
-                return;
+                return None;
             }
             Err(Errno::AGAIN) if wait_readable(connection, deadline) => {}
-            Err(_) => return,
+            Err(_) => return None,
         }
     }
+    None
 }
 
 /// Replies to a request.

@@ -203,7 +203,7 @@ fn a_packet_in_the_wrong_process_is_forwarded_to_the_right_one() {
         let mut taken = Vec::new();
         while taken.len() < 2 {
             let sink = |datagrams: &Datagrams<'_>| taken.push(format!("{datagrams:?}"));
-            there.members[0].serve(&mut Vec::new(), sink, Vec::new);
+            there.members[0].serve(&mut Vec::new(), sink, |_| (), Vec::new);
             std::thread::yield_now();
         }
         taken
@@ -230,7 +230,7 @@ fn all_packets_that_a_process_took_arrive_there() {
     });
     let mut arrived = 0;
     let deadline = crate::sys::clock::now() + Duration::from_secs(20);
-    let mut serve = || there.members[0].serve(&mut Vec::new(), |_| arrived += 1, Vec::new);
+    let mut serve = || there.members[0].serve(&mut Vec::new(), |_| arrived += 1, |_| (), Vec::new);
     while !forwarding.is_finished() {
         assert!(crate::sys::clock::now() < deadline, "the sender waits");
         serve();
@@ -257,6 +257,7 @@ fn a_process_sends_its_listing_to_a_tool() {
                 there.members[0].serve(
                     &mut Vec::new(),
                     |_| panic!("nothing was handed in"),
+                    |_| (),
                     || text.clone(),
                 );
                 std::thread::yield_now();
@@ -311,7 +312,7 @@ fn an_unknown_request_is_answered_with_version_and_path() {
     for request in [&b"J\x02"[..], b"V\x01", b"Z", b"J\x01 and more"] {
         let connection = unix::connect_to(unix::Name::Abstract(&name)).unwrap();
         unix::send(&connection, &[request], &[]).unwrap();
-        there.members[0].serve(&mut Vec::new(), |_| panic!("no packet"), Vec::new);
+        there.members[0].serve(&mut Vec::new(), |_| panic!("no packet"), |_| (), Vec::new);
         let mut reply = [0; crate::rendezvous::MAX_DESCRIPTION];
         let length = unix::receive(&connection, &mut reply, &mut Vec::new(), false).unwrap();
         assert_eq!(LibraryCopy::parse(&reply[..length]), Some(LibraryCopy::own()), "{request:?}");
@@ -333,7 +334,7 @@ fn a_second_copy_of_the_library_in_a_process_is_refused_with_both_paths() {
             claimed
         });
         while !second.is_finished() {
-            first.members[0].serve(&mut Vec::new(), |_| panic!("no packet"), Vec::new);
+            first.members[0].serve(&mut Vec::new(), |_| panic!("no packet"), |_| (), Vec::new);
             std::thread::yield_now();
         }
         let error = second.join().unwrap().unwrap_err();
@@ -368,7 +369,7 @@ fn a_request_that_was_too_late_is_sent_again() {
             }
         }
         while !asking.is_finished() {
-            there.members[0].serve(&mut Vec::new(), |_| {}, || b"connections".to_vec());
+            there.members[0].serve(&mut Vec::new(), |_| {}, |_| (), || b"connections".to_vec());
             std::thread::yield_now();
         }
         assert_eq!(asking.join().unwrap().unwrap(), b"connections");

@@ -13,6 +13,7 @@
 //! | [`poll`] | `poll` for a caller's descriptor numbers; whether signal handlers restart calls |
 //! | [`process`] | the number of this process without a system call |
 //! | [`record_lock`] | locks that end with the process |
+//! | [`shared_memory`] | memory that two processes share, and copies into and out of it |
 //! | [`socket`] | UDP sockets, socket options |
 //! | [`steering`] | the choice between several sockets on one port |
 //! | [`thread`] | threads with blocked signals |
@@ -34,6 +35,7 @@ pub mod message;
 pub mod poll;
 pub mod process;
 pub mod record_lock;
+pub mod shared_memory;
 pub mod socket;
 pub mod steering;
 pub mod thread;

@@ -57,12 +57,16 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Runs given to the network, or to a device of the same process.
+    /// Runs given to the network, or to a device of this host without a socket.
     sent_runs,
     /// Packets in these runs.
     sent_packets,
     /// Of these, packets given to a device of the same process without a socket.
     sent_directly,
+    /// Of these, packets given to another process through shared memory.
+    sent_in_memory,
+    /// Runs dropped because the memory that another process shares stayed full.
+    memory_full,
     /// Datagrams received; a merged datagram counts once.
     received_datagrams,
     /// Packets in these datagrams.

@@ -12,9 +12,9 @@ use crate::run::{Runner, cargo, target_folder};
 /// takes longer to compile than it saves.
 pub fn loom(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    let layers = ["-p", "urxe-memory", "-p", "urxe-device", "-p", "urxe-stack"];
+    let layers = ["urxe-memory", "urxe-device", "urxe-io", "urxe-stack"];
     let mut tests = cargo(["test"]);
-    tests.args(layers).args(["--lib", "loom_"]);
+    tests.args(layers.iter().flat_map(|layer| ["-p", layer])).args(["--lib", "loom_"]);
     tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_folder().join("loom"));
     runner.run(&mut tests)
 }

@@ -220,7 +220,7 @@ impl Ports {
                     }
                 }
             };
-            member.serve(message, receive_forwarded, &listing);
+            member.serve(message, receive_forwarded, |_| (), &listing);
         }
     }
 

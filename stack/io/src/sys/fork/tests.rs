@@ -160,7 +160,7 @@ fn a_child_opens_a_device_at_once_and_the_parent_goes_on() {
         let (parents, done) = (Arc::clone(&parents), Arc::clone(&done));
         move || {
             while !done.load(Ordering::Relaxed) {
-                parents.members[0].serve(&mut Vec::new(), |_| (), Vec::new);
+                parents.members[0].serve(&mut Vec::new(), |_| (), |_| (), Vec::new);
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

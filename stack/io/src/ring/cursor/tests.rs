@@ -1,0 +1,300 @@
+//! A producer and a consumer on private memory, and each of them against another end that stores
+//! anything.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use super::*;
+use urxe_types::rng::Rng;
+
+const CAPACITY: usize = 256 << 10;
+
+/// The memory of a ring within a test.
+struct Private {
+    control: Control,
+    bytes: RefCell<Vec<u8>>,
+    /// The highest place that was written.
+    highest: Cell<usize>,
+}
+
+impl Private {
+    fn new() -> Self {
+        let bytes = RefCell::new(vec![0; CAPACITY]);
+        Self { control: Control::private(), bytes, highest: Cell::new(0) }
+    }
+
+    fn store_header(&self, position: u64, length: u32, segment_size: u16) {
+        let record = Record { segment_size, ..RECORD };
+        self.write(position, &record.header(length));
+    }
+
+    fn store_head(&self, head: u64) {
+        self.control.head().store(head, Ordering::Relaxed);
+    }
+}
+
+impl Area for Private {
+    fn control(&self) -> &Control {
+        &self.control
+    }
+
+    fn capacity(&self) -> u64 {
+        CAPACITY as u64
+    }
+
+    fn write(&self, position: u64, bytes: &[u8]) {
+        for (position, byte) in (position..).zip(bytes) {
+            let place = position as usize % CAPACITY;
+            self.highest.set(self.highest.get().max(place));
+            self.bytes.borrow_mut()[place] = *byte;
+        }
+    }
+
+    fn read(&self, position: u64, out: &mut [u8]) {
+        for (position, byte) in (position..).zip(out) {
+            *byte = self.bytes.borrow()[position as usize % CAPACITY];
+        }
+    }
+}
+
+const RECORD: Record =
+    Record { segment_size: 4160, from_port: 50_000, traffic_class: 2, hop_limit: 64 };
+const DONE: Result<Push, Broken> = Ok(Push::Done { wake: false });
+
+fn room() -> Vec<u8> {
+    vec![0; MAX_RUN_BYTES]
+}
+
+#[test]
+fn runs_arrive_in_order_whatever_their_lengths_and_a_full_ring_takes_none() {
+    let (area, mut rng) = (Private::new(), Rng::stream(11, 0));
+    let (mut producer, mut consumer, mut out) = (Producer::default(), Consumer::default(), room());
+    let (mut sent, mut was_full, mut taken) = (VecDeque::new(), 0, 0);
+    for number in 0..20_000_u64 {
+        // Phases in which the ring fills, and phases in which it becomes empty.
+        let is_filling = number / 500 % 2 == 0;
+        if rng.next_u64() % 4 < if is_filling { 3 } else { 1 } {
+            let long = rng.next_u64().is_multiple_of(8);
+            let limit = if long { MAX_RUN_BYTES } else { 300 };
+            let bytes = vec![number as u8; 1 + (rng.next_u64() as usize) % limit];
+            let record = Record { from_port: number as u16, ..RECORD };
+            match producer.push(&area, record, &bytes).unwrap() {
+                Push::Done { wake } => {
+                    assert!(!wake);
+                    sent.push_back((record, bytes));
+                }
+                Push::Full => was_full += 1,
+            }
+        } else if let Some((record, length)) = consumer.pop(&area, &mut out).unwrap() {
+            let expected = sent.pop_front().unwrap();
+            assert_eq!((record, &out[..length]), (expected.0, &expected.1[..]), "{number}");
+            taken += 1;
+        } else {
+            assert!(sent.is_empty());
+        }
+    }
+    assert!(was_full > 100 && taken > 5_000, "{was_full} {taken}");
+}
+
+#[test]
+fn a_run_that_no_port_sends_is_not_taken() {
+    let (area, mut producer) = (Private::new(), Producer::default());
+    assert_eq!(producer.push(&area, RECORD, &[]), Ok(Push::Full));
+    assert_eq!(producer.push(&area, RECORD, &vec![0; MAX_RUN_BYTES + 1]), Ok(Push::Full));
+    assert_eq!(producer.push(&area, RECORD, &vec![0; MAX_RUN_BYTES]), DONE);
+}
+
+#[test]
+fn small_messages_stay_at_the_beginning_of_the_ring() {
+    let (area, mut out) = (Private::new(), room());
+    let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
+    for _ in 0..100_000 {
+        assert_eq!(producer.push(&area, RECORD, &[1; 80]), DONE);
+        assert_eq!(consumer.pop(&area, &mut out), Ok(Some((RECORD, 80))));
+    }
+    assert!(area.highest.get() < 2 * RESTART as usize + 128, "{}", area.highest.get());
+    assert!(consumer.position() > CAPACITY as u64, "it went round");
+}
+
+#[test]
+fn a_ring_that_was_full_keeps_room_for_as_much_behind_a_restart() {
+    let (area, mut out) = (Private::new(), room());
+    let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
+    let mut was_full = 0;
+    // Bursts of a third of the ring, after each of which it becomes empty.
+    for _ in 0..200 {
+        for _ in 0..CAPACITY / 3 / 4096 {
+            match producer.push(&area, RECORD, &[1; 4000]).unwrap() {
+                Push::Done { .. } => {}
+                Push::Full => was_full += 1,
+            }
+        }
+        while consumer.pop(&area, &mut out).unwrap().is_some() {}
+    }
+    assert!(was_full < 40, "{was_full}");
+}
+
+#[test]
+fn a_sleeping_consumer_is_woken_once() {
+    let (area, mut producer) = (Private::new(), Producer::default());
+    fall_asleep(&area.control);
+    assert!(!has_records(&area.control, 0));
+    assert_eq!(producer.push(&area, RECORD, &[1]), Ok(Push::Done { wake: true }));
+    assert!(has_records(&area.control, 0));
+    assert_eq!(producer.push(&area, RECORD, &[1]), DONE, "the first message wakes it");
+    fall_asleep(&area.control);
+    wake_up(&area.control);
+    assert_eq!(producer.push(&area, RECORD, &[1]), DONE, "it is awake");
+}
+
+#[test]
+fn an_impossible_position_of_the_consumer_ends_the_ring() {
+    for (before, tail) in [(0, 129), (0, u64::MAX), (64, 0), (128, 64)] {
+        let (area, mut producer) = (Private::new(), Producer::default());
+        for _ in 0..2 {
+            assert_eq!(producer.push(&area, RECORD, &[1]), DONE);
+        }
+        area.control.tail().store(before, Ordering::Relaxed);
+        assert_eq!(producer.is_half_full(&area), Ok(false));
+        area.control.tail().store(tail, Ordering::Relaxed);
+        assert_eq!(producer.is_half_full(&area), Err(Broken), "{before} {tail}");
+    }
+}
+
+#[test]
+fn an_impossible_position_of_the_producer_ends_the_ring() {
+    let capacity = CAPACITY as u64;
+    for head in [1, 63, 65, capacity + 64, u64::MAX, u64::MAX - 63, 1 << 63] {
+        let area = Private::new();
+        area.store_header(0, 10, 10);
+        area.store_head(head);
+        assert_eq!(Consumer::default().pop(&area, &mut room()), Err(Broken), "{head}");
+    }
+    // A position that goes back.
+    let (area, mut consumer) = (Private::new(), Consumer::default());
+    area.store_header(0, 10, 10);
+    area.store_head(64);
+    assert!(consumer.pop(&area, &mut room()).unwrap().is_some());
+    area.store_head(0);
+    assert_eq!(consumer.pop(&area, &mut room()), Err(Broken));
+}
+
+#[test]
+fn an_impossible_record_ends_the_ring() {
+    let long = MAX_RUN_BYTES as u32 + 1;
+    for (head, length, segment_size) in [
+        (64, 0, 10),
+        (64, 10, 0),
+        // Longer than the producer has written.
+        (64, 49, 10),
+        (CAPACITY as u64, long, 10),
+        (CAPACITY as u64, SKIP - 1, 10),
+        // A jump to where nothing is.
+        (64, SKIP, 0),
+        (CAPACITY as u64, SKIP, 0),
+    ] {
+        let area = Private::new();
+        area.store_header(0, length, segment_size);
+        area.store_head(head);
+        let result = Consumer::default().pop(&area, &mut room());
+        assert_eq!(result, Err(Broken), "{head} {length} {segment_size}");
+    }
+    // Two jumps in a row: a consumer that followed each would never return.
+    let (area, mut consumer) = (Private::new(), Consumer::default());
+    let (head, middle) = (CAPACITY as u64 + 64, CAPACITY as u64 / 2);
+    area.store_header(0, 10, 10);
+    area.store_head(64);
+    assert!(consumer.pop(&area, &mut room()).unwrap().is_some());
+    area.store_header(64, SKIP, 0);
+    area.store_header(CAPACITY as u64, SKIP, 0);
+    assert!(head - 64 == CAPACITY as u64 && middle > 64);
+    area.store_head(head);
+    assert_eq!(consumer.pop(&area, &mut room()), Err(Broken));
+}
+
+/// Memory whose other end changes each word and each header right after it was read, as in
+/// CVE-2026-74377 and CVE-2026-74378: the kernel's rxe checked a value that a program could change,
+/// and read it once more to use it.
+struct Changing {
+    inner: Private,
+    reads: RefCell<Vec<(u64, usize)>>,
+    words: Cell<u32>,
+}
+
+impl Area for Changing {
+    /// Each use of a word is a call. The second one finds words that are far away.
+    fn control(&self) -> &Control {
+        if self.words.replace(self.words.get() + 1) == 1 {
+            self.inner.control.head().store(1 << 40, Ordering::Relaxed);
+            self.inner.control.tail().store(1 << 40, Ordering::Relaxed);
+        }
+        &self.inner.control
+    }
+
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn write(&self, position: u64, bytes: &[u8]) {
+        self.inner.write(position, bytes);
+    }
+
+    fn read(&self, position: u64, out: &mut [u8]) {
+        self.inner.read(position, out);
+        self.reads.borrow_mut().push((position, out.len()));
+        self.inner.store_header(position, MAX_RUN_BYTES as u32, 0);
+    }
+}
+
+#[test]
+fn a_value_that_another_process_can_change_is_read_once() {
+    let inner = Private::new();
+    assert_eq!(Producer::default().push(&inner, RECORD, &[7; 100]), DONE);
+    let area = Changing { inner, reads: RefCell::default(), words: Cell::new(0) };
+    let mut out = room();
+    // The first call for a word loads the head, the second one stores the tail.
+    assert_eq!(Consumer::default().pop(&area, &mut out), Ok(Some((RECORD, 100))));
+    assert_eq!(&out[16..100], [7; 84]);
+    let read = [(0, HEADER_LEN), (HEADER_LEN as u64, 100)];
+    assert_eq!(*area.reads.borrow(), read, "the header once, and the packets once");
+
+    let area = Changing { inner: Private::new(), reads: RefCell::default(), words: Cell::new(0) };
+    assert_eq!(Producer::default().is_half_full(&area), Ok(false));
+    assert_eq!(area.words.get(), 1, "the position of the consumer once");
+}
+
+#[test]
+fn no_bytes_of_another_process_lead_beyond_the_ring() {
+    let mut out = room();
+    let (mut runs, mut broken) = (0, 0);
+    for seed in 0..2_000 {
+        let (area, mut rng) = (Private::new(), Rng::stream(seed, 3));
+        let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
+        for _ in 0..20 {
+            let small = rng.next_u64() % 2_000;
+            match rng.next_u64() % 8 {
+                0 => area.store_head(rng.next_u64()),
+                1 => area.store_head((consumer.position() + small).next_multiple_of(ALIGN)),
+                2 => area.control.tail().store(rng.next_u64(), Ordering::Relaxed),
+                3 => area.control.asleep().store(small as u32, Ordering::Relaxed),
+                4 => area.store_header(consumer.position(), small as u32, small as u16),
+                5 => area.store_header(consumer.position(), rng.next_u64() as u32, 1),
+                6 => {
+                    let _ = producer.push(&area, RECORD, &vec![1; small as usize]);
+                }
+                _ => match consumer.pop(&area, &mut out) {
+                    Ok(Some((_, length))) => {
+                        runs += 1;
+                        assert!((1..=MAX_RUN_BYTES).contains(&length));
+                    }
+                    Ok(None) => {}
+                    Err(Broken) => {
+                        broken += 1;
+                        break;
+                    }
+                },
+            }
+        }
+    }
+    assert!(runs > 100 && broken > 100, "{runs} {broken}");
+}

@@ -1,0 +1,300 @@
+//! Memory that two processes share, and the copies into and out of it.
+//!
+//! ```text
+//!  0         128    256    384      4096                4096 + capacity
+//! | layout  | head | tail | asleep | bytes of the ring  |
+//! ```
+//! The memory is a file of memfd_create(2), sealed against shrinking. The other process can change
+//! each byte at any time, and it may be hostile. Therefore:
+//!
+//! - No reference to the bytes exists. [`SharedMemory::read`] copies them to private memory, and
+//!   [`SharedMemory::write`] copies them out of it.
+//! - The words of [`Control`] are atomics. A caller loads a word once and checks the copy.
+//! - A position is reduced to the capacity before each access, so that no position leaves the
+//!   mapping.
+//! - A file that can lose its pages is refused, because an access would end this process (SIGBUS).
+//!
+//! A forked child does not have the mapping.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
+};
+use rustix::io::Errno;
+
+use super::fork::{CloseOnFork, ProcessId, close_on_fork};
+use super::last_errno;
+use urxe_types::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Bytes before the bytes of the ring: a page of the machine.
+const CONTROL_LEN: usize = 4096;
+/// The type of the file system of memfd_create(2) without `MFD_HUGETLB` (statfs(2)). Pages of
+/// another file system can be missing at an access.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// The first page of the memory. Each word has two cache lines of its own, because processors fetch
+/// lines in pairs.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Control {
+    layout: Line<AtomicU64>,
+    head: Line<AtomicU64>,
+    tail: Line<AtomicU64>,
+    asleep: Line<AtomicU32>,
+}
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct Line<T>(T);
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Control>() == 4 * 128 && size_of::<Control>() <= CONTROL_LEN);
+
+impl Control {
+    /// Makes the words of a new ring in private memory, for tests and models.
+    #[cfg(test)]
+    pub fn private() -> Self {
+        let word = || Line(AtomicU64::new(0));
+        Self { layout: word(), head: word(), tail: word(), asleep: Line(AtomicU32::new(0)) }
+    }
+
+    /// The position up to which the producer has written. Only the producer stores it.
+    pub fn head(&self) -> &AtomicU64 {
+        &self.head.0
+    }
+
+    /// The position up to which the consumer has read. Only the consumer stores it.
+    pub fn tail(&self) -> &AtomicU64 {
+        &self.tail.0
+    }
+
+    /// 1 while a thread of the consumer sleeps, or is about to. The producer sets it to 0 when it
+    /// wakes the consumer.
+    pub fn asleep(&self) -> &AtomicU32 {
+        &self.asleep.0
+    }
+}
+
+/// Memory that this process shares with another one.
+#[derive(Debug)]
+pub struct SharedMemory {
+    base: NonNull<u8>,
+    capacity: usize,
+    process: ProcessId,
+}
+
+// SAFETY: all accesses are atomic, or opaque copies that other threads and processes may race with.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Makes memory for a ring of `capacity` bytes, a power of two. Returns the file for the other
+    /// process as well. `layout` is stored in the first word.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(capacity: usize, layout: u64) -> Result<(Self, CloseOnFork<OwnedFd>), Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = close_on_fork(|| memfd_create("urxe-ring", flags))?;
+        ftruncate(&file, (CONTROL_LEN + capacity) as u64)?;
+        fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        let memory = Self::map(&file, capacity)?;
+        memory.control().layout.0.store(layout, Ordering::Relaxed);
+        Ok((memory, file))
+    }
+
+    /// Maps the memory that another process made with the same arguments.
+    ///
+    /// # Errors
+    /// `EINVAL` if the file has another length, another layout, or pages that can get lost; the
+    /// system's.
+    pub fn open(file: impl AsFd, capacity: usize, layout: u64) -> Result<Self, Errno> {
+        // Only files in memory have seals; other files fail here.
+        let seals = fcntl_get_seals(&file)?;
+        let length = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        let is_usual = fstatfs(&file)?.f_type as u64 == TMPFS_MAGIC;
+        if !seals.contains(SealFlags::SHRINK)
+            || length != (CONTROL_LEN + capacity) as u64
+            || !is_usual
+        {
+            return Err(Errno::INVAL);
+        }
+        let memory = Self::map(&file, capacity)?;
+        match memory.control().layout.0.load(Ordering::Relaxed) == layout {
+            true => Ok(memory),
+            false => Err(Errno::INVAL),
+        }
+    }
+
+    fn map(file: impl AsFd, capacity: usize) -> Result<Self, Errno> {
+        if !capacity.is_power_of_two() || capacity > isize::MAX as usize - CONTROL_LEN {
+            return Err(Errno::INVAL);
+        }
+        let (length, rights) = (CONTROL_LEN + capacity, libc::PROT_READ | libc::PROT_WRITE);
+        let number = file.as_fd().as_raw_fd();
+        // SAFETY: a new mapping at an unused address; no memory of the program changes.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, number, 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(last_errno());
+        }
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        let memory = Self { base, capacity, process: ProcessId::this() };
+        // SAFETY: the mapping just made. The advice changes what a forked child has, nothing here.
+        if unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_DONTFORK) } != 0 {
+            return Err(last_errno());
+        }
+        Ok(memory)
+    }
+
+    /// Returns whether this is a forked child of the process that mapped the memory. Then nothing
+    /// may be accessed.
+    #[must_use]
+    pub fn is_inherited(&self) -> bool {
+        self.process.is_other()
+    }
+
+    /// Returns the words before the ring. The caller must not be an [inherited](Self::is_inherited)
+    /// copy.
+    #[must_use]
+    pub fn control(&self) -> &Control {
+        // SAFETY: the first page of the mapping, which lives as long as `self` and is aligned to a
+        // page. `Control` consists of atomics, for which all bytes are valid, and of padding.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    /// Returns the number of bytes of the ring.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Copies `bytes` to a position of the ring. After its last byte comes its first one. Copies at
+    /// most as many bytes as the ring has.
+    pub fn write(&self, position: u64, bytes: &[u8]) {
+        let (at, first, len) = self.parts(position, bytes.len());
+        // SAFETY: `parts` returns `at + first <= capacity` and `len - first <= at`, so both ranges
+        // are in the mapping, and `first <= len <= bytes.len()`.
+        unsafe {
+            opaque_copy(self.bytes().add(at), bytes.as_ptr(), first);
+            opaque_copy(self.bytes(), bytes.as_ptr().add(first), len - first);
+        }
+    }
+
+    /// Copies from a position of the ring to `out`, as [`write`](Self::write) does.
+    pub fn read(&self, position: u64, out: &mut [u8]) {
+        let (at, first, len) = self.parts(position, out.len());
+        // SAFETY: as in `write`.
+        unsafe {
+            opaque_copy(out.as_mut_ptr(), self.bytes().add(at), first);
+            opaque_copy(out.as_mut_ptr().add(first), self.bytes(), len - first);
+        }
+    }
+
+    /// Returns the offset of a position, the number of bytes up to the end of the ring, and the
+    /// number of all bytes.
+    fn parts(&self, position: u64, len: usize) -> (usize, usize, usize) {
+        let len = len.min(self.capacity);
+        let at = (position & (self.capacity as u64 - 1)) as usize;
+        (at, len.min(self.capacity - at), len)
+    }
+
+    fn bytes(&self) -> *mut u8 {
+        // SAFETY: the mapping has more than `CONTROL_LEN` bytes.
+        unsafe { self.base.as_ptr().add(CONTROL_LEN) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // A forked child may have other memory at the address.
+        if !self.is_inherited() {
+            // SAFETY: the mapping of this value, which nothing uses any more.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), CONTROL_LEN + self.capacity) };
+        }
+    }
+}
+
+type CopyFn =
+    unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
+
+/// Copies `len` bytes in no particular order. The compiler can neither repeat a read of the source
+/// later nor assume that the bytes stay unchanged, because it does not know the called function.
+///
+/// # Safety
+/// Both ranges are mapped, do not overlap, and `dst` is writable. Another process may change the
+/// shared one meanwhile; the copy then has some of the old and some of the new bytes.
+unsafe fn opaque_copy(dst: *mut u8, src: *const u8, len: usize) {
+    let copy = std::hint::black_box(libc::memcpy as CopyFn);
+    // SAFETY: the caller's promise.
+    unsafe { copy(dst.cast(), src.cast(), len) };
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const CAPACITY: usize = 1 << 16;
+
+    #[test]
+    fn bytes_go_round_the_end_and_no_position_leaves_the_ring() {
+        let (memory, file) = SharedMemory::create(CAPACITY, 7).unwrap();
+        let other = SharedMemory::open(&file, CAPACITY, 7).unwrap();
+        for position in [0, 5, CAPACITY as u64 - 3, u64::MAX - 1, u64::MAX << 13] {
+            memory.write(position, b"0123456789");
+            let mut read = [0; 10];
+            other.read(position, &mut read);
+            assert_eq!(&read, b"0123456789", "{position}");
+        }
+        let too_long = vec![9; CAPACITY + 100];
+        memory.write(77, &too_long);
+        let mut read = vec![0; CAPACITY + 100];
+        other.read(77, &mut read);
+        assert_eq!((read[CAPACITY - 1], read[CAPACITY]), (9, 0), "one round and no more");
+        assert_eq!(
+            other.control().head().load(Ordering::Relaxed),
+            0,
+            "the control words are apart"
+        );
+    }
+
+    #[test]
+    fn only_sealed_memory_of_the_right_length_and_layout_is_mapped() {
+        let flags = MemfdFlags::ALLOW_SEALING;
+        let length = (CONTROL_LEN + CAPACITY) as u64;
+        let made = |length, seals| {
+            let file = memfd_create("test", flags).unwrap();
+            ftruncate(&file, length).unwrap();
+            fcntl_add_seals(&file, seals).unwrap();
+            file
+        };
+        let open = |file: &OwnedFd| SharedMemory::open(file, CAPACITY, 0).err();
+        assert_eq!(open(&made(length, SealFlags::SHRINK)), None);
+        assert_eq!(open(&made(length, SealFlags::GROW)), Some(Errno::INVAL), "it can shrink");
+        assert_eq!(open(&made(length - 1, SealFlags::SHRINK)), Some(Errno::INVAL));
+        assert_eq!(open(&made(0, SealFlags::SHRINK)), Some(Errno::INVAL));
+        let other_layout = SharedMemory::open(made(length, SealFlags::SHRINK), CAPACITY, 1);
+        assert_eq!(other_layout.err(), Some(Errno::INVAL));
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length).unwrap();
+        assert!(SharedMemory::open(&file, CAPACITY, 0).is_err(), "a file on a disk");
+        // Its pages may be missing, which ends the process that touches them.
+        let huge = memfd_create("test", flags | MemfdFlags::HUGETLB).and_then(|file| {
+            ftruncate(&file, 1 << 30)?;
+            fcntl_add_seals(&file, SealFlags::SHRINK)?;
+            Ok(file)
+        });
+        match huge {
+            Ok(file) => {
+                let opened = SharedMemory::open(file, (1 << 30) - CONTROL_LEN, 0);
+                assert_eq!(opened.err(), Some(Errno::INVAL));
+            }
+            Err(errno) => eprintln!("skipped: no file of huge pages ({errno})"),
+        }
+    }
+}
